@@ -262,7 +262,12 @@ class ScheduleFirer:
 
         async def fire(known: _Clockwork) -> None:
             async with permits:
-                await self._fire(known, now_ms, missed_until_ms)
+                try:
+                    await self._fire(known, now_ms, missed_until_ms)
+                except Exception:  # unforeseen: neither this one nor the others may be forgotten
+                    _log.exception("schedule_interrupted", schedule=known.record.schedule.name)
+                    known.trouble, known.is_sure = "an unforeseen error, which the server's log tells", False
+                    self._look_at(known, self._clock.now_ms() + RETRY_MS)
 
         for start in range(0, len(due), _PAGE):
             await asyncio.gather(*[fire(known) for known in due[start : start + _PAGE]])

@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 import pytest
 
 from pinlater.backends.base import Shard
+from pinlater.backends.extended import Offered
 from pinlater.backends.redis.shard import RedisShard
 from pinlater.backends.sql.mysql import MysqlShard
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.data_folder.password import hash_password
 from pinlater.errors import NothingStored
 from pinlater.metrics import Metrics
-from pinlater.model import DequeueRequest, JobFilter, JobState, Misfire, RequestContext, ScheduleChange
+from pinlater.model import DequeueRequest, ExtendedJob, JobFilter, JobState, Misfire, RequestContext, ScheduleChange
 from pinlater.schedules.firer import GRACE_MS, OTHERS_WAIT_MS, ScheduleFirer
 from pinlater.service import ServiceSettings
+from pinlater.shards.router import Router
 from tests.stores.places import Places
 from tests.unit.several import Server, several
 
@@ -265,3 +267,38 @@ async def test_what_cannot_be_reached_for_a_moment_is_tried_again(stores: Callab
         one.server.clock.tick(1_000)
         await one.firer.turn()
         assert await fired(one) == [MINUTE_MS]
+
+
+class FailsUnforeseen:
+    """The calls of a router; the firings of one schedule fail as no error of a store does, while `fails`."""
+
+    def __init__(self, calls: Router, schedule: str) -> None:
+        self._calls = calls
+        self._schedule = schedule
+        self.fails = True
+        self.last_firings = calls.last_firings
+        self.home_of_schedule = calls.home_of_schedule
+
+    async def fire(self, queue: str, job: ExtendedJob, schedule: str, fires_at_ms: int, now_ms: int) -> Offered:
+        if self.fails and schedule == self._schedule:
+            raise ValueError("unforeseen")
+        return await self._calls.fire(queue, job, schedule, fires_at_ms, now_ms)
+
+
+async def test_an_unforeseen_error_of_one_stops_neither_it_nor_the_others(stores: Callable[[], list[Shard]]) -> None:
+    async with two(stores) as (one, _):
+        service, clock = one.server.service, one.server.clock
+        calls = FailsUnforeseen(service.router, "bad")
+        firer = ScheduleFirer(service.schedules, calls, one.duty, clock, Metrics(), lambda *told: None)
+        failing = Member(one.server, one.duty, firer)
+        await known(failing, name="bad")
+        await known(failing, name="good")
+        await begin(failing)
+        clock.tick(MINUTE_MS)
+        await firer.turn()
+        assert await fired(one) == [MINUTE_MS]
+        calls.fails = False
+        clock.tick(MINUTE_MS)
+        await firer.turn()
+        assert await fired(one) == [MINUTE_MS] * 2 + [2 * MINUTE_MS] * 2
+        await firer.close()
