@@ -19,6 +19,7 @@ from tests.conformance import test_expiry as expiry
 from tests.conformance import test_fencing as fencing
 from tests.conformance import test_identity as identity
 from tests.conformance import test_ids as ids
+from tests.conformance import test_key_corners as key_corners
 from tests.conformance import test_kv as kv
 from tests.conformance import test_moved as moved
 from tests.conformance import test_queries as queries
@@ -390,11 +391,16 @@ DECISIONS: Mapping[str, Tests] = {
         dedupe.test_a_key_names_its_last_job_while_that_is_kept,
         dedupe.test_a_retry_leaves_a_job_whose_key_has_another_live_one,
         dedupe.test_a_replay_leaves_a_letter_whose_key_has_a_live_job,
+        key_corners.test_an_earlier_job_of_a_key_takes_nothing_of_a_later_one_with_it,
+        key_corners.test_keys_that_begin_alike_are_others,
         service_keys.test_a_job_is_replaced_by_none_of_another_priority,
         results.test_a_retry_leaves_alone_what_would_be_a_second_live_job_of_its_key,
     ),
     "29": (
         serialize.test_they_are_handed_out_one_at_a_time_in_order,
+        key_corners.test_one_at_a_time_and_in_order_whatever_becomes_of_the_jobs,
+        key_corners.test_a_place_stays_whatever_is_changed_of_a_job,
+        key_corners.test_a_job_that_expired_while_it_waited_is_freed_to_nobody,
         serialize.test_a_chain_goes_through_several_queues,
         serialize.test_a_run_after_of_the_first_keeps_the_others_waiting,
         serialize.test_a_retry_a_requeue_and_a_lapsed_claim_leave_it_the_first,
@@ -437,6 +443,7 @@ DECISIONS: Mapping[str, Tests] = {
         dedupe.test_a_former_home_takes_what_it_knows,
         serialize.test_a_barrier_keeps_the_first_job_waiting,
         dedupe.test_windows_go_to_another_shard_and_count_there,
+        key_corners.test_windows_give_way_to_what_counts_here,
         proof_keys.test_64_callers_bring_the_same_1000_keys_at_once_and_a_server_is_killed,
         service_keys.test_what_cannot_be_stored_is_refused_as_a_whole,
     ),

@@ -68,8 +68,8 @@ def put_windows(session: Session, windows: Sequence[KeyWindow], now_ms: int) -> 
             *(int(bool(text.send_id)), outcome, window.until_ms, window.until_ms, text.descriptor),
         )
     for queue_id, new in per_queue.items():
-        here = entries(session, queue_id, new)
-        session.put("put_keys", [new[name] for name in sorted(new) if name not in here])
+        stand = {name for name, entry in entries(session, queue_id, new).items() if entry.stands(now_ms)}
+        session.put("put_keys", [new[name] for name in sorted(new) if name not in stand])
 
 
 def drop_windows(session: Session, windows: Sequence[KeyWindow]) -> None:
