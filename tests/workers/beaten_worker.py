@@ -27,7 +27,7 @@ FOR_EVER_S = 600.0
 
 async def main(address: str, queue: str, lease_s: float, what: str) -> None:
     runs = asyncio.Event()
-    beats = Heartbeats([address], "worker", lease_s, lambda number, why: runs.set(), print)
+    beats = Heartbeats([address], "worker", lease_s, lambda number, why: runs.set(), print, print)
     await beats.open()
     later = HeartbeatEntry(
         -1, queue, f"{queue}:s1:p1:{10**15}", "no claim", time.monotonic() + FOR_EVER_S, 0.0, math.inf

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from pinlater.model import Checkpoint, DequeuedJob
 from pinlater_workers import App
 from pinlater_workers.envelope import read_envelope
-from pinlater_workers.jobs.context import RunningJob, StopReason
+from pinlater_workers.jobs.context import Progress, RunningJob, StopReason, TakeProgress
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import Outcome
-from pinlater_workers.pools.base import JobPool, JobsEnded, SaveCheckpoint
+from pinlater_workers.pools.base import JobPool, JobsEnded, NoteProgress, SaveCheckpoint
 
 WITHIN_S = 40.0
 TIME_LIMIT_S = 60.0
@@ -33,17 +33,18 @@ def is_gone(process: int) -> bool:
 class PoolDriver:
     """Owns the event loop; its calls block the test, at most WITHIN_S each."""
 
-    def __init__(self, app: App, make: Callable[[JobsEnded, SaveCheckpoint], JobPool]) -> None:
+    def __init__(self, app: App, make: Callable[[JobsEnded, SaveCheckpoint, NoteProgress], JobPool]) -> None:
         self.app = app
         self.reports: list[Sequence[tuple[RunningJob, Outcome]]] = []
         self.outcomes: dict[RunningJob, Outcome] = {}
         self.saved: list[tuple[RunningJob, Checkpoint]] = []
+        self.made: list[tuple[RunningJob, Progress]] = []
         self.refusal: Exception | None = None
         """What a checkpoint raises."""
         self._runner = asyncio.Runner()
         self._numbers = itertools.count(1)
         self._news = asyncio.Event()
-        self.pool = make(self._ended, self._save)
+        self.pool = make(self._ended, self._save, self._progress)
 
     def open(self) -> PoolDriver:
         self.run(self.pool.open())
@@ -73,8 +74,8 @@ class PoolDriver:
         self.run(self._on_loop(self.pool.submit, running))
         return running
 
-    def stop(self, running: RunningJob, why: StopReason) -> None:
-        running.stop_reason = why
+    def stop(self, running: RunningJob, why: StopReason, by: str | None = None) -> None:
+        running.stop_reason, running.cancelled_by = why, by
         self.run(self._on_loop(self.pool.stop, running, why))
 
     def outcome(self, running: RunningJob) -> Outcome:
@@ -112,6 +113,12 @@ class PoolDriver:
         for running, outcome in ended:
             assert running not in self.outcomes, "told twice"
             self.outcomes[running] = outcome
+        self._news.set()
+
+    def _progress(self, running: RunningJob, take: TakeProgress) -> None:
+        made = take()
+        if made is not None:
+            self.made.append((running, made))
         self._news.set()
 
     async def _save(self, running: RunningJob, checkpoint: Checkpoint) -> None:

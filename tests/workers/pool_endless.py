@@ -34,11 +34,11 @@ async def main(kind: str) -> None:
 
     if kind == "thread":
         job_type: JobType = pool_stubborn.sleeps
-        pool: ThreadPool | ProcessPool = ThreadPool(pool_stubborn.app, WorkerSettings(), ended, save)
+        pool: ThreadPool | ProcessPool = ThreadPool(pool_stubborn.app, WorkerSettings(), ended, save, lambda *_: None)
     else:
         job_type = pool_harm.holds_interpreter
         spec = "tests.workers.apps.pool_harm:app"
-        pool = ProcessPool(spec, WorkerSettings(concurrency=1), ended, save)
+        pool = ProcessPool(spec, WorkerSettings(concurrency=1), ended, save, lambda *_: None)
     await pool.open()
     job = DequeuedJob("job", job_type.body(), 1, 2, 2, 0, 0, "claim")
     now_s = time.monotonic()

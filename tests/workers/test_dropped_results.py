@@ -17,7 +17,7 @@ from tests.server.running import running
 from tests.workers.command import working
 from tests.workers.site import Site
 
-SAID = "which is dropped, as jobs have no results"
+SAID = "which is dropped: say keep_result=True"
 PROGRAM = """
 from pinlater_workers import App
 
@@ -70,8 +70,9 @@ async def test_a_dropped_result_is_said_once(port: int, pool: str, caplog: pytes
                 await job.enqueue_many_async([(number,) for number in range(20)])
             await site.all_succeeded(60)
     assert sorted(said_of(caplog)) == [
-        f"job {name} returned a value of type {kind}, which is dropped, as jobs have no results: store it where it "
-        "belongs, or have the method `after` of middleware take it (said once for each type of job)"
+        f"job {name} returned a value of type {kind}, which is dropped: say keep_result=True to keep it for those "
+        "who ask, store it where it belongs, or have the method `after` of middleware take it (said once for each "
+        "type of job)"
         for name, kind in (("coroutine", "list"), ("plain", "int"))
     ]
 

@@ -56,12 +56,16 @@ class Stand:
         self.numbers = itertools.count(1)
         self.told: list[tuple[int, StopReason]] = []
         self.ended: list[int] = []
+        self.cancelled: list[tuple[int, str]] = []
         self.heartbeats = Heartbeats(
-            [beats_at], "worker", lease_s, self._lost, self.ended.append, interval_s=interval_s
+            [beats_at], "worker", lease_s, self._lost, self.ended.append, self._cancelled, interval_s=interval_s
         )
 
     def _lost(self, number: int, why: StopReason) -> None:
         self.told.append((number, why))
+
+    def _cancelled(self, number: int, by: str) -> None:
+        self.cancelled.append((number, by))
 
     async def process_runs(self) -> None:
         """A lease shorter than the start of the process on a busy machine would be lost meanwhile."""

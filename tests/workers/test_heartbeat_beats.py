@@ -7,7 +7,7 @@ from typing import Any
 
 from pinlater import AsyncClient, errors
 from pinlater.model import JobInfo, JobState, RequestContext
-from pinlater_workers.heartbeat.beats import beat
+from pinlater_workers.heartbeat.beats import HeartbeatCalls, beat
 from pinlater_workers.heartbeat.messages import HeartbeatEntry
 from tests.server.memory_api import FIRST_ID, EchoService
 from tests.server.serving import serving
@@ -44,7 +44,7 @@ async def test_one_call_for_each_queue_and_one_look_in_slices() -> None:
     claims = [claim("mail", 1, number) for number in range(1_001)]
     claims += [claim("images", 1, 2_000), claim("images", 1, 2_001, "another")]
     async with serving(OneShardOut()) as served, AsyncClient(f"127.0.0.1:{served.port}") as client:
-        outcome = await beat(client, claims, TIMEOUT_S)
+        outcome = await beat(HeartbeatCalls(client), claims, TIMEOUT_S)
         assert sorted(outcome.good) == [*range(1_001), 2_000]
         assert (outcome.lost, outcome.failed) == ([2_001], [])
         asked = sorted((name, len(descriptors)) for name, descriptors in served.service.calls)
@@ -54,7 +54,7 @@ async def test_one_call_for_each_queue_and_one_look_in_slices() -> None:
 async def test_where_the_server_names_no_claims_a_job_in_progress_is_held() -> None:
     claims = [claim("mail", 1, 1, ""), claim("mail", 1, 2, "another")]
     async with serving(OneShardOut()) as served, AsyncClient(f"127.0.0.1:{served.port}") as client:
-        outcome = await beat(client, claims, TIMEOUT_S)
+        outcome = await beat(HeartbeatCalls(client), claims, TIMEOUT_S)
     assert (outcome.good, outcome.lost) == ([1], [2])
 
 
@@ -66,6 +66,6 @@ async def test_a_shard_that_is_out_makes_only_its_own_claims_doubtful() -> None:
             serving(service) as served,
             AsyncClient(f"127.0.0.1:{served.port}", retry_unavailable=False) as client,
         ):
-            outcome = await beat(client, claims, TIMEOUT_S)
+            outcome = await beat(HeartbeatCalls(client), claims, TIMEOUT_S)
             assert (sorted(outcome.good), outcome.lost, sorted(outcome.failed)) == ([1, 3], [], [2, 4])
             assert "shard 2 cannot be used" in outcome.detail

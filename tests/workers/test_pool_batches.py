@@ -110,8 +110,11 @@ def test_one_job_whose_claim_is_lost_is_told_alone(driver: PoolDriver) -> None:
     running = submitted(driver, job(driver, "long"), "", "")
     driver.until(lambda: driver.statuses(running) == ["begun"])
 
+    assert isinstance(running, RunningBatch)
+    running.members[0].stop_reason = StopReason.CLAIM_LOST
+
     async def lose() -> None:
-        driver.pool.lose(running, 0)
+        driver.pool.stop_member(running, 0)
 
     driver.run(lose())
     outcomes(driver, running)

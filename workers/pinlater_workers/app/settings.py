@@ -28,7 +28,8 @@ class WorkerSettings:
     `lease_s`: how long a claim holds without a heartbeat. `poll_wait_s`: how long a server may hold back its answer; it
     counts up to a third of the lease (None: that, or LONGEST_POLL_S). `prefetch_s`: how long a claimed job may wait
     here for a slot, before it is handed back; 0: none waits. `grace_s`: how long running jobs may go on after
-    SIGTERM.
+    SIGTERM. `cancel_grace_s`: how long a cancelled job may take to stop, before its process is killed, or its
+    coroutine left behind.
     `recycle_jobs`, `recycle_mib`: after so many jobs, or above so much memory, a process of the pool is replaced; 0:
     never. `unknown_delay_s`: how long a job of an unknown type stays away at first; `unknown_limit_s`: after so long it
     fails, infinite: never. `http` and `statsd`: HOST:PORT, "": none.
@@ -40,6 +41,7 @@ class WorkerSettings:
     pool: PoolName = "thread"
     lease_s: float = 30.0
     grace_s: float = 30.0
+    cancel_grace_s: float = 10.0
     poll_wait_s: float | None = None
     ack_delay_s: float = 0.05
     prefetch_s: float = 0.05
@@ -117,6 +119,7 @@ WORKER_KEYS: dict[str, Key] = {
     "pool": word("pool", POOLS),
     "lease": duration("lease_s", 3.0, DAY_S),
     "grace": duration("grace_s", 0.0, DAY_S),
+    "cancel_grace": duration("cancel_grace_s", 0.0, DAY_S),
     "poll_wait": duration("poll_wait_s", 0.0, 60.0),
     "ack_delay": duration("ack_delay_s", 0.0, 1.0),
     "prefetch": duration("prefetch_s", 0.0, 1.0),

@@ -143,6 +143,7 @@ OPTIONS: dict[str, Option] = {
     "unknown-delay": Option("DURATION", "How long a job of an unknown type stays away at first."),
     "unknown-limit": Option("DURATION", "A job that no worker knows for so long fails; or never."),
     "recycle-jobs": Option("N", "Replace a process of the pool after so many jobs; 0: never.", int),
+    "cancel-grace": Option("DURATION", "How long a cancelled job may take to stop, before its process is killed."),
     "recycle-mib": Option("N", "Replace a process of the pool above so much memory, between jobs; 0: never.", int),
     "name": Option("TEXT", "The name of this worker in `pinlater worker list`."),
     "http": Option("HOST:PORT", "Serve /healthz and /metrics there."),

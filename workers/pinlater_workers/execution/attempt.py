@@ -7,6 +7,7 @@ worker. Only KeyboardInterrupt passes, which is for the process; and the Cancell
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Coroutine, Sequence
@@ -16,10 +17,10 @@ from typing import Any, Protocol, TypeVar
 
 from pinlater.model import DequeuedJob
 from pinlater_workers.envelope import read_envelope
-from pinlater_workers.errors import BodyInvalid
-from pinlater_workers.execution.decision import RANDOM, decide, decide_stopped, log_outcome
+from pinlater_workers.errors import BodyInvalid, JobStopped
+from pinlater_workers.execution.decision import RANDOM, decide, decide_cancelled, decide_stopped, log_outcome
 from pinlater_workers.execution.failure_text import MAX_TYPE_CHARS
-from pinlater_workers.jobs.context import CURRENT, JobContext
+from pinlater_workers.jobs.context import CURRENT, JobContext, StopReason
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import SUCCEEDED, Action, Outcome
 from pinlater_workers.middleware import Middleware
@@ -48,17 +49,42 @@ def run_attempt(
     if not job_type.is_coroutine:
         return apart.run(_attempt, app.middleware, job_type, job, context, rng)
     try:
-        return run_on_kept_loop(run_attempt_async(app, job_type, job, context, rng), apart)
+        return run_on_kept_loop(run_attempt_async(app, job_type, job, context, rng), apart, context)
     except SystemExit as error:  # of a task that the job made: asyncio lets it through all that awaits it
         return apart.run(failed, (), job_type, job, context, error, rng)
+    except asyncio.CancelledError:  # middleware has been told
+        if context.cancel_reason is not StopReason.CANCELLED:
+            raise
+        outcome = stopped(job_type, job, context)
+        apart.run(log_outcome, context, outcome)
+        return outcome
 
 
-def run_on_kept_loop(attempt: Coroutine[Any, Any, OutcomeT], apart: Context) -> OutcomeT:
-    """On the event loop that this thread keeps for coroutines. Tasks that it leaves behind end with it."""
+def run_on_kept_loop(attempt: Coroutine[Any, Any, OutcomeT], apart: Context, context: JobContext) -> OutcomeT:
+    """On the event loop that this thread keeps for coroutines. Tasks that it leaves behind end with it. It is
+    cancelled, in the sense of asyncio too, when somebody cancels its job.
+    """
     runner = _runner()
+    loop = runner.get_loop()
+    task: list[asyncio.Task[Any]] = []
+
+    async def attempt_in_task() -> OutcomeT:
+        task.append(asyncio.current_task())  # type: ignore[arg-type]
+        return await attempt
+
+    def cancel() -> None:
+        if context.cancel_reason is StopReason.CANCELLED and task:
+            task[0].cancel()
+
+    def told() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended
+            loop.call_soon_threadsafe(cancel)
+
+    no_more = context.on_stop(told)
     try:
-        return runner.run(attempt, context=apart)
+        return runner.run(attempt_in_task(), context=apart)
     finally:
+        no_more()
         _end_tasks(runner)
 
 
@@ -74,7 +100,7 @@ async def run_attempt_async(
         result = await job_type.function(*args, **kwargs)
         if begun:
             after(begun, context, result)
-        outcome = SUCCEEDED if result is None or job_type.result_said else with_result(job_type, begun, result)
+        outcome = SUCCEEDED if result is None and not job_type.keeps else returned(job_type, begun, context, result)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -106,7 +132,7 @@ def _attempt(
         result = job_type.function(*args, **kwargs)
         if begun:
             after(begun, context, result)
-        outcome = SUCCEEDED if result is None or job_type.result_said else with_result(job_type, begun, result)
+        outcome = SUCCEEDED if result is None and not job_type.keeps else returned(job_type, begun, context, result)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -142,8 +168,14 @@ def after(begun: Sequence[Middleware], context: JobContext, result: Any) -> None
         each.after(context, result)
 
 
-def with_result(job_type: JobType, begun: Sequence[Middleware], result: Any) -> Outcome:
-    """The outcome of the first attempt of a type that returned something: says so, unless middleware has it."""
+def returned(job_type: JobType, begun: Sequence[Middleware], context: JobContext, result: Any) -> Outcome:
+    """A success, with its result where that is kept. ResultInvalid: it cannot be. Else the first attempt of a type that
+    returned something says so, unless middleware has it.
+    """
+    if job_type.keeps_result(context.headers):
+        return Outcome(Action.SUCCEED, result=job_type.write_result(result))
+    if result is None or job_type.result_said:
+        return SUCCEEDED
     job_type.result_said = True
     if any(type(each).after is not Middleware.after for each in begun):
         return SUCCEEDED
@@ -153,7 +185,8 @@ def with_result(job_type: JobType, begun: Sequence[Middleware], result: Any) -> 
 def stopped(job_type: JobType, job: DequeuedJob, context: JobContext) -> Outcome:
     """Its outcome, when it has been told why it is ended."""
     assert context.cancel_reason is not None
-    return decide_stopped(job_type.settings, job, context.cancel_reason, record=context.record())
+    reason, text = context.cancel_reason, context.cancel_text
+    return decide_stopped(job_type.settings, job, reason, record=context.record(), text=text)
 
 
 def failed(
@@ -164,7 +197,13 @@ def failed(
     error: BaseException,
     rng: Random | None,
 ) -> Outcome:
-    outcome = decide(job_type.settings, job, error, rng, body=context.body, record=context.record())
+    reason = context.cancel_reason
+    if reason is None or (reason is not StopReason.CANCELLED and not isinstance(error, JobStopped)):
+        outcome = decide(job_type.settings, job, error, rng, body=context.body, record=context.record())
+    elif isinstance(error, JobStopped | asyncio.CancelledError):
+        outcome = stopped(job_type, job, context)
+    else:
+        outcome = decide_cancelled(job, context.cancel_text, error, context.record())
     tell_error(begun, context, error, outcome)
     log_outcome(context, outcome, error)
     return outcome

@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 from pinlater.model import DequeuedJob
+from pinlater_workers.errors import ResultInvalid
 from pinlater_workers.execution.attempt import (
     HasMiddleware,
     after,
@@ -23,14 +24,14 @@ from pinlater_workers.execution.attempt import (
     failed,
     is_cancelled,
     prepare,
+    returned,
     run_on_kept_loop,
     stopped,
     tell_error,
-    with_result,
 )
 from pinlater_workers.execution.decision import RANDOM, log_outcome
 from pinlater_workers.jobs.batch import BATCH_SIZE, Batch, BatchContext, BatchJob, MemberOutcomes
-from pinlater_workers.jobs.context import CURRENT, JobContext
+from pinlater_workers.jobs.context import CURRENT, JobContext, StopReason
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import SUCCEEDED, Outcome
 from pinlater_workers.middleware import Middleware
@@ -45,9 +46,13 @@ def run_batch(
         return apart.run(_run, app, job_type, context, rng)
     attempts = BatchAttempts(app.middleware, job_type, context, rng)
     try:
-        return run_on_kept_loop(_run_async(attempts), apart)
+        return run_on_kept_loop(_run_async(attempts), apart, context)
     except SystemExit as error:  # of a task that the function made: asyncio lets it through all that awaits it
         return attempts.end(error)
+    except asyncio.CancelledError:  # middleware has been told
+        if context.cancel_reason is not StopReason.CANCELLED:
+            raise
+        return attempts.stopped()
 
 
 async def run_batch_async(
@@ -120,6 +125,10 @@ class BatchAttempts:
         """`error`: what the function raised, which counts for the jobs without an outcome of their own."""
         return MemberOutcomes(SUCCEEDED.action, members=tuple([each.end(error, result) for each in self._attempts]))
 
+    def stopped(self) -> MemberOutcomes:
+        """The batch was ended by request, and middleware knows."""
+        return MemberOutcomes(SUCCEEDED.action, members=tuple([each.stopped() for each in self._attempts]))
+
     def cancelled(self, error: BaseException) -> None:
         """The batch is ended: middleware hears so, as the pool says the outcomes."""
         if self._context.cancel_reason is not None:
@@ -148,8 +157,15 @@ class _MemberAttempt:
     def end(self, error: BaseException | None, result: object) -> Outcome:
         return self._apart.run(self._end, error, result)
 
+    def stopped(self) -> Outcome:
+        if self._outcome is not None:
+            return self._outcome
+        if self._batch_job is not None and self._batch_job.settled:
+            return self.end(None, None)
+        return stopped(self._type, self.job, self._context)
+
     def cancelled(self, error: BaseException) -> None:
-        if self._outcome is None:
+        if self._outcome is None and not (self._batch_job is not None and self._batch_job.settled):
             outcome = stopped(self._type, self.job, self._context)
             self._apart.run(tell_error, self._begun, self._context, error, outcome)
 
@@ -178,10 +194,20 @@ class _MemberAttempt:
             raise
         except BaseException as raised:
             return self._failed(raised)
-        is_said = result is None or self._type.result_said
-        outcome = SUCCEEDED if is_said else with_result(self._type, self._begun, result)
+        try:
+            outcome = self._returned(result)
+        except ResultInvalid as invalid:
+            return self._failed(invalid)
         log_outcome(self._context, outcome)
         return outcome
+
+    def _returned(self, result: object) -> Outcome:
+        """Results are those of each job; what the function returns is nobody's. ResultInvalid."""
+        own = None if self._batch_job is None else self._batch_job.result
+        if self._type.keeps_result(self._context.headers):
+            return returned(self._type, self._begun, self._context, own)
+        dropped = result if own is None else own
+        return SUCCEEDED if dropped is None else returned(self._type, self._begun, self._context, dropped)
 
     def _failed(self, error: BaseException) -> Outcome:
         CURRENT.set(self._context)

@@ -7,7 +7,7 @@
 | Fail | FAILED |
 | Snooze | back to PENDING without spending an attempt, counted in the body; too often: FAILED |
 | Reschedule | back to PENDING with all attempts, the count of snoozes at 0 |
-| BodyInvalid | FAILED |
+| BodyInvalid, ResultInvalid | FAILED |
 | anything else | a failure; the policy for it says when the next attempt comes; None: FAILED |
 """
 
@@ -17,6 +17,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from types import TracebackType
 
@@ -26,7 +27,7 @@ from pinlater.job_body import secret_values
 from pinlater.model import DequeuedJob
 from pinlater.printable import printable
 from pinlater_workers.envelope import next_body, read_envelope, write_envelope
-from pinlater_workers.errors import BodyInvalid, ClaimLost, TimeLimitExceeded, TooManySnoozes
+from pinlater_workers.errors import BodyInvalid, ClaimLost, JobStopped, ResultInvalid, TimeLimitExceeded, TooManySnoozes
 from pinlater_workers.execution.failure_text import (
     MAX_LINE_CHARS,
     describe,
@@ -83,8 +84,13 @@ def decide_stopped(
     rng: Random | None = RANDOM,
     record: AttemptRecord | None = None,
     trace: TracebackType | None = None,
+    text: str = "",
 ) -> Outcome:
-    """For a job that its pool has ended: what is to be said in its place. `trace`: where it stood, if that is known."""
+    """For a job that its pool has ended: what is to be said in its place. `trace`: where it stood, if that is known.
+    `text`: of one that is cancelled, by whom.
+    """
+    if reason is StopReason.CANCELLED:
+        return decide_cancelled(job, text or StopReason.CANCELLED.value, None, record)
     if reason is StopReason.TIME_LIMIT:
         error: Exception = TimeLimitExceeded(f"it ran longer than {settings.time_limit_s:g} s")
     elif reason is StopReason.CLAIM_LOST:
@@ -92,6 +98,16 @@ def decide_stopped(
     else:
         return Outcome(Action.GIVE_BACK)
     return decide(settings, job, error.with_traceback(trace), rng, record=record)
+
+
+def decide_cancelled(
+    job: DequeuedJob, text: str, error: BaseException | None = None, record: AttemptRecord | None = None
+) -> Outcome:
+    """For a job that was asked to stop, and has not succeeded: `text` says by whom. No attempt follows, whatever it
+    raised.
+    """
+    failure = Failure(job, unwrap_group(error or JobStopped(text)), record)
+    return replace(failure.outcome(None, text), action=Action.CANCEL, error="") if error else failure.cancelled(text)
 
 
 class Failure:
@@ -117,12 +133,23 @@ class Failure:
         action = Action.FAIL if after_s is None else Action.RETRY
         return Outcome(action, delay_ms(after_s or 0.0), status, error=type_name(error))
 
+    def cancelled(self, text: str) -> Outcome:
+        """The attempt raised nothing of its own."""
+        begins, ends = self._frame()
+        return Outcome(Action.CANCEL, status=f"{one_line(begins + text, MAX_LINE_CHARS)}{ends}\n")
+
+    def _frame(self) -> tuple[str, str]:
+        """Which attempt; when and where."""
+        job = self._job
+        allowed = max(job.attempts_allowed, job.attempts_remaining)
+        ends = f" [{one_line(self._record.text(), 120)}]" if self._record is not None else ""
+        return f"attempt {attempt_number(job)} of {allowed}: ", ends
+
     def _line(self, said: str, secrets: Sequence[str], *, is_last: bool) -> str:
         """What people look for first comes first; when and where comes last, and is never cut."""
         job = self._job
         allowed = max(job.attempts_allowed, job.attempts_remaining)
-        begins = f"attempt {attempt_number(job)} of {allowed}: "
-        ends = f" [{one_line(self._record.text(), 120)}]" if self._record is not None else ""
+        begins, ends = self._frame()
         more = f"; {said}" if said else ""
         most = MAX_LINE_CHARS if is_last else line_chars(allowed)
         text = describe(self._error, max(1, most - len(begins) - len(ends) - len(more)), secrets)
@@ -157,7 +184,7 @@ def _decide(
     except (ValueError, TooManySnoozes) as wrong:
         error = wrong.with_traceback(error.__traceback__)
         failure = failure.by(error)
-    final = isinstance(error, Fail | BodyInvalid | TooManySnoozes)
+    final = isinstance(error, Fail | BodyInvalid | ResultInvalid | TooManySnoozes)
     return failure.outcome(None if final else _retry_s(settings, job, error, rng, body))
 
 
@@ -224,6 +251,9 @@ def _log_outcome(context: JobContext, outcome: Outcome, error: BaseException | N
         if _outcome_log.isEnabledFor(logging.DEBUG):
             more = f": {status}" if status else ""
             _outcome_log.debug("%s %s%s", job, _QUIET[outcome.action], more)
+        return
+    if outcome.action is Action.CANCEL:
+        _outcome_log.info("%s was cancelled: %s", job, status)
         return
     is_last = outcome.action is Action.FAIL or context.attempts_left == 0
     end = "no attempt follows" if is_last else f"again in {outcome.delay_ms / 1000:g} s"

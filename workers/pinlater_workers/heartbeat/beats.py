@@ -1,21 +1,35 @@
 """One beat of claims, and the schedule of beats.
 
-A beat is a checkpoint for each queue, then a lookup, which says what became of each claim.
+A beat is a heartbeat call for each queue, which says what became of each claim. A server of an earlier version has no
+such call: there it is a checkpoint for each queue, then a lookup.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
+from types import MappingProxyType
 
 from pinlater.client.async_client import AsyncClient
-from pinlater.errors import PinLaterError, ShardConnectionFailed
-from pinlater.model import Checkpoint, JobInfo, JobState, WorkerReport, parse_descriptor
-from pinlater_workers.heartbeat.messages import HeartbeatEntry
+from pinlater.errors import MethodUnknown, PinLaterError, ShardConnectionFailed
+from pinlater.model import (
+    Checkpoint,
+    Heartbeat,
+    HeartbeatAnswer,
+    HeartbeatOutcome,
+    JobInfo,
+    JobState,
+    WorkerReport,
+    parse_descriptor,
+)
+from pinlater_workers.heartbeat.messages import HeartbeatEntry, ProgressEntry
 
 CLAIMS_PER_CALL = 1_000
+ASK_AGAIN_S = 60.0
+"""Whether a server has the heartbeat call by now."""
 
 Part = Sequence[HeartbeatEntry]
 
@@ -29,12 +43,15 @@ FAILURES_TOLD = 2
 @dataclass(slots=True)
 class BeatResult:
     """Numbers of claims. `good`: there, and beaten; `lost`: gone; `ended`: the job has succeeded or failed, and nobody
-    claimed it after; `failed`: nobody knows, and `detail` says why."""
+    claimed it after; `failed`: nobody knows, and `detail` says why; `cancelled`: among the good ones, those whose jobs
+    are to stop, and who asked for it.
+    """
 
     good: list[int] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
+    cancelled: dict[int, str] = field(default_factory=dict)
     detail: str = ""
 
     def of(self, info: JobInfo | None, claim: str) -> list[int]:
@@ -48,21 +65,89 @@ class BeatResult:
             return self.good
         return self.ended if claim else self.lost
 
+    def note(self, number: int, answer: HeartbeatAnswer) -> None:
+        """Of a heartbeat call."""
+        if answer.outcome is HeartbeatOutcome.UNREACHABLE:
+            self.failed.append(number)
+            self.detail = "its shard cannot be asked now"
+        elif answer.outcome is HeartbeatOutcome.LOST:
+            self.lost.append(number)
+        else:
+            self.good.append(number)
+            if answer.outcome is HeartbeatOutcome.CANCEL:
+                self.cancelled[number] = answer.cancelled_by
+
     def failing(self, part: Part, error: Exception) -> None:
         self.failed += [entry.number for entry in part]
         self.detail = str(error)
 
 
+class HeartbeatCalls:
+    """The heartbeat calls of one client; while its servers have none, MethodUnknown, at once."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self.client = client
+        self._unknown_until_s = -math.inf
+
+    async def heartbeat(
+        self, queue: str, heartbeats: Sequence[Heartbeat], report: WorkerReport | None, timeout_s: float
+    ) -> list[HeartbeatAnswer]:
+        """MethodUnknown: the server is of an earlier version; it may be replaced any time."""
+        if monotonic() < self._unknown_until_s:
+            raise MethodUnknown("heartbeatJobs")
+        try:
+            return await self.client.heartbeat(queue, heartbeats, worker=report, timeout=timeout_s)
+        except MethodUnknown:
+            self._unknown_until_s = monotonic() + ASK_AGAIN_S
+            raise
+
+
 async def beat(
-    client: AsyncClient, claims: Sequence[HeartbeatEntry], timeout_s: float, report: WorkerReport | None = None
+    calls: HeartbeatCalls,
+    claims: Sequence[HeartbeatEntry],
+    timeout_s: float,
+    report: WorkerReport | None = None,
+    progress: Mapping[int, ProgressEntry] = MappingProxyType({}),
 ) -> BeatResult:
     """Every claim is in one list of the outcome. Each call takes `timeout_s` at most; where a shard is out, two rounds.
-
-    A checkpoint that is taken binds its claim to the connection it came by. It names the run_after that the job has,
-    as one without a time sets it to now, and when the job was planned for would be lost. The first one carries the
-    report.
+    A beat that is taken binds its claim to the connection it came by. The first call carries the report. `progress`: of
+    the claims of these numbers.
     """
     outcome = BeatResult()
+    reports = iter((report,))
+    older: list[HeartbeatEntry] = []
+
+    async def heartbeat(part: Part) -> None:
+        beats = []
+        for entry in part:
+            made = progress.get(entry.number)
+            fraction, text = (None, None) if made is None else (made.fraction, made.text)
+            beats.append(Heartbeat(entry.descriptor, entry.claim, fraction, text))
+        carried = next(reports, None)
+        try:
+            answers = await calls.heartbeat(part[0].queue, beats, carried, timeout_s)
+        except MethodUnknown:
+            older.extend(part)
+            return
+        for entry, answer in zip(part, answers, strict=True):
+            outcome.note(entry.number, answer)
+
+    named = [entry for entry in claims if entry.claim]
+    older += [entry for entry in claims if not entry.claim]
+    await _each(heartbeat, _parts(named, lambda entry: entry.queue), outcome)
+    if older:
+        await _beat_older(calls.client, older, timeout_s, report, outcome)
+    return outcome
+
+
+async def _beat_older(
+    client: AsyncClient, claims: Sequence[HeartbeatEntry], timeout_s: float, report: WorkerReport | None, to: BeatResult
+) -> None:
+    """By the calls of earlier versions, which know of no cancelled jobs and no progress.
+
+    A checkpoint names the run_after that the job has, as one without a time sets it to now, and when the job was
+    planned for would be lost.
+    """
     beaten: list[HeartbeatEntry] = []
     reports = iter((report,))
 
@@ -77,11 +162,10 @@ async def beat(
     async def look(part: Part) -> None:
         found = await client.lookup([entry.descriptor for entry in part], timeout=timeout_s)
         for entry in part:
-            outcome.of(found.get(entry.descriptor), entry.claim).append(entry.number)
+            to.of(found.get(entry.descriptor), entry.claim).append(entry.number)
 
-    await _each(checkpoint, _parts(claims, lambda entry: entry.queue), outcome)
-    await _each(look, _parts(beaten, lambda entry: ""), outcome)
-    return outcome
+    await _each(checkpoint, _parts(claims, lambda entry: entry.queue), to)
+    await _each(look, _parts(beaten, lambda entry: ""), to)
 
 
 def _parts(claims: Iterable[HeartbeatEntry], of: Callable[[HeartbeatEntry], object]) -> list[Part]:
@@ -142,7 +226,7 @@ def surely_held_s(lease_s: float) -> float:
 
 
 class _Claim:
-    __slots__ = ("counted_s", "due_s", "entry", "failures", "good_s")
+    __slots__ = ("cancelled", "counted_s", "due_s", "entry", "failures", "good_s", "progress")
 
     def __init__(self, entry: HeartbeatEntry) -> None:
         self.entry = entry
@@ -150,6 +234,8 @@ class _Claim:
         self.due_s = entry.from_s
         self.failures = 0
         self.counted_s = -math.inf
+        self.cancelled = False
+        self.progress: ProgressEntry | None = None
 
 
 class BeatSchedule:
@@ -181,6 +267,39 @@ class BeatSchedule:
                 claim.entry = entry
                 claim.due_s = entry.from_s
 
+    def note_progress(self, progress: Iterable[ProgressEntry]) -> None:
+        """A beat of these is due at once, and says so."""
+        for entry in progress:
+            claim = self._claims.get(entry.number)
+            if claim is not None:
+                claim.progress = entry
+
+    def take_progress(self, numbers: Iterable[int]) -> dict[int, ProgressEntry]:
+        """What a beat of these claims is to say."""
+        taken: dict[int, ProgressEntry] = {}
+        for number in numbers:
+            claim = self._claims.get(number)
+            if claim is not None and claim.progress is not None:
+                taken[number], claim.progress = claim.progress, None
+        return taken
+
+    def progress_failed(self, progress: Mapping[int, ProgressEntry], numbers: Iterable[int]) -> None:
+        """The beat of these failed: the next one says it, unless there is newer progress."""
+        for number in numbers:
+            claim, made = self._claims.get(number), progress.get(number)
+            if claim is not None and claim.progress is None:
+                claim.progress = made
+
+    def cancelled(self, numbers: Iterable[int]) -> list[int]:
+        """The jobs of these are to stop: those of which that is news."""
+        news = []
+        for number in numbers:
+            claim = self._claims.get(number)
+            if claim is not None and not claim.cancelled:
+                claim.cancelled = True
+                news.append(number)
+        return news
+
     def forget(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             self._claims.pop(number, None)
@@ -209,10 +328,13 @@ class BeatSchedule:
         """
         alive = [each for each in self._claims.values() if each.entry.from_s <= now_s < each.entry.until_s]
         if not any(claim.due_s <= now_s for claim in alive):
-            return []
+            telling = [claim for claim in alive if claim.progress is not None and not claim.failures]
+            for claim in telling:
+                claim.due_s = now_s + self._interval_s
+            return [claim.entry for claim in telling]
         taken = []
         for claim in alive:
-            if claim.due_s <= now_s + self._interval_s / 2:
+            if claim.due_s <= now_s + self._interval_s / 2 or claim.progress is not None:
                 claim.due_s = now_s + self._interval_s
                 taken.append(claim.entry)
         return taken
@@ -259,4 +381,5 @@ class BeatSchedule:
         )
 
     def _next_beat_s(self, claim: _Claim) -> float:
-        return claim.due_s if claim.due_s < claim.entry.until_s else math.inf
+        due_s = claim.due_s if claim.progress is None or claim.failures else -math.inf
+        return due_s if due_s < claim.entry.until_s else math.inf

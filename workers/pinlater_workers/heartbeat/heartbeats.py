@@ -16,11 +16,14 @@ from pinlater_workers.heartbeat.beats import silence_s, surely_held_s, usual_int
 from pinlater_workers.heartbeat.messages import (
     Alive,
     Begin,
+    ClaimsCancelled,
     ClaimsEnded,
     ClaimsFailing,
     ClaimsRenewed,
     ForgetClaims,
     HeartbeatEntry,
+    ProgressEntry,
+    SendProgress,
     ToProcess,
     ToWorker,
     WatchClaims,
@@ -50,6 +53,7 @@ class Heartbeats:
     nearly the whole lease (it is forgotten).
     `ended(number)` likewise, when the job has succeeded or failed and nobody claimed it after (it is forgotten): the
     worker's own ack has done that, or somebody else's.
+    `cancelled(number, by)` likewise, once, when somebody asks that the job stops (it stays watched).
     `good_s` of what is watched becomes later with every good beat.
     While this event loop does not go round, also claims in `queues` that were made for `source` and are not watched:
     nobody could read of them. `source` is to be this worker's alone then.
@@ -64,6 +68,7 @@ class Heartbeats:
         lease_s: float,
         lost: Callable[[int, StopReason], None],
         ended: Callable[[int], None],
+        cancelled: Callable[[int, str], None],
         *,
         interval_s: float | None = None,
         queues: Sequence[str] = (),
@@ -71,10 +76,13 @@ class Heartbeats:
     ) -> None:
         self._silent_s = silence_s(lease_s)
         interval_s = interval_s or usual_interval_s(lease_s)
-        self._begin = Begin(list(servers), source, lease_s, interval_s, list(queues), self._silent_s)
+        self._begin = Begin(
+            list(servers), source, lease_s, interval_s, list(queues), self._silent_s, hears_cancels=True
+        )
         self._held_s = surely_held_s(lease_s)
         self._on_lost = lost
         self._on_ended = ended
+        self._on_cancelled = cancelled
         self._describe = describe
         self._described: WorkerState | None = None
         """As the process knows it."""
@@ -123,6 +131,11 @@ class Heartbeats:
         forgotten = [number for number in numbers if self._claims.pop(number, None) is not None]
         if forgotten and self._process is not None:
             self._process.send(ForgetClaims(forgotten))
+
+    def send_progress(self, progress: Sequence[ProgressEntry]) -> None:
+        """With beats of these claims, which are watched; at once."""
+        if progress and self._process is not None:
+            self._process.send(SendProgress(list(progress)))
 
     def say_alive(self) -> None:
         """And what the worker runs, where that has changed since it was said last."""
@@ -208,7 +221,11 @@ class Heartbeats:
 
     def _received(self, message: ToWorker) -> None:
         numbers = [number for number in message.numbers if number in self._claims]
-        if isinstance(message, ClaimsRenewed):
+        if isinstance(message, ClaimsCancelled):
+            for number, by in zip(message.numbers, message.by, strict=True):
+                if number in self._claims:
+                    self._on_cancelled(number, by)
+        elif isinstance(message, ClaimsRenewed):
             self._note_good(numbers, message.good_s)
         elif isinstance(message, ClaimsEnded):
             for number in numbers:

@@ -73,6 +73,8 @@ class Begin(msgspec.Struct, tag="Begin"):
     interval_s: float
     queues: list[str]
     silent_s: float
+    hears_cancels: bool = False
+    """The worker knows ClaimsCancelled."""
 
 
 class WatchClaims(msgspec.Struct, tag="Watch"):
@@ -85,6 +87,20 @@ class ForgetClaims(msgspec.Struct, tag="Forget"):
     """To the process: these have ended."""
 
     numbers: list[int]
+
+
+class ProgressEntry(msgspec.Struct, array_like=True, gc=False):
+    """How far the job of that claim is."""
+
+    number: int
+    fraction: float | None
+    text: str
+
+
+class SendProgress(msgspec.Struct, tag="Progress"):
+    """To the process: a beat of these claims at once, which says so."""
+
+    progress: list[ProgressEntry]
 
 
 class Alive(msgspec.Struct, tag="Alive", omit_defaults=True):
@@ -114,8 +130,15 @@ class ClaimsEnded(msgspec.Struct, tag="Ended"):
     numbers: list[int]
 
 
-ToProcess = Begin | WatchClaims | ForgetClaims | Alive
-ToWorker = ClaimsRenewed | ClaimsFailing | ClaimsEnded
+class ClaimsCancelled(msgspec.Struct, tag="Cancelled"):
+    """To the worker: these jobs are to stop; `by` says of each who asked. They are watched as before."""
+
+    numbers: list[int]
+    by: list[str]
+
+
+ToProcess = Begin | WatchClaims | ForgetClaims | SendProgress | Alive
+ToWorker = ClaimsRenewed | ClaimsFailing | ClaimsEnded | ClaimsCancelled
 
 read_by_process = msgspec.msgpack.Decoder(ToProcess).decode
 read_by_worker = msgspec.msgpack.Decoder(ToWorker).decode

@@ -23,15 +23,18 @@ from pinlater.client.pool import PoolLimits
 from pinlater.errors import PinLaterError
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, JobFilter, JobState, WorkerReport, claim_source
 from pinlater_workers.child_sockets import LoopSocket
-from pinlater_workers.heartbeat.beats import BeatResult, BeatSchedule, beat
+from pinlater_workers.heartbeat.beats import BeatResult, BeatSchedule, HeartbeatCalls, beat
 from pinlater_workers.heartbeat.messages import (
     Alive,
     Begin,
+    ClaimsCancelled,
     ClaimsEnded,
     ClaimsFailing,
     ClaimsRenewed,
     ForgetClaims,
     HeartbeatEntry,
+    ProgressEntry,
+    SendProgress,
     ToProcess,
     ToWorker,
     WatchClaims,
@@ -83,6 +86,8 @@ class ParentLink:
                 self._beats.watch(message.claims)
             elif isinstance(message, ForgetClaims):
                 self._beats.forget(message.numbers)
+            elif isinstance(message, SendProgress):
+                self._beats.send_progress(message.progress)
 
     def _send(self, message: ToWorker) -> None:
         """Good beats are not worth a growing heap when the worker does not read: later ones say the same."""
@@ -137,7 +142,9 @@ class HeartbeatLoop:
             sticky_s=STAY_S,
             on_disconnect=self._disconnected,
         )
-        self._unread = UnreadClaims(self._client, begin, self._timeout_s, self._table.known)
+        self._calls = HeartbeatCalls(self._client)
+        self._hears_cancels = begin.hears_cancels
+        self._unread = UnreadClaims(self._calls, begin, self._timeout_s, self._table.known)
 
     def worker_spoke(self) -> None:
         """The worker's event loop goes round."""
@@ -161,6 +168,10 @@ class HeartbeatLoop:
 
     def forget(self, numbers: Sequence[int]) -> None:
         self._table.forget(numbers)
+
+    def send_progress(self, progress: Sequence[ProgressEntry]) -> None:
+        self._table.note_progress(progress)
+        self._news.set()
 
     async def run(self) -> None:
         """Until it is cancelled; then nothing is told any more."""
@@ -203,7 +214,7 @@ class HeartbeatLoop:
         return self._reports.take(now_s, self._unread.spoke_s, self._table.entries())
 
     async def _report(self, now_s: float, timeout_s: float) -> None:
-        """A checkpoint of nothing, for the report that it carries."""
+        """A checkpoint of nothing, which every server knows, for the report that it carries."""
         report = self._take_report(now_s)
         try:
             await self._client.checkpoint(self._reports.queue, [], worker=report, timeout=timeout_s)
@@ -222,8 +233,9 @@ class HeartbeatLoop:
         await asyncio.sleep(GATHER_S)
 
     async def _beat(self, claims: Sequence[HeartbeatEntry], began_s: float, report: WorkerReport | None) -> None:
+        progress = self._table.take_progress(entry.number for entry in claims)
         try:
-            outcome = await beat(self._client, claims, self._timeout_s, report)
+            outcome = await beat(self._calls, claims, self._timeout_s, report, progress)
         except Exception as error:
             _log.exception("a heartbeat of %d claims failed", len(claims))
             outcome = BeatResult()
@@ -231,6 +243,9 @@ class HeartbeatLoop:
         if outcome.good:
             self._table.beaten(outcome.good, began_s)
             self._send(ClaimsRenewed(outcome.good, began_s))
+        news = self._table.cancelled(outcome.cancelled) if self._hears_cancels else []
+        if news:
+            self._send(ClaimsCancelled(news, [outcome.cancelled[number] for number in news]))
         if outcome.lost:
             self._table.lose(outcome.lost, monotonic())
             self._send(
@@ -239,6 +254,7 @@ class HeartbeatLoop:
         if outcome.ended:
             self._table.forget(outcome.ended)
             self._send(ClaimsEnded(outcome.ended))
+        self._table.progress_failed(progress, outcome.failed)
         twice = self._table.failed(outcome.failed, began_s, monotonic())
         if twice:
             self._send(ClaimsFailing(twice, StopReason.OUT_OF_TOUCH, outcome.detail))
@@ -255,8 +271,9 @@ class UnreadClaims:
     takes the others itself, and nothing of them is left here. Where a server names no claims, none is found.
     """
 
-    def __init__(self, client: AsyncClient, begin: Begin, timeout_s: float, known: Callable[[], set[Key]]) -> None:
-        self._client = client
+    def __init__(self, calls: HeartbeatCalls, begin: Begin, timeout_s: float, known: Callable[[], set[Key]]) -> None:
+        self._calls = calls
+        self._client = calls.client
         self._begin = begin
         self._timeout_s = timeout_s
         self._known = known
@@ -305,7 +322,7 @@ class UnreadClaims:
                 and (job.descriptor, claim) not in known
             ]
             if found:
-                await beat(self._client, found, self._timeout_s)
+                await beat(self._calls, found, self._timeout_s)
             continuation = page.continuation
             if continuation == CONTINUATION_END:
                 return

@@ -41,13 +41,15 @@ class BatchJob(Generic[ArgumentT]):
     in the block is the outcome of this job alone, and goes no further. A block that ends well sets no outcome.
     """
 
-    __slots__ = ("_context", "_current", "_error", "_settled", "_trace", "arguments")
+    __slots__ = ("_context", "_current", "_error", "_settled", "_trace", "arguments", "result")
 
     def __init__(self, arguments: ArgumentT, context: JobContext | None) -> None:
         self.arguments = arguments
         self._context = context
         self._settled = False
         self._error: BaseException | None = None
+        self.result: object = None
+        """What `succeed` was given."""
         self._current: Token[JobContext] | None = None
         self._trace: AbstractContextManager[None] | None = None
 
@@ -68,9 +70,11 @@ class BatchJob(Generic[ArgumentT]):
         """What it failed with, or what puts it off. None: it has succeeded, or has no outcome of its own."""
         return self._error
 
-    def succeed(self) -> None:
-        """It is done, whatever becomes of the others: say so when what it did is stored."""
-        self._error, self._settled = None, True
+    def succeed(self, result: object = None) -> None:
+        """It is done, whatever becomes of the others: say so when what it did is stored. `result`: of this job, kept
+        where its type of job says keep_result.
+        """
+        self._error, self._settled, self.result = None, True, result
 
     def fail(self, error: BaseException) -> None:
         """As if a job of its own had raised this: the retry policy decides; Fail, Snooze and the like are obeyed."""
@@ -150,6 +154,11 @@ class Batch(Sequence[BatchJob[ArgumentT]]):
     def cancel_reason(self) -> StopReason | None:
         return None if self._context is None else self._context.cancel_reason
 
+    def raise_if_cancelled(self) -> None:
+        """JobStopped, where all of it should stop."""
+        if self._context is not None:
+            self._context.raise_if_cancelled()
+
     @property
     def deadline(self) -> datetime:
         """When the time limit of this call ends, in UTC. LookupError: it was called by hand."""
@@ -188,14 +197,14 @@ class BatchContext(JobContext):
         self.members = members
         self.jobs: Sequence[BatchJob[Any] | None] = ()
 
-    def request_stop(self, reason: StopReason) -> None:
-        super().request_stop(reason)
+    def request_stop(self, reason: StopReason, by: str = "") -> None:
+        super().request_stop(reason, by)
         for _, context in self.members:
-            context.request_stop(reason)
+            context.request_stop(reason, by)
 
-    def lose(self, index: int) -> None:
-        """The claim of that job alone is lost."""
-        self.members[index][1].request_stop(StopReason.CLAIM_LOST)
+    def stop_member(self, index: int, reason: StopReason, by: str = "") -> None:
+        """That job alone should stop: its claim is lost, or it is cancelled."""
+        self.members[index][1].request_stop(reason, by)
 
 
 class RunningBatch(RunningJob, kw_only=True, eq=False, gc=False):

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
-from pinlater.model import MAX_STATUS_CHARS, Checkpoint, DequeuedJob
+from pinlater.model import MAX_PROGRESS_CHARS, MAX_STATUS_CHARS, Checkpoint, DequeuedJob
 from pinlater_workers.envelope import Envelope, next_body, write_envelope
-from pinlater_workers.errors import ClaimLost
+from pinlater_workers.errors import ClaimLost, JobStopped
 from pinlater_workers.jobs.attempt_record import AttemptRecord
 
 if TYPE_CHECKING:
@@ -37,18 +37,32 @@ class StopReason(StrEnum):
     CLAIM_LOST = "claim lost"
     OUT_OF_TOUCH = "no heartbeat gets through"
     STOPPING = "the worker stops"
+    CANCELLED = "cancelled"
 
 
 ENDING_REASONS = frozenset({StopReason.TIME_LIMIT, StopReason.CLAIM_LOST})
-"""The reasons that end a job, and that no other one replaces; of the others it is only told."""
+"""The reasons that end a job, and that no other one replaces; of the others it is only told. CANCELLED ends it where
+its pool can, and only these two replace it.
+"""
+
+
+class Progress(NamedTuple):
+    """How far a job says it is: a fraction from 0 to 1, or None, and a short text."""
+
+    fraction: float | None
+    text: str
+
+
+TakeProgress = Callable[[], Progress | None]
+"""The newest progress of a job, once; None: nothing new."""
 
 
 class RunningJob(msgspec.Struct, eq=False, gc=False):
     """A job that a worker runs. `type` None: none that this worker knows. `envelope` None: a body that has none.
 
     `began_s` and `until_s` (the time limit) are of time.monotonic, `deadline_ms` is the limit by the wall clock.
-    `stop_reason` is why it was told to stop, if it was. `ahead`: it is with its pool, and has not begun. `turn`: when
-    it came, as prefetch.py counts time.
+    `stop_reason` is why it was told to stop, if it was; `cancelled_by` who asked for that, None: nobody. `ahead`:
+    it is with its pool, and has not begun. `turn`: when it came, as prefetch.py counts time.
     """
 
     job: DequeuedJob
@@ -61,6 +75,7 @@ class RunningJob(msgspec.Struct, eq=False, gc=False):
     stop_reason: StopReason | None = None
     ahead: bool = False
     turn: int = 0
+    cancelled_by: str | None = None
 
     def begin(self, now_s: float) -> None:
         """It begins then: that it has waited since it was read does not count. Also from the thread that runs it."""
@@ -74,6 +89,14 @@ class RunningJob(msgspec.Struct, eq=False, gc=False):
         """For a job of a known type."""
         assert self.type is not None
         return JobContext(self.type.name, self.queue, self.job, host, self.deadline_ms, self.envelope)
+
+
+def cancelled_text(by: str) -> str:
+    """
+    >>> cancelled_text("ada@web-1"), cancelled_text("")
+    ('cancelled by ada@web-1', 'cancelled')
+    """
+    return f"{StopReason.CANCELLED.value} by {by}" if by else StopReason.CANCELLED.value
 
 
 def attempt_number(job: DequeuedJob) -> int:
@@ -95,6 +118,9 @@ class Host(Protocol):
     async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
         """From the job's event loop."""
 
+    def progress_made(self, context: JobContext) -> None:
+        """From any thread: the context has progress to be taken, and had none before."""
+
 
 class JobContext:
     """One attempt. All of it may be used from any thread; `request_stop` is for the pool.
@@ -108,7 +134,9 @@ class JobContext:
         "_claimed",
         "_deadline_ms",
         "_host",
+        "_progress",
         "_reason",
+        "_stopped_by",
         "_wake",
         "body",
         "envelope",
@@ -129,7 +157,9 @@ class JobContext:
         self._host = host
         self._deadline_ms = deadline_ms
         self._reason: StopReason | None = None
+        self._stopped_by = ""
         self._wake: list[Callable[[], None]] | None = None
+        self._progress: Progress | None = None
 
     # -- what it is ------------------------------------------------------------------------------------------------
 
@@ -180,11 +210,27 @@ class JobContext:
     def cancel_reason(self) -> StopReason | None:
         return self._reason
 
-    def request_stop(self, reason: StopReason) -> None:
-        """The job should stop. May be called from any thread, and more than once."""
+    @property
+    def cancel_text(self) -> str:
+        """Why it should stop, for people, as in "cancelled by ada@web-1"; "": it should not."""
+        if self._reason is None:
+            return ""
+        return cancelled_text(self._stopped_by) if self._reason is StopReason.CANCELLED else self._reason.value
+
+    def raise_if_cancelled(self) -> None:
+        """JobStopped, where it should stop. Left to the framework, that ends the attempt as the reason wants it: a
+        cancelled job is over, and one whose worker stops is requeued.
+        """
+        if self._reason is not None:
+            raise JobStopped(self.cancel_text)
+
+    def request_stop(self, reason: StopReason, by: str = "") -> None:
+        """The job should stop; `by`: who asks for that. May be called from any thread, and more than once."""
         with _lock:
-            if self._reason not in ENDING_REASONS:
-                self._reason = reason
+            if self._reason not in ENDING_REASONS and (
+                self._reason is not StopReason.CANCELLED or reason in ENDING_REASONS
+            ):
+                self._reason, self._stopped_by = reason, by
             wake, self._wake = self._wake, None
         for call in wake or ():
             call()
@@ -217,6 +263,14 @@ class JobContext:
             return False
         finally:
             self._no_more(wake)
+
+    def on_stop(self, told: Callable[[], None]) -> Callable[[], None]:
+        """`told` is called once, from any thread, when the job is told to stop, at once where it was; what this returns
+        takes that back.
+        """
+        if self._cancelled_or(told):
+            told()
+        return lambda: self._no_more(told)
 
     def _cancelled_or(self, wake: Callable[[], None]) -> bool:
         with _lock:
@@ -258,6 +312,31 @@ class JobContext:
     async def set_status_async(self, text: str) -> None:
         """As `set_status`, for coroutines."""
         await self._host.checkpoint_async(self._checkpoint(None, _line(text)))
+
+    def progress(self, fraction: float | None = None, text: str = "") -> None:
+        """Say how far the job is: from 0 to 1, and a short text, as in progress(0.4, "rows 400 of 1000"). The newest
+        goes with a heartbeat, at most every second; the call itself waits for nothing, and may stand in a loop.
+
+        ValueError: a fraction that is none.
+        """
+        if fraction is not None and not 0 <= fraction <= 1:
+            raise ValueError(f"progress is {fraction!r:.100}; allowed: 0 to 1, as in done / all")
+        made = Progress(None if fraction is None else float(fraction), text[:MAX_PROGRESS_CHARS])
+        with _lock:
+            is_first, self._progress = self._progress is None, made
+        if is_first:
+            self._host.progress_made(self)
+
+    def take_progress(self) -> Progress | None:
+        """For the pool: the newest, once."""
+        with _lock:
+            made, self._progress = self._progress, None
+        return made
+
+    @property
+    def claimed(self) -> DequeuedJob:
+        """As the server handed it out."""
+        return self._claimed
 
     def _kept(self, body: bytes | None) -> tuple[bytes, Envelope | None] | None:
         if body is None or self.envelope is None:

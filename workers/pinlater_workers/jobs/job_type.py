@@ -80,7 +80,8 @@ class JobType:
         )
         """Its jobs have what few jobs have."""
         self._results: ResultCodec | None = None
-        if settings.keep_result:
+        self.keeps = settings.keep_result
+        if self.keeps:
             self.needs_results()
 
     def _template(self, what: str, option: KeyOption | None) -> KeyTemplate | None:

@@ -32,6 +32,8 @@ class Action(IntEnum):
     """Back to PENDING for `delay_ms`, with all attempts, and with `body` where it is not None."""
     GIVE_BACK = 5
     """Back to PENDING after `delay_ms` as it is, no attempt spent: the worker does not know its type, or stops."""
+    CANCEL = 6
+    """An ack, permanent failure, of a job that was asked to stop: the server calls it cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Outcome:
 
     `error` is the type of the exception for metrics and logs, "" for none. A success has none: there it is the type of
     what the function returned and nobody keeps, the first time in this process (`dropped`), so that processes of a pool
-    can tell it to workers of any version.
+    can tell it to workers of any version. `result`: with a success, what is kept of it for those who ask.
     """
 
     action: Action
@@ -49,6 +51,7 @@ class Outcome:
     status: str = ""
     body: bytes | None = None
     error: str = ""
+    result: bytes | None = None
 
     @property
     def dropped(self) -> str:

@@ -30,6 +30,7 @@ _ENDS = {
     Action.SNOOZE: "snoozed",
     Action.RESCHEDULE: "rescheduled",
     Action.GIVE_BACK: "given_back",
+    Action.CANCEL: "cancelled",
 }
 _STARTED = len(_ENDS)
 _DROPPED = _STARTED + 1
@@ -53,6 +54,9 @@ FAMILIES: dict[str, MetricFamily] = {
     "rescheduled": MetricFamily("counter", _JOB, "Attempts that ended in Reschedule."),
     "given_back": MetricFamily(
         "counter", _JOB, "Jobs requeued without an attempt spent: the worker stopped, or had no place to run them."
+    ),
+    "cancelled": MetricFamily(
+        "counter", _JOB, "Jobs that were asked to stop while they ran, or were about to, and did not succeed."
     ),
     "dropped_results": MetricFamily(
         "counter", _JOB, "Results that no server took: the claim was lost or over, or the server refused them."
@@ -136,6 +140,10 @@ class WorkerMetrics:
     def handed_back(self, job: str) -> None:
         """A job was requeued that had not begun."""
         self._types[job].counts[Action.GIVE_BACK] += 1
+
+    def cancelled_at_hand(self, job: str) -> None:
+        """A job was cancelled that had not begun."""
+        self._types[job].counts[Action.CANCEL] += 1
 
     def dropped(self, job: str) -> None:
         """No server took the result of an attempt."""

@@ -15,7 +15,7 @@ from pinlater_workers.execution.decision import decide, decide_stopped, log_outc
 from pinlater_workers.execution.failure_text import stack_trace
 from pinlater_workers.jobs.attempt_record import AttemptRecord
 from pinlater_workers.jobs.batch import BatchContext, BatchJob, MemberOutcomes, RunningBatch
-from pinlater_workers.jobs.context import CURRENT, JobContext, RunningJob, StopReason
+from pinlater_workers.jobs.context import CURRENT, JobContext, RunningJob, StopReason, TakeProgress, cancelled_text
 from pinlater_workers.jobs.outcome import SUCCEEDED, Action, Outcome
 
 JobsEnded = Callable[[Sequence[tuple[RunningJob, Outcome]]], None]
@@ -23,6 +23,9 @@ JobsEnded = Callable[[Sequence[tuple[RunningJob, Outcome]]], None]
 
 SaveCheckpoint = Callable[[RunningJob, Checkpoint], Awaitable[None]]
 """Carries out a checkpoint that a running job asks for. Raises ClaimLost, or an error of pinlater.errors."""
+
+NoteProgress = Callable[[RunningJob, TakeProgress], None]
+"""Told on the event loop: the job, or the one of a batch, has new progress, to be taken when it is to be sent."""
 
 Done = Callable[[BaseException | None], None]
 """Told once how the checkpoint went: None is well."""
@@ -48,12 +51,13 @@ class JobPool(Protocol):
         """The job, which has not ended, is told; and it is ended as far as this pool can.
 
         TIME_LIMIT and CLAIM_LOST: a process is killed, a coroutine cancelled, a thread's result dropped; `JobsEnded`
-        is called soon, with an outcome that names the reason. STOPPING, OUT_OF_TOUCH: it is only asked to stop, and
-        goes on.
+        is called soon, with an outcome that names the reason. CANCELLED: a coroutine is cancelled, a process killed
+        where it has not ended after the worker's `cancel_grace`, a thread is asked; its own outcome counts if it comes
+        first. STOPPING, OUT_OF_TOUCH: it is only asked to stop, and goes on.
         """
 
-    def lose(self, batch: RunningBatch, index: int) -> None:
-        """One job of a batch, counted from 0, is told that its claim is lost; the batch goes on."""
+    def stop_member(self, batch: RunningBatch, index: int) -> None:
+        """One job of a batch, counted from 0, is told its `stop_reason`; the batch goes on."""
 
     async def close(self) -> None:
         """End all at once: what still runs is killed or left behind. Nothing that ends later is told."""
@@ -82,13 +86,29 @@ def stopped_outcome(
         return MemberOutcomes(Action.RETRY, members=tuple(ended))
     assert running.type is not None
     record, trace = AttemptRecord.since(running.began_s), stack_trace(frames)
-    return _logged(running, decide_stopped(running.type.settings, running.job, reason, record=record, trace=trace))
+    settings, text = running.type.settings, cancelled_text(running.cancelled_by or "")
+    outcome = decide_stopped(settings, running.job, reason, record=record, trace=trace, text=text)
+    return _logged(running, outcome)
 
 
-def tell_lost(context: JobContext, index: int) -> None:
-    """To the context of a batch."""
+def never_began(running: RunningJob) -> Outcome:
+    """That of a job which was cancelled before it began."""
+    return Outcome(Action.CANCEL, status=f"{cancelled_text(running.cancelled_by or '')}, before it began\n")
+
+
+def tell_member(context: JobContext, batch: RunningBatch, index: int) -> None:
+    """To the context of a batch: why that job is to stop."""
     assert isinstance(context, BatchContext)
-    context.lose(index)
+    member = batch.members[index]
+    assert member.stop_reason is not None
+    context.stop_member(index, member.stop_reason, member.cancelled_by or "")
+
+
+def member_of(running: RunningJob, descriptor: str) -> RunningJob:
+    """The job of a batch with that descriptor, or what is none."""
+    if not isinstance(running, RunningBatch):
+        return running
+    return next((each for each in running.members if each.job.descriptor == descriptor), running)
 
 
 def _stopped_member(
@@ -126,6 +146,9 @@ class _Nobody:
 
     async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
         raise has_ended()
+
+    def progress_made(self, context: JobContext) -> None:
+        """Nobody is told."""
 
 
 class CompletionBatch:

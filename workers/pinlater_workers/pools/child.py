@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
+from time import monotonic
 from types import FrameType
 
 from pinlater.child_process import die_with_parent
@@ -38,8 +39,8 @@ from pinlater_workers.observability import logs
 from pinlater_workers.pools.messages import (
     BatchEnded,
     JobEnded,
-    LoseJob,
     Message,
+    ProgressMade,
     Ready,
     RunBatch,
     RunJob,
@@ -48,12 +49,15 @@ from pinlater_workers.pools.messages import (
     StartApp,
     StartFailed,
     StopJob,
+    StopMember,
     ToProcess,
     read_by_process,
     written,
 )
 
 _TRACE_LINES = 6
+PROGRESS_EVERY_S = 0.5
+"""The worker sends it with heartbeats, which are fewer."""
 _OOM_SCORE = "500"
 """From -1000 (never) to 1000."""
 
@@ -81,7 +85,7 @@ def main(jobs_fd: int, control_fd: int, worker: int) -> None:
         control_socket.close()
 
     in_forks(close)
-    control = Control(control_socket)
+    control = Control(control_socket, takes_progress=start.takes_progress)
     control.start()
     _send(jobs, Ready())
     _work(app, jobs, control)
@@ -169,12 +173,14 @@ def _run_batch(app: App, run: RunBatch, control: Control) -> BatchEnded:
 class Control:
     """Its own thread reads, as the main one is busy with the job."""
 
-    def __init__(self, socket: BlockingSocket[ToProcess]) -> None:
+    def __init__(self, socket: BlockingSocket[ToProcess], *, takes_progress: bool) -> None:
         self._socket = socket
+        self._takes_progress = takes_progress
+        self._progress_s = -PROGRESS_EVERY_S
         self._lock = threading.Lock()
         self._number = 0
         self._context: JobContext | None = None
-        self._told: list[StopJob | LoseJob] = []
+        self._told: list[StopJob | StopMember] = []
         self._asks = itertools.count()
         self._asked: dict[int, Future[None]] = {}
 
@@ -202,15 +208,36 @@ class Control:
         self._socket.send(written(SaveRequest(number, ask, checkpoint)))
         return asked
 
+    def progress_made(self, number: int, context: JobContext) -> None:
+        """For the job of that number: what is newest when it may be told, at once or after a while."""
+        if not self._takes_progress:
+            return
+        with self._lock:
+            now_s = monotonic()
+            tell_s = max(now_s, self._progress_s + PROGRESS_EVERY_S)
+            self._progress_s = tell_s
+        if tell_s <= now_s:
+            self._tell_progress(number, context)
+            return
+        timer = threading.Timer(tell_s - now_s, self._tell_progress, (number, context))
+        timer.daemon = True
+        timer.start()
+
+    def _tell_progress(self, number: int, context: JobContext) -> None:
+        made = context.take_progress()
+        if made is not None and number == self._number:
+            with contextlib.suppress(OSError):  # the worker is gone
+                self._socket.send(written(ProgressMade(number, context.descriptor, made.fraction, made.text)))
+
     def _serve(self) -> None:
         while (message := self._socket.receive()) is not None:
-            if isinstance(message, StopJob | LoseJob):
+            if isinstance(message, StopJob | StopMember):
                 self._stop(message)
             elif isinstance(message, SaveAnswer):
                 self._answer(message)
         os._exit(1)  # the worker is gone, and what the job does is for nobody
 
-    def _stop(self, message: StopJob | LoseJob) -> None:
+    def _stop(self, message: StopJob | StopMember) -> None:
         with self._lock:
             if message.number > self._number:
                 self._told.append(message)
@@ -227,12 +254,13 @@ class Control:
             asked.set_exception(error)
 
 
-def _tell(context: JobContext, message: StopJob | LoseJob) -> None:
-    if isinstance(message, LoseJob):
+def _tell(context: JobContext, message: StopJob | StopMember) -> None:
+    reason = StopReason(message.reason)
+    if isinstance(message, StopMember):
         assert isinstance(context, BatchContext)
-        context.lose(message.index)
+        context.stop_member(message.index, reason, message.by)
     else:
-        context.request_stop(StopReason(message.reason))
+        context.request_stop(reason, message.by)
 
 
 class JobHost:
@@ -247,6 +275,9 @@ class JobHost:
 
     async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
         await asyncio.wrap_future(self._control.ask(self._number, checkpoint))
+
+    def progress_made(self, context: JobContext) -> None:
+        self._control.progress_made(self._number, context)
 
 
 def leave_signals_to_worker() -> None:

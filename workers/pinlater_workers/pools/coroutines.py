@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from types import FrameType
 
@@ -19,11 +20,13 @@ from pinlater_workers.jobs.outcome import Outcome
 from pinlater_workers.pools.base import (
     CompletionBatch,
     JobsEnded,
+    NoteProgress,
     SaveCheckpoint,
     has_ended,
+    member_of,
     outcome_on_error,
     stopped_outcome,
-    tell_lost,
+    tell_member,
 )
 
 CANCEL_AGAIN_S = 1.0
@@ -38,7 +41,7 @@ class _Host(msgspec.Struct, eq=False):
     """
 
     running: RunningJob
-    save: SaveCheckpoint
+    pool: AsyncPool
     ended: bool = False
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
@@ -47,7 +50,10 @@ class _Host(msgspec.Struct, eq=False):
     async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
         if self.ended:
             raise has_ended()
-        await self.save(self.running, checkpoint)
+        await self.pool.save(self.running, checkpoint)
+
+    def progress_made(self, context: JobContext) -> None:
+        self.pool.progress_made(self.running, context)
 
 
 class _Task(msgspec.Struct, eq=False):
@@ -62,14 +68,23 @@ class _Task(msgspec.Struct, eq=False):
 
 
 class AsyncPool:
-    """Runs jobs that are coroutines. A cancelled job is reported when it has ended, or after CANCEL_AGAIN_S; from then
-    on it counts as stuck.
+    """Runs jobs that are coroutines. A cancelled job is reported when it has ended, or after CANCEL_AGAIN_S, or the
+    worker's `cancel_grace` where somebody asked for that; from then on it counts as stuck.
     """
 
-    def __init__(self, app: HasMiddleware, settings: WorkerSettings, ended: JobsEnded, save: SaveCheckpoint) -> None:
+    def __init__(
+        self,
+        app: HasMiddleware,
+        settings: WorkerSettings,
+        ended: JobsEnded,
+        save: SaveCheckpoint,
+        progress: NoteProgress,
+    ) -> None:
         self._app = app
+        self._cancel_grace_s = settings.cancel_grace_s
         self._completed = CompletionBatch(ended)
-        self._save = save
+        self.save = save
+        self._note_progress = progress
         self._tasks: dict[RunningJob, _Task] = {}
         self._stuck: set[_Task] = set()
         self._closed = False
@@ -85,7 +100,7 @@ class AsyncPool:
         self._loop = asyncio.get_running_loop()
 
     def submit(self, running: RunningJob) -> None:
-        host = _Host(running, self._save)
+        host = _Host(running, self)
         task = self._tasks[running] = _Task(running, host, running.context(host))
         task.asyncio_task = self._loop.create_task(self._run(task))
 
@@ -93,18 +108,24 @@ class AsyncPool:
         task = self._tasks.get(running)
         if task is None:
             return
-        task.context.request_stop(reason)
-        if reason in ENDING_REASONS and task.reason is None:
+        task.context.request_stop(reason, running.cancelled_by or "")
+        if (reason in ENDING_REASONS or reason is StopReason.CANCELLED) and task.reason is None:
             task.reason = reason
             assert task.asyncio_task is not None
             task.frames = frames_of_coroutine(task.asyncio_task.get_coro())
             task.asyncio_task.add_done_callback(lambda _: self._report_stopped(task, reason))
             self._cancel(task)
 
-    def lose(self, batch: RunningBatch, index: int) -> None:
+    def stop_member(self, batch: RunningBatch, index: int) -> None:
         task = self._tasks.get(batch)
         if task is not None:
-            tell_lost(task.context, index)
+            tell_member(task.context, batch, index)
+
+    def progress_made(self, running: RunningJob, context: JobContext) -> None:
+        """Of a job, from any thread."""
+        member = member_of(running, context.descriptor)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has ended
+            self._loop.call_soon_threadsafe(self._note_progress, member, context.take_progress)
 
     async def close(self) -> None:
         self._closed = True
@@ -129,15 +150,16 @@ class AsyncPool:
             outcome = outcome_on_error(running, error)
         finally:
             self._stuck.discard(task)
-        if task.reason is None:
-            self._end(task, outcome)
+        if task.reason is None or (task.reason is StopReason.CANCELLED and not task.host.ended):
+            self._end(task, outcome)  # what a cancelled one returned in time counts
 
     def _cancel(self, task: _Task) -> None:
         assert task.asyncio_task is not None
         if self._closed or task.asyncio_task.done():
             return
         task.asyncio_task.cancel()
-        self._loop.call_later(CANCEL_AGAIN_S, self._again, task)
+        again_s = self._cancel_grace_s if task.reason is StopReason.CANCELLED else CANCEL_AGAIN_S
+        self._loop.call_later(again_s, self._again, task)
 
     def _again(self, task: _Task) -> None:
         """The job swallows its cancellation or takes its time to clean up: it is reported now."""

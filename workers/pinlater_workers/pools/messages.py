@@ -16,6 +16,7 @@ from pinlater.model import Checkpoint, DequeuedJob
 from pinlater_workers.child_sockets import frame
 from pinlater_workers.errors import WorkerError
 from pinlater_workers.jobs.batch import MemberOutcomes
+from pinlater_workers.jobs.context import StopReason
 from pinlater_workers.jobs.outcome import SUCCEEDED, Outcome
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -30,6 +31,8 @@ class StartApp(Message, tag="Start"):
 
     app_spec: str
     path: list[str]
+    takes_progress: bool = False
+    """The worker knows ProgressMade."""
 
 
 class Ready(Message, tag="Ready"):
@@ -82,18 +85,30 @@ class BatchEnded(Message, tag="BatchEnded"):
         return MemberOutcomes(SUCCEEDED.action, members=tuple(self.outcomes))
 
 
-class LoseJob(Message, tag="LoseJob"):
-    """Tells one job of the batch of that number, counted from 0, that its claim is lost; the batch goes on."""
+class StopMember(Message, tag="LoseJob"):
+    """Tells one job of the batch of that number, counted from 0, to stop; the batch goes on. `reason`: a StopReason."""
 
     number: int
     index: int
+    reason: str = StopReason.CLAIM_LOST.value
+    by: str = ""
 
 
 class StopJob(Message, tag="Tell"):
-    """Asks the process to stop the job of that number; `reason` is a StopReason."""
+    """Asks the process to stop the job of that number; `reason` is a StopReason, `by` who asks for it."""
 
     number: int
     reason: str
+    by: str = ""
+
+
+class ProgressMade(Message, tag="Progress"):
+    """Tells how far a job is. `number` is that of the job, or of the batch that the job is of."""
+
+    number: int
+    descriptor: str
+    fraction: float | None
+    text: str
 
 
 class SaveRequest(Message, tag="Ask"):
@@ -126,8 +141,8 @@ class SaveAnswer(Message, tag="Answer"):
         return WorkerError(f"{self.error}: {self.message}")
 
 
-ToProcess = StartApp | RunJob | RunBatch | StopJob | LoseJob | SaveAnswer
-FromProcess = Ready | StartFailed | JobEnded | BatchEnded | SaveRequest
+ToProcess = StartApp | RunJob | RunBatch | StopJob | StopMember | SaveAnswer
+FromProcess = Ready | StartFailed | JobEnded | BatchEnded | SaveRequest | ProgressMade
 
 read_by_process = msgspec.msgpack.Decoder(ToProcess).decode
 read_by_worker = msgspec.msgpack.Decoder(FromProcess).decode

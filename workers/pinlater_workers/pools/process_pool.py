@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 from collections import deque
@@ -9,15 +10,18 @@ from collections.abc import Sequence
 
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.errors import ProcessDied
-from pinlater_workers.jobs.batch import RunningBatch
-from pinlater_workers.jobs.context import ENDING_REASONS, RunningJob, StopReason
+from pinlater_workers.jobs.batch import MemberOutcomes, RunningBatch
+from pinlater_workers.jobs.context import ENDING_REASONS, Progress, RunningJob, StopReason
 from pinlater_workers.jobs.outcome import Action, Outcome
 from pinlater_workers.pools.base import (
     CheckpointRequests,
     CompletionBatch,
     JobsEnded,
+    NoteProgress,
     SaveCheckpoint,
     has_ended,
+    member_of,
+    never_began,
     outcome_on_error,
     stopped_outcome,
 )
@@ -25,12 +29,13 @@ from pinlater_workers.pools.messages import (
     BatchEnded,
     FromProcess,
     JobEnded,
-    LoseJob,
+    ProgressMade,
     RunBatch,
     RunJob,
     SaveAnswer,
     SaveRequest,
     StopJob,
+    StopMember,
 )
 from pinlater_workers.pools.process_set import JobProcess, ProcessSet
 
@@ -47,8 +52,11 @@ class ProcessPool:
 
     stuck = 0
 
-    def __init__(self, app_spec: str, settings: WorkerSettings, ended: JobsEnded, save: SaveCheckpoint) -> None:
+    def __init__(
+        self, app_spec: str, settings: WorkerSettings, ended: JobsEnded, save: SaveCheckpoint, progress: NoteProgress
+    ) -> None:
         self._settings = settings
+        self._note_progress = progress
         self._completed = CompletionBatch(ended)
         self._checkpoints = CheckpointRequests(save)
         self._crew = ProcessSet(self, app_spec, settings.concurrency)
@@ -77,17 +85,39 @@ class ProcessPool:
         if process is None:
             if reason is not StopReason.OUT_OF_TOUCH and running in self._waiting:
                 self._waiting.remove(running)
-                self._completed.add(running, Outcome(Action.GIVE_BACK))  # it has not begun: no attempt is spent
+                self._completed.add(running, self._not_begun(running, reason))
         elif reason in ENDING_REASONS:
             process.reason = process.reason or reason
             process.kill()
         else:
-            process.send_control(StopJob(process.jobs, reason))
+            process.send_control(StopJob(process.jobs, reason, running.cancelled_by or ""))
+            if reason is StopReason.CANCELLED:
+                grace_s, loop = self._settings.cancel_grace_s, asyncio.get_running_loop()
+                loop.call_later(grace_s, self._kill_cancelled, process, running)
 
-    def lose(self, batch: RunningBatch, index: int) -> None:
+    def _kill_cancelled(self, process: JobProcess, running: RunningJob) -> None:
+        if process.running is running and process.reason is None:
+            process.reason = StopReason.CANCELLED
+            process.kill()
+
+    def _not_begun(self, running: RunningJob, reason: StopReason) -> Outcome:
+        """No attempt is spent."""
+        if reason is not StopReason.CANCELLED:
+            return Outcome(Action.GIVE_BACK)
+        if isinstance(running, RunningBatch):
+            members = tuple(never_began(each) for each in running.members)
+            return MemberOutcomes(Action.CANCEL, members=members)
+        return never_began(running)
+
+    def stop_member(self, batch: RunningBatch, index: int) -> None:
         process = self._where.get(batch)
         if process is not None:
-            process.send_control(LoseJob(process.jobs, index))
+            process.send_control(self._stop_member(process, batch, index))
+
+    def _stop_member(self, process: JobProcess, batch: RunningBatch, index: int) -> StopMember:
+        member = batch.members[index]
+        assert member.stop_reason is not None
+        return StopMember(process.jobs, index, member.stop_reason, member.cancelled_by or "")
 
     async def close(self) -> None:
         """An outcome that is on its way is taken."""
@@ -111,6 +141,10 @@ class ProcessPool:
                 self._checkpoints.start(running, message.checkpoint, done)
             else:
                 done(has_ended())
+        elif isinstance(message, ProgressMade):
+            if running is not None and message.number == process.jobs:
+                made = Progress(message.fraction, message.text)
+                self._note_progress(member_of(running, message.descriptor), lambda: made)
         elif isinstance(message, JobEnded | BatchEnded) and running is not None:
             self._end(process, message.outcome if isinstance(message, JobEnded) else message.whole())
             if not process.ending:
@@ -138,12 +172,12 @@ class ProcessPool:
             jobs = [member.job for member in running.members]
             process.send(RunBatch(process.jobs, name, running.queue, jobs, running.deadline_ms, delay_ms))
             for index, member in enumerate(running.members):
-                if member.stop_reason is StopReason.CLAIM_LOST:
-                    process.send_control(LoseJob(process.jobs, index))
+                if member.stop_reason is not None:
+                    process.send_control(self._stop_member(process, running, index))
         else:
             process.send(RunJob(process.jobs, name, running.queue, running.job, running.deadline_ms, delay_ms))
         if running.stop_reason is not None:
-            process.send_control(StopJob(process.jobs, running.stop_reason))
+            process.send_control(StopJob(process.jobs, running.stop_reason, running.cancelled_by or ""))
         if process.jobs == self._settings.recycle_jobs:
             process.last = True
             self._crew.fill()

@@ -83,7 +83,7 @@ class ProcessSet:
             if staying >= self._wanted or starting >= (AT_ONCE if self._proven else 1):
                 return
             try:
-                self._processes.add(JobProcess(self, StartApp(self._app_spec, sys.path)))
+                self._processes.add(JobProcess(self, StartApp(self._app_spec, sys.path, takes_progress=True)))
             except OSError as error:
                 self._failed(f"no process could be started: {error}")
 

@@ -10,7 +10,7 @@ from pinlater_workers.jobs.batch import RunningBatch
 from pinlater_workers.jobs.context import RunningJob, StopReason
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.settings import PoolName
-from pinlater_workers.pools.base import JobPool, JobsEnded, SaveCheckpoint
+from pinlater_workers.pools.base import JobPool, JobsEnded, NoteProgress, SaveCheckpoint
 from pinlater_workers.pools.coroutines import AsyncPool
 from pinlater_workers.pools.process_pool import ProcessPool
 from pinlater_workers.pools.threads import ThreadPool
@@ -33,15 +33,21 @@ class PoolRouter:
     served queue runs in them, else when the first such job comes."""
 
     def __init__(
-        self, app: App, app_spec: str, settings: WorkerSettings, ended: JobsEnded, save: SaveCheckpoint
+        self,
+        app: App,
+        app_spec: str,
+        settings: WorkerSettings,
+        ended: JobsEnded,
+        save: SaveCheckpoint,
+        progress: NoteProgress,
     ) -> None:
         self._app = app
         self._settings = settings
-        self._processes = ProcessPool(app_spec, settings, ended, save)
-        self._threads = ThreadPool(app, settings, ended, save)
+        self._processes = ProcessPool(app_spec, settings, ended, save, progress)
+        self._threads = ThreadPool(app, settings, ended, save, progress)
         self._pools: dict[PoolName, JobPool] = {
             "thread": self._threads,
-            "async": AsyncPool(app, settings, ended, save),
+            "async": AsyncPool(app, settings, ended, save, progress),
             "process": self._processes,
         }
         self._of_type: dict[JobType | None, JobPool] = {}
@@ -74,8 +80,8 @@ class PoolRouter:
     def stop(self, running: RunningJob, reason: StopReason) -> None:
         self._pool(running).stop(running, reason)
 
-    def lose(self, batch: RunningBatch, index: int) -> None:
-        self._pool(batch).lose(batch, index)
+    def stop_member(self, batch: RunningBatch, index: int) -> None:
+        self._pool(batch).stop_member(batch, index)
 
     async def close(self) -> None:
         for pool in self._pools.values():

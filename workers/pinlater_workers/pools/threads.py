@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import queue
 import sys
@@ -28,11 +29,13 @@ from pinlater_workers.pools.base import (
     CompletionBatch,
     Done,
     JobsEnded,
+    NoteProgress,
     SaveCheckpoint,
     has_ended,
+    member_of,
     outcome_on_error,
     stopped_outcome,
-    tell_lost,
+    tell_member,
 )
 
 _log = logging.getLogger("pinlater_workers.pools")
@@ -49,6 +52,9 @@ class _Host(msgspec.Struct, eq=False):
 
     async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
         await asyncio.wrap_future(self.pool.ask(self.running, checkpoint))
+
+    def progress_made(self, context: JobContext) -> None:
+        self.pool.progress_made(self.running, context)
 
 
 class _Task(msgspec.Struct, eq=False):
@@ -74,9 +80,17 @@ class ThreadPool:
     run by the few that are awake, instead of waking a thread each.
     """
 
-    def __init__(self, app: HasMiddleware, settings: WorkerSettings, ended: JobsEnded, save: SaveCheckpoint) -> None:
+    def __init__(
+        self,
+        app: HasMiddleware,
+        settings: WorkerSettings,
+        ended: JobsEnded,
+        save: SaveCheckpoint,
+        progress: NoteProgress,
+    ) -> None:
         self._app = app
         self._settings = settings
+        self._note_progress = progress
         self._ended = ended
         self._completed = CompletionBatch(ended)
         self._checkpoints = CheckpointRequests(save)
@@ -130,17 +144,17 @@ class ThreadPool:
         task = self._tasks.get(running)
         if task is None or task.finished:
             return
-        task.context.request_stop(reason)
+        task.context.request_stop(reason, running.cancelled_by or "")
         if reason in ENDING_REASONS:
             task.dropped = True
             self._stuck.add(task)
             del self._tasks[running]
             self._completed.add(running, stopped_outcome(running, reason, task.context, _frames(task)))
 
-    def lose(self, batch: RunningBatch, index: int) -> None:
+    def stop_member(self, batch: RunningBatch, index: int) -> None:
         task = self._tasks.get(batch)
         if task is not None:
-            tell_lost(task.context, index)
+            tell_member(task.context, batch, index)
 
     async def close(self) -> None:
         self._deliver()
@@ -165,6 +179,12 @@ class ThreadPool:
 
         self._loop.call_soon_threadsafe(self._save, running, checkpoint, done)
         return asked
+
+    def progress_made(self, running: RunningJob, context: JobContext) -> None:
+        """From the thread of a job."""
+        member = member_of(running, context.descriptor)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has ended
+            self._loop.call_soon_threadsafe(self._note_progress, member, context.take_progress)
 
     def _save(self, running: RunningJob, checkpoint: Checkpoint, done: Done) -> None:
         if running in self._tasks:

@@ -179,6 +179,9 @@ class RunHost:
     async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
         self.checkpoint(checkpoint)
 
+    def progress_made(self, context: JobContext) -> None:
+        pass
+
 
 class VirtualWaits(JobContext):
     """Waits by the clock of the test."""

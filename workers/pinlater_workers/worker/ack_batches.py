@@ -16,10 +16,11 @@ from pinlater_workers.jobs.outcome import Action, Outcome
 MAX_RESULTS = 1_000
 """In one call."""
 MAX_BODY_BYTES = 1 << 16
-"""The most bytes of new bodies in one call, or one body: a server breaks the connection over a call that is too large.
+"""The most bytes of new bodies or results in one call, or one of them: a server breaks the connection over a call that
+is too large.
 """
 Result = tuple[RunningJob, Outcome]
-ACKS = frozenset({Action.SUCCEED, Action.RETRY, Action.FAIL})
+ACKS = frozenset({Action.SUCCEED, Action.RETRY, Action.FAIL, Action.CANCEL})
 """The server is told by an ack; else by a requeue, which is a checkpoint to it."""
 
 
@@ -37,6 +38,8 @@ class AckQueue:
         self._acks: dict[str, list[Result]] = {}
         self._since_s: dict[str, float] = {}
         self._requeues: dict[str, list[Result]] = {}
+        self._with_results: set[str] = set()
+        """Queues of which some acks carry results of jobs: their bytes count."""
         self.count = 0
 
     def put(self, results: Sequence[Result], now_s: float) -> None:
@@ -51,6 +54,8 @@ class AckQueue:
             else:
                 acks[queue] = [result]
                 self._since_s[queue] = now_s
+            if outcome.result is not None:
+                self._with_results.add(queue)
         self.count += len(results)
 
     @property
@@ -91,9 +96,12 @@ class AckQueue:
         return self._take(self._requeues, queue, fitting(self._requeues[queue]), requeues=True)
 
     def _take_acks(self, queue: str, most: int = MAX_RESULTS) -> AckBatch:
+        if queue in self._with_results:
+            most = min(most, fitting(self._acks[queue]))
         batch = self._take(self._acks, queue, most, requeues=False)
         if queue not in self._acks:
             del self._since_s[queue]
+            self._with_results.discard(queue)
         return batch
 
     def _take(self, results: dict[str, list[Result]], queue: str, count: int, *, requeues: bool) -> AckBatch:
@@ -144,11 +152,11 @@ class AckBatch:
         return AckBatch(self.queue, results, requeues=self.requeues, may_repeat=self.may_repeat)
 
 
-def fitting(requeues: Sequence[Result]) -> int:
+def fitting(results: Sequence[Result]) -> int:
     """How many of the first of these one call takes; 1 or more."""
     size = 0
-    for index, (_, outcome) in enumerate(requeues[:MAX_RESULTS]):
-        size += len(outcome.body or b"")
+    for index, (_, outcome) in enumerate(results[:MAX_RESULTS]):
+        size += len(outcome.body or outcome.result or b"")
         if size > MAX_BODY_BYTES:
             return max(1, index)
     return MAX_RESULTS
@@ -166,9 +174,12 @@ def acks(results: Sequence[Result]) -> tuple[list[Ack], list[Ack]]:
     for running, outcome in results:
         job = running.job
         if outcome.action is Action.SUCCEED:
-            succeeded.append(Ack(job.descriptor, outcome.status, 0, job.claim_descriptor))
+            ack = Ack(job.descriptor, outcome.status, 0, job.claim_descriptor)
+            if outcome.result is not None:
+                ack.result = outcome.result
+            succeeded.append(ack)
         else:
-            permanent = outcome.action is Action.FAIL
+            permanent = outcome.action in (Action.FAIL, Action.CANCEL)
             failed.append(Ack(job.descriptor, outcome.status, outcome.delay_ms, job.claim_descriptor, permanent))
     return succeeded, failed
 

@@ -13,6 +13,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from pinlater.clock import Clock
@@ -29,6 +30,7 @@ SLOT_WAIT_S = 1.0
 """How long a batch that is ready waits for a slot."""
 MAX_BYTES = 4 << 20
 """A batch is full where the next body would make it larger. One body alone may be."""
+_GONE = (StopReason.CANCELLED, StopReason.CLAIM_LOST)
 MOST_AT_ONCE = 2_000
 """The most jobs of a queue that one dequeue asks for, unless a single batch is larger: others wait for its answer."""
 
@@ -226,6 +228,9 @@ class BatchHost(Protocol):
     def hand_back(self, jobs: Sequence[RunningJob]) -> None:
         """They have not begun, and are requeued."""
 
+    def drop_cancelled(self, running: RunningJob) -> None:
+        """It has not begun, and is cancelled."""
+
     def say_dropped(self, name: str, kind: str) -> None:
         """A function returned a value of that type, which nobody keeps."""
 
@@ -281,6 +286,8 @@ class RunningBatches:
             if member.stop_reason is StopReason.CLAIM_LOST:
                 metrics.dropped(name)
                 continue
+            if member.cancelled_by is not None and each.action not in (Action.SUCCEED, Action.CANCEL):
+                each = replace(each, action=Action.CANCEL, body=None, error="")  # the server makes no difference
             results.append((member, each))
             if each.action is Action.SUCCEED:
                 succeeded += 1
@@ -308,7 +315,21 @@ class RunningBatches:
             if all(member.stop_reason is reason for member in batch.members):
                 self._host.stop(batch, reason)
             else:
-                self._host.pool.lose(batch, batch.members.index(running))
+                self._host.pool.stop_member(batch, batch.members.index(running))
+
+    def cancelled(self, running: RunningJob) -> None:
+        """Somebody asks that this job stops. The batch goes on, unless that is so of all that are left."""
+        batch = self._of.get(running)
+        if batch is None:
+            self.line.discard(running)
+            self._host.drop_cancelled(running)
+            return
+        if running.stop_reason is None:
+            running.stop_reason = StopReason.CANCELLED
+        if all(member.stop_reason in _GONE for member in batch.members):
+            self._host.stop(batch, StopReason.CANCELLED)
+        else:
+            self._host.pool.stop_member(batch, batch.members.index(running))
 
     def close(self) -> None:
         """What gathers is handed back, whole."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import time
@@ -11,12 +12,13 @@ from dataclasses import replace
 from typing import Protocol
 
 from pinlater.client.async_client import AsyncClient
-from pinlater.errors import PinLaterError
-from pinlater.model import Checkpoint
+from pinlater.errors import MethodUnknown, PinLaterError
+from pinlater.model import Checkpoint, DequeuedJob, Heartbeat
 from pinlater_workers.errors import ClaimLost
+from pinlater_workers.heartbeat.beats import HeartbeatCalls
 from pinlater_workers.heartbeat.heartbeats import Heartbeats
-from pinlater_workers.heartbeat.messages import HeartbeatEntry, WorkerState
-from pinlater_workers.jobs.context import RunningJob, StopReason
+from pinlater_workers.heartbeat.messages import HeartbeatEntry, ProgressEntry, WorkerState
+from pinlater_workers.jobs.context import RunningJob, StopReason, TakeProgress
 from pinlater_workers.worker.ack_batches import MAX_RESULTS, Result
 
 FIRST_BEAT_AFTER_S = 1.0
@@ -28,6 +30,7 @@ TOLERANCE_S = 5.0
 SHORT_S = 0.2
 IN_A_ROW = 100
 KEEP_TIMEOUT_S = 2.0
+PROGRESS_EVERY_S = 1.0
 
 
 class ClaimOwner(Protocol):
@@ -35,6 +38,9 @@ class ClaimOwner(Protocol):
 
     def lost(self, running: RunningJob, reason: StopReason) -> None:
         """Its heartbeats fail (OUT_OF_TOUCH), or its claim is lost."""
+
+    def cancelled(self, running: RunningJob, by: str) -> None:
+        """Somebody asks that it stops."""
 
     def is_answered(self, running: RunningJob) -> bool:
         """The job does not run any more, and its result is on its way."""
@@ -62,8 +68,18 @@ class ClaimKeeper:
         """To be told of each attempt at a job of a type that has ended, and after how long."""
         self._may_be_late = bool(queues)
         self._heartbeats = Heartbeats(
-            servers, source, lease_s, self._on_lost, self._on_ended, queues=queues, describe=describe
+            servers,
+            source,
+            lease_s,
+            self._on_lost,
+            self._on_ended,
+            self._on_cancelled,
+            queues=queues,
+            describe=describe,
         )
+        self._progress: dict[RunningJob, TakeProgress] = {}
+        self._progress_timer: asyncio.TimerHandle | None = None
+        self._progress_s = -PROGRESS_EVERY_S
         self.say_alive = self._heartbeats.say_alive
         """To be called when the worker has begun to stop: the list of workers has it at once."""
         self._owner: ClaimOwner | None = None
@@ -74,7 +90,27 @@ class ClaimKeeper:
         await self._heartbeats.open()
 
     async def close(self) -> None:
+        if self._progress_timer is not None:
+            self._progress_timer.cancel()
         await self._heartbeats.close()
+
+    def progress_made(self, running: RunningJob, take: TakeProgress) -> None:
+        """It goes with a heartbeat at once, or a second after the last one that carried any."""
+        self._progress[running] = take
+        if self._progress_timer is None:
+            pause_s = max(0.0, self._progress_s + PROGRESS_EVERY_S - time.monotonic())
+            self._progress_timer = asyncio.get_running_loop().call_later(pause_s, self._send_progress)
+
+    def _send_progress(self) -> None:
+        self._progress_timer, self._progress_s = None, time.monotonic()
+        making, self._progress = self._progress, {}
+        self._heartbeats.watch(self._table.promote_all(making))
+        told: list[ProgressEntry] = []
+        for running, take in making.items():
+            number, made = self._table.number_of(running), take()
+            if number is not None and made is not None:
+                told.append(ProgressEntry(number, made.fraction, made.text))
+        self._heartbeats.send_progress(told)
 
     @property
     def holds_any(self) -> bool:
@@ -132,6 +168,11 @@ class ClaimKeeper:
             self._table.end([running])
         self._owner.lost(running, reason)
 
+    def _on_cancelled(self, number: int, by: str) -> None:
+        running = self._table.find(number)
+        if running is not None and self._owner is not None and not self._owner.is_answered(running):
+            self._owner.cancelled(running, by)
+
     def _on_ended(self, number: int) -> None:
         """Its job has ended under this claim: by an ack of ours, or, while it still runs, by somebody else."""
         self._on_lost(number, StopReason.CLAIM_LOST)
@@ -171,6 +212,19 @@ class ClaimTable:
                 break  # they stand in the order in which they were taken
             old.append(running)
         return [self._entry(running, self._short.pop(running)) for running in old]
+
+    def promote_all(self, running_jobs: Iterable[RunningJob]) -> list[HeartbeatEntry]:
+        """Those of them that are short claims."""
+        return [
+            self._entry(running, good_s)
+            for running in running_jobs
+            if (good_s := self._short.pop(running, None)) is not None
+        ]
+
+    def number_of(self, running: RunningJob) -> int | None:
+        """None: it is not held, or a short claim."""
+        entry = self._held.get(running)
+        return None if entry is None else entry.number
 
     def end(self, running_jobs: Iterable[RunningJob]) -> list[int]:
         """They are not held any more. The numbers of those that have one."""
@@ -256,6 +310,7 @@ class CheckpointWriter:
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
+        self._heartbeats = HeartbeatCalls(client)
 
     async def __call__(self, running: RunningJob, checkpoint: Checkpoint) -> None:
         """ClaimLost: it is known to be lost. Else the errors of AsyncClient.checkpoint."""
@@ -267,14 +322,23 @@ class CheckpointWriter:
 
     async def keep(self, running_jobs: Iterable[RunningJob]) -> None:
         """Bind these claims to connections that carry no long polls. Where no server answers, nothing is done."""
-        queues: dict[str, list[Checkpoint]] = {}
+        queues: dict[str, list[DequeuedJob]] = {}
         for running in running_jobs:
-            job = running.job
-            kept = Checkpoint(
-                job.descriptor, run_after_ms=job.run_after_ms or None, claim_descriptor=job.claim_descriptor
-            )
-            queues.setdefault(running.queue, []).append(kept)
+            queues.setdefault(running.queue, []).append(running.job)
         with contextlib.suppress(PinLaterError):
             for queue, listed in queues.items():
                 for start in range(0, len(listed), MAX_RESULTS):
-                    await self._client.checkpoint(queue, listed[start : start + MAX_RESULTS], timeout=KEEP_TIMEOUT_S)
+                    await self._keep(queue, listed[start : start + MAX_RESULTS])
+
+    async def _keep(self, queue: str, jobs: Sequence[DequeuedJob]) -> None:
+        """By heartbeats; where a server has none, by checkpoints."""
+        with contextlib.suppress(MethodUnknown):
+            if all(job.claim_descriptor for job in jobs):
+                beats = [Heartbeat(job.descriptor, job.claim_descriptor) for job in jobs]
+                await self._heartbeats.heartbeat(queue, beats, None, KEEP_TIMEOUT_S)
+                return
+        kept = [
+            Checkpoint(job.descriptor, run_after_ms=job.run_after_ms or None, claim_descriptor=job.claim_descriptor)
+            for job in jobs
+        ]
+        await self._client.checkpoint(queue, kept, timeout=KEEP_TIMEOUT_S)

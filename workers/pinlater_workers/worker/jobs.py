@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from pinlater.clock import Clock
@@ -21,6 +22,7 @@ from pinlater_workers.jobs.batch import RunningBatch
 from pinlater_workers.jobs.context import ENDING_REASONS, RunningJob, StopReason, attempt_number, waited_s
 from pinlater_workers.jobs.outcome import Action, Outcome
 from pinlater_workers.observability.metrics import WorkerMetrics
+from pinlater_workers.pools.base import never_began
 from pinlater_workers.pools.router import PoolRouter
 from pinlater_workers.worker.ack_batches import Result
 from pinlater_workers.worker.ack_sender import AckSender
@@ -301,6 +303,9 @@ class RunningJobs:
                 alike = (name, queue, run_s)
                 succeeded[alike] = succeeded.get(alike, 0) + 1
             else:
+                if running.cancelled_by is not None:
+                    result = counted[-1] = running, _as_cancelled(outcome)
+                    outcome = result[1]
                 ran(name, run_s)
                 took(queue, run_s, 1)
                 is_last = running.job.attempts_remaining <= 1
@@ -340,8 +345,9 @@ class RunningJobs:
         if name not in self._dropping:
             self._dropping.add(name)
             log.info(
-                "job %s returned a value of type %s, which is dropped, as jobs have no results: store it where it "
-                "belongs, or have the method `after` of middleware take it (said once for each type of job)",
+                "job %s returned a value of type %s, which is dropped: say keep_result=True to keep it for those who "
+                "ask, store it where it belongs, or have the method `after` of middleware take it (said once for each "
+                "type of job)",
                 name,
                 kind,
             )
@@ -357,13 +363,34 @@ class RunningJobs:
         elif reason is StopReason.CLAIM_LOST:
             self._at_hand.discard(running)
 
+    def cancelled(self, running: RunningJob, by: str) -> None:
+        """Heartbeats say so of a job that runs, or is at hand: that one ends without having begun."""
+        if running.cancelled_by is not None:
+            return
+        running.cancelled_by = by
+        if running.ahead:
+            self._withdraw()
+        if running in self.running:
+            self.stop(running, StopReason.CANCELLED)
+        elif self._batches is not None and running in self._batches:
+            self._batches.cancelled(running)
+        elif self._at_hand.discard(running):
+            self.drop_cancelled(running)
+
+    def drop_cancelled(self, running: RunningJob) -> None:
+        """It has not begun, and will not."""
+        assert running.type is not None
+        self._metrics.cancelled_at_hand(running.type.name)
+        self._acks.put([(running, never_began(running))])
+
     def is_answered(self, running: RunningJob) -> bool:
         """It does not run here any more, nor will it: its result is with the AckSender."""
         in_batch = self._batches is not None and running in self._batches
         return running not in self.running and running not in self._at_hand and not in_batch
 
     def stop(self, running: RunningJob, reason: StopReason) -> None:
-        running.stop_reason = reason
+        if running.stop_reason is not StopReason.CANCELLED or reason in ENDING_REASONS:
+            running.stop_reason = reason
         self.pool.stop(running, reason)
 
     def begun(self) -> list[RunningJob]:
@@ -410,6 +437,11 @@ class RunningJobs:
                 seconds = time.monotonic() - running.began_s
                 self._metrics.ended(running.type.name, Action.GIVE_BACK, seconds)
         return len(left)
+
+
+def _as_cancelled(outcome: Outcome) -> Outcome:
+    """Its job was asked to stop, perhaps after it had chosen this: the server makes no difference."""
+    return outcome if outcome.action is Action.CANCEL else replace(outcome, action=Action.CANCEL, body=None, error="")
 
 
 class JobLoader:

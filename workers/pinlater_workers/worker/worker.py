@@ -120,7 +120,7 @@ class Engine:
             prefetch,
             settings.prefetch_s,
             JobLoader(app, metrics),
-            lambda jobs: PoolRouter(app, app_spec, settings, jobs.ended, checkpoints),
+            lambda jobs: PoolRouter(app, app_spec, settings, jobs.ended, checkpoints, self._claims.progress_made),
             self._acks,
             self._claims,
             metrics,
