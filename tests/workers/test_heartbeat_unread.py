@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pinlater import AsyncClient, Client, DequeuedJob, DequeueRequest, Job, JobFilter, JobInfo, JobState
+from pinlater_workers.heartbeat.beats import HeartbeatCalls
 from pinlater_workers.heartbeat.messages import Begin
 from pinlater_workers.heartbeat.process import Key, UnreadClaims
 from pinlater_workers.worker.claims import IN_A_ROW
@@ -127,7 +128,9 @@ async def test_neither_other_workers_claims_nor_those_it_was_told_of_are_touched
         beaten = await claim(ours)
         known: set[Key] = {(left[0].descriptor, left[0].claim_descriptor)}
         before = await ends()
-        orphans = UnreadClaims(ours, Begin([address], "ours", 60.0, 0.05, [queue], 0.0), 5.0, lambda: known)
+        orphans = UnreadClaims(
+            HeartbeatCalls(ours), Begin([address], "ours", 60.0, 0.05, [queue], 0.0), 5.0, lambda: known
+        )
         run = asyncio.create_task(orphans.run())
         try:
             for _ in range(3):

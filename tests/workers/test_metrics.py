@@ -35,9 +35,11 @@ def busy() -> WorkerMetrics:
 def test_every_way_to_end_is_counted_and_a_retry_without_attempts_is_a_failure() -> None:
     series = busy().read(VIEW)
     counted = {key[0]: values for key, values in series.items() if key[1:] == ("thumbnail",)}
-    assert counted["started"] == [7]
+    assert counted["started"] == [8]
     assert counted["failed"] == [2]
-    for name in ("succeeded", "retried", "snoozed", "rescheduled", "given_back", "dropped_results", "ignored_results"):
+    for name in ("succeeded", "retried", "snoozed", "rescheduled", "given_back", "cancelled"):
+        assert counted[name] == [1], name
+    for name in ("dropped_results", "ignored_results"):
         assert counted[name] == [1], name
     assert series["errors", "thumbnail", "OSError"] == [2]
     assert series["errors", "thumbnail", "ValueError"] == [1]
@@ -83,9 +85,9 @@ def test_prometheus_reads_every_family_with_its_labels() -> None:
         assert all(sample.labels.keys() - {"le"} == set(family.labels) for sample in families[name].samples)
     counts = {sample.labels.get("le"): sample.value for sample in families["run_seconds"].samples}
     assert counts["0.01"] == 0
-    assert counts["0.05"] == 6
-    assert counts["3600.0"] == 6
-    assert counts["+Inf"] == 7
+    assert counts["0.05"] == 7
+    assert counts["3600.0"] == 7
+    assert counts["+Inf"] == 8
 
 
 def test_all_families_are_there_before_anything_is_counted() -> None:
@@ -101,9 +103,9 @@ def test_statsd_gets_what_counters_grew_by() -> None:
         metrics = busy()
         export.send(metrics.read(VIEW))
         first = _lines_until(receiver, "jobs.last_good_poll_seconds:1.5|g")
-        assert "jobs.started.thumbnail:7|c" in first
+        assert "jobs.started.thumbnail:8|c" in first
         assert "jobs.errors.thumbnail.OSError:2|c" in first
-        assert "jobs.run_seconds.thumbnail.count:7|c" in first
+        assert "jobs.run_seconds.thumbnail.count:8|c" in first
         assert "jobs.run_seconds.thumbnail.p50:0.05|g" in first
         metrics.started("thumbnail", wait_s=0)
         export.send(metrics.read(VIEW))

@@ -60,7 +60,7 @@ class WorkerState(msgspec.Struct):
     has_stopped: bool = False
 
 
-class Begin(msgspec.Struct, tag="Begin"):
+class Begin(msgspec.Struct, tag="Begin", omit_defaults=True):
     """To the process, first. `servers` as AsyncClient takes them.
 
     `queues`: where claims for `source`, which is this worker's alone, are looked for when it has been silent for

@@ -46,14 +46,14 @@ its pool can, and only these two replace it.
 """
 
 
-class Progress(NamedTuple):
+class ProgressReport(NamedTuple):
     """How far a job says it is: a fraction from 0 to 1, or None, and a short text."""
 
     fraction: float | None
     text: str
 
 
-TakeProgress = Callable[[], Progress | None]
+TakeProgress = Callable[[], ProgressReport | None]
 """The newest progress of a job, once; None: nothing new."""
 
 
@@ -159,7 +159,7 @@ class JobContext:
         self._reason: StopReason | None = None
         self._stopped_by = ""
         self._wake: list[Callable[[], None]] | None = None
-        self._progress: Progress | None = None
+        self._progress: ProgressReport | None = None
 
     # -- what it is ------------------------------------------------------------------------------------------------
 
@@ -321,13 +321,13 @@ class JobContext:
         """
         if fraction is not None and not 0 <= fraction <= 1:
             raise ValueError(f"progress is {fraction!r:.100}; allowed: 0 to 1, as in done / all")
-        made = Progress(None if fraction is None else float(fraction), text[:MAX_PROGRESS_CHARS])
+        made = ProgressReport(None if fraction is None else float(fraction), text[:MAX_PROGRESS_CHARS])
         with _lock:
             is_first, self._progress = self._progress is None, made
         if is_first:
             self._host.progress_made(self)
 
-    def take_progress(self) -> Progress | None:
+    def take_progress(self) -> ProgressReport | None:
         """For the pool: the newest, once."""
         with _lock:
             made, self._progress = self._progress, None

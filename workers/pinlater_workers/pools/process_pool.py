@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.errors import ProcessDied
 from pinlater_workers.jobs.batch import MemberOutcomes, RunningBatch
-from pinlater_workers.jobs.context import ENDING_REASONS, Progress, RunningJob, StopReason
+from pinlater_workers.jobs.context import ENDING_REASONS, ProgressReport, RunningJob, StopReason
 from pinlater_workers.jobs.outcome import Action, Outcome
 from pinlater_workers.pools.base import (
     CheckpointRequests,
@@ -143,7 +143,7 @@ class ProcessPool:
                 done(has_ended())
         elif isinstance(message, ProgressMade):
             if running is not None and message.number == process.jobs:
-                made = Progress(message.fraction, message.text)
+                made = ProgressReport(message.fraction, message.text)
                 self._note_progress(member_of(running, message.descriptor), lambda: made)
         elif isinstance(message, JobEnded | BatchEnded) and running is not None:
             self._end(process, message.outcome if isinstance(message, JobEnded) else message.whole())
