@@ -1,0 +1,155 @@
+"""Jobs that are asked to stop while they run, in a thread, on the event loop and in a process; and how far jobs are."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pinlater import AsyncClient, Client
+from pinlater.model import CancelOutcome, JobInfo, JobState
+from pinlater_workers import App
+from pinlater_workers.jobs.context import current
+from tests.server.running import running
+from tests.workers.command import working
+from tests.workers.site import Site, until
+
+CLAIM_MS = 1_500
+"""A third of it is the time between heartbeats."""
+
+PROGRAM = """
+import time
+from pinlater_workers import App
+
+app = App(servers=["127.0.0.1:PORT"])
+
+@app.job(queue="stopped")
+def deaf() -> None:
+    print("begun", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    with running(tmp_path_factory.mktemp("server"), "--claim-timeout", f"{CLAIM_MS}ms") as server:
+        yield server.port
+
+
+async def in_progress(site: Site, descriptor: str) -> None:
+    async def runs() -> bool:
+        return (await site.info(descriptor)).state is JobState.IN_PROGRESS
+
+    await until(runs)
+
+
+async def stop(client: AsyncClient, queue: str, descriptor: str) -> None:
+    asked = await client.cancel(queue, [descriptor], running=True)
+    assert asked[descriptor] is CancelOutcome.REQUESTED
+
+
+def assert_cancelled(info: JobInfo, source: str) -> None:
+    assert (info.state, info.cancelled, info.cancel_requested_by) == (JobState.FAILED, True, source)
+    assert f"cancelled by {source}" in info.custom_status
+
+
+async def test_a_thread_is_told_and_ends_as_cancelled(port: int) -> None:
+    async with Site(port) as site:
+        seen: list[str] = []
+
+        @site.app.job(queue=site.queue, attempts=5)
+        def listening() -> None:
+            context = current()
+            assert context.wait(60)
+            seen.append(context.cancel_text)
+            context.raise_if_cancelled()
+
+        async with site.working(pool="thread") as worker:
+            descriptor = str(await listening.enqueue_async())
+            await in_progress(site, descriptor)
+            await stop(site.client, site.queue, descriptor)
+            assert_cancelled(await site.ended(descriptor), site.client.source)
+            assert seen == [f"cancelled by {site.client.source}"]
+            await until(lambda: site.counted(worker, "cancelled") == {"listening": 1})
+            assert not site.counted(worker, "failed") + site.counted(worker, "retried")
+
+
+async def test_a_coroutine_is_cancelled(port: int) -> None:
+    async with Site(port) as site:
+        ended = asyncio.Event()
+
+        @site.app.job(queue=site.queue, attempts=5)
+        async def sleeping() -> None:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                ended.set()
+
+        async with site.working(pool="async"):
+            descriptor = str(await sleeping.enqueue_async())
+            await in_progress(site, descriptor)
+            await stop(site.client, site.queue, descriptor)
+            assert_cancelled(await site.ended(descriptor), site.client.source)
+            assert ended.is_set()
+
+
+async def test_a_success_after_the_request_counts(port: int) -> None:
+    async with Site(port) as site:
+
+        @site.app.job(queue=site.queue, attempts=5)
+        def finishing() -> None:
+            assert current().wait(60)
+
+        async with site.working(pool="thread"):
+            descriptor = str(await finishing.enqueue_async())
+            await in_progress(site, descriptor)
+            await stop(site.client, site.queue, descriptor)
+            info = await site.ended(descriptor)
+            assert (info.state, info.cancelled or False) == (JobState.SUCCEEDED, False)
+
+
+def test_a_process_that_does_not_listen_is_killed_after_the_grace(port: int, tmp_path: Path) -> None:
+    (tmp_path / "jobs.py").write_text(PROGRAM.replace("PORT", str(port)), encoding="utf-8")
+    app = App(servers=[f"127.0.0.1:{port}"])
+    with Client(f"127.0.0.1:{port}") as client:
+        client.create_queue("stopped")
+        descriptor = str(app.job(queue="stopped", name="deaf", attempts=5)(lambda: None).enqueue())
+        app.close()
+        arguments = ("--app", "jobs:app", "--pool", "process", "--concurrency", "1", "--cancel-grace", "200ms")
+        with working(tmp_path, *arguments) as worker:
+            worker.wait_for("begun")
+            assert client.cancel("stopped", [descriptor], running=True)[descriptor] is CancelOutcome.REQUESTED
+            deadline_s = time.monotonic() + 30
+            while (info := client.lookup([descriptor])[descriptor]).state is JobState.IN_PROGRESS:
+                assert time.monotonic() < deadline_s
+                time.sleep(0.05)
+            assert_cancelled(info, client.source)
+
+
+async def test_progress_is_seen_while_the_job_runs_and_stays(port: int) -> None:
+    async with Site(port) as site:
+        go = threading.Event()
+
+        @site.app.job(queue=site.queue)
+        def counting() -> None:
+            current().progress(0.4, "rows 400 of 1000")
+            go.wait(60)
+
+        async with site.working(pool="thread"):
+            descriptor = str(await counting.enqueue_async())
+
+            async def told() -> bool:
+                return (await site.info(descriptor)).progress is not None
+
+            await until(told)
+            progress = (await site.info(descriptor)).progress
+            assert progress is not None
+            assert (progress.fraction, progress.text) == (0.4, "rows 400 of 1000")
+            go.set()
+            ended = await site.ended(descriptor)
+            assert ended.progress is not None
+            assert ended.progress.text == "rows 400 of 1000"
