@@ -24,6 +24,7 @@ from tests.conformance import (
 )
 from tests.conformance.mutation import Mutation
 from tests.conformance.mutations_redis_cluster import CLUSTER
+from tests.conformance.mutations_redis_keys import KEYS
 from tests.conformance.subject import START_MS
 
 
@@ -510,4 +511,4 @@ LOOKS = [
     ),
 ]
 
-REDIS = [*QUEUES, *CLAIMS, *ACKS, *ACKS_AND_CLAIMS, *CHECKPOINTS, *EXPIRY, *OPERATORS, *LOOKS, *CLUSTER]
+REDIS = [*QUEUES, *CLAIMS, *ACKS, *ACKS_AND_CLAIMS, *CHECKPOINTS, *EXPIRY, *OPERATORS, *LOOKS, *CLUSTER, *KEYS]
