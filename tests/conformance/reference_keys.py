@@ -86,9 +86,10 @@ class RefKeys(RefQueues):
         self.fired: dict[str, int] = {}
 
     def put_record(self, entry: ConfigEntry) -> bool:
-        before = set(self.queues)
+        before = self.here.get(entry.name)
+        was_there = entry.name in self.queues
         taken = super().put_record(entry)
-        if entry.name in before and (entry.name not in self.queues or not self.queues[entry.name]):
+        if taken and was_there and before is not None and entry.deleted_version > before.version:
             self._drop_queue(entry.name)
         return taken
 

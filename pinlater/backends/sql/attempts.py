@@ -367,7 +367,7 @@ def expire_jobs(
     ends = _Ends()
     for job_id, queue_id, _, flags, expires_at_ms in rows:
         own = rules.get(names[queue_id])
-        effect = "fail_and_mark" if own.dead_letters else "fail" if own.keep_failed else "remove"
+        effect = "fail_and_mark" if own.dead_letters else "fail"  # what is not kept is left to `prune`
         effects[effect, 0, job_expired_status(now_ms, expires_at_ms)].append(job_id)
         ends.add(job_id, flags, effect)
     carry_out(session, effects, now_ms)
