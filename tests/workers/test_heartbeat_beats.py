@@ -30,10 +30,18 @@ class OneShardOut(EchoService):
         self._note("checkpoint", [each.descriptor for each in checkpoints], context)
         self._look("checkpoint", [each.descriptor for each in checkpoints])
 
-    async def lookup(self, descriptors: Any, *, include_body: bool = False, context: Any = None) -> dict[str, Any]:
+    async def lookup(self, descriptors: Any, **more: Any) -> dict[str, Any]:
+        context = more.get("context")
         self._note("lookup", descriptors, context)
         self._look("lookup", descriptors)
         return {name: JobInfo(name, JobState.IN_PROGRESS, 1, 2, 2, "", 1, 1, 1, "c") for name in descriptors}
+
+
+class OlderServers(AsyncClient):
+    """A client whose servers are of the version before heartbeatJobs."""
+
+    async def heartbeat(self, *args: Any, **options: Any) -> Any:
+        raise errors.MethodUnknown("heartbeatJobs")
 
 
 def claim(queue: str, shard: int, number: int, claim: str = "c") -> HeartbeatEntry:
@@ -43,7 +51,7 @@ def claim(queue: str, shard: int, number: int, claim: str = "c") -> HeartbeatEnt
 async def test_one_call_for_each_queue_and_one_look_in_slices() -> None:
     claims = [claim("mail", 1, number) for number in range(1_001)]
     claims += [claim("images", 1, 2_000), claim("images", 1, 2_001, "another")]
-    async with serving(OneShardOut()) as served, AsyncClient(f"127.0.0.1:{served.port}") as client:
+    async with serving(OneShardOut()) as served, OlderServers(f"127.0.0.1:{served.port}") as client:
         outcome = await beat(HeartbeatCalls(client), claims, TIMEOUT_S)
         assert sorted(outcome.good) == [*range(1_001), 2_000]
         assert (outcome.lost, outcome.failed) == ([2_001], [])
@@ -53,7 +61,7 @@ async def test_one_call_for_each_queue_and_one_look_in_slices() -> None:
 
 async def test_where_the_server_names_no_claims_a_job_in_progress_is_held() -> None:
     claims = [claim("mail", 1, 1, ""), claim("mail", 1, 2, "another")]
-    async with serving(OneShardOut()) as served, AsyncClient(f"127.0.0.1:{served.port}") as client:
+    async with serving(OneShardOut()) as served, OlderServers(f"127.0.0.1:{served.port}") as client:
         outcome = await beat(HeartbeatCalls(client), claims, TIMEOUT_S)
     assert (outcome.good, outcome.lost) == ([1], [2])
 
@@ -64,7 +72,7 @@ async def test_a_shard_that_is_out_makes_only_its_own_claims_doubtful() -> None:
         service = OneShardOut(out)
         async with (
             serving(service) as served,
-            AsyncClient(f"127.0.0.1:{served.port}", retry_unavailable=False) as client,
+            OlderServers(f"127.0.0.1:{served.port}", retry_unavailable=False) as client,
         ):
             outcome = await beat(HeartbeatCalls(client), claims, TIMEOUT_S)
             assert (sorted(outcome.good), outcome.lost, sorted(outcome.failed)) == ([1, 3], [], [2, 4])

@@ -66,12 +66,10 @@ class BeatResult:
         return self.ended if claim else self.lost
 
     def note(self, number: int, answer: HeartbeatAnswer) -> None:
-        """Of a heartbeat call."""
+        """Of a heartbeat call; LOST is not, since that has to be looked up."""
         if answer.outcome is HeartbeatOutcome.UNREACHABLE:
             self.failed.append(number)
             self.detail = "its shard cannot be asked now"
-        elif answer.outcome is HeartbeatOutcome.LOST:
-            self.lost.append(number)
         else:
             self.good.append(number)
             if answer.outcome is HeartbeatOutcome.CANCEL:
@@ -116,6 +114,7 @@ async def beat(
     outcome = BeatResult()
     reports = iter((report,))
     older: list[HeartbeatEntry] = []
+    gone: list[HeartbeatEntry] = []
 
     async def heartbeat(part: Part) -> None:
         beats = []
@@ -130,11 +129,19 @@ async def beat(
             older.extend(part)
             return
         for entry, answer in zip(part, answers, strict=True):
-            outcome.note(entry.number, answer)
+            if answer.outcome is HeartbeatOutcome.LOST:
+                gone.append(entry)
+            else:
+                outcome.note(entry.number, answer)
+
+    async def look(part: Part) -> None:
+        """Whether the job has ended under its claim, as it has where an ack went before this beat."""
+        await _look(calls.client, part, timeout_s, outcome)
 
     named = [entry for entry in claims if entry.claim]
     older += [entry for entry in claims if not entry.claim]
     await _each(heartbeat, _parts(named, lambda entry: entry.queue), outcome)
+    await _each(look, _parts(gone, lambda entry: ""), outcome)
     if older:
         await _beat_older(calls.client, older, timeout_s, report, outcome)
     return outcome
@@ -160,12 +167,16 @@ async def _beat_older(
         beaten.extend(part)
 
     async def look(part: Part) -> None:
-        found = await client.lookup([entry.descriptor for entry in part], timeout=timeout_s)
-        for entry in part:
-            to.of(found.get(entry.descriptor), entry.claim).append(entry.number)
+        await _look(client, part, timeout_s, to)
 
     await _each(checkpoint, _parts(claims, lambda entry: entry.queue), to)
     await _each(look, _parts(beaten, lambda entry: ""), to)
+
+
+async def _look(client: AsyncClient, part: Part, timeout_s: float, to: BeatResult) -> None:
+    found = await client.lookup([entry.descriptor for entry in part], timeout=timeout_s)
+    for entry in part:
+        to.of(found.get(entry.descriptor), entry.claim).append(entry.number)
 
 
 def _parts(claims: Iterable[HeartbeatEntry], of: Callable[[HeartbeatEntry], object]) -> list[Part]:
