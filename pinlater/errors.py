@@ -220,6 +220,10 @@ class StoreConflict(NothingStored):
 class HomesChanged(NothingStored):
     reason = "HOMES_CHANGED"
 
+    @classmethod
+    def of_store(cls) -> HomesChanged:
+        return cls("the store knows newer homes of keys than this server did: send the call again")
+
 
 class HomeOut(NothingStored):
     reason = "HOME_OUT"

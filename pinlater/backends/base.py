@@ -398,10 +398,16 @@ class Shard(Protocol):
         """
 
     async def retry_listed(
-        self, queue: str, jobs: Sequence[JobKey], attempts: int | None, run_after_ms: int | None, now_ms: int
+        self,
+        queue: str,
+        jobs: Sequence[JobKey],
+        attempts: int | None,
+        run_after_ms: int | None,
+        now_ms: int,
+        homes_version: str = "",
     ) -> int:
         """As `retry_failed`, for those of the jobs that are FAILED or CANCELLED; `attempts` None: as many as were
-        allowed. QueueNotFound.
+        allowed. `homes_version`: as for `enqueue_extended`; HomesChanged, and then nothing is changed. QueueNotFound.
         """
 
     async def taken_keys(self, queue: str, jobs: Sequence[JobKey]) -> list[str | None]:
@@ -415,7 +421,9 @@ class Shard(Protocol):
     async def delete_listed(self, queue: str, state: JobState, jobs: Sequence[JobKey], now_ms: int) -> int:
         """Remove those of the jobs that are still in that state; how many. QueueNotFound."""
 
-    async def replay(self, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None) -> list[str | None]:
+    async def replay(
+        self, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None, homes_version: str = ""
+    ) -> list[str | None]:
         """Send dead letters back: each of these jobs that is PENDING or FAILED and was made by `dead_letter`, whose
         origin's queue is there, becomes a new PENDING job of that queue, in one step, and is removed here.
 
@@ -423,7 +431,7 @@ class Shard(Protocol):
         and its descriptor as `origin`; it is no dead letter itself. The new descriptors; None where nothing was done.
         The new job has the keys of the origin and its `dedupe_for_ms`, but no send id, expiry, claim time-out or
         progress; where its dedupe key has a live job, nothing is done (`taken_keys`).
-        A letter named twice goes once. QueueNotFound.
+        A letter named twice goes once. `homes_version`: as for `retry_listed`. QueueNotFound.
         """
 
     async def mark_moved(self, queue: str, moved: Sequence[tuple[ClaimKey, str]], now_ms: int) -> list[bool]:

@@ -20,6 +20,7 @@ from pinlater.backends.base import JobKey, Shard
 from pinlater.clock import Clock
 from pinlater.errors import (
     ContinuationInvalid,
+    HomesChanged,
     PinLaterError,
     QueueNotFound,
     RequestInvalid,
@@ -54,6 +55,7 @@ from pinlater.service.longpoll import LongPolls
 from pinlater.service.settings import ServiceSettings
 from pinlater.service.validation import Validator
 from pinlater.shards.handle import ShardHandle, answers, ask_all, missing
+from pinlater.shards.keys.key_router import TRIES
 from pinlater.shards.router import Router
 from pinlater.shards.scan import Place, ScanQuery, place_of
 
@@ -133,7 +135,7 @@ class BulkOps:
         def step(shard: Shard, amount: int) -> Coroutine[Any, Any, int]:
             return shard.retry_failed(queue, priority, granted, at_ms, amount, self._clock.now_ms())
 
-        if self._router.keys.may_have_moved():
+        if await self._router.keys.may_have_moved():
             return await self._retry_pages(who, queue, priority, granted, run_after_ms, limit)
         retried = await self._shard_by_shard(step, limit)
         if run_after_ms is not None and run_after_ms > self._clock.now_ms():
@@ -313,7 +315,15 @@ class BulkOps:
         if slice_.change.dry_run:
             slice_.sample(jobs)
             return
-        act = self._act(slice_)
+        for _ in range(TRIES):
+            jobs, unaware = await self._try_apply(jobs, slice_)
+            if not jobs:
+                return
+        slice_.miss(unaware)
+
+    async def _try_apply(self, jobs: list[JobInfo], slice_: _Slice) -> tuple[list[JobInfo], list[ShardHandle]]:
+        """The jobs for which it is to be decided anew, and their shards: these know newer homes of keys."""
+        act = self._act(slice_, self._router.keys.homes_version)
         if slice_.change.action in (JobAction.RETRY, JobAction.REPLAY):
             jobs = self._at_home(jobs, slice_)
         groups = self._parser.keys(slice_.change.queue, [job.descriptor for job in jobs])
@@ -322,10 +332,14 @@ class BulkOps:
         slice_.miss([member for member in named if not member.is_healthy])
         outcomes = await ask_all(members, lambda shard: act(shard, [key for _, key in groups[shard.shard_id]]))
         pending: Pending = Counter()
+        unaware: list[ShardHandle] = []
         for member, outcome in zip(members, outcomes, strict=True):
             if isinstance(outcome, QueueNotFound):
                 continue  # it went meanwhile
-            if isinstance(outcome, PinLaterError):
+            if isinstance(outcome, HomesChanged):
+                await self._router.keys.homes.catch_up(member)
+                unaware.append(member)
+            elif isinstance(outcome, PinLaterError):
                 slice_.miss([member])
             elif isinstance(outcome, int):
                 slice_.changed += outcome
@@ -336,6 +350,8 @@ class BulkOps:
         at_ms = slice_.change.run_after_ms or now_ms
         for queue, amount in pending.items():
             self._long_polls.jobs_ready(queue, *((0, [at_ms]) if at_ms > now_ms else (amount, [])))
+        names = {descriptor for member in unaware for descriptor, _ in groups[member.shard.shard_id]}
+        return [job for job in jobs if job.descriptor in names], unaware
 
     def _at_home(self, jobs: list[JobInfo], slice_: _Slice) -> list[JobInfo]:
         """Those that would become pending where their keys live now. The others are refused: their shard alone cannot
@@ -351,13 +367,13 @@ class BulkOps:
                 slice_.refuse(job.descriptor, why)
         return allowed
 
-    def _act(self, slice_: _Slice) -> _Act:
+    def _act(self, slice_: _Slice, homes_version: str) -> _Act:
         """What is done to jobs of one shard."""
         change, now_ms = slice_.change, self._clock.now_ms()
         queue = change.queue
 
         async def retry(shard: Shard, jobs: Sequence[JobKey]) -> Pending:
-            retried = await shard.retry_listed(queue, jobs, change.attempts, change.run_after_ms, now_ms)
+            retried = await shard.retry_listed(queue, jobs, change.attempts, change.run_after_ms, now_ms, homes_version)
             if retried < len(jobs):
                 await slice_.tell_refusals(shard, jobs)
             return Counter({queue: retried})
@@ -374,7 +390,7 @@ class BulkOps:
             return outcomes.count(CancelOutcome.CANCELLED)
 
         async def replay(shard: Shard, jobs: Sequence[JobKey]) -> Pending:
-            descriptors = await shard.replay(queue, jobs, now_ms, change.attempts)
+            descriptors = await shard.replay(queue, jobs, now_ms, change.attempts, homes_version)
             left = [job for job, descriptor in zip(jobs, descriptors, strict=True) if descriptor is None]
             if left:
                 await slice_.tell_refusals(shard, left)

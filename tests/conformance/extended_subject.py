@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pinlater.backends.base import NO_RULES, EndRules, PerQueue
+from pinlater.backends.base import NO_RULES, ConfigEntry, EndRules, PerQueue
 from pinlater.backends.extended import Offer, Offered, OfferOutcome
-from pinlater.model import CancelOutcome, ExtendedJob, JobInfo, KeyRef
-from tests.conformance.subject import NO_BOUND, Subject, key_of
+from pinlater.model import CancelOutcome, ExtendedJob, JobInfo, KeyRef, new_version
+from tests.conformance.subject import NO_BOUND, START_MS, Subject, key_of
 
 SLOT = 17
 
@@ -32,6 +32,15 @@ async def store(subject: Subject, body: bytes = b"body", **fields: Any) -> str:
     offered = await offer(subject, body, **fields)
     assert offered.outcome is OfferOutcome.STORED
     return offered.descriptor
+
+
+async def newer_homes(subject: Subject) -> tuple[str, str]:
+    """Two versions of the homes of keys; the store knows the second one."""
+    entries = (await subject.shard.list_config(0, 10_000)).entries
+    old = new_version(START_MS, next((each.version for each in entries if each.name == "@homes"), ""))
+    new = new_version(START_MS, old)
+    await subject.shard.put_config([ConfigEntry("@homes", new)], START_MS)
+    return old, new
 
 
 async def found(subject: Subject, dedupe_key: str = "", serialize_key: str = "") -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.conformance import test_dedupe_keys as dedupe
 from tests.conformance import test_key_corners as corners
+from tests.conformance import test_replay, test_retry_listed
 from tests.conformance import test_requests_to_stop as stops
 from tests.conformance import test_serialize_keys as chains
 from tests.conformance.mutations_redis_cluster import lua
@@ -11,9 +12,21 @@ from tests.conformance.mutations_redis_cluster import lua
 OFFERS = [
     lua(
         "enqueue_extended",
-        "if ARGV[5] ~= '' and above(",
-        "if false and above(",
+        "if homes_changed(root, ARGV[5]) then return 0 end",
+        "",
         dedupe.test_a_step_by_older_homes_stores_nothing,
+    ),
+    lua(
+        "retry_listed",
+        "if homes_changed(KEYS[1], ARGV[5]) then return -1 end",
+        "",
+        test_retry_listed.test_by_older_homes_none_comes_back,
+    ),
+    lua(
+        "replay",
+        "if homes_changed(root, ARGV[6]) then return -1 end",
+        "",
+        test_replay.test_by_older_homes_no_letter_goes_back,
     ),
     lua(
         "enqueue_extended",

@@ -248,10 +248,14 @@ class Subject:
         return await self.shard.delete_listed(self.queue, state, [key_of(each) for each in descriptors], self.now_ms)
 
     async def retry_listed(
-        self, *descriptors: str, attempts: int | None = None, run_after_ms: int | None = None
+        self,
+        *descriptors: str,
+        attempts: int | None = None,
+        run_after_ms: int | None = None,
+        homes_version: str = "",
     ) -> int:
         keys = [key_of(each) for each in descriptors]
-        return await self.shard.retry_listed(self.queue, keys, attempts, run_after_ms, self.now_ms)
+        return await self.shard.retry_listed(self.queue, keys, attempts, run_after_ms, self.now_ms, homes_version)
 
     async def expire(
         self, *, limit: int = 100, budget: int = 0, of: Mapping[str, EndRules] | None = None, **rules: bool
@@ -262,8 +266,9 @@ class Subject:
     async def dead_letter(self, targets: Mapping[str, DeadLetterTarget], *, limit: int = 100) -> Mapping[str, int]:
         return await self.shard.dead_letter(limit, self.now_ms, targets)
 
-    async def replay(self, *descriptors: str, attempts: int | None = None) -> list[str | None]:
-        return await self.shard.replay(self.queue, [key_of(each) for each in descriptors], self.now_ms, attempts)
+    async def replay(self, *descriptors: str, attempts: int | None = None, homes_version: str = "") -> list[str | None]:
+        keys = [key_of(each) for each in descriptors]
+        return await self.shard.replay(self.queue, keys, self.now_ms, attempts, homes_version)
 
     async def prune(
         self,

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from pinlater.backends.base import ConfigEntry, DeadLetterTarget
+from pinlater.backends.base import DeadLetterTarget
 from pinlater.backends.extended import SEND_ID_KEPT_MS, Offered, OfferOutcome
 from pinlater.errors import HomesChanged, QueueNotFound
 from pinlater.model import WHILE_KEPT, AckOutcome, JobState, OnDuplicate, new_version
 from tests.conformance.crowd import Crowd
-from tests.conformance.extended_subject import SLOT, found, offer, offer_all, offer_of, slots, store
+from tests.conformance.extended_subject import SLOT, found, newer_homes, offer, offer_all, offer_of, slots, store
 from tests.conformance.subject import START_MS, Subject, key_of, new_name
 from tests.queues import drop_queue, make_queue
 
@@ -279,11 +279,7 @@ async def test_a_former_home_takes_what_it_knows(subject: Subject) -> None:
 
 
 async def test_a_step_by_older_homes_stores_nothing(subject: Subject) -> None:
-    entries = (await subject.shard.list_config(0, 10_000)).entries
-    before = next((each.version for each in entries if each.name == "@homes"), "")
-    old = new_version(START_MS, before)
-    new = new_version(START_MS, old)
-    await subject.shard.put_config([ConfigEntry("@homes", new)], START_MS)
+    old, new = await newer_homes(subject)
     with pytest.raises(HomesChanged):
         await offer(subject, homes_version=old, dedupe_key="d")
     assert await found(subject, "d") is None

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from pinlater.errors import HomesChanged
 from pinlater.model import JobInfo, JobState
 from tests.conformance.crowd import Crowd, at_once
+from tests.conformance.extended_subject import newer_homes
 from tests.conformance.subject import DAY_MS, Subject, key_of
 from tests.conformance.test_dead_letters import copy_letters, dead_job, end, letters_of, with_target
 from tests.queues import drop_queue
@@ -36,6 +38,16 @@ async def test_a_letter_that_goes_back_is_a_new_job_of_the_queue_it_came_from(su
     assert descriptor.startswith(f"{subject.queue}:s1:p2:")
     assert await dead.find(letter.descriptor) is None
     assert (await subject.claimed()).descriptor == descriptor
+
+
+async def test_by_older_homes_no_letter_goes_back(subject: Subject) -> None:
+    dead, letter = await copied_letter(subject)
+    old, new = await newer_homes(subject)
+    with pytest.raises(HomesChanged):
+        await dead.replay(letter.descriptor, homes_version=old)
+    assert await dead.info(letter.descriptor) == letter
+    (descriptor,) = await dead.replay(letter.descriptor, homes_version=new)
+    assert descriptor is not None
 
 
 async def test_a_letter_goes_back_with_as_many_attempts_as_are_asked_for(subject: Subject) -> None:

@@ -7,8 +7,10 @@ from functools import partial
 import pytest
 
 from pinlater.backends.base import JobKey
+from pinlater.errors import HomesChanged
 from pinlater.model import JobState
 from tests.conformance.crowd import Crowd, at_once
+from tests.conformance.extended_subject import newer_homes
 from tests.conformance.subject import DAY_MS, START_MS, Subject, key_of
 
 
@@ -51,6 +53,15 @@ async def test_the_others_stay_as_they_are(subject: Subject) -> None:
     assert await subject.retry_listed(*jobs.values()) == 0
     assert await subject.retry_listed(named, named) == 1
     assert [await subject.info(info.descriptor) for info in before] == before
+
+
+async def test_by_older_homes_none_comes_back(subject: Subject) -> None:
+    descriptor = await subject.job_in(JobState.FAILED)
+    old, new = await newer_homes(subject)
+    with pytest.raises(HomesChanged):
+        await subject.retry_listed(descriptor, homes_version=old)
+    assert (await subject.info(descriptor)).state is JobState.FAILED
+    assert await subject.retry_listed(descriptor, homes_version=new) == 1
 
 
 async def test_a_job_that_was_retried_is_not_pruned_by_its_old_end(subject: Subject) -> None:

@@ -80,6 +80,24 @@ async def test_a_retry_of_all_that_failed_leaves_jobs_whose_keys_live_elsewhere(
         }
 
 
+async def test_a_retry_by_older_homes_is_decided_anew_by_those_that_the_store_knows() -> None:
+    async with two_servers(2) as at:
+        one, two = at.servers
+        before = await enqueue(one, named())
+        await fail_all(at, one)
+        await one.queues.override_shard("2", True, "me")
+        await at.round()
+        for server in at.servers:
+            await server.homes_change.look()
+        versions = [server.homes.table.version for server in at.servers if server.homes.table is not None]
+        assert len(set(versions)) == 2
+        unaware = one if versions[0] < versions[1] else two
+        changed = await service_of(unaware).change_jobs(RETRY)
+        assert set(changed.refusals) == {each.descriptor for each in before if shard_of(each) == "2"}
+        assert changed.changed == len(before) - len(changed.refusals)
+        assert not changed.missing_shards
+
+
 async def test_a_retry_is_refused_while_the_homes_of_its_key_change() -> None:
     async with two_servers(2) as at:
         server = at.servers[0]

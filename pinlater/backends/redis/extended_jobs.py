@@ -71,7 +71,7 @@ class ExtendedCommands(ScriptCaller):
         args += _all_new_args(offers, now_ms)
         answer = await self._store.call_queue("enqueue_extended", queue, args)
         if answer == 0:
-            raise HomesChanged("the homes of keys have changed: ask for them again, and send the jobs there")
+            raise HomesChanged.of_store()
         if isinstance(answer, bytes):
             return _all_new(queue, self.shard_id, offers, int(answer), now_ms)
         codes, ids, priorities, elsewhere = answer

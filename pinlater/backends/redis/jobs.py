@@ -43,6 +43,7 @@ from pinlater.backends.redis.records import (
 )
 from pinlater.backends.redis.scripts import ScriptCaller, lowest_id
 from pinlater.backends.status_lines import released_status
+from pinlater.errors import HomesChanged
 from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState
 
 _ACK_OUTCOMES = {ord(str(int(outcome))): outcome for outcome in AckOutcome}
@@ -241,6 +242,12 @@ def _run_after_range(future: bool, now_ms: int) -> tuple[str, str]:
     return (f"({now_ms}", "+inf") if future else ("-inf", f"{now_ms}")
 
 
+def _unless_changed(answer: Any) -> Any:
+    if answer == -1:
+        raise HomesChanged.of_store()
+    return answer
+
+
 class AdminCommands(ScriptCaller):
     async def retry_failed(
         self, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int, now_ms: int
@@ -251,11 +258,17 @@ class AdminCommands(ScriptCaller):
         return count
 
     async def retry_listed(
-        self, queue: str, jobs: Sequence[JobKey], attempts: int | None, run_after_ms: int | None, now_ms: int
+        self,
+        queue: str,
+        jobs: Sequence[JobKey],
+        attempts: int | None,
+        run_after_ms: int | None,
+        now_ms: int,
+        homes_version: str = "",
     ) -> int:
         run_after_ms = now_ms if run_after_ms is None else run_after_ms
-        args = [queue, "" if attempts is None else attempts, run_after_ms, now_ms, *key_args(jobs)]
-        count: int = await self._store.call_queue("retry_listed", queue, args)
+        args = [queue, "" if attempts is None else attempts, run_after_ms, now_ms, homes_version, *key_args(jobs)]
+        count: int = _unless_changed(await self._store.call_queue("retry_listed", queue, args))
         return count
 
     async def delete_jobs(self, queue: str, state: JobState, priority: int, limit: int, now_ms: int) -> int:
@@ -270,10 +283,13 @@ class AdminCommands(ScriptCaller):
         )
         return count
 
-    async def replay(self, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None) -> list[str | None]:
+    async def replay(
+        self, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None, homes_version: str = ""
+    ) -> list[str | None]:
         allowed = "" if attempts is None else attempts
-        args = [queue, now_ms, lowest_id(now_ms), self.shard_id, allowed, *key_args(jobs)]
-        return [descriptor.decode() or None for descriptor in await self._store.call_queue("replay", queue, args)]
+        args = [queue, now_ms, lowest_id(now_ms), self.shard_id, allowed, homes_version, *key_args(jobs)]
+        answer = _unless_changed(await self._store.call_queue("replay", queue, args))
+        return [descriptor.decode() or None for descriptor in answer]
 
     async def mark_moved(self, queue: str, moved: Sequence[tuple[ClaimKey, str]], now_ms: int) -> list[bool]:
         args: Args = [queue, now_ms]

@@ -12,7 +12,7 @@ from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.coordination import remove_tombstones
 from pinlater.backends.sql.extensions import End, Extension, Stays, end, extend, extensions, set_extended
 from pinlater.backends.sql.key_entries import remove_entries_over
-from pinlater.backends.sql.keyed_jobs import Returning, take_keys
+from pinlater.backends.sql.keyed_jobs import Returning, queue_by_homes, take_keys
 from pinlater.backends.sql.ready_jobs import first_new_id
 from pinlater.backends.sql.records import (
     EXPIRES,
@@ -60,9 +60,15 @@ MOST_PASSED_OVER = 1_000
 
 
 def retry_listed(
-    session: Session, queue: str, jobs: Sequence[JobKey], attempts: int | None, run_after_ms: int | None, now_ms: int
+    session: Session,
+    queue: str,
+    jobs: Sequence[JobKey],
+    attempts: int | None,
+    run_after_ms: int | None,
+    now_ms: int,
+    homes_version: str,
 ) -> int:
-    queue_id, rows = session.queue_id(queue), _listed(session, queue, JobState.FAILED, jobs)
+    queue_id, rows = queue_by_homes(session, queue, homes_version), _listed(session, queue, JobState.FAILED, jobs)
     return _retry(session, queue_id, [(row[0], row[1], row[3]) for row in rows], attempts, run_after_ms, now_ms)
 
 
@@ -283,9 +289,15 @@ def _keys_alone(extension: Extension, job_id: int) -> Extension:
 
 
 def replay(
-    session: Session, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None, freed: Freed
+    session: Session,
+    queue: str,
+    jobs: Sequence[JobKey],
+    now_ms: int,
+    attempts: int | None,
+    homes_version: str,
+    freed: Freed,
 ) -> list[str | None]:
-    session.queue_id(queue)
+    queue_by_homes(session, queue, homes_version)
     letters = Descriptors(queue, session.shard_id)
     rows = jobs_named(session, queue, jobs)
     links = {row[0]: row for row in session.rows_of("links", (), sorted(rows))}

@@ -60,16 +60,26 @@ def entries(session: Session, queue_id: int, names: Iterable[bytes], statement: 
     return {bytes(row[0]): KeyEntry(*row[1:]) for row in session.rows_in(statement, (queue_id,), names)}
 
 
+def queue_by_homes(session: Session, queue: str, homes_version: str, otherwise: str = "queue_id") -> int:
+    """The id of a queue; `otherwise`: the statement where the caller goes by no homes of keys. HomesChanged where the
+    store knows newer ones; they stay as they are until the commit. QueueNotFound.
+    """
+    if not homes_version:
+        return session.queue_id(queue, otherwise)
+    rows = session.rows("queue_id_by_homes", (queue,))
+    if not rows:
+        raise QueueNotFound.of(queue)
+    queue_id, version = rows[0]
+    if (version or "") > homes_version:
+        raise HomesChanged.of_store()
+    return int(queue_id)
+
+
 def enqueue_extended(
     session: Session, queue: str, offers: Sequence[Offer], now_ms: int, homes_version: str, raises_version: bool
 ) -> list[Offered]:
     """The queue is locked against deletion first, and the version of the homes against a change."""
-    rows = session.rows("queue_id_by_homes" if homes_version else "queue_id_for_enqueue", (queue,))
-    if not rows:
-        raise QueueNotFound.of(queue)
-    queue_id = int(rows[0][0])
-    if homes_version and (rows[0][1] or "") > homes_version:
-        raise HomesChanged(f"the store knows homes of keys of version {rows[0][1]}, and the call names {homes_version}")
+    queue_id = queue_by_homes(session, queue, homes_version, "queue_id_for_enqueue")
     if not offers:
         return []
     first_id = first_new_id(session, len(offers), now_ms)

@@ -217,9 +217,15 @@ class SqlShard(ABC):
         return await self.write(admin.retry_failed, queue, priority, attempts, run_after_ms, limit, now_ms)
 
     async def retry_listed(
-        self, queue: str, jobs: Sequence[JobKey], attempts: int | None, run_after_ms: int | None, now_ms: int
+        self,
+        queue: str,
+        jobs: Sequence[JobKey],
+        attempts: int | None,
+        run_after_ms: int | None,
+        now_ms: int,
+        homes_version: str = "",
     ) -> int:
-        return await self.write(admin.retry_listed, queue, jobs, attempts, run_after_ms, now_ms)
+        return await self.write(admin.retry_listed, queue, jobs, attempts, run_after_ms, now_ms, homes_version)
 
     async def taken_keys(self, queue: str, jobs: Sequence[JobKey]) -> list[str | None]:
         return await self.read(keyed_jobs.taken_keys, queue, jobs)
@@ -230,8 +236,10 @@ class SqlShard(ABC):
     async def delete_listed(self, queue: str, state: JobState, jobs: Sequence[JobKey], now_ms: int) -> int:
         return await self._write_freeing(admin.delete_listed, queue, state, jobs, now_ms)
 
-    async def replay(self, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None) -> list[str | None]:
-        return await self._write_freeing(admin.replay, queue, jobs, now_ms, attempts)
+    async def replay(
+        self, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None, homes_version: str = ""
+    ) -> list[str | None]:
+        return await self._write_freeing(admin.replay, queue, jobs, now_ms, attempts, homes_version)
 
     async def mark_moved(self, queue: str, moved: Sequence[tuple[ClaimKey, str]], now_ms: int) -> list[bool]:
         return await self._write_freeing(admin.mark_moved, queue, moved, now_ms)

@@ -39,6 +39,9 @@ TRIES = 5
 """Of a call whose store knows newer homes than this process did."""
 
 MOVING_RETRY_MS = 100
+NO_HOMES = "0"
+"""A version below all others."""
+
 _CHAIN_HERE, _NOT_HERE = OfferOutcome.CHAIN_HERE, OfferOutcome.NOT_HERE  # looking a member up is a call
 _JOB_FIELDS = tuple(each.name for each in fields(Job))
 
@@ -109,10 +112,21 @@ class KeyRouter:
             return False
         return True
 
-    def may_have_moved(self) -> bool:
+    async def may_have_moved(self) -> bool:
         """Whether ended jobs may be on other shards than their keys: many servers share these, and keys are used."""
+        if self.homes.table is None:
+            await self._look_for_homes()
         table = self.homes.table
-        return table is not None and table.version != "" and len(self._members.all) > 1
+        return table is not None and self._is_shared(table)
+
+    def _is_shared(self, table: HomeTable) -> bool:
+        return table.version != "" and (len(self._members.all) > 1 or len(table.record.members) > 1)
+
+    @property
+    def homes_version(self) -> str:
+        """What a step on a store names that goes by the homes as they are known here."""
+        table = self.homes.table
+        return NO_HOMES if table is None else table.version
 
     def why_not_here(self, shard_id: str, queue: str, job: JobInfo) -> str | None:
         """Why a job that has ended on this shard must not become pending there again; None: it may."""
@@ -122,7 +136,7 @@ class KeyRouter:
         places = table.places(slot_of(queue, job.dedupe_key or "", job.serialize_key or ""))
         if places.is_moving:
             return "the homes of keys are changing, and its key moves: try again in a moment"
-        if places.home == shard_id or not self.may_have_moved():
+        if places.home == shard_id or not self._is_shared(table):
             return None
         return f"its key lives on shard {places.home} now, not on {shard_id}: enqueue its body anew with the same keys"
 

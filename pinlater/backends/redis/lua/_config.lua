@@ -21,6 +21,11 @@ local function above(a, b)
   return #a > #b
 end
 
+-- Whether the homes of keys are newer here than those by which a call chose this shard; '': it does not say.
+local function homes_changed(root, version)
+  return version ~= '' and above((parts(redis.call('HGET', root .. ':records', '@homes'))), version)
+end
+
 -- Put an entry at the end of the row. It never falls behind the time in microseconds, so that after a loss of data no
 -- reader has seen a later one. The first write removes, and removing is allowed in a Redis out of memory.
 local function put(root, name, entry, micros)

@@ -26,7 +26,7 @@ local function mark_version()
   local shard = call('HGET', root, 'shard')
   if not string.find(shard, ' ', 1, true) then call('HSET', root, 'shard', shard .. ' (version $STORE_VERSION)') end
 end
-if ARGV[5] ~= '' and above((parts(call('HGET', root .. ':records', '@homes'))), ARGV[5]) then return 0 end
+if homes_changed(root, ARGV[5]) then return 0 end
 
 -- As most often: the jobs are alike, in that they have the same priority and run_after, the same kinds of keys, which
 -- differ, and nothing else; and none of the keys stands. Then there is nothing to decide, and each hash is written once.

@@ -1,11 +1,13 @@
 -- Send dead letters back to the queues they came from. The first write removes.
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   2 now   3 the lowest id that may be given: now in microseconds   4 shard id
---          5 attempts, or '' for as many as the origin was allowed   then per job: priority, id
--- RETURNS  per job its new descriptor, or ''; nil: no such queue
+--          5 attempts, or '' for as many as the origin was allowed   6 version of the homes, or ''
+--          then per job: priority, id
+-- RETURNS  per job its new descriptor, or '', -1: the homes have changed; nil: no such queue
 -- BOUND    the jobs given
 --#include many
 --#include layout
+--#include config
 --#include notify
 --#include extra
 --#include chain
@@ -16,6 +18,7 @@
 --#include copy
 local root, base, queue, now, call = KEYS[1], KEYS[2], ARGV[1], ARGV[2], redis.call
 if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
+if homes_changed(root, ARGV[6]) then return -1 end
 
 local function replay(priority, id)
   local origin, attempts = linked(base, id)
@@ -42,5 +45,5 @@ local function replay(priority, id)
 end
 
 local descriptors = {}
-for at = 6, #ARGV, 2 do descriptors[#descriptors + 1] = replay(ARGV[at], ARGV[at + 1]) end
+for at = 7, #ARGV, 2 do descriptors[#descriptors + 1] = replay(ARGV[at], ARGV[at + 1]) end
 return descriptors
