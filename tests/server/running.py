@@ -30,7 +30,13 @@ class RunningServer:
     """`pinlater serve ARGUMENTS` in a folder; its log is read as it comes. A `port` of None leaves that to the file."""
 
     def __init__(
-        self, folder: Path, *arguments: str, port: int | None = 0, before: Sequence[str] = (), **variables: str
+        self,
+        folder: Path,
+        *arguments: str,
+        port: int | None = 0,
+        before: Sequence[str] = (),
+        program: str = PROGRAM,
+        **variables: str,
     ) -> None:
         """`variables` are those of the environment, beside its own that are not the project's. `before`: a command that
         starts it.
@@ -41,7 +47,7 @@ class RunningServer:
         self.events: list[dict[str, Any]] = []
         self._news = threading.Condition()
         self.process = subprocess.Popen(
-            [*dies_with_us(), *before, PROGRAM, "serve", *([] if port is None else ["--port", str(port)]), *arguments],
+            [*dies_with_us(), *before, program, "serve", *([] if port is None else ["--port", str(port)]), *arguments],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
