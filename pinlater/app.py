@@ -48,6 +48,7 @@ from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.file import QueueFile
 from pinlater.queues.quota_balancer import QuotaBalancer
 from pinlater.redaction import SECRETS
+from pinlater.schedules.book import ScheduleBook
 from pinlater.schedules.firer import ScheduleFirer
 from pinlater.server import server_process
 from pinlater.server.server_process import HandOver, StartRefused
@@ -122,8 +123,10 @@ class ServerProcess:
         router = Router(shards, homes)
         limits = settings_map.server_limits(config)
 
+        schedules = ScheduleBook(queues, clock)
+
         def new_service(over: Router, claims: ClaimTokens) -> Service:
-            return Service(over, clock, claims, settings, queues=queues, metrics=metrics)
+            return Service(over, clock, claims, settings, queues=queues, schedules=schedules, metrics=metrics)
 
         self._service = service = Service(
             router,
@@ -131,12 +134,13 @@ class ServerProcess:
             ClaimTokens(socket.gethostname(), os.getpid(), started_ms),
             settings,
             queues=queues,
+            schedules=schedules,
             metrics=metrics,
             cluster=self._cluster,
             workers=workers,
             pending=pending,
         )
-        self._firer = ScheduleFirer(service.schedules, router, membership, clock, metrics, service.fired)
+        self._firer = ScheduleFirer(schedules, router, membership, clock, metrics, service.fired)
         service.explain_schedules(self._firer.trouble_of)
         self._server = ThriftServer(service, limits, metrics, clock)
 

@@ -135,7 +135,10 @@ class QueueDirectory:
         self._callbacks.append(callback)
 
     def on_records(self, prefix: str, callback: Callable[[Sequence[ConfigEntry]], None]) -> None:
-        """Call it with the entries whose names begin so ("@KIND/") when they are read, and whenever they change."""
+        """Call it, alone, with the entries whose names begin so ("@KIND/") when they are read, and whenever they
+        change.
+        """
+        assert prefix not in self._record_callbacks, prefix
         self._record_callbacks[prefix] = callback
 
     def tombstones_before(self, now_ms: int) -> str:

@@ -95,14 +95,15 @@ class NamedJobChanges:
             self._end_waits.ended(shard_id, queue, [key.id for _, key in named])
 
     async def _cancel_moved(self, queue: str, outcomes: dict[str, CancelOutcome], by: str) -> None:
-        """Of those that ended because they were moved to another shard, the outcome is that of the copy."""
+        """What was moved to another shard ended here: the outcome is that of its copy, where there is one."""
         ended = [descriptor for descriptor, outcome in outcomes.items() if outcome is CancelOutcome.ENDED]
         moved = await self._moved(queue, ended)
         while moved:
             copies = dict.fromkeys(moved.values(), CancelOutcome.NOT_FOUND)
             for some in sliced(list(copies), self._validator.max_jobs):
                 await self._cancel(queue, some, copies, by)
-            outcomes.update({old: copies[new] for old, new in moved.items()})
+            there = {old: copies[new] for old, new in moved.items()}
+            outcomes.update({old: told for old, told in there.items() if told is not CancelOutcome.NOT_FOUND})
             further = await self._moved(queue, [new for new in copies if copies[new] is CancelOutcome.ENDED])
             moved = {old: further[new] for old, new in moved.items() if new in further}
 
@@ -132,7 +133,7 @@ class NamedJobChanges:
         return outcomes
 
     async def _reschedule(self, queue: str, changes: Sequence[RescheduleJob], now_ms: int) -> list[RescheduleOutcome]:
-        """Of a job that was moved to another shard, its copy is changed."""
+        """Of a job that was moved to another shard, its copy is changed, if it is there."""
         keys = [each.key for each in changes if each.key is not None]
         found = iter(await self._router.find_keys(queue, keys) if keys else ())
         outcomes = [RescheduleOutcome.NOT_FOUND] * len(changes)
@@ -167,7 +168,8 @@ class NamedJobChanges:
         if again:
             copies = await self._reschedule(queue, list(again.values()), now_ms)
             for place, outcome in zip(again, copies, strict=True):
-                outcomes[place] = outcome
+                if outcome is not RescheduleOutcome.NOT_FOUND:
+                    outcomes[place] = outcome
         return outcomes
 
     def _checked(self, change: RescheduleJob, settings: QueueSettings, now_ms: int) -> RescheduleJob:

@@ -97,7 +97,8 @@ class HeardWorkers(Protocol):
 class Service:
     """The product's rules. Opened and closed with its router; `claims` must be of this process alone.
 
-    Without `queues` it keeps plain ones, which change only when somebody polls them.
+    Without `queues` it keeps plain ones, which change only when somebody polls them. Services that share `queues` share
+    `schedules` too.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Service:
         settings: ServiceSettings | None = None,
         *,
         queues: QueueDirectory | None = None,
+        schedules: ScheduleBook | None = None,
         metrics: Metrics | None = None,
         cluster: StatusOfAll | None = None,
         workers: HeardWorkers | None = None,
@@ -164,7 +166,7 @@ class Service:
         self._admin = AdminPassword(settings.admin_password_hash, self._audit)
         unaware = list if cluster is None else cluster.unaware_of_dashes
         self._queue_admin = QueueAdmin(router.members, queues, clock, self._admin, self._audit, unaware)
-        self.schedules = ScheduleBook(queues, clock)
+        self.schedules = ScheduleBook(queues, clock) if schedules is None else schedules
         self._schedule_admin = ScheduleAdmin(self.schedules, queues, router, clock, validator, self._admin, self._audit)
         self._bulk_ops = BulkOps(
             router, clock, settings, validator, parser, commands, long_polls, end_waits, metrics, self._audit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ from pinlater.model import (
     JobFilter,
     JobState,
     QueueShare,
+    ScheduleChange,
     WorkerReport,
 )
 from pinlater.wire.convert import dequeue_to_wire
@@ -137,6 +139,20 @@ async def jobs_with_keys(client: AsyncClient) -> Counts:
         ("queue_jobs", "1", "keyed", "1", "waiting"): 2,
         ("queue_jobs", "1", "keyed", "1", "cancelled"): 1,
         ("blocked_chains", "1"): 1,
+    }
+
+
+async def a_schedule_that_fires_once(client: AsyncClient) -> Counts:
+    await new_queue(client, "timed")
+    soon_ms = time.time_ns() // 1_000_000 + 1_000
+    once = ScheduleChange(
+        name="soon", queue="timed", body=b"", every_ms=3_600_000, start_ms=soon_ms, end_ms=soon_ms + 1_800_000
+    )
+    assert (await client.update_schedule(once, PASSWORD)).view.next_ms == [soon_ms]
+    return {
+        ("jobs_enqueued", "timed", "1"): 1,
+        ("schedule_firings", "timed", "stored"): 1,
+        ("schedule_lateness", "timed"): 1,
     }
 
 

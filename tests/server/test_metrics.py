@@ -112,6 +112,7 @@ async def test_every_metric_is_counted(
             **await scenarios.what_maintenance_does_later(client),
             **await scenarios.changes_by_operators(client),
             **await scenarios.jobs_with_keys(client),
+            **await scenarios.a_schedule_that_fires_once(client),
             **await scenarios.enqueues_that_are_refused(client),
             **await scenarios.dequeues_that_are_limited(client),
             **await scenarios.calls_that_fail(client),

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from pinlater.client.async_client import AsyncClient
+from pinlater.data_folder.password import hash_password
 from pinlater.errors import NoHealthyShards, OutcomeUnknown, ShardConnectionFailed
-from pinlater.model import Ack, DequeueRequest, Job, JobState
+from pinlater.model import Ack, DequeueRequest, Job, JobState, ScheduleChange
 from pinlater.overflow import ownership
 from pinlater.overflow.descriptors import overflow_of
 from tests.server.running import RunningServer, clients_of, running
@@ -25,6 +26,7 @@ from tests.stores.process import StoreServer
 
 pytestmark = pytest.mark.slow
 WITHIN_S = 20.0
+PASSWORD = "correct horse"
 TAKEN_OVER_S = 5.0
 """Processes look once a second; the rest is for a busy machine."""
 
@@ -232,3 +234,15 @@ async def test_another_server_finds_the_owner_also_when_the_stores_are_gone(
                 assert list(await client.lookup(kept)) == kept
             await theirs[0].ack("mail", [Ack(job.descriptor, claim_descriptor=job.claim_descriptor)])
             assert (await ours[1].lookup(kept))[kept[0]].state is JobState.SUCCEEDED
+
+
+async def test_the_process_that_owns_the_overflow_shard_fires_schedules_too(tmp_path: Path) -> None:
+    arguments = ("--data", str(tmp_path / "data"), "--overflow", "64MiB", "--http", "none")
+    with running(tmp_path, *arguments, "--admin-password-hash", hash_password(PASSWORD)) as server:
+        server.wait_for("overflow_owned")
+        async with clients_of(server, 1) as (client,):
+            await client.create_queue("mail")
+            every = ScheduleChange(name="often", queue="mail", body=b"again", every_ms=1_000)
+            assert (await client.update_schedule(every, PASSWORD)).view.next_ms
+            (job,) = await client.dequeue(DequeueRequest("mail", 1, wait_ms=10_000))
+            assert job.body == b"again"

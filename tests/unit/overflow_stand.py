@@ -15,6 +15,7 @@ from pinlater.model import DequeuedJob, DequeueRequest, RequestContext
 from pinlater.overflow import Overflow, RoutedCalls, ServerContext
 from pinlater.overflow.service import OverflowService
 from pinlater.queues.directory import QueueDirectory
+from pinlater.schedules.book import ScheduleBook
 from pinlater.service import ClaimTokens, Service, ServiceSettings
 from pinlater.shards.batching import BatchingShard
 from pinlater.shards.handle import ShardHandle
@@ -95,8 +96,10 @@ async def process(
     members.sync_before_serving = queues.sync
     router = Router(members)
 
+    schedules = ScheduleBook(queues, clock)
+
     def new_service(over: Router, names: ClaimTokens) -> Service:
-        return Service(over, clock, names, settings, queues=queues, metrics=metrics)
+        return Service(over, clock, names, settings, queues=queues, schedules=schedules, metrics=metrics)
 
     async with AsyncExitStack() as stack:
         service = new_service(router, ClaimTokens("here", 1, clock.now_ms()))

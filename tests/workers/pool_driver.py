@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pinlater.model import Checkpoint, DequeuedJob
 from pinlater_workers import App
 from pinlater_workers.envelope import read_envelope
-from pinlater_workers.jobs.context import Progress, RunningJob, StopReason, TakeProgress
+from pinlater_workers.jobs.context import ProgressReport, RunningJob, StopReason, TakeProgress
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import Outcome
 from pinlater_workers.pools.base import JobPool, JobsEnded, NoteProgress, SaveCheckpoint
@@ -38,7 +38,7 @@ class PoolDriver:
         self.reports: list[Sequence[tuple[RunningJob, Outcome]]] = []
         self.outcomes: dict[RunningJob, Outcome] = {}
         self.saved: list[tuple[RunningJob, Checkpoint]] = []
-        self.made: list[tuple[RunningJob, Progress]] = []
+        self.made: list[tuple[RunningJob, ProgressReport]] = []
         self.refusal: Exception | None = None
         """What a checkpoint raises."""
         self._runner = asyncio.Runner()
