@@ -79,6 +79,8 @@ class PinLaterError(Exception):
     reason: str = ""
     """Of an error: the stable word for programs. Of a class: its own, "" where that is the name of the code."""
     retryable: bool = False
+    job_outcomes: Sequence[int | None] = ()
+    """Beside `job_descriptors`, and only in the server: an EnqueueOutcome for each that stands, None for the others."""
     quotes_stores: ClassVar[bool] = False
     """Whether the message may repeat what a store, a driver or the configuration says: then it is redacted."""
 

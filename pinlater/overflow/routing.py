@@ -101,7 +101,7 @@ class RoutedCalls:
             raise refusal
         ours = [replace(jobs[number], send_id="") for number in left]  # its dedupe key says as much
         kept = await self._overflow.enqueue(queue, ours, context, refusal)
-        outcomes = [EnqueueOutcome.STORED] * len(jobs)
+        outcomes = [EnqueueOutcome(outcome or 0) for outcome in refusal.job_outcomes or [0] * len(jobs)]
         told = getattr(kept, "outcomes", None) or [EnqueueOutcome.STORED] * len(left)
         for number, descriptor, outcome in zip(left, kept, told, strict=True):
             stored[number], outcomes[number] = descriptor, outcome
@@ -298,9 +298,9 @@ class RoutedCalls:
 
 
 def _may_be_kept(job: ExtendedJob) -> bool:
-    """A copy in an overflow shard keeps no order, refuses no duplicate of a job elsewhere, and no second sending."""
+    """A copy in an overflow shard keeps no order, replaces and refuses no job elsewhere, and knows no resend."""
     if job.dedupe_key:
-        return not job.serialize_key and job.on_duplicate is not OnDuplicate.REJECT
+        return not job.serialize_key and job.on_duplicate is OnDuplicate.KEEP
     return not job.is_keyed
 
 

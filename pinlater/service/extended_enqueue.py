@@ -41,7 +41,8 @@ class ExtendedEnqueue:
         try:
             offered = await self._long_polls.claim_behind(queue, ready, settings, storing)
         except PinLaterError as error:
-            stored = [descriptor for descriptor in error.job_descriptors or () if descriptor]
+            self._count(queue, jobs, error.job_outcomes)
+            stored = [outcome for outcome in error.job_outcomes if outcome is not None]
             self._long_polls.jobs_ready(queue, len(stored))  # some of them; a claim tells
             raise
         outcomes = [each.outcome for each in offered]
@@ -55,8 +56,9 @@ class ExtendedEnqueue:
         _raise_refusals(jobs, offered)
         return EnqueuedJobs(descriptors, [EnqueueOutcome(outcome) for outcome in outcomes])
 
-    def _count(self, queue: str, jobs: Sequence[ExtendedJob], outcomes: Sequence[OfferOutcome]) -> None:
-        stored = [job.priority for job, outcome in zip(jobs, outcomes, strict=True) if outcome is _STORED]
+    def _count(self, queue: str, jobs: Sequence[ExtendedJob], outcomes: Sequence[int | None]) -> None:
+        """`outcomes`: of each job, or of none."""
+        stored = [job.priority for job, outcome in zip(jobs, outcomes, strict=False) if outcome == _STORED]
         for priority, amount in Counter(stored).items():
             self._metrics.add(amount, "jobs_enqueued", queue, priority)
         self._pending.added(queue, len(stored))

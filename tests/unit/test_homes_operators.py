@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pinlater.backends.base import AckRequest
+from pinlater.errors import EnqueueRejected, ShardConnectionFailed
 from pinlater.model import (
     CancelOutcome,
     JobAction,
@@ -17,6 +20,7 @@ from pinlater.service.descriptors import ClaimTokens
 from pinlater.service.service import Service
 from pinlater.shards.keys.homes_record import HomesRecord
 from tests.unit.cluster_stand import ClusterStand, Server
+from tests.unit.test_homes_change import lose
 from tests.unit.test_homes_keyed import (
     HOUR_MS,
     KEYS,
@@ -44,6 +48,26 @@ async def fail_all(at: ClusterStand, server: Server) -> None:
         assert handle is not None
         ack = AckRequest(ref.priority, ref.id, succeeded=False, claim_descriptor=job.claim_descriptor, permanent=True)
         await handle.shard.ack(QUEUE, [ack], at.clock.now_ms())
+
+
+async def test_what_is_stored_of_a_request_that_fails_in_part_counts() -> None:
+    async with two_servers(2) as at:
+        server = at.servers[0]
+        service = service_of(server)
+        await server.queues.change(QUEUE, {"max_pending": "60"}, [], False, "me")
+        (known,) = await enqueue(server, named(KEYS[:1]))
+        home = shard_of(known)
+        lose(server, 3 - int(home))
+        with pytest.raises(ShardConnectionFailed) as failed:
+            await service.enqueue(QUEUE, named())
+        descriptors = failed.value.job_descriptors or ()
+        stands = [descriptor for descriptor in descriptors if descriptor]
+        assert 1 < len(stands) < len(KEYS)
+        assert descriptors[0] == known.descriptor
+        assert service.metrics.counters["jobs_enqueued", QUEUE, 1] == len(stands) - 1
+        assert service.metrics.counters["jobs_deduplicated", QUEUE, "kept"] == 1
+        with pytest.raises(EnqueueRejected, match=f"about {len(stands) - 1} pending jobs"):
+            await service.enqueue(QUEUE, named([f"new-{key}" for key in KEYS]))
 
 
 RETRY = JobChange(QUEUE, JobAction.RETRY, JobState.FAILED, limit=1_000)

@@ -73,6 +73,7 @@ async def test_a_duplicate_ends_with_the_name_of_the_job_that_stands(tmp_path: P
         ExtendedJob(b"", serialize_key="s"),
         ExtendedJob(b"", dedupe_key="d", serialize_key="s"),
         ExtendedJob(b"", dedupe_key="d", on_duplicate=OnDuplicate.REJECT),
+        ExtendedJob(b"", dedupe_key="d", on_duplicate=OnDuplicate.REPLACE),
         ExtendedJob(b"", send_id="i"),
     ],
 )
@@ -84,6 +85,14 @@ async def test_what_a_copy_elsewhere_cannot_promise_is_refused(tmp_path: Path, j
         assert refused.value.retryable
         await it.find_shards()
         assert await it.dequeue() == []
+
+
+async def test_a_send_id_beside_a_dedupe_key_keeps_nothing_away(tmp_path: Path) -> None:
+    async with process(tmp_path) as it:
+        it.lose_shards()
+        (kept,) = await enqueue(it, ExtendedJob(b"a", dedupe_key="k", send_id="i"))
+        again = await enqueue(it, ExtendedJob(b"a", dedupe_key="k", send_id="i"))
+        assert (list(again), again.outcomes) == ([kept], [EnqueueOutcome.KEPT])
 
 
 async def test_an_expiry_alone_lives_anywhere(tmp_path: Path) -> None:

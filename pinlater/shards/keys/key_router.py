@@ -375,8 +375,11 @@ def _answers_of(placed: Sequence[_Placing]) -> list[Offered]:
     failures = list(dict.fromkeys(each.answer for each in placed if isinstance(each.answer, PinLaterError)))
     if not done and len(failures) == 1:
         raise failures[0]
-    descriptors = [each.answer.descriptor if isinstance(each.answer, Offered) else "" for each in placed]
-    raise _combined(failures, descriptors if any(descriptors) else None)
+    stands = [each.answer if isinstance(each.answer, Offered) else None for each in placed]
+    stands = [None if each is None or each.outcome > OfferOutcome.REPLACED else each for each in stands]
+    error = _combined(failures, ["" if each is None else each.descriptor for each in stands] if any(stands) else None)
+    error.job_outcomes = [None if each is None else each.outcome for each in stands]
+    raise error
 
 
 def _combined(failures: Sequence[PinLaterError], descriptors: Sequence[str] | None) -> PinLaterError:
