@@ -49,6 +49,7 @@ from pinlater.server.server_process import StartRefused
 from pinlater.server.supervisor import ServeRefused, Supervisor
 from pinlater.server.watched_file import WatchedFile
 from pinlater.shard_factory import bare_shard, data_folder, guard_settings
+from pinlater.shards.keys.homes_record import HOMES, parse_record
 from pinlater.shards.resilience import ResilientShard
 from pinlater.web.exporters import Exporters, missing_package
 
@@ -176,19 +177,30 @@ async def refuse_undrained(store: StoreConfig, config: Config) -> None:
             await shard.open()
             entries = await _entries(shard)
             jobs = await _jobs(shard, entries, range(1, config.priorities + 1))
+            keys = await _keys(shard, entries)
         finally:
             await shard.close()
-    except (StartRefused, PinLaterError) as error:
+    except (StartRefused, PinLaterError, ValueError) as error:
         raise ServeRefused(
             f"shard {store.id} cannot be removed now: what it holds is not known: {error}; if it is lost, stop the "
             f"server and start it once with --forget-shard {store.id}"
         ) from error
-    if jobs or _takes_jobs(store, entries):
-        what = f"holds {jobs} jobs that are pending or in progress" if jobs else "still takes new jobs"
+    if jobs or keys or _takes_jobs(store, entries):
+        what = f"holds {jobs} jobs that are pending or in progress" if jobs else keys or "still takes new jobs"
         raise ServeRefused(
             f"shard {store.id} cannot be removed now: it {what}; first let workers empty it (`pinlater shard drain "
             f"{store.id}`, or dequeue-only = true in its table), then remove it, or send SIGHUP to try again"
         )
+
+
+async def _keys(shard: Shard, entries: Sequence[ConfigEntry]) -> str:
+    """What keys have there yet: it is their home, or knows windows that count."""
+    homes = next((parse_record(each.text) for each in entries if each.name == HOMES), None)
+    if homes is not None and shard.shard_id in homes.members:
+        return "is where keys live"
+    if await shard.list_windows(1, "", (await shard.ping()).now_ms):
+        return "knows dedupe keys and send ids whose time has not passed, and which are on their way to other shards"
+    return ""
 
 
 async def _entries(shard: Shard) -> list[ConfigEntry]:

@@ -8,7 +8,7 @@ from pinlater.cli import EXIT_FAILED
 from pinlater.cli.admin import PASSWORD_HELP, admin_password, needs_password
 from pinlater.cli.cluster import HEALTH_COLUMNS, SHARD_COLUMNS, keys_text, shard_row
 from pinlater.cli.completion import offer_shards
-from pinlater.cli.connection import EXIT_CODES, ServerGroup, say, say_missed, talks_to_server
+from pinlater.cli.connection import EXIT_CODES, ServerGroup, can_ask, confirm, say, say_missed, talks_to_server
 from pinlater.cli.output import counted, output_option, write_all
 from pinlater.cli.progress import Left, wait_until_empty
 from pinlater.client.client import Client
@@ -86,18 +86,33 @@ def health(client: Client, format: str) -> None:
     A change of the shards waits until all of them know where keys are to live, since a shard that does not could let
     two jobs of one key come into being. One that is given up is not waited for: the keys that lived there live on the
     other shards from then on, as new ones. Should it come back, what it holds is handed out, beside newer jobs of the
-    same keys; it takes no new ones until `pinlater shard drain ID --undo`.
+    same keys; it takes no new ones until `pinlater shard drain ID --undo`. A shard that is out for a while only is not
+    to be given up: its keys are refused until it is back, and no promise is broken.
+
+    It says what that risks, and asks on a terminal whether it is meant.
 
     {PASSWORD_HELP}""",
     epilog="""\b
 Examples:
   pinlater shard give-up 3
+  pinlater shard give-up 3 --yes   without a terminal
   pinlater shard drain 3 --undo    it is back, and well""",
 )
 @click.argument("shard_id", metavar="ID", shell_complete=offer_shards)
+@click.option("--yes", is_flag=True, help="Do not ask whether that is meant.")
 @needs_password
 @talks_to_server
-def give_up(client: Client, shard_id: str) -> None:
+def give_up(client: Client, shard_id: str, yes: bool) -> None:
+    if not (yes or can_ask()):
+        raise click.UsageError("without a terminal to ask on, --yes is needed")
+    states = {view.id: view.state for view in client.cluster_status(queues=[]).shards}
+    say(
+        f"shard {shard_id} ({states.get(shard_id, 'not configured')}): what it holds is handed out only if it comes "
+        "back; keys that lived there are new from now on, so a job of such a key may run a second time, and beside "
+        "earlier jobs of its serialize key"
+    )
+    if not yes:
+        confirm(f"Take shard {shard_id} for lost?", "nothing was changed")
     changed = client.update_shard(shard_id, admin_password(client), dequeue_only=True, give_up=True)
     say_missed([each for each in changed.missed_shards if each != shard_id])
     say(f"shard {shard_id} is given up: keys that lived there live elsewhere from now on")
@@ -153,7 +168,8 @@ def drain(client: Client, shard_id: str, undo: bool, no_wait: bool) -> None:
 
 def _look(client: Client, shard_id: str, from_ms: int) -> Left:
     """Only a count that began at `from_ms` or later, by the clock of the servers, can say that nothing is left."""
-    views = client.cluster_status(queues=[]).shards
+    status = client.cluster_status(queues=[])
+    views = status.shards
     for view in views:
         if view.id == shard_id:
             if view.is_home and all(each.dequeue_only for each in views):
@@ -166,7 +182,7 @@ def _look(client: Client, shard_id: str, from_ms: int) -> Left:
             if view.state != "in":
                 return Left(f"{text}; waiting for the shard, which is {view.state}: {view.trouble}")
             if view.jobs == 0 and (view.has_windows_left or view.is_home):
-                return Left(f"{text}; keys: {keys_text(view)}")
+                return Left("; ".join(filter(None, [text, f"keys: {keys_text(view)}", status.homes_trouble])))
             return Left(text, is_empty=view.jobs == 0 and (view.counted_at_ms or 0) >= from_ms)
     raise RequestInvalid(f"shard {shard_id} is not configured any more")
 

@@ -13,7 +13,7 @@ from pinlater.clock import Clock
 from pinlater.cluster.lease import Lease
 from pinlater.cluster.membership import Membership
 from pinlater.errors import PinLaterError
-from pinlater.homes.cluster_homes import ClusterHomes
+from pinlater.homes.cluster_homes import LOCK_MS, ClusterHomes
 from pinlater.queues.directory import QueueDirectory
 from pinlater.shards.keys.homes_record import HOMES, HomesRecord, HomeTable, home_of
 from pinlater.shards.keys.homes_record import Membership as ShardIds
@@ -104,6 +104,8 @@ class HomesChange:
         gone = self._gone(record, leases)
         if record.is_opening:
             return await self._open(table, gone)
+        if why := self._unconfigured(record, leases, gone):
+            return why
         wanted = self._wanted(record, leases)
         if wanted != record.members:
             return await self._begin_change(table, wanted, gone)
@@ -113,12 +115,29 @@ class HomesChange:
     # -- who should be a member --------------------------------------------------------------------------------------
 
     def _gone(self, record: HomesRecord, leases: list[Lease]) -> ShardIds:
-        """Of all that the record names: those given up, and those that no live process is configured with."""
-        given_up = self._queues.given_up_shards()
-        named = {*record.members, *(shard_id for members in record.before for shard_id in members)}
+        """Of all that the record names: those given up, and those where no key lives any more but what ended, and that
+        no live process is configured with.
+        """
+        given_up, configured = self._queues.given_up_shards(), self._configured(leases)
+        homes = {*record.members, *(record.before[0] if record.is_opening else ())}
+        named = homes.union(*record.before)
+        return tuple(sorted(each for each in named if each in given_up or each not in homes | configured))
+
+    def _configured(self, leases: list[Lease]) -> set[str]:
+        """By any live process."""
         configured = {shard_id for lease in leases for shard_id in (*lease.shards_in, *lease.shards_out)}
-        configured |= {member.shard.shard_id for member in self._members.all}
-        return tuple(sorted(each for each in named if each not in configured or each in given_up))
+        return configured | {member.shard.shard_id for member in self._members.all}
+
+    def _unconfigured(self, record: HomesRecord, leases: list[Lease], gone: ShardIds) -> str:
+        """Why nothing changes while a home is in no file: it may be back, with jobs of its keys. "": all are there."""
+        configured = self._configured(leases)
+        lost = ", ".join(each for each in record.members if each not in configured and each not in gone)
+        if not lost:
+            return ""
+        return (
+            f"shard {lost} is in no server's configuration, but keys live there, which are refused now; put it back, "
+            "and drain it before it is taken out, or give it up: `pinlater shard give-up ID`"
+        )
 
     def _wanted(self, record: HomesRecord, leases: list[Lease]) -> ShardIds:
         """Without those that take no new jobs or are gone; with those that every process can use. Never none."""
@@ -153,6 +172,8 @@ class HomesChange:
             _log.info("homes_opening", members=list(wanted), before=list(record.members), gone=list(gone))
             newer = self._homes.table
             return "" if newer is None or not newer.record.is_opening else await self._open(newer, gone)
+        else:
+            return self._why_not_replaced(table)
         return ""
 
     async def _open(self, table: HomeTable, gone: ShardIds) -> str:
@@ -166,7 +187,17 @@ class HomesChange:
         opened = replace(record, is_opening=False, gone=tuple(each for each in gone if each not in record.members))
         if await self._homes.replace(table, opened, needed or record.members):
             _log.info("homes_opened", members=list(record.members), before=list(record.before[0]), gone=list(gone))
-        return ""
+            return ""
+        return self._why_not_replaced(table)
+
+    def _why_not_replaced(self, table: HomeTable) -> str:
+        newer = self._homes.table
+        if newer is not None and newer.version != table.version:
+            return ""  # another process did it
+        return (
+            "another process is changing the homes of keys, or ended while it did: its lock ends within "
+            f"{LOCK_MS // 1000} s"
+        )
 
     # -- what is left of changes before ------------------------------------------------------------------------------
 

@@ -31,10 +31,10 @@ from pinlater.shards.shard_set import ShardSet
 _log = structlog.get_logger("pinlater.homes")
 
 LOCK_KIND, LOCK_NAME = "homes", "change"
-LOCK_MS = 30_000
+LOCK_MS = 16_000
 """How long a lock stands that nobody frees."""
 
-WRITE_WITHIN_S = 10.0
+WRITE_WITHIN_S = 5.0
 """A holder begins no write later than so long after it asked for the lock; the rest is for the call itself."""
 
 BEGIN_TRIES, BEGIN_PAUSE_S = 20, 0.05

@@ -25,6 +25,7 @@ from pinlater.queues.layers import DEFAULTS, DerivedSettings, Layers, queue_view
 from pinlater.queues.replication import KEEP_TOMBSTONES_MS, ConfigReplicator
 from pinlater.queues.settings import QueueSettings
 from pinlater.shards.handle import ShardHandle
+from pinlater.shards.keys.homes_record import HOMES, parse_record
 from pinlater.shards.shard_set import ShardSet
 
 _log = structlog.get_logger("pinlater.queues")
@@ -191,9 +192,10 @@ class QueueDirectory:
         self, shard_id: str, dequeue_only: bool, who: str, *, give_up: bool = False
     ) -> ChangeResult:
         """Whether a shard takes no new jobs, beside what the configuration says; with `give_up`, which means that too,
-        what lives there is taken for lost. RequestInvalid, NoHealthyShards.
+        what lives there is taken for lost: also that of a shard that is configured no more. RequestInvalid,
+        NoHealthyShards.
         """
-        if self.members.by_id(shard_id) is None:
+        if self.members.by_id(shard_id) is None and not (give_up and shard_id in self._homes()):
             ids = ", ".join(sorted(member.shard.shard_id for member in self.members.all))
             raise RequestInvalid.of("shard", shard_id, f"a shard of this server: {ids}")
         said = {"dequeue_only": dequeue_only or give_up, "by": who} | ({"given_up": True} if give_up else {})
@@ -209,6 +211,15 @@ class QueueDirectory:
     async def change_record(self, name: str, update: Update, who: str) -> ChangeResult:
         """Change an entry that is no queue's. NoHealthyShards, and what `update` raises."""
         return await self._apply(name, update, who)
+
+    def _homes(self) -> set[str]:
+        """The shards where keys live, or lived before."""
+        entry = self.entries.latest.get(HOMES)
+        try:
+            record = None if entry is None else parse_record(entry.text)
+        except ValueError:  # a newer version of this program wrote it
+            record = None
+        return set() if record is None else set(record.members).union(*record.before)
 
     def given_up_shards(self) -> set[str]:
         """By an operator."""

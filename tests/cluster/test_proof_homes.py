@@ -147,7 +147,9 @@ async def test_keys_hold_while_shards_come_and_go_and_a_server_dies(stand: Stand
             await all_agree(clients[0], PROCESSES)
 
             operator = Shell(stand.servers[0].folder, stand.servers[0].address)
-            told = await asyncio.to_thread(operator, "shard", "drain", DRAINED, PINLATER_ADMIN_PASSWORD=PASSWORD)
+            told = await asyncio.to_thread(
+                operator, "shard", "drain", DRAINED, within_s=WITHIN_S, PINLATER_ADMIN_PASSWORD=PASSWORD
+            )
             assert f"shard {DRAINED} is drained" in told.out + told.err
             await homes_are(clients[0], FIRST, ADDED)
             stand.configure(dict.fromkeys((FIRST, ADDED), ""))

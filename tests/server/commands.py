@@ -34,7 +34,12 @@ class Shell:
         self._environment |= {"PINLATER_SERVER": server, "HOME": str(folder)}
 
     def __call__(
-        self, *arguments: str, stdin: str | bytes | None = None, code: int = 0, **variables: str | None
+        self,
+        *arguments: str,
+        stdin: str | bytes | None = None,
+        code: int = 0,
+        within_s: float = WITHIN_S,
+        **variables: str | None,
     ) -> Result:
         """The outcome of a command that must end with `code`. Without `stdin` there is none."""
         ended = subprocess.run(
@@ -43,7 +48,7 @@ class Shell:
             env=self._with(variables),
             input=stdin.encode() if isinstance(stdin, str) else stdin or b"",
             capture_output=True,
-            timeout=WITHIN_S,
+            timeout=within_s,
         )
         result = Result(ended.stdout, ended.stderr.decode())
         assert ended.returncode == code, result

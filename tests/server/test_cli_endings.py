@@ -54,7 +54,7 @@ ARGUMENTS = {
     "shard list": [],
     "shard health": [],
     "shard drain": ["1"],
-    "shard give-up": ["1"],
+    "shard give-up": ["1", "--yes"],
     "schedule set": ["nightly", "--queue", "mail", "--every", "1h", "--yes"],
     "schedule list": [],
     "schedule show": ["nightly"],

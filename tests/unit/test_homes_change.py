@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pinlater.backends.base import ConfigEntry
-from pinlater.errors import HomeOut, KeysNotYet, NothingStored
+from pinlater.errors import HomeOut, KeysNotYet, NothingStored, RequestInvalid
 from pinlater.homes.cluster_homes import LOCK_KIND, LOCK_MS, LOCK_NAME
 from pinlater.shards.keys.homes_record import HOMES, HomesRecord, parse_record
 from tests.unit.cluster_stand import ClusterStand, Server, cluster_stand
@@ -177,7 +177,7 @@ async def test_an_opening_change_waits_for_every_member_before() -> None:
         assert not known(server).is_opening
 
 
-async def test_homes_that_are_configured_nowhere_any_more_are_replaced() -> None:
+async def test_homes_that_are_configured_nowhere_any_more_are_replaced_when_they_are_given_up() -> None:
     async with cluster_stand(2) as at:
         before = await at.server("a", shards=[1])
         await before.homes.begin()
@@ -190,5 +190,32 @@ async def test_homes_that_are_configured_nowhere_any_more_are_replaced() -> None
         assert known(server).members == ("1",)
         at.clock.tick(10_000)
         await at.look_at_homes(2)
+        assert known(server).members == ("1",)  # it may be back, with jobs of its keys
+        assert "shard 1 is in no server's configuration" in server.homes_change.blocked
+        assert "pinlater shard give-up" in server.homes_change.blocked
+        with pytest.raises(RequestInvalid):
+            await server.queues.override_shard("1", True, "me")
+        with pytest.raises(RequestInvalid):
+            await server.queues.override_shard("9", True, "me", give_up=True)
+        await server.queues.override_shard("1", True, "me", give_up=True)
+        await at.look_at_homes(2)
         assert known(server).members == ("2",)
         assert known(server).gone == ("1",)
+        assert server.homes_change.blocked == ""
+
+
+async def test_a_process_that_ends_in_the_middle_of_a_change_delays_the_next_by_its_lock_alone() -> None:
+    async with cluster_stand(2) as at:
+        server = await at.server("a")
+        await server.homes.begin()
+        await server.queues.override_shard("2", True, "me")
+        now_ms = at.clock.now_ms()
+        for store in at.stores:
+            assert await store.kv_put(LOCK_KIND, LOCK_NAME, b"", now_ms + LOCK_MS, now_ms, expected_version=0)
+        await at.look_at_homes(2)
+        assert known(server).members == ("1", "2")
+        assert "ended while it did" in server.homes_change.blocked
+        at.clock.tick(LOCK_MS)
+        await at.look_at_homes(2)
+        assert known(server).members == ("1",)
+        assert server.homes_change.blocked == ""
