@@ -41,6 +41,7 @@ from pinlater.printable import json_text
 
 _SLICE = 1_000
 _MOST_PRIORITIES = 127
+_TOLD = 10
 _DONE = {
     JobAction.RETRY: "retried",
     JobAction.DELETE: "deleted",
@@ -174,6 +175,10 @@ def run_change(client: Client, change: JobChange, extent: Extent, opening: str =
     _print(extent, change.action, found.jobs, found.samples)
     if extent.dry_run and not found.is_all:
         say("more may match; --all counts them all")
+    for descriptor, why in list(found.refusals.items())[:_TOLD]:
+        say(f"left alone: {descriptor}: {why}")
+    if len(found.refusals) > _TOLD:
+        say(f"left alone, for such reasons: {counted(len(found.refusals) - _TOLD, 'other job')}")
     if found.missing:
         _say_missing(found.missing)
         raise SystemExit(EXIT_INCOMPLETE)
@@ -186,11 +191,12 @@ def _say_missing(missing: set[str]) -> None:
 
 @dataclass
 class _Found:
-    """How many jobs it was, some of them (of a dry run), and whether those were all."""
+    """How many jobs it was, some of them (of a dry run), those that were left alone, and whether those were all."""
 
     jobs: int = 0
     samples: list[Any] = field(default_factory=list)
     missing: set[str] = field(default_factory=set)
+    refusals: dict[str, str] = field(default_factory=dict)
     is_all: bool = False
 
 
@@ -211,6 +217,7 @@ def _run(client: Client, change: JobChange, extent: Extent, opening: str = "") -
             looked_at += answer.looked_at
             found.samples += answer.samples[: 10 - len(found.samples)]
             found.missing.update(answer.missing_shards)
+            found.refusals |= answer.refusals
             progress.add(answer.changed, f", {looked_at:,} looked at")
             found.is_all = answer.continuation == CONTINUATION_END
             if found.is_all or (extent.limit is not None and progress.done >= extent.limit):

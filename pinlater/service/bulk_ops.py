@@ -148,7 +148,9 @@ class BulkOps:
     async def _retry_pages(
         self, who: str, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int
     ) -> int:
-        """Jobs whose keys live elsewhere now stay; stores cannot tell them, so the jobs are read first."""
+        """Jobs whose keys live elsewhere now stay; stores cannot tell them, so the jobs are read first. However many
+        stay, those behind them come in turn: this call has no continuation, and tells no refusals.
+        """
         change = JobChange(
             queue,
             JobAction.RETRY,
@@ -158,14 +160,14 @@ class BulkOps:
             run_after_ms=run_after_ms,
             limit=limit,
         )
-        slice_ = _Slice(self._settings, change, (JobState.FAILED,), spares_new=True)
-        await self._page_by_page(slice_)
+        slice_ = _Slice(self._settings, change, (JobState.FAILED,), spares_new=True, tells_refusals=False)
+        mark = await self._page_by_page(slice_)
         await self._record(who, "retry_failed_jobs", queue, slice_.changed, f" of priority {priority}", _RETRIED)
         if slice_.missing and not slice_.is_full():
             raise ShardConnectionFailed(
                 f"{slice_.changed} jobs were changed on the other shards; {missing(slice_.missing).message}"
             )
-        return slice_.changed
+        return slice_.changed if mark is None or slice_.is_full() else self._so_far(slice_.changed)
 
     async def delete_jobs(self, who: str, filter: JobFilter, limit: int) -> int:
         """As `retry_failed`; with a pattern, page by page."""
@@ -461,7 +463,13 @@ class _Slice:
     """What one call has done so far."""
 
     def __init__(
-        self, settings: ServiceSettings, change: JobChange, states: Sequence[JobState], *, spares_new: bool
+        self,
+        settings: ServiceSettings,
+        change: JobChange,
+        states: Sequence[JobState],
+        *,
+        spares_new: bool,
+        tells_refusals: bool = True,
     ) -> None:
         """`spares_new`: jobs that are new since it began are left alone."""
         self.change = change
@@ -472,6 +480,7 @@ class _Slice:
         self.looked_at = 0
         self._samples: list[JobInfo] = []
         self.missing: list[ShardHandle] = []
+        self._tells_refusals = tells_refusals
         self._refusals: dict[str, str] = {}
 
     def remaining(self) -> int:
@@ -490,11 +499,14 @@ class _Slice:
             self._samples.append(job)
 
     def refuse(self, descriptor: str, why: str) -> None:
-        self._refusals[descriptor] = why
+        if self._tells_refusals:
+            self._refusals[descriptor] = why
 
     async def tell_refusals(self, shard: Shard, jobs: Sequence[JobKey]) -> None:
         """Of these, some were left alone: those whose dedupe key has another live job are named. Raises nothing."""
         queue = self.change.queue
+        if not self._tells_refusals:
+            return
         try:
             taken = await shard.taken_keys(queue, jobs)
         except PinLaterError:

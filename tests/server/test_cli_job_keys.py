@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pinlater import Ack, Client, DequeueRequest, Heartbeat, Job, JobFilter, JobState, KeyRef
+from pinlater import Ack, Client, DequeueRequest, ExtendedJob, Heartbeat, Job, JobFilter, JobState, KeyRef
 from tests.server.commands import Shell
 from tests.server.running import running
 
@@ -139,3 +139,16 @@ def test_the_end_of_a_job_is_waited_for(shell: Shell, client: Client, queue: str
     assert (row["state"], row["result"], row["result_encoding"]) == ("SUCCEEDED", "/2RvbmU=", "base64")
     shown = shell("job", "get", descriptor).out
     assert "result         5 bytes, in hexadecimal\n  ff646f6e65\n" in shown
+
+
+def test_a_retry_names_the_jobs_that_it_left_alone(shell: Shell, client: Client, queue: str) -> None:
+    for number in range(12):
+        client.enqueue(queue, [ExtendedJob(b"%d" % number, dedupe_key="a")])
+        (job,) = client.dequeue(DequeueRequest(queue, 1))
+        client.ack(queue, failed=[Ack(job.descriptor, permanent=True)])
+    (live,) = client.enqueue(queue, [ExtendedJob(b"live", dedupe_key="a")])
+    told = shell("job", "retry", queue, "--all")
+    assert told.out.split() == ["0"]
+    assert told.err.count("left alone: ") == 10
+    assert f"its dedupeKey has another live job, {live}" in told.err
+    assert "2 other jobs" in told.err

@@ -8,6 +8,7 @@ from pinlater.backends.base import AckRequest
 from pinlater.errors import EnqueueRejected, ShardConnectionFailed
 from pinlater.model import (
     CancelOutcome,
+    ExtendedJob,
     JobAction,
     JobChange,
     JobState,
@@ -102,6 +103,22 @@ async def test_a_retry_of_all_that_failed_leaves_jobs_whose_keys_live_elsewhere(
         assert {job.descriptor for job in await claim(at, server)} == {
             each.descriptor for each in before if shard_of(each) == "1"
         }
+
+
+async def test_a_retry_of_all_that_failed_comes_behind_however_many_stay() -> None:
+    async with two_servers(2) as at:
+        server = at.servers[0]
+        keys = [f"key-{number}" for number in range(2_400)]
+        before = await enqueue(server, named(keys, run_after_ms=at.clock.now_ms()))
+        (last,) = await enqueue(server, [ExtendedJob(b"", expires_at_ms=9 * 10**12, run_after_ms=1)])
+        for _ in range(3):
+            await fail_all(at, server)
+        await drain(at, "2")
+        staying = sum(shard_of(each) == "2" for each in before)
+        assert staying > 1_000
+        service = service_of(server)
+        assert await service.retry_failed(QUEUE, limit=10_000) == len(keys) - staying + 1
+        assert (await service.lookup([last.descriptor]))[last.descriptor].state is JobState.PENDING
 
 
 async def test_a_retry_by_older_homes_is_decided_anew_by_those_that_the_store_knows() -> None:
