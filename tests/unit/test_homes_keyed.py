@@ -255,6 +255,23 @@ async def test_jobs_that_are_not_due_soon_leave_a_shard_that_is_drained() -> Non
         assert bodies == sorted([key.encode() for key in KEYS] + [b"s"] * len(KEYS))
 
 
+@pytest.mark.parametrize("later_ms", [0, 24 * HOUR_MS])
+async def test_a_resend_of_a_job_with_a_send_id_alone_is_known_before_and_after_a_drain(later_ms: int) -> None:
+    async with two_servers(2) as at:
+        server, other = at.servers
+        run_after_ms = at.clock.now_ms() + later_ms
+        jobs = [ExtendedJob(key.encode(), send_id=f"send {key}", run_after_ms=run_after_ms) for key in KEYS]
+        first = [(await enqueue(server, [job]))[0] for job in jobs]
+        assert {shard_of(each) for each in first} == {"1", "2"}
+        await drain(at, "2")
+        for _ in range(3):
+            await upkeep(at)
+            again = [(await enqueue(other, [job]))[0] for job in jobs]
+            assert [each[:2] for each in again] == [each[:2] for each in first]
+        at.clock.tick(later_ms)
+        assert sorted(job.body for job in await claim(at, server)) == sorted(job.body for job in jobs)
+
+
 async def test_a_shard_that_was_given_up_has_no_keys_any_more() -> None:
     async with two_servers(3) as at:
         one = at.servers[0]

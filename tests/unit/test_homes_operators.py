@@ -19,6 +19,7 @@ from pinlater.model import (
 )
 from pinlater.service.descriptors import ClaimTokens
 from pinlater.service.service import Service
+from pinlater.service.settings import ServiceSettings
 from pinlater.shards.keys.homes_record import HomesRecord
 from tests.unit.cluster_stand import ClusterStand, Server
 from tests.unit.test_homes_change import lose
@@ -37,8 +38,9 @@ from tests.unit.test_homes_keyed import (
 )
 
 
-def service_of(server: Server) -> Service:
-    return Service(server.router, server.time, ClaimTokens("a", "1", 1), queues=server.queues)
+def service_of(server: Server, **settings: int) -> Service:
+    tokens = ClaimTokens("a", "1", 1)
+    return Service(server.router, server.time, tokens, ServiceSettings(**settings), queues=server.queues)
 
 
 async def fail_all(at: ClusterStand, server: Server) -> None:
@@ -116,7 +118,7 @@ async def test_a_retry_of_all_that_failed_comes_behind_however_many_stay() -> No
         await drain(at, "2")
         staying = sum(shard_of(each) == "2" for each in before)
         assert staying > 1_000
-        service = service_of(server)
+        service = service_of(server, page_jobs=100)
         assert await service.retry_failed(QUEUE, limit=10_000) == len(keys) - staying + 1
         assert (await service.lookup([last.descriptor]))[last.descriptor].state is JobState.PENDING
 
