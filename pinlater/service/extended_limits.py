@@ -71,13 +71,13 @@ def _refuse_unsafe(jobs: Sequence[ExtendedJob]) -> None:
     """Several jobs may be stored in part where they have several homes: sending them again must then be safe."""
     if _REJECT in [job.on_duplicate for job in jobs]:
         raise RequestInvalid.of("onDuplicate", OnDuplicate.REJECT.name, "REJECT in a request of one job only")
-    if "" not in [job.dedupe_key for job in jobs]:
+    if "" not in [job.dedupe_key or job.send_id for job in jobs]:
         return
     homes = {job.serialize_key or (job.dedupe_key, job.send_id) for job in jobs}
     if len(homes) > 1:
-        without = next(index for index, job in enumerate(jobs) if not job.dedupe_key)
+        without = next(index for index, job in enumerate(jobs) if not (job.dedupe_key or job.send_id))
         raise RequestInvalid.of(
-            f"dedupeKey of job {without + 1}", "", "one for each job of a request with several keys or send ids"
+            f"dedupeKey of job {without + 1}", "", "one, or a sendId, for each job of a request with several keys"
         )
 
 

@@ -94,7 +94,7 @@ async def test_a_job_is_replaced_by_none_of_another_priority(served: Served) -> 
         ([keyed(), keyed(dedupe_key="b", on_duplicate=OnDuplicate.REJECT)], "onDuplicate is 'REJECT'"),
         ([keyed(), Job(b"")], "dedupeKey of job 2"),
         ([ExtendedJob(b"", serialize_key="a"), ExtendedJob(b"", serialize_key="b")], "dedupeKey of job 1"),
-        ([ExtendedJob(b"", send_id="a"), ExtendedJob(b"", send_id="b")], "dedupeKey of job 1"),
+        ([ExtendedJob(b"", send_id="a"), Job(b"")], "dedupeKey of job 2"),
     ],
 )
 async def test_what_cannot_be_stored_is_refused_as_a_whole(served: Served, jobs: list[Job], told: str) -> None:

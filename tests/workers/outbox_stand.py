@@ -68,7 +68,7 @@ class RecordingSink:
         self.before = before
         self.calls: list[tuple[str, list[Job]]] = []
 
-    def send(self, queue: str, jobs: Sequence[Job]) -> list[str]:
+    def send(self, queue: str, jobs: Sequence[Job], *, timeout_s: float | None = None) -> list[str]:
         self.before([job.body for job in jobs])
         self.calls.append((queue, list(jobs)))
         return [f"{queue}:{len(self.calls)}:{index}" for index, _ in enumerate(jobs)]

@@ -223,7 +223,7 @@ class Breaking:
     def __init__(self, app: App, calls: int) -> None:
         self._sink, self._left = app.sink, calls
 
-    def send(self, queue: str, jobs: Sequence[Job]) -> list[str]:
+    def send(self, queue: str, jobs: Sequence[Job], *, timeout_s: float | None = None) -> list[str]:
         self._fall()
         return self._sink.send(queue, jobs)
 

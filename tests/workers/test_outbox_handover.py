@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from pinlater.errors import (
     BodyTooLarge,
     EnqueueRejected,
+    HomeOut,
+    KeysNotYet,
+    MethodUnknown,
     OutcomeUnknown,
     PinLaterError,
     QueueNotFound,
     RequestInvalid,
     ServerUnreachable,
+    ShardConnectionFailed,
     ShardsFull,
     UnknownError,
 )
-from pinlater.model import Job
-from pinlater_workers.outbox.handover import LARGE_BYTES, PATIENCE_S, BatchOutcome, Handover
-from pinlater_workers.outbox.statements import OutboxRow
+from pinlater.model import ExtendedJob, Job, OnDuplicate
+from pinlater_workers.outbox.handover import LARGE_BYTES, LONGEST_PAUSE_S, PATIENCE_S, BatchOutcome, Handover
+from pinlater_workers.outbox.statements import OutboxRow, insert_values
 
 
 def rows(*named: str, queue: str = "mail", start: int = 1) -> list[OutboxRow]:
@@ -36,10 +42,12 @@ class Servers:
         self.refuse = refuse
         self.calls: list[tuple[str, list[bytes]]] = []
         self.taken: list[bytes] = []
+        self.ids: list[list[str | None]] = []
         self.now_s = 1000.0
 
-    def send(self, queue: str, jobs: Sequence[Job]) -> list[str]:
+    def send(self, queue: str, jobs: Sequence[Job], timeout_s: float | None = None) -> list[str]:
         bodies = [job.body for job in jobs]
+        self.ids.append([job.send_id if isinstance(job, ExtendedJob) else None for job in jobs])
         self.calls.append((queue, bodies))
         error = self.refuse(queue, bodies)
         if error is not None:
@@ -184,8 +192,117 @@ def test_a_job_that_servers_cut_off_because_of_its_size_is_refused_after_a_minut
 
 def test_a_field_of_a_job_that_this_version_does_not_know_is_no_reason_to_lose_it() -> None:
     servers = Servers()
-    later = OutboxRow(2, "key", "mail", b"b", 1, 3, None, '{"serialize_key": "ada"}')
+    later = OutboxRow(2, "key", "mail", b"b", 1, 3, None, '{"colour": "red"}')
     outcome = servers.handover().send([*rows("a"), later, *rows("c", start=3)])
     assert servers.taken == [b"a", b"c"]
     ((some, why),) = outcome.refused
-    assert (some, "serialize_key" in why) == ([later], True)
+    assert (some, "colour" in why) == ([later], True)
+
+
+def keyed(number: int, name: str, **fields: Any) -> OutboxRow:
+    values = insert_values("mail", ExtendedJob(name.encode(), **fields), f"key-{number}", 0)
+    return OutboxRow(number, f"key-{number}", "mail", name.encode(), 1, 2, None, values[-1])
+
+
+def test_a_row_keeps_all_that_a_job_has() -> None:
+    job = ExtendedJob(
+        b"x",
+        priority=2,
+        run_after_ms=5,
+        attempts_allowed=7,
+        custom_status="new",
+        dedupe_key="é",
+        serialize_key="ada",
+        claim_timeout_ms=9_000,
+        on_duplicate=OnDuplicate.REPLACE,
+        dedupe_for_ms=-1,
+        expires_at_ms=99,
+        send_id="mine",
+    )
+    key, queue, body, priority, attempts, run_after_ms, _, more = insert_values("mail", job, "k", 0)
+    row = OutboxRow(1, key, queue, body, priority, attempts, run_after_ms, more)
+    assert row.job(with_id=True) == row.job(with_id=False) == job
+    plain = Job(b"x", custom_status="new")
+    assert (
+        OutboxRow(1, "k", "mail", b"x", 1, 2, None, insert_values("mail", plain, "k", 0)[-1]).job(with_id=False)
+        == plain
+    )
+
+
+def test_versions_before_keys_refuse_a_row_with_keys_and_take_all_others() -> None:
+    """They make a Job of what is in `more`."""
+    before = {each.name for each in dataclasses.fields(Job)}
+    assert not keyed(1, "a", dedupe_key="ada").extras.keys() <= before
+    assert not keyed(1, "a", expires_at_ms=1).extras.keys() <= before
+    assert keyed(1, "a", custom_status="new").extras.keys() <= before
+
+
+def test_a_job_that_a_duplicate_would_reject_is_as_good_as_its_duplicate() -> None:
+    job = keyed(1, "a", dedupe_key="ada", on_duplicate=OnDuplicate.REJECT).job(with_id=True)
+    assert isinstance(job, ExtendedJob)
+    assert job.on_duplicate is OnDuplicate.KEEP
+
+
+def test_each_job_has_an_id_of_its_own() -> None:
+    servers = Servers()
+    servers.handover().send([*rows("a", "b"), keyed(3, "c", dedupe_key="ada"), keyed(4, "d", send_id="mine")])
+    assert servers.ids == [["key-1", "key-2", "key-3", "mine"]]
+
+
+@pytest.mark.parametrize("error", [KeysNotYet("servers of an earlier version"), MethodUnknown("of a version before")])
+def test_where_servers_know_no_keys_plain_jobs_go_plain_and_others_wait(error: PinLaterError) -> None:
+    is_old = True
+    servers = Servers()
+    servers.refuse = lambda _queue, _bodies: error if is_old and any(servers.ids[-1]) else None
+    handover = servers.handover()
+    late = keyed(3, "late", expires_at_ms=2**45)
+    outcome = handover.send([*rows("a"), keyed(2, "once", dedupe_key="ada"), late, *rows("b", start=4)])
+    assert (servers.taken, outcome.refused, outcome.away) == ([b"a", b"b"], [], None)
+    assert (handover.waiting_ids(), handover.keys_why) == ({2, 3}, str(error))
+    handover.send([*rows("c", start=5), keyed(6, "in", serialize_key="ada")])
+    assert servers.ids[2:] == [[None]], "nothing else is tried for a while"
+    is_old = False
+    servers.now_s += LONGEST_PAUSE_S
+    assert handover.waiting_ids() == set()
+    handover.send([keyed(2, "once", dedupe_key="ada"), late, keyed(6, "in", serialize_key="ada")])
+    assert servers.taken == [b"a", b"b", b"c", b"late", b"once", b"in"], "what has no key needs no id, and goes first"
+    assert (handover.keys_why, handover.waiting) == ("", {})
+    handover.send(rows("d", start=7))
+    assert servers.ids[-1] == ["key-7"]
+
+
+def test_with_a_home_out_what_is_stored_counts_and_only_its_keys_wait() -> None:
+    servers = Servers()
+
+    def one_out(_queue: str, bodies: list[bytes]) -> Exception | None:
+        out = [servers.ids[-1][place] is not None and b"out" in body for place, body in enumerate(bodies)]
+        if not any(out):
+            return None
+        stored = [] if all(out) else ["" if is_out else "mail:1" for is_out in out]
+        return ShardConnectionFailed("shard 2 is out", reason="HOME_OUT", job_descriptors=stored or None)
+
+    servers.refuse = one_out
+    handover = servers.handover()
+    kept = keyed(3, "out 3", serialize_key="ada")
+    outcome = handover.send([*rows("in 1", "out 2"), kept, keyed(4, "in 4", serialize_key="eve")])
+    assert [row.id for row in outcome.handed_over] == [1, 4, 2]
+    assert servers.ids == [["key-1", "key-2", "key-3", "key-4"], [None]]
+    behind = keyed(5, "in 5", serialize_key="ada")
+    outcome = handover.send([behind, keyed(6, "in 6", dedupe_key="x"), *rows("out 7", start=7)])
+    assert [row.id for row in outcome.handed_over] == [7, 6], "a job overtakes none of its key"
+    servers.refuse = lambda _queue, _bodies: None
+    servers.now_s += PATIENCE_S
+    assert [row.id for row in handover.send([kept, behind]).handed_over] == [3, 5]
+    assert (outcome.away, handover.keys_why) == (None, "")
+
+
+def test_a_job_that_may_be_stored_waits_for_a_minute_before_it_goes_without_its_id() -> None:
+    servers = Servers(lambda _queue, _bodies: OutcomeUnknown("no answer"))
+    handover = servers.handover()
+    assert handover.send(rows("a")).away is not None
+    servers.refuse = lambda _queue, _bodies: HomeOut("shard 2 is out") if any(servers.ids[-1]) else None
+    assert [row.id for row in handover.send(rows("a", "b")).handed_over] == [2]
+    assert handover.waiting_ids() == {1}
+    servers.now_s += PATIENCE_S
+    assert [row.id for row in handover.send(rows("a")).handed_over] == [1]
+    assert servers.ids[-2:] == [["key-1"], [None]]

@@ -293,8 +293,8 @@ class ServerClients:
         """A new client, which the caller closes; `options` as for AsyncClient."""
         return pinlater.AsyncClient(servers=self.addresses, **{"source": self.target.source, **options})
 
-    def send(self, queue: str, jobs: Sequence[Job]) -> list[str]:
-        return self.client.enqueue(queue, jobs)
+    def send(self, queue: str, jobs: Sequence[Job], *, timeout_s: float | None = None) -> list[str]:
+        return self.client.enqueue(queue, jobs, timeout=timeout_s)
 
     async def send_async(self, queue: str, jobs: Sequence[Job]) -> list[str]:
         return await self.async_client().enqueue(queue, jobs)

@@ -28,9 +28,11 @@ BYTES_PER_CALL = 4 * 1024 * 1024
 
 
 class JobSink(Protocol):
-    """Where jobs go. Each call stores all of its jobs or none, and answers with their descriptors in order."""
+    """Where jobs go. Each call stores all of its jobs or none, and answers with their descriptors in order; jobs with
+    keys may be stored in part, which the error says. `timeout_s`: another than the client's own.
+    """
 
-    def send(self, queue: str, jobs: Sequence[Job]) -> list[str]: ...
+    def send(self, queue: str, jobs: Sequence[Job], *, timeout_s: float | None = None) -> list[str]: ...
 
     async def send_async(self, queue: str, jobs: Sequence[Job]) -> list[str]: ...
 

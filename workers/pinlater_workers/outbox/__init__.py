@@ -191,7 +191,7 @@ class Outbox:
         while heads := on.execute(*statements.heads(ROWS_PER_READ)):
             rows = on.execute(statements.rows(head[0] for head in heads))
             for queue, some in by_queue(map(OutboxRow._make, rows)):
-                self.app.sink.send(queue, [row.job() for row in some])
+                self.app.sink.send(queue, [row.job(with_id=row.is_keyed) for row in some])
                 on.execute(statements.delete(row.id for row in some))
                 handed_over += len(some)
         return handed_over
@@ -204,7 +204,7 @@ class Outbox:
         while heads := await on.execute(*statements.heads(ROWS_PER_READ)):
             rows = await on.execute(statements.rows(head[0] for head in heads))
             for queue, some in by_queue(map(OutboxRow._make, rows)):
-                await self.app.sink.send_async(queue, [row.job() for row in some])
+                await self.app.sink.send_async(queue, [row.job(with_id=row.is_keyed) for row in some])
                 await on.execute(statements.delete(row.id for row in some))
                 handed_over += len(some)
         return handed_over

@@ -6,12 +6,18 @@
 | the queue takes no jobs now (full, draining) | its jobs wait, and those of other queues go on |
 | there is no such queue; something unknown went wrong | likewise, for a minute at most: then those jobs are refused |
 | the job cannot be: too large, no such priority | it is refused; the others of its call are sent again, in halves |
+| the homes of some keys are out, or servers do not know keys yet | jobs with these keys wait, those behind them go on |
 
 Refused jobs are set aside with their error, so that they keep nobody waiting.
+
+Each job is sent with an id of its own, by which the servers know it when it comes again. An id is a key too: while some
+keys are not taken, jobs that have no other go without one, at least once; but first those that may be stored already
+wait for a minute.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -19,6 +25,10 @@ from enum import Enum, auto
 from pinlater.errors import (
     BodyTooLarge,
     EnqueueRejected,
+    HomeMoving,
+    HomeOut,
+    KeysNotYet,
+    MethodUnknown,
     OutcomeUnknown,
     PinLaterError,
     PriorityNotSupported,
@@ -26,6 +36,7 @@ from pinlater.errors import (
     QueueNameTooLong,
     QueueNotFound,
     RequestInvalid,
+    ShardConnectionFailed,
     UnknownError,
 )
 from pinlater.model import Job
@@ -37,6 +48,12 @@ PATIENCE_S = 60.0
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 10.0
 FORGOTTEN_S = 300.0
+KEYS_TIMEOUT_S = 2.0
+"""Of a call with keys while some are not taken: clients go on trying for as long as they may."""
+
+MAX_KEYED_WAITING = 10_000
+"""With more jobs that wait for their keys, their queue waits."""
+
 LARGE_BYTES = 1024 * 1024
 """A call of so much may have been cut off because it is larger than the servers read: they do not say then."""
 
@@ -49,6 +66,7 @@ _CANNOT_BE = (
     ValueError,
     TypeError,
 )
+_HOMES = frozenset({HomeOut.reason, HomeMoving.reason})
 _OF_THE_QUEUE = (QueueNotFound, QueueNameInvalid, QueueNameTooLong)
 """What one job of a queue is refused for, all are."""
 
@@ -57,6 +75,7 @@ class Fate(Enum):
     """What becomes of jobs that a server did not take."""
 
     REFUSED = auto()
+    KEYS_WAIT = auto()
     QUEUE_WAITS = auto()
     ALL_WAIT = auto()
 
@@ -72,6 +91,15 @@ class QueueHold:
 
 
 @dataclass(slots=True)
+class KeyHold:
+    """A job whose keys are not taken: until when it is not sent, after so many failures."""
+
+    until_s: float
+    failures: int
+    serialize_key: str
+
+
+@dataclass(slots=True)
 class BatchOutcome:
     """What became of a batch; what is neither handed over nor refused waits on. `away`: why nothing more was sent."""
 
@@ -81,11 +109,13 @@ class BatchOutcome:
 
 
 class Handover:
-    """Sends batches, one after the other, and remembers which queues take none for now. `held`: these."""
+    """Sends batches, one after the other, and remembers which queues take none for now, `held`, and which jobs wait for
+    their keys, `waiting`, by the ids of their rows. `keys_why`: why they do, "" where keys are taken.
+    """
 
     def __init__(
         self,
-        send: Callable[[str, Sequence[Job]], object],
+        send: Callable[[str, Sequence[Job], float | None], object],
         monotonic_s: Callable[[], float],
         patience_s: float = PATIENCE_S,
     ) -> None:
@@ -93,6 +123,22 @@ class Handover:
         self._now_s = monotonic_s
         self._patience_s = patience_s
         self.held: dict[str, QueueHold] = {}
+        self.waiting: dict[int, KeyHold] = {}
+        self._keys_why = ""
+        self._keys_out_until_s = -math.inf
+        self._knows_keys_at_s = -math.inf
+        self._unsure_until_s: dict[int, float] = {}
+
+    @property
+    def keys_why(self) -> str:
+        return self._keys_why if self._now_s() < self._keys_out_until_s else ""
+
+    def waiting_ids(self) -> set[int]:
+        """Of the rows that are not to be sent for now. One that nobody brings any more is forgotten after a while."""
+        now_s = self._now_s()
+        for row_id in [row_id for row_id, hold in self.waiting.items() if now_s - hold.until_s > FORGOTTEN_S]:
+            del self.waiting[row_id]
+        return {row_id for row_id, hold in self.waiting.items() if hold.until_s > now_s}
 
     def waiting_queues(self) -> list[str]:
         """Those that nothing is sent to for now. One that nobody sends to any more is forgotten after a while."""
@@ -114,32 +160,108 @@ class Handover:
 
     def _send(self, queue: str, rows: Sequence[OutboxRow], outcome: BatchOutcome) -> bool:
         """Whether those behind them can be sent."""
-        error = self._try(queue, rows)
-        if error is None:
-            outcome.handed_over += rows
-            self.held.pop(queue, None)
+        without_id, with_id = self._split(rows)
+        return self._send_some(queue, without_id, False, outcome) and self._send_some(
+            queue, self._not_waiting(with_id), True, outcome
+        )
+
+    def _send_some(self, queue: str, rows: Sequence[OutboxRow], with_id: bool, outcome: BatchOutcome) -> bool:
+        if not rows:
             return True
-        fate = self._fate(queue, rows, error)
+        error = self._try(queue, rows, with_id)
+        done = rows if error is None else _stored(rows, error)
+        outcome.handed_over += done
+        for row in done:
+            self.waiting.pop(row.id, None)
+        if error is None:
+            self.held.pop(queue, None)
+            if with_id and not self.waiting:
+                self._keys_out_until_s = self._knows_keys_at_s = -math.inf
+            return True
+        ids = {row.id for row in done}
+        left = [row for row in rows if row.id not in ids]
+        fate = self._fate(queue, left, error)
         if fate is Fate.REFUSED:
-            if len(rows) == 1 or isinstance(error, _OF_THE_QUEUE):
-                outcome.refused.append((rows, str(error)))
+            if len(left) == 1 or isinstance(error, _OF_THE_QUEUE):
+                outcome.refused.append((left, str(error)))
                 return True
-            middle = len(rows) // 2
-            return self._send(queue, rows[:middle], outcome) and self._send(queue, rows[middle:], outcome)
+            middle = len(left) // 2
+            return self._send_some(queue, left[:middle], with_id, outcome) and self._send_some(
+                queue, left[middle:], with_id, outcome
+            )
+        if isinstance(error, OutcomeUnknown) and with_id:
+            until_s = self._now_s() + self._patience_s
+            for row in left:
+                self._unsure_until_s.setdefault(row.id, until_s)
+        if with_id and (fate is Fate.KEYS_WAIT or (done and fate is Fate.ALL_WAIT)):
+            return self._hold_keys(queue, left, error, outcome)
         if fate is Fate.QUEUE_WAITS:
             self._hold(queue, error)
         else:
             outcome.away = error
         return False
 
-    def _try(self, queue: str, rows: Sequence[OutboxRow]) -> Exception | None:
+    def _try(self, queue: str, rows: Sequence[OutboxRow], with_id: bool) -> Exception | None:
+        timeout_s = KEYS_TIMEOUT_S if with_id and self.keys_why else None
         try:
-            self._send_jobs(queue, [row.job() for row in rows])
+            self._send_jobs(queue, [row.job(with_id=with_id) for row in rows], timeout_s)
         except Exception as error:
             return error
         return None
 
+    # -- keys that are not taken -----------------------------------------------------------------------------------
+
+    def _split(self, rows: Sequence[OutboxRow]) -> tuple[Sequence[OutboxRow], Sequence[OutboxRow]]:
+        """Those that go without an id for now, and those that do not."""
+        now_s = self._now_s()
+        if now_s >= self._keys_out_until_s:
+            return (), rows
+        self._unsure_until_s = {row_id: until_s for row_id, until_s in self._unsure_until_s.items() if until_s > now_s}
+        are_known = now_s >= self._knows_keys_at_s
+        parts: tuple[list[OutboxRow], list[OutboxRow]] = ([], [])
+        for row in rows:
+            needs_keys = row.is_keyed if are_known else row.is_extended
+            parts[needs_keys or row.id in self._unsure_until_s].append(row)
+        return parts
+
+    def _not_waiting(self, rows: Sequence[OutboxRow]) -> list[OutboxRow]:
+        """Without those that need keys while servers know none, and those behind one that waits for the same key."""
+        now_s = self._now_s()
+        behind = {hold.serialize_key for hold in self.waiting.values() if hold.serialize_key and hold.until_s > now_s}
+        found = []
+        for row in rows:
+            serialize_key = row.extras.get("serialize_key", "")
+            if now_s < self._knows_keys_at_s or serialize_key in behind:
+                self._hold_row(row, now_s)
+            else:
+                found.append(row)
+        return found
+
+    def _hold_keys(self, queue: str, rows: Sequence[OutboxRow], error: Exception, outcome: BatchOutcome) -> bool:
+        """Those that need no keys go without an id, the others wait. Whether those behind them can be sent."""
+        now_s = self._now_s()
+        self._keys_why, self._keys_out_until_s = str(error), now_s + self._patience_s
+        if isinstance(error, KeysNotYet | MethodUnknown):
+            self._knows_keys_at_s = now_s + LONGEST_PAUSE_S
+        without_id, with_id = self._split(rows)
+        for row in with_id:
+            self._hold_row(row, now_s)
+        if len(self.waiting) > MAX_KEYED_WAITING:
+            self._hold(queue, error)
+            return False
+        return self._send_some(queue, without_id, False, outcome)
+
+    def _hold_row(self, row: OutboxRow, now_s: float) -> None:
+        hold = self.waiting.setdefault(row.id, KeyHold(now_s, 0, row.extras.get("serialize_key", "")))
+        hold.failures += 1
+        hold.until_s = now_s + backoff_s(hold.failures)
+
+    # -- others ----------------------------------------------------------------------------------------------------
+
     def _fate(self, queue: str, rows: Sequence[OutboxRow], error: Exception) -> Fate:
+        is_of_shards = isinstance(error, ShardConnectionFailed) and error.reason in _HOMES
+        if is_of_shards or isinstance(error, KeysNotYet | MethodUnknown):
+            return Fate.KEYS_WAIT
         if isinstance(error, _CANNOT_BE):
             return Fate.REFUSED
         if isinstance(error, EnqueueRejected):
@@ -158,6 +280,12 @@ class Handover:
         hold.failures += 1
         hold.until_s = now_s + max(asked_s, backoff_s(hold.failures))
         hold.why = str(error)
+
+
+def _stored(rows: Sequence[OutboxRow], error: Exception) -> Sequence[OutboxRow]:
+    """Those that are stored though the call failed."""
+    descriptors = (error.job_descriptors or ()) if isinstance(error, PinLaterError) else ()
+    return [row for row, descriptor in zip(rows, descriptors, strict=False) if descriptor]
 
 
 def backoff_s(failures: int) -> float:

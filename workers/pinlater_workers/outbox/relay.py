@@ -83,7 +83,9 @@ class OutboxRelay:
         self.stats = RelayStats()
         self._poll_s = poll_s
         self._batch = batch
-        self._handover = Handover(lambda queue, jobs: app.sink.send(queue, jobs), time.monotonic)
+        self._handover = Handover(
+            lambda queue, jobs, timeout_s: app.sink.send(queue, jobs, timeout_s=timeout_s), time.monotonic
+        )
         self._wakeup = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -95,6 +97,7 @@ class OutboxRelay:
         self._noted_s = -NOTE_S
         self._queues: dict[str, Outage] = {}
         self._servers = Outage(_log, "the servers take no jobs")
+        self._keys = Outage(_log, "keys of jobs are not taken, so jobs with keys wait, and others go without send ids")
         self._storage = Outage(_log, f"the outbox in {database.shown} cannot be used")
 
     # -- its life --------------------------------------------------------------------------------------------------
@@ -199,7 +202,7 @@ class OutboxRelay:
         if not self._is_busy and not is_to_note:
             started_s = time.monotonic()
             with link.session.transaction():
-                self._is_busy = bool(link.session.execute(*link.statements.heads(1, self._handover.waiting_queues())))
+                self._is_busy = bool(self._heads(link, 1))
             if not self._is_busy:
                 self._look_s = time.monotonic() - started_s
                 return None
@@ -221,8 +224,8 @@ class OutboxRelay:
         if self._unsure:
             ids, keys = [row.id for row in self._unsure], [row.key for row in self._unsure]
             session.execute(*statements.delete_again(ids, keys))
-        heads = session.execute(*statements.heads(self._batch, self._handover.waiting_queues()))
-        chosen = _within_bytes([RowHead(*head) for head in heads])
+        heads = self._heads(link, self._batch)
+        chosen = _within_bytes(heads)
         rows = session.execute(statements.rows(chosen)) if chosen else []
         if session.dialect == "sqlite":
             session.commit()  # nobody who writes waits for a server
@@ -230,6 +233,12 @@ class OutboxRelay:
         self._unsure = [*self._unsure, *outcome.handed_over]  # until the commit
         is_full = len(heads) == self._batch or len(chosen) < len(heads)
         return outcome, is_full and bool(outcome.handed_over or outcome.refused)
+
+    def _heads(self, link: _Link, limit: int) -> list[RowHead]:
+        """The first jobs that can be sent now."""
+        waiting = self._handover.waiting_ids()
+        heads = link.session.execute(*link.statements.heads(limit + len(waiting), self._handover.waiting_queues()))
+        return [RowHead(*head) for head in heads if head[0] not in waiting][:limit]
 
     def _settle(self, link: _Link, outcome: BatchOutcome) -> None:
         """In the transaction: remove what was handed over, set aside what was refused, and note it."""
@@ -252,7 +261,11 @@ class OutboxRelay:
         """What keeps jobs waiting, for the status."""
         if outcome.away is not None:
             return f"no server takes jobs: {outcome.away}"
-        return "; ".join(f"queue {queue} takes no jobs: {hold.why}" for queue, hold in self._handover.held.items())
+        troubles = [f"queue {queue} takes no jobs: {hold.why}" for queue, hold in self._handover.held.items()]
+        if self._handover.keys_why:
+            waiting = len(self._handover.waiting)
+            troubles.append(f"{waiting} jobs wait as the servers do not take their keys: {self._handover.keys_why}")
+        return "; ".join(troubles)
 
     def _settled(self, outcome: BatchOutcome) -> None:
         """It is committed."""
@@ -261,6 +274,10 @@ class OutboxRelay:
         self.stats.handed_over += len(outcome.handed_over)
         if outcome.handed_over:
             _log.debug("handed over %d jobs", len(outcome.handed_over))
+        if self._handover.keys_why:
+            self._keys.begin(self._handover.keys_why)
+        else:
+            self._keys.end()
         held = self._handover.held
         for queue in [queue for queue in self._queues if queue not in held]:
             self._queues.pop(queue).end()

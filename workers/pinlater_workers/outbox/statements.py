@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import MISSING, fields
 from typing import Any, NamedTuple
 
 import msgspec
 
-from pinlater.model import Job
+from pinlater.model import ExtendedJob, Job, OnDuplicate
 from pinlater_workers.jobs.enqueue_calls import slices
 from pinlater_workers.outbox.schema import DialectName, TableNames
 
 ROWS_PER_INSERT = 100
 """So many rows in one statement: 800 parameters, which every database takes, and one round trip."""
 
+_KEYED = frozenset({"dedupe_key", "serialize_key", "send_id"})
+_COLUMNS = ("body", "priority", "run_after_ms", "attempts_allowed")
+_DEFAULTS = {each.name: each.default for each in fields(ExtendedJob) if each.default is not MISSING}
 _FIELDS = "job_key, queue, body, priority, attempts, run_after_ms, enqueued_at_ms, more"
 
 
@@ -26,7 +30,7 @@ class RowHead(NamedTuple):
 
 
 class OutboxRow(NamedTuple):
-    """A job that waits."""
+    """A job that waits. What has no column is in `more`: versions that do not know a field of it refuse the job."""
 
     id: int
     key: str
@@ -37,16 +41,51 @@ class OutboxRow(NamedTuple):
     run_after_ms: int | None
     more: str | None
 
-    def job(self) -> Job:
-        """The job as it was enqueued. ValueError or TypeError: a field that this version does not know."""
-        fields = msgspec.json.decode(self.more) if self.more else {}
-        return Job(bytes(self.body), self.priority, self.run_after_ms, self.attempts, **fields)
+    @property
+    def extras(self) -> dict[str, Any]:
+        """The fields of the job that have no column; what cannot be read is a field that nobody knows."""
+        if not self.more:
+            return {}
+        try:
+            return msgspec.json.decode(self.more, type=dict[str, Any])
+        except msgspec.DecodeError:
+            return {self.more: None}
+
+    @property
+    def is_keyed(self) -> bool:
+        return not _KEYED.isdisjoint(self.extras)
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether servers of versions before keys could not take it."""
+        return not self.extras.keys() <= {"custom_status"}
+
+    def job(self, *, with_id: bool) -> Job:
+        """The job as it was enqueued; a duplicate of it is as good as the job, so none is rejected. `with_id`: with its
+        key as send id, so that it can be sent again. ValueError or TypeError: a field that this version does not know.
+        """
+        found = self.extras
+        if not with_id and found.keys() <= {"custom_status"}:
+            return Job(bytes(self.body), self.priority, self.run_after_ms, self.attempts, **found)
+        on_duplicate = OnDuplicate(found.pop("on_duplicate", OnDuplicate.KEEP))
+        if on_duplicate is OnDuplicate.REJECT:
+            on_duplicate = OnDuplicate.KEEP
+        if with_id:
+            found.setdefault("send_id", self.key)
+        job = ExtendedJob(bytes(self.body), self.priority, self.run_after_ms, self.attempts, **found)
+        job.on_duplicate = on_duplicate
+        return job
 
 
 def insert_values(queue: str, job: Job, key: str, now_ms: int) -> tuple[Any, ...]:
     """The values of a job's row, in the order of its columns."""
-    more = msgspec.json.encode({"custom_status": job.custom_status}).decode() if job.custom_status else None
-    return key, queue, job.body, job.priority, job.attempts_allowed, job.run_after_ms, now_ms, more
+    more = {
+        each.name: getattr(job, each.name)
+        for each in fields(job)
+        if each.name not in _COLUMNS and getattr(job, each.name) != _DEFAULTS[each.name]
+    }
+    encoded = msgspec.json.encode(more).decode() if more else None
+    return key, queue, job.body, job.priority, job.attempts_allowed, job.run_after_ms, now_ms, encoded
 
 
 class OutboxStatements:

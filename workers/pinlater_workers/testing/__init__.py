@@ -127,7 +127,7 @@ class Jobs:
         self._now_running: Run | None = None
         self._schedules = VirtualSchedules(self.clock.now_ms(), self.send)
 
-    def send(self, queue: str, jobs: Sequence[Job]) -> list[str]:
+    def send(self, queue: str, jobs: Sequence[Job], *, timeout_s: float | None = None) -> list[str]:
         """For the app: keep these, all or none."""
         queues = self._queues.union(each.settings.queue for each in self._app.job_types.values())
         if queue not in queues:
