@@ -1,0 +1,141 @@
+"""Jobs with keys in an outbox, on real databases and a real server: they keep what they have, and each comes once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from pinlater import Client, DequeueRequest, ExtendedJob, Job, JobFilter, JobState, KeyRef
+from pinlater.errors import OutcomeUnknown
+from pinlater.model import JobInfo
+from pinlater_workers import App
+from pinlater_workers.envelope import read_envelope
+from pinlater_workers.jobs.results import RESULT_HEADER
+from pinlater_workers.outbox import Outbox
+from tests.server.running import running
+from tests.workers.outbox_stand import DIALECTS, OutboxPlace, fresh_place
+
+WEEK_MS = 7 * 86_400_000
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running(tmp_path_factory.mktemp("server")) as found:
+        yield f"127.0.0.1:{found.port}"
+
+
+class Bank:
+    """An app with jobs that have keys, its outbox in a database, and a queue of its own on the server."""
+
+    def __init__(self, place: OutboxPlace, server: str) -> None:
+        self.place = place
+        self.app = App(servers=[server])
+        self.outbox = Outbox(self.app)
+        self.queue = f"bank_{uuid.uuid4().hex[:12]}"
+        self.client: Client = self.app.client
+        self.client.create_queue(self.queue)
+        with place.engine.begin() as connection:
+            self.outbox.create_table(connection)
+
+        @self.app.job(
+            queue=self.queue,
+            unique="{transfer}",
+            unique_for="1h",
+            serialize="{account}",
+            expires="7d",
+            claim_timeout="5m",
+        )
+        def book(account: str, transfer: int) -> None: ...
+
+        self.book = book
+
+    def relayed(self) -> int:
+        return self.outbox.relay(self.place.url).run_once()
+
+    def stored(self) -> list[JobInfo]:
+        return self.client.scan(JobFilter(self.queue, JobState.PENDING), limit=100).jobs
+
+    def found(self, transfer: int, account: str) -> JobInfo:
+        key = KeyRef(f"book:{transfer}", f"{account}{self.queue}")
+        (info,) = self.client.lookup(self.queue, (), keys=[key]).values()
+        return info
+
+
+@pytest.fixture(params=DIALECTS)
+def bank(request: pytest.FixtureRequest, tmp_path: Path, server: str) -> Iterator[Bank]:
+    made = Bank(fresh_place(request.param, request, tmp_path), server)
+    yield made
+    made.app.close()
+
+
+def test_a_job_has_what_its_type_says_and_its_duplicates_count_as_handed_over(bank: Bank) -> None:
+    ada = f"ada{bank.queue}"
+    with bank.place.engine.begin() as connection:
+        bank.outbox.enqueue(connection, bank.book, ada, 1)
+        bank.outbox.enqueue(connection, bank.book.options(keep_result=True), ada, 2)
+        bank.outbox.enqueue(connection, bank.book, ada, 1)
+        bank.outbox.enqueue(connection, bank.book.options(on_duplicate="reject"), ada, 2)
+    assert (bank.relayed(), bank.place.waiting()) == (4, 0)
+    first, second = bank.found(1, "ada"), bank.found(2, "ada")
+    assert {each.descriptor for each in bank.stored()} == {first.descriptor, second.descriptor}
+    assert (first.dedupe_key, first.serialize_key, second.waits_for) == ("book:1", ada, first.descriptor)
+    (claimed,) = bank.client.dequeue(DequeueRequest(bank.queue, limit=10))
+    assert claimed.descriptor == first.descriptor
+    assert first.expires_at_ms is not None
+    assert 0 <= first.expires_at_ms - first.created_at_ms - WEEK_MS + 60_000 < 120_000
+    claim_ms = bank.client.lookup([first.descriptor])[first.descriptor].claim_expires_at_ms
+    assert claim_ms is not None
+    assert 240_000 < claim_ms - first.created_at_ms < 360_000
+    body = bank.client.lookup([second.descriptor], include_body=True)[second.descriptor].body
+    envelope = read_envelope(body or b"")
+    assert envelope is not None
+    assert envelope.headers[RESULT_HEADER] == "1"
+    with bank.place.engine.begin() as connection:
+        bank.outbox.enqueue(connection, bank.book, ada, 1)
+    assert (bank.relayed(), len(bank.stored())) == (1, 1)
+
+
+def test_an_answer_that_is_lost_makes_no_second_job(bank: Bank) -> None:
+    servers = bank.app.sink
+    lost: list[int] = []
+
+    class Losing:
+        """The first two answers do not arrive."""
+
+        def send(self, queue: str, jobs: Sequence[Job], *, timeout_s: float | None = None) -> list[str]:
+            descriptors = servers.send(queue, jobs, timeout_s=timeout_s)
+            if len(lost) < 2:
+                lost.append(len(jobs))
+                raise OutcomeUnknown("no answer came")
+            return descriptors
+
+        async def send_async(self, queue: str, jobs: Sequence[Job]) -> list[str]:
+            raise AssertionError("a relay is a thread")
+
+    bank.app.sink = Losing()
+    in_order = [ExtendedJob(b"%d" % number, serialize_key=f"{number}{bank.queue}") for number in (3, 4)]
+    jobs = [Job(b"1"), Job(b"2"), *in_order]
+    with bank.place.engine.begin() as connection:
+        bank.outbox.enqueue_jobs(connection, bank.queue, jobs)
+    with pytest.raises(OutcomeUnknown):
+        bank.relayed()
+    with bank.place.engine.begin() as connection:
+        bank.outbox.enqueue_jobs(connection, bank.queue, [Job(b"5")])
+    with pytest.raises(OutcomeUnknown):
+        bank.outbox.relay(bank.place.url, batch=3).run_once()
+    assert (bank.relayed(), lost) == (5, [4, 3])
+    bodies = [each.body for each in bank.client.dequeue(DequeueRequest(bank.queue, limit=10))]
+    assert sorted(bodies) == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_rows_of_jobs_without_keys_are_as_the_version_before_reads_and_writes_them(bank: Bank) -> None:
+    with bank.place.engine.begin() as connection:
+        bank.outbox.enqueue_jobs(connection, bank.queue, [Job(b"a"), Job(b"b", custom_status="new")])
+    rows = bank.place.rows("SELECT more FROM pinlater_outbox ORDER BY id")
+    assert rows == [(None,), ('{"custom_status":"new"}',)]
+    assert bank.relayed() == 2
+    assert sorted(each.custom_status for each in bank.stored()) == ["", "new"]
+    assert {each.body for each in bank.client.dequeue(DequeueRequest(bank.queue, limit=10))} == {b"a", b"b"}
