@@ -42,13 +42,16 @@ from pinlater.model import (
 from pinlater.wire.convert_keyed import enum_from_wire, job_from_wire, job_to_wire, keys_to_wire, progress_from_wire
 from pinlater.wire.dequeue_response import DequeueFromQueuesResponse, DequeueResponse
 from pinlater.wire.faults import error_from_exception
-from pinlater.wire.interface import SIGNATURES, filled, plain_request, struct
+from pinlater.wire.interface import SIGNATURES, filled, plain_struct, struct
 
 _EnqueueRequest = struct("PinLaterEnqueueRequest")
-_PlainEnqueueRequest = plain_request("enqueueJobs")
+_PlainEnqueueRequest = plain_struct("PinLaterEnqueueRequest")
 _Job = struct("PinLaterJob")
 _AckRequest = struct("PinLaterJobAckRequest")
+_PlainAckRequest = plain_struct("PinLaterJobAckRequest")
+_AckInfo = struct("PinLaterJobAckInfo")
 _DequeueRequest = struct("PinLaterDequeueRequest")
+_PlainDequeueRequest = plain_struct("PinLaterDequeueRequest")
 _FromQueuesRequest = struct("DequeueFromQueuesRequest")
 _CheckpointsRequest = struct("PinLaterCheckpointJobsRequest")
 _CheckpointRequest = struct("PinLaterCheckpointJobRequest")
@@ -84,7 +87,12 @@ def enqueue_to_wire(queue: str, jobs: Sequence[Job], has_extended: bool | None =
 
 
 def acks_to_wire(queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> Any:
-    return filled(_AckRequest, queue_name=queue, jobs_succeeded=succeeded or None, jobs_failed=failed or None)
+    has_results = [ack.result for ack in succeeded].count(None) != len(succeeded)
+    return _acks_to_wire(_AckRequest if has_results else _PlainAckRequest, queue, succeeded, failed)
+
+
+def _acks_to_wire(request: type, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> Any:
+    return filled(request, queue_name=queue, jobs_succeeded=succeeded or None, jobs_failed=failed or None)
 
 
 def dequeue_to_wire(request: DequeueRequest) -> Any:
@@ -92,7 +100,7 @@ def dequeue_to_wire(request: DequeueRequest) -> Any:
     if request.succeeded or request.failed:
         acks = acks_to_wire(request.ack_queue or request.queue, request.succeeded, request.failed)
     return filled(
-        _DequeueRequest,
+        _DequeueRequest if type(acks) is _AckRequest else _PlainDequeueRequest,
         queue_name=request.queue,
         limit=request.limit,
         job_ack_request=acks,
@@ -108,7 +116,7 @@ def dequeue_to_wire(request: DequeueRequest) -> Any:
 
 
 def dequeue_from_queues_to_wire(request: DequeueFromQueuesRequest) -> Any:
-    acks = [acks_to_wire(each.queue, each.succeeded, each.failed) for each in request.acks]
+    acks = [_acks_to_wire(_AckRequest, each.queue, each.succeeded, each.failed) for each in request.acks]
     return filled(
         _FromQueuesRequest,
         queues=request.queues,
@@ -232,8 +240,20 @@ def jobs_from_wire(jobs: list[Any]) -> list[Job]:
 
 
 def acks_from_wire(acks: list[Any] | None) -> list[Ack]:
+    """All are of one class."""
     if not acks:
         return []
+    if type(acks[0]) is not _AckInfo:
+        return [
+            Ack(
+                ack.descriptor,
+                ack.append_status or "",
+                ack.retry_delay_ms or 0,
+                ack.claim_descriptor or "",
+                ack.permanent or False,
+            )
+            for ack in acks
+        ]
     return [
         Ack(
             ack.descriptor,

@@ -59,9 +59,10 @@ passwords, continuations, keys of settings) is valid with that in it.
 """
 
 
-_FEW_HAVE = {"PinLaterJob": 100}
+_FEW_HAVE = {"PinLaterJob": 100, "PinLaterJobAckInfo": 102}
 """From which id on few messages have the fields of a struct: without them its jobs take less time (`Signature.plain`).
 """
+_WITH_MANY_JOBS = {"enqueueJobs", "ackJobs", "ackDequeuedJobs", "dequeueJobs"}
 
 
 class Node(NamedTuple):
@@ -323,7 +324,7 @@ def _methods(module: ModuleType, layouts: Layouts) -> dict[str, Signature]:
             void=0 not in result.thrift_spec,
             reply_head=write_header(Protocol.BINARY, REPLY, name, 0)[:-SEQID_BYTES],
             bodies=_BODIES.get(name),
-            plain=_plain(service, args) if name in _BODIES else None,
+            plain=_plain(service, args) if name in _WITH_MANY_JOBS else None,
         )
     return methods
 
@@ -333,7 +334,7 @@ def _without_context(args: Layout) -> Layout:
 
 
 def _plain(service: Any, args: Layout) -> PlainArgs:
-    plain = Layouts(_FEW_HAVE).of(getattr(service, args.name), all_required=True)
+    plain = PLAIN_LAYOUTS.of(getattr(service, args.name), all_required=True)
     plain = Layout(plain.name, list(plain.fields.values()), args.cls)
     request = next(field.node.struct for field in plain.fields.values() if field.name == "request")
     assert request is not None
@@ -342,6 +343,7 @@ def _plain(service: Any, args: Layout) -> PlainArgs:
 
 MODULE = load()
 LAYOUTS = Layouts()
+PLAIN_LAYOUTS = Layouts(_FEW_HAVE)
 CONTEXT = LAYOUTS.of(MODULE.RequestContext)
 SIGNATURES: dict[str, Signature] = _methods(MODULE, LAYOUTS)
 
@@ -358,8 +360,6 @@ def filled(cls: type, **values: Any) -> Any:
     return target
 
 
-def plain_request(method: str) -> type:
-    """The class of a method's `request` without what few messages have; see `Signature.plain`."""
-    plain = SIGNATURES[method].plain
-    assert plain is not None
-    return plain.request
+def plain_struct(name: str) -> type:
+    """The same without what few messages have; see `Signature.plain`."""
+    return PLAIN_LAYOUTS.of(getattr(MODULE, name)).cls
