@@ -31,7 +31,8 @@ def app(sqlite_server: int, queue: str) -> Iterator[App]:
 @pytest.fixture
 def thumbnail(app: App, queue: str) -> JobType:
     @app.job(queue=queue)
-    def thumbnail(path: str, size: int) -> None: ...
+    def thumbnail(path: str, size: int) -> str:
+        return ""
 
     return thumbnail
 
@@ -66,7 +67,7 @@ def test_node_runs_what_python_enqueues_fails_what_it_cannot_read_and_requeues_w
 ) -> None:
     unreadable = app.client.enqueue(queue, Job(b"PINLATER/1 application/json\n{", attempts_allowed=3))
     unknown = app.job(queue=queue, name="unknown")(thumbnail.function).enqueue("b.jpg", 1)
-    done = thumbnail.enqueue("ä.jpg", size=300)
+    done = thumbnail.options(keep_result=True).enqueue("ä.jpg", size=300)
     command = [*dies_with_us(), *program("worker.js", node_worker, sqlite_server, queue)]
     with (node_worker / "worker.log").open("wb") as log, subprocess.Popen(command, cwd=node_worker, stderr=log) as node:
         try:
@@ -78,6 +79,7 @@ def test_node_runs_what_python_enqueues_fails_what_it_cannot_read_and_requeues_w
         finally:
             node.kill()
     assert looked_up(app, done).custom_status == "attempt 1: ä.jpg in 300\n"
+    assert done.result(timeout=5) == "ä.jpg in 300"
     given_back = looked_up(app, unknown)
     assert (given_back.state, given_back.attempts_remaining) == (JobState.PENDING, 11)
     assert given_back.run_after_ms > given_back.created_at_ms + 9000
