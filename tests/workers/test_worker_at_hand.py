@@ -12,6 +12,7 @@ import pytest
 
 from pinlater import AsyncClient, DequeuedJob, DequeueRequest, JobState
 from pinlater.data_folder.password import hash_password
+from pinlater.model import CancelOutcome
 from pinlater_workers import App
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.jobs.context import RunningJob
@@ -244,3 +245,33 @@ def test_a_job_counts_from_its_begin() -> None:
     running.begin(10.5)
     assert (running.began_s, running.until_s, running.deadline_ms) == (10.5, 70.5, 60_500)
     assert not running.ahead
+
+
+async def test_a_job_at_hand_that_is_cancelled_ends_without_having_begun(server: RunningServer) -> None:
+    async with Site(server.port) as site:
+        gate = Gate(site)
+        async with site.working(concurrency=2, prefetch_s=LONG_S, lease_s=3.0) as worker:
+            await gate.known_for_quick()
+            descriptors = await gate.enqueue(60)
+
+            async def at_hand() -> list[int]:
+                if worker.view().running != 2 or len(gate.began) != KNOWN + 2:
+                    return []
+                infos = await site.client.lookup(descriptors)
+                claimed = [n for n, each in enumerate(descriptors) if infos[each].state is JobState.IN_PROGRESS]
+                return [number for number in claimed if number not in gate.began[KNOWN:]]
+
+            async def is_asked() -> bool:
+                for number in (await at_hand())[-1:]:
+                    asked = await site.client.cancel(site.queue, [descriptors[number]], running=True)
+                    if asked[descriptors[number]] is CancelOutcome.REQUESTED:
+                        chosen.append(number)
+                return bool(chosen)
+
+            chosen: list[int] = []
+            await until(is_asked)
+            info = await site.ended(descriptors[chosen[0]])
+            assert (info.state, info.cancelled, info.cancel_requested_by) == (JobState.FAILED, True, site.client.source)
+            gate.open.set()
+            await site.all_succeeded(KNOWN + 59)
+            assert chosen[0] not in gate.began[KNOWN:]
