@@ -140,7 +140,7 @@ class ServerProcess:
             workers=workers,
             pending=pending,
         )
-        self._firer = ScheduleFirer(schedules, router, membership, clock, metrics, service.fired)
+        self._firer = ScheduleFirer(schedules, router, membership, clock, metrics, service.fired, clock.steady)
         service.explain_schedules(self._firer.trouble_of)
         self._server = ThriftServer(service, limits, metrics, clock)
 

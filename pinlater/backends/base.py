@@ -475,14 +475,18 @@ class Shard(Protocol):
     ) -> Mapping[str, int]:
         """Remove up to `limit` jobs with finished_at + ttl < now, and up to `limit` leftovers of deleted queues.
 
-        A job that is pending for `dead_letter` is kept. Counts per queue, leftovers under "". Tombstones of
-        deleted queues with a version below `tombstones_before` are removed too, and not counted. So are up to `limit`
+        A job that is pending for `dead_letter` is kept. Counts per queue, leftovers under "". Tombstones of deleted
+        config entries with a version below `tombstones_before` are removed too, with the marks of schedules of these
+        names, and not counted. So are up to `limit`
         key entries and results whose time has passed; and up to `limit` extended jobs of deleted queues leave their
         chains, which frees those behind them.
         """
 
-    async def last_firings(self, schedules: Sequence[str]) -> list[int | None]:
-        """For each schedule the latest `fires_at_ms` of an offer of it that was stored here (see Offer), or None."""
+    async def last_firings(self, schedules: Sequence[str]) -> list[str | None]:
+        """For each schedule the highest `mark` of an offer of it that was stored here (see Offer), or None."""
+
+    async def raise_marks(self, marks: Mapping[str, str]) -> None:
+        """Let these marks count for schedules that have none here, or a lower one."""
 
     # -- the homes of keys, while they change --------------------------------------------------------------------------
 

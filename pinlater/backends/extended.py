@@ -49,9 +49,10 @@ class Offer:
     the key lived before the homes changed: take it only if its dedupe key or send id stands here, or its serialize key
     has a live job here. `takes_no_jobs`: and the shard is being emptied, so a live serialize key takes no further job
     either. `behind`: a shard id; where this serialize key has no job here yet, the job waits until `lift_barriers`.
-    `fires_at_ms`: the job is the firing of the schedule `schedule` for that time; where a firing for that time or a
-    later one was stored here before, it is KEPT, with a descriptor of "", also with `only_if_known`. The mark of a
-    schedule (see `last_firings`) is never removed.
+    `mark`: the job is the firing of a schedule for one time; `schedule` is the name of its config entry, and marks,
+    ASCII of one length, follow one another as their times do. Where a firing with that mark or a higher one was stored
+    here before, it is KEPT, with a descriptor of "", also with `only_if_known`. The highest mark of a schedule (see
+    `last_firings`) goes with the tombstone of its config entry.
     """
 
     job: ExtendedJob
@@ -60,7 +61,7 @@ class Offer:
     takes_no_jobs: bool = False
     behind: str = ""
     schedule: str = ""
-    fires_at_ms: int = 0
+    mark: str = ""
 
 
 class OfferOutcome(IntEnum):

@@ -80,6 +80,7 @@ OPERATIONS = {
         Operation("prune", "collect"),
         # Schedules
         Operation("last_firings", "last_firings", reads=True),
+        Operation("raise_marks", "raise_marks"),
         # The homes of keys
         Operation("key_slots", "key_slots", reads=True),
         Operation("list_windows", "list_windows", reads=True),

@@ -67,26 +67,29 @@ class ScheduleBook:
         """Read what other servers changed a moment ago."""
         await self._directory.refresh()
 
-    async def change(self, change: ScheduleChange, who: str, only_if_version: str | None) -> ScheduleChanged:
-        """RequestInvalid, RecordChanged, NoHealthyShards."""
+    async def change(
+        self, change: ScheduleChange, who: str, only_if_version: str | None, *, begins_anew: bool = False
+    ) -> ScheduleChanged:
+        """`begins_anew`: its last firing counts no more. RequestInvalid, RecordChanged, NoHealthyShards."""
 
         def update(before: ConfigEntry | None) -> str | None:
-            had = read_record(before)
-            _check_version(had, only_if_version)
-            has = changed(had, change, who, self._clock.now_ms())
-            return None if has is had else has.text()
+            _check_version(read_record(before), only_if_version)
+            has = changed(before, change, who, self._clock.now_ms(), begins_anew=begins_anew)
+            return None if has.version else has.text()
 
         result = await self._directory.change_record(SCHEDULE_PREFIX + change.name, update, who)
         record = self.get(change.name)
         assert record is not None
         return ScheduleChanged(record, result)
 
-    def preview(self, change: ScheduleChange, who: str, only_if_version: str | None) -> tuple[ScheduleRecord, bool]:
+    def preview(
+        self, change: ScheduleChange, who: str, only_if_version: str | None, *, begins_anew: bool = False
+    ) -> tuple[ScheduleRecord, bool]:
         """The record after a change that is not made, and whether anything is new. RequestInvalid."""
-        had = self.get(change.name)
-        _check_version(had, only_if_version)
-        has = changed(had, change, who, self._clock.now_ms())
-        return has, has is not had
+        _check_version(self.get(change.name), only_if_version)
+        before = self._directory.entries.latest.get(SCHEDULE_PREFIX + change.name)
+        has = changed(before, change, who, self._clock.now_ms(), begins_anew=begins_anew)
+        return has, not has.version
 
     async def delete(self, name: str, who: str, only_if_version: str | None) -> ChangeResult:
         """One that is not there is no error. RecordChanged, NoHealthyShards."""

@@ -52,11 +52,14 @@ _SLICE = 50
 class FiringCalls(Protocol):
     """The shards, as far as schedules need them."""
 
-    async def fire(self, queue: str, job: ExtendedJob, schedule: str, fires_at_ms: int, now_ms: int) -> Offered:
+    async def fire(self, queue: str, job: ExtendedJob, schedule: str, mark: str, now_ms: int) -> Offered:
         """See Router.fire."""
 
-    async def last_firings(self, schedules: Sequence[str]) -> dict[str, int]:
+    async def last_firings(self, schedules: Sequence[str], homes: Sequence[str | None] = ()) -> dict[str, str]:
         """See Router.last_firings."""
+
+    def homes_version(self) -> str:
+        """See Router.homes_version."""
 
     def home_of_schedule(self, schedule: str, serialize_key: str) -> str | None:
         """The shard where it is at home; None: nobody knows yet."""
@@ -74,7 +77,8 @@ class FiringCluster(Protocol):
 
 @dataclass(slots=True)
 class _Clockwork:
-    """A schedule in this process: all times up to `done_ms` are dealt with, and `next_ms` is the one that follows.
+    """A schedule in this process: all times up to `done_ms` are dealt with, and `next_ms` is the one that follows. It
+    is looked at when it is `look_ms`; None: it is being looked at.
 
     `is_sure`: the last try did not fail, so nobody else is known to have been needed.
     """
@@ -83,6 +87,7 @@ class _Clockwork:
     firings: Firings
     done_ms: int
     next_ms: int | None = None
+    look_ms: int | None = None
     is_sure: bool = True
     trouble: str = ""
 
@@ -100,18 +105,28 @@ class ScheduleFirer:
         clock: Clock,
         metrics: Metrics,
         jobs_ready: Callable[[str, int, Sequence[int]], None],
+        steady: Clock | None = None,
     ) -> None:
+        """`steady`: a clock that nobody sets, which shows when the other one was set; None: it never is."""
         self._book = book
         self._calls = calls
         self._cluster = cluster
         self._clock = clock
+        self._steady = steady or clock
         self._metrics = metrics
         self._jobs_ready = jobs_ready
         self._known: dict[str, _Clockwork] = {}
         self._unsure: dict[str, None] = {}
         """Those that came or changed, and whose marks are to be read, in order."""
-        self._due: list[tuple[int, str, str]] = []
-        """A heap: when to look, name and version; what is outdated is left in it."""
+        self._due: list[tuple[int, str]] = []
+        """A heap: when to look, and name; what is outdated is left in it."""
+        self._ahead_ms = 0
+        """How far the clock was ahead of the steady one, in the turn before."""
+        self._now_ms = 0
+        """In the turn before."""
+        self._leapt_ms = 0
+        """The time of the last leap: nobody was there at the times before it that were not dealt with."""
+        self._homes_version = calls.homes_version()
         self._news = asyncio.Event()
         self._one_turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -161,7 +176,8 @@ class ScheduleFirer:
         except TimetableInvalid as error:
             _log.error("schedule_not_fired", schedule=name, error=str(error))
             return
-        done_ms = max(record.counts_from_ms, before.done_ms if before else 0)
+        is_same = before is not None and before.record.generation == record.generation
+        done_ms = max(record.counts_from_ms, before.done_ms if before and is_same else 0)
         self._known[name] = _Clockwork(record, firings, done_ms, trouble=before.trouble if before else "")
         self._unsure[name] = None
 
@@ -186,18 +202,51 @@ class ScheduleFirer:
             return await self._turn()
 
     async def _turn(self) -> float:
+        self._look_at_clock()
+        if self._calls.homes_version() != self._homes_version:
+            self._homes_version = self._calls.homes_version()
+            self._unsure.update(dict.fromkeys(self._known))
         await self._take_up()
         now_ms = self._clock.now_ms()
+        taken: list[_Clockwork] = []
+        try:
+            await self._look(now_ms, taken)
+        finally:
+            for known in taken:
+                if known.look_ms is None and known.next_ms is not None:  # whatever came between
+                    self._look_at(known, now_ms + RETRY_MS)
+        if self._unsure:
+            return RETRY_MS / 1000
+        if not self._due:
+            return LONGEST_WAIT_S
+        return min(max((self._due[0][0] - self._clock.now_ms()) / 1000, 0.0), LONGEST_WAIT_S)
+
+    def _look_at_clock(self) -> None:
+        """Set ahead, the clock shows times at which nobody was there. Set back, it brings times that were left out."""
+        now_ms = self._clock.now_ms()
+        ahead_ms = now_ms - self._steady.now_ms()
+        if self._now_ms and ahead_ms > self._ahead_ms + GRACE_MS:
+            self._leapt_ms = now_ms - GRACE_MS
+        if now_ms < self._now_ms - GRACE_MS:
+            self._leapt_ms = 0
+            for name, known in self._known.items():
+                known.done_ms = known.record.counts_from_ms
+                self._unsure[name] = None
+        self._now_ms, self._ahead_ms = now_ms, ahead_ms
+
+    async def _look(self, now_ms: int, taken: list[_Clockwork]) -> None:
+        """At those whose times have come, which are `taken` off the heap."""
         due: list[_Clockwork] = []
         unsure: list[_Clockwork] = []
         owned: dict[str | None, bool] = {}
         while self._due and self._due[0][0] <= now_ms:
-            _, name, version = heapq.heappop(self._due)
+            look_ms, name = heapq.heappop(self._due)
             known = self._known.get(name)
-            if known is None or known.record.version != version or known.next_ms is None:
+            if known is None or known.look_ms != look_ms or known.next_ms is None:
                 continue
-            schedule = known.record.schedule
-            home = self._calls.home_of_schedule(name, schedule.serialize_key)
+            known.look_ms = None
+            taken.append(known)
+            home = self._home_of(known)
             if home not in owned:
                 owned[home] = home is not None and self._cluster.owns(home)
             if not owned[home] and now_ms < known.next_ms + OTHERS_WAIT_MS:
@@ -210,11 +259,10 @@ class ScheduleFirer:
             await self._read_marks(unsure)
         if due:
             await self._fire_all(due, now_ms)
-        if self._unsure:
-            return RETRY_MS / 1000
-        if not self._due:
-            return LONGEST_WAIT_S
-        return min(max((self._due[0][0] - self._clock.now_ms()) / 1000, 0.0), LONGEST_WAIT_S)
+
+    def _home_of(self, known: _Clockwork) -> str | None:
+        schedule = known.record.schedule
+        return self._calls.home_of_schedule(schedule.name, schedule.serialize_key)
 
     async def _take_up(self) -> None:
         """Read the marks of those that came or changed, and look at them when their times come."""
@@ -237,28 +285,34 @@ class ScheduleFirer:
         for start in range(0, len(some), _PAGE):
             part = some[start : start + _PAGE]
             try:
-                marks = await self._calls.last_firings([known.record.schedule.name for known in part])
+                names = [known.record.entry_name for known in part]
+                marks = await self._calls.last_firings(names, [self._home_of(known) for known in part])
             except PinLaterError as error:
                 _log.debug("schedule_marks_not_read", error=error.message)
                 return False
             for known in part:
-                known.done_ms = max(known.done_ms, marks.get(known.record.schedule.name, 0))
+                fired_ms = known.record.fired_ms(marks.get(known.record.entry_name))
+                known.done_ms = max(known.done_ms, fired_ms or 0)
         return True
 
     def _plan(self, known: _Clockwork) -> None:
         """Look at it again when its next time comes."""
         known.next_ms = known.firings.after(known.done_ms)
-        if known.next_ms is not None:
+        if known.next_ms is None:
+            known.look_ms = None
+        else:
             self._look_at(known, known.next_ms)
 
     def _look_at(self, known: _Clockwork, ms: int) -> None:
-        heapq.heappush(self._due, (ms, known.record.schedule.name, known.record.version))
+        if known.look_ms != ms:
+            known.look_ms = ms
+            heapq.heappush(self._due, (ms, known.record.schedule.name))
 
     # -- firing --------------------------------------------------------------------------------------------------------
 
     async def _fire_all(self, due: Sequence[_Clockwork], now_ms: int) -> None:
         permits = asyncio.Semaphore(MAX_FIRING)
-        missed_until_ms = min(self._cluster.up_since_ms() - 1, now_ms - GRACE_MS)
+        missed_until_ms = max(min(self._cluster.up_since_ms() - 1, now_ms - GRACE_MS), self._leapt_ms)
 
         async def fire(known: _Clockwork) -> None:
             async with permits:
@@ -324,7 +378,9 @@ class ScheduleFirer:
             dedupe_key=f"{SCHEDULE_PREFIX}{schedule.name}/{time_ms}",
             serialize_key=schedule.serialize_key,
         )
-        return self._calls.fire(schedule.queue, job, schedule.name, time_ms, self._clock.now_ms())
+        return self._calls.fire(
+            schedule.queue, job, known.record.entry_name, known.record.mark(time_ms), self._clock.now_ms()
+        )
 
     def _fired(self, known: _Clockwork, time_ms: int, offered: Offered) -> None:
         schedule = known.record.schedule

@@ -11,7 +11,15 @@ import structlog
 
 from pinlater.backends.base import ConfigEntry
 from pinlater.errors import RequestInvalid
-from pinlater.model import MAX_CATCH_UP, MAX_KEY_BYTES, MAX_TIME_MS, Misfire, Schedule, ScheduleChange
+from pinlater.model import (
+    MAX_CATCH_UP,
+    MAX_KEY_BYTES,
+    MAX_TIME_MS,
+    Misfire,
+    Schedule,
+    ScheduleChange,
+    new_version,
+)
 from pinlater.timetable import Firings, TimetableInvalid
 
 _log = structlog.get_logger("pinlater.schedules")
@@ -21,8 +29,13 @@ MAX_BODY_BYTES = 65_536
 """Of a schedule: every server has all of them at hand."""
 
 MAX_JITTER_MS = 86_400_000
-KEY_MOVES_MS = 2_000
-"""A new serialize key may be at home elsewhere: no time counts until every server knows of it."""
+KNOWN_WITHIN_MS = 2_000
+"""A change counts at every server within that. Until then no time counts of what may be at home elsewhere, by a new
+serialize key, or is made in place of what was deleted.
+"""
+
+AHEAD_MS = 60_000
+"""What lies further ahead was made by a clock that was wrong."""
 
 _PLAIN = Schedule(name="")
 _FIELDS = tuple(name for name in Schedule.__dataclass_fields__ if name not in ("name", "body", "misfire"))
@@ -40,10 +53,25 @@ class ScheduleRecord:
     updated_at_ms: int = 0
     updated_by: str = ""
     counts_from_ms: int = 0
+    generation: str = ""
+    """Of its marks: higher each time when the schedule begins anew."""
 
     @property
     def entry_name(self) -> str:
         return SCHEDULE_PREFIX + self.schedule.name
+
+    def mark(self, time_ms: int) -> str:
+        """Of its firing for that time (see Offer): higher than those of earlier times, and of earlier generations."""
+        return f"{self.generation}{time_ms:016d}"
+
+    def fired_ms(self, mark: str | None) -> int | None:
+        """The time of a mark; None for one of another generation."""
+        return int(mark[len(self.generation) :]) if mark and mark.startswith(self.generation) else None
+
+    def silent_until_ms(self, fired_ms: int | None, now_ms: int) -> int | None:
+        """Until when it does not fire, since a clock was ahead when it fired last, or was changed; else None."""
+        last_ms = max(self.counts_from_ms, fired_ms or 0)
+        return last_ms if last_ms > now_ms + AHEAD_MS else None
 
     def firings(self) -> Firings:
         """TimetableInvalid: this server does not know the time zone, or a newer one made the schedule."""
@@ -58,7 +86,8 @@ class ScheduleRecord:
         if self.schedule.misfire is not _PLAIN.misfire:
             told["misfire"] = int(self.schedule.misfire)
         told |= {"created": self.created_at_ms, "updated": self.updated_at_ms, "by": self.updated_by}
-        return json.dumps(told | {"from": self.counts_from_ms}, separators=(",", ":"))
+        told |= {"from": self.counts_from_ms, "generation": self.generation}
+        return json.dumps(told, separators=(",", ":"))
 
 
 def read_record(entry: ConfigEntry | None) -> ScheduleRecord | None:
@@ -80,17 +109,23 @@ def read_record(entry: ConfigEntry | None) -> ScheduleRecord | None:
             updated_at_ms=int(told["updated"]),
             updated_by=str(told["by"]),
             counts_from_ms=int(told["from"]),
+            generation=str(told["generation"]),
         )
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         _log.warning("schedule_not_understood", schedule=name, error=str(error))
         return None
 
 
-def changed(before: ScheduleRecord | None, change: ScheduleChange, who: str, now_ms: int) -> ScheduleRecord:
-    """The record after a change that is made now; the same where nothing is new. RequestInvalid.
+def changed(
+    entry: ConfigEntry | None, change: ScheduleChange, who: str, now_ms: int, *, begins_anew: bool = False
+) -> ScheduleRecord:
+    """The record that an entry has after a change that is made now; that of the entry where nothing is new.
+    RequestInvalid.
 
-    Queue, priority, attempts and the body's bound of that queue are checked by the service.
+    Queue, priority, attempts and the body's bound of that queue are checked by the service. `begins_anew`: its last
+    firing counts no more.
     """
+    before = read_record(entry)
     had = before.schedule if before else Schedule(name=change.name)
     told = {name: getattr(change, name) for name in ScheduleChange.__dataclass_fields__}
     new: dict[str, Any] = {name: value for name, value in told.items() if value is not None}
@@ -105,24 +140,29 @@ def changed(before: ScheduleRecord | None, change: ScheduleChange, who: str, now
             new[name] = new[name] or None
     schedule = replace(had, **new)
     _check(schedule)
-    if before is not None and schedule == had:
+    if before is not None and schedule == had and not begins_anew:
         return before
+    generation = before.generation if before else ""
     counts_from_ms = before.counts_from_ms if before else now_ms
-    if before and any(getattr(schedule, name) != getattr(had, name) for name in _TIMES):
-        moves = schedule.serialize_key != had.serialize_key
-        counts_from_ms = now_ms + (KEY_MOVES_MS if moves else 0)
+    is_new = before is None or begins_anew
+    if is_new:
+        generation = new_version(now_ms, entry.version if entry else "")[:16]
+    if is_new or any(getattr(schedule, name) != getattr(had, name) for name in _TIMES):
+        waits = entry is not None and (is_new or schedule.serialize_key != had.serialize_key)
+        counts_from_ms = now_ms + (KNOWN_WITHIN_MS if waits else 0)
     record = ScheduleRecord(
         schedule=schedule,
         created_at_ms=before.created_at_ms if before else now_ms,
         updated_at_ms=now_ms,
         updated_by=who,
         counts_from_ms=counts_from_ms,
+        generation=generation,
     )
     try:
         firings = record.firings()
     except TimetableInvalid as error:
         raise RequestInvalid.of(error.field, error.value, error.allowed) from None
-    if not before and not schedule.paused and firings.after(now_ms) is None:
+    if before is None and not schedule.paused and firings.after(now_ms) is None:
         raise RequestInvalid.of("endMillis", schedule.end_ms, "a time after the first firing")
     return record
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import islice
 
 from pinlater.clock import Clock
@@ -79,17 +80,28 @@ class ScheduleAdmin:
         if not is_schedule_name(change.name):
             raise RequestInvalid.of("name", change.name, SCHEDULE_NAME_ALLOWED)
         await self._book.refresh()
-        record, is_changed = self._book.preview(change, who, only_if_version)
+        begins_anew = change.paused is False and await self._is_silent(change.name)
+        record, is_changed = self._book.preview(change, who, only_if_version, begins_anew=begins_anew)
         self._check_job(record.schedule)
         if dry_run:
             return ScheduleUpdated(await self._view(record, NEXT_SHOWN, True), is_changed)
-        record, made = await self._book.change(change, who, only_if_version)
+        record, made = await self._book.change(change, who, only_if_version, begins_anew=begins_anew)
         if made.is_new:
             detail = _told(change) + (
                 f"; missed by shard {', '.join(made.missed_shards)}" if made.missed_shards else ""
             )
             await self._audit.write(who, "update_schedule", change.name, detail, part=PROTECTED)
         return ScheduleUpdated(await self._view(record, NEXT_SHOWN, True), made.is_new, made.missed_shards)
+
+    async def _is_silent(self, name: str) -> bool:
+        """Its mark lies ahead of the clock. An operator may set that aside; a server cannot, since a clock that is
+        behind shows it the same.
+        """
+        record = self._book.get(name)
+        if record is None:
+            return False
+        fired_ms = (await self._last_fired([record]))[0]
+        return record.silent_until_ms(fired_ms, self._clock.now_ms()) is not None
 
     def _check_job(self, schedule: Schedule) -> None:
         """What every firing would be refused for. QueueNotFound and others."""
@@ -138,19 +150,20 @@ class ScheduleAdmin:
         is_last = len(records) <= min(limit, MAX_PAGE)
         shown = records if is_last else records[:-1]
         fired = await self._last_fired(shown)
-        views = [self._view_of(each, next_limit, include_body, fired.get(each.schedule.name)) for each in shown]
+        views = [self._view_of(each, next_limit, include_body, at) for each, at in zip(shown, fired, strict=True)]
         return SchedulesPage(views, CONTINUATION_END if is_last else shown[-1].schedule.name)
 
     async def _view(self, record: ScheduleRecord, next_limit: int, include_body: bool) -> ScheduleView:
-        fired = await self._last_fired([record])
-        return self._view_of(record, next_limit, include_body, fired.get(record.schedule.name))
+        (fired_ms,) = await self._last_fired([record])
+        return self._view_of(record, next_limit, include_body, fired_ms)
 
-    async def _last_fired(self, records: Sequence[ScheduleRecord]) -> dict[str, int]:
+    async def _last_fired(self, records: Sequence[ScheduleRecord]) -> list[int | None]:
         """What the shards that answer know."""
         try:
-            return await self._router.last_firings([record.schedule.name for record in records])
+            marks = await self._router.last_firings([record.entry_name for record in records])
         except PinLaterError:
-            return {}
+            marks = {}
+        return [record.fired_ms(marks.get(record.entry_name)) for record in records]
 
     def _view_of(
         self, record: ScheduleRecord, next_limit: int, include_body: bool, last_fired_ms: int | None
@@ -162,11 +175,11 @@ class ScheduleAdmin:
         except TimetableInvalid as error:
             trouble = str(error)
         else:
-            from_ms = max(self._clock.now_ms(), record.counts_from_ms)
+            from_ms = max(self._clock.now_ms(), record.counts_from_ms, last_fired_ms or 0)
             next_ms = firings.next(from_ms, next_limit)
             if not schedule.paused:
                 is_over = not (next_ms or firings.next(from_ms, 1))
-                trouble = _NOTHING_NEXT if is_over else self._trouble(record)
+                trouble = self._silence(record, last_fired_ms) or (_NOTHING_NEXT if is_over else self._trouble(record))
         return ScheduleView(
             schedule=schedule if include_body else replace(schedule, body=b""),
             version=record.version,
@@ -177,6 +190,16 @@ class ScheduleAdmin:
             next_ms=next_ms,
             trouble=trouble,
             body_size=len(schedule.body),
+        )
+
+    def _silence(self, record: ScheduleRecord, last_fired_ms: int | None) -> str:
+        silent_until_ms = record.silent_until_ms(last_fired_ms, self._clock.now_ms())
+        if silent_until_ms is None:
+            return ""
+        until = datetime.fromtimestamp(silent_until_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return (
+            f"it does not fire before {until}: a clock was ahead when it fired last, or is behind now; "
+            "where the clocks are right, resume it, and the times from then on count"
         )
 
     def _trouble(self, record: ScheduleRecord) -> str:

@@ -106,6 +106,7 @@ class ShardDecorator:
     dead_letter = _forwarded(Shard.dead_letter)
     prune = _forwarded(Shard.prune)
     last_firings = _forwarded(Shard.last_firings)
+    raise_marks = _forwarded(Shard.raise_marks)
     key_slots = _forwarded(Shard.key_slots)
     list_windows = _forwarded(Shard.list_windows)
     put_windows = _forwarded(Shard.put_windows)

@@ -94,11 +94,11 @@ class Router:
         """Jobs that have keys, and what else few jobs have; see KeyRouter.enqueue."""
         return self.keys.enqueue(queue, jobs, now_ms)
 
-    async def fire(self, queue: str, job: ExtendedJob, schedule: str, fires_at_ms: int, now_ms: int) -> Offered:
-        """The firing of a schedule for that time, at the home of its name; KEPT, with no descriptor, where one for that
-        time or a later one came before.
+    async def fire(self, queue: str, job: ExtendedJob, schedule: str, mark: str, now_ms: int) -> Offered:
+        """The firing of a schedule, at the home of its name; KEPT, with no descriptor, where one with that mark or a
+        higher one came before.
         """
-        (offered,) = await self.keys.enqueue(queue, [job], now_ms, schedule=schedule, fires_at_ms=fires_at_ms)
+        (offered,) = await self.keys.enqueue(queue, [job], now_ms, schedule=schedule, mark=mark)
         return offered
 
     def home_of_schedule(self, schedule: str, serialize_key: str) -> str | None:
@@ -108,15 +108,31 @@ class Router:
             return None
         return table.places(slot_of("", f"{SCHEDULE_KEY}{schedule}/", serialize_key)).home
 
-    async def last_firings(self, schedules: Sequence[str]) -> dict[str, int]:
-        """The last firing of each schedule that has one, as far as the shards know that answer."""
-        found: dict[str, int] = {}
-        if schedules:
-            for marks in answers(await ask_all(self._healthy(), lambda shard: shard.last_firings(schedules))):
-                for name, at_ms in zip(schedules, marks, strict=True):
-                    if at_ms is not None:
-                        found[name] = max(at_ms, found.get(name, 0))
+    async def last_firings(self, schedules: Sequence[str], homes: Sequence[str | None] = ()) -> dict[str, str]:
+        """The mark of each schedule that has one, as far as the shards know that answer. `homes`: where each schedule
+        is at home now; a home learns of a mark that only another shard has, since that one may be removed.
+        """
+        found: dict[str, str] = {}
+        if not schedules:
+            return found
+        handles = self._healthy()
+        outcomes = await ask_all(handles, lambda shard: shard.last_firings(schedules))
+        for marks in answers(outcomes):
+            for name, mark in zip(schedules, marks, strict=True):
+                if mark is not None:
+                    found[name] = max(mark, found.get(name, ""))
+        for handle, outcome in zip(handles, outcomes, strict=True):
+            if homes and not isinstance(outcome, PinLaterError):
+                about = zip(schedules, homes, outcome, strict=True)
+                at_home = [(name, mark) for name, home, mark in about if home == handle.shard.shard_id]
+                lacking = {name: found[name] for name, mark in at_home if found.get(name) != mark}
+                if lacking:
+                    await handle.shard.raise_marks(lacking)
         return found
+
+    def homes_version(self) -> str:
+        """Another one: schedules may be at home elsewhere."""
+        return self.keys.homes_version
 
     def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> Coroutine[Any, Any, list[str | None]]:
         """The descriptors of the jobs that have these keys; see KeyRouter.find_keys."""

@@ -50,7 +50,7 @@ new_offers = st.builds(
     takes_no_jobs=st.booleans(),
     behind=st.sampled_from(["", "", "", "b2"]),
     schedule=st.sampled_from(["", "", "", "nightly"]),
-    fires_at_ms=st.integers(1, 9),
+    mark=st.sampled_from("123456789"),
 )
 
 

@@ -108,8 +108,8 @@ OFFERS = [
     ),
     lua(
         "enqueue_extended",
-        "fired[schedule] >= fires_at then",
-        "fired[schedule] > fires_at then",
+        "fired[schedule] >= mark then",
+        "fired[schedule] > mark then",
         dedupe.test_a_schedule_fires_once_for_each_time,
     ),
     lua(

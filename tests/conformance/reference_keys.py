@@ -83,7 +83,7 @@ class RefKeys(RefQueues):
         self.results: dict[Place, tuple[int, bytes]] = {}
         """Of jobs that succeeded, also of those that are gone: priority and result."""
 
-        self.fired: dict[str, int] = {}
+        self.fired: dict[str, str] = {}
 
     def put_record(self, entry: ConfigEntry) -> bool:
         before = self.here.get(entry.name)
@@ -247,7 +247,7 @@ class RefKeys(RefQueues):
         """One of an enqueue_extended; the job has this id if it is stored."""
         self.known(queue)
         job = offer.job
-        if offer.schedule and self.fired.get(offer.schedule, -1) >= offer.fires_at_ms:
+        if offer.schedule and self.fired.get(offer.schedule, "") >= offer.mark:
             return Offered(OfferOutcome.KEPT)
         sent = self.entries.get((queue, (job.send_id,))) if job.send_id else None
         if sent is not None and sent.counts(now_ms):
@@ -266,7 +266,7 @@ class RefKeys(RefQueues):
         else:
             answer = self._store(queue, offer, new_id, now_ms)
         if offer.schedule and answer.outcome <= OfferOutcome.REPLACED:
-            self.fired[offer.schedule] = offer.fires_at_ms
+            self.fired[offer.schedule] = offer.mark
         return answer
 
     def _decide(self, new: ExtendedJob, entry: KeyEntry, now_ms: int) -> Offered:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pinlater.backends.base import DeadLetterTarget
+from pinlater.backends.base import ConfigEntry, DeadLetterTarget
 from pinlater.backends.extended import SEND_ID_KEPT_MS, Offered, OfferOutcome
 from pinlater.errors import HomesChanged, QueueNotFound
 from pinlater.model import WHILE_KEPT, AckOutcome, JobState, OnDuplicate, new_version
@@ -245,24 +245,51 @@ async def test_a_replay_leaves_a_letter_whose_key_has_a_live_job(subject: Subjec
     assert await found(subject, "d") == replayed
 
 
+async def fire(subject: Subject, schedule: str, mark: str, **fields: object) -> Offered:
+    return await offer(subject, dedupe_key=f"{schedule}/{mark}", schedule=schedule, mark=mark, **fields)
+
+
 async def test_a_schedule_fires_once_for_each_time(subject: Subject) -> None:
-    schedule = new_name("nightly")
+    schedule = new_name("@schedule/nightly")
     assert await subject.shard.last_firings([schedule]) == [None]
-
-    async def fire(at_ms: int, **fields: object) -> Offered:
-        return await offer(
-            subject, dedupe_key=f"@schedule/{schedule}/{at_ms}", schedule=schedule, fires_at_ms=at_ms, **fields
-        )
-
-    first = await fire(2000)
+    first = await fire(subject, schedule, "2000")
     assert first.outcome is STORED
     await end(subject, first.descriptor)
-    assert await fire(2000) == Offered(KEPT)
-    assert await fire(1000) == Offered(KEPT)
-    assert await fire(2000, only_if_known=True) == Offered(KEPT)
-    assert await fire(3000, only_if_known=True) == Offered(OfferOutcome.NOT_HERE)
-    assert (await fire(3000)).outcome is STORED
-    assert await subject.shard.last_firings([schedule, new_name("other")]) == [3000, None]
+    assert await fire(subject, schedule, "2000") == Offered(KEPT)
+    assert await fire(subject, schedule, "1999") == Offered(KEPT)
+    assert await fire(subject, schedule, "2000", only_if_known=True) == Offered(KEPT)
+    assert await fire(subject, schedule, "3000", only_if_known=True) == Offered(OfferOutcome.NOT_HERE)
+    assert await subject.shard.last_firings([schedule]) == ["2000"]
+    assert (await fire(subject, schedule, "3000")).outcome is STORED
+    assert await subject.shard.last_firings([schedule, new_name("other")]) == ["3000", None]
+
+
+async def test_a_mark_comes_to_a_new_home_and_never_falls(subject: Subject) -> None:
+    schedule, other = new_name("@schedule/nightly"), new_name("@schedule/other")
+    await subject.shard.raise_marks({})
+    await subject.shard.raise_marks({schedule: "2000", other: "1000"})
+    assert await subject.shard.last_firings([other, schedule]) == ["1000", "2000"]
+    assert await fire(subject, schedule, "2000") == Offered(KEPT)
+    assert (await fire(subject, schedule, "2001")).outcome is STORED
+    await subject.shard.raise_marks({schedule: "2000", other: "1001"})
+    assert await subject.shard.last_firings([schedule, other]) == ["2001", "1001"]
+
+
+async def test_the_mark_of_a_schedule_goes_with_the_tombstone_of_its_entry(subject: Subject) -> None:
+    deleted, again, live = (new_name(f"@schedule/{name}") for name in ("deleted", "again", "live"))
+    await subject.shard.raise_marks(dict.fromkeys((deleted, again, live), "1000"))
+    old, young = new_version(START_MS), new_version(START_MS + 1_000)
+    entries = [
+        ConfigEntry(deleted, old, "{}", old),
+        ConfigEntry(again, old, "{}", old),
+        ConfigEntry(again, young, "{}", old),
+        ConfigEntry(live, old),
+    ]
+    await subject.shard.put_config(entries, START_MS)
+    assert await subject.prune(tombstones_before=old) == {}
+    assert await subject.shard.last_firings([deleted, again, live]) == ["1000"] * 3
+    assert await subject.prune(tombstones_before=young) == {}
+    assert await subject.shard.last_firings([deleted, again, live]) == [None, "1000", "1000"]
 
 
 async def test_a_former_home_takes_what_it_knows(subject: Subject) -> None:

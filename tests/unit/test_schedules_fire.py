@@ -278,17 +278,18 @@ class FailsUnforeseen:
         self.fails = True
         self.last_firings = calls.last_firings
         self.home_of_schedule = calls.home_of_schedule
+        self.homes_version = calls.homes_version
 
-    async def fire(self, queue: str, job: ExtendedJob, schedule: str, fires_at_ms: int, now_ms: int) -> Offered:
+    async def fire(self, queue: str, job: ExtendedJob, schedule: str, mark: str, now_ms: int) -> Offered:
         if self.fails and schedule == self._schedule:
             raise ValueError("unforeseen")
-        return await self._calls.fire(queue, job, schedule, fires_at_ms, now_ms)
+        return await self._calls.fire(queue, job, schedule, mark, now_ms)
 
 
 async def test_an_unforeseen_error_of_one_stops_neither_it_nor_the_others(stores: Callable[[], list[Shard]]) -> None:
     async with two(stores) as (one, _):
         service, clock = one.server.service, one.server.clock
-        calls = FailsUnforeseen(service.router, "bad")
+        calls = FailsUnforeseen(service.router, "@schedule/bad")
         firer = ScheduleFirer(service.schedules, calls, one.duty, clock, Metrics(), lambda *told: None)
         failing = Member(one.server, one.duty, firer)
         await known(failing, name="bad")

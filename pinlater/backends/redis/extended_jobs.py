@@ -154,9 +154,12 @@ class ExtendedCommands(ScriptCaller):
                 chains.append(BlockedChain(key.decode(), first, int(waiting), CHAIN_HEAD.unpack_from(head)[0]))
         return chains
 
-    async def last_firings(self, schedules: Sequence[str]) -> list[int | None]:
-        times = await self._store.call("last_firings", *schedules)
-        return [int(time_ms) if time_ms else None for time_ms in times]
+    async def last_firings(self, schedules: Sequence[str]) -> list[str | None]:
+        marks = await self._store.call("last_firings", *schedules)
+        return [mark.decode() if mark else None for mark in marks]
+
+    async def raise_marks(self, marks: Mapping[str, str]) -> None:
+        await self._store.call("raise_marks", *[text for each in marks.items() for text in each])
 
 
 class KeyHomes(ScriptCaller):
@@ -291,14 +294,14 @@ def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes]:
     """What is offered with what the job has beside others, and what BASE:jobs gets of it."""
     job = offer.job
     dedupe_key, serialize_key, send_id = job.dedupe_key.encode(), job.serialize_key.encode(), job.send_id.encode()
-    behind, schedule = offer.behind.encode(), offer.schedule.encode()
+    behind, schedule, mark = offer.behind.encode(), offer.schedule.encode(), offer.mark.encode()
     about = _OFFER_WITH_EXTRA.pack(
         now_ms if job.run_after_ms is None else job.run_after_ms,
         job.on_duplicate,
         _IF_KNOWN * offer.only_if_known + _TAKES_NO_JOBS * offer.takes_no_jobs,
-        offer.fires_at_ms,
         len(behind),
         len(schedule),
+        len(mark),
         job.claim_timeout_ms or 0,
         job.expires_at_ms or 0,
         job.dedupe_for_ms,
@@ -311,7 +314,7 @@ def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes]:
         0,
     )
     if behind or schedule:
-        about = about[: OFFER.size] + behind + schedule + about[OFFER.size :]
+        about = about[: OFFER.size] + behind + schedule + mark + about[OFFER.size :]
     status = job.custom_status[:MAX_STATUS_CHARS].encode()
     value = HEAD.pack(now_ms, job.attempts_allowed, job.priority, len(status)) + status + job.body
     return about + _KEY_LENGTHS[len(serialize_key)] + serialize_key + dedupe_key + b"i" + send_id, value

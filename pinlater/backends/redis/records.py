@@ -49,7 +49,7 @@ What few jobs have (extended.py); none of it is there while no job has it:
     ROOT:windows                  zset    QUEUE:name in BASE:keys -> when it ends to count
     ROOT:results                  zset    QUEUE:id -> until when the result is kept
     ROOT:until                    zset    queue -> lower bound of its earliest expires_at
-    ROOT:fired                    hash    schedule -> the latest time for which it fired
+    ROOT:fired                    hash    config entry of a schedule -> its highest mark
     ROOT:orphan:QUEUE:KIND:N      hash    BASE:extra or BASE:keys of a deleted queue, which `prune` undoes
     ROOT:orphans:KIND             set     what stands behind ROOT:orphan: in the names of these
     ROOT:ends                     channel: the ends that somebody waits for
@@ -182,9 +182,9 @@ CHAIN_HEAD = Struct(">QB")
 RESULT = Struct(">QQQIIB")
 """created_at, run_after, finished_at, attempts_allowed, attempts_remaining, priority; the result follows."""
 
-OFFER = Struct(">QBBQBB")
-"""What a script is told of an offer: run_after, on_duplicate, flags (1 only if known, 2 takes no jobs), fires_at, bytes
-of the shard id of a barrier and of the name of a schedule; these follow.
+OFFER = Struct(">QBBBBB")
+"""What a script is told of an offer: run_after, on_duplicate, flags (1 only if known, 2 takes no jobs), bytes of
+the shard id of a barrier, of the name of a schedule and of its mark; these follow.
 """
 
 _LUA_CODES = {"d": "d", "Q": "I8", "q": "i8", "I": "I4", "H": "I2", "B": "B", ">": ">"}

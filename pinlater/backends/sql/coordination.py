@@ -147,6 +147,7 @@ def remove_tombstones(session: Session, before: str, limit: int) -> None:
     names = sorted(str(name) for (name,) in session.rows("tombstones", (before, limit)))
     for some in in_slices(names, NAMES_PER_STATEMENT):
         session.run("remove_config_entries", (session.bound_texts(some),))
+    session.run_in("remove_firings", (), [name.encode() for name in names])
 
 
 def add_missing_entries(session: Session) -> None:

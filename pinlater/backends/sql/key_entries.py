@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pinlater.backends.extended import SEND_ID_KEPT_MS, KeyWindow, OfferOutcome
 from pinlater.backends.key_windows import WindowText
 from pinlater.backends.sql.attempts import queue_names_of
-from pinlater.backends.sql.keyed_jobs import dedupe_name, entries, send_name
+from pinlater.backends.sql.keyed_jobs import dedupe_name, entries, marks, send_name
 from pinlater.backends.sql.records import Descriptors
 from pinlater.backends.sql.session import Row, Session, in_slices
 from pinlater.model import parse_descriptor
@@ -89,7 +89,6 @@ def remove_entries_over(session: Session, limit: int, now_ms: int) -> None:
         session.run_of("remove_results", (), some)
 
 
-def last_firings(session: Session, schedules: Sequence[str]) -> list[int | None]:
-    names = [schedule.encode() for schedule in schedules]
-    found = {bytes(name): time_ms for name, time_ms in session.rows_in("firings", (), names)}
-    return [found.get(name) for name in names]
+def last_firings(session: Session, schedules: Sequence[str]) -> list[str | None]:
+    found = marks(session, schedules)
+    return [found.get(schedule) for schedule in schedules]

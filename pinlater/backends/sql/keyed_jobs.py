@@ -7,7 +7,7 @@ and those never take a key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pinlater.backends.base import JobKey
@@ -60,6 +60,17 @@ def entries(session: Session, queue_id: int, names: Iterable[bytes], statement: 
     return {bytes(row[0]): KeyEntry(*row[1:]) for row in session.rows_in(statement, (queue_id,), names)}
 
 
+def marks(session: Session, schedules: Iterable[str]) -> dict[str, str]:
+    """The highest of each schedule that has one."""
+    rows = session.rows_in("firings", (), [schedule.encode() for schedule in schedules])
+    return {bytes(name).decode(): bytes(mark).decode() for name, mark in rows}
+
+
+def put_marks(session: Session, marks: Mapping[str, str]) -> None:
+    """Only a higher one takes the place of one that is there."""
+    session.put("put_firings", [(name.encode(), mark.encode()) for name, mark in sorted(marks.items())])
+
+
 def queue_by_homes(session: Session, queue: str, homes_version: str, otherwise: str = "queue_id") -> int:
     """The id of a queue; `otherwise`: the statement where the caller goes by no homes of keys. HomesChanged where the
     store knows newer ones; they stay as they are until the commit. QueueNotFound.
@@ -101,15 +112,14 @@ class _Enqueue:
         names = [name for *_, dedupe, send in self._keys for name in (dedupe, send) if name]
         self._entries = entries(session, queue_id, names) if names else {}
         self._chains = Joining(session, [serialize for _, serialize, _, _ in self._keys if serialize], now_ms)
-        schedules = [offer.schedule.encode() for offer in offers if offer.schedule]
-        self._fired: dict[bytes, int] = dict(session.rows_in("firings", (), schedules))
+        self._fired = marks(session, [offer.schedule for offer in offers if offer.schedule])
         self._pending = self._lock_replaced()
         self._jobs: list[NewJob] = []
         self._extensions: list[Row] = []
         self._expiries: list[Row] = []
         self._live_entries: list[Row] = []
         self._answers: list[Row] = []
-        self._firings: dict[bytes, int] = {}
+        self._marks: dict[str, str] = {}
 
     @staticmethod
     def _keys_of(job: ExtendedJob) -> tuple[bytes, bytes, bytes, bytes]:
@@ -139,13 +149,12 @@ class _Enqueue:
         for number, (offer, keys) in enumerate(zip(self._offers, self._keys, strict=True)):
             offered.append(self._take(offer, keys, first_id + number))
         self._write()
-        self._session.put("put_firings", sorted(self._firings.items()))
+        put_marks(self._session, self._marks)
         return offered
 
     def _take(self, offer: Offer, keys: tuple[bytes, bytes, bytes, bytes], job_id: int) -> Offered:
         _, serialize, name, send = keys
-        schedule = offer.schedule.encode()
-        if schedule and self._fired.get(schedule, -1) >= offer.fires_at_ms:
+        if offer.schedule and self._fired.get(offer.schedule, "") >= offer.mark:
             return Offered(OfferOutcome.KEPT)
         sent = self._entries.get(send)
         if sent is not None and sent.stands(self._now_ms):
@@ -161,8 +170,8 @@ class _Enqueue:
             return Offered(OfferOutcome.CHAIN_HERE)
         else:
             offered = self._store(offer, keys, job_id)
-        if schedule and offered.outcome <= OfferOutcome.REPLACED:
-            self._fired[schedule] = self._firings[schedule] = offer.fires_at_ms
+        if offer.schedule and offered.outcome <= OfferOutcome.REPLACED:
+            self._fired[offer.schedule] = self._marks[offer.schedule] = offer.mark
         return offered
 
     def _descriptor(self, entry: KeyEntry) -> str:

@@ -180,7 +180,7 @@ CREATE TABLE IF NOT EXISTS pinlater_results (
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 CREATE TABLE IF NOT EXISTS pinlater_firings (
     schedule VARBINARY(600) NOT NULL PRIMARY KEY,
-    fires_at_ms BIGINT NOT NULL
+    mark VARBINARY(64) NOT NULL
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- name: has_old_index
@@ -842,10 +842,13 @@ WHERE expires_at_ms <= %s ORDER BY expires_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 DELETE target FROM pinlater_results target FORCE INDEX (PRIMARY) WHERE job_id IN %s
 
 -- name: firings
-SELECT schedule, fires_at_ms FROM pinlater_firings FORCE INDEX (PRIMARY) WHERE schedule IN (/*keys*/)
+SELECT schedule, mark FROM pinlater_firings FORCE INDEX (PRIMARY) WHERE schedule IN (/*keys*/)
 
 -- name: put_firings
-INSERT INTO pinlater_firings (schedule, fires_at_ms) VALUES /*rows*/ ON DUPLICATE KEY UPDATE fires_at_ms = VALUES(fires_at_ms)
+INSERT INTO pinlater_firings (schedule, mark) VALUES /*rows*/ ON DUPLICATE KEY UPDATE mark = GREATEST(mark, VALUES(mark))
+
+-- name: remove_firings
+DELETE firing FROM pinlater_firings firing FORCE INDEX (PRIMARY) WHERE firing.schedule IN (/*keys*/)
 
 -- name: run_afters
 SELECT id, queue_id, run_after_ms FROM pinlater_jobs FORCE INDEX (PRIMARY) WHERE id IN %s FOR UPDATE

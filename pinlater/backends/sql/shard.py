@@ -262,8 +262,11 @@ class SqlShard(ABC):
 
     # -- schedules, and the homes of keys ----------------------------------------------------------------------------
 
-    async def last_firings(self, schedules: Sequence[str]) -> list[int | None]:
+    async def last_firings(self, schedules: Sequence[str]) -> list[str | None]:
         return await self.read(key_entries.last_firings, schedules)
+
+    async def raise_marks(self, marks: Mapping[str, str]) -> None:
+        await self.write(keyed_jobs.put_marks, marks)
 
     async def key_slots(self) -> Sequence[int]:
         return await self.read(key_entries.key_slots)

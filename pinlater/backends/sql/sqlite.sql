@@ -183,7 +183,7 @@ CREATE TABLE IF NOT EXISTS pinlater_results (
 CREATE INDEX IF NOT EXISTS pinlater_results_expiry ON pinlater_results (expires_at_ms);
 CREATE TABLE IF NOT EXISTS pinlater_firings (
     schedule BLOB NOT NULL PRIMARY KEY,
-    fires_at_ms INTEGER NOT NULL
+    mark BLOB NOT NULL
 ) WITHOUT ROWID;
 
 -- name: upgrade
@@ -804,10 +804,13 @@ WHERE expires_at_ms <= ? ORDER BY expires_at_ms LIMIT ?
 DELETE FROM pinlater_results WHERE job_id IN (SELECT value FROM json_each(?))
 
 -- name: firings
-SELECT schedule, fires_at_ms FROM pinlater_firings WHERE schedule IN (/*keys*/)
+SELECT schedule, mark FROM pinlater_firings WHERE schedule IN (/*keys*/)
 
 -- name: put_firings
-INSERT INTO pinlater_firings (schedule, fires_at_ms) VALUES /*rows*/ ON CONFLICT (schedule) DO UPDATE SET fires_at_ms = excluded.fires_at_ms
+INSERT INTO pinlater_firings (schedule, mark) VALUES /*rows*/ ON CONFLICT (schedule) DO UPDATE SET mark = max(mark, excluded.mark)
+
+-- name: remove_firings
+DELETE FROM pinlater_firings WHERE schedule IN (/*keys*/)
 
 -- name: run_afters
 SELECT id, queue_id, run_after_ms FROM pinlater_jobs NOT INDEXED WHERE id IN (SELECT value FROM json_each(?))

@@ -150,12 +150,12 @@ class KeyRouter:
         *,
         leaving: str = "",
         schedule: str = "",
-        fires_at_ms: int = 0,
+        mark: str = "",
     ) -> list[Offered]:
         """Offer each job to where its key lives; whole per home, in order. Those without keys go to any one shard.
 
         `leaving`: the shard where the jobs themselves still are, which is not asked. `schedule`: they are its firing
-        for that time. Where part of the jobs is stored and part is not, the error says which (`job_descriptors`).
+        with that mark. Where part of the jobs is stored and part is not, the error says which (`job_descriptors`).
         """
         self.homes.check()
         wanted = [_extended(job) for job in jobs]
@@ -173,7 +173,7 @@ class KeyRouter:
                     table = newer
         for job in wanted:
             slot = slot_of_job(queue, job)
-            offer = Offer(job, slot, schedule=schedule, fires_at_ms=fires_at_ms)
+            offer = Offer(job, slot, schedule=schedule, mark=mark)
             placed.append(_placing(offer, job.is_keyed or schedule != "", table, leaving))
         for _ in range(TRIES):
             await self._place(queue, placed, table, now_ms)

@@ -2,7 +2,7 @@
 -- and then nothing is stored.
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   2 now   3 the lowest id that may be given: now in microseconds   4 who publishes   5 version of the
---          homes, or ''   6 number of jobs   then per job: what the offer says (OFFER, barrier, schedule) with its extra
+--          homes, or ''   6 number of jobs   then per job: what the offer says (OFFER, barrier, schedule, mark) with its extra
 --          behind, value   then, where the jobs are alike, what `all_new` takes
 -- RETURNS  the first id as a text, where all are PENDING now, the others following it in order; else {a byte
 --          per job: its outcome, 8 more where it is PENDING or has another time by this step, the ids of eight bytes,
@@ -97,8 +97,8 @@ local abouts, extras, names, serialize_keys, schedules = {}, {}, {}, {}, {}
 local expires_of, slot_of, priority_of, dedupe_of, serialize_of, send_of = {}, {}, {}, {}, {}, {}
 for i = 1, offers do
   local about, extra, _ = ARGV[5 + 2 * i], nil, nil
-  local barrier_bytes, schedule_bytes = byte(about, $OFFER_BYTES - 1, $OFFER_BYTES)
-  extra = sub(about, $OFFER_BYTES + barrier_bytes + schedule_bytes + 1)
+  local barrier_bytes, schedule_bytes, mark_bytes = byte(about, $OFFER_BYTES - 2, $OFFER_BYTES)
+  extra = sub(about, $OFFER_BYTES + barrier_bytes + schedule_bytes + mark_bytes + 1)
   extras[i] = extra
   expires_of[i], _, slot_of[i], priority_of[i], _, dedupe_of[i], serialize_of[i], send_of[i] = keys_in(extra)
   if dedupe_of[i] then names[#names + 1] = dedupe_of[i] end
@@ -112,7 +112,7 @@ end
 local entries, heads, fired = {}, {}, {}
 for i, entry in ipairs(read('HMGET', base .. ':keys', names)) do entries[names[i]] = entry end
 for i, head in ipairs(read('HMGET', root .. ':heads', serialize_keys)) do heads[serialize_keys[i]] = head end
-for i, time in ipairs(read('HMGET', root .. ':fired', schedules)) do fired[schedules[i]] = tonumber(time) end
+for i, mark in ipairs(read('HMGET', root .. ':fired', schedules)) do fired[schedules[i]] = mark end
 
 -- What is to be written: at the end, or before something that has to see it.
 local last = tonumber(call('GET', root .. ':last')) or 0
@@ -232,9 +232,12 @@ end
 
 local function take(i)
   local about = ARGV[5 + 2 * i]
-  local run_after, on_duplicate, flags, fires_at, barrier_bytes, schedule_bytes, more_at = unpack_record($OFFER, about)
-  local schedule = schedule_bytes > 0 and sub(about, more_at + barrier_bytes, more_at + barrier_bytes + schedule_bytes - 1)
-  if schedule and fired[schedule] and fired[schedule] >= fires_at then return answer(i, KEPT_THAT, NO_ID, 0) end
+  local run_after, on_duplicate, flags, barrier_bytes, schedule_bytes, mark_bytes, more_at = unpack_record($OFFER, about)
+  local schedule_at = more_at + barrier_bytes
+  local mark_at = schedule_at + schedule_bytes
+  local schedule, mark = schedule_bytes > 0 and sub(about, schedule_at, mark_at - 1), nil
+  if schedule then mark = sub(about, mark_at, mark_at + mark_bytes - 1) end
+  if schedule and fired[schedule] and fired[schedule] >= mark then return answer(i, KEPT_THAT, NO_ID, 0) end
   local dedupe, send = dedupe_of[i], send_of[i]
   local sent, entry = send and entries[send], dedupe and entries[dedupe]
   if sent then
@@ -259,8 +262,8 @@ local function take(i)
     code = store(i, run_after, sub(about, more_at, more_at + barrier_bytes - 1))
   end
   if schedule and code <= REPLACED then
-    fired[schedule] = fires_at
-    note(new_fired, schedule, string.format('%.0f', fires_at))
+    fired[schedule] = mark
+    note(new_fired, schedule, mark)
   end
 end
 

@@ -1,7 +1,7 @@
--- The latest time for which each schedule fired.
+-- The highest mark of each schedule.
 -- KEYS     1 ROOT
--- ARGV     the schedules
--- RETURNS  per schedule the time or nothing
+-- ARGV     the names of their config entries
+-- RETURNS  per schedule the mark or nothing
 -- BOUND    the schedules given
 --#include many
 return read('HMGET', KEYS[1] .. ':fired', ARGV)

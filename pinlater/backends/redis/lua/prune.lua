@@ -1,4 +1,4 @@
--- Remove jobs that ended long enough ago, over the queues whose first ended job may have, and old tombstones of queues;
+-- Remove jobs that ended long enough ago, over the queues whose first ended job may have, and old tombstones, with marks of schedules;
 -- results and windows of keys whose time has passed; and what extended jobs of deleted queues have left.
 -- KEYS     1 ROOT
 -- ARGV     1 limit   2 succeeded before this   3 failed before this   4 tombstones below this version, or ''   5 now
@@ -144,7 +144,7 @@ if below ~= '' then
   for _, name in ipairs(old) do
     if above(below, (parts(call('HGET', root .. ':records', name)))) then
       for _, index in ipairs({':marks', ':revisions'}) do call('ZREM', root .. index, name) end
-      for _, hash in ipairs({':records', ':buckets'}) do call('HDEL', root .. hash, name) end
+      for _, hash in ipairs({':records', ':buckets', ':fired'}) do call('HDEL', root .. hash, name) end
     end
   end
 end
