@@ -369,6 +369,8 @@ def pause(client: Client, names: Sequence[str]) -> None:
     short_help="Fire paused schedules again.",
     help=f"""Fire paused schedules again, at the times that come from now on.
 
+    So does a schedule that is silent, because a clock was ahead when it fired last: `pinlater schedule show` says so.
+
     {PASSWORD_HELP}""",
     epilog="""\b
 Examples:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import threading
 import time
 
 import pytest
 
 from pinlater import Client
-from pinlater.model import Ack, DequeueRequest, JobFilter, JobState, ScheduleChange, ScheduleView
+from pinlater.errors import PinLaterError
+from pinlater.model import Ack, DequeuedJob, DequeueRequest, JobFilter, JobState, ScheduleChange, ScheduleView
 from tests.cluster.conftest import PASSWORD, TwoServers, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -100,3 +103,77 @@ def test_a_job_that_has_long_ended_does_not_let_its_time_fire_again(cluster: Two
         (view,) = ended(client, ["quick"]).values()
     assert view.last_fired_ms is not None
     assert 6 <= len(seen) <= 9
+
+
+class Log(threading.Thread):
+    """A worker from outside: which job came for which time of which schedule. What ran once is told once."""
+
+    def __init__(self, cluster: TwoServers, queue: str) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._queue = queue
+        self._ends = threading.Event()
+        self._left: list[DequeuedJob] = []
+        self.jobs: dict[str, str] = {}
+        """Dedupe keys by descriptor."""
+
+    def run(self) -> None:
+        with self._cluster.client() as client:
+            while not self._ends.is_set():
+                with contextlib.suppress(PinLaterError):
+                    self._left += client.dequeue(DequeueRequest(self._queue, 100, wait_ms=200))
+                with contextlib.suppress(PinLaterError):
+                    self._tell(client)
+
+    def _tell(self, client: Client) -> None:
+        found = client.lookup([job.descriptor for job in self._left])
+        self.jobs.update({descriptor: info.dedupe_key or "" for descriptor, info in found.items()})
+        acks = [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in self._left]
+        self._left.clear()
+        if acks:
+            client.ack(self._queue, acks, [])
+
+    def close(self) -> None:
+        self._ends.set()
+        self.join()
+
+    def times(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for key in self.jobs.values():
+            _, name, at_ms = key.split("/")
+            found.setdefault(name, []).append(int(at_ms))
+        return {name: sorted(times) for name, times in found.items()}
+
+
+def test_each_time_fires_once_while_its_home_is_drained_and_killed_and_a_server_is_killed(cluster: TwoServers) -> None:
+    names = [f"moved-{number}" for number in range(20)]
+    with cluster.client() as client:
+        client.create_queue("moved")
+        client.update_queue("moved", PASSWORD, set={"succeeded_ttl": "0s"})
+        log = Log(cluster, "moved")
+        log.start()
+        try:
+            made(client, names, "moved")
+            eventually(lambda: set(log.times()) == set(names))
+            client.update_shard("2", PASSWORD, dequeue_only=True)
+            eventually(lambda: not home_of(client, "2"))
+            time.sleep(3.0)
+            client.update_shard("2", PASSWORD, dequeue_only=False)
+            eventually(lambda: home_of(client, "2"))
+            time.sleep(2.0)
+            cluster.kill_shard_2()
+            time.sleep(2.0)
+            cluster.revive_shard_2()
+            os.kill(int(client.cluster_status(queues=[]).servers[0].process), signal.SIGKILL)
+            time.sleep(3.0)
+            views = ended(client, names)
+            eventually(lambda: all(log.times()[name][-1] == views[name].last_fired_ms for name in names))
+        finally:
+            log.close()
+    for name, times in log.times().items():
+        assert each_second_once(times), (name, times)
+
+
+def home_of(client: Client, shard: str) -> bool:
+    """Whether keys live on this shard."""
+    return {view.id: view.is_home for view in client.cluster_status(queues=[]).shards}[shard]

@@ -140,6 +140,18 @@ ENDS = [
         dedupe.test_a_window_outlasts_a_job_that_is_not_kept,
     ),
     lua(
+        "raise_marks",
+        "mark < ARGV[at + 1]",
+        "true",
+        dedupe.test_a_mark_comes_to_a_new_home_and_never_falls,
+    ),
+    lua(
+        "prune",
+        "':buckets', ':fired'}",
+        "':buckets'}",
+        dedupe.test_the_mark_of_a_schedule_goes_with_the_tombstone_of_its_entry,
+    ),
+    lua(
         "prune",
         "local has_window = until_ms > now and until_ms ~= KEPT",
         "local has_window = until_ms > now",

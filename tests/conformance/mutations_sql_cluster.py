@@ -19,6 +19,7 @@ from tests.conformance import (
 from tests.conformance.mutations_sql_ways import lock, only, sql, step
 
 ANEW = test_config_entries.test_a_queue_made_anew_after_a_deletion_that_was_missed_here_loses_its_old_jobs
+NEVER_FALLS = test_dedupe_keys.test_a_mark_comes_to_a_new_home_and_never_falls
 OLD_TOMBSTONES = test_config_entries.test_old_tombstones_are_removed_without_being_counted_and_nothing_else_is
 VERSION_OF_A_NOTE = test_kv.test_a_write_that_expects_another_version_changes_nothing
 MARKED = test_dead_letters.test_a_final_failure_of_any_kind_is_pending_in_the_same_step
@@ -70,6 +71,14 @@ RECORDS = [
         test_config_entries.test_pages_show_what_came_in_the_order_in_which_it_came,
     ),
     *sql("tombstones", "deleted_version < $", "deleted_version <= $", OLD_TOMBSTONES),
+    *step(
+        "coordination",
+        'session.run_in("remove_firings", (), [name.encode() for name in names])',
+        "pass",
+        test_dedupe_keys.test_the_mark_of_a_schedule_goes_with_the_tombstone_of_its_entry,
+    ),
+    *only("sqlite", "put_firings", "max(mark, excluded.mark)", "excluded.mark", NEVER_FALLS),
+    *only("mysql", "put_firings", "GREATEST(mark, VALUES(mark))", "VALUES(mark)", NEVER_FALLS),
 ]
 
 SHARES = [

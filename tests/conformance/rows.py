@@ -452,4 +452,9 @@ DECISIONS: Mapping[str, Tests] = {
         sql_upgrade.test_the_first_extended_job_raises_the_version_and_plain_ones_do_not,
         sql_upgrade.test_a_server_that_knows_no_keys_goes_on_with_the_tables,
     ),
+    "36": (
+        dedupe.test_a_schedule_fires_once_for_each_time,
+        dedupe.test_a_mark_comes_to_a_new_home_and_never_falls,
+        dedupe.test_the_mark_of_a_schedule_goes_with_the_tombstone_of_its_entry,
+    ),
 }
