@@ -158,20 +158,27 @@ async def test_a_clock_that_is_set_back_brings_times_that_were_left_out(stores: 
 
 
 class MarksFail:
-    """The calls of a router; marks cannot be read, as no error of a store says it, while `fails`."""
+    """The calls of a router; marks cannot be read, as no error of a store says it, while `fails`. `version` is that of
+    the homes, and `homes` where the schedules of the last call are at home.
+    """
 
     def __init__(self, calls: Router) -> None:
         self._calls = calls
         self.fails = False
         self.failed = 0
+        self.version = "1"
+        self.homes: Sequence[str | None] = ()
         self.fire = calls.fire
         self.home_of_schedule = calls.home_of_schedule
-        self.homes_version = calls.homes_version
+
+    def homes_version(self) -> str:
+        return self.version
 
     async def last_firings(self, schedules: Sequence[str], homes: Sequence[str | None] = ()) -> dict[str, str]:
         if self.fails:
             self.failed += 1
             raise ValueError("unforeseen")
+        self.homes = homes
         return await self._calls.last_firings(schedules, homes)
 
 
@@ -209,3 +216,22 @@ async def test_a_mark_comes_to_the_home_from_a_shard_that_will_be_removed(stores
         assert await elsewhere.shard.last_firings([name]) == [None]
         await router.last_firings([name], [elsewhere.shard.shard_id])
         assert await elsewhere.shard.last_firings([name]) == [mark]
+
+
+async def test_marks_are_read_again_when_the_homes_change(stores: Callable[[], list[Shard]]) -> None:
+    async with two(stores) as (one, _):
+        service = one.server.service
+        calls = MarksFail(service.router)
+        firer = ScheduleFirer(service.schedules, calls, one.duty, one.server.clock, Metrics(), lambda *told: None)
+        reading = Member(one.server, one.duty, firer)
+        await known(reading)
+        await begin(reading)
+        assert await minutes(reading, 1) == [MINUTE_MS]
+        calls.homes = ()
+        await firer.turn()
+        assert calls.homes == ()
+        calls.version = "2"
+        await firer.turn()
+        assert calls.homes == [service.router.home_of_schedule("poll", "")]
+        assert await minutes(reading, 1) == [2 * MINUTE_MS]
+        await firer.close()
