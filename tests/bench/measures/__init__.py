@@ -30,6 +30,7 @@ NAMES = (
     "keyed",
     "result_wait",
     "far_ahead",
+    "schedules",
     "idle",
     "idle_queues",
     "sqlite",

@@ -1,20 +1,12 @@
-"""The cost of many schedules for one server: its processor time per second while none is due, and per firing.
-
-    python -m tests.bench.schedule_cost [SCHEDULES]
-
-Schedules are spread over an hour, in a file of SQLite; the clock is set from one second to the next by hand.
-"""
+"""What ten thousand schedules cost a server: processor time per second while none is due, and per firing."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-
-import structlog
 
 from pinlater.backends.base import ConfigEntry
 from pinlater.backends.sql.sqlite import SqliteShard
@@ -23,9 +15,19 @@ from pinlater.model import ScheduleChange, new_version
 from pinlater.schedules.firer import ScheduleFirer
 from pinlater.schedules.record import changed
 from pinlater.service import ServiceSettings
+from tests.bench.figures import AtMost, Figure
+from tests.bench.run import Run
 from tests.unit.several import Server, several
 
 SECONDS = 300
+MANY = 10_000
+IDLE, FIRING = "a second without firings", "a firing"
+FIGURES = (
+    ("read the records", "s", []),
+    ("begin", "s", []),
+    (IDLE, "us", [AtMost(100)]),
+    (FIRING, "us", [AtMost(1_000)]),
+)
 
 
 class _Alone:
@@ -38,7 +40,16 @@ class _Alone:
         return 0
 
 
-async def measure(schedules: int) -> dict[str, float]:
+def measure(run: Run) -> Iterator[Figure]:
+    """They are spread over an hour, in a file of SQLite; the clock is set from one second to the next by hand."""
+    schedules = run.sizes.jobs(MANY)
+    rounds = [asyncio.run(_measure_alone(schedules)) for _ in range(run.sizes.rounds)]
+    notes = f"{schedules:,} schedules, {rounds[0]['firings']:,.0f} firings in {SECONDS} s; sqlite in this process"
+    for what, unit, goals in FIGURES:
+        yield Figure(f"schedules/{what}", unit, [each[what] for each in rounds], goals, notes=notes)
+
+
+async def _measure_alone(schedules: int) -> dict[str, float]:
     with TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder, 'jobs.db')}"
         async with several(1, settings=ServiceSettings(), stores=lambda: [SqliteShard(url, "1")]) as (server,):
@@ -83,19 +94,13 @@ async def _measure(server: Server, schedules: int) -> dict[str, float]:
             idle += 1
     await firer.close()
     return {
-        "read the records, s": read_s,
-        "begin, s": start_s,
-        "a second without firings, us": idle_s / max(idle, 1) * 1e6,
-        "a firing, us": busy_s / max(fired, 1) * 1e6,
+        "read the records": read_s,
+        "begin": start_s,
+        IDLE: idle_s / max(idle, 1) * 1e6,
+        FIRING: busy_s / max(fired, 1) * 1e6,
         "firings": fired,
     }
 
 
 async def _stored(server: Server) -> int:
     return sum(await server.members.all[0].shard.count_ready("mail", (1,), 1_000_000, server.clock.now_ms()))
-
-
-if __name__ == "__main__":
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    for what, value in asyncio.run(measure(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000)).items():
-        print(f"{what:32} {value:12,.3f}")
