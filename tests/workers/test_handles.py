@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
-from pinlater.errors import EnqueueRejected
-from pinlater.model import CancelOutcome, EnqueueOutcome, JobState, RescheduleOutcome
+import pinlater
+from pinlater import AsyncClient
+from pinlater.errors import EnqueueRejected, MethodUnknown
+from pinlater.model import CancelOutcome, EnqueueOutcome, JobState, RescheduleOutcome, any_extended
 from pinlater_workers import Batch, JobCancelled, JobFailed, ResultGone, current
 from pinlater_workers.jobs.outcome import Fail
 from tests.server.running import running
@@ -126,3 +130,61 @@ async def test_one_that_runs_and_is_cancelled_is_raised_as_such(port: int) -> No
             assert await handle.cancel(running=True) is CancelOutcome.REQUESTED
             with pytest.raises(JobCancelled, match=r"was cancelled: .*cancelled by"):
                 await handle.result(timeout=60)
+
+
+class OlderServers(AsyncClient):
+    """A client whose servers are of the version before keys: they leave unread what they do not know, and answer at
+    once.
+    """
+
+    looks = 0
+
+    async def enqueue(self, queue: str, jobs: Any, **options: Any) -> Any:
+        if any_extended(jobs):
+            raise MethodUnknown("heartbeatJobs")
+        return await super().enqueue(queue, jobs, **options)
+
+    async def lookup(self, *args: Any, **options: Any) -> Any:
+        OlderServers.looks += 1
+        return await super().lookup(*args, **{**options, "wait_ms": 0, "include_result": False})
+
+    async def cancel(self, *args: Any, **options: Any) -> Any:
+        return await super().cancel(*args, **{**options, "running": False})
+
+    async def reschedule(self, *args: Any, **options: Any) -> Any:
+        raise MethodUnknown("rescheduleJobs")
+
+
+async def test_handles_of_an_older_server_look_again_and_again_and_say_what_it_cannot(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pinlater, "AsyncClient", OlderServers)
+    async with Site(port) as site:
+        goes_on = asyncio.Event()
+
+        @site.app.job(queue=site.queue)
+        async def waits() -> None:
+            await goes_on.wait()
+
+        @site.app.job(queue=site.queue, keep_result=True)
+        async def kept() -> int:
+            return 7
+
+        with pytest.raises(MethodUnknown):
+            await waits.options(unique="one").enqueue_async()
+        handle, pending = await waits.enqueue_async(), await waits.options(delay="1h").enqueue_async()
+        with pytest.raises(MethodUnknown):
+            await pending.reschedule(delay="2h")
+        assert await pending.cancel() is CancelOutcome.CANCELLED
+        with pytest.raises(TimeoutError):
+            await handle.result(timeout="300ms")
+        assert 2 <= OlderServers.looks <= 10
+        async with site.working(pool="async"):
+            while await handle.state() is not JobState.IN_PROGRESS:
+                continue
+            assert await handle.cancel(running=True) is CancelOutcome.IN_PROGRESS
+            result = asyncio.ensure_future(handle.result(timeout=60))
+            goes_on.set()
+            assert await result is None
+            with pytest.raises(ResultGone, match="its result is not kept"):
+                await (await kept.enqueue_async()).result(timeout=60)
