@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +17,8 @@ from pinlater_workers.envelope import read_envelope
 from pinlater_workers.jobs.results import RESULT_HEADER
 from pinlater_workers.outbox import Outbox
 from tests.server.running import running
-from tests.workers.outbox_stand import DIALECTS, OutboxPlace, fresh_place
+from tests.stores.places import start_server
+from tests.workers.outbox_stand import DIALECTS, OutboxPlace, fresh_place, until
 
 WEEK_MS = 7 * 86_400_000
 
@@ -54,6 +56,9 @@ class Bank:
 
     def relayed(self) -> int:
         return self.outbox.relay(self.place.url).run_once()
+
+    def error(self) -> str:
+        return str(self.place.rows("SELECT error FROM pinlater_outbox_relay")[0][0])
 
     def stored(self) -> list[JobInfo]:
         return self.client.scan(JobFilter(self.queue, JobState.PENDING), limit=100).jobs
@@ -139,3 +144,40 @@ def test_rows_of_jobs_without_keys_are_as_the_version_before_reads_and_writes_th
     assert bank.relayed() == 2
     assert sorted(each.custom_status for each in bank.stored()) == ["", "new"]
     assert {each.body for each in bank.client.dequeue(DequeueRequest(bank.queue, limit=10))} == {b"a", b"b"}
+
+
+@pytest.mark.store("redis")
+@pytest.mark.timeout(120)
+def test_with_a_shard_out_only_jobs_with_its_keys_wait_and_all_come_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "data").mkdir()
+    store = start_server("redis", durable=True)
+    try:
+        arguments = ("--store", f"1=sqlite:///one.db", "--store", f"2={store.url()}")
+        with running(tmp_path / "data", *arguments, "--health-pause", "1s") as found:
+            sqlite3.connect(tmp_path / "app.db").close()
+            bank = Bank(OutboxPlace(f"sqlite:///{tmp_path}/app.db"), f"127.0.0.1:{found.port}")
+            first, rest = ExtendedJob(b"first", dedupe_key="first"), range(60)
+            keyed = [ExtendedJob(b"k%d" % number, dedupe_key=f"{number}") for number in rest]
+            with bank.place.engine.begin() as connection:
+                bank.outbox.enqueue_jobs(connection, bank.queue, first)
+            assert bank.relayed() == 1
+            store.terminate()
+            found.wait_for("shard_out", shard="2")
+            with bank.outbox.relay(bank.place.url, poll=0.01) as relay:
+                with bank.place.engine.begin() as connection:
+                    bank.outbox.enqueue_jobs(
+                        connection, bank.queue, [*keyed, *(Job(b"p%d" % number) for number in rest)]
+                    )
+                until(lambda: relay.stats.handed_over > len(rest), "plain jobs go, and some others")
+                assert 0 < bank.place.waiting() < len(rest)
+                until(lambda: "jobs wait as the servers do not take their keys" in bank.error(), "the status says so")
+                store.start()
+                until(lambda: bank.place.waiting() == 0, "it is back")
+            bodies = [each.body for each in bank.client.dequeue(DequeueRequest(bank.queue, limit=500))]
+            assert sorted(bodies) == sorted([b"first", *(b"k%d" % n for n in rest), *(b"p%d" % n for n in rest)])
+            bank.app.close()
+    finally:
+        store.stop()
+    assert "jobs with keys wait" in caplog.text
