@@ -154,7 +154,7 @@ def test_with_a_shard_out_only_jobs_with_its_keys_wait_and_all_come_once(
     (tmp_path / "data").mkdir()
     store = start_server("redis", durable=True)
     try:
-        arguments = ("--store", f"1=sqlite:///one.db", "--store", f"2={store.url()}")
+        arguments = ("--store", "1=sqlite:///one.db", "--store", f"2={store.url()}")
         with running(tmp_path / "data", *arguments, "--health-pause", "1s") as found:
             sqlite3.connect(tmp_path / "app.db").close()
             bank = Bank(OutboxPlace(f"sqlite:///{tmp_path}/app.db"), f"127.0.0.1:{found.port}")
