@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import structlog
 
 from pinlater.backends.base import ConfigEntry
 from pinlater.backends.sql.sqlite import SqliteShard
@@ -42,6 +45,7 @@ class _Alone:
 
 def measure(run: Run) -> Iterator[Figure]:
     """They are spread over an hour, in a file of SQLite; the clock is set from one second to the next by hand."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     schedules = run.sizes.jobs(MANY)
     rounds = [asyncio.run(_measure_alone(schedules)) for _ in range(run.sizes.rounds)]
     notes = f"{schedules:,} schedules, {rounds[0]['firings']:,.0f} firings in {SECONDS} s; sqlite in this process"
