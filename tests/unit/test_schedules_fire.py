@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from pinlater.backends.base import Shard
+from pinlater.backends.base import ConfigEntry, Shard
 from pinlater.backends.extended import Offered
 from pinlater.errors import NothingStored
 from pinlater.metrics import Metrics
-from pinlater.model import DequeueRequest, ExtendedJob, Misfire, ScheduleChange
-from pinlater.schedules.firer import GRACE_MS, OTHERS_WAIT_MS, ScheduleFirer
+from pinlater.model import DequeueRequest, ExtendedJob, Misfire, ScheduleChange, new_version
+from pinlater.schedules.firer import GRACE_MS, MAX_FIRING, OTHERS_WAIT_MS, ScheduleFirer
+from pinlater.schedules.record import changed
 from pinlater.shards.router import Router
 from tests.unit.schedule_stand import BEGIN_MS, ME, MINUTE_MS, Member, begin, fired, known, two
 from tests.unit.schedule_stand import stores as stores
@@ -205,3 +207,70 @@ async def test_an_unforeseen_error_of_one_stops_neither_it_nor_the_others(stores
         await firer.turn()
         assert await fired(one) == [MINUTE_MS] * 2 + [2 * MINUTE_MS] * 2
         await firer.close()
+
+
+async def test_a_zone_that_a_server_does_not_know_is_said_and_the_others_fire(
+    stores: Callable[[], list[Shard]],
+) -> None:
+    async with two(stores) as (one, _):
+        await known(one)
+        record = one.server.service.schedules.get("poll")
+        assert record is not None
+        gone = replace(
+            record, schedule=replace(record.schedule, every_ms=None, cron="* * * * *", timezone="Mars/Olympus")
+        )
+        entry = ConfigEntry("@schedule/gone", new_version(BEGIN_MS), gone.text())
+        for handle in one.server.members.all:
+            await handle.shard.put_config([entry], BEGIN_MS)
+        await begin(one)
+        one.server.clock.tick(MINUTE_MS)
+        await one.firer.turn()
+        assert await fired(one) == [MINUTE_MS]
+        (view,) = (await one.server.service.get_schedules(["gone"])).schedules
+        assert "timezone is 'Mars/Olympus'" in view.trouble
+        await one.server.service.delete_schedule("gone", "sesame", context=ME)
+
+
+async def test_many_that_are_due_at_once_fire_once_each_with_few_calls_under_way(
+    stores: Callable[[], list[Shard]],
+) -> None:
+    async with two(stores) as (one, _):
+        names = [f"many-{number}" for number in range(300)]
+        entries = []
+        for name in names:
+            change = ScheduleChange(name=name, queue="mail", every_ms=MINUTE_MS)
+            record = changed(None, change, "me", BEGIN_MS)
+            entries.append(ConfigEntry(record.entry_name, new_version(BEGIN_MS), record.text()))
+        for handle in one.server.members.all:
+            await handle.shard.put_config(entries, BEGIN_MS)
+        calls = CountsCalls(one.server.service.router)
+        firer = ScheduleFirer(
+            one.server.service.schedules, calls, one.duty, one.server.clock, Metrics(), lambda *told: None
+        )
+        many = Member(one.server, one.duty, firer)
+        await begin(many)
+        one.server.clock.tick(MINUTE_MS)
+        await firer.turn()
+        await firer.turn()
+        assert await fired(one) == [MINUTE_MS] * len(names)
+        assert 1 < calls.most <= MAX_FIRING
+        await firer.close()
+
+
+class CountsCalls:
+    """The calls of a router; `most` of its firings were under way at once."""
+
+    def __init__(self, calls: Router) -> None:
+        self._calls = calls
+        self._under_way = self.most = 0
+        self.last_firings = calls.last_firings
+        self.home_of_schedule = calls.home_of_schedule
+        self.homes_version = calls.homes_version
+
+    async def fire(self, queue: str, job: ExtendedJob, schedule: str, mark: str, now_ms: int) -> Offered:
+        self._under_way += 1
+        self.most = max(self.most, self._under_way)
+        try:
+            return await self._calls.fire(queue, job, schedule, mark, now_ms)
+        finally:
+            self._under_way -= 1

@@ -130,3 +130,26 @@ def test_jitter_is_within_its_bound_and_the_same_for_whoever_asks() -> None:
     assert 0 <= min(found) < 100
     assert 400 < max(found) <= 500
     assert jitter_ms(Schedule(name="x", every_ms=1_000), 5) == 0
+
+
+@pytest.mark.parametrize(
+    ("cron", "begin", "expected"),
+    [
+        ("0 0 29 2 *", "2026-01-01T00:00Z", ["2028-02-29", "2032-02-29", "2036-02-29"]),
+        ("0 0 29 2 *", "2096-01-01T00:00Z", ["2096-02-29", "2104-02-29", "2108-02-29"]),  # 2100 has none
+        ("0 0 L 2 *", "2027-01-01T00:00Z", ["2027-02-28", "2028-02-29", "2029-02-28"]),
+        ("0 0 31 * *", "2026-11-30T00:00Z", ["2026-12-31", "2027-01-31", "2027-03-31"]),
+        ("0 0 1 1 *", "2026-12-31T23:59:59Z", ["2027-01-01", "2028-01-01", "2029-01-01"]),
+    ],
+)
+def test_days_that_few_years_or_months_have(cron: str, begin: str, expected: list[str]) -> None:
+    firings = Firings(Schedule(name="x", cron=cron), 0)
+    found = firings.next(ms(begin), 3)
+    assert [datetime.fromtimestamp(each // 1000, UTC).strftime("%Y-%m-%d") for each in found] == expected
+    assert firings.latest(found[2] - 1, 0) == found[1]
+    assert firings.latest(found[0], 0) == found[0]
+
+
+def test_the_last_minute_of_a_year_is_followed_by_the_first_of_the_next() -> None:
+    found = after("* * * * *", "Europe/Berlin", "2026-12-31T22:58:30Z", 3)
+    assert found == ["31 23:59+0100", "01 00:00+0100", "01 00:01+0100"]
