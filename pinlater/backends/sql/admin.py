@@ -10,7 +10,17 @@ from pinlater.backends.extended import RescheduleRequest
 from pinlater.backends.sql.attempts import EXTENDED, claims_standing, remove
 from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.coordination import remove_tombstones
-from pinlater.backends.sql.extensions import End, Extension, Stays, end, extend, extensions, set_extended
+from pinlater.backends.sql.extensions import (
+    NO_KEYS,
+    End,
+    Extension,
+    Stays,
+    end,
+    extend,
+    extensions,
+    on_entries,
+    set_extended,
+)
 from pinlater.backends.sql.key_entries import remove_entries_over
 from pinlater.backends.sql.keyed_jobs import Returning, queue_by_homes, take_keys
 from pinlater.backends.sql.ready_jobs import first_new_id
@@ -18,7 +28,6 @@ from pinlater.backends.sql.records import (
     EXPIRES,
     HAS_ENTRY,
     IN_CHAIN,
-    NEW_EXTENSION,
     SHOWN,
     STATE_SHOWN,
     STATES_OF,
@@ -97,9 +106,9 @@ def _retry(
             if flags
         ]
         states = take_keys(session, returning, first_place, now_ms)
-        named = sorted(job_id for job_id in states if flags_of[job_id] & HAS_ENTRY)
-        session.run_of("forget_send_ids", (now_ms,), named)
-        session.run_of("revive_send_ids", (now_ms,), named)
+        sent = [known[job_id] for job_id in states if job_id in known and known[job_id].keys.send_id]
+        on_entries(session, "forget_send_ids", (now_ms,), sent)
+        on_entries(session, "revive_send_ids", (now_ms,), sent)
         stopped = sorted(job_id for job_id in states if flags_of[job_id] & STOPPING)
         if stopped:
             session.run_of("forget_stop", (), stopped)
@@ -174,7 +183,7 @@ def cancel(
                 asked[job.id] = row[3] or 0
         outcomes.append(outcome)
     remove(session, cancelled, now_ms, freed)
-    session.put("stop", [(job_id, 0, 0, by) for job_id in sorted(asked)])
+    session.put("stop", [(job_id, by) for job_id in sorted(asked)])
     extend(session, asked, STOPPING)
     return outcomes
 
@@ -259,33 +268,23 @@ def _copy_letters(
     first_id = first_new_id(session, len(rows), now_ms)
     origins, copies = Descriptors(queue, session.shard_id), Descriptors(target.queue, session.shard_id)
     known = extensions(session, [row[0] for row in rows if row[6]])
-    shown: list[Extension] = []
+    shown: list[int] = []
     for copy_id, (job_id, priority, allowed, crashes, created_at_ms, *_) in enumerate(rows, first_id):
         origin = origins.of(priority, job_id)
         history = dead_letter_status(origin, created_at_ms, allowed, crashes, now_ms)
         _copy(session, job_id, copy_id, target_id, target.attempts_allowed, history, now_ms)
         session.run("put_origin", (copy_id, origin, allowed))
         session.run("put_moved_to", (job_id, copies.of(priority, copy_id)))
-        if job_id in known and known[job_id].key_flags:
-            shown.append(_keys_alone(known[job_id], copy_id))
-    session.put("put_extensions", [each[: len(NEW_EXTENSION)] for each in shown])
-    set_extended(session, {each.job_id: SHOWN for each in shown})
+        keys = known[job_id].keys._replace(send_id=b"", place=0) if job_id in known else NO_KEYS
+        if keys.flags:
+            session.run("set_job_keys", (keys.dump(), copy_id))
+            shown.append(copy_id)
+    set_extended(session, dict.fromkeys(shown, SHOWN))
     session.run_of("clear_dead_letter_pending", (now_ms,), sorted(row[0] for row in rows))
 
 
 def _copy(session: Session, job_id: int, copy_id: int, queue_id: int, attempts: int, history: str, now_ms: int) -> None:
     session.run("copy_job", (copy_id, queue_id, now_ms, attempts, attempts, now_ms, now_ms, history, job_id))
-
-
-def _keys_alone(extension: Extension, job_id: int) -> Extension:
-    """What a copy has of its original."""
-    return Extension(
-        job_id,
-        extension.dedupe_key,
-        extension.serialize_key,
-        slot=extension.slot,
-        dedupe_for_ms=extension.dedupe_for_ms,
-    )
 
 
 def replay(
@@ -316,10 +315,11 @@ def replay(
         home_queue, home_id = home
         new_id = first_new_id(session, 1, now_ms)
         letter = known.get(job.id)
-        keys = _keys_alone(letter, new_id) if letter is not None and letter.key_flags else None
+        keys = NO_KEYS if letter is None else letter.keys
         state = 0
-        if keys is not None:
-            states = take_keys(session, [Returning(new_id, home_id, job.priority, keys)], new_id, now_ms)
+        if keys.flags:
+            returning = Returning(new_id, home_id, job.priority, Extension(new_id, home_id, keys))
+            states = take_keys(session, [returning], new_id, now_ms)
             if new_id not in states:
                 new.append(None)
                 continue
@@ -328,10 +328,10 @@ def replay(
         del rows[job.id]  # named twice, it goes once
         _copy(session, job.id, new_id, home_id, link[2] if attempts is None else attempts, "", now_ms)
         session.run("put_origin", (new_id, letters.of(job.priority, job.id), None))
-        if keys is not None:
-            place = new_id if keys.serialize_key else None
-            session.put("put_extensions", [keys._replace(place=place)[: len(NEW_EXTENSION)]])
-            set_extended(session, {new_id: keys.key_flags})
+        if keys.flags:
+            place = new_id if keys.serialize_key else 0
+            session.run("set_job_keys", (keys._replace(place=place).dump(), new_id))
+            set_extended(session, {new_id: keys.flags})
             session.run_of("hold_back", (), [new_id] if state == WAITING else [])
         new.append(f"{descriptor_prefix(home_queue, session.shard_id, job.priority)}{new_id}")
         sent.append(End(job.id, flags, is_live))

@@ -98,8 +98,8 @@ def ack(
             ends.add(each.id, flags, effect[0])
         if each.result is not None and outcome is AckOutcome.SUCCEEDED:
             results.append((each, row))
-    carry_out(session, effects, now_ms)
     ends.carry_out(session, now_ms, freed)
+    carry_out(session, effects, now_ms)
     if results:
         _keep_results(session, queue, results, now_ms, rules)
     return outcomes
@@ -391,7 +391,7 @@ def heartbeat(
             fraction = before.fraction if each.fraction is None else each.fraction
             text = before.progress if each.text is None else each.text[:MAX_PROGRESS_CHARS]
             known[each.id] = before._replace(fraction=fraction, progress=text)
-            progress.append((each.id, 0, 0, fraction, text, now_ms))
+            progress.append((each.id, fraction, text, now_ms))
     if progress:
         session.put("put_progress", list({row[0]: row for row in progress}.values()))
         extend(session, {job_id: flags[job_id] for job_id in told}, SHOWN)

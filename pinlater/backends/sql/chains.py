@@ -27,8 +27,11 @@ class Chain(NamedTuple):
     serialize_key: bytes
     job_id: int
     place: int
+    queue_id: int
     since_ms: int
     behind: str
+    waiting: int | None
+    """How many wait behind the first; None: nobody."""
 
 
 class Member(NamedTuple):
@@ -44,39 +47,50 @@ class Member(NamedTuple):
 
 
 class Joining:
-    """Jobs that come into chains, in order, until `write`. The keys' chains are locked by making this."""
+    """Jobs that come into chains, in order, until `write`. The keys' chains are locked by making this.
 
-    def __init__(self, session: Session, keys: Iterable[bytes], now_ms: int) -> None:
+    Without `looks` it takes the keys for new, and `write` tells whether they were.
+    """
+
+    def __init__(self, session: Session, keys: Iterable[bytes], now_ms: int, *, looks: bool = True) -> None:
         self._session = session
         self._now_ms = now_ms
-        self._since = {row[0]: row[3] for row in session.rows_in("chains", (), keys)}
+        self._put = "put_chains" if looks else "add_chains"
+        found = locked(session, keys) if looks else {}
+        self._live = {key: (chain.since_ms, chain.queue_id) for key, chain in found.items()}
         self._new: list[Member] = []
         self._behind: list[Member] = []
 
     def is_live(self, serialize_key: bytes) -> bool:
         """Whether a job of the key is live."""
-        return serialize_key in self._since
+        return serialize_key in self._live
 
     def add(self, member: Member) -> bool:
         """Whether it waits."""
-        if member.serialize_key in self._since:
+        if member.serialize_key in self._live:
             self._behind.append(member)
             return True
-        self._since[member.serialize_key] = self._now_ms
+        self._live[member.serialize_key] = self._now_ms, member.queue_id
         self._new.append(member)
         return bool(member.behind)
 
-    def write(self) -> None:
+    def write(self) -> bool:
+        """Whether all went well; else the caller takes the jobs back (see `untake`)."""
         new, behind, now_ms = self._new, self._behind, self._now_ms
         self._new, self._behind = [], []
-        self._session.put(
-            "put_chains",
-            [(m.serialize_key, m.job_id, m.place, m.queue_id, m.priority, m.slot, now_ms, m.behind) for m in new],
-        )
+        rows = [(m.serialize_key, m.job_id, m.place, m.queue_id, m.priority, m.slot, now_ms, m.behind) for m in new]
+        rows.sort()
+        if self._session.put(self._put, rows) < len(rows) and self._put == "add_chains":
+            return False
         self._session.put("put_barriers", [(m.serialize_key, m.behind) for m in new if m.behind])
         self._session.put("put_waiting", [(m.serialize_key, m.place, m.job_id) for m in behind])
         counts = Counter(m.serialize_key for m in behind)
-        self._session.put("add_blocked", [(key, counts[key], self._since[key]) for key in sorted(counts)])
+        self._session.put("add_blocked", [(key, counts[key], *self._live[key]) for key in sorted(counts)])
+        return True
+
+    def untake(self, first_id: int) -> None:
+        """Take away what a `write` that went wrong has added: chains of jobs from that id on."""
+        self._session.run_in("untake_chains", (), self._live, first_id)
 
 
 def locked(session: Session, keys: Iterable[bytes]) -> dict[bytes, Chain]:
@@ -87,8 +101,7 @@ def leave(session: Session, leaving: Iterable[Extension], now_ms: int, freed: Fr
     """Take these jobs out of their chains, and free those that become the first."""
     per_key: dict[bytes, dict[int, int]] = defaultdict(dict)
     for each in leaving:
-        if each.serialize_key is not None and each.place is not None:
-            per_key[each.serialize_key][each.place] = each.job_id
+        per_key[each.keys.serialize_key][each.keys.place] = each.job_id
     found = locked(session, per_key)
     behind = {key: [place for place in per_key[key] if place != found[key].place] for key in found}
     _drop_waiting(session, {key: places for key, places in behind.items() if places}, found)
@@ -103,7 +116,10 @@ def _drop_waiting(session: Session, behind: Mapping[bytes, Sequence[int]], found
     places = sorted(place for each in behind.values() for place in each)
     for start in range(0, len(places), _PLACES):
         session.run_in("remove_waiting", (), behind, session.bound(places[start : start + _PLACES]))
-    session.put("add_blocked", [(key, -len(each), found[key].since_ms) for key, each in sorted(behind.items())])
+    session.put(
+        "add_blocked",
+        [(key, -len(each), found[key].since_ms, found[key].queue_id) for key, each in sorted(behind.items())],
+    )
     session.run_in("drop_unblocked", (), behind)
 
 
@@ -113,7 +129,7 @@ _PLACES = 500
 def _follow(session: Session, heads: Sequence[Chain], now_ms: int, freed: Freed) -> None:
     """Whoever is next in each chain is the first now; a chain without one is gone. Most are."""
     behind = {head.serialize_key: head.behind for head in heads}
-    rows = session.rows_in("next_in_chains", (), behind)
+    rows = session.rows_in("next_in_chains", (), [head.serialize_key for head in heads if head.waiting])
     following = {row[0] for row in rows}
     gone = [key for key in behind if key not in following]
     session.run_in("remove_chains", (), gone)
@@ -124,7 +140,7 @@ def _follow(session: Session, heads: Sequence[Chain], now_ms: int, freed: Freed)
     for start in range(0, len(places), _PLACES):
         session.run_in("remove_waiting", (), following, session.bound(places[start : start + _PLACES]))
     session.put("put_chains", [(row[0], row[2], row[1], row[3], row[4], 0, now_ms, "") for row in rows])
-    session.put("add_blocked", [(key, -1, now_ms) for key in sorted(following)])
+    session.put("add_blocked", [(row[0], -1, now_ms, row[3]) for row in sorted(rows)])
     session.run_in("drop_unblocked", (), following)
     _free(session, [(row[2], row[3], row[5]) for row in rows if not behind[row[0]]], freed)
 

@@ -11,19 +11,70 @@ from typing import NamedTuple
 
 from pinlater.backends.sql import chains
 from pinlater.backends.sql.chains import Freed
-from pinlater.backends.sql.records import EXPIRES, HAS_ENTRY, IN_CHAIN, STOPPING
-from pinlater.backends.sql.session import Session
+from pinlater.backends.sql.records import EXPIRES, HAS_ENTRY, HAS_WINDOW, IN_CHAIN, OWN_TIMEOUT, SHOWN, STOPPING
+from pinlater.backends.sql.session import KEYS_PER_STATEMENT, Session, in_slices
+
+HAS_ROW = OWN_TIMEOUT | EXPIRES | STOPPING | SHOWN
+"""The bits of what stands in `pinlater_extensions`."""
+
+
+class HeldKeys(NamedTuple):
+    """The keys of a job, as `job_keys` of it has them in one value: written and read with the job."""
+
+    dedupe_key: bytes = b""
+    serialize_key: bytes = b""
+    send_id: bytes = b""
+    place: int = 0
+    slot: int = 0
+    dedupe_for_ms: int = 0
+
+    def dump(self) -> bytes:
+        dedupe_key, serialize_key, send_id, place, slot, dedupe_for_ms = self
+        numbers = (len(serialize_key), len(send_id), place, slot, dedupe_for_ms)
+        return b"%d:%d:%d:%d:%d:%b%b%b" % (*numbers, serialize_key, send_id, dedupe_key)
+
+    @classmethod
+    def load(cls, text: bytes) -> HeldKeys:
+        serialize_bytes, send_bytes, place, slot, dedupe_for_ms, rest = text.split(b":", 5)
+        at = int(serialize_bytes)
+        end = at + int(send_bytes)
+        return cls(rest[end:], rest[:at], rest[at:end], int(place), int(slot), int(dedupe_for_ms))
+
+    @property
+    def dedupe_name(self) -> bytes:
+        """Unique per serialize key."""
+        return dedupe_name(self.dedupe_key, self.serialize_key)
+
+    @property
+    def names(self) -> list[bytes]:
+        """Of its entries."""
+        names = [self.dedupe_name] if self.dedupe_key else []
+        return [*names, b"i" + self.send_id] if self.send_id else names
+
+    @property
+    def flags(self) -> int:
+        """The bits of its keys."""
+        flags = IN_CHAIN if self.serialize_key else 0
+        if self.dedupe_key or self.send_id:
+            flags |= HAS_ENTRY
+        if self.dedupe_for_ms or self.send_id:
+            flags |= HAS_WINDOW
+        return flags
+
+
+NO_KEYS = HeldKeys()
+
+
+def dedupe_name(dedupe_key: bytes, serialize_key: bytes) -> bytes:
+    return b"d%d:%b%b" % (len(serialize_key), serialize_key, dedupe_key)
 
 
 class Extension(NamedTuple):
-    """A row of `extensions`."""
+    """What an extended job has apart from what all have."""
 
     job_id: int
-    dedupe_key: bytes | None = None
-    serialize_key: bytes | None = None
-    place: int | None = None
-    slot: int = 0
-    dedupe_for_ms: int = 0
+    queue_id: int = 0
+    keys: HeldKeys = NO_KEYS
     claim_timeout_ms: int | None = None
     expires_at_ms: int | None = None
     cancelled_by: str | None = None
@@ -31,15 +82,13 @@ class Extension(NamedTuple):
     progress: str | None = None
     progress_at_ms: int | None = None
 
-    @property
-    def key_flags(self) -> int:
-        """The bits of its keys."""
-        return (HAS_ENTRY if self.dedupe_key else 0) | (IN_CHAIN if self.serialize_key else 0)
-
 
 def extensions(session: Session, ids: Iterable[int]) -> dict[int, Extension]:
-    """Of those of the jobs that have one."""
-    return {row[0]: Extension(*row) for row in session.rows_of("extensions", (), sorted(set(ids)))}
+    """Of those of the jobs that are there."""
+    return {
+        job_id: Extension(job_id, queue_id, NO_KEYS if keys is None else HeldKeys.load(bytes(keys)), *rest)
+        for job_id, queue_id, keys, *rest in session.rows_of("extensions", (), sorted(set(ids)))
+    }
 
 
 def set_extended(session: Session, flags: Mapping[int, int]) -> None:
@@ -80,26 +129,41 @@ def end(session: Session, ends: Sequence[End], stays: Stays, now_ms: int, freed:
     if not ends:
         return
     live = [each for each in ends if each.is_live]
-    chained = sorted(each.job_id for each in live if each.flags & IN_CHAIN)
-    keyed = sorted(each.job_id for each in ends if each.flags & HAS_ENTRY)
-    keyed_live = sorted(each.job_id for each in live if each.flags & HAS_ENTRY)
-    if keyed:
-        _end_keys(session, keyed, keyed_live, stays, now_ms)
+    chained = [each.job_id for each in live if each.flags & IN_CHAIN]
+    ending = [each.job_id for each in live if each.flags & HAS_WINDOW]
+    going = [] if stays is Stays.JOB else [each.job_id for each in ends if each.flags & HAS_ENTRY]
+    known = extensions(session, [*chained, *ending, *going]) if chained or ending or going else {}
+    _end_keys(session, [known[each] for each in going], [known[each] for each in ending], stays, now_ms)
     session.run_of("remove_expiries", (), sorted(each.job_id for each in live if each.flags & EXPIRES))
     if chained:
-        chains.leave(session, extensions(session, chained).values(), now_ms, freed)
+        chains.leave(session, [known[each] for each in chained], now_ms, freed)
     if stays is not Stays.JOB:
-        ids = sorted(each.job_id for each in ends)
-        session.run_of("remove_extensions", (), ids)
+        session.run_of("remove_extensions", (), [each.job_id for each in sorted(ends) if each.flags & HAS_ROW])
         session.run_of("remove_cancelled", (), [each.job_id for each in sorted(ends) if each.flags & STOPPING])
 
 
-def _end_keys(session: Session, ids: Sequence[int], live: Sequence[int], stays: Stays, now_ms: int) -> None:
-    """Keys first, chains behind: as an enqueue does."""
+def _end_keys(
+    session: Session, going: Sequence[Extension], ending: Sequence[Extension], stays: Stays, now_ms: int
+) -> None:
+    """Keys first, chains behind: as an enqueue does. `going`: those whose jobs are removed."""
     if stays is Stays.WINDOWS:
-        session.run_of("drop_keys_over", (now_ms,), ids)
-        session.run_of("leave_windows", (now_ms, now_ms), ids)
+        on_entries(session, "drop_keys_over", (now_ms,), going)
+        on_entries(session, "leave_windows", (now_ms, now_ms), [each for each in going if each.keys.flags & HAS_WINDOW])
         return
-    if stays is Stays.NOTHING:
-        session.run_of("drop_keys", (), ids)
-    session.run_of("end_keys", (now_ms, now_ms), live)
+    on_entries(session, "drop_keys", (), going)
+    on_entries(session, "end_keys", (now_ms, now_ms), ending)
+
+
+def on_entries(session: Session, statement: str, values: Sequence[object], jobs: Sequence[Extension]) -> None:
+    """Change entries of these jobs: they are found by their names, and may be those of later jobs by now."""
+    per_queue: dict[int, list[Extension]] = {}
+    for each in jobs:
+        per_queue.setdefault(each.queue_id, []).append(each)
+    for queue_id, own in sorted(per_queue.items()):
+        for some in in_slices(sorted(own, key=lambda each: each.keys.names), JOBS_PER_STATEMENT):
+            names = [name for each in some for name in each.keys.names]
+            session.run_in(statement, (*values, queue_id), names, session.bound([each.job_id for each in some]))
+
+
+JOBS_PER_STATEMENT = KEYS_PER_STATEMENT // 2
+"""Each may have two entries."""

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pinlater.backends.extended import SEND_ID_KEPT_MS, KeyWindow, OfferOutcome
 from pinlater.backends.key_windows import WindowText
 from pinlater.backends.sql.attempts import queue_names_of
-from pinlater.backends.sql.keyed_jobs import dedupe_name, entries, marks, send_name
+from pinlater.backends.sql.extensions import dedupe_name
+from pinlater.backends.sql.keyed_jobs import entries, marks, send_name
 from pinlater.backends.sql.records import Descriptors
 from pinlater.backends.sql.session import Row, Session, in_slices
 from pinlater.model import parse_descriptor

@@ -13,12 +13,11 @@ from typing import NamedTuple
 from pinlater.backends.base import JobKey
 from pinlater.backends.extended import SEND_ID_KEPT_MS, Offer, Offered, OfferOutcome
 from pinlater.backends.sql.chains import Joining, Member, firsts
-from pinlater.backends.sql.extensions import Extension, extensions
+from pinlater.backends.sql.extensions import Extension, HeldKeys, dedupe_name, extensions
 from pinlater.backends.sql.ready_jobs import first_new_id
 from pinlater.backends.sql.records import (
     EXPIRES,
     HAS_ENTRY,
-    IN_CHAIN,
     OWN_TIMEOUT,
     STATES_OF,
     WAITING,
@@ -47,17 +46,12 @@ class KeyEntry(NamedTuple):
         return self.until_ms is None or self.until_ms > now_ms
 
 
-def dedupe_name(dedupe_key: bytes, serialize_key: bytes) -> bytes:
-    """Unique per serialize key."""
-    return b"d%d:%b%b" % (len(serialize_key), serialize_key, dedupe_key)
-
-
 def send_name(send_id: str) -> bytes:
     return b"i" + send_id.encode()
 
 
-def entries(session: Session, queue_id: int, names: Iterable[bytes], statement: str = "keys") -> dict[bytes, KeyEntry]:
-    return {bytes(row[0]): KeyEntry(*row[1:]) for row in session.rows_in(statement, (queue_id,), names)}
+def entries(session: Session, queue_id: int, names: Iterable[bytes]) -> dict[bytes, KeyEntry]:
+    return {bytes(row[0]): KeyEntry(*row[1:]) for row in session.rows_in("keys", (queue_id,), names)}
 
 
 def marks(session: Session, schedules: Iterable[str]) -> dict[str, str]:
@@ -96,13 +90,28 @@ def enqueue_extended(
     first_id = first_new_id(session, len(offers), now_ms)
     if raises_version:
         session.run("raise_schema_version")
-    return _Enqueue(session, queue, queue_id, offers, now_ms).carry_out(first_id)
+    if not any(map(_looks, offers)):
+        offered = _Enqueue(session, queue, queue_id, offers, now_ms, looks=False).carry_out(first_id)
+        if offered is not None:
+            return offered
+    return _Enqueue(session, queue, queue_id, offers, now_ms).carry_out(first_id) or []
+
+
+def _looks(offer: Offer) -> bool:
+    """Whether what stands of its keys has to be known before it is stored."""
+    return bool(offer.only_if_known or offer.schedule) or offer.job.on_duplicate is OnDuplicate.REPLACE
 
 
 class _Enqueue:
-    """The offers of one call, each of which sees what those before it did. What is new is written at the end."""
+    """The offers of one call, each of which sees what those before it did. What is new is written at the end.
 
-    def __init__(self, session: Session, queue: str, queue_id: int, offers: Sequence[Offer], now_ms: int) -> None:
+    Most often all keys are new. Without `looks` that is taken for granted: where the inserts find that it is not so,
+    they are undone, and `carry_out` is None.
+    """
+
+    def __init__(
+        self, session: Session, queue: str, queue_id: int, offers: Sequence[Offer], now_ms: int, *, looks: bool = True
+    ) -> None:
         self._session = session
         self._queue_id = queue_id
         self._offers = offers
@@ -110,8 +119,10 @@ class _Enqueue:
         self._descriptors = Descriptors(queue, session.shard_id)
         self._keys = [self._keys_of(offer.job) for offer in offers]
         names = [name for *_, dedupe, send in self._keys for name in (dedupe, send) if name]
-        self._entries = entries(session, queue_id, names) if names else {}
-        self._chains = Joining(session, [serialize for _, serialize, _, _ in self._keys if serialize], now_ms)
+        self._looks = looks
+        self._entries = entries(session, queue_id, names) if looks and names else {}
+        serialize_keys = [serialize for _, serialize, _, _ in self._keys if serialize]
+        self._chains = Joining(session, serialize_keys, now_ms, looks=looks)
         self._fired = marks(session, [offer.schedule for offer in offers if offer.schedule])
         self._pending = self._lock_replaced()
         self._jobs: list[NewJob] = []
@@ -144,10 +155,13 @@ class _Enqueue:
         rows = self._session.rows_of("states", (), sorted(ids)) if ids else []
         return {row[0]: (row[1], row[2]) for row in rows if row[2] in STATES_OF[JobState.PENDING]}
 
-    def carry_out(self, first_id: int) -> list[Offered]:
-        offered = []
-        for number, (offer, keys) in enumerate(zip(self._offers, self._keys, strict=True)):
-            offered.append(self._take(offer, keys, first_id + number))
+    def carry_out(self, first_id: int) -> list[Offered] | None:
+        offered = [
+            self._take(offer, keys, job_id)
+            for job_id, (offer, keys) in enumerate(zip(self._offers, self._keys, strict=True), first_id)
+        ]
+        if not self._looks and not self._take_new(first_id):
+            return None
         self._write()
         put_marks(self._session, self._marks)
         return offered
@@ -209,9 +223,9 @@ class _Enqueue:
     def _store(self, offer: Offer, keys: tuple[bytes, bytes, bytes, bytes], job_id: int) -> Offered:
         job, slot, queue_id, (dedupe, serialize, name, send) = offer.job, offer.slot, self._queue_id, keys
         priority, timeout_ms, expires_at_ms = job.priority, job.claim_timeout_ms, job.expires_at_ms
-        flags, state = HAS_ENTRY if name or send else 0, 0
+        held = HeldKeys(dedupe, serialize, send[1:], job_id if serialize else 0, slot, job.dedupe_for_ms)
+        flags, state = held.flags, 0
         if serialize:
-            flags |= IN_CHAIN
             if self._chains.add(Member(serialize, job_id, job_id, queue_id, priority, slot, offer.behind)):
                 state = WAITING
         if timeout_ms is not None:
@@ -219,23 +233,32 @@ class _Enqueue:
         if expires_at_ms is not None:
             flags |= EXPIRES
             self._expiries.append((job_id, expires_at_ms))
-        row = new_extended_job(job, flags, state, queue_id, job_id, self._now_ms)
+        if timeout_ms is not None or expires_at_ms is not None:
+            self._extensions.append((job_id, timeout_ms, expires_at_ms))
+        row = new_extended_job(job, held.dump(), flags, state, queue_id, job_id, self._now_ms)
         self._jobs.append(row)
-        place, kept_ms = job_id if serialize else None, job.dedupe_for_ms
-        self._extensions.append(
-            (job_id, dedupe or None, serialize or None, place, slot, kept_ms, timeout_ms, expires_at_ms)
-        )
         if flags & HAS_ENTRY:
             entry = KeyEntry(job_id, priority, slot, None, 0, None)
             if name:
                 self._entries[name] = entry
-                self._live_entries.append((queue_id, name, job_id, priority, slot, kept_ms, 0, 0))
+                self._live_entries.append((queue_id, name, job_id, priority, slot, job.dedupe_for_ms, 0, 0))
             if send:
                 self._entries[send] = entry
                 self._live_entries.append((queue_id, send, job_id, priority, slot, SEND_ID_KEPT_MS, 1, 0))
         self._pending[job_id] = (priority, state)
         ready_at_ms = None if state else row[RUN_AFTER]
         return Offered(OfferOutcome.STORED, self._descriptors.of(priority, job_id), ready_at_ms)
+
+    def _take_new(self, first_id: int) -> bool:
+        """Write the keys. Whether all were new; else there is nothing of them."""
+        session, new = self._session, sorted(self._live_entries)
+        if session.put("add_live_keys", new) == len(new):
+            if self._chains.write():
+                self._live_entries = []
+                return True
+            self._chains.untake(first_id)
+        session.run_in("untake_keys", (self._queue_id,), [row[1] for row in new], first_id)
+        return False
 
     def _write(self) -> None:
         """Many rows in a statement."""
@@ -252,11 +275,6 @@ class _Enqueue:
 
 def _expiries(extensions: Sequence[Extension]) -> list[Row]:
     return [(each.job_id, each.expires_at_ms) for each in extensions if each.expires_at_ms is not None]
-
-
-def _entry(queue_id: int, name: bytes, job_id: int, priority: int, slot: int, window_ms: int) -> Row:
-    """Of a live job."""
-    return queue_id, name, job_id, priority, slot, window_ms, int(name[:1] == b"i"), 0
 
 
 # -- jobs that come back -------------------------------------------------------------------------------------------
@@ -277,34 +295,31 @@ def take_keys(session: Session, returning: Sequence[Returning], first_place: int
     """
     per_queue: dict[int, list[bytes]] = {}
     for each in returning:
-        if each.extension.dedupe_key:
-            per_queue.setdefault(each.queue_id, []).append(_name(each.extension))
+        if each.extension.keys.dedupe_key:
+            per_queue.setdefault(each.queue_id, []).append(each.extension.keys.dedupe_name)
     known = {queue_id: entries(session, queue_id, names) for queue_id, names in sorted(per_queue.items())}
-    serialize_keys = [each.extension.serialize_key for each in returning if each.extension.serialize_key]
+    serialize_keys = [each.extension.keys.serialize_key for each in returning if each.extension.keys.serialize_key]
     chains = Joining(session, serialize_keys, now_ms)
     states: dict[int, int] = {}
     new_entries: list[Row] = []
     for place, (job_id, queue_id, priority, extension) in enumerate(returning, first_place):
-        if extension.dedupe_key:
-            name = _name(extension)
+        keys = extension.keys
+        if keys.dedupe_key:
+            name = keys.dedupe_name
             entry = known[queue_id].get(name)
             if entry is not None and entry.until_ms is None and entry.job_id != job_id:
                 continue
-            known[queue_id][name] = KeyEntry(job_id, priority, extension.slot, None, 0, None)
-            new_entries.append(_entry(queue_id, name, job_id, priority, extension.slot, extension.dedupe_for_ms))
+            known[queue_id][name] = KeyEntry(job_id, priority, keys.slot, None, 0, None)
+            new_entries.append((queue_id, name, job_id, priority, keys.slot, keys.dedupe_for_ms, 0, 0))
         states[job_id] = 0
-        if extension.serialize_key:
-            member = Member(extension.serialize_key, place, job_id, queue_id, priority, extension.slot)
+        if keys.serialize_key:
+            member = Member(keys.serialize_key, place, job_id, queue_id, priority, keys.slot)
             states[job_id] = WAITING if chains.add(member) else 0
-            session.run("set_place", (place, job_id))
+            session.run("set_job_keys", (keys._replace(place=place).dump(), job_id))
     session.put("put_live_keys", sorted(new_entries))
     chains.write()
     session.put("put_expiries", _expiries([each.extension for each in returning if each.job_id in states]))
     return states
-
-
-def _name(extension: Extension) -> bytes:
-    return dedupe_name(extension.dedupe_key or b"", extension.serialize_key or b"")
 
 
 # -- queries -------------------------------------------------------------------------------------------------------
@@ -342,13 +357,13 @@ def taken_keys(session: Session, queue: str, jobs: Sequence[JobKey]) -> list[str
     answers: list[str | None] = []
     for job in jobs:
         row, extension = rows.get(job.id), found.get(job.id)
-        if row is None or row[2] != job.priority or extension is None or not extension.dedupe_key:
+        if row is None or row[2] != job.priority or extension is None or not extension.keys.dedupe_key:
             answers.append(None)
             continue
         origin = parse_descriptor(origins[job.id]) if job.id in origins else None
         own_queue, own_id = (origin.queue, origin.id) if origin is not None else (queue, job.id)
         queue_id = _queue_id_or_none(session, own_queue)
-        name = _name(extension)
+        name = extension.keys.dedupe_name
         entry = entries(session, queue_id, [name]).get(name) if queue_id is not None else None
         is_taken = entry is not None and entry.until_ms is None and entry.job_id != own_id
         if entry is None or not is_taken:

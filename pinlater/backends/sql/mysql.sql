@@ -39,6 +39,7 @@ CREATE TABLE IF NOT EXISTS pinlater_jobs (
     custom_status TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
     body_bytes INT UNSIGNED NOT NULL,
     extended TINYINT NULL,
+    job_keys VARBINARY(1000) NULL,
     body LONGBLOB NOT NULL,
     KEY pinlater_jobs_order (queue_id, state, priority, run_after_ms, id),
     -- All that is due, in one index, since every index costs at every change of state. There are no partial ones: of
@@ -93,13 +94,9 @@ CREATE TABLE IF NOT EXISTS pinlater_buckets (
     at_ms BIGINT NOT NULL
 ) ENGINE = InnoDB;
 -- What extended jobs have, apart from the jobs; `extended` of a job says what of it (see records.py), NULL: nothing.
+-- Its keys are in `job_keys` (see HeldKeys): most that have keys have nothing else.
 CREATE TABLE IF NOT EXISTS pinlater_extensions (
     job_id BIGINT NOT NULL PRIMARY KEY,
-    dedupe_key VARBINARY(255) NULL,
-    serialize_key VARBINARY(255) NULL,
-    place BIGINT NULL,
-    slot INT NOT NULL,
-    dedupe_for_ms BIGINT NOT NULL,
     claim_timeout_ms BIGINT NULL,
     expires_at_ms BIGINT NULL,
     cancelled_by MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,
@@ -122,7 +119,6 @@ CREATE TABLE IF NOT EXISTS pinlater_keys (
     remove_at_ms BIGINT NULL,
     elsewhere VARCHAR(128) CHARACTER SET ascii COLLATE ascii_bin NULL,
     PRIMARY KEY (queue_id, name),
-    KEY pinlater_keys_job (job_id),
     KEY pinlater_keys_over (remove_at_ms)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 -- Serialize keys with a live job: the first of them. `behind`: a shard id; all wait until the barrier is lifted.
@@ -134,8 +130,7 @@ CREATE TABLE IF NOT EXISTS pinlater_chains (
     priority TINYINT UNSIGNED NOT NULL,
     slot INT NOT NULL,
     since_ms BIGINT NOT NULL,
-    behind VARCHAR(16) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
-    KEY pinlater_chains_queue (queue_id)
+    behind VARCHAR(16) CHARACTER SET ascii COLLATE ascii_bin NOT NULL
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 CREATE TABLE IF NOT EXISTS pinlater_waiting (
     serialize_key VARBINARY(255) NOT NULL,
@@ -143,13 +138,15 @@ CREATE TABLE IF NOT EXISTS pinlater_waiting (
     job_id BIGINT NOT NULL,
     PRIMARY KEY (serialize_key, place)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
--- Of the keys behind whose first job others wait: how many, and since when it is the first.
+-- Of the keys behind whose first job others wait: how many, since when it is the first, and its queue.
 CREATE TABLE IF NOT EXISTS pinlater_blocked (
     serialize_key VARBINARY(255) NOT NULL PRIMARY KEY,
     waiting BIGINT NOT NULL,
     since_ms BIGINT NOT NULL,
+    queue_id INT UNSIGNED NOT NULL,
     KEY pinlater_blocked_waiting (waiting),
-    KEY pinlater_blocked_since (since_ms)
+    KEY pinlater_blocked_since (since_ms),
+    KEY pinlater_blocked_queue (queue_id)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 CREATE TABLE IF NOT EXISTS pinlater_barriers (
     serialize_key VARBINARY(255) NOT NULL PRIMARY KEY,
@@ -204,7 +201,7 @@ ALTER TABLE pinlater_links ADD COLUMN undelivered INT NULL, ADD COLUMN undeliver
 
 -- name: add_extended
 -- The description of the table alone changes: jobs go on coming and going.
-ALTER TABLE pinlater_jobs ADD COLUMN extended TINYINT NULL, ALGORITHM = INSTANT
+ALTER TABLE pinlater_jobs ADD COLUMN extended TINYINT NULL, ADD COLUMN job_keys VARBINARY(1000) NULL, ALGORITHM = INSTANT
 
 -- name: lock_tables
 -- Making tables commits what came before it; this lock does not mind, and goes with the connection.
@@ -596,7 +593,7 @@ UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 0, attempts_remaining = C
 WHERE id IN %s
 
 -- name: insert_extended_jobs
-INSERT INTO pinlater_jobs (extended, {new_job})
+INSERT INTO pinlater_jobs (job_keys, extended, {new_job})
 VALUES
 
 -- name: insert_extended_jobs_row
@@ -607,10 +604,11 @@ VALUES
 UPDATE pinlater_meta SET value = '3' WHERE name = 'schema_version' AND value = '2'
 
 -- name: put_extensions
-INSERT INTO pinlater_extensions ({new_extension}) VALUES /*rows*/
+INSERT INTO pinlater_extensions (job_id, claim_timeout_ms, expires_at_ms) VALUES /*rows*/
 
 -- name: extensions
-SELECT {extension} FROM pinlater_extensions FORCE INDEX (PRIMARY) WHERE job_id IN %s
+SELECT {extension} FROM pinlater_jobs job FORCE INDEX (PRIMARY) LEFT JOIN pinlater_extensions extension ON extension.job_id = job.id
+WHERE job.id IN %s
 
 -- name: remove_extensions
 DELETE target FROM pinlater_extensions target FORCE INDEX (PRIMARY) WHERE job_id IN %s
@@ -629,18 +627,18 @@ UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET extended = %s WHERE id IN %s
 
 -- name: stop
 -- What was asked to stop first stays so.
-INSERT INTO pinlater_extensions (job_id, slot, dedupe_for_ms, cancelled_by) VALUES /*rows*/
+INSERT INTO pinlater_extensions (job_id, cancelled_by) VALUES /*rows*/
 ON DUPLICATE KEY UPDATE cancelled_by = VALUES(cancelled_by)
 
 -- name: put_progress
-INSERT INTO pinlater_extensions (job_id, slot, dedupe_for_ms, fraction, progress, progress_at_ms) VALUES /*rows*/
+INSERT INTO pinlater_extensions (job_id, fraction, progress, progress_at_ms) VALUES /*rows*/
 ON DUPLICATE KEY UPDATE fraction = VALUES(fraction), progress = VALUES(progress), progress_at_ms = VALUES(progress_at_ms)
 
 -- name: forget_stop
 UPDATE pinlater_extensions FORCE INDEX (PRIMARY) SET cancelled_by = NULL WHERE job_id IN %s
 
--- name: set_place
-UPDATE pinlater_extensions FORCE INDEX (PRIMARY) SET place = %s WHERE job_id = %s
+-- name: set_job_keys
+UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET job_keys = %s WHERE id = %s
 
 -- name: end_cancelled
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 5, attempts_remaining = 0, finished_at_ms = %s,
@@ -677,12 +675,12 @@ FROM pinlater_counters counter STRAIGHT_JOIN pinlater_queues queue ON queue.name
 WHERE counter.name = 'revision' LOCK IN SHARE MODE
 
 -- name: keys
-SELECT name, job_id, priority, slot, until_ms, outcome, elsewhere FROM pinlater_keys FORCE INDEX (PRIMARY)
-WHERE queue_id = %s AND name IN (/*keys*/)
-
--- name: locked_keys
-SELECT name, job_id, priority, slot, until_ms, outcome, elsewhere FROM pinlater_keys FORCE INDEX (PRIMARY)
-WHERE queue_id = %s AND name IN (/*keys*/) ORDER BY name FOR UPDATE
+-- A dedupe key without a window counts as long as its job is live; nothing is written of it at the end.
+SELECT entry.name, entry.job_id, entry.priority, entry.slot,
+    CASE WHEN entry.until_ms IS NULL AND entry.window_ms = 0 AND COALESCE(job.state, 2) NOT IN (0, 1, 4) THEN 0 ELSE entry.until_ms END,
+    entry.outcome, entry.elsewhere
+FROM pinlater_keys entry FORCE INDEX (PRIMARY) LEFT JOIN pinlater_jobs job ON job.id = entry.job_id
+WHERE entry.queue_id = %s AND entry.name IN (/*keys*/)
 
 -- name: put_keys
 INSERT INTO pinlater_keys ({key_entry}) VALUES /*rows*/
@@ -694,35 +692,43 @@ INSERT INTO pinlater_keys ({live_key_entry}) VALUES /*rows*/
 ON DUPLICATE KEY UPDATE job_id = VALUES(job_id), priority = VALUES(priority), slot = VALUES(slot), window_ms = VALUES(window_ms),
     outcome = VALUES(outcome), until_ms = VALUES(until_ms), remove_at_ms = VALUES(remove_at_ms), elsewhere = VALUES(elsewhere)
 
+-- name: add_live_keys
+-- How many of them are new; nothing is changed of the others.
+INSERT IGNORE INTO pinlater_keys ({live_key_entry}) VALUES /*rows*/
+
+-- name: untake_keys
+-- What `add_live_keys` of this transaction has added, whose ids nobody else has.
+DELETE target FROM pinlater_keys target FORCE INDEX (PRIMARY) WHERE queue_id = %s AND name IN (/*keys*/) AND job_id >= %s
+
 -- name: end_keys
 -- A send id goes when its time has passed, a dedupe key not while it names a job that is kept.
-UPDATE pinlater_keys FORCE INDEX (pinlater_keys_job) SET
+UPDATE pinlater_keys FORCE INDEX (PRIMARY) SET
     until_ms = CASE WHEN window_ms < 0 THEN {forever} ELSE %s + window_ms END,
     remove_at_ms = CASE WHEN is_send_id = 1 THEN %s + window_ms END
-WHERE until_ms IS NULL AND job_id IN %s
+WHERE until_ms IS NULL AND queue_id = %s AND name IN (/*keys*/) AND job_id IN %s
 
 -- name: revive_send_ids
 -- Of jobs that are retried; those whose time has passed stay forgotten.
-UPDATE pinlater_keys FORCE INDEX (pinlater_keys_job) SET until_ms = NULL, remove_at_ms = NULL
-WHERE is_send_id = 1 AND outcome = 0 AND until_ms > %s AND job_id IN %s
+UPDATE pinlater_keys FORCE INDEX (PRIMARY) SET until_ms = NULL, remove_at_ms = NULL
+WHERE is_send_id = 1 AND outcome = 0 AND until_ms > %s AND queue_id = %s AND name IN (/*keys*/) AND job_id IN %s
 
 -- name: forget_send_ids
-DELETE target FROM pinlater_keys target FORCE INDEX (pinlater_keys_job)
-WHERE is_send_id = 1 AND until_ms <= %s AND job_id IN %s
+DELETE target FROM pinlater_keys target FORCE INDEX (PRIMARY)
+WHERE is_send_id = 1 AND until_ms <= %s AND queue_id = %s AND name IN (/*keys*/) AND job_id IN %s
 
 -- name: drop_keys
-DELETE target FROM pinlater_keys target FORCE INDEX (pinlater_keys_job) WHERE is_send_id = 0 AND job_id IN %s
+DELETE target FROM pinlater_keys target FORCE INDEX (PRIMARY) WHERE is_send_id = 0 AND queue_id = %s AND name IN (/*keys*/) AND job_id IN %s
 
 -- name: drop_keys_over
 -- Of jobs that go: those without a window that goes on.
-DELETE target FROM pinlater_keys target FORCE INDEX (pinlater_keys_job)
+DELETE target FROM pinlater_keys target FORCE INDEX (PRIMARY)
 WHERE is_send_id = 0 AND (CASE WHEN until_ms IS NULL THEN window_ms <= 0 ELSE until_ms <= %s OR until_ms >= {forever} END) = 1
-    AND job_id IN %s
+    AND queue_id = %s AND name IN (/*keys*/) AND job_id IN %s
 
 -- name: leave_windows
-UPDATE pinlater_keys FORCE INDEX (pinlater_keys_job) SET remove_at_ms = COALESCE(until_ms, %s + window_ms),
+UPDATE pinlater_keys FORCE INDEX (PRIMARY) SET remove_at_ms = COALESCE(until_ms, %s + window_ms),
     until_ms = COALESCE(until_ms, %s + window_ms)
-WHERE job_id IN %s
+WHERE queue_id = %s AND name IN (/*keys*/) AND job_id IN %s
 
 -- name: keys_over
 SELECT queue_id, name FROM pinlater_keys FORCE INDEX (pinlater_keys_over)
@@ -743,8 +749,9 @@ ORDER BY queue_id, name LIMIT %s
 DELETE FROM pinlater_keys WHERE queue_id = %s AND name = %s AND until_ms = %s
 
 -- name: chains
-SELECT serialize_key, job_id, place, since_ms, behind FROM pinlater_chains FORCE INDEX (PRIMARY)
-WHERE serialize_key IN (/*keys*/) ORDER BY serialize_key FOR UPDATE
+SELECT chain.serialize_key, chain.job_id, chain.place, chain.queue_id, chain.since_ms, chain.behind, blocked.waiting
+FROM pinlater_chains chain FORCE INDEX (PRIMARY) LEFT JOIN pinlater_blocked blocked ON blocked.serialize_key = chain.serialize_key
+WHERE chain.serialize_key IN (/*keys*/) ORDER BY chain.serialize_key FOR UPDATE
 
 -- name: live_chains
 SELECT serialize_key FROM pinlater_chains FORCE INDEX (PRIMARY) WHERE serialize_key IN (/*keys*/)
@@ -759,12 +766,22 @@ INSERT INTO pinlater_chains (serialize_key, job_id, place, queue_id, priority, s
 ON DUPLICATE KEY UPDATE job_id = VALUES(job_id), place = VALUES(place), queue_id = VALUES(queue_id), priority = VALUES(priority),
     since_ms = VALUES(since_ms)
 
+-- name: add_chains
+-- How many of them are new, as `add_live_keys`.
+INSERT IGNORE INTO pinlater_chains (serialize_key, job_id, place, queue_id, priority, slot, since_ms, behind) VALUES /*rows*/
+
+-- name: untake_chains
+DELETE target FROM (/*key_rows*/) named STRAIGHT_JOIN pinlater_chains target ON target.serialize_key = named.k WHERE target.job_id >= %s
+
 -- name: remove_chains
 -- By a join: a DELETE of several keys of a small table would read it whole, and wait for rows that others hold.
 DELETE target FROM (/*key_rows*/) named STRAIGHT_JOIN pinlater_chains target ON target.serialize_key = named.k
 
 -- name: chains_of_queue
-SELECT chain.job_id, chain.serialize_key FROM pinlater_chains chain FORCE INDEX (pinlater_chains_queue) WHERE chain.queue_id = %s LIMIT %s
+-- Those that hold up others.
+SELECT chain.job_id, chain.serialize_key FROM pinlater_blocked blocked FORCE INDEX (pinlater_blocked_queue) STRAIGHT_JOIN pinlater_chains chain
+    ON chain.serialize_key = blocked.serialize_key
+WHERE blocked.queue_id = %s LIMIT %s
 
 -- name: put_waiting
 INSERT INTO pinlater_waiting (serialize_key, place, job_id) VALUES /*rows*/
@@ -774,8 +791,9 @@ DELETE target FROM (/*key_rows*/) named STRAIGHT_JOIN pinlater_waiting target ON
 WHERE target.place IN %s
 
 -- name: add_blocked
-INSERT INTO pinlater_blocked (serialize_key, waiting, since_ms) VALUES /*rows*/
-ON DUPLICATE KEY UPDATE waiting = pinlater_blocked.waiting + VALUES(waiting), since_ms = VALUES(since_ms)
+INSERT INTO pinlater_blocked (serialize_key, waiting, since_ms, queue_id) VALUES /*rows*/
+ON DUPLICATE KEY UPDATE waiting = pinlater_blocked.waiting + VALUES(waiting), since_ms = VALUES(since_ms),
+    queue_id = VALUES(queue_id)
 
 -- name: drop_unblocked
 DELETE target FROM (/*key_rows*/) named STRAIGHT_JOIN pinlater_blocked target ON target.serialize_key = named.k

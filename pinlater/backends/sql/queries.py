@@ -50,18 +50,18 @@ def _add_extensions(session: Session, rows: Iterable[Row], infos: Mapping[int, J
     """What few jobs have, and what those wait for that wait for another one."""
     known = extensions(session, [row[0] for row in rows if row[EXTENDED]])
     waiting = {row[0] for row in rows if row[1] == WAITING}
-    keys = [each.serialize_key for each in known.values() if each.serialize_key and each.job_id in waiting]
+    keys = [each.keys.serialize_key for each in known.values() if each.keys.serialize_key and each.job_id in waiting]
     first = firsts(session, keys)
     for each in known.values():
         info = infos[each.job_id]
-        if each.dedupe_key:
-            info.dedupe_key = each.dedupe_key.decode()
-        if each.serialize_key:
-            info.serialize_key = each.serialize_key.decode()
-        head = first.get(each.serialize_key or b"") if each.job_id in waiting else None
+        if each.keys.dedupe_key:
+            info.dedupe_key = each.keys.dedupe_key.decode()
+        if each.keys.serialize_key:
+            info.serialize_key = each.keys.serialize_key.decode()
+        head = first.get(each.keys.serialize_key) if each.job_id in waiting else None
         info.waits_for = None if head == info.descriptor else head
         info.expires_at_ms, info.claim_timeout_ms = each.expires_at_ms, each.claim_timeout_ms
-        info.cancel_requested_by, info.dedupe_for_ms = each.cancelled_by, each.dedupe_for_ms
+        info.cancel_requested_by, info.dedupe_for_ms = each.cancelled_by, each.keys.dedupe_for_ms
         if each.progress_at_ms is not None:
             info.progress = JobProgress(each.fraction, each.progress or "", each.progress_at_ms)
 

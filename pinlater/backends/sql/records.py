@@ -19,10 +19,10 @@ NEW_JOB = (
 )
 """What a row has when it comes in; `new_jobs` makes the values, but for the state, which is PENDING."""
 
-OWN_TIMEOUT, EXPIRES, HAS_ENTRY, IN_CHAIN, STOPPING, SHOWN = 1, 2, 4, 8, 16, 32
+OWN_TIMEOUT, EXPIRES, HAS_ENTRY, IN_CHAIN, STOPPING, SHOWN, HAS_WINDOW = 1, 2, 4, 8, 16, 32, 64
 """The bits of a job's `extended`: what it has in other tables, so that nobody looks there in vain. A claim time-out of
 its own; an expiry; a dedupe key or a send id; a serialize key; a request to stop; something to show (progress, or the
-keys of a dead letter). NULL: nothing, as of nearly all jobs.
+keys of a dead letter); an entry that counts beyond the job's end. NULL: nothing, as of nearly all jobs.
 """
 
 WAITING, CANCELLED = 4, 5
@@ -76,16 +76,15 @@ _BOUND = {"sqlite.sql": "?", "mysql.sql": "%s"}
 _WITH_HISTORY = {"sqlite.sql": "prepend_status(custom_status, ?)", "mysql.sql": "LEFT(CONCAT(%s, custom_status), 5000)"}
 """The status of a copy, behind a line of history."""
 
-NEW_EXTENSION = (
-    *("job_id", "dedupe_key", "serialize_key", "place", "slot", "dedupe_for_ms", "claim_timeout_ms", "expires_at_ms"),
+EXTENSION = (
+    *("job.id", "job.queue_id", "job.job_keys", "extension.claim_timeout_ms", "extension.expires_at_ms"),
+    *("extension.cancelled_by", "extension.fraction", "extension.progress", "extension.progress_at_ms"),
 )
-EXTENSION = (*NEW_EXTENSION, "cancelled_by", "fraction", "progress", "progress_at_ms")
 LIVE_KEY_ENTRY = ("queue_id", "name", "job_id", "priority", "slot", "window_ms", "is_send_id", "outcome")
 KEY_ENTRY = (*LIVE_KEY_ENTRY, "until_ms", "remove_at_ms", "elsewhere")
 
 _COLUMNS = {
     "extension": ", ".join(EXTENSION),
-    "new_extension": ", ".join(NEW_EXTENSION),
     "key_entry": ", ".join(KEY_ENTRY),
     "live_key_entry": ", ".join(LIVE_KEY_ENTRY),
     "forever": str(MAX_TIME_MS),
@@ -118,13 +117,14 @@ def _rows(file_name: str) -> dict[str, str]:
     """The values of a new job, and of a copy, which has of its own what is named here, and the rest of the original."""
     new_text, bound = _NEW_TEXT[file_name], _BOUND[file_name]
     new = {"state": "0", "custom_status": new_text, "body": new_text}
-    extended = {"custom_status": new_text, "body": new_text}
     number = _NEW_NUMBER[file_name]
+    extended = {"job_keys": new_text, "custom_status": new_text, "body": new_text}
+    new_extended = ("job_keys", "extended", *NEW_JOB)
     own = ("id", "queue_id", "run_after_ms", "attempts_allowed", "attempts_remaining", "created_at_ms", "updated_at_ms")
     copied = dict.fromkeys(own, bound) | {"state": "0", "custom_status": _WITH_HISTORY[file_name]}
     return {
         "new_job_row": f"({', '.join([new.get(column, number) for column in NEW_JOB])})",
-        "new_extended_job_row": f"({number}, {', '.join([extended.get(column, number) for column in NEW_JOB])})",
+        "new_extended_job_row": f"({', '.join([extended.get(column, number) for column in new_extended])})",
         "copied_job": ", ".join([copied.get(column, column) for column in NEW_JOB]),
     }
 
@@ -169,9 +169,12 @@ def new_jobs(jobs: Sequence[Job], queue_id: int, first_id: int, now_ms: int) -> 
     ]
 
 
-def new_extended_job(job: Job, flags: int, state: int, queue_id: int, job_id: int, now_ms: int) -> NewJob:
-    """The same with `extended` in front, and the state behind the queue."""
+def new_extended_job(
+    job: Job, keys: bytes | None, flags: int, state: int, queue_id: int, job_id: int, now_ms: int
+) -> NewJob:
+    """The same with its keys and `extended` in front, and the state behind the queue."""
     return (
+        keys,
         flags,
         job_id,
         queue_id,

@@ -107,15 +107,17 @@ class Session(ABC):
     def rows_at_once(self, rows: int) -> int:
         """How many of so many rows or keys go into one statement; powers of two stay prepared."""
 
-    def put(self, name: str, rows: Sequence[Row]) -> None:
-        """Insert rows, many in a statement."""
-        start = 0
+    def put(self, name: str, rows: Sequence[Row]) -> int:
+        """Insert rows, many in a statement; how many it touched."""
+        start = count = 0
         while start < len(rows):
             some = rows[start : start + self.rows_at_once(len(rows) - start)]
             row = f"({','.join([self.mark] * len(some[0]))})"
             text = self.statements[name].replace("/*rows*/", ",".join([row] * len(some)))
             self.cursor.execute(text, [value for each in some for value in each])
+            count += int(self.cursor.rowcount)
             start += len(some)
+        return count
 
     def rows_in(self, name: str, values: Sequence[object], keys: Iterable[bytes], ids: object = None) -> list[Row]:
         """Rows of the keys that are there, in slices; they are locked in the order of the keys."""

@@ -39,6 +39,7 @@ CREATE TABLE IF NOT EXISTS pinlater_jobs (
     custom_status TEXT NOT NULL,
     body_bytes INTEGER NOT NULL,
     extended INTEGER,
+    job_keys BLOB,
     body BLOB NOT NULL -- last, so that a large one is not read on the way to another column
 );
 -- The claim's filter and its order; SQLite ends every index with the row's id.
@@ -96,13 +97,9 @@ CREATE TABLE IF NOT EXISTS pinlater_buckets (
     at_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
 -- What extended jobs have, apart from the jobs; `extended` of a job says what of it (see records.py), NULL: nothing.
+-- Its keys are in `job_keys` (see HeldKeys): most that have keys have nothing else.
 CREATE TABLE IF NOT EXISTS pinlater_extensions (
     job_id INTEGER PRIMARY KEY,
-    dedupe_key BLOB,
-    serialize_key BLOB,
-    place INTEGER, -- among the jobs of its serialize key
-    slot INTEGER NOT NULL,
-    dedupe_for_ms INTEGER NOT NULL,
     claim_timeout_ms INTEGER,
     expires_at_ms INTEGER,
     cancelled_by TEXT,
@@ -126,7 +123,6 @@ CREATE TABLE IF NOT EXISTS pinlater_keys (
     elsewhere TEXT,
     PRIMARY KEY (queue_id, name)
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS pinlater_keys_job ON pinlater_keys (job_id);
 CREATE INDEX IF NOT EXISTS pinlater_keys_over ON pinlater_keys (remove_at_ms) WHERE remove_at_ms IS NOT NULL;
 -- Serialize keys with a live job: the first of them. `behind`: a shard id; all wait until the barrier is lifted.
 CREATE TABLE IF NOT EXISTS pinlater_chains (
@@ -139,21 +135,22 @@ CREATE TABLE IF NOT EXISTS pinlater_chains (
     since_ms INTEGER NOT NULL,
     behind TEXT NOT NULL
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS pinlater_chains_queue ON pinlater_chains (queue_id);
 CREATE TABLE IF NOT EXISTS pinlater_waiting (
     serialize_key BLOB NOT NULL,
     place INTEGER NOT NULL,
     job_id INTEGER NOT NULL,
     PRIMARY KEY (serialize_key, place)
 ) WITHOUT ROWID;
--- Of the keys behind whose first job others wait: how many, and since when it is the first.
+-- Of the keys behind whose first job others wait: how many, since when it is the first, and its queue.
 CREATE TABLE IF NOT EXISTS pinlater_blocked (
     serialize_key BLOB NOT NULL PRIMARY KEY,
     waiting INTEGER NOT NULL,
-    since_ms INTEGER NOT NULL
+    since_ms INTEGER NOT NULL,
+    queue_id INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS pinlater_blocked_waiting ON pinlater_blocked (waiting);
 CREATE INDEX IF NOT EXISTS pinlater_blocked_since ON pinlater_blocked (since_ms);
+CREATE INDEX IF NOT EXISTS pinlater_blocked_queue ON pinlater_blocked (queue_id);
 CREATE TABLE IF NOT EXISTS pinlater_barriers (
     serialize_key BLOB NOT NULL PRIMARY KEY,
     shard_id TEXT NOT NULL
@@ -203,7 +200,8 @@ ALTER TABLE pinlater_links ADD COLUMN undelivered INTEGER;
 
 -- name: add_extended
 -- The text of the schema alone changes.
-ALTER TABLE pinlater_jobs ADD COLUMN extended INTEGER
+ALTER TABLE pinlater_jobs ADD COLUMN job_keys BLOB;
+ALTER TABLE pinlater_jobs ADD COLUMN extended INTEGER;
 
 -- name: has_meta
 SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = 'pinlater_meta'
@@ -566,7 +564,7 @@ UPDATE pinlater_jobs NOT INDEXED SET state = 0, attempts_remaining = coalesce(?,
 WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: insert_extended_jobs
-INSERT INTO pinlater_jobs (extended, {new_job})
+INSERT INTO pinlater_jobs (job_keys, extended, {new_job})
 VALUES
 
 -- name: insert_extended_jobs_row
@@ -577,10 +575,11 @@ VALUES
 UPDATE pinlater_meta SET value = '3' WHERE name = 'schema_version' AND value = '2'
 
 -- name: put_extensions
-INSERT INTO pinlater_extensions ({new_extension}) VALUES /*rows*/
+INSERT INTO pinlater_extensions (job_id, claim_timeout_ms, expires_at_ms) VALUES /*rows*/
 
 -- name: extensions
-SELECT {extension} FROM pinlater_extensions WHERE job_id IN (SELECT value FROM json_each(?))
+SELECT {extension} FROM pinlater_jobs job NOT INDEXED LEFT JOIN pinlater_extensions extension ON extension.job_id = job.id
+WHERE job.id IN (SELECT value FROM json_each(?))
 
 -- name: remove_extensions
 DELETE FROM pinlater_extensions WHERE job_id IN (SELECT value FROM json_each(?))
@@ -599,18 +598,18 @@ UPDATE pinlater_jobs NOT INDEXED SET extended = ? WHERE id IN (SELECT value FROM
 
 -- name: stop
 -- What was asked to stop first stays so.
-INSERT INTO pinlater_extensions (job_id, slot, dedupe_for_ms, cancelled_by) VALUES /*rows*/
+INSERT INTO pinlater_extensions (job_id, cancelled_by) VALUES /*rows*/
 ON CONFLICT (job_id) DO UPDATE SET cancelled_by = excluded.cancelled_by
 
 -- name: put_progress
-INSERT INTO pinlater_extensions (job_id, slot, dedupe_for_ms, fraction, progress, progress_at_ms) VALUES /*rows*/
+INSERT INTO pinlater_extensions (job_id, fraction, progress, progress_at_ms) VALUES /*rows*/
 ON CONFLICT (job_id) DO UPDATE SET fraction = excluded.fraction, progress = excluded.progress, progress_at_ms = excluded.progress_at_ms
 
 -- name: forget_stop
 UPDATE pinlater_extensions SET cancelled_by = NULL WHERE job_id IN (SELECT value FROM json_each(?))
 
--- name: set_place
-UPDATE pinlater_extensions SET place = ? WHERE job_id = ?
+-- name: set_job_keys
+UPDATE pinlater_jobs SET job_keys = ? WHERE id = ?
 
 -- name: end_cancelled
 UPDATE pinlater_jobs NOT INDEXED SET state = 5, attempts_remaining = 0, finished_at_ms = ?,
@@ -643,12 +642,12 @@ WHERE id IN (SELECT value FROM json_each(?))
 SELECT queue.id, (SELECT version FROM pinlater_records WHERE name = '@homes') FROM pinlater_queues queue WHERE queue.name = ?
 
 -- name: keys
-SELECT name, job_id, priority, slot, until_ms, outcome, elsewhere FROM pinlater_keys
-WHERE queue_id = ? AND name IN (/*keys*/)
-
--- name: locked_keys
-SELECT name, job_id, priority, slot, until_ms, outcome, elsewhere FROM pinlater_keys
-WHERE queue_id = ? AND name IN (/*keys*/)
+-- A dedupe key without a window counts as long as its job is live; nothing is written of it at the end.
+SELECT entry.name, entry.job_id, entry.priority, entry.slot,
+    CASE WHEN entry.until_ms IS NULL AND entry.window_ms = 0 AND COALESCE(job.state, 2) NOT IN (0, 1, 4) THEN 0 ELSE entry.until_ms END,
+    entry.outcome, entry.elsewhere
+FROM pinlater_keys entry LEFT JOIN pinlater_jobs job ON job.id = entry.job_id
+WHERE entry.queue_id = ? AND entry.name IN (/*keys*/)
 
 -- name: put_keys
 INSERT INTO pinlater_keys ({key_entry}) VALUES /*rows*/
@@ -660,34 +659,42 @@ INSERT INTO pinlater_keys ({live_key_entry}) VALUES /*rows*/
 ON CONFLICT (queue_id, name) DO UPDATE SET job_id = excluded.job_id, priority = excluded.priority, slot = excluded.slot, window_ms = excluded.window_ms,
     outcome = excluded.outcome, until_ms = excluded.until_ms, remove_at_ms = excluded.remove_at_ms, elsewhere = excluded.elsewhere
 
+-- name: add_live_keys
+-- How many of them are new; nothing is changed of the others.
+INSERT INTO pinlater_keys ({live_key_entry}) VALUES /*rows*/ ON CONFLICT (queue_id, name) DO NOTHING
+
+-- name: untake_keys
+-- What `add_live_keys` of this transaction has added, whose ids nobody else has.
+DELETE FROM pinlater_keys WHERE queue_id = ? AND name IN (/*keys*/) AND job_id >= ?
+
 -- name: end_keys
 -- A send id goes when its time has passed, a dedupe key not while it names a job that is kept.
-UPDATE pinlater_keys INDEXED BY pinlater_keys_job SET
+UPDATE pinlater_keys SET
     until_ms = CASE WHEN window_ms < 0 THEN {forever} ELSE ? + window_ms END,
     remove_at_ms = CASE WHEN is_send_id = 1 THEN ? + window_ms END
-WHERE until_ms IS NULL AND job_id IN (SELECT value FROM json_each(?))
+WHERE until_ms IS NULL AND queue_id = ? AND name IN (/*keys*/) AND job_id IN (SELECT value FROM json_each(?))
 
 -- name: revive_send_ids
 -- Of jobs that are retried; those whose time has passed stay forgotten.
-UPDATE pinlater_keys INDEXED BY pinlater_keys_job SET until_ms = NULL, remove_at_ms = NULL
-WHERE is_send_id = 1 AND outcome = 0 AND until_ms > ? AND job_id IN (SELECT value FROM json_each(?))
+UPDATE pinlater_keys SET until_ms = NULL, remove_at_ms = NULL
+WHERE is_send_id = 1 AND outcome = 0 AND until_ms > ? AND queue_id = ? AND name IN (/*keys*/) AND job_id IN (SELECT value FROM json_each(?))
 
 -- name: forget_send_ids
-DELETE FROM pinlater_keys WHERE is_send_id = 1 AND until_ms <= ? AND job_id IN (SELECT value FROM json_each(?))
+DELETE FROM pinlater_keys WHERE is_send_id = 1 AND until_ms <= ? AND queue_id = ? AND name IN (/*keys*/) AND job_id IN (SELECT value FROM json_each(?))
 
 -- name: drop_keys
-DELETE FROM pinlater_keys WHERE is_send_id = 0 AND job_id IN (SELECT value FROM json_each(?))
+DELETE FROM pinlater_keys WHERE is_send_id = 0 AND queue_id = ? AND name IN (/*keys*/) AND job_id IN (SELECT value FROM json_each(?))
 
 -- name: drop_keys_over
 -- Of jobs that go: those without a window that goes on.
 DELETE FROM pinlater_keys
 WHERE is_send_id = 0 AND (CASE WHEN until_ms IS NULL THEN window_ms <= 0 ELSE until_ms <= ? OR until_ms >= {forever} END) = 1
-    AND job_id IN (SELECT value FROM json_each(?))
+    AND queue_id = ? AND name IN (/*keys*/) AND job_id IN (SELECT value FROM json_each(?))
 
 -- name: leave_windows
-UPDATE pinlater_keys INDEXED BY pinlater_keys_job SET remove_at_ms = COALESCE(until_ms, ? + window_ms),
+UPDATE pinlater_keys SET remove_at_ms = COALESCE(until_ms, ? + window_ms),
     until_ms = COALESCE(until_ms, ? + window_ms)
-WHERE job_id IN (SELECT value FROM json_each(?))
+WHERE queue_id = ? AND name IN (/*keys*/) AND job_id IN (SELECT value FROM json_each(?))
 
 -- name: keys_over
 SELECT queue_id, name FROM pinlater_keys INDEXED BY pinlater_keys_over
@@ -708,8 +715,9 @@ ORDER BY queue_id, name LIMIT ?
 DELETE FROM pinlater_keys WHERE queue_id = ? AND name = ? AND until_ms = ?
 
 -- name: chains
-SELECT serialize_key, job_id, place, since_ms, behind FROM pinlater_chains
-WHERE serialize_key IN (/*keys*/)
+SELECT chain.serialize_key, chain.job_id, chain.place, chain.queue_id, chain.since_ms, chain.behind, blocked.waiting
+FROM pinlater_chains chain LEFT JOIN pinlater_blocked blocked ON blocked.serialize_key = chain.serialize_key
+WHERE chain.serialize_key IN (/*keys*/)
 
 -- name: live_chains
 SELECT serialize_key FROM pinlater_chains WHERE serialize_key IN (/*keys*/)
@@ -724,11 +732,21 @@ INSERT INTO pinlater_chains (serialize_key, job_id, place, queue_id, priority, s
 ON CONFLICT (serialize_key) DO UPDATE SET job_id = excluded.job_id, place = excluded.place, queue_id = excluded.queue_id, priority = excluded.priority,
     since_ms = excluded.since_ms
 
+-- name: add_chains
+-- How many of them are new, as `add_live_keys`.
+INSERT INTO pinlater_chains (serialize_key, job_id, place, queue_id, priority, slot, since_ms, behind) VALUES /*rows*/ ON CONFLICT (serialize_key) DO NOTHING
+
+-- name: untake_chains
+DELETE FROM pinlater_chains WHERE serialize_key IN (/*keys*/) AND job_id >= ?
+
 -- name: remove_chains
 DELETE FROM pinlater_chains WHERE serialize_key IN (/*keys*/)
 
 -- name: chains_of_queue
-SELECT chain.job_id, chain.serialize_key FROM pinlater_chains chain INDEXED BY pinlater_chains_queue WHERE chain.queue_id = ? LIMIT ?
+-- Those that hold up others.
+SELECT chain.job_id, chain.serialize_key FROM pinlater_blocked blocked INDEXED BY pinlater_blocked_queue CROSS JOIN pinlater_chains chain
+    ON chain.serialize_key = blocked.serialize_key
+WHERE blocked.queue_id = ? LIMIT ?
 
 -- name: put_waiting
 INSERT INTO pinlater_waiting (serialize_key, place, job_id) VALUES /*rows*/
@@ -737,8 +755,9 @@ INSERT INTO pinlater_waiting (serialize_key, place, job_id) VALUES /*rows*/
 DELETE FROM pinlater_waiting WHERE serialize_key IN (/*keys*/) AND place IN (SELECT value FROM json_each(?))
 
 -- name: add_blocked
-INSERT INTO pinlater_blocked (serialize_key, waiting, since_ms) VALUES /*rows*/
-ON CONFLICT (serialize_key) DO UPDATE SET waiting = pinlater_blocked.waiting + excluded.waiting, since_ms = excluded.since_ms
+INSERT INTO pinlater_blocked (serialize_key, waiting, since_ms, queue_id) VALUES /*rows*/
+ON CONFLICT (serialize_key) DO UPDATE SET waiting = pinlater_blocked.waiting + excluded.waiting, since_ms = excluded.since_ms,
+    queue_id = excluded.queue_id
 
 -- name: drop_unblocked
 DELETE FROM pinlater_blocked WHERE waiting <= 0 AND serialize_key IN (/*keys*/)

@@ -92,7 +92,8 @@ class SqliteSession(Session):
             for statement in parts(self.statements["add_columns"]):
                 self.cursor.execute(statement)
         if lacks_extended:
-            self.run("add_extended")
+            for statement in parts(self.statements["add_extended"]):
+                self.cursor.execute(statement)
 
     def remove(self, ids: Sequence[int]) -> int:
         self.run_of("remove_links", (), ids)
