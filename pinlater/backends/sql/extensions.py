@@ -29,9 +29,7 @@ class HeldKeys(NamedTuple):
     dedupe_for_ms: int = 0
 
     def dump(self) -> bytes:
-        dedupe_key, serialize_key, send_id, place, slot, dedupe_for_ms = self
-        numbers = (len(serialize_key), len(send_id), place, slot, dedupe_for_ms)
-        return b"%d:%d:%d:%d:%d:%b%b%b" % (*numbers, serialize_key, send_id, dedupe_key)
+        return dump_keys(*self)
 
     @classmethod
     def load(cls, text: bytes) -> HeldKeys:
@@ -63,6 +61,16 @@ class HeldKeys(NamedTuple):
 
 
 NO_KEYS = HeldKeys()
+
+
+def dump_keys(
+    dedupe_key: bytes, serialize_key: bytes, send_id: bytes, place: int, slot: int, dedupe_for_ms: int
+) -> bytes:
+    """As HeldKeys.dump, for the way that all jobs with keys come in."""
+    if not (serialize_key or send_id):
+        return b"0:0:0:%d:%d:%b" % (slot, dedupe_for_ms, dedupe_key)
+    numbers = (len(serialize_key), len(send_id), place, slot, dedupe_for_ms)
+    return b"%d:%d:%d:%d:%d:%b%b%b" % (*numbers, serialize_key, send_id, dedupe_key)
 
 
 def dedupe_name(dedupe_key: bytes, serialize_key: bytes) -> bytes:

@@ -13,11 +13,13 @@ from typing import NamedTuple
 from pinlater.backends.base import JobKey
 from pinlater.backends.extended import SEND_ID_KEPT_MS, Offer, Offered, OfferOutcome
 from pinlater.backends.sql.chains import Joining, Member, firsts
-from pinlater.backends.sql.extensions import Extension, HeldKeys, dedupe_name, extensions
+from pinlater.backends.sql.extensions import Extension, dedupe_name, dump_keys, extensions
 from pinlater.backends.sql.ready_jobs import first_new_id
 from pinlater.backends.sql.records import (
     EXPIRES,
     HAS_ENTRY,
+    HAS_WINDOW,
+    IN_CHAIN,
     OWN_TIMEOUT,
     STATES_OF,
     WAITING,
@@ -28,7 +30,7 @@ from pinlater.backends.sql.session import NewJob, Row, Session
 from pinlater.errors import HomesChanged, QueueNotFound
 from pinlater.model import ExtendedJob, JobState, KeyRef, OnDuplicate, parse_descriptor
 
-RUN_AFTER = 5
+RUN_AFTER = 6
 """Where the row of a new extended job has it."""
 
 
@@ -124,7 +126,7 @@ class _Enqueue:
         serialize_keys = [serialize for _, serialize, _, _ in self._keys if serialize]
         self._chains = Joining(session, serialize_keys, now_ms, looks=looks)
         self._fired = marks(session, [offer.schedule for offer in offers if offer.schedule])
-        self._pending = self._lock_replaced()
+        self._pending = self._lock_replaced() if looks else {}
         self._jobs: list[NewJob] = []
         self._extensions: list[Row] = []
         self._expiries: list[Row] = []
@@ -223,10 +225,14 @@ class _Enqueue:
     def _store(self, offer: Offer, keys: tuple[bytes, bytes, bytes, bytes], job_id: int) -> Offered:
         job, slot, queue_id, (dedupe, serialize, name, send) = offer.job, offer.slot, self._queue_id, keys
         priority, timeout_ms, expires_at_ms = job.priority, job.claim_timeout_ms, job.expires_at_ms
-        held = HeldKeys(dedupe, serialize, send[1:], job_id if serialize else 0, slot, job.dedupe_for_ms)
-        flags, state = held.flags, 0
+        window_ms, state, place = job.dedupe_for_ms, 0, 0
+        flags = HAS_ENTRY if name or send else 0
+        if send or window_ms:
+            flags |= HAS_WINDOW
         if serialize:
-            if self._chains.add(Member(serialize, job_id, job_id, queue_id, priority, slot, offer.behind)):
+            flags |= IN_CHAIN
+            place = job_id
+            if self._chains.add(Member(serialize, job_id, place, queue_id, priority, slot, offer.behind)):
                 state = WAITING
         if timeout_ms is not None:
             flags |= OWN_TIMEOUT
@@ -235,13 +241,14 @@ class _Enqueue:
             self._expiries.append((job_id, expires_at_ms))
         if timeout_ms is not None or expires_at_ms is not None:
             self._extensions.append((job_id, timeout_ms, expires_at_ms))
-        row = new_extended_job(job, held.dump(), flags, state, queue_id, job_id, self._now_ms)
+        held = dump_keys(dedupe, serialize, send[1:], place, slot, window_ms)
+        row = new_extended_job(job, held, flags, state, queue_id, job_id, self._now_ms)
         self._jobs.append(row)
         if flags & HAS_ENTRY:
             entry = KeyEntry(job_id, priority, slot, None, 0, None)
             if name:
                 self._entries[name] = entry
-                self._live_entries.append((queue_id, name, job_id, priority, slot, job.dedupe_for_ms, 0, 0))
+                self._live_entries.append((queue_id, name, job_id, priority, slot, window_ms, 0, 0))
             if send:
                 self._entries[send] = entry
                 self._live_entries.append((queue_id, send, job_id, priority, slot, SEND_ID_KEPT_MS, 1, 0))
