@@ -19,7 +19,7 @@ from pinlater.model import (
 from tests.conformance.crowd import Crowd, at_once, settled
 from tests.conformance.extended_subject import expire_jobs, found, offer, offer_all, offer_of, stop, store
 from tests.conformance.subject import START_MS, TIMEOUT_MS, Subject, claim_key_of, key_of
-from tests.queues import make_queue
+from tests.queues import drop_queue, make_queue
 
 KEPT = OfferOutcome.KEPT
 QUEUES = ("mail", "post", "bulk")
@@ -132,6 +132,77 @@ async def test_windows_give_way_to_what_counts_here(subject: Subject) -> None:
     subject.tick(500)
     assert (await offer(subject, dedupe_key="window")).outcome is OfferOutcome.STORED
     assert (await offer(subject, dedupe_key="past")).outcome is KEPT
+
+
+async def test_keys_of_a_call_of_which_one_is_taken(subject: Subject) -> None:
+    first = await store(subject, dedupe_key="b", serialize_key="k")
+    stored = OfferOutcome.STORED
+    for pairs, outcomes, ready in (
+        ([("a", "j"), ("b", "k"), ("c", "k")], [stored, KEPT, stored], [START_MS, None, None]),
+        ([("d", "m"), ("e", "k"), ("f", "n")], [stored, stored, stored], [START_MS, None, START_MS]),
+    ):
+        offers = [offer_of(dedupe_key=dedupe, serialize_key=serialize) for dedupe, serialize in pairs]
+        offered = await offer_all(subject, *offers)
+        assert [each.outcome for each in offered] == outcomes
+        assert [each.ready_at_ms for each in offered] == ready
+        again = await offer_all(subject, *offers)
+        assert [(each.outcome, each.descriptor) for each in again] == [(KEPT, each.descriptor) for each in offered]
+    assert await found(subject, "b", "k") == first
+    assert await subject.shard.has_chains(["j", "k", "m", "n"]) == [True] * 4
+
+
+async def test_the_key_of_a_job_that_waits_is_taken(subject: Subject) -> None:
+    await store(subject, dedupe_key="a", serialize_key="k")
+    waiting = await store(subject, dedupe_key="b", serialize_key="k")
+    assert await offer(subject, dedupe_key="b", serialize_key="k") == Offered(KEPT, waiting)
+
+
+async def test_a_replacement_of_a_job_of_the_same_call_that_was_there_before(subject: Subject) -> None:
+    first = await store(subject, b"1", dedupe_key="a")
+    again = offer_of(b"3", dedupe_key="a", on_duplicate=OnDuplicate.REPLACE)
+    offered = await offer_all(subject, offer_of(b"2", dedupe_key="a"), again)
+    assert [(each.outcome, each.descriptor) for each in offered] == [(KEPT, first), (OfferOutcome.REPLACED, first)]
+    assert [job.body for job in await subject.claim(10)] == [b"3"]
+
+
+async def test_a_resend_takes_no_other_key(subject: Subject) -> None:
+    first = await store(subject, dedupe_key="a", send_id="s")
+    assert (await offer(subject, dedupe_key="b", send_id="s")).descriptor == first
+    assert await found(subject, "b") is None
+
+
+async def test_a_key_names_its_last_job_also_behind_its_window(subject: Subject) -> None:
+    descriptor = await ended(subject, dedupe_key="d", dedupe_for_ms=1000)
+    subject.tick(2000)
+    await subject.prune()
+    assert await found(subject, "d") == descriptor
+    assert (await offer(subject, dedupe_key="d")).outcome is OfferOutcome.STORED
+
+
+async def test_a_job_expires_while_it_waits(subject: Subject) -> None:
+    first = await store(subject, serialize_key="k")
+    waiting = await store(subject, serialize_key="k", expires_at_ms=START_MS + 1000)
+    subject.tick(1000)
+    assert await expire_jobs(subject) == 1
+    assert (await subject.info(waiting)).state is JobState.FAILED
+    assert (await subject.claimed()).descriptor == first
+    assert await subject.shard.blocked_chains(10, subject.now_ms) == []
+
+
+async def test_those_that_a_deleted_queue_holds_up_come_before_its_other_jobs(subject: Subject) -> None:
+    other = await subject.beside("post")
+    await other.job()
+    await store(other, serialize_key="k")
+    await store(subject, b"2", serialize_key="k")
+    assert await drop_queue(subject.shard, "post", subject.tick(1))
+    await subject.prune(limit=1)
+    assert [job.body for job in await subject.claim(10)] == [b"2"]
+
+
+async def test_whoever_becomes_the_first_behind_a_barrier_waits_for_it(subject: Subject) -> None:
+    first, _ = [await store(subject, serialize_key="k", behind="b2") for _ in range(2)]
+    assert await subject.cancel(first) == [CancelOutcome.CANCELLED]
+    assert await subject.claim(10) == []
 
 
 async def test_keys_that_begin_alike_are_others(subject: Subject) -> None:

@@ -11,8 +11,7 @@ import pytest
 from tests.conformance.bindings import BINDINGS, Binding
 from tests.conformance.crowd import CROWD
 from tests.conformance.mutation import Mutation
-from tests.conformance.mutations_redis import REDIS
-from tests.conformance.mutations_sql import SQL
+from tests.conformance.mutations_sql_keys import KEYS as SQL_KEYS
 from tests.conformance.subject import START_MS, Subject
 from tests.conformance.test_identity import Stores
 from tests.queues import make_queue
@@ -22,7 +21,7 @@ FAILURES = (AssertionError, ValueError, pytest.fail.Exception)
 """What a failing test raises: a wrong answer, other than one job, or no error where one was expected."""
 
 BY_NAME = {binding.name: binding for binding in BINDINGS}
-MUTATIONS = [*REDIS, *SQL]
+MUTATIONS = [*REDIS, *SQL, *SQL_KEYS]
 
 
 def parameters() -> Iterator[object]:

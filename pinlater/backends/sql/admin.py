@@ -108,7 +108,7 @@ def _retry(
         states = take_keys(session, returning, first_place, now_ms)
         sent = [known[job_id] for job_id in states if job_id in known and known[job_id].keys.send_id]
         on_entries(session, "forget_send_ids", (now_ms,), sent)
-        on_entries(session, "revive_send_ids", (now_ms,), sent)
+        on_entries(session, "revive_send_ids", (), sent)
         stopped = sorted(job_id for job_id in states if flags_of[job_id] & STOPPING)
         if stopped:
             session.run_of("forget_stop", (), stopped)

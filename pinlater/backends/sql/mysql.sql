@@ -675,9 +675,9 @@ FROM pinlater_counters counter STRAIGHT_JOIN pinlater_queues queue ON queue.name
 WHERE counter.name = 'revision' LOCK IN SHARE MODE
 
 -- name: keys
--- A dedupe key without a window counts as long as its job is live; nothing is written of it at the end.
+-- Nothing is written at the end of a job whose key has no window: until_ms NULL counts as long as the job is live.
 SELECT entry.name, entry.job_id, entry.priority, entry.slot,
-    CASE WHEN entry.until_ms IS NULL AND entry.window_ms = 0 AND COALESCE(job.state, 2) NOT IN (0, 1, 4) THEN 0 ELSE entry.until_ms END,
+    CASE WHEN entry.until_ms IS NULL AND COALESCE(job.state, 2) NOT IN (0, 1, 4) THEN 0 ELSE entry.until_ms END,
     entry.outcome, entry.elsewhere
 FROM pinlater_keys entry FORCE INDEX (PRIMARY) LEFT JOIN pinlater_jobs job ON job.id = entry.job_id
 WHERE entry.queue_id = %s AND entry.name IN (/*keys*/)
@@ -705,12 +705,12 @@ DELETE target FROM pinlater_keys target FORCE INDEX (PRIMARY) WHERE queue_id = %
 UPDATE pinlater_keys FORCE INDEX (PRIMARY) SET
     until_ms = CASE WHEN window_ms < 0 THEN {forever} ELSE %s + window_ms END,
     remove_at_ms = CASE WHEN is_send_id = 1 THEN %s + window_ms END
-WHERE until_ms IS NULL AND queue_id = %s AND name IN (/*keys*/) AND job_id IN %s
+WHERE queue_id = %s AND name IN (/*keys*/) AND job_id IN %s
 
 -- name: revive_send_ids
--- Of jobs that are retried; those whose time has passed stay forgotten.
+-- Of jobs that are retried, behind `forget_send_ids`.
 UPDATE pinlater_keys FORCE INDEX (PRIMARY) SET until_ms = NULL, remove_at_ms = NULL
-WHERE is_send_id = 1 AND outcome = 0 AND until_ms > %s AND queue_id = %s AND name IN (/*keys*/) AND job_id IN %s
+WHERE is_send_id = 1 AND outcome = 0 AND queue_id = %s AND name IN (/*keys*/) AND job_id IN %s
 
 -- name: forget_send_ids
 DELETE target FROM pinlater_keys target FORCE INDEX (PRIMARY)

@@ -642,9 +642,9 @@ WHERE id IN (SELECT value FROM json_each(?))
 SELECT queue.id, (SELECT version FROM pinlater_records WHERE name = '@homes') FROM pinlater_queues queue WHERE queue.name = ?
 
 -- name: keys
--- A dedupe key without a window counts as long as its job is live; nothing is written of it at the end.
+-- Nothing is written at the end of a job whose key has no window: until_ms NULL counts as long as the job is live.
 SELECT entry.name, entry.job_id, entry.priority, entry.slot,
-    CASE WHEN entry.until_ms IS NULL AND entry.window_ms = 0 AND COALESCE(job.state, 2) NOT IN (0, 1, 4) THEN 0 ELSE entry.until_ms END,
+    CASE WHEN entry.until_ms IS NULL AND COALESCE(job.state, 2) NOT IN (0, 1, 4) THEN 0 ELSE entry.until_ms END,
     entry.outcome, entry.elsewhere
 FROM pinlater_keys entry LEFT JOIN pinlater_jobs job ON job.id = entry.job_id
 WHERE entry.queue_id = ? AND entry.name IN (/*keys*/)
@@ -672,12 +672,12 @@ DELETE FROM pinlater_keys WHERE queue_id = ? AND name IN (/*keys*/) AND job_id >
 UPDATE pinlater_keys SET
     until_ms = CASE WHEN window_ms < 0 THEN {forever} ELSE ? + window_ms END,
     remove_at_ms = CASE WHEN is_send_id = 1 THEN ? + window_ms END
-WHERE until_ms IS NULL AND queue_id = ? AND name IN (/*keys*/) AND job_id IN (SELECT value FROM json_each(?))
+WHERE queue_id = ? AND name IN (/*keys*/) AND job_id IN (SELECT value FROM json_each(?))
 
 -- name: revive_send_ids
--- Of jobs that are retried; those whose time has passed stay forgotten.
+-- Of jobs that are retried, behind `forget_send_ids`.
 UPDATE pinlater_keys SET until_ms = NULL, remove_at_ms = NULL
-WHERE is_send_id = 1 AND outcome = 0 AND until_ms > ? AND queue_id = ? AND name IN (/*keys*/) AND job_id IN (SELECT value FROM json_each(?))
+WHERE is_send_id = 1 AND outcome = 0 AND queue_id = ? AND name IN (/*keys*/) AND job_id IN (SELECT value FROM json_each(?))
 
 -- name: forget_send_ids
 DELETE FROM pinlater_keys WHERE is_send_id = 1 AND until_ms <= ? AND queue_id = ? AND name IN (/*keys*/) AND job_id IN (SELECT value FROM json_each(?))
