@@ -11,6 +11,8 @@ import pytest
 from tests.conformance.bindings import BINDINGS, Binding
 from tests.conformance.crowd import CROWD
 from tests.conformance.mutation import Mutation
+from tests.conformance.mutations_redis import REDIS
+from tests.conformance.mutations_sql import SQL
 from tests.conformance.mutations_sql_keys import KEYS as SQL_KEYS
 from tests.conformance.subject import START_MS, Subject
 from tests.conformance.test_identity import Stores
