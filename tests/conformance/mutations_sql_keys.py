@@ -12,12 +12,6 @@ from tests.conformance.mutations_sql_ways import only, sql, step
 
 OFFERS = [
     *step(
-        "keyed_jobs",
-        'if (version or "") > homes_version:',
-        "if False:",
-        dedupe.test_a_step_by_older_homes_stores_nothing,
-    ),
-    *step(
         "admin",
         "queue_by_homes(session, queue, homes_version), _listed",
         "session.queue_id(queue), _listed",
@@ -137,13 +131,13 @@ OFFERS = [
     ),
     *step(
         "keyed_jobs",
-        "self._fired.get(schedule, -1) >= offer.fires_at_ms:",
-        "self._fired.get(schedule, -1) > offer.fires_at_ms:",
+        "self._fired.get(offer.schedule, ) >= offer.mark:",
+        "self._fired.get(offer.schedule, ) > offer.mark:",
         dedupe.test_a_schedule_fires_once_for_each_time,
     ),
     *step(
         "keyed_jobs",
-        "if schedule and offered.outcome <= OfferOutcome.REPLACED:",
+        "if offer.schedule and offered.outcome <= OfferOutcome.REPLACED:",
         "if False:",
         dedupe.test_a_schedule_fires_once_for_each_time,
     ),
