@@ -131,8 +131,8 @@ OFFERS = [
     ),
     *step(
         "keyed_jobs",
-        "self._fired.get(offer.schedule, ) >= offer.mark:",
-        "self._fired.get(offer.schedule, ) > offer.mark:",
+        'self._fired.get(offer.schedule, "") >= offer.mark:',
+        'self._fired.get(offer.schedule, "") > offer.mark:',
         dedupe.test_a_schedule_fires_once_for_each_time,
     ),
     *step(
