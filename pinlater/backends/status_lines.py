@@ -24,8 +24,3 @@ def dead_letter_status(origin: str, created_at_ms: int, attempts_allowed: int, c
         f"[dead letter of {origin}, created at {created_at_ms}, attempts allowed {attempts_allowed}, "
         f"crashes {crashes}, moved at {now_ms}]\n"
     )
-
-
-def job_expired_status(now_ms: int, expires_at_ms: int) -> str:
-    """The line of a job that ended because its time was over before it could be handed out."""
-    return f"[failed: EXPIRED at {expires_at_ms}, ended at {now_ms}]\n"

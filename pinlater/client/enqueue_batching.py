@@ -287,20 +287,13 @@ class Enqueuer:
         for job in jobs:
             if type(job.body) is not bytes:
                 raise RequestInvalid.of("body", job.body, "bytes")
-        rejects = _rejecting(jobs) if has_extended else None
+        rejects = rejecting(jobs) if has_extended else None
         if rejects is None:
             return await self._end(self._call(queue, jobs, deadline_s, context, resend, has_extended), jobs)
-        if len(jobs) > 1:
-            raise RequestInvalid.of("on_duplicate", "REJECT", "KEEP or REPLACE in an enqueue of several jobs")
         kept = [replace(rejects, on_duplicate=OnDuplicate.KEEP)]
         descriptors = await self._end(self._call(queue, kept, deadline_s, context, resend, has_extended), kept)
         if isinstance(descriptors, EnqueuedJobs) and EnqueueOutcome.KEPT in descriptors.outcomes:
-            raise EnqueueRejected(
-                f"queue {queue!r} has a job with the dedupe key {rejects.dedupe_key!r} already: {descriptors[0]}",
-                reason=DUPLICATE,
-                retryable=False,
-                job_descriptors=descriptors,
-            )
+            raise duplicate(queue, rejects, descriptors[0])
         return descriptors
 
     async def close(self, error: Exception) -> None:
@@ -358,10 +351,19 @@ class Enqueuer:
         return descriptors
 
 
-def _rejecting(jobs: Sequence[Job]) -> ExtendedJob | None:
-    """A job that is not to be kept where it is there already."""
+def rejecting(jobs: Sequence[Job]) -> ExtendedJob | None:
+    """The job of a call that is not to be kept where it is there already. RequestInvalid: it is one of several."""
     reject = OnDuplicate.REJECT
-    return next((job for job in jobs if isinstance(job, ExtendedJob) and job.on_duplicate is reject), None)
+    found = next((job for job in jobs if isinstance(job, ExtendedJob) and job.on_duplicate is reject), None)
+    if found is not None and len(jobs) > 1:
+        raise RequestInvalid.of("on_duplicate", "REJECT", "KEEP or REPLACE in an enqueue of several jobs")
+    return found
+
+
+def duplicate(queue: str, job: ExtendedJob, descriptor: str) -> EnqueueRejected:
+    """The error for such a job; `descriptor` is that of the one that stands."""
+    told = f"queue {queue!r} has a job with the dedupe key {job.dedupe_key!r} already: {descriptor}"
+    return EnqueueRejected(told, reason=DUPLICATE, retryable=False, job_descriptors=[descriptor])
 
 
 def with_send_ids(jobs: Sequence[Job]) -> list[Job]:

@@ -12,10 +12,10 @@ from pinlater.model import Checkpoint, ExtendedJob, Job, JobChange
 from pinlater.schedule import Delay, delay_seconds, refuse_seconds
 
 
-def delayed(jobs: Job | Sequence[Job], delay: Delay) -> Job | Sequence[Job]:
+def delayed(jobs: Job | Sequence[Job], delay: Delay, now_ms: int | None = None) -> Job | Sequence[Job]:
     """The same, to run so long from now. RequestInvalid: no delay, or a job that has a time of its own."""
     try:
-        at_ms = time.time_ns() // 1_000_000 + math.ceil(delay_seconds(delay) * 1000)
+        at_ms = (time.time_ns() // 1_000_000 if now_ms is None else now_ms) + math.ceil(delay_seconds(delay) * 1000)
     except ValueError as error:
         raise RequestInvalid(str(error)) from None
     if any(job.run_after_ms is not None for job in ([jobs] if isinstance(jobs, Job) else jobs)):

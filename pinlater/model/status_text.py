@@ -29,3 +29,8 @@ def append_status(status: str, at: int, text: str) -> str:
 def prepend_status(status: str, text: str) -> str:
     """The end of the status is cut."""
     return (text + status)[:MAX_STATUS_CHARS]
+
+
+def job_expired_status(now_ms: int, expires_at_ms: int) -> str:
+    """The line of a job that ended because its time was over before it could be handed out."""
+    return f"[failed: EXPIRED at {expires_at_ms}, ended at {now_ms}]\n"

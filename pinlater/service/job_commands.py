@@ -11,12 +11,12 @@ from pinlater.backends.base import JobKey, Shard
 from pinlater.backends.extended import RescheduleRequest
 from pinlater.clock import Clock
 from pinlater.errors import RequestInvalid
+from pinlater.extended_limits import named_keys
 from pinlater.model import Cancelled, CancelOutcome, JobInfo, JobState, KeyRef, RescheduleJob, RescheduleOutcome
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.descriptors import DescriptorParser
 from pinlater.service.end_waits import EndWaits
-from pinlater.service.extended_limits import named_keys
 from pinlater.service.job_lifecycle import one_by_one, sliced
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.validation import Validator

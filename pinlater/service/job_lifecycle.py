@@ -26,6 +26,7 @@ from pinlater.errors import (
     RequestInvalid,
     ShardConnectionFailed,
 )
+from pinlater.extended_limits import extended_jobs
 from pinlater.metrics import Metrics
 from pinlater.model import Ack, AckOutcome, BoundClaim, Checkpoint, ConnectionRef, Job, RequestContext
 from pinlater.queues.cluster_limits import PendingCounts
@@ -34,7 +35,6 @@ from pinlater.service.connection_claims import ConnectionClaims
 from pinlater.service.descriptors import DescriptorParser
 from pinlater.service.end_waits import EndWaits
 from pinlater.service.extended_enqueue import ExtendedEnqueue
-from pinlater.service.extended_limits import extended_jobs
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
 from pinlater.service.validation import EntryErrors, Validator

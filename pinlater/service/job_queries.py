@@ -16,6 +16,7 @@ from functools import partial
 from pinlater.backends.base import JobKey, Shard
 from pinlater.clock import Clock
 from pinlater.errors import ContinuationInvalid, Overloaded, RequestInvalid, UnknownError
+from pinlater.extended_limits import named_keys
 from pinlater.job_limits import MAX_INT32
 from pinlater.model import (
     CONTINUATION_END,
@@ -31,7 +32,6 @@ from pinlater.model import (
 from pinlater.service.body_pattern import BodyPattern
 from pinlater.service.descriptors import DescriptorParser
 from pinlater.service.end_waits import MAX_JOBS, EndWaits, has_ended
-from pinlater.service.extended_limits import named_keys
 from pinlater.service.overflow_calls import NamesOverflow
 from pinlater.service.settings import ServiceSettings
 from pinlater.service.validation import Validator

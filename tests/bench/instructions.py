@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterator
 
-from pinlater.model import Ack, DequeuedJob, Job
+from pinlater.model import Ack, DequeuedJob, ExtendedJob, Job
 from tests.bench import frames
 from tests.bench.callgrind import Counted, counted
 from tests.bench.processes import served
@@ -37,6 +38,7 @@ class Server:
         self._callers = callers
         self._body = os.urandom(200)
         self._jobs: list[DequeuedJob] = []
+        self._keys = itertools.count()
 
     def single(self) -> Iterator[tuple[str, float]]:
         """Of calls with a job each, or none."""
@@ -60,6 +62,22 @@ class Server:
             ("ack", lambda: frames.ack(1, QUEUE, [Ack(self._jobs.pop().descriptor) for _ in range(BATCH)])),
         ):
             yield f"{what}, per job of {BATCH}", self._per_call(one, 1, CALLS // 10) / BATCH
+
+    def keyed(self) -> Iterator[tuple[str, float]]:
+        """Of jobs that each have a key of their own."""
+        for what, make in (
+            ("dedupe", lambda key: ExtendedJob(self._body, attempts_allowed=5, dedupe_key=key)),
+            ("serialize", lambda key: ExtendedJob(self._body, attempts_allowed=5, serialize_key=key)),
+        ):
+            for step, one in (
+                ("enqueue", lambda make=make: frames.enqueue(1, QUEUE, [make(self._key()) for _ in range(BATCH)])),
+                ("dequeue", lambda: frames.dequeue(1, QUEUE, BATCH)),
+                ("ack", lambda: frames.ack(1, QUEUE, [Ack(self._jobs.pop().descriptor) for _ in range(BATCH)])),
+            ):
+                yield f"{step} with a {what} key, per job of {BATCH}", self._per_call(one, 1, CALLS // 10) / BATCH
+
+    def _key(self) -> str:
+        return f"account-{next(self._keys):08}"
 
     def _new(self, count: int) -> list[Job]:
         return [Job(self._body, attempts_allowed=5) for _ in range(count)]
@@ -114,6 +132,13 @@ def of_the_server(store: StoreServer) -> Iterator[tuple[str, float]]:
         yield from server.batches()
 
 
+def of_keyed_jobs(store: StoreServer) -> Iterator[tuple[str, float]]:
+    store.empty(0)
+    with server_on(store.url(0)) as server:
+        yield from server.batches()
+        yield from server.keyed()
+
+
 def of_two_shards(store: StoreServer) -> Iterator[tuple[str, float]]:
     """In one Redis, which makes no difference to the server."""
     store.empty(0)
@@ -147,6 +172,7 @@ def _ask(process: Counted, what: str, times: int) -> None:
 PARTS: dict[str, Callable[[StoreServer], Iterator[tuple[str, float]]]] = {
     "server": of_the_server,
     "two-shards": of_two_shards,
+    "keyed": of_keyed_jobs,
     "client": of_the_client,
 }
 

@@ -17,8 +17,9 @@ from pinlater.backends.base import (
     SilentClaim,
     UnrenewedClaim,
 )
-from pinlater.backends.status_lines import crash_budget_status, job_expired_status, released_status
+from pinlater.backends.status_lines import crash_budget_status, released_status
 from pinlater.model import MAX_TIME_MS, CancelOutcome, Job, JobState, claim_source
+from pinlater.model.status_text import job_expired_status
 from tests.conformance.reference_job import RefJob, appended, cut, fitting, new_job
 from tests.conformance.reference_keys import RefKeys, Stays
 

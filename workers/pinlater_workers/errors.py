@@ -12,7 +12,8 @@ WorkerError
 ├── JobStopped             raise_if_cancelled(): the job is to stop
 ├── JobFailed              to who waits for a job: it failed; `status` says how
 │   └── JobCancelled       likewise: it was asked to stop
-└── ResultGone             to who waits for a job: there is nothing of it, or of its result, any more
+├── ResultGone             to who waits for a job: there is nothing of it, or of its result, any more
+└── NotPlayed              in a test in memory: a call that needs a server, or a job that waits for another one
 """
 
 from __future__ import annotations
@@ -80,4 +81,8 @@ class JobCancelled(JobFailed):
 
 
 class ResultGone(WorkerError, LookupError):
+    pass
+
+
+class NotPlayed(WorkerError):
     pass

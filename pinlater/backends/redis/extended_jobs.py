@@ -35,7 +35,6 @@ from pinlater.backends.redis.records import (
     named,
 )
 from pinlater.backends.redis.scripts import ScriptCaller, lowest_id
-from pinlater.backends.status_lines import job_expired_status
 from pinlater.errors import HomesChanged
 from pinlater.model import (
     MAX_KEY_BYTES,
@@ -45,6 +44,7 @@ from pinlater.model import (
     RescheduleOutcome,
     descriptor_prefix,
 )
+from pinlater.model.status_text import job_expired_status
 
 _IF_KNOWN, _TAKES_NO_JOBS = 1, 2
 _NO_ID = bytes(ID.size)

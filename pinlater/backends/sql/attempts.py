@@ -21,9 +21,9 @@ from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.extensions import End, Extension, Stays, end, extend, extensions
 from pinlater.backends.sql.records import DEAD_LETTER_PENDING_MS, IN_PROGRESS, SHOWN, STOPPING
 from pinlater.backends.sql.session import Row, Session
-from pinlater.backends.status_lines import crash_budget_status, expired_status, job_expired_status, released_status
+from pinlater.backends.status_lines import crash_budget_status, expired_status, released_status
 from pinlater.model import MAX_PROGRESS_CHARS, MAX_TIME_MS, HeartbeatAnswer, HeartbeatOutcome, claim_source
-from pinlater.model.status_text import append_at
+from pinlater.model.status_text import append_at, job_expired_status
 
 Effects = dict[tuple[str, int, str], list[int]]
 """What to do, with which run_after and which status line, and the jobs it is done to."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import pinlater
 from pinlater.client.addresses import target_servers
@@ -70,6 +70,8 @@ class App:
         self._catalogue = Catalogue(self, [include] if isinstance(include, str) else include)
         self._connections = ServerClients(ServerTarget(servers, cluster, clusters_file, source))
         self.sink: JobSink = self._connections
+        self.clients: Clients = self._connections
+        """Whose clients the app gives to its jobs: those of its servers, or of a test in memory."""
         self._file = FileSettings()
         if file is not None:
             self.follow(read_file(file))
@@ -193,7 +195,7 @@ class App:
         self._connections.close()
         self._connections = ServerClients(ServerTarget(servers, cluster, clusters_file, source or old.source))
         if own:
-            self.sink = self._connections
+            self.sink = self.clients = self._connections
 
     @property
     def servers(self) -> list[str]:
@@ -208,15 +210,15 @@ class App:
     @property
     def client(self) -> Client:
         """For any number of threads, and for the children of a fork."""
-        return self._connections.client
+        return self.clients.client
 
     def async_client(self) -> AsyncClient:
         """The client of the running event loop; `close_async` closes it."""
-        return self._connections.async_client()
+        return self.clients.async_client()
 
     def connect(self, **options: Any) -> AsyncClient:
         """A client of its own to the same servers, which the caller closes; `options` as for AsyncClient."""
-        return self._connections.connect(**options)
+        return self.clients.connect(**options)
 
     def headers(self, job: str, given: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
         """What travels with a job that is enqueued now: what is given, what middleware adds, and the current trace.
@@ -249,6 +251,20 @@ class ServerTarget:
     cluster: str | None = None
     clusters_file: str | Path | None = None
     source: str | None = None
+
+
+class Clients(Protocol):
+    """The clients of an app."""
+
+    @property
+    def client(self) -> Client:
+        """For any number of threads."""
+
+    def async_client(self) -> AsyncClient:
+        """That of the running event loop."""
+
+    def connect(self, **options: Any) -> AsyncClient:
+        """A new client, which the caller closes; `options` as for AsyncClient."""
 
 
 class ServerClients:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from pinlater.clock import Clock
 from pinlater.model import CancelOutcome, EnqueuedJobs, EnqueueOutcome, JobInfo, JobState, RescheduleOutcome
 from pinlater.model import RescheduleJob as JobChange
 from pinlater.schedule import Delay, delay_seconds, moment_ms
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 
-WAIT_S = 20.0
+WAIT_MS = 20_000
 """The most that one call waits for the end of a job."""
 
 SOON_S = 0.05
@@ -89,24 +90,29 @@ class _Handle(str):
 class _Patience:
     """How long each look at a job may wait, until `timeout` is over. A server of an earlier version does not wait."""
 
-    def __init__(self, timeout: Delay | None) -> None:
-        self._until_s = None if timeout is None else time.monotonic() + delay_seconds(timeout)
+    def __init__(self, timeout: Delay | None, clock: Clock) -> None:
+        self._clock = clock
+        self._until_ms = None if timeout is None else clock.now_ms() + round(delay_seconds(timeout) * 1000)
         self._pause_s = SOON_S
 
     def waits_ms(self) -> Iterator[int]:
         """Of one look after the other: at least one."""
         while True:
-            left_s = WAIT_S if self._until_s is None else self._until_s - time.monotonic()
-            yield max(1, round(min(left_s, WAIT_S) * 1000))
-            if self._until_s is not None and time.monotonic() >= self._until_s:
+            began_ms = self._clock.now_ms()
+            left_ms = WAIT_MS if self._until_ms is None else self._until_ms - began_ms
+            self._waited = began_ms, max(1, min(left_ms, WAIT_MS))
+            yield self._waited[1]
+            if self._until_ms is not None and self._clock.now_ms() >= self._until_ms:
                 return
 
-    def pause_s(self, wait_ms: int, took_s: float) -> float:
+    def pause_s(self) -> float:
         """Before the next look, after one that found the job not ended."""
-        if took_s >= wait_ms / 2000:
+        began_ms, wait_ms = self._waited
+        took_ms = self._clock.now_ms() - began_ms
+        if took_ms >= wait_ms / 2:
             return 0.0
         pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2, LATER_S)
-        return max(0.0, min(pause_s, wait_ms / 1000 - took_s))
+        return max(0.0, min(pause_s, (wait_ms - took_ms) / 1000))
 
 
 def _is_over(info: JobInfo | None) -> bool:
@@ -125,13 +131,12 @@ class JobHandle(_Handle, Generic[ResultT]):
         TimeoutError: it has not ended within so much time.
         """
         refuse_on_loop("enqueue_async(...)'s handle, and its result")
-        patience = _Patience(timeout)
+        patience = _Patience(timeout, self._job_type.app.clock)
         for wait_ms in patience.waits_ms():
-            began_s = time.monotonic()
             info = self._lookup(wait_ms)
             if _is_over(info):
                 return self._result(info)  # type: ignore[no-any-return]
-            time.sleep(patience.pause_s(wait_ms, time.monotonic() - began_s))
+            time.sleep(patience.pause_s())
         raise TimeoutError(f"job {self} has not ended within {timeout}")
 
     def info(self) -> JobInfo | None:
@@ -171,13 +176,12 @@ class AsyncJobHandle(_Handle, Generic[ResultT]):
     __slots__ = ()
 
     async def result(self, timeout: Delay | None = None) -> ResultT:
-        patience = _Patience(timeout)
+        patience = _Patience(timeout, self._job_type.app.clock)
         for wait_ms in patience.waits_ms():
-            began_s = time.monotonic()
             info = await self._lookup(wait_ms)
             if _is_over(info):
                 return self._result(info)  # type: ignore[no-any-return]
-            await asyncio.sleep(patience.pause_s(wait_ms, time.monotonic() - began_s))
+            await asyncio.sleep(patience.pause_s())
         raise TimeoutError(f"job {self} has not ended within {timeout}")
 
     async def info(self) -> JobInfo | None:

@@ -8,6 +8,9 @@
         jobs.run_all()
     assert [run.job for run in jobs.runs] == ["welcome", "remind"]
 
+Keys, windows, order, expiry, cancels, progress and results count as on a server. Handles, and the clients that jobs use
+(`app.client`, `app.async_client()`), find what is in memory; NotPlayed: a call that needs a server.
+
 What a server would refuse is refused here too, by the same code and with the same errors: a body, a priority or a time
 beyond its bounds, and a queue that is none of the app's (`in_memory(app, queues=["vip"])` has more).
 
@@ -21,19 +24,38 @@ nothing stands in its way.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from pinlater.errors import QueueNotFound
+from pinlater.client.enqueue_batching import duplicate, rejecting
+from pinlater.errors import QueueNotFound, RequestInvalid
+from pinlater.extended_limits import extended_jobs
 from pinlater.job_limits import JobLimits
-from pinlater.model import DequeuedJob, Job, JobState
+from pinlater.model import (
+    Cancelled,
+    CancelOutcome,
+    DequeuedJob,
+    EnqueuedJobs,
+    EnqueueOutcome,
+    ExtendedJob,
+    Job,
+    JobInfo,
+    JobState,
+    KeyRef,
+    OnDuplicate,
+    RescheduleJob,
+    RescheduleOutcome,
+    any_extended,
+)
+from pinlater.model.status_text import job_expired_status
 from pinlater_workers.app.app import App
 from pinlater_workers.envelope import read_envelope
-from pinlater_workers.errors import ConfigurationError
-from pinlater_workers.execution.attempt import close_loop, run_attempt, run_attempt_async
+from pinlater_workers.errors import ConfigurationError, NotPlayed
+from pinlater_workers.execution.attempt import close_loop, run_attempt, run_attempt_async, stopped
 from pinlater_workers.execution.batch_attempt import run_batch, run_batch_async
 from pinlater_workers.jobs.batch import MemberOutcomes
 from pinlater_workers.jobs.context import StopReason
@@ -51,9 +73,13 @@ from pinlater_workers.testing.memory import (
     VirtualClock,
     VirtualContext,
 )
+from pinlater_workers.testing.memory_client import MemoryClient, MemoryClients
+from pinlater_workers.testing.memory_keys import MemoryKeys
 from pinlater_workers.testing.virtual_schedules import VirtualSchedules
 
 MAX_RUNS = 1000
+MAX_CLAIM_TIMEOUT_MS = 86_400_000
+"""As a server has it that is not told otherwise (--max-claim-timeout)."""
 
 
 class NeverEnds(AssertionError):
@@ -94,12 +120,12 @@ def in_memory(app: App, *, queues: Sequence[str] = (), limits: JobLimits | None 
     otherwise, as in JobLimits(priority_levels=5).
     """
     jobs = Jobs(app, queues, limits)
-    sink, clock = app.sink, app.clock
-    app.sink, app.clock = jobs, jobs.clock
+    before = app.sink, app.clock, app.clients
+    app.sink, app.clock, app.clients = jobs, jobs.clock, MemoryClients(jobs)
     try:
         yield jobs
     finally:
-        app.sink, app.clock = sink, clock
+        app.sink, app.clock, app.clients = before
 
 
 @dataclass(slots=True)
@@ -111,6 +137,7 @@ class _Attempt:
     runs: Sequence[Run]
     claimed: DequeuedJob
     context: VirtualContext | VirtualBatchContext
+    contexts: Mapping[str, VirtualContext]
 
 
 class Jobs:
@@ -124,22 +151,154 @@ class Jobs:
         self.tell: StopReason | None = None
         self._app = app
         self._schedule = RunSchedule(self.clock)
-        self._now_running: Run | None = None
+        self._now_running: _Attempt | None = None
+        self._keys = MemoryKeys(self.clock)
+        self._named: dict[str, Run] = {}
+        self._expiries: list[tuple[int, int, Run]] = []
         self._schedules = VirtualSchedules(self.clock.now_ms(), self.send)
 
     def send(self, queue: str, jobs: Sequence[Job], *, timeout_s: float | None = None) -> list[str]:
-        """For the app: keep these, all or none."""
-        queues = self._queues.union(each.settings.queue for each in self._app.job_types.values())
+        """For the app: keep these, all or none. Their keys count as on a server. EnqueueRejected, DUPLICATE."""
+        queues = self.queue_names()
         if queue not in queues:
             raise QueueNotFound(
                 f"queue {queue!r} is of no job of this app; allowed: {', '.join(sorted(queues))}, and what "
                 f"testing.in_memory(app, queues=[...]) names"
             )
         kept, _ = self._limits.enqueue(queue, jobs, self.clock.now_ms(), QUEUE_LIMITS)
-        return [self._keep(queue, job).descriptor for job in kept]
+        if not any_extended(kept):
+            return [self._keep(queue, job).descriptor for job in kept]
+        rejects = rejecting(kept)
+        if rejects is not None:
+            stands = self._keys.standing(queue, rejects.dedupe_key, rejects.serialize_key)
+            if stands is not None:
+                raise duplicate(queue, rejects, stands.descriptor)
+            kept = [replace(rejects, on_duplicate=OnDuplicate.KEEP)]
+        offered = [self._offer(queue, job) for job in extended_jobs(kept, MAX_CLAIM_TIMEOUT_MS)]
+        descriptors = [run.descriptor for run, _ in offered]
+        outcomes = [outcome for _, outcome in offered]
+        return EnqueuedJobs(descriptors, outcomes if any(outcomes) else [])
 
     async def send_async(self, queue: str, jobs: Sequence[Job]) -> list[str]:
         return self.send(queue, jobs)
+
+    def queue_names(self) -> set[str]:
+        """Those of the app's types of job, and those that the test has named."""
+        return {*self._queues, *(each.settings.queue for each in self._app.job_types.values())}
+
+    def found(
+        self, queue: str | None, descriptors: Sequence[str], keys: Sequence[KeyRef], *, body: bool, result: bool
+    ) -> dict[str, JobInfo]:
+        """What a lookup finds, by descriptor."""
+        named = [self._run_named(queue, each) for each in descriptors]
+        runs = [*named, *self._keys.find(queue or "", keys)]
+        return {run.descriptor: run.info(body=body, result=result) for run in runs if run is not None}
+
+    def cancel_jobs(
+        self, queue: str | None, descriptors: Sequence[str], keys: Sequence[KeyRef], *, running: bool
+    ) -> Cancelled:
+        """Those that are PENDING are gone; `running`: the one that runs is asked to stop."""
+        outcomes = {each: self._cancel(self._run_named(queue, each), running) for each in descriptors}
+        return Cancelled(outcomes, [self._cancel(run, running) for run in self._keys.find(queue or "", keys)])
+
+    def reschedule_jobs(self, queue: str, changes: Sequence[RescheduleJob]) -> list[RescheduleOutcome]:
+        """Those that are PENDING get another time, body or number of attempts."""
+        return [self._reschedule(queue, change) for change in changes]
+
+    def run_until_one_ended(self, descriptors: Sequence[str], within_ms: float) -> None:
+        """Run what is pending until one of these has ended, for whoever waits for that; or so long.
+
+        NotPlayed: a job waits for another one. Jobs run one after the other here: that would be for ever.
+        """
+        end_ms = self._refuse_waiting(descriptors, within_ms)
+        try:
+            while self._all_live(descriptors) and (due := self._next(end_ms, MAX_RUNS, None)) is not None:
+                attempt = self._begin(due, end_ms, alone=False)
+                self._end(attempt, _run(attempt))
+        finally:
+            close_loop()
+        self._waited_until(descriptors, end_ms)
+
+    async def run_until_one_ended_async(self, descriptors: Sequence[str], within_ms: float) -> None:
+        """As `run_until_one_ended`, on the event loop."""
+        end_ms = self._refuse_waiting(descriptors, within_ms)
+        while self._all_live(descriptors) and (due := self._next(end_ms, MAX_RUNS, None)) is not None:
+            attempt = self._begin(due, end_ms, alone=False)
+            self._end(attempt, await _run_async(attempt))
+        self._waited_until(descriptors, end_ms)
+
+    def _refuse_waiting(self, descriptors: Sequence[str], within_ms: float) -> float:
+        """Until when it is waited."""
+        if self._now_running is not None and self._all_live(descriptors):
+            raise NotPlayed(
+                f"job {self._now_running.runs[0].job!r} waits for another one, and in memory one runs at a time: let "
+                "that one enqueue what follows, or test this against a server"
+            )
+        return self.clock.now_ms() + within_ms
+
+    def _waited_until(self, descriptors: Sequence[str], end_ms: float) -> None:
+        if self._all_live(descriptors) and end_ms < math.inf:
+            self.clock.advance_to(int(end_ms))
+            self._expire()
+
+    def _all_live(self, descriptors: Sequence[str]) -> bool:
+        runs = [self._run_named(None, each) for each in descriptors]
+        return bool(runs) and all(run is not None and run.is_live for run in runs)
+
+    def _run_named(self, queue: str | None, descriptor: str) -> Run | None:
+        run = self._named.get(descriptor)
+        return None if run is None or run.is_gone or queue not in (None, run.queue) else run
+
+    def _offer(self, queue: str, job: ExtendedJob) -> tuple[Run, EnqueueOutcome]:
+        """The job that stands, and what became of this one."""
+        sent = self._keys.sent(job.send_id)
+        if sent is not None:
+            return sent, EnqueueOutcome.STORED
+        stands = self._keys.standing(queue, job.dedupe_key, job.serialize_key)
+        if stands is None:
+            return self._keep(queue, job), EnqueueOutcome.STORED
+        if job.on_duplicate is not OnDuplicate.REPLACE or stands.state is not JobState.PENDING:
+            return stands, EnqueueOutcome.KEPT
+        if job.priority != stands.priority:
+            raise RequestInvalid.of("priority", job.priority, f"that of {stands.descriptor}, which it would replace")
+        now_ms = self.clock.now_ms()
+        stands.change(job if job.run_after_ms is not None else replace(job, run_after_ms=now_ms), now_ms)
+        self._wait_its_turn(stands)
+        return stands, EnqueueOutcome.REPLACED
+
+    def _cancel(self, run: Run | None, running: bool) -> CancelOutcome:
+        if run is None:
+            return CancelOutcome.NOT_FOUND
+        if not run.is_live:
+            return CancelOutcome.ENDED
+        if run.state is JobState.PENDING:
+            run.is_gone = True
+            run.fail(self.clock.now_ms(), cancelled=True)
+            self._ended(run)
+            return CancelOutcome.CANCELLED
+        if not running:
+            return CancelOutcome.IN_PROGRESS
+        if run.cancel_requested_by is None and self._now_running is not None:
+            run.cancel_requested_by = MemoryClient.source
+            self._now_running.contexts[run.descriptor].request_stop(StopReason.CANCELLED, run.cancel_requested_by)
+        return CancelOutcome.REQUESTED
+
+    def _reschedule(self, queue: str, change: RescheduleJob) -> RescheduleOutcome:
+        if change.key is not None:
+            (run,) = self._keys.find(queue, [change.key])
+        else:
+            run = self._run_named(queue, change.descriptor)
+        if run is None:
+            return RescheduleOutcome.NOT_FOUND
+        if run.state is not JobState.PENDING:
+            return RescheduleOutcome.IN_PROGRESS if run.is_live else RescheduleOutcome.ENDED
+        if change.only_if_updated_at_ms not in (None, run.updated_at_ms):
+            return RescheduleOutcome.CHANGED
+        if change.body is not None:
+            self._limits.body(change.body, QUEUE_LIMITS.max_body_bytes)
+        run.change(change, self.clock.now_ms())
+        self._wait_its_turn(run)
+        return RescheduleOutcome.RESCHEDULED
 
     def of(self, job: JobType) -> list[Run]:
         return [each for each in self.runs if each.job == job.name]
@@ -167,6 +326,7 @@ class Jobs:
             self._schedules.fire(types, time_ms)
         self._run(end_ms, max_runs, None)
         self.clock.advance_to(end_ms)
+        self._expire()
 
     async def run_all_async(self, *, max_runs: int = MAX_RUNS, only: Run | None = None) -> None:
         """As `run_all`, for tests that are coroutines: coroutine jobs run on their loop, all else in a thread."""
@@ -192,10 +352,34 @@ class Jobs:
         name = self._type(queue, job.body).name if envelope is None else envelope.job
         kept = Run.of(job, name, queue, len(self.runs) + 1, self.clock.now_ms())
         self.runs.append(kept)
-        self._schedule.add(kept)
+        self._named[kept.descriptor] = kept
+        self._keys.enter(kept)
+        self._wait_its_turn(kept)
         if self._now_running is not None:
-            self._now_running.enqueued.append(kept)
+            self._now_running.runs[0].enqueued.append(kept)
         return kept
+
+    def _wait_its_turn(self, run: Run) -> None:
+        """A run that is PENDING now, or at another time than before."""
+        if run.waits_for is None:
+            self._schedule.add(run)
+        if run.expires_at_ms is not None:
+            heapq.heappush(self._expiries, (run.expires_at_ms, run.number, run))
+
+    def _ended(self, run: Run) -> None:
+        """The next of its serialize key is free."""
+        freed = self._keys.leave(run)
+        if freed is not None:
+            self._schedule.add(freed)
+
+    def _expire(self) -> None:
+        """Those that wait, and whose time is over, fail."""
+        now_ms = self.clock.now_ms()
+        while self._expiries and self._expiries[0][0] <= now_ms:
+            expires_at_ms, _, run = heapq.heappop(self._expiries)
+            if run.state is JobState.PENDING:
+                run.fail(now_ms, status=job_expired_status(now_ms, expires_at_ms))
+                self._ended(run)
 
     def _type(self, queue: str, body: bytes) -> JobType:
         envelope = read_envelope(body)
@@ -207,10 +391,15 @@ class Jobs:
 
     def _next(self, end_ms: float, max_runs: int, only: Run | None) -> Run | None:
         """What runs now; where nothing is due, it is later at once."""
-        chosen = self._schedule.first(end_ms) if only is None else only
-        if chosen is None or chosen.state is not JobState.PENDING:
-            return None
-        self.clock.advance_to(chosen.run_after_ms)
+        while True:
+            self._expire()
+            chosen = self._schedule.first(end_ms) if only is None else only
+            if chosen is None or (only is not None and chosen.state is not JobState.PENDING):
+                return None
+            self.clock.advance_to(chosen.run_after_ms)
+            self._expire()
+            if chosen.state is JobState.PENDING:
+                break
         if chosen.times >= max_runs:
             raise NeverEnds(
                 f"job {chosen.job!r} was run {chosen.times} times, and comes again: {chosen.snoozes} snoozes, "
@@ -228,16 +417,17 @@ class Jobs:
         claimed = members[0][0]
         if job_type.is_batch:
             jobs = [(job, each) for (job, _), each in zip(members, contexts, strict=True)]
-            context = VirtualBatchContext(jobs, RunHost(run, self._limits), deadline_ms)
+            context = VirtualBatchContext(jobs, RunHost(run, self.clock, self._limits), deadline_ms)
             context.clock = self.clock
         if self.tell is not None:
             context.request_stop(self.tell)
-        self._now_running = run
         recorder = Recorder({job.descriptor: each for job, each in members})
-        return _Attempt((recorder, *self._app.middleware), job_type, runs, claimed, context)
+        named = {job.descriptor: each for (job, _), each in zip(members, contexts, strict=True)}
+        self._now_running = _Attempt((recorder, *self._app.middleware), job_type, runs, claimed, context, named)
+        return self._now_running
 
     def _context(self, job_type: JobType, claimed: DequeuedJob, run: Run, deadline_ms: int) -> VirtualContext:
-        context = VirtualContext(job_type.name, run.queue, claimed, RunHost(run, self._limits), deadline_ms)
+        context = VirtualContext(job_type.name, run.queue, claimed, RunHost(run, self.clock, self._limits), deadline_ms)
         context.clock = self.clock
         return context
 
@@ -261,7 +451,9 @@ class Jobs:
                 self._limits.body(each.body, QUEUE_LIMITS.max_body_bytes)
             run.end(each, self.clock.now_ms())
             if run.state is JobState.PENDING:
-                self._schedule.add(run)
+                self._wait_its_turn(run)
+            else:
+                self._ended(run)
 
 
 def _run(attempt: _Attempt) -> Outcome:
@@ -275,4 +467,19 @@ async def _run_async(attempt: _Attempt) -> Outcome:
         return await asyncio.to_thread(_run, attempt)
     if attempt.type.is_batch:
         return await run_batch_async(attempt, attempt.type, attempt.context, None)
-    return await run_attempt_async(attempt, attempt.type, attempt.claimed, attempt.context, None)
+    context = attempt.context
+    task = asyncio.ensure_future(run_attempt_async(attempt, attempt.type, attempt.claimed, context, None))
+
+    def told() -> None:
+        if context.cancel_reason is StopReason.CANCELLED:
+            task.cancel()
+
+    no_more = context.on_stop(told)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if context.cancel_reason is not StopReason.CANCELLED:
+            raise
+        return stopped(attempt.type, attempt.claimed, context)
+    finally:
+        no_more()

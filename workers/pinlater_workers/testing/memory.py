@@ -7,11 +7,21 @@ import math
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from pinlater.job_limits import JobLimits
-from pinlater.model import Checkpoint, DequeuedJob, Job, JobState
+from pinlater.model import (
+    Checkpoint,
+    DequeuedJob,
+    ExtendedJob,
+    Job,
+    JobInfo,
+    JobProgress,
+    JobState,
+    RescheduleJob,
+    descriptor_prefix,
+)
 from pinlater.model.status_text import append_at, append_status, prepend_status
 from pinlater_workers.envelope import read_envelope
 from pinlater_workers.jobs.attempt_record import AttemptRecord, worker_name
@@ -58,7 +68,10 @@ class Run:
     each of these, but for the last. `attempts` of them were spent: all but snoozes and reschedulings. `status`: the
     job's custom status, as a server keeps it; `statuses`: its parts in the order they were written. `checkpoints`: the
     bodies that it stored. `errors`: what was raised, Snooze and the like included; `result`: what it returned at last.
-    `enqueued`: the jobs that it enqueued.
+    `enqueued`: the jobs that it enqueued. `progress`: what it said last of how far it is.
+
+    `waits_for`: the first job of its serialize key, while that is another one. `cancelled`: it is FAILED because it was
+    to stop; with `is_gone` it was cancelled before it began, and a server would know nothing of it any more.
     """
 
     number: int
@@ -83,13 +96,80 @@ class Run:
     errors: list[BaseException] = field(default_factory=list)
     result: Any = None
     enqueued: list[Run] = field(default_factory=list)
+    progress: JobProgress | None = None
+    dedupe_key: str = ""
+    serialize_key: str = ""
+    send_id: str = ""
+    dedupe_for_ms: int = 0
+    claim_timeout_ms: int | None = None
+    expires_at_ms: int | None = None
+    waits_for: Run | None = None
+    cancel_requested_by: str | None = None
+    cancelled: bool = False
+    is_gone: bool = False
+    kept_result: bytes | None = None
+    """As a server would keep it."""
+    updated_at_ms: int = 0
+    finished_at_ms: int = 0
 
     @classmethod
     def of(cls, job: Job, name: str, queue: str, number: int, now_ms: int) -> Run:
         run_after_ms = now_ms if job.run_after_ms is None else job.run_after_ms
         left = job.attempts_allowed
-        descriptor = f"{queue}:memory:{number}"
-        return cls(number, descriptor, queue, name, job.body, job.priority, left, left, now_ms, run_after_ms)
+        descriptor = f"{descriptor_prefix(queue, 'memory', job.priority)}{number}"
+        run = cls(number, descriptor, queue, name, job.body, job.priority, left, left, now_ms, run_after_ms)
+        run.updated_at_ms = now_ms
+        if isinstance(job, ExtendedJob):
+            run.dedupe_key, run.serialize_key, run.send_id = job.dedupe_key, job.serialize_key, job.send_id
+            run.dedupe_for_ms, run.expires_at_ms = job.dedupe_for_ms, job.expires_at_ms
+            run.claim_timeout_ms = job.claim_timeout_ms
+        return run
+
+    @property
+    def is_live(self) -> bool:
+        """PENDING or IN_PROGRESS."""
+        return self.state in (JobState.PENDING, JobState.IN_PROGRESS)
+
+    def info(self, *, body: bool, result: bool) -> JobInfo:
+        """As a lookup answers."""
+        return JobInfo(
+            self.descriptor,
+            self.state,
+            self.priority,
+            self.attempts_allowed,
+            self.attempts_remaining,
+            self.status,
+            self.enqueued_at_ms,
+            self.run_after_ms,
+            self.updated_at_ms,
+            finished_at_ms=None if self.is_live else self.finished_at_ms,
+            body=self.body if body else None,
+            result=self.kept_result if result else None,
+            dedupe_key=self.dedupe_key or None,
+            serialize_key=self.serialize_key or None,
+            cancelled=self.cancelled or None,
+            progress=self.progress,
+            waits_for=None if self.waits_for is None else self.waits_for.descriptor,
+            expires_at_ms=self.expires_at_ms,
+            claim_timeout_ms=self.claim_timeout_ms,
+            cancel_requested_by=self.cancel_requested_by,
+        )
+
+    def change(self, job: Job | RescheduleJob, now_ms: int) -> None:
+        """Another time, body or number of attempts; None leaves it."""
+        if job.run_after_ms is not None:
+            self.run_after_ms = job.run_after_ms
+        if job.body is not None:
+            self.body = job.body
+        if job.attempts_allowed is not None:
+            self.attempts_allowed = self.attempts_remaining = job.attempts_allowed
+        self.updated_at_ms = now_ms
+
+    def fail(self, now_ms: int, *, status: str = "", cancelled: bool = False) -> None:
+        """It ends without an attempt."""
+        self._note(status, in_front=False)
+        self.state, self.attempts_remaining, self.cancelled = JobState.FAILED, 0, cancelled
+        self.finished_at_ms = self.updated_at_ms = now_ms
 
     @property
     def headers(self) -> dict[str, str]:
@@ -119,16 +199,22 @@ class Run:
 
     def end(self, outcome: Outcome, now_ms: int) -> None:
         """What a worker tells the server, and what that does."""
+        if self.cancel_requested_by is not None and outcome.action is not Action.SUCCEED:
+            outcome = replace(outcome, action=Action.CANCEL, body=None)
         back = outcome.action in (Action.SNOOZE, Action.RESCHEDULE)
+        self.updated_at_ms = now_ms
         self._note(outcome.status, in_front=back)
         if outcome.body is not None:
             self.body = outcome.body
         if not back:
             self.attempts += 1
         if outcome.action is Action.SUCCEED:
-            self.state = JobState.SUCCEEDED
+            self.state, self.kept_result = JobState.SUCCEEDED, outcome.result
+            self.finished_at_ms = now_ms
+        elif outcome.action is Action.CANCEL:
+            self.fail(now_ms, cancelled=True)
         elif outcome.action is Action.FAIL or (outcome.action is Action.RETRY and self.attempts_remaining <= 1):
-            self.state, self.attempts_remaining = JobState.FAILED, 0
+            self.fail(now_ms)
         else:
             self._come_again(outcome, now_ms)
 
@@ -171,6 +257,7 @@ class RunHost:
     """Stores checkpoints at once."""
 
     run: Run
+    clock: VirtualClock
     limits: JobLimits = SERVER_LIMITS
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
@@ -180,7 +267,9 @@ class RunHost:
         self.checkpoint(checkpoint)
 
     def progress_made(self, context: JobContext) -> None:
-        pass
+        made = context.take_progress()
+        if made is not None:
+            self.run.progress = JobProgress(made.fraction, made.text, self.clock.now_ms())
 
 
 class VirtualWaits(JobContext):
@@ -224,7 +313,7 @@ class VirtualBatchContext(VirtualWaits, BatchContext):
 class RunSchedule:
     """Jobs that wait. Of those that are due the highest priority goes first, then the earliest, then the oldest.
 
-    An entry counts as long as its run is PENDING and was not run since; all others are dropped when they come up.
+    An entry counts as long as its run is PENDING, was not run since, and has that time; all others are dropped.
     """
 
     def __init__(self, clock: VirtualClock) -> None:
@@ -233,7 +322,7 @@ class RunSchedule:
         self._due: list[tuple[int, int, int, int, Run]] = []
 
     def add(self, run: Run) -> None:
-        """A run that is PENDING now."""
+        """A run that is PENDING now, and waits for no other one."""
         heapq.heappush(self._later, (run.run_after_ms, run.number, run.times, run))
 
     def like(self, first: Run, until_ms: int) -> list[Run]:
@@ -242,7 +331,10 @@ class RunSchedule:
         others = [
             run
             for run in waiting
-            if run is not first and (run.job, run.queue) == (first.job, first.queue) and run.state is JobState.PENDING
+            if run is not first
+            and (run.job, run.queue) == (first.job, first.queue)
+            and run.state is JobState.PENDING
+            and run.waits_for is None
         ]
         due = [run for run in others if run.run_after_ms <= until_ms]
         return sorted(due, key=lambda run: (run.priority, run.run_after_ms, run.number))
@@ -255,7 +347,7 @@ class RunSchedule:
                 heapq.heappush(self._due, (run.priority, run_after_ms, age, times, run))
             while self._due:
                 *_, times, run = self._due[0]
-                if run.state is JobState.PENDING and run.times == times:
+                if run.state is JobState.PENDING and run.times == times and run.run_after_ms == self._due[0][1]:
                     return run
                 heapq.heappop(self._due)
             if not self._later or self._later[0][0] > end_ms:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 
-from pinlater.model import Job, Schedule
+from pinlater.model import ExtendedJob, Job, Schedule
 from pinlater_workers.jobs.job_schedule import schedule_of, timetable
 from pinlater_workers.jobs.job_type import JobType
 
@@ -31,6 +32,8 @@ class VirtualSchedules:
             at_ms, name = heapq.heappop(due)
             fired = schedules[name]
             job = Job(fired.body, fired.priority, at_ms, fired.attempts_allowed)
+            if fired.serialize_key:
+                job = ExtendedJob(**asdict(job), serialize_key=fired.serialize_key)
             self._send(fired.queue, [job])
             following = timetable(fired, self._begin_ms).after(at_ms)
             if following is not None:
