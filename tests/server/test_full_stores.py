@@ -13,13 +13,28 @@ import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 
 from pinlater.client.async_client import AsyncClient
-from pinlater.errors import NothingStored, PinLaterError, ShardsFull
-from pinlater.model import Ack, CancelOutcome, Checkpoint, DequeueRequest, Job, JobFilter, JobState
+from pinlater.errors import HomeOut, NothingStored, PinLaterError, ShardsFull
+from pinlater.model import (
+    Ack,
+    CancelOutcome,
+    Checkpoint,
+    DequeueRequest,
+    ExtendedJob,
+    Heartbeat,
+    HeartbeatOutcome,
+    Job,
+    JobFilter,
+    JobState,
+    KeyRef,
+    RescheduleJob,
+    RescheduleOutcome,
+)
 from tests.server.running import PROGRAM, RunningServer, running
 from tests.stores.mariadb_server import MariadbServer
 from tests.stores.process import StoreServer
@@ -263,6 +278,66 @@ async def test_a_full_store_takes_no_new_jobs_goes_on_with_all_else_and_is_told_
                 return not await told(server) and (await asyncio.to_thread(command, server, "check"))[0] == 0
 
             await eventually(is_well)
+        assert [event for event in server.events if event["event"] == "shard_out"] == []
+
+
+def keyed(number: int, **fields: Any) -> ExtendedJob:
+    """One of a chain, by its number in it."""
+    return ExtendedJob(b"%d" % number, dedupe_key=f"part {number}", serialize_key="account", **fields)
+
+
+async def test_a_full_redis_stores_no_key_and_keyed_jobs_go_on_in_order(tmp_path: Path, redis_store: Store) -> None:
+    with serving(tmp_path, redis_store.url) as server:
+        async with client_of(server) as client:
+            await client.create_queue("mail")
+            chain = [each for number in range(5) for each in await client.enqueue("mail", [keyed(number)])]
+            await fill(redis_store, client)
+
+            with pytest.raises(HomeOut, match=redis_store.advice):
+                await client.enqueue("mail", [ExtendedJob(BODY, dedupe_key="new")])
+            assert await client.lookup([], queue="mail", keys=[KeyRef("new")]) == {}
+            found = await client.lookup([], queue="mail", keys=[KeyRef("part 1", "account")])
+            assert found[chain[1]].waits_for == chain[0]
+
+            (first,) = await client.dequeue(DequeueRequest("mail", 1))
+            beat = Heartbeat(first.descriptor, first.claim_descriptor, fraction=0.5, text="half")
+            assert (await client.heartbeat("mail", [beat]))[0].outcome is HeartbeatOutcome.OK
+            await client.ack("mail", [Ack(first.descriptor, result=b"r" * 1_000)], [])
+            ended = await client.wait(chain[0], timeout=WITHIN_S)
+            assert ended is not None
+            assert (ended.state, ended.result) == (JobState.SUCCEEDED, b"r" * 1_000)
+
+            change = RescheduleJob(key=KeyRef("part 2", "account"), body=b"other")
+            body = b"2"
+            with contextlib.suppress(NothingStored):  # a new body takes room, and perhaps there is none
+                assert await client.reschedule("mail", [change]) == [RescheduleOutcome.RESCHEDULED]
+                body = b"other"
+            (second,) = await client.dequeue(DequeueRequest("mail", 1))
+            assert second.descriptor == chain[1]
+            asked = await client.cancel("mail", [second.descriptor], running=True)
+            assert asked == {second.descriptor: CancelOutcome.REQUESTED}
+            beat = Heartbeat(second.descriptor, second.claim_descriptor)
+            assert (await client.heartbeat("mail", [beat]))[0].outcome is HeartbeatOutcome.CANCEL
+            await client.ack("mail", [], [Ack(second.descriptor)])
+            assert (await client.lookup([second.descriptor]))[second.descriptor].cancelled
+
+            (third,) = await client.dequeue(DequeueRequest("mail", 1))
+            assert (third.descriptor, third.body) == (chain[2], body)
+            await client.ack("mail", [Ack(third.descriptor)], [])
+            cancelled = await client.cancel("mail", keys=[KeyRef("part 3", "account")])
+            assert cancelled.by_key == [CancelOutcome.CANCELLED]
+            (last,) = await client.dequeue(DequeueRequest("mail", 1))
+            assert last.descriptor == chain[4]
+            await client.ack("mail", [Ack(last.descriptor)], [])
+
+            await make_room(redis_store, client)
+
+            async def is_stored() -> bool:
+                with contextlib.suppress(PinLaterError):
+                    return len(await client.enqueue("mail", [ExtendedJob(b"", dedupe_key="new")])) == 1
+                return False
+
+            await eventually(is_stored, ROOM_WITHIN_S)
         assert [event for event in server.events if event["event"] == "shard_out"] == []
 
 
