@@ -294,7 +294,8 @@ def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes]:
     """What is offered with what the job has beside others, and what BASE:jobs gets of it."""
     job = offer.job
     dedupe_key, serialize_key, send_id = job.dedupe_key.encode(), job.serialize_key.encode(), job.send_id.encode()
-    behind, schedule, mark = offer.behind.encode(), offer.schedule.encode(), offer.mark.encode()
+    behind, schedule = offer.behind.encode(), offer.schedule.encode()
+    mark = offer.mark.encode() if schedule else b""
     about = _OFFER_WITH_EXTRA.pack(
         now_ms if job.run_after_ms is None else job.run_after_ms,
         job.on_duplicate,
