@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pinlater import Job, JobFilter, KeyRef, RescheduleJob
+from pinlater import ExtendedJob, Job, JobFilter, KeyRef, RescheduleJob
 from pinlater.errors import EnqueueRejected, QueueNotFound, RequestInvalid
 from pinlater.model import CancelOutcome, EnqueueOutcome, JobState, RescheduleOutcome
 from pinlater_workers import App, JobCancelled, JobFailed, ResultGone, testing
@@ -178,6 +178,64 @@ async def test_handles_of_an_event_loop_are_played_too() -> None:
         assert await late.state() is None
 
 
+def test_time_does_not_go_on_to_when_a_job_was_due_that_is_gone_or_moved() -> None:
+    with testing.in_memory(app) as jobs:
+        began_ms = jobs.clock.now_ms()
+        add.options(delay="1d").enqueue(1, 2).cancel()
+        add.options(delay="2d").enqueue(1, 2).reschedule(delay="1m")
+        jobs.run_all()
+        assert jobs.clock.now_ms() - began_ms == 60_000
+
+
+def test_results_and_jobs_are_kept_as_long_as_a_queue_keeps_them() -> None:
+    with testing.in_memory(app) as jobs:
+        first = report.options(unique_for="kept").enqueue("ada")
+        handle = add.enqueue(1, 2)
+        jobs.run_for(3_599)
+        assert handle.result() == 3
+        jobs.run_for(1)
+        with pytest.raises(ResultGone, match="not kept, or no longer"):
+            handle.result()
+        jobs.run_for(86_400 - 3_600 - 1)
+        assert (handle.state(), report.enqueue("ada")) == (JobState.SUCCEEDED, first)
+        jobs.run_for(1)
+        assert handle.state() is None
+        assert report.enqueue("ada").outcome is EnqueueOutcome.STORED
+
+
+def test_a_send_id_is_remembered_until_ten_minutes_after_the_end() -> None:
+    with testing.in_memory(app) as jobs:
+        job = ExtendedJob(add.body(1, 2), send_id="once")
+        first = app.client.enqueue("sums", job)
+        jobs.run_for(599)
+        assert app.client.enqueue("sums", job) == first
+        jobs.run_for(1)
+        assert app.client.enqueue("sums", job) != first
+
+
+async def test_clients_are_closed_by_a_block() -> None:
+    with testing.in_memory(app) as jobs:
+        async with app.connect() as client:
+            await client.enqueue("sums", Job(add.body(1, 2)))
+        with app.client as same:
+            same.enqueue("sums", Job(add.body(1, 2)))
+        assert len(jobs.pending) == 2
+
+
+def test_a_job_that_stops_with_its_worker_spends_no_attempt() -> None:
+    @app.job(queue="sums", name="stops_with_its_worker")
+    def stops() -> None:
+        jobs.tell = None
+        current().raise_if_cancelled()
+
+    with testing.in_memory(app) as jobs:
+        jobs.tell = StopReason.STOPPING
+        stops.enqueue()
+        jobs.run_all()
+    (run,) = jobs.runs
+    assert (run.state, run.times, run.attempts, run.snoozes) == (JobState.SUCCEEDED, 2, 1, 0)
+
+
 # -- jobs that run -----------------------------------------------------------------------------------------------------
 
 
@@ -253,7 +311,7 @@ def test_calls_of_a_client_stay_in_memory() -> None:
         change = RescheduleJob(one, run_after_ms=jobs.clock.now_ms())
         assert client.reschedule("sums", [change]) == [RescheduleOutcome.RESCHEDULED]
         found = client.wait([one, two, three])
-        assert [add.read_result(info.result) for info in found.values() if info is not None] == [3, 7, 11]
+        assert [add.read_result(info.result) for info in found.values() if info and info.result] == [3, 7, 11]
         assert client.lookup([two], include_body=True)[two].body == add.body(3, 4)
         with pytest.raises(QueueNotFound):
             client.enqueue("nowhere", Job(b""))

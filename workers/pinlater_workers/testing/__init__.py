@@ -42,6 +42,9 @@ from pinlater.model import (
     EnqueuedJobs,
     EnqueueOutcome,
     ExtendedJob,
+    Heartbeat,
+    HeartbeatAnswer,
+    HeartbeatOutcome,
     Job,
     JobInfo,
     JobState,
@@ -140,6 +143,24 @@ class _Attempt:
     contexts: Mapping[str, VirtualContext]
 
 
+_Offered = tuple[Run, EnqueueOutcome | None]
+"""The job that stands, and what became of an offer; None: it cannot replace that one."""
+
+
+def _different(jobs: Sequence[ExtendedJob], offered: Sequence[_Offered]) -> RequestInvalid:
+    """The error for the first that cannot replace the job that stands. The others were stored, and it says so."""
+    number, (stands, _) = next(each for each in enumerate(offered) if each[1][1] is None)
+    job = jobs[number]
+    error = RequestInvalid.of(
+        f"priority or serializeKey of job {number + 1}",
+        (job.priority, job.serialize_key),
+        f"those of {stands.descriptor}, which it would replace",
+    )
+    if len(jobs) > 1:
+        error.job_descriptors = ["" if outcome is None else run.descriptor for run, outcome in offered]
+    return error
+
+
 class Jobs:
     """`runs`: all jobs in the order of their enqueueing. `tell`: why each job is to stop when it begins."""
 
@@ -174,9 +195,12 @@ class Jobs:
             if stands is not None:
                 raise duplicate(queue, rejects, stands.descriptor)
             kept = [replace(rejects, on_duplicate=OnDuplicate.KEEP)]
-        offered = [self._offer(queue, job) for job in extended_jobs(kept, MAX_CLAIM_TIMEOUT_MS)]
+        checked = extended_jobs(kept, MAX_CLAIM_TIMEOUT_MS)
+        offered = [self._offer(queue, job) for job in checked]
+        outcomes = [outcome for _, outcome in offered if outcome is not None]
+        if len(outcomes) < len(offered):
+            raise _different(checked, offered)
         descriptors = [run.descriptor for run, _ in offered]
-        outcomes = [outcome for _, outcome in offered]
         return EnqueuedJobs(descriptors, outcomes if any(outcomes) else [])
 
     async def send_async(self, queue: str, jobs: Sequence[Job]) -> list[str]:
@@ -192,7 +216,8 @@ class Jobs:
         """What a lookup finds, by descriptor."""
         named = [self._run_named(queue, each) for each in descriptors]
         runs = [*named, *self._keys.find(queue or "", keys)]
-        return {run.descriptor: run.info(body=body, result=result) for run in runs if run is not None}
+        now_ms = self.clock.now_ms()
+        return {run.descriptor: run.info(now_ms, body=body, result=result) for run in runs if run is not None}
 
     def cancel_jobs(
         self, queue: str | None, descriptors: Sequence[str], keys: Sequence[KeyRef], *, running: bool
@@ -204,6 +229,18 @@ class Jobs:
     def reschedule_jobs(self, queue: str, changes: Sequence[RescheduleJob]) -> list[RescheduleOutcome]:
         """Those that are PENDING get another time, body or number of attempts."""
         return [self._reschedule(queue, change) for change in changes]
+
+    def beat(self, queue: str, heartbeats: Sequence[Heartbeat]) -> list[HeartbeatAnswer]:
+        """What a server answers to these signs of life."""
+        return [self._beat(self._run_named(queue, each.descriptor), each) for each in heartbeats]
+
+    def _beat(self, run: Run | None, beat: Heartbeat) -> HeartbeatAnswer:
+        if run is None or run.state is not JobState.IN_PROGRESS or beat.claim_descriptor != run.claim_descriptor:
+            return HeartbeatAnswer(HeartbeatOutcome.LOST)
+        run.make_progress(beat.fraction, beat.text, self.clock.now_ms())
+        if run.cancel_requested_by is not None:
+            return HeartbeatAnswer(HeartbeatOutcome.CANCEL, run.cancel_requested_by)
+        return HeartbeatAnswer(HeartbeatOutcome.OK)
 
     def run_until_one_ended(self, descriptors: Sequence[str], within_ms: float) -> None:
         """Run what is pending until one of these has ended, for whoever waits for that; or so long.
@@ -247,20 +284,27 @@ class Jobs:
 
     def _run_named(self, queue: str | None, descriptor: str) -> Run | None:
         run = self._named.get(descriptor)
-        return None if run is None or run.is_gone or queue not in (None, run.queue) else run
+        is_there = run is not None and run.is_kept(self.clock.now_ms()) and queue in (None, run.queue)
+        return run if is_there else None
 
-    def _offer(self, queue: str, job: ExtendedJob) -> tuple[Run, EnqueueOutcome]:
-        """The job that stands, and what became of this one."""
-        sent = self._keys.sent(job.send_id)
-        if sent is not None:
-            return sent, EnqueueOutcome.STORED
+    def _offer(self, queue: str, job: ExtendedJob) -> _Offered:
+        """The job that stands, and what became of this one; the first answer, where it was sent before."""
+        before = self._keys.sent(queue, job.send_id)
+        if before is not None:
+            return before
+        stands, outcome = self._decide(queue, job)
+        if outcome is not None:
+            self._keys.answer(queue, job.send_id, stands, outcome)
+        return stands, outcome
+
+    def _decide(self, queue: str, job: ExtendedJob) -> _Offered:
         stands = self._keys.standing(queue, job.dedupe_key, job.serialize_key)
         if stands is None:
             return self._keep(queue, job), EnqueueOutcome.STORED
         if job.on_duplicate is not OnDuplicate.REPLACE or stands.state is not JobState.PENDING:
             return stands, EnqueueOutcome.KEPT
         if job.priority != stands.priority:
-            raise RequestInvalid.of("priority", job.priority, f"that of {stands.descriptor}, which it would replace")
+            return stands, None
         now_ms = self.clock.now_ms()
         stands.change(job if job.run_after_ms is not None else replace(job, run_after_ms=now_ms), now_ms)
         self._wait_its_turn(stands)

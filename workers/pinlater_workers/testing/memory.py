@@ -38,6 +38,13 @@ class UnlimitedQueue(NamedTuple):
     max_attempts: int | None = None
 
 
+DAY_MS = 86_400_000
+KEPT_MS = {JobState.SUCCEEDED: DAY_MS, JobState.FAILED: 7 * DAY_MS}
+"""How long such a queue keeps jobs that have ended."""
+
+RESULT_KEPT_MS = 3_600_000
+MAX_RESULT_BYTES = 64 * 1024
+
 SERVER_LIMITS = JobLimits()
 QUEUE_LIMITS = UnlimitedQueue()
 
@@ -130,8 +137,18 @@ class Run:
         """PENDING or IN_PROGRESS."""
         return self.state in (JobState.PENDING, JobState.IN_PROGRESS)
 
-    def info(self, *, body: bool, result: bool) -> JobInfo:
+    def is_kept(self, now_ms: int) -> bool:
+        """A server would still have it."""
+        return not self.is_gone and (self.is_live or now_ms < self.finished_at_ms + KEPT_MS[self.state])
+
+    @property
+    def claim_descriptor(self) -> str:
+        """Of the attempt that runs, else of the last one."""
+        return f"{self.descriptor}:{self.times}"
+
+    def info(self, now_ms: int, *, body: bool, result: bool) -> JobInfo:
         """As a lookup answers."""
+        has_result = result and now_ms < self.finished_at_ms + RESULT_KEPT_MS
         return JobInfo(
             self.descriptor,
             self.state,
@@ -142,9 +159,10 @@ class Run:
             self.enqueued_at_ms,
             self.run_after_ms,
             self.updated_at_ms,
+            claim_descriptor=None if self.state is JobState.PENDING or not self.times else self.claim_descriptor,
             finished_at_ms=None if self.is_live else self.finished_at_ms,
             body=self.body if body else None,
-            result=self.kept_result if result else None,
+            result=self.kept_result if has_result else None,
             dedupe_key=self.dedupe_key or None,
             serialize_key=self.serialize_key or None,
             cancelled=self.cancelled or None,
@@ -188,8 +206,15 @@ class Run:
             self.attempts_remaining,
             self.run_after_ms,
             self.enqueued_at_ms,
-            claim_descriptor=f"{self.descriptor}:{self.times}",
+            claim_descriptor=self.claim_descriptor,
         )
+
+    def make_progress(self, fraction: float | None, text: str | None, now_ms: int) -> None:
+        """As a heartbeat says; None leaves it."""
+        if fraction is not None or text is not None:
+            before = self.progress or JobProgress(None, "", now_ms)
+            fraction = before.fraction if fraction is None else fraction
+            self.progress = JobProgress(fraction, before.text if text is None else text, now_ms)
 
     def save(self, checkpoint: Checkpoint) -> None:
         if checkpoint.new_body is not None:
@@ -201,7 +226,8 @@ class Run:
         """What a worker tells the server, and what that does."""
         if self.cancel_requested_by is not None and outcome.action is not Action.SUCCEED:
             outcome = replace(outcome, action=Action.CANCEL, body=None)
-        back = outcome.action in (Action.SNOOZE, Action.RESCHEDULE)
+        outcome = _within_bounds(outcome)
+        back = outcome.action in (Action.SNOOZE, Action.RESCHEDULE, Action.GIVE_BACK)
         self.updated_at_ms = now_ms
         self._note(outcome.status, in_front=back)
         if outcome.body is not None:
@@ -227,7 +253,7 @@ class Run:
         elif outcome.action is Action.RESCHEDULE:
             self.attempts_remaining = self.attempts_allowed
             self.reschedules += 1
-        else:
+        elif outcome.action is Action.SNOOZE:
             self.snoozes += 1
 
     def _note(self, text: str, *, in_front: bool) -> None:
@@ -237,6 +263,14 @@ class Run:
                 self.status = prepend_status(self.status, text)
             else:
                 self.status = append_status(self.status, *append_at(text))
+
+
+def _within_bounds(outcome: Outcome) -> Outcome:
+    """A result that is too large makes a failure of a success, as on a server."""
+    if outcome.result is None or len(outcome.result) <= MAX_RESULT_BYTES:
+        return outcome
+    told = f"{len(outcome.result)} bytes; allowed: at most {MAX_RESULT_BYTES}, the max_result of the queue"
+    return Outcome(Action.RETRY, status=f"[RESULT_TOO_LARGE: {told}]\n")
 
 
 class Recorder(Middleware):
@@ -269,7 +303,7 @@ class RunHost:
     def progress_made(self, context: JobContext) -> None:
         made = context.take_progress()
         if made is not None:
-            self.run.progress = JobProgress(made.fraction, made.text, self.clock.now_ms())
+            self.run.make_progress(made.fraction, made.text, self.clock.now_ms())
 
 
 class VirtualWaits(JobContext):
@@ -347,9 +381,16 @@ class RunSchedule:
                 heapq.heappush(self._due, (run.priority, run_after_ms, age, times, run))
             while self._due:
                 *_, times, run = self._due[0]
-                if run.state is JobState.PENDING and run.times == times and run.run_after_ms == self._due[0][1]:
+                if _counts(run, times, self._due[0][1]):
                     return run
                 heapq.heappop(self._due)
+            while self._later and not _counts(self._later[0][3], self._later[0][2], self._later[0][0]):
+                heapq.heappop(self._later)
             if not self._later or self._later[0][0] > end_ms:
                 return None
             self._clock.advance_to(self._later[0][0])
+
+
+def _counts(run: Run, times: int, run_after_ms: int) -> bool:
+    """Whether an entry of that time does."""
+    return run.state is JobState.PENDING and run.times == times and run.run_after_ms == run_after_ms

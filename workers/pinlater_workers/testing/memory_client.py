@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, Self, cast
 
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.client import Client
@@ -13,6 +13,8 @@ from pinlater.client.named_jobs import named_jobs
 from pinlater.clock import Clock
 from pinlater.model import (
     Cancelled,
+    Heartbeat,
+    HeartbeatAnswer,
     Job,
     JobInfo,
     KeyRef,
@@ -22,7 +24,7 @@ from pinlater.model import (
 from pinlater.schedule import Delay
 from pinlater_workers.errors import NotPlayed
 
-_PLAYED = "enqueue, lookup, wait, cancel, reschedule and queue_names"
+_PLAYED = "enqueue, lookup, wait, cancel, reschedule, heartbeat and queue_names"
 
 
 class MemoryStore(Protocol):
@@ -43,6 +45,8 @@ class MemoryStore(Protocol):
     ) -> Cancelled: ...
 
     def reschedule_jobs(self, queue: str, changes: Sequence[RescheduleJob]) -> list[RescheduleOutcome]: ...
+
+    def beat(self, queue: str, heartbeats: Sequence[Heartbeat]) -> list[HeartbeatAnswer]: ...
 
     def run_until_one_ended(self, descriptors: Sequence[str], within_ms: float) -> None:
         """Run jobs, until one of these has ended or is not there, or so long. NotPlayed: a job is running."""
@@ -119,6 +123,11 @@ def _within_ms(timeout: float | None) -> float:
 class MemoryClient(_Calls):
     """As `Client`. `context`, `timeout` and `resend` mean nothing: every call is carried out at once."""
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None: ...
+
     def close(self) -> None: ...
 
     def queue_names(self, **_: Any) -> set[str]:
@@ -172,9 +181,17 @@ class MemoryClient(_Calls):
     def reschedule(self, queue: str, changes: Sequence[RescheduleJob], **_: Any) -> list[RescheduleOutcome]:
         return self._store.reschedule_jobs(queue, changes)
 
+    def heartbeat(self, queue: str, heartbeats: Sequence[Heartbeat], **_: Any) -> list[HeartbeatAnswer]:
+        return self._store.beat(queue, heartbeats)
+
 
 class AsyncMemoryClient(_Calls):
     """As `AsyncClient`; likewise."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -228,6 +245,9 @@ class AsyncMemoryClient(_Calls):
 
     async def reschedule(self, queue: str, changes: Sequence[RescheduleJob], **_: Any) -> list[RescheduleOutcome]:
         return self._store.reschedule_jobs(queue, changes)
+
+    async def heartbeat(self, queue: str, heartbeats: Sequence[Heartbeat], **_: Any) -> list[HeartbeatAnswer]:
+        return self._store.beat(queue, heartbeats)
 
 
 @dataclass(frozen=True, slots=True)
