@@ -87,8 +87,10 @@ def enqueue_to_wire(queue: str, jobs: Sequence[Job], has_extended: bool | None =
 
 
 def acks_to_wire(queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> Any:
-    has_results = [ack.result for ack in succeeded].count(None) != len(succeeded)
-    return _acks_to_wire(_AckRequest if has_results else _PlainAckRequest, queue, succeeded, failed)
+    for ack in succeeded:
+        if ack.result is not None:
+            return _acks_to_wire(_AckRequest, queue, succeeded, failed)
+    return _acks_to_wire(_PlainAckRequest, queue, succeeded, failed)
 
 
 def _acks_to_wire(request: type, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> Any:
