@@ -39,6 +39,8 @@ SETTINGS = (
     *("--health-window", "20", "--health-min-good", "15"),
     *("--claim-timeout", f"{CLAIM_S:.0f}s", "--maintenance-interval", "200ms", "--stats-interval", "500ms"),
 )
+PATIENT = ("--call-timeout", "10s")
+"""For proofs that no store is slow in: a busy machine may stop for a second, and then no call must fail."""
 
 
 async def until(holds: Callable[[], Awaitable[bool]], within_s: float = WITHIN_S) -> float:

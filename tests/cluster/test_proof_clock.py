@@ -16,7 +16,7 @@ import pytest
 from pinlater import AsyncClient
 from pinlater.model import Ack, DequeuedJob, DequeueRequest, Job, JobFilter, JobState
 from tests.cluster.proof_load import DEQUEUE, Load
-from tests.cluster.proof_stand import CLAIM_S, PROCESSES, Stand, count, known_everywhere, status_when, until
+from tests.cluster.proof_stand import CLAIM_S, PATIENT, PROCESSES, Stand, count, known_everywhere, status_when, until
 from tests.cluster.proof_stores import SHARDS, FourStores
 from tests.faults.ledger import Ledger
 from tests.server.running import running
@@ -65,7 +65,7 @@ def one_wrong(folder: Path, stores: FourStores, ahead_ns: int, shards: tuple[str
     """The clock of the second server is wrong, as a file says."""
     shift = folder / "shift" / "ahead_ns"
     shift.parent.mkdir()
-    with Stand(folder, stores, shards=shards) as stand, under(shift, ahead_ns):
+    with Stand(folder, stores, *PATIENT, shards=shards) as stand, under(shift, ahead_ns):
         stand.servers[1].start_again()
         yield stand, shift
 

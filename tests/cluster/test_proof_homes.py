@@ -18,7 +18,7 @@ import pytest
 from pinlater import AsyncClient
 from pinlater.errors import PinLaterError
 from pinlater.model import Ack, DequeueRequest, ExtendedJob
-from tests.cluster.proof_stand import PASSWORD, PROCESSES, Stand, all_agree, known_everywhere, status_when
+from tests.cluster.proof_stand import PASSWORD, PATIENT, PROCESSES, Stand, all_agree, known_everywhere, status_when
 from tests.cluster.proof_stores import FourStores
 from tests.server.commands import Shell
 
@@ -49,7 +49,7 @@ class Log:
 @pytest.fixture(scope="module")
 def stand(tmp_path_factory: pytest.TempPathFactory, four_stores: FourStores) -> Iterator[Stand]:
     folder = tmp_path_factory.mktemp("keys")
-    with Stand(folder, four_stores, "--crash-budget", "0", shards=(FIRST, DRAINED)) as running:
+    with Stand(folder, four_stores, "--crash-budget", "0", *PATIENT, shards=(FIRST, DRAINED)) as running:
         yield running
 
 

@@ -17,7 +17,7 @@ from pinlater import AsyncClient, DequeueRequest
 from pinlater.errors import PinLaterError
 from pinlater.model import Ack, ExtendedJob, JobState
 from tests.cluster.keys_worker import QUEUES
-from tests.cluster.proof_stand import Stand, count, known_everywhere, until
+from tests.cluster.proof_stand import PATIENT, WITHIN_S, Stand, count, known_everywhere, until
 from tests.cluster.proof_stores import FourStores
 from tests.stores.process import dies_with_us
 
@@ -29,7 +29,7 @@ PER_CALL = 20
 
 @pytest.fixture(scope="module")
 def stand(tmp_path_factory: pytest.TempPathFactory, four_stores: FourStores) -> Iterator[Stand]:
-    with Stand(tmp_path_factory.mktemp("keys"), four_stores, "--crash-budget", "0") as running:
+    with Stand(tmp_path_factory.mktemp("keys"), four_stores, "--crash-budget", "0", *PATIENT) as running:
         yield running
 
 
@@ -155,7 +155,7 @@ async def enqueue_all(clients: list[AsyncClient], keys: list[str]) -> None:
                     )
                 )
             for queue, jobs in by_queue.items():
-                await client.enqueue(queue, jobs)
+                await client.enqueue(queue, jobs, resend=True, timeout=WITHIN_S)
 
     each = 100
     slices = [keys[start : start + each] for start in range(0, len(keys), each)]
