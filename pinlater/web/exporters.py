@@ -18,7 +18,7 @@ from pinlater.metrics import Merged
 
 if TYPE_CHECKING:
     from pinlater.web.export import StatsdExport
-    from pinlater.web.site import StatusSite
+    from pinlater.web.status_site import StatusSite
 
 _log = structlog.get_logger("pinlater.web")
 
@@ -59,7 +59,7 @@ class Exporters:
     async def follow(self, config: Mapping[str, Any]) -> None:
         """Serve and send as a configuration says, as `config.to_plain` writes it."""
         if self._site is None and config["http"] != "none":
-            self._site = import_module("pinlater.web.site").StatusSite(self._reports)
+            self._site = import_module("pinlater.web.status_site").StatusSite(self._reports)
         if self._site is not None:
             await self._site.follow(config)
         statsd = (config["statsd"], config["statsd_prefix"])

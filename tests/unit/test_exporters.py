@@ -15,7 +15,9 @@ HEAVY = {"aiohttp", "prometheus_client", "statsd"}
 def test_a_supervisor_imports_no_http_server_no_driver_and_nothing_of_its_children() -> None:
     code = "import sys; import pinlater.cli.serve; print(' '.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
-    children = {f"pinlater.{part}" for part in ("app", "service", "maintenance", "overflow", "cluster", "web.site")}
+    children = {
+        f"pinlater.{part}" for part in ("app", "service", "maintenance", "overflow", "cluster", "web.status_site")
+    }
     clients = {"pinlater.client.client", "pinlater.client.async_client", "thriftpy2"}
     assert not (HEAVY | children | clients | {"apscheduler", "redis", "sqlalchemy", "sqlite3"}) & set(
         done.stdout.split()

@@ -26,7 +26,7 @@ from pinlater.model import (
 from pinlater.server.generation import Reports as WorkerReports
 from pinlater.web.export import StatsdExport, exposition
 from pinlater.web.pages import cluster_page
-from pinlater.web.site import StatusSite
+from pinlater.web.status_site import StatusSite
 
 NOW_MS = 1_790_000_000_000
 STATUS = ClusterStatus(
@@ -244,7 +244,7 @@ async def test_a_well_server() -> None:
 
 
 async def test_many_who_look_at_the_page_are_one_question_to_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pinlater.web.site._PAGE_FOR_S", 3600.0)
+    monkeypatch.setattr("pinlater.web.status_site._PAGE_FOR_S", 3600.0)
     reports = Reports(status=[asdict(STATUS)])
     pages = await answers(reports, *["/"] * 20)
     assert {status for status, _ in pages} == {200}

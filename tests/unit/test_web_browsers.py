@@ -13,7 +13,7 @@ import pytest
 from pinlater.config import load, to_plain
 from pinlater.model import ClusterStatus, ServerView
 from pinlater.web.pages import cluster_page
-from pinlater.web.site import StatusSite, is_name_known, names_of
+from pinlater.web.status_site import StatusSite, is_name_known, names_of
 from tests.unit.test_web import STATUS, Reports
 
 

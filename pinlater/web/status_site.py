@@ -24,7 +24,7 @@ from aiohttp.typedefs import Handler
 from pinlater.listener import IDLE_S, HttpListener, RateLimitedLog, listening
 from pinlater.printable import printable
 from pinlater.redaction import redact
-from pinlater.web import export, pages, site
+from pinlater.web import export, pages, status_site
 from pinlater.web.exporters import Reporting
 
 ANY_NAME = "*"
@@ -189,7 +189,7 @@ class StatusSite:
 
     def _application(self) -> web.Application:
         application = web.Application(middlewares=[self._timed])
-        application.on_response_prepare.append(site.add_headers)
+        application.on_response_prepare.append(status_site.add_headers)
         application.router.add_get("/", self._page)
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/livez", self._livez)
@@ -206,8 +206,8 @@ class StatusSite:
 
     async def _page(self, request: web.Request) -> web.Response:
         host = request.headers.get("Host", "")
-        if not site.is_name_known(host, self.names):
-            return site.wrong_name(host)
+        if not status_site.is_name_known(host, self.names):
+            return status_site.wrong_name(host)
         loop = asyncio.get_running_loop()
         async with self._making_html:
             if loop.time() >= self._html_until_s:
@@ -216,7 +216,7 @@ class StatusSite:
                 self._html_until_s = loop.time() + _PAGE_FOR_S
         if self._html is None:
             return web.Response(status=503, text="no worker process of this server answers\n")
-        return web.Response(text=self._html, content_type="text/html", headers=site.page_policy(self._html))
+        return web.Response(text=self._html, content_type="text/html", headers=status_site.page_policy(self._html))
 
     async def _metrics(self, request: web.Request) -> web.Response:
         body = export.exposition(await self._reports.metrics())
