@@ -12,6 +12,7 @@ from typing import Protocol
 
 from pinlater.model import (
     CONTINUATION_START,
+    AccessView,
     Ack,
     AckOutcome,
     AuditEntry,
@@ -40,6 +41,7 @@ from pinlater.model import (
     ScheduleChange,
     SchedulesPage,
     ScheduleUpdated,
+    TokenView,
     Unreceived,
     WorkerReport,
     WorkersPage,
@@ -285,6 +287,34 @@ class Api(Protocol):
         """Delete a schedule; jobs that it enqueued stay. One that is not there is no error, and has the version "".
         PasswordInvalid, RequestInvalid, RecordChanged.
         """
+
+    # each of these needs the admin password, or a role that allows it
+
+    async def update_token(
+        self,
+        name: str,
+        hash: str,
+        roles: Sequence[str],
+        password: str = "",
+        *,
+        expires_ms: int | None = None,
+        replace: bool = False,
+        context: RequestContext | None = None,
+    ) -> Changed:
+        """Make a token known, by the SHA-256 in hexadecimal; it counts everywhere within two seconds. One of that name
+        that is there is RequestInvalid, or revoked with `replace`. PasswordInvalid.
+        """
+
+    async def get_tokens(self, *, context: RequestContext | None = None) -> list[TokenView]:
+        """All tokens, by name."""
+
+    async def delete_token(self, name: str, password: str = "", *, context: RequestContext | None = None) -> Changed:
+        """Revoke a token, everywhere within two seconds. One that is not there is no error, and has the version "".
+        PasswordInvalid.
+        """
+
+    async def get_access(self, *, context: RequestContext | None = None) -> AccessView:
+        """Who the caller is, and what it may. Forbidden: its token is wrong."""
 
 
 class ServedApi(Api, Protocol):

@@ -21,6 +21,9 @@ from typing import Any
 import structlog
 
 from pinlater import settings_map
+from pinlater.access.gate import Gate
+from pinlater.access.rules import RulesFile
+from pinlater.access.tokens import TokenBook
 from pinlater.cluster.blocked_chains import EVERY_MS as CHAINS_MS
 from pinlater.cluster.blocked_chains import BlockedChains
 from pinlater.cluster.clocks import ClusterClock
@@ -65,6 +68,8 @@ POLL_MS = 500
 
 CLOCKS_MS = 1_000
 QUOTAS_MS = 200
+RULES_MS = 1_000
+TOKEN_USES_MS = 60_000
 STATS_MS = 500
 """How often it is seen whether a shard is to be counted again."""
 
@@ -124,9 +129,11 @@ class ServerProcess:
         limits = settings_map.server_limits(config)
 
         schedules = ScheduleBook(queues, clock)
+        self._tokens = tokens = TokenBook(queues, shards, clock)
 
         def new_service(over: Router, claims: ClaimTokens) -> Service:
-            return Service(over, clock, claims, settings, queues=queues, schedules=schedules, metrics=metrics)
+            shared: Any = {"queues": queues, "schedules": schedules, "tokens": tokens, "metrics": metrics}
+            return Service(over, clock, claims, settings, **shared)
 
         self._service = service = Service(
             router,
@@ -135,6 +142,7 @@ class ServerProcess:
             settings,
             queues=queues,
             schedules=schedules,
+            tokens=tokens,
             metrics=metrics,
             cluster=self._cluster,
             workers=workers,
@@ -142,7 +150,8 @@ class ServerProcess:
         )
         self._firer = ScheduleFirer(schedules, router, membership, clock, metrics, service.fired, clock.steady)
         service.explain_schedules(self._firer.trouble_of)
-        self._server = ThriftServer(service, limits, metrics, clock)
+        self._gate = gate = Gate(tokens, clock, service.refused, rules_file(config))
+        self._server = ThriftServer(service, limits, metrics, clock, gate)
 
         # beside the calls
         context = ServerContext(
@@ -214,6 +223,9 @@ class ServerProcess:
         every(QUOTAS_MS, "quotas", lambda: self._quotas.tick(membership.owns))
         every(STATS_MS, "stats", self._stats.tick)
         every(CHAINS_MS, "chains", self._blocked_chains.tick)
+        every(TOKEN_USES_MS, "token uses", self._tokens.note_uses)
+        if self._gate.has_rules:
+            every(RULES_MS, "rules", self._gate.look)
 
     def adopt(self, connection: socket.socket) -> None:
         self._server.adopt(connection)
@@ -265,6 +277,16 @@ def queue_file(config: Config) -> QueueFile | None:
         return QueueFile(Path(config.queue_file).expanduser())
     except ConfigInvalid as invalid:
         raise StartRefused("; ".join(str(mistake) for mistake in invalid.mistakes)) from invalid
+
+
+def rules_file(config: Config) -> RulesFile | None:
+    """StartRefused."""
+    if not config.rules:
+        return None
+    try:
+        return RulesFile(Path(config.rules).expanduser())
+    except ConfigInvalid as invalid:
+        raise StartRefused(f"the rules are invalid: {invalid}") from invalid
 
 
 async def build(payload: dict[str, Any]) -> ServerProcess:

@@ -6,6 +6,7 @@
     ├── BodyTooLarge              UNKNOWN   BODY_TOO_LARGE     a body over its bound
     ├── ContinuationInvalid       400
     ├── PasswordInvalid           403
+    │   └── Forbidden             403       FORBIDDEN          who calls in this way may not
     ├── QueueNameInvalid          410
     ├── QueueNameTooLong          411
     ├── QueueNotFound             413
@@ -145,6 +146,10 @@ class ContinuationInvalid(PinLaterError):
 
 class PasswordInvalid(PinLaterError):
     code = ErrorCode.PASSWORD_INVALID
+
+
+class Forbidden(PasswordInvalid):
+    reason = "FORBIDDEN"
 
 
 class QueueNameInvalid(PinLaterError):

@@ -136,7 +136,12 @@ struct RequestContext {
   /** Who calls; the last part of the claims made for this caller. */
   1: required string source,
   2: optional string requestId = "",
-  // 100 token is reserved.
+  /** Proves who calls, where no certificate does (docs/access.md). */
+  100: optional string token,
+  /** A gateway says for whom it calls, as it has identified that caller; its own token must allow that. */
+  101: optional string onBehalfOf,
+  /** The address of a gateway's caller: what is granted by network is granted to both addresses. */
+  102: optional string callerAddress,
 }
 
 struct PinLaterJob {
@@ -895,6 +900,55 @@ struct DeleteScheduleRequest {
   3: optional string onlyIfVersion,
 }
 
+struct UpdateTokenRequest {
+  /** 1 to 100 characters of a-z A-Z 0-9 . _ - */
+  1: required string name,
+  /** The SHA-256 of the token, as 64 hexadecimal digits: the token itself stays with who made it. */
+  2: required string tokenHash,
+  3: required list<string> roles,
+  4: required string password,
+  /** After that it is refused; not set: it has no end. */
+  5: optional i64 expiresAtMillis,
+  /** Also where a token of this name is there, which is refused from then on. */
+  6: optional bool replace = false,
+}
+
+struct TokenView {
+  1: required string name,
+  2: required list<string> roles,
+  3: optional string madeBy,
+  4: optional i64 madeAtMillis,
+  5: optional i64 expiresAtMillis,
+  /** To within ten minutes; not set: it was not used yet. */
+  6: optional i64 lastUsedAtMillis,
+}
+
+struct GetTokensResponse {
+  1: required list<TokenView> tokens,
+}
+
+struct DeleteTokenRequest {
+  1: required string name,
+  2: required string password,
+}
+
+struct AccessGrant {
+  /** enqueue, consume, read, operate, admin, gateway */
+  1: required list<string> actions,
+  /** Patterns, in which * stands for any characters. */
+  2: required list<string> queues,
+  3: optional bool bodies = true,
+}
+
+/** Who a caller is, and what it may. */
+struct AccessView {
+  1: required string identity,
+  2: required list<string> roles,
+  3: required list<AccessGrant> grants,
+  /** False: no rules are in force, so everybody may do all that needs no admin password. */
+  4: optional bool hasRules,
+}
+
 service PinLater {
   void createQueue(1: RequestContext context, 2: string name) throws (1: PinLaterException e),
 
@@ -976,4 +1030,17 @@ service PinLater {
   /** One that is not there is no error; the version is "" then. */
   ChangeResponse deleteSchedule(1: RequestContext context, 2: DeleteScheduleRequest request)
       throws (1: PinLaterException e),
+
+  /** Makes a token known. One of that name that is there already is a REQUEST_INVALID. */
+  ChangeResponse updateToken(1: RequestContext context, 2: UpdateTokenRequest request)
+      throws (1: PinLaterException e),
+
+  GetTokensResponse getTokens(1: RequestContext context) throws (1: PinLaterException e),
+
+  /** Revokes a token, everywhere within two seconds. One that is not there is no error; the version is "" then. */
+  ChangeResponse deleteToken(1: RequestContext context, 2: DeleteTokenRequest request)
+      throws (1: PinLaterException e),
+
+  /** Who the caller is, and what it may. Needs nothing. */
+  AccessView getAccess(1: RequestContext context) throws (1: PinLaterException e),
 }

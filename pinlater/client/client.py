@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast, overload
@@ -10,15 +10,13 @@ from typing import Any, Self, cast, overload
 from pinlater.client.addresses import Target
 from pinlater.client.async_client import DEFAULT_TIMEOUT_S, AsyncClient
 from pinlater.client.background import BackgroundClient
+from pinlater.client.cluster_client import ClusterClient
 from pinlater.model import (
     CONTINUATION_START,
     Ack,
     AckOutcome,
-    AuditEntry,
     Cancelled,
-    Changed,
     Checkpoint,
-    ClusterStatus,
     DequeuedFromQueues,
     DequeuedJobs,
     DequeueFromQueuesRequest,
@@ -26,26 +24,19 @@ from pinlater.model import (
     Heartbeat,
     HeartbeatAnswer,
     Job,
-    JobChange,
     JobFilter,
     JobInfo,
-    JobsChanged,
     KeyRef,
-    QueueView,
     RequestContext,
     RescheduleJob,
     RescheduleOutcome,
     ScanPage,
-    ScheduleChange,
-    SchedulesPage,
-    ScheduleUpdated,
     WorkerReport,
-    WorkersPage,
 )
 from pinlater.schedule import Delay
 
 
-class Client:
+class Client(ClusterClient):
     """AsyncClient for programs without asyncio: the same arguments, calls and errors; see there for what they mean.
 
     May be used by many threads at once. It has one thread of its own, which starts with the first call.
@@ -61,7 +52,7 @@ class Client:
         timeout: float = DEFAULT_TIMEOUT_S,
         **limits: Any,
     ) -> None:
-        self._background = BackgroundClient(
+        background = BackgroundClient(
             partial(
                 AsyncClient,
                 *addresses,
@@ -73,7 +64,7 @@ class Client:
                 **limits,
             )
         )
-        self._run = self._background.run
+        super().__init__(background)
 
     def __enter__(self) -> Self:
         return self
@@ -418,160 +409,3 @@ class Client:
         return self._run(AsyncClient.reschedule, queue, changes, context=context, timeout=timeout)
 
     # -- operators of a cluster ---------------------------------------------------------------------------------------
-
-    def get_queues(
-        self, names: Sequence[str] = (), *, context: RequestContext | None = None, timeout: float | None = None
-    ) -> list[QueueView]:
-        return self._run(AsyncClient.get_queues, names, context=context, timeout=timeout)
-
-    def update_queue(
-        self,
-        name: str,
-        password: str,
-        *,
-        set: Mapping[str, str] | None = None,
-        unset: Sequence[str] = (),
-        create: bool = False,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> Changed:
-        return self._run(
-            AsyncClient.update_queue,
-            name,
-            password,
-            set=set,
-            unset=unset,
-            create=create,
-            context=context,
-            timeout=timeout,
-        )
-
-    def update_shard(
-        self,
-        shard_id: str,
-        password: str,
-        *,
-        dequeue_only: bool,
-        give_up: bool = False,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> Changed:
-        return self._run(
-            AsyncClient.update_shard,
-            shard_id,
-            password,
-            dequeue_only=dequeue_only,
-            give_up=give_up,
-            context=context,
-            timeout=timeout,
-        )
-
-    def cluster_status(
-        self,
-        *,
-        queues: Sequence[str] | None = None,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> ClusterStatus:
-        return self._run(AsyncClient.cluster_status, queues=queues, context=context, timeout=timeout)
-
-    def change_jobs(
-        self, change: JobChange, *, context: RequestContext | None = None, timeout: float | None = None
-    ) -> JobsChanged:
-        return self._run(AsyncClient.change_jobs, change, context=context, timeout=timeout)
-
-    def get_workers(
-        self,
-        *,
-        queue: str = "",
-        name: str = "",
-        include_running: bool = False,
-        continuation: str = CONTINUATION_START,
-        limit: int = 100,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> WorkersPage:
-        return self._run(
-            AsyncClient.get_workers,
-            queue=queue,
-            name=name,
-            include_running=include_running,
-            continuation=continuation,
-            limit=limit,
-            context=context,
-            timeout=timeout,
-        )
-
-    def audit(
-        self,
-        *,
-        limit: int = 100,
-        before_ms: int | None = None,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> list[AuditEntry]:
-        return self._run(AsyncClient.audit, limit=limit, before_ms=before_ms, context=context, timeout=timeout)
-
-    def update_schedule(
-        self,
-        change: ScheduleChange,
-        password: str,
-        *,
-        dry_run: bool = False,
-        only_if_version: str | None = None,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> ScheduleUpdated:
-        return self._run(
-            AsyncClient.update_schedule,
-            change,
-            password,
-            dry_run=dry_run,
-            only_if_version=only_if_version,
-            context=context,
-            timeout=timeout,
-        )
-
-    def get_schedules(
-        self,
-        names: Sequence[str] | None = None,
-        *,
-        queue: str = "",
-        made_by: str = "",
-        include_body: bool = False,
-        next_limit: int = 1,
-        continuation: str = CONTINUATION_START,
-        limit: int = 100,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> SchedulesPage:
-        return self._run(
-            AsyncClient.get_schedules,
-            names,
-            queue=queue,
-            made_by=made_by,
-            include_body=include_body,
-            next_limit=next_limit,
-            continuation=continuation,
-            limit=limit,
-            context=context,
-            timeout=timeout,
-        )
-
-    def delete_schedule(
-        self,
-        name: str,
-        password: str,
-        *,
-        only_if_version: str | None = None,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> Changed:
-        return self._run(
-            AsyncClient.delete_schedule,
-            name,
-            password,
-            only_if_version=only_if_version,
-            context=context,
-            timeout=timeout,
-        )

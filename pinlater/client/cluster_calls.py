@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pinlater.client.job_times import check_times
 from pinlater.model import (
     CONTINUATION_START,
+    AccessView,
     AuditEntry,
     Changed,
     ClusterStatus,
@@ -19,9 +20,10 @@ from pinlater.model import (
     ScheduleChange,
     SchedulesPage,
     ScheduleUpdated,
+    TokenView,
     WorkersPage,
 )
-from pinlater.wire import methods, schedule_methods
+from pinlater.wire import access_methods, methods, operator_methods, schedule_methods
 from pinlater.wire.methods import Method
 
 ResultT = TypeVar("ResultT")
@@ -40,7 +42,7 @@ class ClusterCalls(ABC):
         self, names: Sequence[str] = (), *, context: RequestContext | None = None, timeout: float | None = None
     ) -> list[QueueView]:
         """Queues with their settings, by name; all where none is named. QueueNotFound."""
-        return await self._call(methods.GET_QUEUES, context, timeout, names)
+        return await self._call(operator_methods.GET_QUEUES, context, timeout, names)
 
     async def update_queue(
         self,
@@ -54,7 +56,9 @@ class ClusterCalls(ABC):
         timeout: float | None = None,
     ) -> Changed:
         """Change settings of a queue, or of "@defaults". PasswordInvalid, QueueNotFound, RequestInvalid."""
-        return await self._call(methods.UPDATE_QUEUE, context, timeout, name, password, set or {}, unset, create)
+        return await self._call(
+            operator_methods.UPDATE_QUEUE, context, timeout, name, password, set or {}, unset, create
+        )
 
     async def update_shard(
         self,
@@ -69,7 +73,9 @@ class ClusterCalls(ABC):
         """Whether a shard takes new jobs; with `give_up` it takes none, and keys that live there count as lost.
         PasswordInvalid, RequestInvalid.
         """
-        return await self._call(methods.UPDATE_SHARD, context, timeout, shard_id, password, dequeue_only, give_up)
+        return await self._call(
+            operator_methods.UPDATE_SHARD, context, timeout, shard_id, password, dequeue_only, give_up
+        )
 
     async def cluster_status(
         self,
@@ -79,7 +85,7 @@ class ClusterCalls(ABC):
         timeout: float | None = None,
     ) -> ClusterStatus:
         """Servers, shards and queues in numbers; those queues only, where a list is given."""
-        return await self._call(methods.GET_CLUSTER_STATUS, context, timeout, queues)
+        return await self._call(operator_methods.GET_CLUSTER_STATUS, context, timeout, queues)
 
     async def change_jobs(
         self, change: JobChange, *, context: RequestContext | None = None, timeout: float | None = None
@@ -103,7 +109,7 @@ class ClusterCalls(ABC):
         MethodUnknown: an older server, which keeps no list of workers.
         """
         return await self._call(
-            methods.GET_WORKERS, context, timeout, queue, name, include_running, continuation, limit
+            operator_methods.GET_WORKERS, context, timeout, queue, name, include_running, continuation, limit
         )
 
     async def audit(
@@ -115,7 +121,7 @@ class ClusterCalls(ABC):
         timeout: float | None = None,
     ) -> list[AuditEntry]:
         """Changes by operators, the latest first."""
-        return await self._call(methods.GET_AUDIT, context, timeout, limit, before_ms)
+        return await self._call(operator_methods.GET_AUDIT, context, timeout, limit, before_ms)
 
     async def update_schedule(
         self,
@@ -174,3 +180,38 @@ class ClusterCalls(ABC):
     ) -> Changed:
         """Delete a schedule; one that is not there is no error, and has the version ""."""
         return await self._call(schedule_methods.DELETE_SCHEDULE, context, timeout, name, password, only_if_version)
+
+    async def update_token(
+        self,
+        name: str,
+        hash: str,
+        roles: Sequence[str],
+        password: str = "",
+        *,
+        expires_ms: int | None = None,
+        replace: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> Changed:
+        """Make a token known, by the SHA-256 in hexadecimal; it counts everywhere within two seconds. `replace`: where
+        one of that name is there, it is revoked; else that is RequestInvalid. PasswordInvalid; MethodUnknown: an older
+        server.
+        """
+        values = (name, hash, roles, password, expires_ms, replace)
+        return await self._call(access_methods.UPDATE_TOKEN, context, timeout, *values)
+
+    async def get_tokens(
+        self, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> list[TokenView]:
+        """All tokens, by name."""
+        return await self._call(access_methods.GET_TOKENS, context, timeout)
+
+    async def delete_token(
+        self, name: str, password: str = "", *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> Changed:
+        """Revoke a token, everywhere within two seconds; one that is not there is no error, and has the version ""."""
+        return await self._call(access_methods.DELETE_TOKEN, context, timeout, name, password)
+
+    async def get_access(self, *, context: RequestContext | None = None, timeout: float | None = None) -> AccessView:
+        """Who this caller is, and what it may. Forbidden: its token is wrong."""
+        return await self._call(access_methods.GET_ACCESS, context, timeout)

@@ -148,6 +148,14 @@ class Config:
         "Cluster", Duration(1000, 3650 * DAY_MS), 3_600_000, "So is one that keeps others waiting for so long."
     )
 
+    rules: str = _row(
+        "Access",
+        Text(r"[^\0]*", "a path, or nothing"),
+        "",
+        "A TOML file with who may do what, read again when it changes. Without one everybody may do all that needs no "
+        "admin password.",
+    )
+
     http: str = _row(
         "Metrics",
         Text(r"[^\s/]+:[0-9]{1,5}|none", "HOST:PORT (port 0 takes a free one), or none"),

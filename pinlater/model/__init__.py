@@ -6,6 +6,16 @@ Plain data without behaviour, shared by every layer. All times are integer milli
 
 from __future__ import annotations
 
+from pinlater.model.callers import (
+    ANONYMOUS,
+    ANY_QUEUE,
+    EVERY_QUEUE,
+    AccessAction,
+    AccessView,
+    Caller,
+    Grant,
+    TokenView,
+)
 from pinlater.model.connection_ref import BoundClaim, ConnectionRef, Unreceived
 from pinlater.model.jobs import (
     CLAIM_PARTS_BEFORE_SOURCE,
@@ -100,9 +110,12 @@ from pinlater.model.recurrence import (
 from pinlater.model.workers import WorkerJob, WorkerReport
 
 __all__ = [
+    "ANONYMOUS",
+    "ANY_QUEUE",
     "CLAIM_PARTS_BEFORE_SOURCE",
     "CONTINUATION_END",
     "CONTINUATION_START",
+    "EVERY_QUEUE",
     "MAX_CATCH_UP",
     "MAX_KEY_BYTES",
     "MAX_PROGRESS_CHARS",
@@ -118,11 +131,14 @@ __all__ = [
     "RECORD_VERSION",
     "SCHEDULE_NAME_ALLOWED",
     "WHILE_KEPT",
+    "AccessAction",
+    "AccessView",
     "Ack",
     "AckOutcome",
     "AuditEntry",
     "BlockedChain",
     "BoundClaim",
+    "Caller",
     "CancelOutcome",
     "Cancelled",
     "Changed",
@@ -137,6 +153,7 @@ __all__ = [
     "EnqueueOutcome",
     "EnqueuedJobs",
     "ExtendedJob",
+    "Grant",
     "Heartbeat",
     "HeartbeatAnswer",
     "HeartbeatOutcome",
@@ -170,6 +187,7 @@ __all__ = [
     "ServerView",
     "SettingView",
     "ShardView",
+    "TokenView",
     "Unreceived",
     "WorkerInfo",
     "WorkerJob",

@@ -12,12 +12,14 @@ class ConnectionRef:
     """A connection, as those know it who bind claims to it.
 
     `claims` are the claims bound to it, by job descriptor; `is_broken`: it broke; `peer` is the caller's address as
-    sockets have it.
+    sockets have it; `certificate_names` are those in the certificate that the caller has proved to have, without their
+    kind, () for none.
     """
 
     claims: dict[str, BoundClaim] = field(default_factory=dict, repr=False)
     is_broken: bool = False
     peer: object = None
+    certificate_names: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, eq=False)

@@ -26,6 +26,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
 
+from pinlater.model.callers import Caller
 from pinlater.model.connection_ref import ConnectionRef
 from pinlater.model.workers import WorkerReport
 
@@ -126,12 +127,20 @@ class RequestContext:
 
     `connection` is the caller's, in a server, where a call may bind claims to it or needs the admin password.
     `take_room` keeps room there for so many bytes more of an answer; False: there is none.
+    `token` proves who calls. A gateway says by `on_behalf_of` for whom it calls, and by `caller_address` from where.
+    `caller` is what a server has found out of that, where access is limited; `is_granted`: this call needs no admin
+    password.
     """
 
     source: str
     request_id: str = ""
     connection: ConnectionRef | None = field(default=None, repr=False, compare=False)
     take_room: Callable[[int], bool] | None = field(default=None, repr=False, compare=False)
+    token: str | None = field(default=None, repr=False)
+    on_behalf_of: str | None = None
+    caller_address: str | None = None
+    caller: Caller | None = field(default=None, repr=False, compare=False)
+    is_granted: bool = field(default=False, repr=False, compare=False)
 
 
 @dataclass(slots=True)

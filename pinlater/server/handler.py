@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from pinlater.api import ServedApi
-from pinlater.errors import Draining, Overloaded, PinLaterError, UnknownError
+from pinlater.errors import Draining, Forbidden, Overloaded, PinLaterError, UnknownError
 from pinlater.listener import RateLimitedLog, peer_text
 from pinlater.metrics import Histogram, Metrics
 from pinlater.model import ConnectionRef, DequeuedFromQueues, DequeuedJob, RequestContext
@@ -29,6 +29,7 @@ from pinlater.wire.message import ApplicationErrorKind, Header, read_header
 from pinlater.wire.methods import DEQUEUE, DEQUEUE_FROM_QUEUES, LOOKUP, METHODS, Method
 
 if TYPE_CHECKING:
+    from pinlater.access.gate import Gate
     from pinlater.server.connection import InflightCall
 
 _log = structlog.get_logger("pinlater.server")
@@ -52,7 +53,9 @@ class Handler:
         counters: Counter[str],
         log: RateLimitedLog,
         metrics: Metrics | None = None,
+        gate: Gate | None = None,
     ) -> None:
+        """Without a `gate` everybody may do all that needs no admin password."""
         self._service = service
         self._limits = limits
         self._max_answer_bytes = limits.max_frame_bytes
@@ -60,6 +63,7 @@ class Handler:
         self._callers_log = log
         self._metrics = metrics or Metrics()
         self._call_seconds: dict[str, Histogram] = {}
+        self._gate = gate
         self.refuse_with: PinLaterError | None = None
 
     async def reply(self, message: bytes, call: InflightCall) -> bytes:
@@ -77,6 +81,9 @@ class Handler:
                 raise _refusal(name, self.refuse_with)
             context = RequestContext(args.context.source, args.context.request_id or "", channel.ref)
             method = METHODS[name]
+            gate = self._gate
+            if gate is not None and (gate.has_rules or args.context.token or channel.ref.certificate_names):
+                await gate.admit(method, args, context)
             if method is DEQUEUE or method is DEQUEUE_FROM_QUEUES:
                 success = await self._dequeue(method, args, context, call)
             elif method is LOOKUP and args.request.wait_ms:
@@ -122,6 +129,9 @@ class Handler:
             if call.caller_gone:
                 await self._service.requeue(jobs)
                 return emptied_to_wire(jobs)
+            if context.caller is not None and self._gate is not None and not self._gate.still_admits(context.caller):
+                await self._service.requeue(jobs)
+                raise Forbidden("the token was revoked, or has ended, while this call waited", acks_applied=True)
             call.jobs = jobs
             call.needs_receipt = bool(request.confirms_receipt)
         return method.answer(jobs, awaits_receipt=call.needs_receipt)

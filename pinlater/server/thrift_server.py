@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from pinlater.access.gate import Gate
 from pinlater.api import ServedApi
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock, SystemClock
@@ -44,13 +45,14 @@ class ThriftServer:
         limits: ServerLimits | None = None,
         metrics: Metrics | None = None,
         clock: Clock | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self._service = service
         self._deliveries = Deliveries(clock or SystemClock(), self._requeue_undelivered)
         self._limits = limits or ServerLimits()
         self.counters: Counter[str] = Counter()
         self._log = RateLimitedLog(lambda event, **fields: _log.info(event, **fields))
-        self._handler = Handler(service, self._limits, self.counters, self._log, metrics)
+        self._handler = Handler(service, self._limits, self.counters, self._log, metrics, gate)
         self._accepting: AcceptLoop | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._adopting = BackgroundTasks()

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import structlog
 
@@ -62,6 +63,16 @@ class _Guesser:
     said_at_s: float | None = None
 
 
+class Operator(NamedTuple):
+    """Who asks for a change: what the caller calls itself, its address as sockets have it, and whether a rule or a role
+    allows the call, so that no password is needed.
+    """
+
+    who: str
+    peer: object = None
+    is_granted: bool = False
+
+
 class AdminPassword:
     """Checks passwords against the one hash. A caller without an address shares one with all others like it."""
 
@@ -79,19 +90,18 @@ class AdminPassword:
         """Checks nothing any more."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def check(self, password: str, peer: object, who: str) -> None:
-        """PasswordInvalid: it is wrong, or no hash is configured. Overloaded: it was not checked, so try again later.
-
-        `peer` is the caller's address as sockets have it, `who` what the caller calls itself.
-        """
+    async def check(self, password: str, operator: Operator) -> None:
+        """PasswordInvalid: it is wrong, or no hash is configured. Overloaded: it was not checked; try again later."""
+        if operator.is_granted:
+            return
         if not self._hash:
             raise PasswordInvalid(_NO_PASSWORD)
-        address = host_of(peer)
+        address = host_of(operator.peer)
         guesser = self._guessers.setdefault(address, _Guesser(address, self._now_s()))
         try:
             # nobody can guess a random one, so nobody who knows it has to wait
             if not (is_random(self._hash) and self._is_right(password)) and not await self._check(guesser, password):
-                self._was_wrong(guesser, who)
+                self._was_wrong(guesser, operator.who)
                 raise PasswordInvalid("the admin password is wrong")
             self._was_right(guesser)
         finally:

@@ -1,7 +1,4 @@
-"""Administration of queues and shards by operators: create, delete, set, show. Each change is recorded with its author.
-
-`who` is what the caller calls itself, `peer` the caller's address as sockets have it.
-"""
+"""Administration of queues and shards: create, delete, set, show. Each change is recorded with its author."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from pinlater.model import Changed, ClusterStatus, QueueView, WorkersPage
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.layers import DEFAULTS
 from pinlater.service import validation
-from pinlater.service.admin_password import AdminPassword
+from pinlater.service.admin_password import AdminPassword, Operator
 from pinlater.service.audit import OPEN, PROTECTED, Audit
 from pinlater.shards.handle import missing
 from pinlater.shards.shard_set import ShardSet
@@ -66,12 +63,12 @@ class QueueAdmin:
                 "allowed when all are of this version"
             )
 
-    async def delete(self, name: str, password: str, who: str, peer: object) -> None:
-        await self._admin.check(password, peer, who)
+    async def delete(self, name: str, password: str, operator: Operator) -> None:
+        await self._admin.check(password, operator)
         if validation.is_queue_name(name):
-            made = await self._queues.delete(name, who)
+            made = await self._queues.delete(name, operator.who)
             if made.is_new:
-                await self._audit.write(who, "delete_queue", name, _missed(made), part=PROTECTED)
+                await self._audit.write(operator.who, "delete_queue", name, _missed(made), part=PROTECTED)
 
     async def update(
         self,
@@ -80,30 +77,29 @@ class QueueAdmin:
         set: Mapping[str, str],
         unset: Sequence[str],
         create: bool,
-        who: str,
-        peer: object,
+        operator: Operator,
     ) -> Changed:
-        await self._admin.check(password, peer, who)
+        await self._admin.check(password, operator)
         if name != DEFAULTS:
             (self._check_new if create else validation.existing_queue)(name)
         if len(set) + len(unset) > _MAX_CHANGES:
             raise RequestInvalid.of("the number of settings", len(set) + len(unset), f"at most {_MAX_CHANGES}")
-        made = await self._queues.change(name, set, unset, create, who)
+        made = await self._queues.change(name, set, unset, create, operator.who)
         if made.is_new:
             told = [f"{key}={text}" for key, text in set.items()] + [f"{key} unset" for key in unset]
             detail = ", ".join(told) + _missed(made, "; ")
-            await self._audit.write(who, "update_queue", name, detail, part=PROTECTED)
+            await self._audit.write(operator.who, "update_queue", name, detail, part=PROTECTED)
         return Changed(made.version, made.missed_shards)
 
     async def update_shard(
-        self, shard_id: str, password: str, dequeue_only: bool, give_up: bool, who: str, peer: object
+        self, shard_id: str, password: str, dequeue_only: bool, give_up: bool, operator: Operator
     ) -> Changed:
-        await self._admin.check(password, peer, who)
-        made = await self._queues.override_shard(shard_id, dequeue_only, who, give_up=give_up)
+        await self._admin.check(password, operator)
+        made = await self._queues.override_shard(shard_id, dequeue_only, operator.who, give_up=give_up)
         if made.is_new:
             said = "given up" if give_up else "dequeue_only" if dequeue_only else "takes new jobs"
             detail = said + _missed(made, "; ")
-            await self._audit.write(who, "update_shard", shard_id, detail, part=PROTECTED)
+            await self._audit.write(operator.who, "update_shard", shard_id, detail, part=PROTECTED)
         return Changed(made.version, made.missed_shards)
 
     async def views(self, names: Sequence[str]) -> list[QueueView]:

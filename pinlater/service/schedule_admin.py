@@ -1,7 +1,4 @@
-"""The schedules as operators see and change them. Each change is recorded with its author.
-
-`who` is what the caller calls itself, `peer` the caller's address as sockets have it.
-"""
+"""The schedules as operators see and change them. Each change is recorded with its author."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ from pinlater.model import (
 from pinlater.queues.directory import QueueDirectory
 from pinlater.schedules.book import ScheduleBook
 from pinlater.schedules.record import ScheduleRecord
-from pinlater.service.admin_password import AdminPassword
+from pinlater.service.admin_password import AdminPassword, Operator
 from pinlater.service.audit import PROTECTED, Audit
 from pinlater.service.validation import Validator
 from pinlater.shards.router import Router
@@ -73,10 +70,10 @@ class ScheduleAdmin:
         password: str,
         dry_run: bool,
         only_if_version: str | None,
-        who: str,
-        peer: object,
+        operator: Operator,
     ) -> ScheduleUpdated:
-        await self._admin.check(password, peer, who)
+        who = operator.who
+        await self._admin.check(password, operator)
         if not is_schedule_name(change.name):
             raise RequestInvalid.of("name", change.name, SCHEDULE_NAME_ALLOWED)
         await self._book.refresh()
@@ -113,14 +110,14 @@ class ScheduleAdmin:
         job = Job(schedule.body, schedule.priority, None, schedule.attempts_allowed)
         self._validator.enqueue(queue, [job], self._clock.now_ms(), self._queues.settings(queue))
 
-    async def delete(self, name: str, password: str, only_if_version: str | None, who: str, peer: object) -> Changed:
-        await self._admin.check(password, peer, who)
+    async def delete(self, name: str, password: str, only_if_version: str | None, operator: Operator) -> Changed:
+        await self._admin.check(password, operator)
         if not is_schedule_name(name):
             raise RequestInvalid.of("name", name, SCHEDULE_NAME_ALLOWED)
-        made = await self._book.delete(name, who, only_if_version)
+        made = await self._book.delete(name, operator.who, only_if_version)
         if not made.is_new:
             return Changed("", [])
-        await self._audit.write(who, "delete_schedule", name, part=PROTECTED)
+        await self._audit.write(operator.who, "delete_schedule", name, part=PROTECTED)
         return Changed(made.version, made.missed_shards)
 
     async def page(

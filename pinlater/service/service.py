@@ -10,11 +10,16 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from pinlater import job_limits
+from pinlater.access.gate import access_view
+from pinlater.access.tokens import TokenBook
 from pinlater.clock import Clock
 from pinlater.errors import RequestInvalid
 from pinlater.metrics import Metrics
 from pinlater.model import (
+    ANONYMOUS,
     CONTINUATION_START,
+    AccessAction,
+    AccessView,
     Ack,
     AckOutcome,
     AuditEntry,
@@ -43,6 +48,7 @@ from pinlater.model import (
     ScheduleChange,
     SchedulesPage,
     ScheduleUpdated,
+    TokenView,
     Unreceived,
     WorkerReport,
     WorkersPage,
@@ -51,7 +57,7 @@ from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.directory import QueueDirectory
 from pinlater.schedules.book import ScheduleBook
 from pinlater.schedules.record import ScheduleRecord
-from pinlater.service.admin_password import AdminPassword
+from pinlater.service.admin_password import AdminPassword, Operator
 from pinlater.service.audit import Audit
 from pinlater.service.bulk_ops import BulkOps
 from pinlater.service.connection_claims import ConnectionClaims, DisconnectReaper
@@ -70,6 +76,7 @@ from pinlater.service.queues_dequeuer import QueuesDequeuer
 from pinlater.service.schedule_admin import ScheduleAdmin
 from pinlater.service.settings import ServiceSettings, queue_defaults
 from pinlater.service.shard_news import ShardNews
+from pinlater.service.token_admin import TokenAdmin
 from pinlater.service.validation import Validator
 from pinlater.shards.router import Router
 
@@ -98,7 +105,7 @@ class Service:
     """The product's rules. Opened and closed with its router; `claims` must be of this process alone.
 
     Without `queues` it keeps plain ones, which change only when somebody polls them. Services that share `queues` share
-    `schedules` too.
+    `schedules` and `tokens` too.
     """
 
     def __init__(
@@ -110,6 +117,7 @@ class Service:
         *,
         queues: QueueDirectory | None = None,
         schedules: ScheduleBook | None = None,
+        tokens: TokenBook | None = None,
         metrics: Metrics | None = None,
         cluster: StatusOfAll | None = None,
         workers: HeardWorkers | None = None,
@@ -167,6 +175,8 @@ class Service:
         unaware = list if cluster is None else cluster.unaware_of_dashes
         self._queue_admin = QueueAdmin(router.members, queues, clock, self._admin, self._audit, unaware)
         self.schedules = ScheduleBook(queues, clock) if schedules is None else schedules
+        self.tokens = TokenBook(queues, router.members, clock) if tokens is None else tokens
+        self._token_admin = TokenAdmin(self.tokens, clock, self._admin, self._audit)
         self._schedule_admin = ScheduleAdmin(self.schedules, queues, router, clock, validator, self._admin, self._audit)
         self._bulk_ops = BulkOps(
             router, clock, settings, validator, parser, commands, long_polls, end_waits, metrics, self._audit
@@ -256,10 +266,10 @@ class Service:
     # -- creating and deleting queues ----------------------------------------------------------------------------------
 
     async def create_queue(self, name: str, *, context: RequestContext | None = None) -> None:
-        await self._queue_admin.create(name, self._validator.source(context))
+        await self._queue_admin.create(name, self._who(context))
 
     async def delete_queue(self, name: str, password: str, *, context: RequestContext | None = None) -> None:
-        await self._queue_admin.delete(name, password, self._validator.source(context), _peer(context))
+        await self._queue_admin.delete(name, password, self._operator(context))
 
     # -- the life of a job ---------------------------------------------------------------------------------------------
 
@@ -379,7 +389,7 @@ class Service:
         return await self._queries.count(filter, allow_partial)
 
     async def queue_names(self, *, context: RequestContext | None = None) -> set[str]:
-        return await self._queue_admin.names()
+        return {name for name in await self._queue_admin.names() if _may_read(context, name)}
 
     async def scan(
         self,
@@ -403,11 +413,11 @@ class Service:
         limit: int = 1000,
         context: RequestContext | None = None,
     ) -> int:
-        who = self._validator.source(context)
+        who = self._who(context)
         return await self._bulk_ops.retry_failed(who, queue, priority, attempts, run_after_ms, limit)
 
     async def delete_jobs(self, filter: JobFilter, *, limit: int = 1000, context: RequestContext | None = None) -> int:
-        return await self._bulk_ops.delete_jobs(self._validator.source(context), filter, limit)
+        return await self._bulk_ops.delete_jobs(self._who(context), filter, limit)
 
     async def cancel(
         self,
@@ -418,7 +428,7 @@ class Service:
         running: bool = False,
         context: RequestContext | None = None,
     ) -> Cancelled:
-        who = self._validator.source(context)
+        who = self._who(context)
         try:
             return await self._bulk_ops.cancel(who, queue, descriptors, keys, running)
         except NamesOverflow:
@@ -448,8 +458,8 @@ class Service:
         only_if_version: str | None = None,
         context: RequestContext | None = None,
     ) -> ScheduleUpdated:
-        who = self._validator.source(context)
-        return await self._schedule_admin.update(change, password, dry_run, only_if_version, who, _peer(context))
+        operator = self._operator(context)
+        return await self._schedule_admin.update(change, password, dry_run, only_if_version, operator)
 
     async def get_schedules(
         self,
@@ -468,14 +478,13 @@ class Service:
     async def delete_schedule(
         self, name: str, password: str, *, only_if_version: str | None = None, context: RequestContext | None = None
     ) -> Changed:
-        who = self._validator.source(context)
-        return await self._schedule_admin.delete(name, password, only_if_version, who, _peer(context))
+        return await self._schedule_admin.delete(name, password, only_if_version, self._operator(context))
 
     # -- operators of a cluster ----------------------------------------------------------------------------------------
 
     async def get_queues(self, names: Sequence[str] = (), *, context: RequestContext | None = None) -> list[QueueView]:
         self._validator.amount("names", names)
-        return await self._queue_admin.views(names)
+        return [view for view in await self._queue_admin.views(names) if _may_read(context, view.name)]
 
     async def update_queue(
         self,
@@ -487,8 +496,7 @@ class Service:
         create: bool = False,
         context: RequestContext | None = None,
     ) -> Changed:
-        who = self._validator.source(context)
-        return await self._queue_admin.update(name, password, set or {}, unset, create, who, _peer(context))
+        return await self._queue_admin.update(name, password, set or {}, unset, create, self._operator(context))
 
     async def update_shard(
         self,
@@ -499,8 +507,8 @@ class Service:
         give_up: bool = False,
         context: RequestContext | None = None,
     ) -> Changed:
-        who = self._validator.source(context)
-        return await self._queue_admin.update_shard(shard_id, password, dequeue_only, give_up, who, _peer(context))
+        operator = self._operator(context)
+        return await self._queue_admin.update_shard(shard_id, password, dequeue_only, give_up, operator)
 
     async def cluster_status(
         self, *, queues: Sequence[str] | None = None, context: RequestContext | None = None
@@ -510,7 +518,7 @@ class Service:
         return await self._cluster.status(queues)
 
     async def change_jobs(self, change: JobChange, *, context: RequestContext | None = None) -> JobsChanged:
-        return await self._bulk_ops.change_jobs(self._validator.source(context), change)
+        return await self._bulk_ops.change_jobs(self._who(context), change)
 
     async def get_workers(
         self,
@@ -536,7 +544,51 @@ class Service:
             job_limits.time("beforeMillis", before_ms)
         return await self._audit.read(self._validator.limit(limit), before_ms)
 
+    def refused(self, who: str, action: str, target: str, detail: str) -> None:
+        """Somebody tried what it may not: for the audit."""
+        self._audit.refused(who, action, target, detail)
 
-def _peer(context: RequestContext | None) -> object:
-    """The caller's address, where a server says which connection it is."""
-    return None if context is None or context.connection is None else context.connection.peer
+    # -- access --------------------------------------------------------------------------------------------------------
+
+    async def update_token(
+        self,
+        name: str,
+        hash: str,
+        roles: Sequence[str],
+        password: str = "",
+        *,
+        expires_ms: int | None = None,
+        replace: bool = False,
+        context: RequestContext | None = None,
+    ) -> Changed:
+        operator = self._operator(context)
+        return await self._token_admin.update(name, hash, roles, password, expires_ms, replace, operator)
+
+    async def get_tokens(self, *, context: RequestContext | None = None) -> list[TokenView]:
+        return await self.tokens.views()
+
+    async def delete_token(self, name: str, password: str = "", *, context: RequestContext | None = None) -> Changed:
+        return await self._token_admin.delete(name, password, self._operator(context))
+
+    async def get_access(self, *, context: RequestContext | None = None) -> AccessView:
+        return access_view(None if context is None else context.caller)
+
+    def _who(self, context: RequestContext | None) -> str:
+        """For the audit: what a caller calls itself, behind the identity that it has proved."""
+        source = self._validator.source(context)
+        if context is None or context.caller is None or context.caller.identity == ANONYMOUS:
+            return source
+        return f"{context.caller.identity} ({source})"
+
+    def _operator(self, context: RequestContext | None) -> Operator:
+        who = self._who(context)
+        if context is None:
+            return Operator(who)
+        return Operator(who, None if context.connection is None else context.connection.peer, context.is_granted)
+
+
+_READ = (AccessAction.READ,)
+
+
+def _may_read(context: RequestContext | None, queue: str) -> bool:
+    return context is None or context.caller is None or context.caller.may(_READ, queue)

@@ -28,6 +28,7 @@ _BY_REASON: dict[str, type[PinLaterError]] = {
         errors.KeysNotYet,
         errors.OutcomeUnknown,
         errors.StoreRefused,
+        errors.Forbidden,
     )
 }
 _BY_CODE: dict[int, type[PinLaterError]] = {

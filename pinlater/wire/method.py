@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
-from pinlater.model import RequestContext
+from pinlater.model import ANY_QUEUE, EVERY_QUEUE, AccessAction, RequestContext
 from pinlater.wire.interface import SIGNATURES, Signature
 
 R = TypeVar("R")
@@ -27,10 +27,34 @@ class Idempotency(Enum):
 
 
 class Access(Enum):
-    """The credential that a caller has to show."""
+    """The credential that a caller has to show where no rule and no role allows the call."""
 
     ANYONE = "nothing"
     ADMIN_PASSWORD = "the admin password, in the argument of that name"
+
+
+NOTHING: tuple[AccessAction, ...] = ()
+"""The actions of a call that everybody may make."""
+
+
+def named_queue(args: Any) -> Collection[str]:
+    """Of a call whose arguments have one queue."""
+    return (args.request.queue_name,)
+
+
+def every_queue(_args: Any) -> Collection[str]:
+    """Of a call about the cluster."""
+    return (EVERY_QUEUE,)
+
+
+def any_queue(_args: Any) -> Collection[str]:
+    """Of a call that answers with what the caller may read."""
+    return (ANY_QUEUE,)
+
+
+def queue_or_every(args: Any) -> Collection[str]:
+    """Of a call that may name one queue."""
+    return (args.request.queue_name or EVERY_QUEUE,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +65,12 @@ class Method(Generic[R]):
     api_name: str
     idempotency: Idempotency
     """That of the call with the arguments for which it is least safe."""
+
+    actions: tuple[AccessAction, ...]
+    """What it does: who may do one of them may make the call."""
+
+    queues: Callable[[Any], Collection[str]]
+    """The queues that its arguments name; EVERY_QUEUE where it concerns the cluster."""
 
     serve: Callable[[Any, Any, RequestContext], Awaitable[Any]]
     """Makes the call of an Api (or of what has its methods) from decoded arguments. RequestInvalid."""
@@ -62,6 +92,14 @@ class Method(Generic[R]):
     idempotency_of: Callable[..., Idempotency] | None = None
     """By the arguments of the call in order, where these decide."""
 
+    actions_of: Callable[[Any], tuple[AccessAction, ...]] | None = None
+    """What it does by its arguments, where these decide; `actions` is then what it does mostly."""
+
+    shows_bodies: Callable[[Any], bool] | None = None
+    """Whether the answer to such arguments tells of bodies or results; None: never. What only workers and producers
+    call does not count as a look.
+    """
+
     answer_size: Callable[[Any], tuple[int, bool]] | None = None
     """How many jobs the answer to a request may hold, and whether with bodies: room is reserved before it begins."""
 
@@ -75,6 +113,10 @@ class Method(Generic[R]):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "signature", SIGNATURES[self.name])
+
+    def password(self, args: Any) -> str:
+        """The admin password in the arguments; "" for none."""
+        return (args.password if self.request is None else args.request.password) or ""
 
     @property
     def changes(self) -> bool:

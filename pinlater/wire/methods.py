@@ -7,18 +7,40 @@ the method of `pinlater.api.Api` and the typed methods of the service and the cl
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from typing import Any
 
 from pinlater.api import Api
-from pinlater.model import Ack, Checkpoint, DequeueRequest, KeyRef, RequestContext, WorkerReport
+from pinlater.model import (
+    ANY_QUEUE,
+    AccessAction,
+    Ack,
+    Checkpoint,
+    DequeueRequest,
+    KeyRef,
+    RequestContext,
+    WorkerReport,
+    is_descriptor,
+)
 from pinlater.wire import convert
 from pinlater.wire import convert_keyed as keyed
 from pinlater.wire import convert_operators as operators
+from pinlater.wire.access_methods import DELETE_TOKEN, GET_ACCESS, GET_TOKENS, UPDATE_TOKEN
 from pinlater.wire.method import Access as Access
 from pinlater.wire.method import Idempotency as Idempotency
 from pinlater.wire.method import Method as Method
+from pinlater.wire.method import any_queue, named_queue
+from pinlater.wire.operator_methods import (
+    GET_AUDIT,
+    GET_CLUSTER_STATUS,
+    GET_QUEUES,
+    GET_WORKERS,
+    UPDATE_QUEUE,
+    UPDATE_SHARD,
+)
 from pinlater.wire.schedule_methods import DELETE_SCHEDULE, GET_SCHEDULES, UPDATE_SCHEDULE
+
+_CONSUME_OR_READ = (AccessAction.CONSUME, AccessAction.READ)
 
 # -- queues ------------------------------------------------------------------------------------------------------------
 
@@ -26,6 +48,8 @@ CREATE_QUEUE: Method[None] = Method(
     "createQueue",
     "create_queue",
     Idempotency.REPEAT,
+    (AccessAction.OPERATE,),
+    lambda args: (args.name,),
     lambda api, args, context: api.create_queue(args.name, context=context),
     names=("name",),
 )
@@ -34,6 +58,8 @@ DELETE_QUEUE: Method[None] = Method(
     "deleteQueue",
     "delete_queue",
     Idempotency.ONCE,
+    (AccessAction.ADMIN,),
+    lambda args: (args.name,),
     lambda api, args, context: api.delete_queue(args.name, args.password, context=context),
     names=("name", "password"),
     access=Access.ADMIN_PASSWORD,
@@ -43,6 +69,8 @@ GET_QUEUE_NAMES = Method(
     "getQueueNames",
     "queue_names",
     Idempotency.READ,
+    (AccessAction.READ,),
+    any_queue,
     lambda api, args, context: api.queue_names(context=context),
     result=set[str],
 )
@@ -60,6 +88,8 @@ ENQUEUE = Method(
     "enqueueJobs",
     "enqueue",
     Idempotency.ONCE,
+    (AccessAction.ENQUEUE,),
+    named_queue,
     _enqueue,
     convert.enqueued_to_wire,
     convert.enqueue_to_wire,
@@ -75,6 +105,21 @@ def _dequeue(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
     return api.dequeue(convert.dequeue_from_wire(args.request), context=context)
 
 
+def _queues_of_dequeue(args: Any) -> Collection[str]:
+    request = args.request
+    riding = request.job_ack_request
+    return (request.queue_name,) if riding is None else (request.queue_name, riding.queue_name)
+
+
+def _is_look(args: Any) -> bool:
+    request = args.request
+    return bool(request.dry_run) and request.job_ack_request is None
+
+
+def _dequeue_actions(args: Any) -> tuple[AccessAction, ...]:
+    return _CONSUME_OR_READ if _is_look(args) else DEQUEUE.actions
+
+
 def _dequeue_idempotency(request: DequeueRequest) -> Idempotency:
     pure = request.dry_run and not request.succeeded and not request.failed
     return Idempotency.SCAN if pure else Idempotency.ONCE
@@ -84,17 +129,29 @@ DEQUEUE = Method(
     "dequeueJobs",
     "dequeue",
     Idempotency.ONCE,
+    (AccessAction.CONSUME,),
+    _queues_of_dequeue,
     _dequeue,
     convert.dequeued_to_wire,
     convert.dequeue_to_wire,
     result=convert.dequeued_from_wire,
     idempotency_of=_dequeue_idempotency,
+    actions_of=_dequeue_actions,
+    shows_bodies=_is_look,
 )
+
+
+def _queues_of_shares(args: Any) -> Collection[str]:
+    request = args.request
+    return {each.queue for each in request.queues} | {each.queue_name for each in request.acks or ()}
+
 
 DEQUEUE_FROM_QUEUES = Method(
     "dequeueFromQueues",
     "dequeue_from_queues",
     Idempotency.ONCE,
+    (AccessAction.CONSUME,),
+    _queues_of_shares,
     lambda api, args, context: api.dequeue_from_queues(
         convert.dequeue_from_queues_from_wire(args.request), context=context
     ),
@@ -125,6 +182,8 @@ ACK_DEQUEUED: Method[None] = Method(
     "ackDequeuedJobs",
     "ack",
     Idempotency.ONCE,
+    (AccessAction.CONSUME,),
+    named_queue,
     _ack,
     lambda outcomes: None,
     convert.acks_to_wire,
@@ -136,6 +195,8 @@ ACK = Method(
     "ackJobs",
     "ack",
     Idempotency.ONCE,
+    (AccessAction.CONSUME,),
+    named_queue,
     _ack,
     convert.acked_to_wire,
     convert.acks_to_wire,
@@ -176,6 +237,8 @@ CHECKPOINT: Method[None] = Method(
     "checkpointJobs",
     "checkpoint",
     Idempotency.ONCE,
+    (AccessAction.CONSUME,),
+    named_queue,
     _checkpoint,
     request=convert.checkpoints_to_wire,
     idempotency_of=checkpoint_idempotency,
@@ -195,6 +258,8 @@ HEARTBEAT: Method[Any] = Method(
     "heartbeatJobs",
     "heartbeat",
     Idempotency.REPEAT,
+    (AccessAction.CONSUME,),
+    named_queue,
     _heartbeat,
     request=keyed.heartbeats_to_wire,
     pipelined=True,
@@ -218,6 +283,15 @@ def _lookup(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
     )
 
 
+def _queues_of_lookup(args: Any) -> Collection[str]:
+    """Those in the descriptors too; what is none finds nothing."""
+    request = args.request
+    queues = {each.partition(":")[0] for each in request.job_descriptors if is_descriptor(each)}
+    if request.keys or not queues:
+        queues.add(request.queue_name or ANY_QUEUE)
+    return queues
+
+
 def _lookup_idempotency(
     descriptors: Sequence[str],
     include_body: bool,
@@ -238,12 +312,20 @@ LOOKUP = Method(
     "lookupJobs",
     "lookup",
     Idempotency.READ,
+    (AccessAction.READ,),
+    _queues_of_lookup,
     _lookup,
     request=convert.lookup_to_wire,
     result=convert.lookup_from_wire,
+    shows_bodies=lambda args: args.request.include_body or args.request.include_result or False,
     answer_size=_found_size,
     idempotency_of=_lookup_idempotency,
 )
+
+
+def _matches_bodies(args: Any) -> bool:
+    """Who asks which jobs match a pattern learns of their bodies."""
+    return bool(args.request.body_regex_to_match)
 
 
 def _count(api: Api, args: Any, context: RequestContext) -> Awaitable[int]:
@@ -255,9 +337,12 @@ GET_JOB_COUNT = Method(
     "getJobCount",
     "count",
     Idempotency.SCAN,
+    (AccessAction.READ,),
+    named_queue,
     _count,
     request=convert.count_to_wire,
     result=int,
+    shows_bodies=_matches_bodies,
 )
 
 
@@ -275,10 +360,13 @@ SCAN_JOBS = Method(
     "scanJobs",
     "scan",
     Idempotency.SCAN,
+    (AccessAction.READ,),
+    named_queue,
     _scan,
     convert.scan_page_to_wire,
     convert.scan_to_wire,
     result=convert.scan_page_from_wire,
+    shows_bodies=_matches_bodies,
     answer_size=lambda request: (request.limit or 0, False),
 )
 
@@ -302,6 +390,8 @@ RETRY_FAILED = Method(
     "retryFailedJobs",
     "retry_failed",
     Idempotency.ONCE,
+    (AccessAction.OPERATE,),
+    named_queue,
     _retry,
     request=convert.retry_to_wire,
     result=int,
@@ -318,6 +408,8 @@ DELETE_JOBS = Method(
     "deleteJobs",
     "delete_jobs",
     Idempotency.ONCE,
+    (AccessAction.OPERATE,),
+    named_queue,
     _delete_jobs,
     request=convert.delete_to_wire,
     result=int,
@@ -339,6 +431,8 @@ CANCEL = Method(
     "cancelJobs",
     "cancel",
     Idempotency.ONCE,
+    (AccessAction.ENQUEUE, AccessAction.OPERATE),
+    named_queue,
     _cancel,
     keyed.cancelled_to_wire,
     keyed.cancel_to_wire,
@@ -349,6 +443,8 @@ RESCHEDULE = Method(
     "rescheduleJobs",
     "reschedule",
     Idempotency.ONCE,
+    (AccessAction.ENQUEUE, AccessAction.OPERATE),
+    named_queue,
     lambda api, args, context: api.reschedule(
         args.request.queue_name, keyed.reschedules_from_wire(args.request.jobs), context=context
     ),
@@ -364,112 +460,12 @@ CHANGE_JOBS = Method(
     "changeJobs",
     "change_jobs",
     Idempotency.ONCE,
+    (AccessAction.OPERATE,),
+    named_queue,
     lambda api, args, context: api.change_jobs(operators.job_change_from_wire(args.request), context=context),
     request=operators.change_jobs_to_wire,
     result=operators.jobs_changed_from_wire,
     idempotency_of=lambda change: Idempotency.SCAN if change.dry_run else Idempotency.ONCE,
-)
-
-
-# -- operators of a cluster --------------------------------------------------------------------------------------------
-
-GET_QUEUES = Method(
-    "getQueues",
-    "get_queues",
-    Idempotency.READ,
-    lambda api, args, context: api.get_queues(args.request.queue_names or (), context=context),
-    operators.queues_to_wire,
-    operators.get_queues_to_wire,
-    result=operators.queues_from_wire,
-)
-
-
-def _update_queue(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
-    request = args.request
-    return api.update_queue(
-        request.queue_name,
-        request.password,
-        set=request.settings or {},
-        unset=request.unset or (),
-        create=request.create or False,
-        context=context,
-    )
-
-
-UPDATE_QUEUE = Method(
-    "updateQueue",
-    "update_queue",
-    Idempotency.REPEAT,
-    _update_queue,
-    request=operators.update_queue_to_wire,
-    result=operators.changed_from_wire,
-    access=Access.ADMIN_PASSWORD,
-)
-
-
-def _update_shard(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
-    request = args.request
-    give_up = bool(request.give_up)
-    return api.update_shard(
-        request.shard_id, request.password, dequeue_only=request.dequeue_only, give_up=give_up, context=context
-    )
-
-
-UPDATE_SHARD = Method(
-    "updateShard",
-    "update_shard",
-    Idempotency.REPEAT,
-    _update_shard,
-    request=operators.update_shard_to_wire,
-    result=operators.changed_from_wire,
-    access=Access.ADMIN_PASSWORD,
-)
-
-GET_CLUSTER_STATUS = Method(
-    "getClusterStatus",
-    "cluster_status",
-    Idempotency.READ,
-    lambda api, args, context: api.cluster_status(queues=args.request.queue_names, context=context),
-    request=operators.status_to_wire,
-    result=operators.status_from_wire,
-)
-
-
-def _get_workers(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
-    request = args.request
-    return api.get_workers(
-        queue=request.queue_name or "",
-        name=request.name or "",
-        include_running=request.include_running or False,
-        continuation=convert.continuation_from_wire(request),
-        limit=100 if request.limit is None else request.limit,
-        context=context,
-    )
-
-
-GET_WORKERS = Method(
-    "getWorkers",
-    "get_workers",
-    Idempotency.READ,
-    _get_workers,
-    request=operators.get_workers_to_wire,
-    result=operators.workers_from_wire,
-)
-
-
-def _audit(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
-    limit = args.request.limit
-    return api.audit(limit=100 if limit is None else limit, before_ms=args.request.before_ms, context=context)
-
-
-GET_AUDIT = Method(
-    "getAudit",
-    "audit",
-    Idempotency.READ,
-    _audit,
-    operators.audit_to_wire,
-    operators.get_audit_to_wire,
-    result=operators.audit_from_wire,
 )
 
 
@@ -503,6 +499,10 @@ METHODS: dict[str, Method[Any]] = {
         UPDATE_SCHEDULE,
         GET_SCHEDULES,
         DELETE_SCHEDULE,
+        UPDATE_TOKEN,
+        GET_TOKENS,
+        DELETE_TOKEN,
+        GET_ACCESS,
     )
 }
 """By the name of the method on the wire."""

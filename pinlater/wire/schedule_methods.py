@@ -6,11 +6,11 @@ from collections.abc import Awaitable
 from typing import Any
 
 from pinlater.api import Api
-from pinlater.model import RequestContext, ScheduleChange
+from pinlater.model import AccessAction, RequestContext, ScheduleChange
 from pinlater.wire import convert
 from pinlater.wire import convert_operators as operators
 from pinlater.wire import convert_schedules as schedules
-from pinlater.wire.method import Access, Idempotency, Method
+from pinlater.wire.method import Access, Idempotency, Method, every_queue, queue_or_every
 
 
 def _update_schedule(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
@@ -34,6 +34,8 @@ UPDATE_SCHEDULE = Method(
     "updateSchedule",
     "update_schedule",
     Idempotency.ONCE,
+    (AccessAction.OPERATE,),
+    every_queue,
     _update_schedule,
     request=schedules.update_schedule_to_wire,
     result=schedules.schedule_updated_from_wire,
@@ -60,15 +62,20 @@ GET_SCHEDULES = Method(
     "getSchedules",
     "get_schedules",
     Idempotency.READ,
+    (AccessAction.READ,),
+    queue_or_every,
     _get_schedules,
     request=schedules.get_schedules_to_wire,
     result=schedules.schedules_from_wire,
+    shows_bodies=lambda args: args.request.include_body or False,
 )
 
 DELETE_SCHEDULE = Method(
     "deleteSchedule",
     "delete_schedule",
     Idempotency.ONCE,
+    (AccessAction.OPERATE,),
+    every_queue,
     lambda api, args, context: api.delete_schedule(
         args.request.name, args.request.password, only_if_version=args.request.only_if_version, context=context
     ),

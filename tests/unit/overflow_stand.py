@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from pinlater.access.tokens import TokenBook
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.data_folder.identity import server_id
 from pinlater.errors import NothingStored
@@ -96,10 +98,11 @@ async def process(
     members.sync_before_serving = queues.sync
     router = Router(members)
 
-    schedules = ScheduleBook(queues, clock)
+    schedules, tokens = ScheduleBook(queues, clock), TokenBook(queues, members, clock)
 
     def new_service(over: Router, names: ClaimTokens) -> Service:
-        return Service(over, clock, names, settings, queues=queues, schedules=schedules, metrics=metrics)
+        shared: Any = {"queues": queues, "schedules": schedules, "tokens": tokens, "metrics": metrics}
+        return Service(over, clock, names, settings, **shared)
 
     async with AsyncExitStack() as stack:
         service = new_service(router, ClaimTokens("here", 1, clock.now_ms()))

@@ -21,6 +21,7 @@ from pinlater.service.admin_password import (
     MAX_WAITING_EACH,
     SAY_EVERY_S,
     AdminPassword,
+    Operator,
 )
 from pinlater.service.audit import Audit
 from tests.unit.stand import Stand, stand
@@ -46,7 +47,7 @@ class ResilientShard:
 
     async def outcome(self, password: str, peer: object = ANN) -> str | PinLaterError:
         try:
-            await self.admin.check(password, peer, "me")
+            await self.admin.check(password, Operator("me", peer))
         except PinLaterError as error:
             return error
         return "right"

@@ -363,6 +363,7 @@ FINER = {
     errors.NothingStored: "NOTHING_STORED",
     errors.OutcomeUnknown: "OUTCOME_UNKNOWN",
     errors.StoreRefused: "STORE_REFUSED",
+    errors.Forbidden: "FORBIDDEN",
 }
 """What stands instead of the name of the code, also for the errors below these."""
 

@@ -1,0 +1,184 @@
+"""The gate: who makes a call, and whether that caller may.
+
+A caller is known by the certificate of its connection and by the token of the call; what these and its address amount
+to is worked out once, and kept until the rules or the tokens change. Where no rules are in force, who shows no token
+may do all that needs no admin password, as ever; a token's roles always count, and a wrong token is always refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import structlog
+
+from pinlater.access.rules import BUILT_IN_ROLES, EVERYTHING, AccessRules, RulesFile
+from pinlater.access.tokens import TokenBook, token_hash
+from pinlater.clock import Clock
+from pinlater.errors import Forbidden
+from pinlater.model import ANONYMOUS, AccessAction, AccessView, Caller, Grant, RequestContext
+from pinlater.wire.method import Access, Method
+
+_log = structlog.get_logger("pinlater.access")
+_MAX_CALLERS = 10_000
+_TOLD_AGAIN_MS = 60_000
+"""What one caller is refused again and again is in the audit once in this time."""
+
+_GATEWAY_NAME = "gateway"
+_GATEWAY_ONLY = (AccessAction.GATEWAY,)
+_WRONG_TOKEN = "the token is wrong: it is not known here, was revoked, or has ended"
+_OPEN = (Grant(EVERYTHING),)
+"""What everybody may where no rules are in force; what needs the admin password still needs it."""
+
+
+def access_view(caller: Caller | None) -> AccessView:
+    """Who a caller is and what it may, for itself. None: nothing limits it, and it shows nothing."""
+    if caller is None:
+        return AccessView(ANONYMOUS, [], list(_OPEN), has_rules=False)
+    return AccessView(caller.identity, list(caller.roles), list(caller.grants), caller.has_rules)
+
+
+class _Shown(NamedTuple):
+    """What a call shows of its caller."""
+
+    token: str | None
+    on_behalf_of: str | None
+    caller_address: str | None
+    address: str
+    certificate_names: tuple[str, ...]
+
+
+Refused = Callable[[str, str, str, str], None]
+"""Told who was refused which call, on what and why."""
+
+
+class Gate:
+    """Lets calls in, for one process. `refused` hears of calls that would have changed something."""
+
+    def __init__(
+        self,
+        tokens: TokenBook,
+        clock: Clock,
+        refused: Refused,
+        rules_file: RulesFile | None = None,
+        gateway_hash: str = "",
+    ) -> None:
+        """`gateway_hash`: of the token of this server's own HTTP process, "" for none."""
+        self._tokens = tokens
+        self._clock = clock
+        self._refused = refused
+        self._file = rules_file
+        self._gateway_hash = gateway_hash
+        self._callers: dict[_Shown, Caller] = {}
+        self._told_ms: dict[tuple[str, str], int] = {}
+        tokens.on_change = self._callers.clear
+
+    @property
+    def has_rules(self) -> bool:
+        """Rules are in force, so every call has to pass."""
+        return self._file is not None
+
+    async def look(self) -> None:
+        """To be called each second: reads the rules when their file has changed."""
+        if self._file is not None and self._file.read_again():
+            self._callers.clear()
+
+    async def admit(self, method: Method[Any], args: Any, context: RequestContext) -> None:
+        """Sets the caller of a context, and whether the call needs no admin password. Forbidden."""
+        sent = args.context
+        connection = context.connection
+        assert connection is not None
+        shown = _Shown(
+            sent.token, sent.on_behalf_of, sent.caller_address, _address(connection.peer), connection.certificate_names
+        )
+        caller = self._callers.get(shown) or self._learn(shown)
+        if caller is None or (caller.expires_ms is not None and caller.expires_ms <= self._clock.now_ms()):
+            raise Forbidden(_WRONG_TOKEN)
+        context.caller = caller
+        if caller.token_hash is not None:
+            self._tokens.used(caller.token_hash, self._clock.now_ms())
+        self._check(method, args, context, caller)
+
+    def still_admits(self, caller: Caller) -> bool:
+        """Whether the token of a caller that has waited counts still."""
+        if caller.token_hash is None or caller.token_hash == self._gateway_hash:
+            return True
+        token = self._tokens.find(caller.token_hash)
+        return token is not None and (token.expires_ms is None or token.expires_ms > self._clock.now_ms())
+
+    def _check(self, method: Method[Any], args: Any, context: RequestContext, caller: Caller) -> None:
+        actions = method.actions if method.actions_of is None else method.actions_of(args)
+        if not actions:
+            return
+        shows_bodies = method.shows_bodies is not None and method.shows_bodies(args)
+        for queue in method.queues(args):
+            if not caller.may(actions, queue, shows_bodies):
+                break
+        else:
+            context.is_granted = not caller.is_open
+            return
+        if method.access is Access.ADMIN_PASSWORD and method.password(args):
+            return  # which is checked where the call is carried out
+        what = "" if not shows_bodies or not caller.may(actions, queue) else ", which shows bodies or results"
+        why = f"{caller.identity} may not {' or '.join(actions)} on queue {queue!r}{what}"
+        if queue in ("*", "?"):
+            why = f"{caller.identity} may not {' or '.join(actions)} on {'all' if queue == '*' else 'any'} queues"
+        if method.changes:
+            self._tell(caller.identity, method.name, queue, context)
+        raise Forbidden(f"{method.name}: {why}; ask for a role that allows it (`pinlater access show`)")
+
+    def _tell(self, identity: str, method: str, queue: str, context: RequestContext) -> None:
+        now_ms = self._clock.now_ms()
+        who = (identity, method)
+        if now_ms - self._told_ms.get(who, -_TOLD_AGAIN_MS) < _TOLD_AGAIN_MS:
+            return
+        if len(self._told_ms) >= _MAX_CALLERS:
+            self._told_ms.clear()
+        self._told_ms[who] = now_ms
+        self._refused(f"{identity} ({context.source})", method, queue, "not allowed")
+
+    def _learn(self, shown: _Shown) -> Caller | None:
+        """None: its token is wrong."""
+        caller = self._caller(shown)
+        if caller is not None:
+            if len(self._callers) >= _MAX_CALLERS:
+                self._callers.clear()
+            self._callers[shown] = caller
+        return caller
+
+    def _caller(self, shown: _Shown) -> Caller | None:
+        addresses = [shown.address] if shown.caller_address is None else [shown.address, shown.caller_address]
+        certificates = [f"cert:{name}" for name in shown.certificate_names]
+        if shown.token is None:
+            return self._known_as(certificates or [ANONYMOUS], (), addresses)
+        hashed = token_hash(shown.token)
+        if self._gateway_hash and hashed == self._gateway_hash:
+            gateway = Caller(
+                _GATEWAY_NAME, (), BUILT_IN_ROLES[_GATEWAY_NAME], has_rules=self.has_rules, token_hash=hashed
+            )
+        else:
+            token = self._tokens.find(hashed)
+            if token is None:
+                return None
+            gateway = self._known_as([f"token:{token.name}"], token.roles, addresses)
+            gateway.expires_ms, gateway.token_hash = token.expires_ms, hashed
+        if shown.on_behalf_of is None or not gateway.may(_GATEWAY_ONLY, "*"):
+            return gateway
+        identity = shown.on_behalf_of if shown.on_behalf_of.startswith("cert:") else ANONYMOUS
+        behind = self._known_as([identity], (), [shown.caller_address or ""])
+        behind.expires_ms, behind.token_hash = gateway.expires_ms, gateway.token_hash
+        return behind
+
+    def _known_as(self, identities: list[str], roles: tuple[str, ...], addresses: list[str]) -> Caller:
+        rules = _NO_RULES if self._file is None else self._file.rules
+        grants = rules.grants(identities, roles, addresses)
+        is_open = self._file is None and not roles
+        names = list(dict.fromkeys((*roles, *rules.roles_of(identities, addresses))))
+        return Caller(identities[0], names, _OPEN if is_open else grants, is_open, self.has_rules)
+
+
+_NO_RULES = AccessRules()
+
+
+def _address(peer: object) -> str:
+    return str(peer[0]) if isinstance(peer, tuple) and peer else ""

@@ -1,0 +1,230 @@
+"""The rules file: which identities have which roles, from where, and what a role allows. Read again when it changes.
+
+    [roles.mail-producer]
+    may = ["enqueue", "read"]
+    queues = ["mail-*"]
+    bodies = false
+
+    [[rules]]
+    who = ["cert:*.mail.example", "token:web"]
+    from = ["10.0.0.0/8"]
+    roles = ["mail-producer"]
+
+A role of the file takes the place of the built-in one of its name. A rule may also say `may`, `queues` and `bodies`
+itself. Nothing is forbidden by a rule: a caller may do what any of its roles and rules allows. A file with mistakes
+changes nothing: the last good one goes on counting.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import structlog
+
+from pinlater.config.loader import ConfigInvalid, Mistake
+from pinlater.model import AccessAction, Grant
+from pinlater.model.callers import is_role_name, matches
+
+_log = structlog.get_logger("pinlater.access")
+
+Network = IPv4Network | IPv6Network
+ACTIONS_ALLOWED = "a list of " + ", ".join(AccessAction)
+_WHO_ALLOWED = "a list of cert:NAME, token:NAME and anonymous, in which * stands for any characters"
+_GRANT_KEYS = ("may", "queues", "bodies")
+_RULE_KEYS = ("who", "from", "roles", *_GRANT_KEYS)
+
+EVERYTHING = tuple(action for action in AccessAction if action is not AccessAction.GATEWAY)
+
+BUILT_IN_ROLES: Mapping[str, Sequence[Grant]] = MappingProxyType(
+    {
+        "producer": (Grant((AccessAction.ENQUEUE, AccessAction.READ)),),
+        "worker": (Grant((AccessAction.CONSUME,)),),
+        "viewer": (Grant((AccessAction.READ,), bodies=False),),
+        "operator": (Grant((AccessAction.READ, AccessAction.OPERATE)),),
+        "admin": (Grant(EVERYTHING),),
+        "gateway": (Grant((AccessAction.GATEWAY,)),),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Callers whose identity matches one of the patterns, from one of the networks (none: from anywhere)."""
+
+    who: Sequence[str]
+    networks: Sequence[Network] = ()
+    roles: Sequence[str] = ()
+    grants: Sequence[Grant] = ()
+
+    def applies(self, identities: Collection[str], addresses: Collection[str]) -> bool:
+        """All the addresses have to be in the networks: one that cannot be read is in none."""
+        if not any(matches(pattern, identity) for pattern in self.who for identity in identities):
+            return False
+        return not self.networks or all(self._is_from(address) for address in addresses)
+
+    def _is_from(self, address: str) -> bool:
+        try:
+            found = ip_address(address.partition("%")[0])
+        except ValueError:
+            return False
+        mapped = getattr(found, "ipv4_mapped", None) or found
+        return any(mapped in network for network in self.networks)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRules:
+    """What a file says."""
+
+    roles: Mapping[str, Sequence[Grant]] = field(default_factory=lambda: BUILT_IN_ROLES)
+    rules: Sequence[Rule] = ()
+
+    def roles_of(self, identities: Collection[str], addresses: Collection[str]) -> list[str]:
+        """Those that rules give it."""
+        rules = [rule for rule in self.rules if rule.applies(identities, addresses)]
+        return list(dict.fromkeys(role for rule in rules for role in rule.roles))
+
+    def grants(
+        self, identities: Collection[str], roles: Sequence[str], addresses: Collection[str]
+    ) -> tuple[Grant, ...]:
+        """All that a caller may do: by its own roles, those that rules give it, and the rules themselves."""
+        rules = [rule for rule in self.rules if rule.applies(identities, addresses)]
+        names = dict.fromkeys((*roles, *(role for rule in rules for role in rule.roles)))
+        of_roles = (grant for name in names for grant in self.roles.get(name, ()))
+        return (*of_roles, *(grant for rule in rules for grant in rule.grants))
+
+
+class RulesFile:
+    """A file that can be read, at least at first: else ConfigInvalid, with all mistakes."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        try:
+            self._text = self.path.read_bytes()
+        except OSError as error:
+            allowed = f"a file that can be read ({error.strerror})"
+            raise ConfigInvalid([Mistake("rules", str(path), allowed, "the configuration")]) from error
+        self.rules = parse_rules(self._text, str(path))
+
+    def read_again(self) -> bool:
+        """Whether the file says something else now. What is wrong with it is logged once."""
+        try:
+            text = self.path.read_bytes()
+        except OSError:
+            return False  # it may be on its way
+        if text == self._text:
+            return False
+        self._text = text
+        try:
+            rules = parse_rules(text, str(self.path))
+        except ConfigInvalid as invalid:
+            _log.error("rules_invalid", file=str(self.path), mistakes=[str(each) for each in invalid.mistakes])
+            return False
+        is_new, self.rules = rules != self.rules, rules
+        _log.info("rules_read", file=str(self.path), rules=len(rules.rules), roles=len(rules.roles))
+        return is_new
+
+
+def parse_rules(text: bytes, origin: str) -> AccessRules:
+    """The rules in the content of a file. ConfigInvalid, with all mistakes."""
+    try:
+        tables = tomllib.loads(text.decode("utf-8"))
+    except ValueError as error:
+        raise ConfigInvalid([Mistake("rules", origin, f"TOML ({error})", origin)]) from error
+    reader = _Reader(origin)
+    rules = reader.rules(tables)
+    if reader.mistakes:
+        raise ConfigInvalid(reader.mistakes)
+    return rules
+
+
+class _Reader:
+    """Notes mistakes as it reads."""
+
+    def __init__(self, origin: str) -> None:
+        self.mistakes: list[Mistake] = []
+        self._origin = origin
+
+    def _wrong(self, key: str, value: object, allowed: str) -> None:
+        self.mistakes.append(Mistake(key, value, allowed, self._origin))
+
+    def rules(self, tables: Mapping[str, Any]) -> AccessRules:
+        self._known_keys("", tables, ("roles", "rules"))
+        roles = dict(BUILT_IN_ROLES)
+        told = tables.get("roles", {})
+        if not isinstance(told, dict):
+            self._wrong("roles", told, "tables [roles.NAME]")
+            told = {}
+        for name, table in told.items():
+            key = f"roles.{name}"
+            if not is_role_name(name):
+                self._wrong(key, name, "a name of 1 to 64 letters, digits, _ and -")
+            elif not isinstance(table, dict):
+                self._wrong(key, table, f"a table [{key}] with may, queues, bodies")
+            else:
+                self._known_keys(f"{key}.", table, _GRANT_KEYS)
+                roles[name] = self._grants(f"{key}.", table, is_needed=True)
+        listed = tables.get("rules", [])
+        if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+            self._wrong("rules", listed, "tables [[rules]]")
+            listed = []
+        return AccessRules(
+            roles, tuple(self._rule(f"rules[{at}].", table, roles) for at, table in enumerate(listed, 1))
+        )
+
+    def _rule(self, at: str, table: Mapping[str, Any], roles: Collection[str]) -> Rule:
+        self._known_keys(at, table, _RULE_KEYS)
+        who = self._texts(f"{at}who", table.get("who"), _WHO_ALLOWED)
+        for pattern in who:
+            if not pattern.startswith(("cert:", "token:")) and pattern not in ("anonymous", "*"):
+                self._wrong(f"{at}who", pattern, _WHO_ALLOWED)
+        names = self._texts(f"{at}roles", table["roles"], "a list of roles") if "roles" in table else ()
+        for name in names:
+            if name not in roles:
+                self._wrong(f"{at}roles", name, f"a role of this file, or one of {', '.join(BUILT_IN_ROLES)}")
+        if not names and "may" not in table:
+            self._wrong(f"{at}roles", None, "roles, or may with a list of actions")
+        return Rule(who, self._networks(f"{at}from", table), names, self._grants(at, table, is_needed=False))
+
+    def _networks(self, key: str, table: Mapping[str, Any]) -> tuple[Network, ...]:
+        networks = []
+        for text in self._texts(key, table["from"], "a list of networks") if "from" in table else ():
+            try:
+                networks.append(ip_network(text))
+            except ValueError as error:
+                self._wrong(key, text, f"a network as 10.0.0.0/8, or an address ({error})")
+        return tuple(networks)
+
+    def _grants(self, at: str, table: Mapping[str, Any], *, is_needed: bool) -> tuple[Grant, ...]:
+        if "may" not in table:
+            for key in ("queues", "bodies"):
+                if key in table and not is_needed:
+                    self._wrong(f"{at}{key}", table[key], "it only beside may")
+            if is_needed:
+                self._wrong(f"{at}may", None, ACTIONS_ALLOWED)
+            return ()
+        actions = self._texts(f"{at}may", table["may"], ACTIONS_ALLOWED)
+        for action in actions:
+            if action not in list(AccessAction):
+                self._wrong(f"{at}may", action, ACTIONS_ALLOWED)
+        queues = self._texts(f"{at}queues", table.get("queues", ["*"]), "a list of queues, in which * stands for any")
+        bodies = table.get("bodies", True)
+        if not isinstance(bodies, bool):
+            self._wrong(f"{at}bodies", bodies, "true or false")
+        known = tuple(AccessAction(action) for action in actions if action in list(AccessAction))
+        return (Grant(known, queues, bodies is True),)
+
+    def _texts(self, key: str, value: object, allowed: str) -> tuple[str, ...]:
+        if not isinstance(value, list) or not value or not all(isinstance(each, str) and each for each in value):
+            self._wrong(key, value, allowed)
+            return ()
+        return tuple(value)
+
+    def _known_keys(self, at: str, table: Mapping[str, Any], keys: Sequence[str]) -> None:
+        for key in table.keys() - set(keys):
+            self._wrong(f"{at}{key}", table[key], f"only {', '.join(keys)}")

@@ -1,0 +1,144 @@
+"""Callers: who makes a call, and what that one may do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+ANONYMOUS = "anonymous"
+"""The identity of who shows neither a certificate nor a token."""
+
+EVERY_QUEUE = "*"
+"""Stands for the whole cluster where a call names no queue: only a grant for all queues allows it."""
+
+ANY_QUEUE = "?"
+"""Stands where a call answers with those queues that the caller may read: a grant for one is enough."""
+
+MAX_TOKENS = 10_000
+MAX_ROLES = 20
+TOKEN_NAME_ALLOWED = "1 to 100 letters, digits, ., _ and -"
+_TOKEN_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
+_ROLE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_MAX_KNOWN = 1_000
+
+
+class AccessAction(StrEnum):
+    """What a call does, as far as it needs a right."""
+
+    ENQUEUE = "enqueue"
+    CONSUME = "consume"
+    READ = "read"
+    OPERATE = "operate"
+    ADMIN = "admin"
+    GATEWAY = "gateway"
+    """Of no call: to say for whom one calls, as the HTTP interface does for callers it has identified."""
+
+
+def is_token_name(name: str) -> bool:
+    """
+    >>> is_token_name("mail-web.2"), is_token_name("mail web"), is_token_name("")
+    (True, False, False)
+    """
+    return _TOKEN_NAME.fullmatch(name) is not None
+
+
+def is_role_name(name: str) -> bool:
+    """
+    >>> is_role_name("mail-producer"), is_role_name("a.b")
+    (True, False)
+    """
+    return _ROLE_NAME.fullmatch(name) is not None
+
+
+def matches(pattern: str, text: str) -> bool:
+    """`*` in a pattern stands for any characters, none too; all else for itself.
+
+    >>> matches("mail-*", "mail-eu"), matches("mail-*", "mail"), matches("*", ""), matches("a.c", "abc")
+    (True, False, True, False)
+    """
+    if "*" not in pattern:
+        return pattern == text
+    first, *middle, last = pattern.split("*")
+    if len(text) < len(first) + len(last) or not text.startswith(first) or not text.endswith(last):
+        return False
+    at, end = len(first), len(text) - len(last)
+    for part in middle:
+        at = text.find(part, at, end)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
+
+
+class Grant(NamedTuple):
+    """What a role allows: these actions on the queues that match one of the patterns. Without `bodies`, those who may
+    only read see no bodies and no results.
+    """
+
+    actions: Sequence[AccessAction]
+    queues: Sequence[str] = (EVERY_QUEUE,)
+    bodies: bool = True
+
+    def allows(self, actions: Collection[AccessAction], queue: str, shows_bodies: bool) -> bool:
+        """One of the actions is enough."""
+        if shows_bodies and not self.bodies:
+            return False
+        if not any(action in self.actions for action in actions):
+            return False
+        if queue in (EVERY_QUEUE, ANY_QUEUE):
+            return queue == ANY_QUEUE or EVERY_QUEUE in self.queues
+        return any(matches(pattern, queue) for pattern in self.queues)
+
+
+@dataclass(slots=True, eq=False)
+class Caller:
+    """Who makes a call, as the server has found out.
+
+    `identity` is `cert:NAME`, `token:NAME` or ANONYMOUS. `is_open`: no rules are in force and it has no roles, so it
+    may do all that needs no admin password. `has_rules`: rules are in force.
+    """
+
+    identity: str
+    roles: Sequence[str] = ()
+    grants: Sequence[Grant] = ()
+    is_open: bool = False
+    has_rules: bool = False
+    expires_ms: int | None = None
+    token_hash: str | None = None
+    _known: dict[tuple[Collection[AccessAction], str, bool], bool] = field(default_factory=dict, repr=False)
+
+    def may(self, actions: Collection[AccessAction], queue: str, shows_bodies: bool = False) -> bool:
+        """One of the actions is enough; EVERY_QUEUE for what concerns the whole cluster."""
+        asked = (actions, queue, shows_bodies)
+        known = self._known.get(asked)
+        if known is None:
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            known = any(grant.allows(actions, queue, shows_bodies) for grant in self.grants)
+            self._known[asked] = known
+        return known
+
+
+@dataclass(slots=True)
+class TokenView:
+    """A token, as operators see it. `expires_ms` None: it has no end; `last_used_ms` to within ten minutes."""
+
+    name: str
+    roles: list[str]
+    made_by: str = ""
+    made_at_ms: int = 0
+    expires_ms: int | None = None
+    last_used_ms: int | None = None
+
+
+@dataclass(slots=True)
+class AccessView:
+    """Who a caller is, and what it may."""
+
+    identity: str
+    roles: list[str]
+    grants: list[Grant]
+    has_rules: bool

@@ -1,0 +1,49 @@
+"""The tokens as operators make and revoke them. Each change is recorded with its author."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pinlater.access.tokens import TokenBook, TokenRecord
+from pinlater.clock import Clock
+from pinlater.model import Changed
+from pinlater.service.admin_password import AdminPassword, Operator
+from pinlater.service.audit import PROTECTED, Audit
+
+
+class TokenAdmin:
+    """Changes of tokens, for one service."""
+
+    def __init__(self, tokens: TokenBook, clock: Clock, admin: AdminPassword, audit: Audit) -> None:
+        self._tokens = tokens
+        self._clock = clock
+        self._admin = admin
+        self._audit = audit
+
+    async def update(
+        self,
+        name: str,
+        hash: str,
+        roles: Sequence[str],
+        password: str,
+        expires_ms: int | None,
+        replace: bool,
+        operator: Operator,
+    ) -> Changed:
+        await self._admin.check(password, operator)
+        now_ms = self._clock.now_ms()
+        made = await self._tokens.change(
+            TokenRecord(name, hash, tuple(roles), operator.who, now_ms, expires_ms), replace=replace
+        )
+        if made.is_new:
+            detail = f"roles {', '.join(roles)}" + ("" if expires_ms is None else f", until {expires_ms}")
+            await self._audit.write(operator.who, "update_token", name, detail, part=PROTECTED)
+        return Changed(made.version, made.missed_shards)
+
+    async def delete(self, name: str, password: str, operator: Operator) -> Changed:
+        await self._admin.check(password, operator)
+        made = await self._tokens.delete(name, operator.who)
+        if not made.is_new:
+            return Changed("", [])
+        await self._audit.write(operator.who, "delete_token", name, part=PROTECTED)
+        return Changed(made.version, made.missed_shards)
