@@ -56,6 +56,7 @@ from pinlater.schedules.firer import ScheduleFirer
 from pinlater.server import server_process
 from pinlater.server.server_process import HandOver, StartRefused
 from pinlater.server.thrift_server import ThriftServer
+from pinlater.server.tls import ServerTls, TlsInvalid
 from pinlater.service import ClaimTokens, Service
 from pinlater.service.settings import queue_defaults
 from pinlater.shard_factory import data_folder, guard_settings, note_stores, shard_set
@@ -67,6 +68,7 @@ POLL_MS = 500
 """How often configuration entries are read, and pending jobs counted."""
 
 CLOCKS_MS = 1_000
+TLS_MS = 1_000
 QUOTAS_MS = 200
 RULES_MS = 1_000
 TOKEN_USES_MS = 60_000
@@ -151,7 +153,8 @@ class ServerProcess:
         self._firer = ScheduleFirer(schedules, router, membership, clock, metrics, service.fired, clock.steady)
         service.explain_schedules(self._firer.trouble_of)
         self._gate = gate = Gate(tokens, clock, service.refused, rules_file(config))
-        self._server = ThriftServer(service, limits, metrics, clock, gate)
+        self._tls = tls = server_tls(config)
+        self._server = ThriftServer(service, limits, metrics, clock, gate, tls)
 
         # beside the calls
         context = ServerContext(
@@ -163,6 +166,8 @@ class ServerProcess:
             addresses=lambda: overflow_addresses(membership.alive()),
             metrics=metrics,
             limits=limits,
+            tls=tls,
+            peer_tls=settings_map.peer_tls(config),
             guard=guard_settings(config),
         )
         host = me.address.rpartition(":")[0].strip("[]")
@@ -226,6 +231,8 @@ class ServerProcess:
         every(TOKEN_USES_MS, "token uses", self._tokens.note_uses)
         if self._gate.has_rules:
             every(RULES_MS, "rules", self._gate.look)
+        if self._tls is not None:
+            every(TLS_MS, "tls", self._tls.look)
 
     def adopt(self, connection: socket.socket) -> None:
         self._server.adopt(connection)
@@ -258,6 +265,17 @@ class ServerProcess:
         await self._workers.close()
         note_stores(self._folder, self._members.store_ids())
         await self._service.close()
+
+
+def server_tls(config: Config) -> ServerTls | None:
+    """StartRefused."""
+    files = settings_map.tls_files(config)
+    if files is None:
+        return None
+    try:
+        return ServerTls(files, takes_plain=config.tls == "optional")
+    except TlsInvalid as error:
+        raise StartRefused(str(error)) from error
 
 
 def name_of_server(folder: Path) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pinlater.client.tls import Tls
 from pinlater.config import Config
 from pinlater.maintenance import MaintenanceSettings
 from pinlater.server.limits import ServerLimits
+from pinlater.server.tls import TlsFiles
 from pinlater.service import ServiceSettings
 
 ANSWER_MARGIN_BYTES = 64 * 1024
@@ -34,6 +36,18 @@ def maintenance_settings(config: Config) -> MaintenanceSettings:
     return MaintenanceSettings(
         interval_ms=config.maintenance_interval_ms,
     )
+
+
+def tls_files(config: Config) -> TlsFiles | None:
+    """None: the port is plain."""
+    return (
+        TlsFiles(config.tls_cert, config.tls_key or config.tls_cert, config.tls_client_ca) if config.tls_cert else None
+    )
+
+
+def peer_tls(config: Config) -> Tls | None:
+    """How a server calls the others of its cluster."""
+    return Tls(config.tls_ca or None, config.tls_cert, config.tls_key or None) if config.tls_cert else None
 
 
 def server_limits(config: Config) -> ServerLimits:

@@ -6,11 +6,12 @@ its own; NAME alone is one of them, as the system chooses. A cluster is a list o
     [clusters]
     mail = ["queue-1:9010", "queue-2:9010"]
 
-Where there is more to say of a cluster than its servers (`check`: docs/cli.md):
+Where there is more to say of a cluster than its servers (`check`: docs/cli.md; `tls`: docs/access.md):
 
     [clusters.mail]
     servers = ["queue-1:9010", "queue-2:9010"]
     check.warn = { ready = 10_000 }
+    tls = { ca = "ca.pem", cert = "me.pem", key = "me.key" }
 
 The first of these files that is given or exists is read, and no other: the path handed over, the environment variable
 PINLATER_CLUSTERS, ./conf/clusters.toml, ~/.config/pinlater/clusters.toml, /etc/pinlater/clusters.toml.
@@ -92,7 +93,7 @@ def parse_address(text: str) -> Address:
 ENVIRONMENT_VARIABLE = "PINLATER_CLUSTERS"
 
 
-_KEYS = ("servers", "check")
+_KEYS = ("servers", "check", "tls")
 
 
 def cluster_servers(name: str, path: str | Path | None = None) -> list[Target]:
@@ -112,6 +113,17 @@ def cluster_names(path: str | Path | None = None) -> list[str]:
 def cluster_check(name: str, path: str | Path | None = None) -> object:
     """What the file says under `check` of one cluster, as TOML gives it; {}: nothing. ValueError as above."""
     return _table(clusters_file(path), name).get("check", {})
+
+
+def cluster_tls(name: str, path: str | Path | None = None) -> dict[str, object] | None:
+    """What the file says under `tls` of one cluster; None: nothing. ValueError as above."""
+    file = clusters_file(path)
+    told = _table(file, name).get("tls")
+    if told is True or told is None:
+        return {} if told else None
+    if not isinstance(told, dict):
+        raise ValueError(f"cluster {name!r} in {file} has tls = {told!r}; allowed: true, or a table with ca, cert, key")
+    return told
 
 
 def _table(file: Path, name: str) -> dict[str, object]:

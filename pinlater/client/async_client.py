@@ -24,6 +24,7 @@ from pinlater.client.pool import PoolLimits
 from pinlater.client.queue_rounds import QueueRounds
 from pinlater.client.retry import may_be_done
 from pinlater.client.server_list import Resolve, Server, ServerList, look_up
+from pinlater.client.tls import ClientTls, Tls, target_tls
 from pinlater.errors import MethodUnknown, PinLaterError, ProtocolError
 from pinlater.model import (
     CONTINUATION_END,
@@ -70,8 +71,9 @@ class AsyncClient(JobCalls, ClusterCalls):
     it waits. While no server can be reached, as during a restart, a call goes on trying for that time. Without
     `retry_unavailable`, it says soon that servers or shards cannot be used, rather than when that time is over; without
     `wait_for_rate`, that a queue's rate is used up. With `resend`, enqueues are sent again also where an earlier copy
-    may have been stored; see `enqueue`. Belongs to the event loop that it is first used on. ValueError: no such address
-    or cluster.
+    may have been stored; see `enqueue`. `tls`: a Tls, or True for servers whose certificates this machine trusts;
+    without it the cluster's `tls` decides, then the environment (PINLATER_TLS_CA and its like). Belongs to the event
+    loop that it is first used on. ValueError: no such address or cluster.
 
     For callers whose claims are bound to connections: `on_disconnect` is called on the loop after a connection that was
     open has closed, for whatever reason but `close`; `sticky_s` is about how many seconds calls stay with one server
@@ -93,6 +95,7 @@ class AsyncClient(JobCalls, ClusterCalls):
         sticky_s: float = 0.0,
         wait_for_rate: bool = True,
         resend: bool = False,
+        tls: Tls | bool | None = None,
         resolve: Resolve = look_up,
         **former: Unpack[FormerOptions],
     ) -> None:
@@ -101,6 +104,8 @@ class AsyncClient(JobCalls, ClusterCalls):
                 raise TypeError(f"a client has no option {name!r}")
         super().__init__()
         pool_limits = pool or PoolLimits()
+        told_tls = target_tls(tls, [*addresses, *servers], cluster, clusters_file)
+        secured = None if told_tls is None else ClientTls(told_tls)
         self.servers = target_servers([*addresses, *servers], cluster, clusters_file)
         self.source = source or default_source()
         self._context = RequestContext(self.source)
@@ -110,7 +115,11 @@ class AsyncClient(JobCalls, ClusterCalls):
         self._rng = random.Random()
         on_lost = None if on_disconnect is None else self._lost
         self._dispatcher = Dispatcher(
-            ServerList(self.servers, lambda address: Server(address, pool_limits, on_lost), resolve),
+            ServerList(
+                self.servers,
+                lambda address, name: Server(address, pool_limits, on_lost, tls=secured, server_name=name),
+                resolve,
+            ),
             self._rng,
             retry_unavailable=former.get("patient", retry_unavailable),
             sticky_s=former.get("stay_s", sticky_s),

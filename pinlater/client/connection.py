@@ -193,10 +193,14 @@ class ClientConnection(asyncio.Protocol):
             self._break(CallFailed("the connection is not used any more", sent=False))
 
     def half_close(self) -> None:
-        """Closes the sending side: the server ends its waits, answers what it can, and closes the other side."""
+        """Closes the sending side: the server ends its waits, answers what it can, and closes the other side. TLS has
+        no such thing: there the connection is closed, and the server requeues what was not confirmed.
+        """
         self.usable = False
-        if self._transport is not None:
+        if self._transport is not None and self._transport.can_write_eof():
             self._transport.write_eof()
+        elif self._transport is not None:
+            self._transport.close()
 
     # -- deadlines -------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,6 +13,7 @@ from typing import Any
 
 from pinlater.client.addresses import Address
 from pinlater.client.connection import AnswerWaiter, CallFailed, ClientConnection
+from pinlater.client.tls import ClientTls
 from pinlater.errors import Overloaded
 from pinlater.model import RequestContext
 from pinlater.wire.message import WireLimits
@@ -74,10 +76,14 @@ class Pool:
         on_lost: Callable[[], None] | None = None,
         *,
         on_connect: Callable[[], None] | None = None,
+        tls: ClientTls | None = None,
+        server_name: str | None = None,
     ) -> None:
         """`on_lost` is called in the loop's next turn after a connection has closed, from either side; `on_connect`
-        when one has been opened.
+        when one has been opened. `server_name`: in the server's certificate; None: the host of the address.
         """
+        self._tls = tls
+        self._server_name = (tls and tls.server_name) or server_name or address.host
         self._address = address
         self._on_lost = on_lost
         self._on_connect = on_connect
@@ -328,12 +334,32 @@ class Pool:
                         self._address, self._limits.wire, self._give_back, self._forget, self._owe
                     ),
                     *self._address,
+                    ssl=None if self._tls is None else self._tls.context(),
+                    server_hostname=None if self._tls is None else self._server_name,
                 )
+                if self._tls is not None and self._tls.shows_certificate:
+                    await self._prove(connection, until_s)
         except TimeoutError:
             raise CallFailed("no connection within the time-out", sent=False) from None
         except OSError as error:
-            raise CallFailed(_reason(error), sent=False) from error
+            raise CallFailed(_reason(error, self._tls is not None), sent=False) from error
         return connection
+
+    async def _prove(self, connection: ClientConnection, until_s: float) -> None:
+        """A call of nothing. In TLS 1.3 a server may refuse a certificate after the client counts itself connected
+        (RFC 8446, section 4.4.2.4): what was sent first would be lost, and nobody could say whether it was carried out.
+        """
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        connection.users += 1
+        connection.send(CHECKPOINT.name, _NOTHING, until_s, waiter)
+        try:
+            await waiter
+        except CallFailed as error:
+            why = f"{error.why}; perhaps it does not accept the certificate of this client"
+            raise CallFailed(why, sent=False) from error
+        except BaseException:
+            connection.close("it was not proved")
+            raise
 
     def _forget(self, connection: ClientConnection) -> None:
         if self._on_lost is not None:
@@ -352,8 +378,20 @@ def _part(share: float, deadline_s: float) -> float:
     return now_s + (deadline_s - now_s) * share
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: OSError, with_tls: bool) -> str:
     """The system's word for it, which asyncio hides behind its own."""
+    if isinstance(error, ssl.SSLError):
+        return _tls_reason(error)
+    if with_tls and isinstance(error, ConnectionResetError | ConnectionAbortedError):
+        return "it ended the connection where TLS begins; perhaps it does not speak TLS"
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return error.strerror or str(error)
+
+
+def _tls_reason(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if error.reason == "WRONG_VERSION_NUMBER":
+        return "it does not speak TLS"
+    return f"TLS failed: {error.reason or error}"

@@ -13,13 +13,14 @@ import asyncio
 import math
 import random
 import socket
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from pinlater.background_tasks import exponential_backoff_s
 from pinlater.client.addresses import Address, DnsName, Target
 from pinlater.client.pool import Pool, PoolLimits
+from pinlater.client.tls import ClientTls
 from pinlater.errors import ServerUnreachable
 
 FIRST_PAUSE_S = 0.1
@@ -104,16 +105,24 @@ class Server:
 
     __slots__ = ("address", "calls", "health", "known_methods", "long_polls", "unknown_methods")
 
-    def __init__(self, address: Address, limits: PoolLimits, on_lost: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        limits: PoolLimits,
+        on_lost: Callable[[], None] | None = None,
+        *,
+        tls: ClientTls | None = None,
+        server_name: str | None = None,
+    ) -> None:
         self.address = address
         self.health = ServerHealth()
         self.unknown_methods: set[str] = set()
         """What it said that it does not have, since it was last connected to: it may be another version by then."""
         self.known_methods: set[str] = set()
         """Those that it was asked for because a call relies on what came with them, likewise."""
-        self.calls = Pool(address, limits, on_lost, on_connect=self._learn_anew)
+        self.calls = Pool(address, limits, on_lost, on_connect=self._learn_anew, tls=tls, server_name=server_name)
         many = replace(limits, connections=LONG_POLL_CONNECTIONS)
-        self.long_polls = Pool(address, many, on_lost, on_connect=self._learn_anew)
+        self.long_polls = Pool(address, many, on_lost, on_connect=self._learn_anew, tls=tls, server_name=server_name)
 
     def _learn_anew(self) -> None:
         self.unknown_methods.clear()
@@ -164,7 +173,8 @@ class ServerList:
     long as a look-up fails, the last answer counts. A server that is not in the answer any more gets no new calls.
     """
 
-    def __init__(self, targets: Sequence[Target], connect: Callable[[Address], Server], resolve: Resolve) -> None:
+    def __init__(self, targets: Sequence[Target], connect: Callable[[Address, str], Server], resolve: Resolve) -> None:
+        """`connect` gets an address, and the name that it is called by."""
         self._targets = targets
         self._connect = connect
         self._resolve = resolve
@@ -175,7 +185,7 @@ class ServerList:
         self._looking: asyncio.Task[None] | None = None
         self._looked_s = -math.inf
         self._closed_because = ""
-        self.servers: Sequence[Server] = [connect(each) for each in targets if isinstance(each, Address)]
+        self.servers: Sequence[Server] = [connect(each, each.host) for each in targets if isinstance(each, Address)]
         self.due_s = -math.inf if self._names else math.inf
 
     async def refreshed(self, deadline_s: float) -> Sequence[Server]:
@@ -217,7 +227,7 @@ class ServerList:
         """Once, all names. Never fails."""
         try:
             await asyncio.gather(*(self._ask(name) for name in self._names))
-            self._use([address for target in self._targets for address in self._addresses(target)])
+            self._use({address: name for target in self._targets for name, address in self._addresses(target)})
             self._looked_s = asyncio.get_running_loop().time()
             self.due_s = self._looked_s + LOOK_UP_EVERY_S if self.servers else -math.inf
         finally:
@@ -237,16 +247,19 @@ class ServerList:
             else:
                 self._why[name] = "the name has no address"
 
-    def _addresses(self, target: Target) -> Sequence[Address]:
-        return self._known.get(target, ()) if isinstance(target, DnsName) else [target]
+    def _addresses(self, target: Target) -> list[tuple[str, Address]]:
+        """The name that each is called by, and the address."""
+        if isinstance(target, DnsName):
+            return [(target.name, address) for address in self._known.get(target, ())]
+        return [(target.host, target)]
 
-    def _use(self, addresses: Iterable[Address]) -> None:
+    def _use(self, wanted: Mapping[Address, str]) -> None:
         """Takes the servers there are now. Those that stay keep their place, their health and their connections."""
-        wanted = dict.fromkeys(addresses)
         stay = [server for server in self.servers if server.address in wanted]
         gone = [server for server in self.servers if server.address not in wanted]
         there = {server.address for server in stay}
-        self.servers = [*stay, *(self._connect(address) for address in wanted if address not in there)]
+        new = [(address, name) for address, name in wanted.items() if address not in there]
+        self.servers = [*stay, *(self._connect(address, name) for address, name in new)]
         for server in gone:
             server.retire()
         self._retired = [server for server in (*self._retired, *gone) if not server.is_empty]

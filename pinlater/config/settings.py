@@ -74,6 +74,34 @@ class Config:
         "the server has made one.",
     )
 
+    tls_cert: str = _row(
+        "TLS",
+        PathText(or_nothing=True),
+        "",
+        "PEM file with the server's certificate and its chain; with it, the port speaks TLS.",
+    )
+    tls_key: str = _row(
+        "TLS", PathText(or_nothing=True), "", "PEM file with its private key, which other users may not read."
+    )
+    tls: str = _row(
+        "TLS",
+        Choice("required", "optional"),
+        "required",
+        "optional: callers without TLS are served on the same port too, as while a fleet moves over.",
+    )
+    tls_client_ca: str = _row(
+        "TLS",
+        PathText(or_nothing=True),
+        "",
+        "PEM file with those who sign callers' certificates: callers need one then.",
+    )
+    tls_ca: str = _row(
+        "TLS",
+        PathText(or_nothing=True),
+        "",
+        "PEM file with those who sign the certificates of the cluster's other servers; else this machine's own decide.",
+    )
+
     stores: tuple[StoreConfig, ...] = field(default=())
     dequeue_only: tuple[str, ...] = _row(
         "Stores",

@@ -54,8 +54,8 @@ class PathText(Text):
 
     metavar = "PATH"
 
-    def __init__(self) -> None:
-        super().__init__(r"[^\0]+", "a path")
+    def __init__(self, *, or_nothing: bool = False) -> None:
+        super().__init__(r"[^\0]*" if or_nothing else r"[^\0]+", "a path, or nothing" if or_nothing else "a path")
 
 
 class Choice(Text):

@@ -25,6 +25,7 @@ from pinlater.background_tasks import BackgroundTasks
 from pinlater.client.addresses import Address
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.pool import PoolLimits
+from pinlater.client.tls import Tls
 from pinlater.data_folder.private_files import open_private_file, write_private_file
 from pinlater.errors import PinLaterError
 from pinlater.overflow.service import OverflowService
@@ -136,7 +137,8 @@ async def own(folder: Path, shard_id: str, bound: int, context: ServerContext, h
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         connections = max(16, context.limits.max_connections // 4)
-        server = ThriftServer(service.api, replace(context.limits, drain_linger_s=0.0, max_connections=connections))
+        limits = replace(context.limits, drain_linger_s=0.0, max_connections=connections)
+        server = ThriftServer(service.api, limits, tls=context.tls)
         with socket.create_server((host, 0), family=family) as listener:
             port: int = listener.getsockname()[1]
             await server.start(listener)
@@ -156,10 +158,11 @@ def _reachable(host: str) -> str:
 class OwnerDirectory:
     """Remembers where each owner was seen last: when it is needed, the stores that named it may be gone."""
 
-    def __init__(self, addresses: Callable[[], Mapping[str, str]], own: str, wire: WireLimits) -> None:
+    def __init__(self, addresses: Callable[[], Mapping[str, str]], own: str, wire: WireLimits, tls: Tls | None) -> None:
         """`addresses` names other servers; where the owner of `own` is, this machine knows better."""
         self._ask = addresses
         self._own = own
+        self._tls = tls
         self._limits = PoolLimits(connections=8, connect_timeout_s=1.0, wire=wire)
         self._addresses: dict[str, str] = {}
         self._clients: dict[str, AsyncClient] = {}
@@ -187,7 +190,9 @@ class OwnerDirectory:
             return None
         client = self._clients.get(address)
         if client is None:
-            client = self._clients[address] = AsyncClient(address, timeout=TIMEOUT_S, pool=self._limits)
+            client = self._clients[address] = AsyncClient(
+                address, timeout=TIMEOUT_S, pool=self._limits, tls=self._tls or False
+            )
         return client
 
     def _drop(self, address: str | None) -> None:

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from pinlater.backends.base import DeadLetterTarget, EndRules, PerQueue, Retention
 from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.client.tls import Tls
 from pinlater.clock import Clock
 from pinlater.errors import EnqueueRejected, NoHealthyShards, NothingStored, QueueNotFound
 from pinlater.homes.job_mover import PRIORITIES, JobMover
@@ -25,6 +26,7 @@ from pinlater.metrics import Metrics
 from pinlater.model import Job, JobState
 from pinlater.queues.settings import QueueSettings
 from pinlater.server.limits import ServerLimits
+from pinlater.server.tls import ServerTls
 from pinlater.service import ClaimTokens, Service
 from pinlater.shards.batching import BatchingShard
 from pinlater.shards.bulkhead import BulkheadSettings
@@ -80,6 +82,8 @@ class ServerContext:
     addresses: Callable[[], Mapping[str, str]] = dict
     metrics: Metrics = field(default_factory=Metrics)
     limits: ServerLimits = field(default_factory=ServerLimits)
+    tls: ServerTls | None = None
+    peer_tls: Tls | None = None
     guard: BulkheadSettings = field(default_factory=BulkheadSettings)
 
 

@@ -139,7 +139,7 @@ class ServerConnection(asyncio.Protocol):
         self._peer_room: Peer | None = None
         self._stream: Stream | None = None
         self._is_kept_alive = False
-        self._was_handed_over = False
+        self._is_encrypted = self._was_handed_over = False
         self._reading = True
         self._ending = False
         self._is_going_on = False
@@ -154,6 +154,10 @@ class ServerConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self.ref.peer = transport.get_extra_info("peername")
+        secured = transport.get_extra_info("ssl_object")
+        self._is_encrypted = secured is not None
+        if secured is not None and self.state.without_certificate is not None and not secured.getpeercert():
+            self._handler = self.state.without_certificate
         without_delay(transport.get_extra_info("socket"))
         peer = self._peer_room = self.state.peers.of(self.ref.peer)
         self.answers = Account(self._limits.max_connection_answers_bytes, "answers_over_connection", peer.account)
@@ -478,12 +482,15 @@ class ServerConnection(asyncio.Protocol):
         drain = self.state.drain
         if drain is None or self._transport is None:
             return
+        hand_over = None if self._is_encrypted else drain.hand_over
+        if self._is_encrypted:
+            self._handler = drain.refusing  # another process cannot go on with it
         if self.at_boundary():
-            if drain.hand_over is not None:
-                self._hand_over(drain.hand_over)
+            if hand_over is not None:
+                self._hand_over(hand_over)
             elif drain.close_idle:
                 self._transport.close()
-        elif drain.hand_over is not None and self._messages is None:
+        elif hand_over is not None and self._messages is None:
             self._read(bool(self._partial))
 
     def _hand_over(self, hand_over: HandOver) -> None:

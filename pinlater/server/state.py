@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.eager import EagerTask
@@ -23,14 +23,21 @@ from pinlater.model.connection_ref import host_of
 from pinlater.server.deliveries import Deliveries
 from pinlater.server.limits import ServerLimits
 
+if TYPE_CHECKING:
+    from pinlater.server.handler import Handler
+
 HandOver = Callable[[socket.socket], None]
 
 
 @dataclass(slots=True)
 class Drain:
-    """How connections leave a server that ends: handed over, or closed (`close_idle`: also those that ask nothing)."""
+    """How connections leave a server that ends: handed over, or closed (`close_idle`: also those that ask nothing).
+
+    `refusing` answers calls on a connection that could not be handed over.
+    """
 
     hand_over: HandOver | None
+    refusing: Handler
     close_idle: bool = False
 
 
@@ -47,6 +54,8 @@ class ServerState:
         self.counters = counters
         self.log = log
         self.deliveries = deliveries
+        self.without_certificate: Handler | None = None
+        """Answers callers who speak TLS and show no certificate, where each needs one."""
         self.buffered = 0
         self.peers = Peers(limits.peer_connections(), limits.max_peer_answers_bytes, limits.max_buffered_bytes)
         self.answers = self.peers.process

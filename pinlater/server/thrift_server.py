@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Sequence
 
@@ -13,8 +14,8 @@ from pinlater.access.gate import Gate
 from pinlater.api import ServedApi
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock, SystemClock
-from pinlater.errors import PinLaterError
-from pinlater.listener import BACKLOG, AcceptLoop, RateLimitedLog
+from pinlater.errors import Forbidden, PinLaterError
+from pinlater.listener import BACKLOG, HEAD_WITHIN_S, AcceptLoop, RateLimitedLog
 from pinlater.metrics import Metrics
 from pinlater.model import Unreceived
 from pinlater.server.connection import ServerConnection
@@ -22,10 +23,13 @@ from pinlater.server.deliveries import Deliveries
 from pinlater.server.handler import Handler, draining_error
 from pinlater.server.limits import ServerLimits
 from pinlater.server.state import Drain, Drainable, HandOver, ServerState
+from pinlater.server.tls import ServerTls, speaks_tls
 
 _log = structlog.get_logger("pinlater.server")
 _LOOK_AGAIN_S = 0.01
 _MAX_SWEEP_S = 1.0
+_NO_CERTIFICATE = "this port takes calls of callers with a certificate only: show one that its authority has signed"
+_TLS_ONLY = "this port takes calls over TLS only: connect with TLS"
 
 
 class ThriftServer:
@@ -46,16 +50,22 @@ class ThriftServer:
         metrics: Metrics | None = None,
         clock: Clock | None = None,
         gate: Gate | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         self._service = service
+        self._gate = gate
+        self._tls = tls
         self._deliveries = Deliveries(clock or SystemClock(), self._requeue_undelivered)
         self._limits = limits or ServerLimits()
         self.counters: Counter[str] = Counter()
         self._log = RateLimitedLog(lambda event, **fields: _log.info(event, **fields))
+        self._metrics = metrics
         self._handler = Handler(service, self._limits, self.counters, self._log, metrics, gate)
         self._accepting: AcceptLoop | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._adopting = BackgroundTasks()
+        self._unheard: dict[socket.socket, asyncio.Future[bool]] = {}
+        """Connections that have sent nothing yet: whether they speak TLS is not known."""
 
     async def start(self, listener: socket.socket | None = None) -> None:
         """Accept connections from a bound socket, of which the server keeps a copy: the caller closes its own.
@@ -68,6 +78,9 @@ class ThriftServer:
             copy.setblocking(False)
             copy.listen(BACKLOG)
             self._accepting = AcceptLoop(copy, self.adopt, RateLimitedLog(_log.error))
+        has_rules = self._gate is not None and self._gate.has_rules
+        if self._tls is not None and self._tls.asks_for_certificates and not has_rules:  # rules know the anonymous
+            self._state.without_certificate = self._refusing(Forbidden(_NO_CERTIFICATE))
         self._sweep()
 
     @property
@@ -99,14 +112,59 @@ class ThriftServer:
         """Go on with a connection that another process accepted; it stands at the boundary of a message."""
         connection.setblocking(False)
         loop = asyncio.get_running_loop()
-        self._adopting.start(self._adopt(loop, connection))
+        tls = self._tls
+        self._adopting.start(self._adopt(loop, connection) if tls is None else self._hear(loop, connection, tls))
 
-    async def _adopt(self, loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
+    async def _adopt(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        connection: socket.socket,
+        handler: Handler | None = None,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
         try:
-            await loop.connect_accepted_socket(self._connection, connection)
+            await loop.connect_accepted_socket(
+                lambda: ServerConnection(self._state, handler or self._handler, self._limits),
+                connection,
+                ssl=context,
+                ssl_handshake_timeout=None if context is None else HEAD_WITHIN_S,
+            )
         except OSError as error:
             connection.close()
-            _log.info("adopt_failed", reason=str(error))
+            self._log.note("adopt_failed", "" if context is None else "tls", reason=str(error) or type(error).__name__)
+
+    async def _hear(self, loop: asyncio.AbstractEventLoop, connection: socket.socket, tls: ServerTls) -> None:
+        """Adopt a connection by what its first byte says; while it has sent none, it can still be handed over."""
+        if len(self._state.connections) + len(self._adopting) > self._limits.max_connections:
+            self.counters["connections_refused"] += 1
+            connection.close()
+            return
+        within_s = self._limits.idle_timeout_s if tls.takes_plain else HEAD_WITHIN_S
+        hearing = self._unheard[connection] = asyncio.ensure_future(speaks_tls(connection))
+        try:
+            is_tls = await asyncio.wait_for(hearing, within_s)
+        except (OSError, TimeoutError):
+            connection.close()
+            return
+        except asyncio.CancelledError:
+            drain = self._state.drain
+            if drain is not None and drain.hand_over is not None:
+                drain.hand_over(connection)
+            else:
+                connection.close()
+            return
+        finally:
+            del self._unheard[connection]
+        if is_tls:
+            await self._adopt(loop, connection, context=tls.context)
+        else:
+            await self._adopt(loop, connection, None if tls.takes_plain else self._refusing(Forbidden(_TLS_ONLY)))
+
+    def _refusing(self, error: PinLaterError) -> Handler:
+        """Answers every call with an error."""
+        handler = Handler(self._service, self._limits, self.counters, self._log, self._metrics)
+        handler.refuse_with = error
+        return handler
 
     async def drain(self, hand_over: HandOver | None = None, timeout_s: float = 30.0) -> None:
         """Stop accepting, answer what was read, and return when no connection is left, or after `timeout_s`.
@@ -119,7 +177,9 @@ class ThriftServer:
         deadline = loop.time() + timeout_s
         idle_until = min(loop.time() + self._limits.drain_linger_s, deadline)
         self.stop_accepting()
-        drain = self._state.drain = Drain(hand_over)
+        drain = self._state.drain = Drain(hand_over, self._refusing(draining_error()))
+        for hearing in self._unheard.values():
+            hearing.cancel()
         if hand_over is None:
             self._handler.refuse_with = draining_error()
         self._service.start_draining()
@@ -161,9 +221,6 @@ class ThriftServer:
 
     def _requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
         self._state.run_detached(self._service.requeue_undelivered(jobs))
-
-    def _connection(self) -> ServerConnection:
-        return ServerConnection(self._state, self._handler, self._limits)
 
     def _sweep(self) -> None:
         """Renew the time, look for what took too long, and look again a quarter of the shortest time-out later."""

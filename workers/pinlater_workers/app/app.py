@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, ove
 
 import pinlater
 from pinlater.client.addresses import target_servers
+from pinlater.client.tls import Tls, target_tls
 from pinlater.clock import Clock, SystemClock
 from pinlater.model import Job
 from pinlater_workers.app.catalogue import Catalogue, Include
@@ -57,6 +58,7 @@ class App:
         cluster: str | None = None,
         clusters_file: str | Path | None = None,
         source: str | None = None,
+        tls: Tls | bool | None = None,
         include: Include = (),
         middleware: Sequence[Middleware] = (),
         clock: Clock | None = None,
@@ -68,7 +70,7 @@ class App:
         self.clock: Clock = clock or SystemClock()
         self._version = version
         self._catalogue = Catalogue(self, [include] if isinstance(include, str) else include)
-        self._connections = ServerClients(ServerTarget(servers, cluster, clusters_file, source))
+        self._connections = ServerClients(ServerTarget(servers, cluster, clusters_file, source, tls))
         self.sink: JobSink = self._connections
         self.clients: Clients = self._connections
         """Whose clients the app gives to its jobs: those of its servers, or of a test in memory."""
@@ -158,7 +160,13 @@ class App:
         """What the file says counts before what code says, of this app and of types declared before and later."""
         self._file = file
         self._catalogue.follow(file)
-        self.use(servers=file.servers, cluster=file.cluster, clusters_file=file.clusters_file, source=file.source)
+        self.use(
+            servers=file.servers,
+            cluster=file.cluster,
+            clusters_file=file.clusters_file,
+            source=file.source,
+            tls=file.tls,
+        )
 
     def check(self) -> None:
         """ConfigurationError: the file names a job that no code declares and that has no function there."""
@@ -183,6 +191,7 @@ class App:
         cluster: str | None = None,
         clusters_file: str | Path | None = None,
         source: str | None = None,
+        tls: Tls | bool | None = None,
     ) -> None:
         """Other servers, or another name for this client, from here on; what is not given stays.
 
@@ -193,9 +202,16 @@ class App:
             servers, cluster, clusters_file = old.servers, old.cluster, clusters_file or old.clusters_file
         own = self.sink is self._connections
         self._connections.close()
-        self._connections = ServerClients(ServerTarget(servers, cluster, clusters_file, source or old.source))
+        self._connections = ServerClients(
+            ServerTarget(servers, cluster, clusters_file, source or old.source, old.tls if tls is None else tls)
+        )
         if own:
             self.sink = self.clients = self._connections
+
+    @property
+    def tls(self) -> Tls | None:
+        """How they are called; None: in plain. ConfigurationError: no such cluster, or what it says cannot be."""
+        return self._connections.tls
 
     @property
     def servers(self) -> list[str]:
@@ -251,6 +267,7 @@ class ServerTarget:
     cluster: str | None = None
     clusters_file: str | Path | None = None
     source: str | None = None
+    tls: Tls | bool | None = None
 
 
 class Clients(Protocol):
@@ -289,10 +306,19 @@ class ServerClients:
             raise ConfigurationError(str(error)) from error
 
     @property
+    def tls(self) -> Tls | None:
+        """How to call them; None: in plain. ConfigurationError as above."""
+        target = self.target
+        try:
+            return target_tls(target.tls, target.servers, target.cluster, target.clusters_file)
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
+
+    @property
     def client(self) -> Client:
         """For any number of threads, and for the children of a fork."""
         if self._client is None:
-            made = pinlater.Client(servers=self.addresses, source=self.target.source)
+            made = pinlater.Client(servers=self.addresses, source=self.target.source, tls=self.tls or False)
             with _making:
                 self._client = self._client or made
         return self._client
@@ -307,7 +333,8 @@ class ServerClients:
 
     def connect(self, **options: Any) -> AsyncClient:
         """A new client, which the caller closes; `options` as for AsyncClient."""
-        return pinlater.AsyncClient(servers=self.addresses, **{"source": self.target.source, **options})
+        given = {"source": self.target.source, "tls": self.tls or False, **options}
+        return pinlater.AsyncClient(servers=self.addresses, **given)
 
     def send(self, queue: str, jobs: Sequence[Job], *, timeout_s: float | None = None) -> list[str]:
         return self.client.enqueue(queue, jobs, timeout=timeout_s)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pinlater.client.tls import Tls
 from pinlater.model import MAX_QUEUES, is_queue_name
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.jobs.settings import POOLS, QUEUE_NAME, PoolName
@@ -153,6 +154,7 @@ class FileSettings:
     cluster: str | None = None
     clusters_file: Path | None = None
     source: str | None = None
+    tls: Tls | None = None
     version: str = ""
     import_paths: list[Path] = field(default_factory=list)
     include: list[str] = field(default_factory=list)
@@ -184,12 +186,17 @@ def _tables(value: Any) -> dict[str, Any]:
     return {name: _table(each) for name, each in _table(value).items()}
 
 
+def _tls(value: Any) -> Tls:
+    return Tls() if value is True else Tls.from_mapping(_table(value), "tls")
+
+
 FILE_KEYS: dict[str, Key] = {
     "app": text("app", "MODULE:NAME of an app"),
     "servers": Key("servers", _texts, 'a list of HOST:PORT, as in ["queue-1:9010", "queue-2:9010"]'),
     "cluster": text("cluster", "the name of a cluster", bool),
     "clusters_file": text("clusters_file", "a path", bool),
     "source": text("source", "a text", bool),
+    "tls": Key("tls", _tls, "true, or a table with ca, cert, key and server_name"),
     "version": text("version", "1 to 100 characters", lambda text: 0 < len(text) <= MAX_NAME_CHARS),
     "import_paths": Key("import_paths", _texts, "a list of folders"),
     "include": Key("include", _texts, 'a list of modules, as in ["shop.jobs", "shop.reports.*"]'),
@@ -212,6 +219,8 @@ def read_file(path: str | Path) -> FileSettings:
     folder = path.absolute().parent
     if "clusters_file" in fields:
         fields["clusters_file"] = folder / fields["clusters_file"]
+    if "tls" in fields:
+        fields["tls"] = fields["tls"].within(folder)
     fields["import_paths"] = [(folder / each).resolve() for each in fields.get("import_paths", [])]
     if fields.get("servers") and fields.get("cluster"):
         raise ConfigurationError(f"{path}: it names servers and a cluster; allowed: one of the two")

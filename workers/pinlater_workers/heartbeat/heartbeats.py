@@ -11,6 +11,7 @@ from time import monotonic
 
 import msgspec
 
+from pinlater.client.tls import Tls
 from pinlater_workers.child_sockets import LoopSocket, start_child
 from pinlater_workers.heartbeat.beats import silence_s, surely_held_s, usual_interval_s
 from pinlater_workers.heartbeat.messages import (
@@ -73,11 +74,12 @@ class Heartbeats:
         interval_s: float | None = None,
         queues: Sequence[str] = (),
         describe: Callable[[], WorkerState] | None = None,
+        tls: Tls | None = None,
     ) -> None:
         self._silent_s = silence_s(lease_s)
         interval_s = interval_s or usual_interval_s(lease_s)
         self._begin = Begin(
-            list(servers), source, lease_s, interval_s, list(queues), self._silent_s, hears_cancels=True
+            list(servers), source, lease_s, interval_s, list(queues), self._silent_s, tls, hears_cancels=True
         )
         self._held_s = surely_held_s(lease_s)
         self._on_lost = lost

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from pinlater.client.tls import Tls
 from pinlater_workers.child_sockets import frame
 from pinlater_workers.jobs.context import StopReason
 
@@ -73,6 +74,7 @@ class Begin(msgspec.Struct, tag="Begin", omit_defaults=True):
     interval_s: float
     queues: list[str]
     silent_s: float
+    tls: Tls | None = None
     hears_cancels: bool = False
     """The worker knows ClaimsCancelled."""
 

@@ -136,6 +136,7 @@ class HeartbeatLoop:
         self._beats: set[asyncio.Task[None]] = set()
         self._client = AsyncClient(
             servers=begin.servers,
+            tls=begin.tls or False,
             source=begin.source,
             retry_unavailable=False,
             pool=PoolLimits(idle_s=IDLE_S),

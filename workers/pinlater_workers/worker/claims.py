@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from pinlater.client.async_client import AsyncClient
+from pinlater.client.tls import Tls
 from pinlater.errors import MethodUnknown, PinLaterError
 from pinlater.model import Checkpoint, DequeuedJob, Heartbeat
 from pinlater_workers.errors import ClaimLost
@@ -61,6 +62,7 @@ class ClaimKeeper:
         lease_s: float,
         queues: Sequence[str] = (),
         describe: Callable[[], WorkerState] | None = None,
+        tls: Tls | None = None,
     ) -> None:
         self._table = ClaimTable(lease_s)
         self._short = ShortJobs()
@@ -76,6 +78,7 @@ class ClaimKeeper:
             self._on_cancelled,
             queues=queues,
             describe=describe,
+            tls=tls,
         )
         self._progress: dict[RunningJob, TakeProgress] = {}
         self._progress_timer: asyncio.TimerHandle | None = None

@@ -105,6 +105,7 @@ class Engine:
             settings.lease_s,
             [] if app.names_its_source else list(settings.queues),
             self._describe,
+            app.tls,
         )
         incidents = IncidentLog()
         unknown = UnknownJobs(self._client, settings.unknown_delay_s, settings.unknown_limit_s, app.clock, metrics)

@@ -1,0 +1,104 @@
+"""TLS to the servers: whom a client trusts, and the certificate that it shows."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from pinlater.client import addresses
+from pinlater.client.addresses import cluster_tls, target_cluster
+
+_VARIABLE = "PINLATER_TLS_"
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Calls go over TLS 1.2 or newer, to servers whose certificate bears the name that they are called by.
+
+    `ca`: a PEM file with those who may sign it; without one, those that this machine trusts. `cert`, `key`: PEM files
+    with the certificate and the private key of this client, for servers that ask for one. `server_name`: the name in
+    the servers' certificates, where it is not the one in their address. The files are read anew for new connections
+    when they change.
+    """
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    server_name: str | None = None
+
+    def __post_init__(self) -> None:
+        """ValueError: a key without a certificate."""
+        if self.key and not self.cert:
+            raise ValueError("tls has a key and no cert; allowed: both, a cert that holds its key, or none")
+
+    def within(self, folder: Path) -> Tls:
+        """With paths that begin at this folder."""
+        paths = {name: str(folder / path) for name in ("ca", "cert", "key") if (path := getattr(self, name))}
+        return replace(self, **paths)
+
+    @classmethod
+    def from_mapping(cls, told: Mapping[str, object], where: str) -> Tls:
+        """As configuration files say it, by the names of the fields. ValueError names `where`."""
+        known = [each.name for each in fields(cls)]
+        for name, value in told.items():
+            if name not in known or not isinstance(value, str) or not value:
+                raise ValueError(f"{where}.{name} is {value!r}; allowed: texts under {', '.join(known)}")
+        return cls(**told)  # type: ignore[arg-type]
+
+    @classmethod
+    def from_environment(cls) -> Tls | None:
+        """By PINLATER_TLS_CA, _CERT, _KEY and _SERVER_NAME; PINLATER_TLS=on alone trusts what this machine does. None:
+        nothing of it is set.
+        """
+        told = {each.name: os.environ.get(_VARIABLE + each.name.upper()) for each in fields(cls)}
+        is_on = os.environ.get(_VARIABLE[:-1], "").lower()
+        if is_on not in ("", "on", "off"):
+            raise ValueError(f"{_VARIABLE[:-1]} is {is_on!r}; allowed: on, off or nothing")
+        if is_on == "off" or not (is_on or any(told.values())):
+            return None
+        return cls(**{name: value or None for name, value in told.items()})
+
+
+def target_tls(
+    tls: Tls | bool | None, servers: Sequence[str], cluster: str | None, clusters_file: str | Path | None
+) -> Tls | None:
+    """What is given, else what clusters.toml says of the cluster that is meant, else what the environment says; None:
+    calls go in plain. ValueError.
+    """
+    if isinstance(tls, bool):
+        return Tls() if tls else None
+    if tls is not None:
+        return tls
+    named = target_cluster(servers, cluster)
+    told = cluster_tls(named, clusters_file) if named else None
+    if told is None:
+        return Tls.from_environment()
+    file = addresses.clusters_file(clusters_file)
+    return Tls.from_mapping(told, f"cluster {named!r} in {file}: tls").within(file.parent)
+
+
+class ClientTls:
+    """The context for new connections, made again when the files change."""
+
+    def __init__(self, tls: Tls) -> None:
+        self.server_name = tls.server_name
+        self.shows_certificate = tls.cert is not None
+        self._tls = tls
+        self._context: ssl.SSLContext | None = None
+        self._stamp: tuple[tuple[int, int, int], ...] = ()
+
+    def context(self) -> ssl.SSLContext:
+        """OSError: the files cannot be read, or do not fit."""
+        tls = self._tls
+        stats = [os.stat(path) for path in (tls.ca, tls.cert, tls.key) if path]
+        stamp = tuple((each.st_mtime_ns, each.st_size, each.st_ino) for each in stats)
+        if self._context is None or stamp != self._stamp:
+            context = ssl.create_default_context(cafile=tls.ca)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            if tls.cert:
+                context.load_cert_chain(tls.cert, tls.key)
+            self._context, self._stamp = context, stamp
+        return self._context

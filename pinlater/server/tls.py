@@ -1,0 +1,109 @@
+"""TLS on the Thrift port: a certificate from files, which are read again when they change, and who speaks it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from pinlater.server.watched_file import WatchedFile
+
+_log = structlog.get_logger("pinlater.server")
+_CLIENT_HELLO = b"\x16"
+"""With this byte every TLS connection begins, and no Thrift message does: RFC 8446, section 5.1."""
+
+
+class TlsInvalid(ValueError):
+    """The files cannot be used; the message is for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files: the server's certificate with what it is signed by, its private key, and, where clients need a
+    certificate too, those that may sign them.
+    """
+
+    cert: str
+    key: str
+    client_ca: str = ""
+
+    def context(self) -> ssl.SSLContext:
+        """TLS 1.2 or newer. TlsInvalid."""
+        _check_private(self.key)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+        try:
+            context.load_cert_chain(self.cert, self.key, _no_pass_phrase)
+        except (OSError, ssl.SSLError) as error:
+            raise TlsInvalid(f"{self.cert} and {self.key} are no certificate with its key: {error}") from None
+        if self.client_ca:
+            context.verify_mode = ssl.CERT_OPTIONAL  # who shows none is told so, in an answer
+            try:
+                context.load_verify_locations(self.client_ca)
+            except (OSError, ssl.SSLError) as error:
+                raise TlsInvalid(f"{self.client_ca} holds no certificates: {error}") from None
+        return context
+
+
+class ServerTls:
+    """What new connections get. `takes_plain`: those that begin without TLS are served as well."""
+
+    def __init__(self, files: TlsFiles, *, takes_plain: bool) -> None:
+        """TlsInvalid."""
+        self.takes_plain = takes_plain
+        self.asks_for_certificates = bool(files.client_ca)
+        self._files = files
+        self._watched = [WatchedFile(Path(path)) for path in (files.cert, files.key, files.client_ca) if path]
+        self._is_new = False
+        self.context = files.context()
+
+    async def look(self) -> None:
+        """To be called each second: with new files, new connections get them. Files that do not fit, as while they are
+        being replaced, are left until they do.
+        """
+        changed = [each for each in self._watched if each.has_changed()]
+        self._is_new = self._is_new or bool(changed)
+        if not self._is_new:
+            return
+        try:
+            self.context = self._files.context()
+        except TlsInvalid as error:
+            if changed:
+                _log.warning("tls_not_reloaded", error=str(error))
+            return
+        self._is_new = False
+        _log.info("tls_reloaded", cert=self._files.cert)
+
+
+async def speaks_tls(connection: socket.socket) -> bool:
+    """Whether the first byte that the caller sends begins a TLS connection; it stays in the socket. OSError."""
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(connection, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(connection)
+    return connection.recv(1, socket.MSG_PEEK) == _CLIENT_HELLO
+
+
+def _check_private(key: str) -> None:
+    """TlsInvalid: all users of this machine may read the key."""
+    try:
+        mode = os.stat(key).st_mode
+    except OSError as error:
+        raise TlsInvalid(f"{key}: {error.strerror}") from None
+    if mode & (stat.S_IROTH | stat.S_IWOTH):
+        raise TlsInvalid(f"{key} is a private key that every user of this machine may read: chmod o-rw {key}")
+
+
+def _no_pass_phrase() -> str:
+    """Nobody is there to be asked for one."""
+    raise OSError("the key has a pass phrase; only one without can be used")

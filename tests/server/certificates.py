@@ -1,0 +1,40 @@
+"""Certificates of a private authority, as files that a server and its callers are given."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import trustme
+
+from pinlater.client.tls import Tls
+
+
+class Authority:
+    """Signs; its own certificate is `ca`."""
+
+    def __init__(self, folder: Path, name: str = "ca") -> None:
+        self._folder = folder
+        self._ca = trustme.CA()
+        self.ca = str(folder / f"{name}.pem")
+        self._ca.cert_pem.write_to_path(self.ca)
+
+    def issue(self, name: str, *identities: str, is_expired: bool = False) -> tuple[str, str]:
+        """NAME.pem, a certificate with its chain, and NAME.key, for the owner alone; each is put in place at once."""
+        ends_at = datetime.now(UTC) + timedelta(days=-1 if is_expired else 1)
+        starts_at = ends_at - timedelta(days=2)
+        made = self._ca.issue_cert(*identities, not_before=starts_at, not_after=ends_at)
+        cert, key = self._folder / f"{name}.pem", self._folder / f"{name}.key"
+        chain = b"".join(blob.bytes() for blob in made.cert_chain_pems)
+        for path, content in ((key, made.private_key_pem.bytes()), (cert, chain)):
+            new = path.with_suffix(".new")
+            new.touch(mode=0o600)
+            new.write_bytes(content)
+            os.replace(new, path)
+        return str(cert), str(key)
+
+    def caller(self, name: str = "caller", identity: str = "worker@example.org") -> Tls:
+        """Trusts this authority, and shows a certificate of it."""
+        cert, key = self.issue(name, identity)
+        return Tls(self.ca, cert, key)
