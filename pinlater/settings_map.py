@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinlater.client.tls import Tls
+from pinlater.client.client_tls import Tls
 from pinlater.config import Config
 from pinlater.maintenance import MaintenanceSettings
 from pinlater.server.limits import ServerLimits

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
 from pinlater.client.addresses import default_source, target_servers
+from pinlater.client.client_tls import ClientTls, Tls, target_tls
 from pinlater.client.cluster_calls import ClusterCalls
 from pinlater.client.dispatcher import CallSpec, Dispatcher, Failure
 from pinlater.client.enqueue_batching import EnqueueBatchLimits, Enqueuer, joins
@@ -24,7 +25,6 @@ from pinlater.client.pool import PoolLimits
 from pinlater.client.queue_rounds import QueueRounds
 from pinlater.client.retry import may_be_done
 from pinlater.client.server_list import Resolve, Server, ServerList, look_up
-from pinlater.client.tls import ClientTls, Tls, target_tls
 from pinlater.errors import MethodUnknown, PinLaterError, ProtocolError
 from pinlater.model import (
     CONTINUATION_END,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pinlater.client.addresses import Address
+from pinlater.client.client_tls import ClientTls
 from pinlater.client.connection import AnswerWaiter, CallFailed, ClientConnection
-from pinlater.client.tls import ClientTls
 from pinlater.errors import Overloaded
 from pinlater.model import RequestContext
 from pinlater.wire.message import WireLimits

@@ -19,8 +19,8 @@ from typing import Generic, Protocol, TypeVar
 
 from pinlater.background_tasks import exponential_backoff_s
 from pinlater.client.addresses import Address, DnsName, Target
+from pinlater.client.client_tls import ClientTls
 from pinlater.client.pool import Pool, PoolLimits
-from pinlater.client.tls import ClientTls
 from pinlater.errors import ServerUnreachable
 
 FIRST_PAUSE_S = 0.1

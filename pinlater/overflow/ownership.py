@@ -24,8 +24,8 @@ import structlog
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.client.addresses import Address
 from pinlater.client.async_client import AsyncClient
+from pinlater.client.client_tls import Tls
 from pinlater.client.pool import PoolLimits
-from pinlater.client.tls import Tls
 from pinlater.data_folder.private_files import open_private_file, write_private_file
 from pinlater.errors import PinLaterError
 from pinlater.overflow.service import OverflowService

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from pinlater.backends.base import DeadLetterTarget, EndRules, PerQueue, Retention
 from pinlater.backends.sql.sqlite import SqliteShard
-from pinlater.client.tls import Tls
+from pinlater.client.client_tls import Tls
 from pinlater.clock import Clock
 from pinlater.errors import EnqueueRejected, NoHealthyShards, NothingStored, QueueNotFound
 from pinlater.homes.job_mover import PRIORITIES, JobMover

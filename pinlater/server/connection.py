@@ -27,6 +27,7 @@ from pinlater.server.deliveries import Stream
 from pinlater.server.handler import Handler
 from pinlater.server.limits import ServerLimits
 from pinlater.server.state import Account, HandOver, Peer, ServerState, no_room
+from pinlater.server.tls import names_in
 from pinlater.wire.codec import BadCall, CallReader
 from pinlater.wire.framing import Splitter
 from pinlater.wire.message import WireError
@@ -156,8 +157,10 @@ class ServerConnection(asyncio.Protocol):
         self.ref.peer = transport.get_extra_info("peername")
         secured = transport.get_extra_info("ssl_object")
         self._is_encrypted = secured is not None
-        if secured is not None and self.state.without_certificate is not None and not secured.getpeercert():
-            self._handler = self.state.without_certificate
+        if secured is not None:
+            self.ref.certificate_names = names_in(secured.getpeercert())
+            if self.state.without_certificate is not None and not self.ref.certificate_names:
+                self._handler = self.state.without_certificate
         without_delay(transport.get_extra_info("socket"))
         peer = self._peer_room = self.state.peers.of(self.ref.peer)
         self.answers = Account(self._limits.max_connection_answers_bytes, "answers_over_connection", peer.account)

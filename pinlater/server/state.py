@@ -55,7 +55,7 @@ class ServerState:
         self.log = log
         self.deliveries = deliveries
         self.without_certificate: Handler | None = None
-        """Answers callers who speak TLS and show no certificate, where each needs one."""
+        """Answers callers who speak TLS and show no certificate with a name in it, where each needs one."""
         self.buffered = 0
         self.peers = Peers(limits.peer_connections(), limits.max_peer_answers_bytes, limits.max_buffered_bytes)
         self.answers = self.peers.process

@@ -28,7 +28,10 @@ from pinlater.server.tls import ServerTls, speaks_tls
 _log = structlog.get_logger("pinlater.server")
 _LOOK_AGAIN_S = 0.01
 _MAX_SWEEP_S = 1.0
-_NO_CERTIFICATE = "this port takes calls of callers with a certificate only: show one that its authority has signed"
+_NO_CERTIFICATE = (
+    "this port takes calls of callers with a certificate only: show one that its authority has signed, with the "
+    "caller's name as a subject alternative name"
+)
 _TLS_ONLY = "this port takes calls over TLS only: connect with TLS"
 
 

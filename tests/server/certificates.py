@@ -7,8 +7,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
-from pinlater.client.tls import Tls
+from pinlater.client.client_tls import Tls
 
 
 class Authority:
@@ -38,3 +42,27 @@ class Authority:
         """Trusts this authority, and shows a certificate of it."""
         cert, key = self.issue(name, identity)
         return Tls(self.ca, cert, key)
+
+    def nameless(self) -> Tls:
+        """Shows a certificate of this authority in which only the subject has a name."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        issuer = serialization.load_pem_private_key(self._ca.private_key_pem.bytes(), None)
+        assert isinstance(issuer, ec.EllipticCurvePrivateKey)
+        now = datetime.now(UTC)
+        authority = x509.load_pem_x509_certificate(self._ca.cert_pem.bytes())
+        made = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "web.example")]))
+            .issuer_name(authority.subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=1))
+            .sign(issuer, hashes.SHA256())
+        )
+        pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+        cert, secret = self._folder / "nameless.pem", self._folder / "nameless.key"
+        cert.write_bytes(made.public_bytes(pem))
+        secret.touch(mode=0o600)
+        secret.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+        return Tls(self.ca, str(cert), str(secret))

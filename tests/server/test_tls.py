@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pinlater import AsyncClient, Client, DequeueRequest, Job
-from pinlater.client.tls import Tls
+from pinlater.client.client_tls import Tls
 from pinlater.errors import Forbidden, OutcomeUnknown, PasswordInvalid, ServerUnreachable
 from pinlater.model import Ack
 from tests.server.certificates import Authority
@@ -260,3 +260,42 @@ async def test_long_polls_end_when_their_client_waits_no_more(server: RunningSer
         with contextlib.suppress(OutcomeUnknown):
             assert await asyncio.wait_for(poll, WITHIN_S) == []
         await do_one(other)
+
+
+# -- who a certificate says that a caller is --------------------------------------------------------------------------
+
+
+RULES = """
+[[rules]]
+who = ["cert:*@example.org"]
+roles = ["producer"]
+queues = ["mail"]
+may = ["operate"]
+"""
+
+
+async def test_rules_know_callers_by_the_names_in_their_certificates(tmp_path: Path, authority: Authority) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text(RULES)
+    more = ("--tls-client-ca", authority.ca, "--rules", str(rules))
+    with running(tmp_path, *arguments(authority, *more)) as server:
+        async with client_of(server, authority.caller("web", "web@example.org")) as client:
+            assert (await client.get_access()).identity == "cert:web@example.org"
+            await client.create_queue("mail")
+            await client.enqueue("mail", Job(b""))
+            with pytest.raises(Forbidden, match=r"cert:web@example\.org may not consume"):
+                await client.dequeue(DequeueRequest("mail", 1))
+        for tls, who in (
+            (authority.caller("other", "web@elsewhere"), "cert:web@elsewhere"),
+            (Tls(authority.ca), "anon"),
+        ):
+            async with client_of(server, tls) as client:
+                with pytest.raises(Forbidden, match=f"{who}.* may not enqueue"):
+                    await client.enqueue("mail", Job(b""))
+
+
+async def test_a_certificate_without_a_name_is_none(tmp_path: Path, authority: Authority) -> None:
+    with running(tmp_path, *arguments(authority, "--tls-client-ca", authority.ca)) as server:
+        async with client_of(server, authority.nameless()) as client:
+            with pytest.raises(Forbidden, match="subject alternative name"):
+                await client.create_queue("mail")

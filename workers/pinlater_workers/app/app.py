@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, ove
 
 import pinlater
 from pinlater.client.addresses import target_servers
-from pinlater.client.tls import Tls, target_tls
+from pinlater.client.client_tls import Tls, target_tls
 from pinlater.clock import Clock, SystemClock
 from pinlater.model import Job
 from pinlater_workers.app.catalogue import Catalogue, Include

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pinlater.client.tls import Tls
+from pinlater.client.client_tls import Tls
 from pinlater.model import MAX_QUEUES, is_queue_name
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.jobs.settings import POOLS, QUEUE_NAME, PoolName

@@ -11,7 +11,7 @@ from time import monotonic
 
 import msgspec
 
-from pinlater.client.tls import Tls
+from pinlater.client.client_tls import Tls
 from pinlater_workers.child_sockets import LoopSocket, start_child
 from pinlater_workers.heartbeat.beats import silence_s, surely_held_s, usual_interval_s
 from pinlater_workers.heartbeat.messages import (

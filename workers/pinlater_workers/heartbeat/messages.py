@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pinlater.client.tls import Tls
+from pinlater.client.client_tls import Tls
 from pinlater_workers.child_sockets import frame
 from pinlater_workers.jobs.context import StopReason
 

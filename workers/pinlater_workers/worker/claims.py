@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from pinlater.client.async_client import AsyncClient
-from pinlater.client.tls import Tls
+from pinlater.client.client_tls import Tls
 from pinlater.errors import MethodUnknown, PinLaterError
 from pinlater.model import Checkpoint, DequeuedJob, Heartbeat
 from pinlater_workers.errors import ClaimLost
