@@ -92,6 +92,8 @@ class Gate:
             sent.token, sent.on_behalf_of, sent.caller_address, _address(connection.peer), connection.certificate_names
         )
         caller = self._callers.get(shown) or self._learn(shown)
+        if caller is None and await self._tokens.look_again():
+            caller = self._learn(shown)
         if caller is None or (caller.expires_ms is not None and caller.expires_ms <= self._clock.now_ms()):
             raise Forbidden(_WRONG_TOKEN)
         context.caller = caller
@@ -122,7 +124,7 @@ class Gate:
         what = "" if not shows_bodies or not caller.may(actions, queue) else ", which shows bodies or results"
         why = f"{caller.identity} may not {' or '.join(actions)} on queue {queue!r}{what}"
         if queue in ("*", "?"):
-            why = f"{caller.identity} may not {' or '.join(actions)} on {'all' if queue == '*' else 'any'} queues"
+            why = f"{caller.identity} may not {' or '.join(actions)} on {'all queues' if queue == '*' else 'any queue'}"
         if method.changes:
             self._tell(caller.identity, method.name, queue, context)
         raise Forbidden(f"{method.name}: {why}; ask for a role that allows it (`pinlater access show`)")

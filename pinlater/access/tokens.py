@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import sha256
@@ -30,6 +31,7 @@ TOKEN_PREFIX = "@token/"
 USE_KNOWN_WITHIN_MS = 600_000
 """How long after its use a token may be shown as not used since."""
 
+LOOK_AGAIN_S = 0.2
 _USES = "token-use"
 _KEEP_USES_MS = 400 * 86_400_000
 _HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -81,11 +83,19 @@ def read_token(entry: ConfigEntry | None) -> TokenRecord | None:
 class TokenBook:
     """The tokens of one process. `on_change` is called when some came, went or changed."""
 
-    def __init__(self, directory: QueueDirectory, members: ShardSet, clock: Clock) -> None:
+    def __init__(
+        self,
+        directory: QueueDirectory,
+        members: ShardSet,
+        clock: Clock,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.on_change: Callable[[], None] = lambda: None
         self._directory = directory
         self._members = members
         self._clock = clock
+        self._monotonic = monotonic
+        self._looked_s = -LOOK_AGAIN_S
         self._records: dict[str, TokenRecord] = {}
         self._by_hash: dict[str, TokenRecord] = {}
         self._used_ms: dict[str, int] = {}
@@ -99,6 +109,16 @@ class TokenBook:
     def find(self, hash: str) -> TokenRecord | None:
         """The token of that hash; it may have ended."""
         return self._by_hash.get(hash)
+
+    async def look_again(self) -> bool:
+        """For a token that is not known: it may have been made at another server a moment ago. Whether it was looked,
+        which is at most a few times a second, however many ask. Raises nothing.
+        """
+        now_s = self._monotonic()
+        if now_s - self._looked_s < LOOK_AGAIN_S:
+            return False
+        self._looked_s = now_s
+        return await self._directory.refresh()
 
     def used(self, hash: str, now_ms: int) -> None:
         """The token of that hash was shown."""

@@ -52,6 +52,16 @@ def any_queue(_args: Any) -> Collection[str]:
     return (ANY_QUEUE,)
 
 
+def queues_or_any(args: Any) -> Collection[str]:
+    """Of a call that may name queues, and otherwise answers with what the caller may read."""
+    return args.request.queue_names or (ANY_QUEUE,)
+
+
+def queues_or_every(args: Any) -> Collection[str]:
+    """Of a call that may name queues."""
+    return args.request.queue_names or (EVERY_QUEUE,)
+
+
 def queue_or_every(args: Any) -> Collection[str]:
     """Of a call that may name one queue."""
     return (args.request.queue_name or EVERY_QUEUE,)

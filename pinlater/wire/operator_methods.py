@@ -6,17 +6,26 @@ from collections.abc import Awaitable
 from typing import Any
 
 from pinlater.api import Api
-from pinlater.model import ANY_QUEUE, EVERY_QUEUE, AccessAction, RequestContext
+from pinlater.model import AccessAction, RequestContext
 from pinlater.wire import convert
 from pinlater.wire import convert_operators as operators
-from pinlater.wire.method import Access, Idempotency, Method, every_queue, named_queue, queue_or_every
+from pinlater.wire.method import (
+    Access,
+    Idempotency,
+    Method,
+    every_queue,
+    named_queue,
+    queue_or_every,
+    queues_or_any,
+    queues_or_every,
+)
 
 GET_QUEUES = Method(
     "getQueues",
     "get_queues",
     Idempotency.READ,
     (AccessAction.READ,),
-    lambda args: args.request.queue_names or (ANY_QUEUE,),
+    queues_or_any,
     lambda api, args, context: api.get_queues(args.request.queue_names or (), context=context),
     operators.queues_to_wire,
     operators.get_queues_to_wire,
@@ -74,7 +83,7 @@ GET_CLUSTER_STATUS = Method(
     "cluster_status",
     Idempotency.READ,
     (AccessAction.READ,),
-    lambda args: args.request.queue_names or (EVERY_QUEUE,),
+    queues_or_every,
     lambda api, args, context: api.cluster_status(queues=args.request.queue_names, context=context),
     request=operators.status_to_wire,
     result=operators.status_from_wire,

@@ -1,0 +1,60 @@
+"""The tables of docs/access.md: what each call needs, from the table of methods.
+
+`python -m tests.packaging.access_table` writes them anew; a test compares them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pinlater.wire.method import any_queue, every_queue, queue_or_every, queues_or_any, queues_or_every
+from pinlater.wire.methods import DEQUEUE, LOOKUP, METHODS, Access, Method
+
+PAGE = Path(__file__).parents[2] / "docs" / "access.md"
+HEADING = "## What each call needs\n"
+
+_QUEUES = {
+    every_queue: "all",
+    any_queue: "one at least: it answers with those that the caller may read",
+    queues_or_any: "those it names; else it answers with those that the caller may read",
+    queues_or_every: "those it names, else all",
+    queue_or_every: "the one it names, else all",
+}
+_TEXT = """Where a row names two actions, one of them is enough.
+A call that names no queue needs its action on all queues (`*`) where it says so.
+"""
+_REMARKS = {
+    DEQUEUE.name: "A dry run is a look: read is enough where bodies may be seen.",
+    LOOKUP.name: "With bodies or results they must not be hidden.",
+}
+
+
+def section() -> str:
+    """The section, its heading too."""
+    rows = "".join(_row(method) for method in METHODS.values())
+    return (
+        f"{HEADING}{_TEXT}\n| call | needs | on the queues | admin password instead | |\n"
+        f"| --- | --- | --- | --- | --- |\n{rows}"
+    )
+
+
+def _row(method: Method[Any]) -> str:
+    needs = " or ".join(method.actions) or "nothing"
+    queues = _QUEUES.get(method.queues, "those it names") if method.actions else ""
+    password = "yes" if method.access is Access.ADMIN_PASSWORD else ""
+    remark = _REMARKS.get(method.name, "")
+    if not remark and method.shows_bodies is not None:
+        remark = "With bodies, or a pattern over them, they must not be hidden."
+    return f"| {method.name} | {needs} | {queues} | {password} | {remark} |\n"
+
+
+def with_section(text: str) -> str:
+    """The page with the section as it is now, in the place of the one there, else at its end."""
+    before, found, rest = text.partition(HEADING)
+    after = "\n" + rest[rest.index("\n## ") + 1 :] if found and "\n## " in rest else ""
+    return before.rstrip() + "\n\n" + section() + after
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_section(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,131 @@
+"""The rules file: what it allows to whom, and what is said of a file with mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pinlater.access.rules import BUILT_IN_ROLES, RulesFile, parse_rules
+from pinlater.config.loader import ConfigInvalid
+from pinlater.model import ANY_QUEUE, EVERY_QUEUE, AccessAction, Caller
+
+RULES = b"""
+[roles.mail-producer]
+may = ["enqueue", "read"]
+queues = ["mail-*", "late"]
+bodies = false
+
+[[rules]]
+who = ["cert:*.mail.example", "token:web"]
+roles = ["mail-producer"]
+
+[[rules]]
+who = ["anonymous"]
+from = ["10.1.0.0/16", "2001:db8::/32"]
+may = ["enqueue"]
+queues = ["legacy"]
+
+[[rules]]
+who = ["token:root"]
+roles = ["admin"]
+"""
+ENQUEUE, READ, ADMIN = (AccessAction.ENQUEUE,), (AccessAction.READ,), (AccessAction.ADMIN,)
+
+
+def caller(identity: str, *addresses: str, roles: tuple[str, ...] = ()) -> Caller:
+    return Caller(
+        identity, roles, parse_rules(RULES, "rules.toml").grants([identity], roles, addresses or ["10.1.2.3"])
+    )
+
+
+def test_a_caller_may_what_its_role_allows_on_the_queues_that_match() -> None:
+    web = caller("cert:a.mail.example")
+    assert [web.may(ENQUEUE, queue) for queue in ("mail-eu", "mail-", "late", "mail", "pay")] == [True] * 3 + [
+        False
+    ] * 2
+    assert web.may(READ, "late")
+    assert not web.may(READ, "late", shows_bodies=True)
+    assert not web.may(ADMIN, "late")
+
+
+def test_what_concerns_the_cluster_needs_a_grant_for_all_queues() -> None:
+    web, root = caller("token:web"), caller("token:root")
+    assert (web.may(READ, ANY_QUEUE), web.may(READ, EVERY_QUEUE)) == (True, False)
+    assert (root.may(READ, ANY_QUEUE), root.may(ADMIN, EVERY_QUEUE)) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "may"),
+    [
+        (["10.1.255.1"], True),
+        (["10.2.0.1"], False),
+        (["::ffff:10.1.0.9"], True),
+        (["2001:db8::7"], True),
+        (["10.1.0.1", "10.1.0.2"], True),
+        (["10.1.0.1", "192.0.2.1"], False),  # that of a gateway, and of its caller
+        (["fe80::1%eth0"], False),
+        ([""], False),
+    ],
+)
+def test_a_network_counts_for_all_addresses_of_a_call(addresses: list[str], may: bool) -> None:
+    assert caller("anonymous", *addresses).may(ENQUEUE, "legacy") is may
+
+
+def test_who_is_in_no_rule_may_nothing_but_what_its_roles_allow() -> None:
+    assert caller("cert:mail.example").grants == ()
+    assert caller("token:x", roles=("operator",)).grants == tuple(BUILT_IN_ROLES["operator"])
+    assert caller("token:x", roles=("no-such-role",)).grants == ()
+
+
+def test_a_role_of_the_file_takes_the_place_of_the_built_in_one() -> None:
+    rules = parse_rules(b'[roles.viewer]\nmay = ["read"]\nqueues = ["a"]', "rules.toml")
+    (grant,) = rules.grants(["token:x"], ["viewer"], [])
+    assert (grant.queues, grant.bodies) == (("a",), True)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("nonsense", "TOML"),
+        ("[role.x]", "role = "),
+        ("[roles.x]", "roles.x.may = None"),
+        ('[roles.x]\nmay = ["eat"]', "enqueue, consume, read, operate, admin, gateway"),
+        ('[roles."a b"]\nmay = ["read"]', "letters, digits"),
+        ('[roles.x]\nmay = ["read"]\nqueues = []', "a list of queues"),
+        ('[roles.x]\nmay = ["read"]\nbodies = 1', "true or false"),
+        ('[[rules]]\nroles = ["viewer"]', "rules[1].who"),
+        ('[[rules]]\nwho = ["web"]\nroles = ["viewer"]', "cert:NAME, token:NAME and anonymous"),
+        ('[[rules]]\nwho = ["anonymous"]', "may with a list of actions"),
+        ('[[rules]]\nwho = ["anonymous"]\nroles = ["boss"]', "a role of this file"),
+        ('[[rules]]\nwho = ["anonymous"]\nroles = ["viewer"]\nfrom = ["10.0.0.1/8"]', "a network as 10.0.0.0/8"),
+        ('[[rules]]\nwho = ["anonymous"]\nroles = ["viewer"]\nqueues = ["a"]', "only beside may"),
+        ('[[rules]]\nwho = ["anonymous"]\nroles = ["viewer"]\nmay_not = ["a"]', "only who, from, roles"),
+        ("rules = 1", "tables [[rules]]"),
+    ],
+)
+def test_a_mistake_is_told_with_its_key_and_what_is_allowed(text: str, told: str) -> None:
+    with pytest.raises(ConfigInvalid) as error:
+        parse_rules(text.encode(), "rules.toml")
+    assert any(told in str(mistake) for mistake in error.value.mistakes), str(error.value)
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    with pytest.raises(ConfigInvalid) as error:
+        parse_rules(b'[roles.x]\nmay = ["eat"]\n[[rules]]\nroles = ["y"]', "rules.toml")
+    assert len(error.value.mistakes) == 3
+
+
+def test_a_file_that_changes_counts_and_one_with_mistakes_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_bytes(RULES)
+    file = RulesFile(path)
+    before = file.rules
+    assert not file.read_again()
+    path.write_text("[[rules]]")
+    assert (file.read_again(), file.rules) == (False, before)
+    path.unlink()
+    assert (file.read_again(), file.rules) == (False, before)
+    path.write_bytes(RULES + b'\n[roles.new]\nmay = ["read"]')
+    assert file.read_again()
+    assert "new" in file.rules.roles

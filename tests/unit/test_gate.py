@@ -1,0 +1,256 @@
+"""The gate: who a call comes from, what it may, and what is told of calls that may not, by a clock under control."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pinlater.access.gate import Gate
+from pinlater.access.rules import RulesFile
+from pinlater.access.tokens import TokenBook, TokenRecord, token_hash
+from pinlater.errors import Forbidden, RequestInvalid
+from pinlater.model import Caller, ConnectionRef, DequeueRequest, Job, KeyRef, RequestContext
+from pinlater.queues.directory import QueueDirectory
+from pinlater.wire.codec import decode_call, encode_call
+from pinlater.wire.methods import METHODS
+from tests.unit.stand import Stand, stand
+
+RULES = """
+[[rules]]
+who = ["cert:web.example"]
+roles = ["producer"]
+
+[[rules]]
+who = ["anonymous"]
+from = ["10.0.0.0/8"]
+may = ["consume"]
+queues = ["mail"]
+"""
+HERE = ("10.0.0.1", 5)
+
+
+@dataclass
+class Door:
+    """A gate, its tokens, and what was told of refusals."""
+
+    at: Stand
+    rules: Path | None = None
+    gateway: str = ""
+    now_s: float = 0.0
+    told: list[tuple[str, ...]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.queues = QueueDirectory(self.at.members, self.at.clock)
+        self.tokens = TokenBook(self.queues, self.at.members, self.at.clock, lambda: self.now_s)
+        self.gate = Gate(
+            self.tokens,
+            self.at.clock,
+            lambda *told: self.told.append(told),
+            RulesFile(self.rules) if self.rules else None,
+            token_hash(self.gateway) if self.gateway else "",
+        )
+
+    async def token(self, name: str, *roles: str, expires_ms: int | None = None, replace: bool = False) -> str:
+        record = TokenRecord(name, token_hash(f"plt_{name}"), roles, "me", self.at.clock.now_ms(), expires_ms)
+        await self.tokens.change(record, replace=replace)
+        return f"plt_{name}"
+
+    async def call(
+        self,
+        method: str,
+        *values: Any,
+        token: str | None = None,
+        names: tuple[str, ...] = (),
+        on_behalf_of: str | None = None,
+        caller_address: str | None = None,
+        peer: object = HERE,
+    ) -> RequestContext:
+        """Sends it through the codec, and through the gate."""
+        sent = RequestContext("me", token=token, on_behalf_of=on_behalf_of, caller_address=caller_address)
+        args = decode_call(encode_call(method, 1, METHODS[method].arguments(sent, *values))).args
+        context = RequestContext("me", connection=ConnectionRef(peer=peer, certificate_names=names))
+        await self.gate.admit(METHODS[method], args, context)
+        return context
+
+    async def caller(self, **shown: Any) -> Caller:
+        caller = (await self.call("getAccess", **shown)).caller
+        assert caller is not None
+        return caller
+
+
+@asynccontextmanager
+async def door(rules: Path | None = None, gateway: str = "") -> AsyncIterator[Door]:
+    async with stand() as at:
+        yield Door(at, rules, gateway)
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    path = tmp_path / "rules.toml"
+    path.write_text(RULES)
+    return path
+
+
+def enqueue(queue: str) -> tuple[str, list[Job]]:
+    return queue, [Job(b"x")]
+
+
+async def test_without_rules_a_token_has_its_roles_and_others_may_what_they_ever_might() -> None:
+    async with door() as at:
+        assert (await at.call("enqueueJobs", *enqueue("mail"), names=("web.example",))).is_granted is False
+        viewer = await at.token("v", "viewer")
+        with pytest.raises(Forbidden, match="token:v may not enqueue on queue 'mail'"):
+            await at.call("enqueueJobs", *enqueue("mail"), token=viewer)
+        boss = await at.token("boss", "admin")
+        assert (await at.call("deleteQueue", "mail", "", token=boss)).is_granted
+        assert not (await at.call("deleteQueue", "mail", "sesame")).is_granted
+
+
+async def test_rules_let_in_by_certificate_by_network_and_by_queue(rules: Path) -> None:
+    async with door(rules) as at:
+        await at.call("enqueueJobs", *enqueue("mail"), names=("other", "web.example"))
+        await at.call("dequeueJobs", DequeueRequest("mail", 1))
+        for peer, queue in ((("192.0.2.1", 5), "mail"), (HERE, "pay"), (None, "mail")):
+            with pytest.raises(Forbidden):
+                await at.call("dequeueJobs", DequeueRequest(queue, 1), peer=peer)
+        assert {each[1:3] for each in at.told} == {("dequeueJobs", "mail")}  # once a minute of one caller
+
+
+async def test_the_password_stands_for_a_rule_where_one_is_given(rules: Path) -> None:
+    async with door(rules) as at:
+        assert not (await at.call("updateQueue", "mail", "sesame", {}, [], False)).is_granted
+        with pytest.raises(Forbidden):
+            await at.call("updateQueue", "mail", "", {}, [], False)
+
+
+async def test_a_wrong_token_is_refused_where_none_would_do(rules: Path) -> None:
+    async with door() as at:
+        with pytest.raises(Forbidden, match="the token is wrong"):
+            await at.call("getAccess", token="plt_nobody")
+
+
+async def test_a_token_ends_at_its_time_and_when_it_is_revoked() -> None:
+    async with door() as at:
+        ends_ms = at.at.clock.now_ms() + 1_000
+        short, other = await at.token("short", "worker", expires_ms=ends_ms), await at.token("other", "worker")
+        callers = [await at.caller(token=each) for each in (short, other)]
+        assert [at.gate.still_admits(each) for each in callers] == [True, True]
+        at.at.clock.tick(1_000)
+        with pytest.raises(Forbidden):
+            await at.caller(token=short)
+        await at.tokens.delete("other", "me")
+        with pytest.raises(Forbidden):
+            await at.caller(token=other)
+        assert [at.gate.still_admits(each) for each in callers] == [False, False]
+
+
+async def test_a_token_that_another_server_made_a_moment_ago_is_looked_for_but_not_at_every_guess() -> None:
+    async with door() as here:
+        there = Door(here.at)
+        token = await there.token("a", "worker")
+        assert (await here.caller(token=token)).identity == "token:a"
+        other = await there.token("b", "worker")
+        with pytest.raises(Forbidden):  # it was looked just now
+            await here.caller(token=other)
+        here.now_s += 1
+        assert (await here.caller(token=other)).identity == "token:b"
+
+
+async def test_a_name_is_taken_until_it_is_replaced() -> None:
+    async with door() as at:
+        old = await at.token("a", "worker")
+        with pytest.raises(RequestInvalid, match="replace"):
+            await at.tokens.change(TokenRecord("a", token_hash("plt_new"), ("worker",)), replace=False)
+        await at.tokens.change(TokenRecord("a", token_hash("plt_new"), ("worker",)), replace=True)
+        assert (await at.caller(token="plt_new")).identity == "token:a"
+        with pytest.raises(Forbidden):
+            await at.caller(token=old)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        TokenRecord("a b", "0" * 64, ("worker",)),
+        TokenRecord("a", "0" * 63, ("worker",)),
+        TokenRecord("a", "Z" * 64, ("worker",)),
+        TokenRecord("a", "0" * 64, ()),
+        TokenRecord("a", "0" * 64, ("a b",)),
+        TokenRecord("a", "0" * 64, ("worker",), expires_ms=1),
+    ],
+)
+async def test_a_token_that_cannot_be_is_refused(record: TokenRecord) -> None:
+    async with door() as at:
+        with pytest.raises(RequestInvalid):
+            await at.tokens.change(record, replace=False)
+
+
+async def test_uses_are_told_and_kept(rules: Path) -> None:
+    async with door() as at:
+        token = await at.token("a", "worker")
+        assert (await at.tokens.views())[0].last_used_ms is None
+        await at.caller(token=token)
+        await at.tokens.note_uses()
+        again = Door(at.at)
+        await again.queues.refresh()
+        assert (await again.tokens.views())[0].last_used_ms == at.at.clock.now_ms()
+
+
+async def test_a_gateway_says_for_whom_it_calls_and_nobody_else_can(rules: Path) -> None:
+    async with door(rules, gateway="plt_of_the_http_process") as at:
+        behind = {"on_behalf_of": "cert:web.example", "caller_address": "192.0.2.1"}
+        assert (await at.caller(token="plt_of_the_http_process", **behind)).identity == "cert:web.example"
+        worker = await at.token("w", "worker")
+        assert (await at.caller(token=worker, **behind)).identity == "token:w"
+        assert (await at.caller(**behind)).identity == "anonymous"
+        nobody = await at.caller(
+            token="plt_of_the_http_process", on_behalf_of="token:w", caller_address="10.0.0.2", peer=("127.0.0.1", 5)
+        )
+        assert nobody.identity == "anonymous"
+        assert nobody.may((METHODS["dequeueJobs"].actions), "mail")
+
+
+async def test_the_address_behind_a_gateway_only_narrows_what_networks_allow(rules: Path) -> None:
+    async with door(rules) as at:
+        await at.call("dequeueJobs", DequeueRequest("mail", 1), caller_address="10.0.0.2")
+        with pytest.raises(Forbidden):
+            await at.call("dequeueJobs", DequeueRequest("mail", 1), caller_address="192.0.2.1")
+        with pytest.raises(Forbidden):
+            await at.call("dequeueJobs", DequeueRequest("mail", 1), caller_address="10.0.0.2", peer=("192.0.2.1", 5))
+
+
+async def test_bodies_are_hidden_from_those_who_may_only_look() -> None:
+    async with door() as at:
+        viewer = await at.token("v", "viewer")
+        name = "mail:s1:p1:1790000000000000"
+        await at.call("lookupJobs", [name], False, False, 0, "", (), token=viewer)
+        for looks in ((True, False), (False, True)):
+            with pytest.raises(Forbidden, match="shows bodies or results"):
+                await at.call("lookupJobs", [name], *looks, 0, "", (), token=viewer)
+        with pytest.raises(Forbidden, match="shows bodies"):
+            await at.call("dequeueJobs", DequeueRequest("mail", 1, dry_run=True), token=viewer)
+
+
+async def test_a_lookup_needs_the_right_on_every_queue_that_it_names(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text('[[rules]]\nwho = ["anonymous"]\nmay = ["read"]\nqueues = ["mail"]')
+    mine, other = "mail:s1:p1:1790000000000000", "pay:s1:p1:1790000000000000"
+    async with door(path) as at:
+        await at.call("lookupJobs", [mine], True, False, 0, "", ())
+        await at.call("lookupJobs", ["no descriptor"], True, False, 0, "", ())
+        for descriptors, queue, keys in (([mine, other], "", ()), ([], "pay", [KeyRef(dedupe_key="k")])):
+            with pytest.raises(Forbidden, match="'pay'"):
+                await at.call("lookupJobs", descriptors, False, False, 0, queue, keys)
+
+
+async def test_new_rules_count_for_callers_that_are_known(rules: Path) -> None:
+    async with door(rules) as at:
+        await at.call("dequeueJobs", DequeueRequest("mail", 1))
+        rules.write_text("")
+        await at.gate.look()
+        with pytest.raises(Forbidden):
+            await at.call("dequeueJobs", DequeueRequest("mail", 1))
