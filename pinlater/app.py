@@ -22,6 +22,7 @@ import structlog
 
 from pinlater import settings_map
 from pinlater.access.gate import Gate
+from pinlater.access.guesses import TokenGuesses
 from pinlater.access.rules import RulesFile
 from pinlater.access.tokens import TokenBook
 from pinlater.cluster.blocked_chains import EVERY_MS as CHAINS_MS
@@ -152,7 +153,7 @@ class ServerProcess:
         )
         self._firer = ScheduleFirer(schedules, router, membership, clock, metrics, service.fired, clock.steady)
         service.explain_schedules(self._firer.trouble_of)
-        self._gate = gate = Gate(tokens, clock, service.refused, rules_file(config))
+        self._gate = gate = Gate(tokens, clock, service.refused, TokenGuesses(service.refused), rules_file(config))
         self._tls = tls = server_tls(config)
         self._server = ThriftServer(service, limits, metrics, clock, gate, tls)
 

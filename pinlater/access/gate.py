@@ -7,11 +7,11 @@ may do all that needs no admin password, as ever; a token's roles always count, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import structlog
 
+from pinlater.access.guesses import Refused, TokenGuesses
 from pinlater.access.rules import BUILT_IN_ROLES, EVERYTHING, AccessRules, RulesFile
 from pinlater.access.tokens import TokenBook, token_hash
 from pinlater.clock import Clock
@@ -48,10 +48,6 @@ class _Shown(NamedTuple):
     certificate_names: tuple[str, ...]
 
 
-Refused = Callable[[str, str, str, str], None]
-"""Told who was refused which call, on what and why."""
-
-
 class Gate:
     """Lets calls in, for one process. `refused` hears of calls that would have changed something."""
 
@@ -60,6 +56,7 @@ class Gate:
         tokens: TokenBook,
         clock: Clock,
         refused: Refused,
+        guesses: TokenGuesses,
         rules_file: RulesFile | None = None,
         gateway_hash: str = "",
     ) -> None:
@@ -67,6 +64,7 @@ class Gate:
         self._tokens = tokens
         self._clock = clock
         self._refused = refused
+        self._guesses = guesses
         self._file = rules_file
         self._gateway_hash = gateway_hash
         self._callers: dict[_Shown, Caller] = {}
@@ -95,6 +93,7 @@ class Gate:
         if caller is None and await self._tokens.look_again():
             caller = self._learn(shown)
         if caller is None or (caller.expires_ms is not None and caller.expires_ms <= self._clock.now_ms()):
+            await self._guesses.hold_back(connection.peer, context.source)
             raise Forbidden(_WRONG_TOKEN)
         context.caller = caller
         if caller.token_hash is not None:

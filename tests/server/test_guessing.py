@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from pinlater import Client
+from pinlater.access.guesses import FREE_TRIES
 from pinlater.data_folder.password import hash_password
 from pinlater.errors import Overloaded, PasswordInvalid, PinLaterError
-from pinlater.service.admin_password import FREE_TRIES
 from pinlater.wire.convert_operators import update_queue_to_wire
 from pinlater.wire.faults import error_from_exception
 from tests.server.commands import Shell

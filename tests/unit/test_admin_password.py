@@ -10,19 +10,12 @@ from dataclasses import dataclass, field
 import pytest
 from structlog.testing import capture_logs
 
+from pinlater.access.guesses import FORGET_S, FREE_TRIES, LONGEST_PAUSE_S, MAX_WAITING_EACH, SAY_EVERY_S
 from pinlater.data_folder.password import hash_from_file, hash_password
 from pinlater.errors import Overloaded, PasswordInvalid, PinLaterError
 from pinlater.model import AuditEntry, ConnectionRef, RequestContext
 from pinlater.service import ServiceSettings
-from pinlater.service.admin_password import (
-    FORGET_S,
-    FREE_TRIES,
-    LONGEST_PAUSE_S,
-    MAX_WAITING_EACH,
-    SAY_EVERY_S,
-    AdminPassword,
-    Operator,
-)
+from pinlater.service.admin_password import AdminPassword, Operator
 from pinlater.service.audit import Audit
 from tests.unit.stand import Stand, stand
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,9 +12,10 @@ from typing import Any
 import pytest
 
 from pinlater.access.gate import Gate
+from pinlater.access.guesses import FREE_TRIES, MAX_WAITING_EACH, TokenGuesses
 from pinlater.access.rules import RulesFile
 from pinlater.access.tokens import TokenBook, TokenRecord, token_hash
-from pinlater.errors import Forbidden, RequestInvalid
+from pinlater.errors import Forbidden, Overloaded, RequestInvalid
 from pinlater.model import Caller, ConnectionRef, DequeueRequest, Job, KeyRef, RequestContext
 from pinlater.queues.directory import QueueDirectory
 from pinlater.wire.codec import decode_call, encode_call
@@ -43,6 +45,8 @@ class Door:
     gateway: str = ""
     now_s: float = 0.0
     told: list[tuple[str, ...]] = field(default_factory=list)
+    slept_s: list[float] = field(default_factory=list)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.queues = QueueDirectory(self.at.members, self.at.clock)
@@ -50,10 +54,18 @@ class Door:
         self.gate = Gate(
             self.tokens,
             self.at.clock,
-            lambda *told: self.told.append(told),
+            self.refused,
+            TokenGuesses(self.refused, lambda: self.now_s, self.sleep),
             RulesFile(self.rules) if self.rules else None,
             token_hash(self.gateway) if self.gateway else "",
         )
+
+    def refused(self, *told: str) -> None:
+        self.told.append(told)
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept_s.append(seconds)
+        await self.wake.wait()
 
     async def token(self, name: str, *roles: str, expires_ms: int | None = None, replace: bool = False) -> str:
         record = TokenRecord(name, token_hash(f"plt_{name}"), roles, "me", self.at.clock.now_ms(), expires_ms)
@@ -254,3 +266,28 @@ async def test_new_rules_count_for_callers_that_are_known(rules: Path) -> None:
         await at.gate.look()
         with pytest.raises(Forbidden):
             await at.call("dequeueJobs", DequeueRequest("mail", 1))
+
+
+async def test_who_guesses_tokens_waits_longer_each_time_and_who_has_a_right_one_not_at_all() -> None:
+    async with door() as at:
+        right = await at.token("a", "worker")
+        at.wake.set()
+        for _ in range(FREE_TRIES + 4):
+            with pytest.raises(Forbidden, match="the token is wrong"):
+                await at.caller(token="plt_guess")
+            assert (await at.caller(token=right)).identity == "token:a"
+        assert at.slept_s == [1, 2, 4, 8, 16]
+        await at.caller(token=right, peer=("10.0.0.2", 5))
+        assert [each[1] for each in at.told] == ["wrong_token"]
+
+
+async def test_few_of_one_address_may_wait_and_the_next_is_refused_unheard() -> None:
+    async with door() as at:
+        guesses = [asyncio.ensure_future(at.caller(token=f"plt_{n}")) for n in range(FREE_TRIES - 1 + MAX_WAITING_EACH)]
+        while len(at.slept_s) < MAX_WAITING_EACH:
+            await asyncio.sleep(0)
+        with pytest.raises(Overloaded):
+            await at.caller(token="plt_more")
+        at.wake.set()
+        outcomes = await asyncio.gather(*guesses, return_exceptions=True)
+        assert {type(each) for each in outcomes} == {Forbidden}
