@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -146,6 +147,13 @@ _DEFAULT_TIMEOUT_MS = 10_000
 def _server_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option(
+            "--token-file",
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="PATH",
+            help="The file with the token that says who calls. [env: PINLATER_TOKEN_FILE, or PINLATER_TOKEN with the "
+            "token itself]",
+        ),
+        click.option(
             "--cluster",
             metavar="NAME",
             shell_complete=offer_clusters,
@@ -165,7 +173,7 @@ def _server_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def talks_to_server(command: Callable[..., None], *, patient: bool = False) -> Callable[..., None]:
-    """Adds --server, --cluster and --timeout; the command gets a Client as its first argument.
+    """Adds --server, --cluster, --token-file and --timeout; the command gets a Client as its first argument.
 
     `patient`: shards that cannot be used are waited for until the timeout, else it is said at once.
     """
@@ -180,8 +188,10 @@ def talks_to_server(command: Callable[..., None], *, patient: bool = False) -> C
         help="How long one call may take, all its attempts together. [default: 10s]",
     )
     @functools.wraps(command)
-    def connected(servers: tuple[str, ...], cluster: str | None, timeout_ms: int, **options: Any) -> None:
-        with _client(servers, cluster, timeout_ms, patient) as client:
+    def connected(
+        servers: tuple[str, ...], cluster: str | None, token_file: Path | None, timeout_ms: int, **options: Any
+    ) -> None:
+        with _client(servers, cluster, token_file, timeout_ms, patient) as client:
             command(client, **options)
 
     return connected
@@ -197,17 +207,24 @@ def talks_while_waiting(command: Callable[..., None]) -> Callable[..., None]:
 
     @_server_options
     @functools.wraps(command)
-    def connected(servers: tuple[str, ...], cluster: str | None, **options: Any) -> None:
-        with _client(servers, cluster, _DEFAULT_TIMEOUT_MS, patient=False) as client:
+    def connected(servers: tuple[str, ...], cluster: str | None, token_file: Path | None, **options: Any) -> None:
+        with _client(servers, cluster, token_file, _DEFAULT_TIMEOUT_MS, patient=False) as client:
             command(client, **options)
 
     return connected
 
 
-def _client(servers: tuple[str, ...], cluster: str | None, timeout_ms: int, patient: bool) -> Client:
+def _client(
+    servers: tuple[str, ...], cluster: str | None, token_file: Path | None, timeout_ms: int, patient: bool
+) -> Client:
     try:
         return pinlater.Client(
-            servers=servers, cluster=cluster, source=_who(), timeout=timeout_ms / 1000, retry_unavailable=patient
+            servers=servers,
+            cluster=cluster,
+            source=_who(),
+            timeout=timeout_ms / 1000,
+            retry_unavailable=patient,
+            token=token_file,
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error

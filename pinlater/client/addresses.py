@@ -6,12 +6,13 @@ its own; NAME alone is one of them, as the system chooses. A cluster is a list o
     [clusters]
     mail = ["queue-1:9010", "queue-2:9010"]
 
-Where there is more to say of a cluster than its servers (`check`: docs/cli.md; `tls`: docs/access.md):
+Where there is more to say of a cluster than its servers (`check`: docs/cli.md; `tls`, `token_file`: docs/access.md):
 
     [clusters.mail]
     servers = ["queue-1:9010", "queue-2:9010"]
     check.warn = { ready = 10_000 }
     tls = { ca = "ca.pem", cert = "me.pem", key = "me.key" }
+    token_file = "mail.token"
 
 The first of these files that is given or exists is read, and no other: the path handed over, the environment variable
 PINLATER_CLUSTERS, ./conf/clusters.toml, ~/.config/pinlater/clusters.toml, /etc/pinlater/clusters.toml.
@@ -27,6 +28,8 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from pinlater.data_folder.private_files import SecretFileOpen, check_secret_file
 
 DEFAULT_PORT = 9010
 DNS = "dns:"
@@ -93,7 +96,7 @@ def parse_address(text: str) -> Address:
 ENVIRONMENT_VARIABLE = "PINLATER_CLUSTERS"
 
 
-_KEYS = ("servers", "check", "tls")
+_KEYS = ("servers", "check", "tls", "token", "token_file")
 
 
 def cluster_servers(name: str, path: str | Path | None = None) -> list[Target]:
@@ -124,6 +127,27 @@ def cluster_tls(name: str, path: str | Path | None = None) -> dict[str, object] 
     if not isinstance(told, dict):
         raise ValueError(f"cluster {name!r} in {file} has tls = {told!r}; allowed: true, or a table with ca, cert, key")
     return told
+
+
+def cluster_token(name: str, path: str | Path | None = None) -> tuple[str, str] | None:
+    """The token that the file has for one cluster, or the path of the file that has it; None: neither.
+
+    ValueError as above, or others may read the token.
+    """
+    file = clusters_file(path)
+    table = _table(file, name)
+    told = {key: table[key] for key in ("token", "token_file") if key in table}
+    if not told:
+        return None
+    text, token_file = told.get("token", ""), told.get("token_file", "")
+    if len(told) > 1 or not isinstance(text, str) or not isinstance(token_file, str) or not text + token_file:
+        raise ValueError(f"cluster {name!r} in {file}: allowed are a text as token, or as token_file, and not both")
+    if text:
+        try:
+            check_secret_file(file, file.stat())
+        except (OSError, SecretFileOpen) as error:
+            raise ValueError(str(error)) from None
+    return text, str(file.parent / Path(token_file).expanduser()) if token_file else ""
 
 
 def _table(file: Path, name: str) -> dict[str, object]:

@@ -25,6 +25,7 @@ from pinlater.client.pool import PoolLimits
 from pinlater.client.queue_rounds import QueueRounds
 from pinlater.client.retry import may_be_done
 from pinlater.client.server_list import Resolve, Server, ServerList, look_up
+from pinlater.client.token import CallerContext, Token, target_token
 from pinlater.errors import MethodUnknown, PinLaterError, ProtocolError
 from pinlater.model import (
     CONTINUATION_END,
@@ -72,8 +73,10 @@ class AsyncClient(JobCalls, ClusterCalls):
     `retry_unavailable`, it says soon that servers or shards cannot be used, rather than when that time is over; without
     `wait_for_rate`, that a queue's rate is used up. With `resend`, enqueues are sent again also where an earlier copy
     may have been stored; see `enqueue`. `tls`: a Tls, or True for servers whose certificates this machine trusts;
-    without it the cluster's `tls` decides, then the environment (PINLATER_TLS_CA and its like). Belongs to the event
-    loop that it is first used on. ValueError: no such address or cluster.
+    without it the cluster's `tls` decides, then the environment (PINLATER_TLS_CA and its like). `token` proves who
+    calls: a text, or a Path of the file that has it; without it the cluster's token decides, then PINLATER_TOKEN or
+    PINLATER_TOKEN_FILE; "": none is shown. Belongs to the event loop that it is first used on. ValueError: no such
+    address or cluster, or no token where one should be.
 
     For callers whose claims are bound to connections: `on_disconnect` is called on the loop after a connection that was
     open has closed, for whatever reason but `close`; `sticky_s` is about how many seconds calls stay with one server
@@ -96,6 +99,7 @@ class AsyncClient(JobCalls, ClusterCalls):
         wait_for_rate: bool = True,
         resend: bool = False,
         tls: Tls | bool | None = None,
+        token: str | Path | Token | None = None,
         resolve: Resolve = look_up,
         **former: Unpack[FormerOptions],
     ) -> None:
@@ -108,7 +112,8 @@ class AsyncClient(JobCalls, ClusterCalls):
         secured = None if told_tls is None else ClientTls(told_tls)
         self.servers = target_servers([*addresses, *servers], cluster, clusters_file)
         self.source = source or default_source()
-        self._context = RequestContext(self.source)
+        self._caller = CallerContext(self.source, target_token(token, [*addresses, *servers], cluster, clusters_file))
+        self._context = self._caller.context
         self._timeout_s = timeout
         self._resend = resend
         self._on_disconnect = on_disconnect
@@ -124,6 +129,7 @@ class AsyncClient(JobCalls, ClusterCalls):
             retry_unavailable=former.get("patient", retry_unavailable),
             sticky_s=former.get("stay_s", sticky_s),
             wait_for_rate=wait_for_rate,
+            renewed=self._renewed,
         )
         limits = former.get("joining", enqueue_batching) or EnqueueBatchLimits()
         self._enqueuer = Enqueuer(self._dispatcher, self._context, limits)
@@ -189,6 +195,13 @@ class AsyncClient(JobCalls, ClusterCalls):
         if self._loop is not loop:
             raise RuntimeError("this client belongs to another event loop; make one client per loop")
         return loop
+
+    def _renewed(self, refused: RequestContext) -> RequestContext | None:
+        """For a call that was refused: the context with another token, if there is one now."""
+        renewed = self._caller.renewed(refused)
+        if renewed is not None:
+            self._context = self._enqueuer.context = renewed
+        return renewed
 
     def _lost(self) -> None:
         if self._on_disconnect is not None and not self._closed:

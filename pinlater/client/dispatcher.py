@@ -29,6 +29,7 @@ from pinlater.client.server_list import LoadBalancer, Server, ServerList
 from pinlater.errors import (
     DequeueRateLimited,
     Draining,
+    Forbidden,
     MethodUnknown,
     OutcomeUnknown,
     Overloaded,
@@ -75,7 +76,8 @@ class Dispatcher:
     Without `retry_unavailable`: where shards cannot be used, each server is asked once, and nothing is waited for;
     where no server can be reached, a few rounds are the end, not the deadline.
     `sticky_s`: about how long calls stay with a server that answers, before the next has its turn. Without
-    `wait_for_rate`, a dequeue over its queue's rate fails at once.
+    `wait_for_rate`, a dequeue over its queue's rate fails at once. `renewed`: the context for a call that was refused
+    for that one, once more; None: there is no other.
     """
 
     def __init__(
@@ -86,8 +88,10 @@ class Dispatcher:
         retry_unavailable: bool = True,
         sticky_s: float = 0.0,
         wait_for_rate: bool = True,
+        renewed: Callable[[RequestContext], RequestContext | None] = lambda _: None,
     ) -> None:
         self._servers = servers
+        self._renewed = renewed
         self._retry_unavailable = retry_unavailable
         self._wait_for_rate = wait_for_rate
         self._rng = rng
@@ -176,6 +180,9 @@ class Dispatcher:
     async def _after(self, error: Failure, attempts: _Attempts, server: Server, servers: Sequence[Server]) -> None:
         """Waits until it is time for the next attempt; raises what the caller gets, where there is none."""
         call, now_s = attempts.call, asyncio.get_running_loop().time()
+        if isinstance(error, Forbidden) and (context := self._renewed(call.args.context)) is not None:
+            call.args.context = context
+            return
         if blames_server(error) or isinstance(error, ProtocolError):
             server.health.failed(now_s, self._rng)
             self._servers.mark_stale()

@@ -256,7 +256,7 @@ class Enqueuer:
 
     def __init__(self, dispatcher: Dispatcher, context: RequestContext, limits: EnqueueBatchLimits) -> None:
         self._dispatcher = dispatcher
-        self._context = context
+        self.context = context
         self._limits = limits
         self._batchers: dict[tuple[str, float, Joins, bool], EnqueueBatcher] = {}
 
@@ -308,11 +308,11 @@ class Enqueuer:
         has_extended = kind != "plain"
 
         def begin(jobs: Sequence[Job], deadline_s: float, on_end: Callable[[Outcome], None]) -> bool:
-            call = self._call(queue, jobs, deadline_s, self._context, resend, has_extended)
+            call = self._call(queue, jobs, deadline_s, self.context, resend, has_extended)
             return self._dispatcher.begin(call, lambda first: on_end(self._outcome(call, jobs, first)))
 
         def send(jobs: Sequence[Job], deadline_s: float) -> Awaitable[list[str]]:
-            return self._end(self._call(queue, jobs, deadline_s, self._context, resend, has_extended), jobs)
+            return self._end(self._call(queue, jobs, deadline_s, self.context, resend, has_extended), jobs)
 
         batcher = self._batchers[queue, timeout_s, kind, resend] = EnqueueBatcher(begin, send, timeout_s, self._limits)
         return batcher

@@ -13,8 +13,12 @@ import stat
 from pathlib import Path
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
+OPEN_SECRETS_VARIABLE = "PINLATER_OPEN_SECRETS"
+"""Set to `allow`, files with secrets are read though others may read them too."""
+
 _log = logging.getLogger("pinlater.files")
 _OTHERS = 0o077
+_MAX_SECRET_BYTES = 64 * 1024
 _SHARED = stat.S_ISVTX | stat.S_ISGID
 """A folder that many use, as /tmp, or that was given to a group on purpose."""
 
@@ -63,6 +67,30 @@ def write_private_file(path: Path, text: str) -> None:
     make_private_file(fresh)
     fresh.write_text(text, encoding="utf-8")
     os.replace(fresh, path)
+
+
+class SecretFileOpen(Exception):
+    """Others may read a file with a secret; the message names it, and says what to do."""
+
+
+def read_secret_file(path: Path) -> str:
+    """The text of a file with a secret. OSError; ValueError: no text; SecretFileOpen: others may read it."""
+    with path.open("rb") as file:
+        check_secret_file(path, os.fstat(file.fileno()))
+        return file.read(_MAX_SECRET_BYTES).decode("utf-8")
+
+
+def check_secret_file(path: Path, found: os.stat_result) -> None:
+    """SecretFileOpen. Its owner alone may read it; of root's, a group may, too, as operators hand files to a service.
+
+    Where nobody else is on the machine, as in a container, PINLATER_OPEN_SECRETS=allow says that this does not matter.
+    """
+    others = _OTHERS if found.st_uid == os.geteuid() else _OTHERS & ~stat.S_IRGRP
+    if found.st_mode & others and os.environ.get(OPEN_SECRETS_VARIABLE) != "allow":
+        raise SecretFileOpen(
+            f"{path} has a secret, and others can read it (mode {stat.S_IMODE(found.st_mode):04o}): chmod 600 {path}, "
+            f"or set {OPEN_SECRETS_VARIABLE}=allow where nobody else uses this machine"
+        )
 
 
 def tighten(*paths: Path) -> None:

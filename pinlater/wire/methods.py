@@ -207,6 +207,13 @@ ACK = Method(
 )
 
 
+def _queue_of_claims(args: Any) -> Collection[str]:
+    """None of a call of nothing: a receipt, or a question whether the server knows the call."""
+    request = args.request
+    claims = request.requests if hasattr(request, "requests") else request.heartbeats
+    return (request.queue_name,) if claims or request.worker is not None else ()
+
+
 def _checkpoint(api: Api, args: Any, context: RequestContext) -> Awaitable[None]:
     request = args.request
     checkpoints = convert.checkpoints_from_wire(request.requests)
@@ -238,7 +245,7 @@ CHECKPOINT: Method[None] = Method(
     "checkpoint",
     Idempotency.ONCE,
     (AccessAction.CONSUME,),
-    named_queue,
+    _queue_of_claims,
     _checkpoint,
     request=convert.checkpoints_to_wire,
     idempotency_of=checkpoint_idempotency,
@@ -259,7 +266,7 @@ HEARTBEAT: Method[Any] = Method(
     "heartbeat",
     Idempotency.REPEAT,
     (AccessAction.CONSUME,),
-    named_queue,
+    _queue_of_claims,
     _heartbeat,
     request=keyed.heartbeats_to_wire,
     pipelined=True,

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, overload
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, ove
 import pinlater
 from pinlater.client.addresses import target_servers
 from pinlater.client.client_tls import Tls, target_tls
+from pinlater.client.token import Token, target_token
 from pinlater.clock import Clock, SystemClock
 from pinlater.model import Job
 from pinlater_workers.app.catalogue import Catalogue, Include
@@ -46,7 +47,8 @@ class App:
     all of a package, or a function that says which; they are imported when the jobs are needed first, in a worker at
     its start.
 
-    `version` is that of the program, for the list of workers.
+    `token` proves to the servers who calls: a text, or a Path of the file that has it; without it the cluster's token
+    decides, then the environment. `version` is that of the program, for the list of workers.
     ConfigurationError: a file, a server or a type of job that cannot be. `sink` is where jobs go: the servers.
     """
 
@@ -59,6 +61,7 @@ class App:
         clusters_file: str | Path | None = None,
         source: str | None = None,
         tls: Tls | bool | None = None,
+        token: str | Path | Token | None = None,
         include: Include = (),
         middleware: Sequence[Middleware] = (),
         clock: Clock | None = None,
@@ -70,7 +73,7 @@ class App:
         self.clock: Clock = clock or SystemClock()
         self._version = version
         self._catalogue = Catalogue(self, [include] if isinstance(include, str) else include)
-        self._connections = ServerClients(ServerTarget(servers, cluster, clusters_file, source, tls))
+        self._connections = ServerClients(ServerTarget(servers, cluster, clusters_file, source, tls, token))
         self.sink: JobSink = self._connections
         self.clients: Clients = self._connections
         """Whose clients the app gives to its jobs: those of its servers, or of a test in memory."""
@@ -166,6 +169,7 @@ class App:
             clusters_file=file.clusters_file,
             source=file.source,
             tls=file.tls,
+            token=file.token_file,
         )
 
     def check(self) -> None:
@@ -192,8 +196,9 @@ class App:
         clusters_file: str | Path | None = None,
         source: str | None = None,
         tls: Tls | bool | None = None,
+        token: str | Path | Token | None = None,
     ) -> None:
-        """Other servers, or another name for this client, from here on; what is not given stays.
+        """Other servers, or another name or token for this client, from here on; what is not given stays.
 
         The client for threads is closed; those for event loops that were made are left as they are.
         """
@@ -202,9 +207,15 @@ class App:
             servers, cluster, clusters_file = old.servers, old.cluster, clusters_file or old.clusters_file
         own = self.sink is self._connections
         self._connections.close()
-        self._connections = ServerClients(
-            ServerTarget(servers, cluster, clusters_file, source or old.source, old.tls if tls is None else tls)
+        target = ServerTarget(
+            servers,
+            cluster,
+            clusters_file,
+            source or old.source,
+            old.tls if tls is None else tls,
+            old.token if token is None else token,
         )
+        self._connections = ServerClients(target)
         if own:
             self.sink = self.clients = self._connections
 
@@ -217,6 +228,11 @@ class App:
     def servers(self) -> list[str]:
         """As HOST:PORT. ConfigurationError: no such address or cluster."""
         return self._connections.addresses
+
+    @property
+    def token(self) -> Token | None:
+        """What its clients show. ConfigurationError: there is none where one should be, or others may read it."""
+        return self._connections.token
 
     @property
     def names_its_source(self) -> bool:
@@ -268,6 +284,7 @@ class ServerTarget:
     clusters_file: str | Path | None = None
     source: str | None = None
     tls: Tls | bool | None = None
+    token: str | Path | Token | None = field(default=None, repr=False)
 
 
 class Clients(Protocol):
@@ -315,10 +332,22 @@ class ServerClients:
             raise ConfigurationError(str(error)) from error
 
     @property
+    def token(self) -> Token | None:
+        """As of now, with the file that it came from. ConfigurationError as of `App.token`."""
+        target = self.target
+        try:
+            token = target_token(target.token, target.servers, target.cluster, target.clusters_file)
+            return None if token is None else Token(token.read(), token.file)
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from None
+
+    @property
     def client(self) -> Client:
         """For any number of threads, and for the children of a fork."""
         if self._client is None:
-            made = pinlater.Client(servers=self.addresses, source=self.target.source, tls=self.tls or False)
+            made = pinlater.Client(
+                servers=self.addresses, source=self.target.source, tls=self.tls or False, token=self.token or ""
+            )
             with _making:
                 self._client = self._client or made
         return self._client
@@ -333,7 +362,7 @@ class ServerClients:
 
     def connect(self, **options: Any) -> AsyncClient:
         """A new client, which the caller closes; `options` as for AsyncClient."""
-        given = {"source": self.target.source, "tls": self.tls or False, **options}
+        given = {"source": self.target.source, "tls": self.tls or False, "token": self.token or "", **options}
         return pinlater.AsyncClient(servers=self.addresses, **given)
 
     def send(self, queue: str, jobs: Sequence[Job], *, timeout_s: float | None = None) -> list[str]:

@@ -16,6 +16,7 @@ FILE = "file:"
 
 _SERVERS = "PINLATER_WORKER_SERVERS"
 _CLUSTER = "PINLATER_WORKER_CLUSTER"
+_TOKEN_FILE = "PINLATER_WORKER_TOKEN_FILE"
 
 
 def load_app(spec: str) -> App:
@@ -46,18 +47,20 @@ def _import_app(spec: str, where: str) -> App:
     return found
 
 
-def pass_on_servers(app: App, servers: Sequence[str], cluster: str | None) -> None:
-    """This app, and those of the processes that are started from here on, use these; nothing where neither is given."""
-    for variable, value in ((_SERVERS, ",".join(servers)), (_CLUSTER, cluster or "")):
+def pass_on_servers(app: App, servers: Sequence[str], cluster: str | None, token_file: str | None = None) -> None:
+    """This app, and those of the processes that are started from here on, use these; what is not given stays."""
+    path = os.path.abspath(token_file) if token_file else ""
+    for variable, value in ((_SERVERS, ",".join(servers)), (_CLUSTER, cluster or ""), (_TOKEN_FILE, path)):
         os.environ[variable] = value
     use_inherited_servers(app)
 
 
 def use_inherited_servers(app: App) -> None:
     """In a process of the pool: use what was handed down, if anything was."""
-    servers, cluster = os.environ.get(_SERVERS, ""), os.environ.get(_CLUSTER, "")
-    if servers or cluster:
-        app.use(servers=servers.split(",") if servers else (), cluster=cluster or None)
+    servers, cluster, path = (os.environ.get(each, "") for each in (_SERVERS, _CLUSTER, _TOKEN_FILE))
+    if servers or cluster or path:
+        token = Path(path) if path else None
+        app.use(servers=servers.split(",") if servers else (), cluster=cluster or None, token=token)
 
 
 @dataclass(frozen=True, slots=True)

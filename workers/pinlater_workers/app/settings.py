@@ -143,9 +143,9 @@ def worker_settings(options: Mapping[str, object], where: str, base: WorkerSetti
 
 @dataclass(frozen=True, slots=True)
 class FileSettings:
-    """`app`: the "module:name" of an app that code makes, "": none. `import_paths` and `clusters_file` are paths from
-    here. `include`: modules that declare jobs. `jobs`: the keys of each table [jobs.NAME], checked when the job's type
-    is known.
+    """`app`: the "module:name" of an app that code makes, "": none. `import_paths`, `clusters_file` and `token_file`
+    are paths from here. `include`: modules that declare jobs. `jobs`: the keys of each table [jobs.NAME], checked when
+    the job's type is known.
     """
 
     path: Path = Path()
@@ -155,6 +155,7 @@ class FileSettings:
     clusters_file: Path | None = None
     source: str | None = None
     tls: Tls | None = None
+    token_file: Path | None = None
     version: str = ""
     import_paths: list[Path] = field(default_factory=list)
     include: list[str] = field(default_factory=list)
@@ -197,6 +198,7 @@ FILE_KEYS: dict[str, Key] = {
     "clusters_file": text("clusters_file", "a path", bool),
     "source": text("source", "a text", bool),
     "tls": Key("tls", _tls, "true, or a table with ca, cert, key and server_name"),
+    "token_file": text("token_file", "the path of a file that has the token in its first line", bool),
     "version": text("version", "1 to 100 characters", lambda text: 0 < len(text) <= MAX_NAME_CHARS),
     "import_paths": Key("import_paths", _texts, "a list of folders"),
     "include": Key("include", _texts, 'a list of modules, as in ["shop.jobs", "shop.reports.*"]'),
@@ -217,10 +219,11 @@ def read_file(path: str | Path) -> FileSettings:
         raise ConfigurationError(f"{path} is no TOML: {error}") from error
     fields = read_table(FILE_KEYS, found, str(path))
     folder = path.absolute().parent
-    if "clusters_file" in fields:
-        fields["clusters_file"] = folder / fields["clusters_file"]
     if "tls" in fields:
         fields["tls"] = fields["tls"].within(folder)
+    for name in ("clusters_file", "token_file"):
+        if name in fields:
+            fields[name] = folder / Path(fields[name]).expanduser()
     fields["import_paths"] = [(folder / each).resolve() for each in fields.get("import_paths", [])]
     if fields.get("servers") and fields.get("cluster"):
         raise ConfigurationError(f"{path}: it names servers and a cluster; allowed: one of the two")

@@ -13,7 +13,7 @@ import click
 
 from pinlater_workers.cli.listings import jobs, retry
 from pinlater_workers.cli.process_exit import failures_as_exit_codes
-from pinlater_workers.cli.run import run, worker_options
+from pinlater_workers.cli.run import run, server_options, worker_options
 from pinlater_workers.observability import logs
 
 WHEN_NEEDED = {
@@ -66,14 +66,7 @@ Exit codes: 0 stopped by a signal, 1 failed, 2 wrong command line, file or app, 
 @click.option(
     "--config", metavar="FILE", type=click.Path(dir_okay=False), help="A TOML file: jobs, or the app, and any setting."
 )
-@click.option(
-    "--server",
-    "servers",
-    multiple=True,
-    metavar="HOST:PORT",
-    help="A server, in place of the app's own; repeatable. dns:NAME:PORT is every address of a name.",
-)
-@click.option("--cluster", metavar="NAME", help="The servers that clusters.toml has under this name.")
+@server_options
 @worker_options
 @click.option(
     "--log-level",
@@ -104,6 +97,7 @@ def main(
     config: str | None,
     servers: tuple[str, ...],
     cluster: str | None,
+    token_file: str | None,
     log_level: str,
     log_format: str,
     reload: bool,
@@ -113,7 +107,7 @@ def main(
     if ctx.invoked_subcommand is not None:
         return
     logs.configure(log_level, log_format)
-    run(app, config, servers, cluster, given, reload=reload)
+    run(app, config, servers, cluster, token_file, given, reload=reload)
 
 
 main.add_command(jobs)

@@ -18,6 +18,7 @@ from pinlater_workers.app.app import App
 from pinlater_workers.app.loader import load, pass_on_servers
 from pinlater_workers.cli.listings import write_table
 from pinlater_workers.cli.process_exit import EXIT_FAILED, say
+from pinlater_workers.cli.run import server_options
 from pinlater_workers.cli.sidecars import optional
 from pinlater_workers.errors import ConfigurationError, WorkerError
 from pinlater_workers.observability import logs
@@ -67,10 +68,7 @@ under way; a second one ends it at once, and that batch may come again.""",
 @click.option(
     "--config", metavar="FILE", type=click.Path(dir_okay=False), help="A TOML file that names them, or the app."
 )
-@click.option(
-    "--server", "servers", multiple=True, metavar="HOST:PORT", help="A server, in place of these; repeatable."
-)
-@click.option("--cluster", metavar="NAME", help="The servers that clusters.toml has under this name.")
+@server_options
 @click.option(
     "--poll",
     metavar="DURATION",
@@ -97,6 +95,7 @@ def outbox(
     config: str | None,
     servers: tuple[str, ...],
     cluster: str | None,
+    token_file: str | None,
     poll: str,
     batch: int,
     once: bool,
@@ -109,10 +108,12 @@ def outbox(
     logs.configure(given["log_level"], given["log_format"])
     app, config = app or given["app"], config or given["config"]
     servers, cluster = servers or given["servers"], cluster or given["cluster"]
+    token_file = token_file or given["token_file"]
     target = load(app, config).app if app or config else App()
-    if servers or cluster:
-        pass_on_servers(target, servers, cluster)
+    if servers or cluster or token_file:
+        pass_on_servers(target, servers, cluster, token_file)
     _log.debug("servers %s", " ".join(target.servers))  # that there are some is said now, not with the first job
+    _ = target.token  # likewise
     try:
         poll_s = parse_duration(poll)
     except ValueError as error:

@@ -7,7 +7,7 @@ import importlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -22,6 +22,8 @@ from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.observability.metrics import WorkerMetrics
 from pinlater_workers.worker.worker import ExitReason, Worker
 
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
 _log = logging.getLogger("pinlater_workers.cli")
 _DESCRIPTORS, _PER_SLOT = 512, 8
 """What a worker holds by itself, and for each job that runs: its process with pipes, and files of its own."""
@@ -32,6 +34,7 @@ def run(
     config: str | None,
     servers: Sequence[str],
     cluster: str | None,
+    token_file: str | None,
     given: Mapping[str, Any],
     *,
     reload: bool = False,
@@ -42,8 +45,8 @@ def run(
     reloader = optional("pinlater_workers.reload", "--reload").Reloader(config) if reload else None
     try:
         loaded = load(app_spec, config)
-        if servers or cluster:
-            pass_on_servers(loaded.app, servers, cluster)
+        if servers or cluster or token_file:
+            pass_on_servers(loaded.app, servers, cluster, token_file)
         settings = with_queues(loaded.app, over(loaded.settings, given))
     except ConfigurationError as error:
         if reloader is None:
@@ -150,6 +153,28 @@ OPTIONS: dict[str, Option] = {
     "statsd": Option("HOST:PORT", "Send the metrics there, over UDP, every 10 s."),
     "statsd-prefix": Option("TEXT", "What the names of those metrics begin with."),
 }
+
+
+def server_options(command: CommandT) -> CommandT:
+    """--server, --cluster and --token-file."""
+    for option in (
+        click.option(
+            "--token-file",
+            metavar="PATH",
+            type=click.Path(dir_okay=False),
+            help="The file with the token that says who calls, in place of the app's own.",
+        ),
+        click.option("--cluster", metavar="NAME", help="The servers that clusters.toml has under this name."),
+        click.option(
+            "--server",
+            "servers",
+            multiple=True,
+            metavar="HOST:PORT",
+            help="A server, in place of the app's own; repeatable. dns:NAME:PORT is every address of a name.",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 def worker_options(command: Callable[..., Any]) -> Callable[..., Any]:

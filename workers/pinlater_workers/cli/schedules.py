@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +15,7 @@ from pinlater.printable import printable
 from pinlater.schedule import duration_text
 from pinlater_workers.app.loader import load
 from pinlater_workers.cli.process_exit import EXIT_FAILED, say
+from pinlater_workers.cli.run import server_options
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.jobs.job_schedule import schedule_of
 
@@ -37,8 +39,7 @@ Examples:
 )
 @click.option("--app", metavar="MODULE:NAME", help="The app; the current folder is on the import path.")
 @click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="A TOML file with jobs, or the app.")
-@click.option("--server", "servers", multiple=True, metavar="HOST:PORT", help="A server, in place of the app's own.")
-@click.option("--cluster", metavar="NAME", help="The servers that clusters.toml has under this name.")
+@server_options
 @click.option("--made-by", metavar="NAME", help="Who keeps them: only what has this name is changed or removed. "
               "[default: what --app or --config says]")  # fmt: skip
 @click.option("--apply", is_flag=True, help="Change the cluster so; it needs the admin password.")
@@ -47,6 +48,7 @@ def schedules(
     config: str | None,
     servers: tuple[str, ...],
     cluster: str | None,
+    token_file: str | None,
     made_by: str | None,
     apply: bool,
 ) -> None:
@@ -56,7 +58,7 @@ def schedules(
     that somebody else made is left alone, and the command fails. A pause, a start and an end are left as they are.
     """
     loaded = load(app, config)
-    loaded.app.use(servers=servers, cluster=cluster)
+    loaded.app.use(servers=servers, cluster=cluster, token=Path(token_file) if token_file else None)
     keeper = made_by or app or os.path.basename(config or "")
     wanted: dict[str, Schedule] = {}
     for job_type in loaded.app.job_types.values():

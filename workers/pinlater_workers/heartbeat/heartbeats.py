@@ -12,6 +12,7 @@ from time import monotonic
 import msgspec
 
 from pinlater.client.client_tls import Tls
+from pinlater.client.token import Token
 from pinlater_workers.child_sockets import LoopSocket, start_child
 from pinlater_workers.heartbeat.beats import silence_s, surely_held_s, usual_interval_s
 from pinlater_workers.heartbeat.messages import (
@@ -75,11 +76,12 @@ class Heartbeats:
         queues: Sequence[str] = (),
         describe: Callable[[], WorkerState] | None = None,
         tls: Tls | None = None,
+        token: Token | None = None,
     ) -> None:
         self._silent_s = silence_s(lease_s)
         interval_s = interval_s or usual_interval_s(lease_s)
         self._begin = Begin(
-            list(servers), source, lease_s, interval_s, list(queues), self._silent_s, tls, hears_cancels=True
+            list(servers), source, lease_s, interval_s, list(queues), self._silent_s, tls, token, hears_cancels=True
         )
         self._held_s = surely_held_s(lease_s)
         self._on_lost = lost

@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from pinlater.client.client_tls import Tls
+from pinlater.client.token import Token
 from pinlater_workers.child_sockets import frame
 from pinlater_workers.jobs.context import StopReason
 
@@ -75,6 +76,7 @@ class Begin(msgspec.Struct, tag="Begin", omit_defaults=True):
     queues: list[str]
     silent_s: float
     tls: Tls | None = None
+    token: Token | None = None
     hears_cancels: bool = False
     """The worker knows ClaimsCancelled."""
 

@@ -137,6 +137,7 @@ class HeartbeatLoop:
         self._client = AsyncClient(
             servers=begin.servers,
             tls=begin.tls or False,
+            token=begin.token or "",
             source=begin.source,
             retry_unavailable=False,
             pool=PoolLimits(idle_s=IDLE_S),

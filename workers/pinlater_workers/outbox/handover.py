@@ -3,7 +3,7 @@
 | the servers say | then |
 | --- | --- |
 | they cannot be reached, or have no shard for jobs now | nothing more is sent; the relay backs off |
-| the queue takes no jobs now (full, draining) | its jobs wait, and those of other queues go on |
+| the queue takes no jobs now (full, draining), or none from here | its jobs wait, and those of other queues go on |
 | there is no such queue; something unknown went wrong | likewise, for a minute at most: then those jobs are refused |
 | the job cannot be: too large, no such priority | it is refused; the others of its call are sent again, in halves |
 | the homes of some keys are out, or servers do not know keys yet | jobs with these keys wait, those behind them go on |
@@ -30,6 +30,7 @@ from pinlater.errors import (
     KeysNotYet,
     MethodUnknown,
     OutcomeUnknown,
+    PasswordInvalid,
     PinLaterError,
     PriorityNotSupported,
     QueueNameInvalid,
@@ -266,6 +267,8 @@ class Handover:
             return Fate.REFUSED
         if isinstance(error, EnqueueRejected):
             return Fate.QUEUE_WAITS if error.retryable else Fate.REFUSED
+        if isinstance(error, PasswordInvalid):
+            return Fate.QUEUE_WAITS
         is_large = isinstance(error, OutcomeUnknown) and sum(len(row.body) for row in rows) >= LARGE_BYTES
         if isinstance(error, QueueNotFound | UnknownError) or is_large:
             hold = self.held.get(queue)

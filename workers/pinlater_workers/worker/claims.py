@@ -13,6 +13,7 @@ from typing import Protocol
 
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.client_tls import Tls
+from pinlater.client.token import Token
 from pinlater.errors import MethodUnknown, PinLaterError
 from pinlater.model import Checkpoint, DequeuedJob, Heartbeat
 from pinlater_workers.errors import ClaimLost
@@ -63,6 +64,7 @@ class ClaimKeeper:
         queues: Sequence[str] = (),
         describe: Callable[[], WorkerState] | None = None,
         tls: Tls | None = None,
+        token: Token | None = None,
     ) -> None:
         self._table = ClaimTable(lease_s)
         self._short = ShortJobs()
@@ -79,6 +81,7 @@ class ClaimKeeper:
             queues=queues,
             describe=describe,
             tls=tls,
+            token=token,
         )
         self._progress: dict[RunningJob, TakeProgress] = {}
         self._progress_timer: asyncio.TimerHandle | None = None

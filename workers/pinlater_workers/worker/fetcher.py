@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from pinlater.client.async_client import AsyncClient
-from pinlater.errors import PinLaterError, QueueNotFound
+from pinlater.errors import Forbidden, PinLaterError, QueueNotFound
 from pinlater.model import (
     AckOutcome,
     DequeuedJob,
@@ -38,6 +38,10 @@ MAX_LIMIT = 10_000
 
 FULL_SHARE = 0.5
 """With so much of what was asked for beyond the limit there is more: the parts of queues are rounded."""
+
+REFUSED_S = 5.0
+"""After so long of nothing but refusals a worker finds out whether the servers know its token: a new one reaches all of
+them within two seconds."""
 
 CREATED_PAUSE_S = 0.5
 """After a queue was created: a server that does not know it yet is not asked in a loop. All do within 2 s."""
@@ -130,6 +134,7 @@ class Fetcher:
         self._first_look = not self._sole
         """Which queues are paused, or not there, is asked before anything is waited for."""
         self._stopped = False
+        self._refused_since_s: float | None = None
         self.good_s = time.monotonic()
         """When a server last answered."""
 
@@ -210,6 +215,7 @@ class Fetcher:
             for number, batch in enumerate(riding):
                 self._acks.acked(batch, fetched.ack_outcomes[number] if fetched.ack_outcomes else ())
             self.good_s = time.monotonic()
+            self._refused_since_s = None
             await self._answered(fetch, fetched)
 
     async def _call(self, fetch: Fetch, riding: Sequence[AckBatch], wait_ms: int) -> Fetched:
@@ -321,8 +327,28 @@ class Fetcher:
             return
         if not isinstance(error, UNANSWERED):
             self.good_s = time.monotonic()
+        if isinstance(error, Forbidden):
+            self._refused()
         self._hold(max(self._queue_failed(queue, error) for queue in self._weights))
         self._jobs.refill(time.monotonic())
+
+    def _refused(self) -> None:
+        """By rules that may change; or because the token is not known any more, which ends the worker."""
+        now_s = time.monotonic()
+        if self._refused_since_s is None:
+            self._refused_since_s = now_s
+        elif now_s - self._refused_since_s >= REFUSED_S:
+            self._refused_since_s = None
+            self._start(self._check_token())
+
+    async def _check_token(self) -> None:
+        """Forbidden: the servers do not know who calls, and will not."""
+        try:
+            await self._client.get_access()
+        except Forbidden:
+            raise
+        except PinLaterError:  # an older server, or none: the dequeues say what is wrong
+            pass
 
     def _queue_failed(self, queue: str, error: PinLaterError) -> float:
         """The seconds to leave it alone."""

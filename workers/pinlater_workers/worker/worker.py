@@ -106,6 +106,7 @@ class Engine:
             [] if app.names_its_source else list(settings.queues),
             self._describe,
             app.tls,
+            app.token,
         )
         incidents = IncidentLog()
         unknown = UnknownJobs(self._client, settings.unknown_delay_s, settings.unknown_limit_s, app.clock, metrics)
