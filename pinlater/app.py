@@ -23,7 +23,7 @@ import structlog
 from pinlater import settings_map
 from pinlater.access.gate import Gate
 from pinlater.access.guesses import TokenGuesses
-from pinlater.access.rules import RulesFile
+from pinlater.access.rules_file import RulesFile
 from pinlater.access.tokens import TokenBook
 from pinlater.cluster.blocked_chains import EVERY_MS as CHAINS_MS
 from pinlater.cluster.blocked_chains import BlockedChains

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import structlog
 
 from pinlater.access.guesses import Refused, TokenGuesses
-from pinlater.access.rules import BUILT_IN_ROLES, EVERYTHING, AccessRules, RulesFile
+from pinlater.access.rules import BUILT_IN_ROLES, EVERYTHING, AccessRules
+from pinlater.access.rules_file import RulesFile
 from pinlater.access.tokens import TokenBook, token_hash
 from pinlater.clock import Clock
 from pinlater.errors import Forbidden

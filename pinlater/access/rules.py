@@ -1,4 +1,4 @@
-"""The rules file: which identities have which roles, from where, and what a role allows. Read again when it changes.
+"""The rules: which identities have which roles, from where, and what a role allows, as a file says it.
 
     [roles.mail-producer]
     may = ["enqueue", "read"]
@@ -11,8 +11,7 @@
     roles = ["mail-producer"]
 
 A role of the file takes the place of the built-in one of its name. A rule may also say `may`, `queues` and `bodies`
-itself. Nothing is forbidden by a rule: a caller may do what any of its roles and rules allows. A file with mistakes
-changes nothing: the last good one goes on counting.
+itself. Nothing is forbidden by a rule: a caller may do what any of its roles and rules allows.
 """
 
 from __future__ import annotations
@@ -21,17 +20,12 @@ import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-
-import structlog
 
 from pinlater.config.loader import ConfigInvalid, Mistake
 from pinlater.model import AccessAction, Grant
 from pinlater.model.callers import is_role_name, matches
-
-_log = structlog.get_logger("pinlater.access")
 
 Network = IPv4Network | IPv6Network
 ACTIONS_ALLOWED = "a list of " + ", ".join(AccessAction)
@@ -44,7 +38,7 @@ EVERYTHING = tuple(action for action in AccessAction if action is not AccessActi
 BUILT_IN_ROLES: Mapping[str, Sequence[Grant]] = MappingProxyType(
     {
         "producer": (Grant((AccessAction.ENQUEUE, AccessAction.READ)),),
-        "worker": (Grant((AccessAction.CONSUME,)),),
+        "worker": (Grant((AccessAction.CONSUME,)), Grant((AccessAction.READ,), bodies=False)),
         "viewer": (Grant((AccessAction.READ,), bodies=False),),
         "operator": (Grant((AccessAction.READ, AccessAction.OPERATE)),),
         "admin": (Grant(EVERYTHING),),
@@ -97,37 +91,6 @@ class AccessRules:
         names = dict.fromkeys((*roles, *(role for rule in rules for role in rule.roles)))
         of_roles = (grant for name in names for grant in self.roles.get(name, ()))
         return (*of_roles, *(grant for rule in rules for grant in rule.grants))
-
-
-class RulesFile:
-    """A file that can be read, at least at first: else ConfigInvalid, with all mistakes."""
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        try:
-            self._text = self.path.read_bytes()
-        except OSError as error:
-            allowed = f"a file that can be read ({error.strerror})"
-            raise ConfigInvalid([Mistake("rules", str(path), allowed, "the configuration")]) from error
-        self.rules = parse_rules(self._text, str(path))
-
-    def read_again(self) -> bool:
-        """Whether the file says something else now. What is wrong with it is logged once."""
-        try:
-            text = self.path.read_bytes()
-        except OSError:
-            return False  # it may be on its way
-        if text == self._text:
-            return False
-        self._text = text
-        try:
-            rules = parse_rules(text, str(self.path))
-        except ConfigInvalid as invalid:
-            _log.error("rules_invalid", file=str(self.path), mistakes=[str(each) for each in invalid.mistakes])
-            return False
-        is_new, self.rules = rules != self.rules, rules
-        _log.info("rules_read", file=str(self.path), rules=len(rules.rules), roles=len(rules.roles))
-        return is_new
 
 
 def parse_rules(text: bytes, origin: str) -> AccessRules:

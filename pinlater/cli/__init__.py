@@ -43,6 +43,8 @@ COMMANDS = {
     "cluster": Entry("pinlater.cli.cluster", "Look at a cluster as a whole."),
     "top": Entry("pinlater.cli.top", "Watch a cluster, live."),
     "check": Entry("pinlater.cli.check", "Judge a cluster by thresholds, for Nagios and its kind."),
+    "token": Entry("pinlater.cli.token_commands", "Make, list and revoke tokens, which say who calls."),
+    "access": Entry("pinlater.cli.access_commands", "Look at who may do what, and check a rules file."),
     "audit": Entry("pinlater.cli.cluster", "Show what operators changed."),
     "completion": Entry("pinlater.cli.completion", "Print what completes words in a shell."),
     "admin": Entry("pinlater.cli.admin", "Prepare what the configuration of a server needs."),

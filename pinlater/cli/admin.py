@@ -18,10 +18,13 @@ import click
 from pinlater.cli import EXIT_FAILED, EXIT_USAGE
 from pinlater.client.addresses import Address
 from pinlater.data_folder.password import PASSWORD_FILE, PasswordFileUnsafe, hash_password, read_password_file
+from pinlater.errors import MethodUnknown
+from pinlater.model import EVERY_QUEUE
 from pinlater.redaction import SECRETS
 
 if TYPE_CHECKING:
     from pinlater.client.client import Client
+    from pinlater.wire.method import Method
 
 PASSWORD_VARIABLE = "PINLATER_ADMIN_PASSWORD"
 FILE_VARIABLE = "PINLATER_ADMIN_PASSWORD_FILE"
@@ -52,11 +55,25 @@ def needs_password(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def admin_password(client: Client) -> str:
-    """Asks, where it has to; to be called once by a command, after all that may be wrong with its arguments."""
+def admin_password(client: Client, method: Method[Any], queue: str = EVERY_QUEUE) -> str:
+    """Asks, where it has to; to be called once by a command, after all that may be wrong with its arguments. "" where
+    the caller is known and may make this call, on that queue or on the whole cluster.
+    """
+    if _is_granted(client, method, queue):
+        return ""
     password = _found(client)
     SECRETS.keep([password])
     return password
+
+
+def _is_granted(client: Client, method: Method[Any], queue: str) -> bool:
+    try:
+        view = client.get_access()
+    except MethodUnknown:  # an older server
+        return False
+    return (view.has_rules or bool(view.roles)) and any(
+        grant.allows(method.actions, queue, False) for grant in view.grants
+    )
 
 
 def _found(client: Client) -> str:

@@ -22,6 +22,8 @@ _VARIABLE = "_{}_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
 PROGRAMS = ("pinlater", "pinlater-worker")
 
+_ROLES = ("producer", "worker", "viewer", "operator", "admin")
+
 Offer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 """What may stand in place of the word that has begun so; `shell_complete` of an argument or option."""
 
@@ -37,6 +39,7 @@ def _asked(ctx: click.Context, ask: Callable[[Any], Iterable[str]]) -> list[str]
         with pinlater.Client(
             servers=ctx.params.get("servers") or (),
             cluster=ctx.params.get("cluster"),
+            token=ctx.params.get("token_file"),
             timeout=_TIMEOUT_S,
             retry_unavailable=False,
         ) as client:
@@ -56,6 +59,11 @@ def offer_schedules(ctx: click.Context, _: click.Parameter, incomplete: str) -> 
         _asked(ctx, lambda client: [each.schedule.name for each in client.get_schedules(limit=1000).schedules]),
         incomplete,
     )
+
+
+def offer_tokens(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The names of tokens."""
+    return begun_with(_asked(ctx, lambda client: [each.name for each in client.get_tokens()]), incomplete)
 
 
 def offer_shards(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -79,6 +87,11 @@ def only_first(offer: Offer) -> Offer:
         return [] if ctx.params.get(param.name or "") else offer(ctx, param, incomplete)
 
     return first
+
+
+def offer_roles(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Those that every server has."""
+    return begun_with(_ROLES, incomplete)
 
 
 def one_of(*words: str) -> Offer:

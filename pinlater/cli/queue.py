@@ -31,6 +31,7 @@ from pinlater.client.client import Client
 from pinlater.config.values import Rate
 from pinlater.errors import PinLaterError, PriorityNotSupported, QueueNotFound, ServerUnreachable
 from pinlater.model import JobAction, JobFilter, JobState, queue_order
+from pinlater.wire.methods import DELETE_QUEUE
 
 _SOON_S = 2.0
 """So long a script waits for what is only said."""
@@ -91,7 +92,7 @@ def delete(client: Client, name: str, yes: bool) -> None:
     is_there = _say_contents(client, name, None if can_ask() else _SOON_S)
     if is_there and not yes:
         confirm(f"Delete queue {name!r} and all its jobs?", "nothing was deleted")
-    client.delete_queue(name, admin_password(client))
+    client.delete_queue(name, admin_password(client, DELETE_QUEUE, name))
     say_missed(out_shards(client))
 
 

@@ -17,6 +17,7 @@ from pinlater.client.client import Client
 from pinlater.clock import SystemClock
 from pinlater.model import QueueView
 from pinlater.queues.settings import SETTINGS
+from pinlater.wire.operator_methods import UPDATE_QUEUE
 
 DEFAULTS = "@defaults"
 """What the server calls the settings for all queues."""
@@ -87,7 +88,7 @@ def set_values(client: Client, words: tuple[str, ...], defaults: bool, format: s
     values = dict(map(_pair, pairs))
     if len(values) < len(pairs):
         raise click.UsageError("a setting is given twice")
-    say_missed(client.update_queue(name, admin_password(client), set=values).missed_shards)
+    say_missed(client.update_queue(name, admin_password(client, UPDATE_QUEUE, name), set=values).missed_shards)
     show_values(client, format, name, values)
 
 
@@ -116,7 +117,7 @@ Examples:
 @talks_to_server
 def unset_values(client: Client, words: tuple[str, ...], defaults: bool, format: str) -> None:
     name, keys = name_and_others(words, defaults, "KEY...")
-    say_missed(client.update_queue(name, admin_password(client), unset=keys).missed_shards)
+    say_missed(client.update_queue(name, admin_password(client, UPDATE_QUEUE, name), unset=keys).missed_shards)
     show_values(client, format, name, keys)
 
 
@@ -142,18 +143,22 @@ def set_rate(client: Client, words: tuple[str, ...], defaults: bool, format: str
     name, rates = name_and_others(words, defaults, "RATE")
     if len(rates) > 1:
         raise click.UsageError(f"one RATE is allowed, not {len(rates)}")
-    say_missed(client.update_queue(name, admin_password(client), set={_RATE: rates[0]}).missed_shards)
+    say_missed(
+        client.update_queue(name, admin_password(client, UPDATE_QUEUE, name), set={_RATE: rates[0]}).missed_shards
+    )
     show_values(client, format, name, [_RATE])
 
 
 def switch_on(client: Client, name: str, key: str, more: Mapping[str, str]) -> None:
     """Set a flag, and what goes with it; names the shards that missed it."""
-    say_missed(client.update_queue(name, admin_password(client), set={key: "true", **more}).missed_shards)
+    say_missed(
+        client.update_queue(name, admin_password(client, UPDATE_QUEUE, name), set={key: "true", **more}).missed_shards
+    )
 
 
 def switch_off(client: Client, name: str, key: str) -> None:
     """Take a flag back; where it then comes from elsewhere (the file, all queues), set it to false here."""
-    password = admin_password(client)
+    password = admin_password(client, UPDATE_QUEUE, name)
     changed = client.update_queue(name, password, unset=[key])
     (view,) = client.get_queues([name])
     if view.settings[key].value == "true":

@@ -41,6 +41,7 @@ from pinlater.model import (
     ScheduleView,
 )
 from pinlater.schedule import duration_text
+from pinlater.wire.schedule_methods import DELETE_SCHEDULE, UPDATE_SCHEDULE
 
 _PAGE = 1_000
 _MISFIRES = {misfire.name.lower().replace("_", "-"): misfire for misfire in Misfire}
@@ -162,7 +163,7 @@ def set_schedule(
         start_ms=start,
         end_ms=end,
     )
-    password = admin_password(client)
+    password = admin_password(client, UPDATE_SCHEDULE)
     checked = client.update_schedule(change, password, dry_run=True, only_if_version=only_if_version)
     _say_next(checked.view)
     if dry_run:
@@ -338,7 +339,7 @@ def show_next(client: Client, name: str, limit: int, format: str) -> None:
 
 
 def _set_paused(client: Client, names: Sequence[str], paused: bool) -> None:
-    password = admin_password(client)
+    password = admin_password(client, UPDATE_SCHEDULE)
     for name in names:
         version = _one(client, name).version
         changed = client.update_schedule(ScheduleChange(name=name, paused=paused), password)
@@ -401,7 +402,7 @@ def delete(client: Client, names: Sequence[str], yes: bool) -> None:
         raise click.UsageError("without a terminal to ask on, --yes is needed")
     if not yes:
         confirm(f"Delete {', '.join(names)}?", "nothing was deleted")
-    password = admin_password(client)
+    password = admin_password(client, DELETE_SCHEDULE)
     for name in names:
         changed = client.delete_schedule(name, password)
         say_missed(changed.missed_shards)

@@ -14,6 +14,7 @@ from pinlater.cli.progress import Left, wait_until_empty
 from pinlater.client.client import Client
 from pinlater.errors import RequestInvalid
 from pinlater.model import ShardView
+from pinlater.wire.operator_methods import UPDATE_SHARD
 
 
 @click.group(
@@ -113,7 +114,7 @@ def give_up(client: Client, shard_id: str, yes: bool) -> None:
     )
     if not yes:
         confirm(f"Take shard {shard_id} for lost?", "nothing was changed")
-    changed = client.update_shard(shard_id, admin_password(client), dequeue_only=True, give_up=True)
+    changed = client.update_shard(shard_id, admin_password(client, UPDATE_SHARD), dequeue_only=True, give_up=True)
     say_missed([each for each in changed.missed_shards if each != shard_id])
     say(f"shard {shard_id} is given up: keys that lived there live elsewhere from now on")
 
@@ -151,7 +152,7 @@ Examples:
 @needs_password
 @talks_to_server
 def drain(client: Client, shard_id: str, undo: bool, no_wait: bool) -> None:
-    changed = client.update_shard(shard_id, admin_password(client), dequeue_only=not undo)
+    changed = client.update_shard(shard_id, admin_password(client, UPDATE_SHARD), dequeue_only=not undo)
     say_missed(changed.missed_shards)
     if undo:
         say(f"shard {shard_id} takes new jobs again, unless the configuration says otherwise")
