@@ -191,8 +191,7 @@ class OwnerDirectory:
         client = self._clients.get(address)
         if client is None:
             client = self._clients[address] = AsyncClient(
-                token="",
-                address, timeout=TIMEOUT_S, pool=self._limits, tls=self._tls or False
+                address, timeout=TIMEOUT_S, pool=self._limits, tls=self._tls or False, token=""
             )
         return client
 
