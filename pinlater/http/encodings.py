@@ -1,0 +1,81 @@
+"""Bodies and results in JSON: as UTF-8 text, as a JSON value, or in base64, beside the word that says which.
+
+A body that is sent as JSON is stored as the bytes that were sent. One that is asked for as JSON or as text, and is
+none, comes in the next form that can hold it: text, then base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Literal
+
+import msgspec
+from msgspec import Raw
+
+from pinlater.errors import RequestInvalid
+
+Encoding = Literal["text", "json", "base64"]
+
+_text = msgspec.json.Decoder(str)
+_json = msgspec.json.Decoder()
+_encode = msgspec.json.Encoder().encode
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises over bytes that are no JSON, or not of the form wanted."""
+
+
+def from_json(value: Raw, encoding: Encoding, field: str) -> bytes:
+    """The bytes that a value stands for. RequestInvalid, which names the field.
+
+    >>> from_json(Raw(b'"hi"'), "text", "body"), from_json(Raw(b'{"a": 1}'), "json", "body")
+    (b'hi', b'{"a": 1}')
+    >>> from_json(Raw(b'"/w=="'), "base64", "body")
+    b'\\xff'
+    """
+    raw = bytes(value)
+    if encoding == "json":
+        try:
+            _json.decode(raw)
+        except UNREADABLE as error:
+            raise refusal(field, f"it is no JSON value: {error}") from None
+        return raw
+    try:
+        text = _text.decode(raw)
+    except UNREADABLE:
+        other = f'; "{field}_encoding": "json" sends any JSON value' if encoding == "text" else ""
+        raise refusal(field, f"it is no string{other}") from None
+    if encoding == "text":
+        return text.encode()
+    try:
+        return binascii.a2b_base64(text.encode(), strict_mode=True)
+    except binascii.Error as error:
+        raise refusal(field, f"it is no base64: {error}") from None
+
+
+def to_json(data: bytes, wanted: Encoding) -> tuple[Raw, Encoding]:
+    """The value that stands for bytes, and how.
+
+    >>> bytes(to_json(b"hi", "text")[0]), bytes(to_json(b"[1]", "json")[0]), bytes(to_json(b"\\xff", "json")[0])
+    (b'"hi"', b'[1]', b'"/w=="')
+    """
+    if wanted == "json":
+        try:
+            _json.decode(data)
+        except UNREADABLE:
+            pass
+        else:
+            return Raw(data), "json"
+    if wanted != "base64":
+        try:
+            return Raw(_encode(data.decode())), "text"
+        except UnicodeDecodeError:
+            pass
+    return Raw(_encode(base64.b64encode(data).decode("ascii"))), "base64"
+
+
+def refusal(field: str, why: str) -> RequestInvalid:
+    """The error that names the field, of which no more than 100 characters are told."""
+    field = field[:100]
+    error = RequestInvalid(f"{field}: {why}")
+    error.field = field
+    return error

@@ -1,0 +1,436 @@
+"""The forms of requests about jobs, as JSON: strict ones, and the requests of the model that they stand for.
+
+A field that is not known, or has a value that it cannot have, is refused by its name. Bounds that are settings of a
+server or a queue are for the server to check.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from pinlater.http.encodings import Encoding, from_json, refusal
+from pinlater.model import (
+    MAX_KEY_BYTES,
+    MAX_PROGRESS_CHARS,
+    MAX_QUEUES,
+    MAX_STATUS_CHARS,
+    MAX_TIME_MS,
+    MAX_WEIGHT,
+    Ack,
+    Checkpoint,
+    DequeueFromQueuesRequest,
+    DequeueRequest,
+    ExtendedJob,
+    Heartbeat,
+    Job,
+    JobAction,
+    JobChange,
+    JobState,
+    KeyRef,
+    OnDuplicate,
+    QueueAcks,
+    QueueShare,
+    RescheduleJob,
+    WorkerJob,
+    WorkerReport,
+)
+
+MAX_INT32 = 2**31 - 1
+
+Time = Annotated[int, Meta(ge=0, le=MAX_TIME_MS, description="Milliseconds since 1970-01-01T00:00:00Z.")]
+Duration = Annotated[int, Meta(ge=1, le=MAX_TIME_MS, description="Milliseconds.")]
+Wait = Annotated[
+    int, Meta(ge=0, le=MAX_INT32, description="Milliseconds to wait for an answer that says something; 0: none.")
+]
+Count = Annotated[int, Meta(ge=1, le=MAX_INT32)]
+Priority = Annotated[int, Meta(ge=1, le=999, description="1 is the highest.")]
+Key = Annotated[str, Meta(max_length=MAX_KEY_BYTES)]
+Status = Annotated[str, Meta(description=f"A job's status keeps {MAX_STATUS_CHARS} characters.")]
+StateWord = Literal["pending", "in_progress", "succeeded", "failed"]
+ActionWord = Literal["retry", "delete", "cancel", "replay"]
+OnDuplicateWord = Literal["keep", "replace", "reject"]
+Descriptor = Annotated[str, Meta(description="The name of a job, as an enqueue or a dequeue gave it.")]
+ClaimDescriptor = Annotated[str, Meta(description="The name of a claim, as the dequeue gave it.")]
+Value = Annotated[
+    Raw,
+    Meta(
+        description="A string; with the encoding `json` any JSON value. It stands for bytes.",
+        extra_json_schema={"type": ["string", "number", "boolean", "object", "array", "null"]},
+    ),
+]
+Wanted = Annotated[
+    Encoding, Meta(description="How bodies and results are to come, where they can: else as text, else in base64.")
+]
+
+
+class Form(Struct, forbid_unknown_fields=True):
+    """What a request says."""
+
+
+def state_of(word: StateWord) -> JobState:
+    return JobState[word.upper()]
+
+
+# -- producers ---------------------------------------------------------------------------------------------------------
+
+
+class JobForm(Form):
+    """A job to enqueue."""
+
+    body: Value
+    body_encoding: Encoding = "text"
+    priority: Priority = 1
+    run_after_ms: Time | None = None
+    attempts_allowed: Count = 2
+    custom_status: Status = ""
+    dedupe_key: Key = ""
+    serialize_key: Key = ""
+    claim_timeout_ms: Duration | None = None
+    on_duplicate: OnDuplicateWord = "keep"
+    dedupe_for_ms: Annotated[int, Meta(ge=-1, le=MAX_TIME_MS, description="-1: as long as the job is kept.")] = 0
+    expires_at_ms: Time | None = None
+
+    def job(self, field: str = "body") -> Job:
+        body = from_json(self.body, self.body_encoding, field)
+        plain = (body, self.priority, self.run_after_ms, self.attempts_allowed, self.custom_status)
+        if not (
+            self.dedupe_key
+            or self.serialize_key
+            or self.claim_timeout_ms is not None
+            or self.expires_at_ms is not None
+            or self.dedupe_for_ms
+            or self.on_duplicate != "keep"
+        ):
+            return Job(*plain)
+        return ExtendedJob(
+            *plain,
+            self.dedupe_key,
+            self.serialize_key,
+            self.claim_timeout_ms,
+            OnDuplicate[self.on_duplicate.upper()],
+            self.dedupe_for_ms,
+            self.expires_at_ms,
+        )
+
+
+class JobsForm(Form):
+    """Jobs to enqueue in one call."""
+
+    jobs: list[JobForm]
+
+
+# -- workers -----------------------------------------------------------------------------------------------------------
+
+
+class ClaimedJobForm(Struct):
+    """A job as a dequeue answered it; what else it has does not count."""
+
+    descriptor: Descriptor
+    claim_descriptor: ClaimDescriptor
+
+
+class SuccessForm(Form):
+    """A job that was done. Without the claim descriptor, whoever holds the claim has done it."""
+
+    descriptor: Descriptor
+    claim_descriptor: ClaimDescriptor = ""
+    append_status: Status = ""
+    result: Value | UnsetType = UNSET
+    result_encoding: Encoding = "text"
+
+    def ack(self, field: str) -> Ack:
+        result = None if self.result is UNSET else from_json(self.result, self.result_encoding, f"{field}.result")
+        return Ack(self.descriptor, self.append_status, claim_descriptor=self.claim_descriptor, result=result)
+
+
+class FailureForm(Form):
+    """A job that failed. `permanent`: it is not tried again."""
+
+    descriptor: Descriptor
+    claim_descriptor: ClaimDescriptor = ""
+    append_status: Status = ""
+    retry_delay_ms: Annotated[int, Meta(ge=0, le=MAX_TIME_MS)] = 0
+    permanent: bool = False
+
+    def ack(self) -> Ack:
+        return Ack(self.descriptor, self.append_status, self.retry_delay_ms, self.claim_descriptor, self.permanent)
+
+
+class AcksForm(Form):
+    """What became of jobs. `jobs`: those of the answer of a dequeue, as it came, which have all been done."""
+
+    succeeded: list[SuccessForm] = []
+    failed: list[FailureForm] = []
+    jobs: list[ClaimedJobForm] = []
+
+    def acks(self, field: str = "") -> tuple[list[Ack], list[Ack]]:
+        """The successes and the failures."""
+        succeeded = [each.ack(f"{field}succeeded[{at}]") for at, each in enumerate(self.succeeded)]
+        succeeded += [Ack(each.descriptor, claim_descriptor=each.claim_descriptor) for each in self.jobs]
+        return succeeded, [each.ack() for each in self.failed]
+
+
+class WorkerJobForm(Form):
+    """A job that a worker runs."""
+
+    job_descriptor: Descriptor
+    job_type: str = ""
+    running_ms: Annotated[int, Meta(ge=0, le=MAX_TIME_MS)] = 0
+
+
+class WorkerForm(Form):
+    """A worker's report of itself, for the list of workers. `id` is of this run of its process, `up_ms` its age."""
+
+    id: str
+    name: str
+    up_ms: Annotated[int, Meta(ge=0, le=MAX_TIME_MS)]
+    host: str = ""
+    pid: Annotated[int, Meta(ge=0, le=MAX_INT32)] = 0
+    queues: dict[str, Annotated[int, Meta(ge=0, le=MAX_INT32)]] = {}
+    slots: Annotated[int, Meta(ge=0, le=MAX_INT32)] = 0
+    busy_slots: Annotated[int, Meta(ge=0, le=MAX_INT32)] = 0
+    stuck_slots: Annotated[int, Meta(ge=0, le=MAX_INT32)] = 0
+    running: list[WorkerJobForm] = []
+    versions: dict[str, str] = {}
+    is_stopping: bool = False
+    has_stopped: bool = False
+    silent_ms: Annotated[int, Meta(ge=0, le=MAX_TIME_MS)] = 0
+
+    def report(self) -> WorkerReport:
+        running = [WorkerJob(each.job_descriptor, each.job_type, each.running_ms) for each in self.running]
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        return WorkerReport(**{**fields, "running": running})
+
+
+def report_of(worker: WorkerForm | None) -> WorkerReport | None:
+    return None if worker is None else worker.report()
+
+
+class DequeueForm(Form):
+    """Claim jobs. With `wait_ms` the answer comes when there are some, or after that time."""
+
+    limit: Count = 1
+    wait_ms: Wait = 0
+    claim_timeout_ms: Duration | None = None
+    encoding: Wanted = "text"
+    acks: AcksForm | None = None
+    dry_run: bool = False
+    worker: WorkerForm | None = None
+
+    def request(self, queue: str) -> DequeueRequest:
+        succeeded, failed = ([], []) if self.acks is None else self.acks.acks("acks.")
+        return DequeueRequest(
+            queue,
+            self.limit,
+            succeeded,
+            failed,
+            dry_run=self.dry_run,
+            wait_ms=self.wait_ms,
+            claim_timeout_ms=self.claim_timeout_ms,
+            worker=report_of(self.worker),
+        )
+
+
+class QueueShareForm(Form):
+    """A queue to dequeue from; with weight 3 it gives three jobs where one with weight 1 gives one."""
+
+    queue: str
+    weight: Annotated[int, Meta(ge=1, le=MAX_WEIGHT)] = 1
+
+
+class QueueAcksForm(AcksForm):
+    """What became of jobs of a queue."""
+
+    queue: str = ""
+
+
+class DequeueFromQueuesForm(Form):
+    """Claim jobs of whichever of these queues has some."""
+
+    queues: Annotated[list[QueueShareForm], Meta(min_length=1, max_length=MAX_QUEUES)]
+    limit: Count = 1
+    wait_ms: Wait = 0
+    claim_timeout_ms: Duration | None = None
+    encoding: Wanted = "text"
+    acks: list[QueueAcksForm] = []
+    worker: WorkerForm | None = None
+
+    def request(self) -> DequeueFromQueuesRequest:
+        acks = [QueueAcks(each.queue, *each.acks(f"acks[{at}].")) for at, each in enumerate(self.acks)]
+        return DequeueFromQueuesRequest(
+            [QueueShare(each.queue, each.weight) for each in self.queues],
+            self.limit,
+            acks,
+            wait_ms=self.wait_ms,
+            claim_timeout_ms=self.claim_timeout_ms,
+            worker=report_of(self.worker),
+        )
+
+
+class HeartbeatForm(Form):
+    """A sign of life for one claim; `fraction` and `text` are the job's progress."""
+
+    descriptor: Descriptor
+    claim_descriptor: ClaimDescriptor
+    fraction: Annotated[float, Meta(ge=0, le=1)] | None = None
+    text: Annotated[str, Meta(max_length=MAX_PROGRESS_CHARS)] | None = None
+
+
+class HeartbeatsForm(Form):
+    """Signs of life. `jobs`: those of the answer of a dequeue, as it came."""
+
+    heartbeats: list[HeartbeatForm] = []
+    jobs: list[ClaimedJobForm] = []
+    worker: WorkerForm | None = None
+
+    def signs(self) -> list[Heartbeat]:
+        signs = [
+            Heartbeat(each.descriptor, each.claim_descriptor, each.fraction, each.text) for each in self.heartbeats
+        ]
+        return signs + [Heartbeat(each.descriptor, each.claim_descriptor) for each in self.jobs]
+
+
+class CheckpointForm(Form):
+    """A change of a job in progress, and a sign of life. `move_to_pending` gives it back."""
+
+    descriptor: Descriptor
+    claim_descriptor: ClaimDescriptor = ""
+    body: Value | UnsetType = UNSET
+    body_encoding: Encoding = "text"
+    move_to_pending: bool = False
+    run_after_ms: Time | None = None
+    attempts_allowed: Count | None = None
+    prepend_status: Status = ""
+
+    def checkpoint(self, field: str) -> Checkpoint:
+        return Checkpoint(
+            self.descriptor,
+            None if self.body is UNSET else from_json(self.body, self.body_encoding, f"{field}.body"),
+            self.move_to_pending,
+            self.run_after_ms,
+            self.attempts_allowed,
+            self.prepend_status,
+            self.claim_descriptor,
+        )
+
+
+class CheckpointsForm(Form):
+    """Changes of jobs in progress."""
+
+    checkpoints: list[CheckpointForm]
+    worker: WorkerForm | None = None
+
+
+# -- looking, and changing ---------------------------------------------------------------------------------------------
+
+
+class KeyForm(Form):
+    """A job by its keys."""
+
+    dedupe_key: Key = ""
+    serialize_key: Key = ""
+
+    def ref(self) -> KeyRef:
+        return KeyRef(self.dedupe_key, self.serialize_key)
+
+
+class LookupForm(Form):
+    """Jobs to look at, by descriptor or by key; keys are of jobs of `queue`."""
+
+    descriptors: list[Descriptor] = []
+    queue: str | None = None
+    keys: list[KeyForm] = []
+    include_body: bool = False
+    include_result: bool = False
+    wait_ms: Wait = 0
+    encoding: Wanted = "text"
+
+
+class CancelForm(Form):
+    """Jobs to cancel. `running`: the workers of those in progress are asked to stop."""
+
+    descriptors: list[Descriptor] = []
+    keys: list[KeyForm] = []
+    running: bool = False
+
+
+class RescheduleForm(Form):
+    """A change of one pending job, by its descriptor or its key; what is left out stays as it is."""
+
+    descriptor: Descriptor = ""
+    key: KeyForm | None = None
+    run_after_ms: Time | None = None
+    body: Value | UnsetType = UNSET
+    body_encoding: Encoding = "text"
+    attempts_allowed: Count | None = None
+    only_if_updated_at_ms: Time | None = None
+
+    def change(self, field: str) -> RescheduleJob:
+        return RescheduleJob(
+            self.descriptor,
+            None if self.key is None else self.key.ref(),
+            self.run_after_ms,
+            None if self.body is UNSET else from_json(self.body, self.body_encoding, f"{field}.body"),
+            self.attempts_allowed,
+            self.only_if_updated_at_ms,
+        )
+
+
+class ReschedulesForm(Form):
+    """Changes of pending jobs."""
+
+    jobs: list[RescheduleForm]
+
+
+class JobChangeForm(Form):
+    """One slice of a change to all jobs that match; the next one takes the cursor that it answers with."""
+
+    action: ActionWord
+    state: StateWord | None = None
+    priority: Priority | None = None
+    created_before_ms: Time | None = None
+    created_after_ms: Time | None = None
+    body_regex: str = ""
+    limit: Count = 1000
+    dry_run: bool = False
+    attempts: Count | None = None
+    run_after_ms: Time | None = None
+    cursor: str | None = None
+    encoding: Wanted = "text"
+
+    def change(self, queue: str, continuation: str) -> JobChange:
+        return JobChange(
+            queue,
+            JobAction[self.action.upper()],
+            None if self.state is None else state_of(self.state),
+            self.priority,
+            self.created_before_ms,
+            self.created_after_ms,
+            self.body_regex,
+            self.limit,
+            self.dry_run,
+            self.attempts,
+            self.run_after_ms,
+            continuation,
+        )
+
+
+IDEMPOTENT_FOR_MS = 24 * 60 * 60 * 1000
+"""How long after the end of its job an `Idempotency-Key` still counts, where the request does not say."""
+
+_MAX_IDEMPOTENCY_KEY = 200
+
+
+def with_idempotency_key(forms: list[JobForm], header: str, *, is_batch: bool) -> None:
+    """The key of the header as the dedupe key of each job; of the jobs of a batch, with the place of each."""
+    key = header[1:-1] if len(header) > 1 and header[0] == header[-1] == '"' else header
+    if not (1 <= len(key) <= _MAX_IDEMPOTENCY_KEY and key.isascii() and key.isprintable()):
+        raise refusal("Idempotency-Key", f"allowed: 1 to {_MAX_IDEMPOTENCY_KEY} printable ASCII characters")
+    for at, form in enumerate(forms):
+        if form.dedupe_key:
+            field = f"jobs[{at}].dedupe_key" if is_batch else "dedupe_key"
+            raise refusal(field, "the header Idempotency-Key says it already: leave one of them out")
+        form.dedupe_key = f"{key}/{at}" if is_batch else key
+        form.dedupe_for_ms = form.dedupe_for_ms or IDEMPOTENT_FOR_MS

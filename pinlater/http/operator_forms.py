@@ -1,0 +1,151 @@
+"""The forms of requests about queues, schedules, shards and tokens, as JSON, and of what stands in addresses."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, UnsetType
+
+from pinlater.http.encodings import Encoding, from_json
+from pinlater.http.forms import Count, Duration, Form, Key, Priority, StateWord, Time, Value, Wait, Wanted
+from pinlater.model import MAX_TIME_MS, Misfire, ScheduleChange
+from pinlater.model.callers import MAX_ROLES
+
+Cursor = Annotated[str, Meta(description="Where the page begins: `next_cursor` of the page before.")]
+Limit = Annotated[int, Meta(ge=1, le=10_000)]
+MisfireWord = Literal["skip", "run_once", "run_all"]
+Version = Annotated[str, Meta(description='Only where it is of this version; "": only where it is not there.')]
+
+
+# -- in addresses ------------------------------------------------------------------------------------------------------
+
+
+class LookupQuery(Form):
+    include_body: bool = False
+    include_result: bool = False
+    wait_ms: Wait = 0
+    encoding: Wanted = "text"
+
+
+class FilterQuery(Form):
+    state: StateWord
+    priority: Priority | None = None
+    future: Annotated[bool, Meta(description="Pending jobs that may run only later.")] = False
+    body_regex: Annotated[str, Meta(description="Only jobs whose body holds a match of this RE2 pattern.")] = ""
+
+
+class ScanQuery(FilterQuery):
+    limit: Limit = 100
+    cursor: Cursor | None = None
+
+
+class CountQuery(FilterQuery):
+    allow_partial: Annotated[bool, Meta(description="Count also where some shards do not answer.")] = False
+
+
+class StatusQuery(Form):
+    queue: Annotated[str, Meta(description="The numbers of this queue only.")] | None = None
+
+
+class WorkersQuery(Form):
+    queue: str = ""
+    name: str = ""
+    include_running: bool = False
+    limit: Limit = 100
+    cursor: Cursor | None = None
+
+
+class AuditQuery(Form):
+    limit: Limit = 100
+    before_ms: Time | None = None
+    cursor: Cursor | None = None
+
+
+class SchedulesQuery(Form):
+    queue: str = ""
+    made_by: str = ""
+    include_body: bool = False
+    next_limit: Annotated[int, Meta(ge=0, le=100, description="How many of the next firings.")] = 1
+    limit: Limit = 100
+    cursor: Cursor | None = None
+    encoding: Wanted = "text"
+
+
+class ScheduleQuery(Form):
+    include_body: bool = False
+    next_limit: Annotated[int, Meta(ge=0, le=100, description="How many of the next firings.")] = 1
+    encoding: Wanted = "text"
+
+
+class DeleteScheduleQuery(Form):
+    only_if_version: Version | None = None
+
+
+# -- changes -----------------------------------------------------------------------------------------------------------
+
+
+class SettingsForm(Form):
+    """Settings of a queue to change; those of `unset` come from elsewhere again. All or nothing."""
+
+    set: dict[str, str] = {}
+    unset: list[str] = []
+    create: Annotated[bool, Meta(description="Make the queue where it is not there.")] = False
+
+
+class ShardForm(Form):
+    """Whether a shard takes new jobs. `give_up`: it takes none, and keys that live there count as lost."""
+
+    dequeue_only: bool
+    give_up: bool = False
+
+
+class TokenForm(Form):
+    """A token, by the SHA-256 of its text. The program that makes it keeps the text: no server ever sees it stored."""
+
+    hash: Annotated[str, Meta(pattern="^[0-9a-f]{64}$", description="Of the whole token, in hexadecimal.")]
+    roles: Annotated[list[str], Meta(min_length=1, max_length=MAX_ROLES)]
+    expires_ms: Time | None = None
+    replace: Annotated[bool, Meta(description="Revoke the one of this name that is there.")] = False
+
+
+class ScheduleForm(Form):
+    """A schedule to make or change; what is left out stays as it is, or as a new schedule has it."""
+
+    queue: str | None = None
+    body: Value | UnsetType = UNSET
+    body_encoding: Encoding = "text"
+    cron: str | None = None
+    timezone: str | None = None
+    every_ms: Duration | None = None
+    priority: Priority | None = None
+    attempts_allowed: Count | None = None
+    serialize_key: Key | None = None
+    misfire: MisfireWord | None = None
+    max_catch_up: Count | None = None
+    jitter_ms: Annotated[int, Meta(ge=0, le=MAX_TIME_MS)] | None = None
+    start_ms: Annotated[int, Meta(ge=0, le=MAX_TIME_MS, description="0: none.")] | None = None
+    end_ms: Annotated[int, Meta(ge=0, le=MAX_TIME_MS, description="0: none.")] | None = None
+    paused: bool | None = None
+    made_by: str | None = None
+    dry_run: bool = False
+    only_if_version: Version | None = None
+
+    def change(self, name: str) -> ScheduleChange:
+        return ScheduleChange(
+            name=name,
+            queue=self.queue,
+            body=None if self.body is UNSET else from_json(self.body, self.body_encoding, "body"),
+            cron=self.cron,
+            timezone=self.timezone,
+            every_ms=self.every_ms,
+            priority=self.priority,
+            attempts_allowed=self.attempts_allowed,
+            serialize_key=self.serialize_key,
+            misfire=None if self.misfire is None else Misfire[self.misfire.upper()],
+            max_catch_up=self.max_catch_up,
+            jitter_ms=self.jitter_ms,
+            start_ms=self.start_ms,
+            end_ms=self.end_ms,
+            paused=self.paused,
+            made_by=self.made_by,
+        )

@@ -1,0 +1,125 @@
+"""Errors as RFC 9457 says them: `application/problem+json` with the reason, and whether to send the request again.
+
+`reason` is the stable word for programs, that of the Thrift interface. `Retry-After` stands where the server says when,
+in whole seconds; `retry_after_ms` says it in milliseconds.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import msgspec
+from aiohttp import web
+
+from pinlater import errors
+from pinlater.errors import PinLaterError
+
+CONTENT_TYPE = "application/problem+json"
+
+_CONFLICTS = {"CHANGED", "DUPLICATE"}
+"""Reasons of errors that are about the state of what the request names."""
+
+STATUSES: dict[type[PinLaterError], HTTPStatus] = {
+    errors.RequestInvalid: HTTPStatus.BAD_REQUEST,
+    errors.ContinuationInvalid: HTTPStatus.BAD_REQUEST,
+    errors.QueueNameInvalid: HTTPStatus.BAD_REQUEST,
+    errors.QueueNameTooLong: HTTPStatus.BAD_REQUEST,
+    errors.PriorityNotSupported: HTTPStatus.BAD_REQUEST,
+    errors.PasswordInvalid: HTTPStatus.FORBIDDEN,
+    errors.QueueNotFound: HTTPStatus.NOT_FOUND,
+    errors.RecordChanged: HTTPStatus.CONFLICT,
+    errors.BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    errors.DequeueRateLimited: HTTPStatus.TOO_MANY_REQUESTS,
+    errors.EnqueueRejected: HTTPStatus.TOO_MANY_REQUESTS,
+    errors.Overloaded: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.Draining: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.NoHealthyShards: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.ShardConnectionFailed: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.OutcomeUnknown: HTTPStatus.GATEWAY_TIMEOUT,
+    errors.StoreRefused: HTTPStatus.INTERNAL_SERVER_ERROR,
+    errors.ServerUnreachable: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.ProtocolError: HTTPStatus.BAD_GATEWAY,
+    errors.MethodUnknown: HTTPStatus.NOT_IMPLEMENTED,
+    errors.UnknownError: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+"""By the class of an error, or of the nearest one above it."""
+
+NOT_FOUND = "NOT_FOUND"
+"""The reason where a job, a schedule, a token or an address is not there."""
+
+_HTTP_REASONS = {413: "BODY_TOO_LARGE"}
+_HTTP_DETAILS = {
+    404: "there is no such address; /v1/openapi.json lists those that there are",
+    405: "this address does not take the method; the header Allow says which it takes",
+}
+
+
+class Problem(msgspec.Struct, omit_defaults=True):
+    """Why a request failed."""
+
+    title: str
+    status: int
+    detail: str
+    reason: str
+    retryable: bool
+    field: str | None = None
+    retry_after_ms: int | None = None
+    acks_applied: bool | None = None
+    job_descriptors: list[str] | None = None
+
+
+class NotThere(PinLaterError):
+    """What a path names is not there, although its queue may be."""
+
+    reason = NOT_FOUND
+
+
+def status_of(error: PinLaterError, *, has_credential: bool = True) -> HTTPStatus:
+    """Of a caller that shows nothing, and may not: it is to show who it is."""
+    if isinstance(error, errors.Forbidden) and not has_credential:
+        return HTTPStatus.UNAUTHORIZED
+    if isinstance(error, NotThere):
+        return HTTPStatus.NOT_FOUND
+    if error.reason in _CONFLICTS:
+        return HTTPStatus.CONFLICT
+    for cls in type(error).__mro__:
+        if cls in STATUSES:
+            return STATUSES[cls]
+    return HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def problem_response(error: PinLaterError, *, has_credential: bool) -> web.Response:
+    """The answer to a request that failed. `has_credential`: the caller showed who it is."""
+    status = status_of(error, has_credential=has_credential)
+    problem = Problem(
+        status.phrase,
+        int(status),
+        error.message,
+        error.reason,
+        error.retryable,
+        getattr(error, "field", "") or None,
+        error.retry_after_ms,
+        error.acks_applied,
+        None if error.job_descriptors is None else list(error.job_descriptors),
+    )
+    headers = {}
+    if error.retry_after_ms is not None:
+        headers["Retry-After"] = str(max(1, -(-error.retry_after_ms // 1000)))
+    if status is HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = 'Bearer realm="pinlater"'
+    return _response(problem, headers)
+
+
+def http_problem_response(error: web.HTTPException) -> web.Response:
+    """The same for what aiohttp, or a check of the request as HTTP, refuses."""
+    status = HTTPStatus(error.status)
+    detail = _HTTP_DETAILS.get(error.status) or error.text or status.phrase
+    reason = _HTTP_REASONS.get(error.status, status.name)
+    problem = Problem(status.phrase, error.status, detail, reason, error.status in (429, 503))
+    skip = {"content-type", "content-length"}
+    return _response(problem, {name: value for name, value in error.headers.items() if name.lower() not in skip})
+
+
+def _response(problem: Problem, headers: dict[str, str]) -> web.Response:
+    body = msgspec.json.encode(problem)
+    return web.Response(status=problem.status, body=body, content_type=CONTENT_TYPE, headers=headers)

@@ -1,0 +1,132 @@
+"""One route of the HTTP interface: its address, the forms of its request and its answer, and the call behind it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from pinlater.api import Api
+from pinlater.errors import RequestInvalid
+from pinlater.http.caller import API, CONTEXT
+from pinlater.http.encodings import UNREADABLE, refusal
+from pinlater.http.forms import Form
+from pinlater.model import RequestContext
+from pinlater.wire.methods import Method
+
+JSON = "application/json"
+PASSWORD_HEADER = "X-Admin-Password"
+IDEMPOTENCY_HEADER = "Idempotency-Key"
+_HEADERS = {"Content-Type": JSON}
+_WHERE = re.compile(r"(.*?)(?: - at `(.*)`)?", re.DOTALL)
+_NAMED = re.compile(r"Object (?:contains unknown|missing required) field `(.*)`", re.DOTALL)
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(slots=True, eq=False)
+class Incoming:
+    """A request as the call of a route finds it: its forms are read, its path is decoded."""
+
+    api: Api
+    context: RequestContext
+    path: Mapping[str, str]
+    query: Any
+    form: Any
+    headers: Mapping[str, str]
+
+    @property
+    def password(self) -> str:
+        """The admin password; "" for none."""
+        return self.headers.get(PASSWORD_HEADER, "").encode(errors="replace").decode()
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Route:
+    """`method` is the call of the Thrift interface that it makes; each request makes one.
+
+    `form` is that of the body of a request, `query` that of what follows the `?`; `answer` is None where nothing is
+    answered. `has_idempotency_key`: the header counts.
+    """
+
+    name: str
+    verb: str
+    path: str
+    tag: str
+    summary: str
+    method: Method[Any]
+    call: Callable[[Incoming], Awaitable[Any]]
+    form: type[Form] | None = None
+    query: type[Form] | None = None
+    answer: type[Any] | None = None
+    status: int = 200
+    has_idempotency_key: bool = False
+
+    def handler(self) -> Handler:
+        """What aiohttp calls."""
+        decode = None if self.form is None else msgspec.json.Decoder(self.form).decode
+        call, status, has_answer = self.call, self.status, self.answer is not None
+        query_form = self.query
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            form = None
+            if decode is not None:
+                if request.headers.get("Content-Type") != JSON and request.content_type != JSON:
+                    raise web.HTTPUnsupportedMediaType(text=f"the body is to be JSON, with Content-Type: {JSON}")
+                try:
+                    form = decode(await request.read())
+                except UNREADABLE as error:
+                    raise form_refusal(error) from None
+            query = None
+            if query_form is not None:
+                query = _read_query(request, query_form)
+            elif request.query_string:
+                raise _unknown(next(iter(request.query), ""))
+            context: RequestContext = request[CONTEXT]
+            incoming = Incoming(request.app[API], context, request.match_info, query, form, request.headers)
+            answer = await call(incoming)
+            if has_answer:
+                return web.Response(body=_encode(answer), status=status, headers=_HEADERS)
+            return web.Response(status=204)
+
+        return handle
+
+
+def _read_query(request: web.Request, form: type[Form]) -> Form:
+    given = request.query
+    values = dict(given)
+    if len(values) < len(given):
+        twice = next(name for name in values if len(given.getall(name)) > 1)
+        raise refusal(twice, "it is there more than once")
+    try:
+        return msgspec.convert(values, form, strict=False)
+    except msgspec.ValidationError as error:
+        raise form_refusal(error) from None
+
+
+def form_refusal(error: Exception) -> RequestInvalid:
+    """The error for the caller, which names the field.
+
+    >>> form_refusal(msgspec.ValidationError("Expected `int`, got `str` - at `$.jobs[0].priority`")).message
+    'jobs[0].priority: Expected `int`, got `str`'
+    >>> form_refusal(msgspec.ValidationError("Object contains unknown field `x`")).field
+    'x'
+    """
+    if not isinstance(error, msgspec.ValidationError):
+        return RequestInvalid(f"the body is no JSON that can be read: {error}")
+    found = _WHERE.fullmatch(str(error))
+    assert found is not None
+    text, place = found[1], (found[2] or "$").removeprefix("$").removeprefix(".")
+    named = _NAMED.fullmatch(text)
+    if named is not None:
+        place = f"{place}.{named[1]}" if place else named[1]
+        text = "there is no such field" if "unknown" in text else "it is missing"
+    return refusal(place, text) if place else RequestInvalid(text)
+
+
+def _unknown(field: str) -> RequestInvalid:
+    return refusal(field, "there is no such field")
