@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pinlater.access.rules import BUILT_IN_ROLES, RulesFile, parse_rules
+from pinlater.access.rules import BUILT_IN_ROLES, parse_rules
+from pinlater.access.rules_file import RulesFile
 from pinlater.config.loader import ConfigInvalid
 from pinlater.model import ANY_QUEUE, EVERY_QUEUE, AccessAction, Caller
 

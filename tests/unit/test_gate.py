@@ -13,7 +13,7 @@ import pytest
 
 from pinlater.access.gate import Gate
 from pinlater.access.guesses import FREE_TRIES, MAX_WAITING_EACH, TokenGuesses
-from pinlater.access.rules import RulesFile
+from pinlater.access.rules_file import RulesFile
 from pinlater.access.tokens import TokenBook, TokenRecord, token_hash
 from pinlater.errors import Forbidden, Overloaded, RequestInvalid
 from pinlater.model import Caller, ConnectionRef, DequeueRequest, Job, KeyRef, RequestContext
