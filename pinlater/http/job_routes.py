@@ -113,7 +113,7 @@ def _filter(queue: str, query: operator_forms.FilterQuery) -> JobFilter:
 
 
 async def _scan(incoming: Incoming) -> answers.JobPageAnswer:
-    query: operator_forms.ScanQuery = incoming.query
+    query: operator_forms.JobPageQuery = incoming.query
     page = await incoming.api.scan(
         _filter(incoming.path["queue"], query),
         continuation=query.cursor or CONTINUATION_START,
@@ -270,7 +270,7 @@ JOB_ROUTES = (
         summary="A page of the jobs of a queue in one state",
         method=methods.SCAN_JOBS,
         call=_scan,
-        query=operator_forms.ScanQuery,
+        query=operator_forms.JobPageQuery,
         answer=answers.JobPageAnswer,
     ),
     Route(

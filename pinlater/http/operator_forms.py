@@ -34,7 +34,7 @@ class FilterQuery(Form):
     body_regex: Annotated[str, Meta(description="Only jobs whose body holds a match of this RE2 pattern.")] = ""
 
 
-class ScanQuery(FilterQuery):
+class JobPageQuery(FilterQuery):
     limit: Limit = 100
     cursor: Cursor | None = None
 
