@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -39,6 +40,7 @@ _STORE_DESCRIPTORS = 8
 
 _LEAST_CONNECTIONS = 16
 
+_DEFAULT_API = "127.0.0.1:9012"
 Check = Callable[[Config], Awaitable[None]]
 """Of a configuration with the ids that its stores turned out to have. ServeRefused."""
 
@@ -52,6 +54,7 @@ async def make_plan(config: Config, accept_new_stores: Sequence[str], check: Che
     if check is not None:
         await check(resolved)
     note_stores(folder, stores)
+    resolved = replace(resolved, api=_api_address(resolved))
     return ServePlan(
         host=config.host,
         port=config.port,
@@ -73,7 +76,7 @@ def _operator_hash(config: Config, folder: Path) -> str:
     an embedded server that only this machine can reach. "" where a password is configured, and for any other server.
     ServeRefused: others can read the file.
     """
-    if config.admin_password_hash or not (all(store.embedded for store in config.stores) and _is_loopback(config.host)):
+    if config.admin_password_hash or not _is_private(config):
         return ""
     path = folder / PASSWORD_FILE
     try:
@@ -85,6 +88,18 @@ def _operator_hash(config: Config, folder: Path) -> str:
     except OSError as error:
         log.warning("no_admin_password", file=str(path), reason=error.strerror)
         return ""
+
+
+def _api_address(config: Config) -> str:
+    """Where the HTTP interface is served: by itself only of a server that only this machine can reach."""
+    if config.api != "auto":
+        return config.api
+    return _DEFAULT_API if _is_private(config) and find_spec("aiohttp") is not None else "none"
+
+
+def _is_private(config: Config) -> bool:
+    """Whether all jobs are kept in SQLite, and the server can be reached from this machine alone."""
+    return all(store.embedded for store in config.stores) and _is_loopback(config.host)
 
 
 def _is_loopback(host: str) -> bool:

@@ -45,6 +45,7 @@ from pinlater.queues.directory import SHARD_PREFIX, is_dequeue_only
 from pinlater.redaction import secrets_of_url
 from pinlater.server.file_locks import FileInUse, FileLocks
 from pinlater.server.generation import ServePlan
+from pinlater.server.http_process import GatewayToken, HttpProcess
 from pinlater.server.server_process import StartRefused
 from pinlater.server.supervisor import ServeRefused, Supervisor
 from pinlater.server.watched_file import WatchedFile
@@ -74,19 +75,23 @@ class Planner:
     at_start: AtStart = AtStart()
     _before: Config | None = None
     _locks: FileLocks = field(default_factory=FileLocks)
+    gateway: GatewayToken = field(default_factory=GatewayToken)
 
     async def __call__(self) -> ServePlan:
         before = self._before
         config = self.first.config if before is None else self._reloaded()
         held = () if before is None else _files(before)
-        if (missing := missing_package(config.http, config.statsd)) is not None:
-            raise ServeRefused(f"--http and --statsd need the Python package {missing}: {install_command('server')}")
+        if (missing := missing_package(config.http, config.api, config.statsd)) is not None:
+            raise ServeRefused(
+                f"--http, --api and --statsd need the Python package {missing}: {install_command('server')}"
+            )
         try:
             self._locks.take(_files(config))
             plan = await (self._started(config) if before is None else self._changed(before, config))
         except (FileInUse, ServeRefused) as refused:
             self._locks.keep(held)
             raise ServeRefused(str(refused)) from refused
+        plan.payload["gateway_hash"] = self.gateway.hash
         after = from_plain(plan.payload["config"])
         gone = [] if before is None else config_diff(before, after).shards_removed
 
@@ -333,6 +338,22 @@ def _watched(flags: Flags) -> WatchedFile | None:
     return WatchedFile(Path(str(path)).expanduser()) if path else None
 
 
+class Companions:
+    """What follows the configuration of the server processes: the HTTP process, statsd and the status page."""
+
+    def __init__(self, planner: Planner, exporters: Exporters, http: HttpProcess) -> None:
+        self._planner = planner
+        self._exporters = exporters
+        self._http = http
+        self.drain = http.drain
+        self.hurry = http.hurry
+
+    async def started(self, plan: ServePlan) -> None:
+        self._planner.started(plan)
+        await self._http.started(plan)
+        await self._exporters.follow(plan.payload["config"])
+
+
 def _run(planner: Planner, watched: WatchedFile | None, *, announce: bool) -> None:
     def on_ready(address: str) -> None:
         if announce:
@@ -342,12 +363,7 @@ def _run(planner: Planner, watched: WatchedFile | None, *, announce: bool) -> No
     async def supervise() -> None:
         supervisor = Supervisor(planner, on_ready, watched)
         exporters = Exporters(supervisor.reports)
-
-        async def started(plan: ServePlan) -> None:
-            planner.started(plan)
-            await exporters.follow(plan.payload["config"])
-
-        supervisor.on_started = started
+        supervisor.companion = Companions(planner, exporters, HttpProcess(planner.gateway))
         try:
             await supervisor.run()
         finally:

@@ -195,7 +195,15 @@ class Config:
         Words(r"\*|[A-Za-z0-9._-]{1,253}", "a host name, or * for any"),
         (),
         "A name under which browsers are shown the status page, beside addresses, localhost, the machine's own name "
-        "and those in host, http and advertise. Other paths are served under every name.",
+        "and those in host, http, api and advertise; the HTTP interface answers under no other. Other paths beside the "
+        "status page are served under every name.",
+    )
+    api: str = _row(
+        "HTTP",
+        Text(r"[^\s/]+:[0-9]{1,5}|none|auto", "HOST:PORT (port 0 takes a free one), none, or auto"),
+        "auto",
+        "Where the HTTP interface is served, in a process of its own; auto is 127.0.0.1:9012 where all jobs are kept in "
+        "SQLite and host is a loopback address, else none.",
     )
     statsd: str = _row(
         "Metrics", Text(r"([^\s/]+:[0-9]{1,5})?", "HOST:PORT, or nothing"), "", "The statsd that is sent all metrics."

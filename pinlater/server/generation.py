@@ -82,7 +82,7 @@ class ProcessHandle:
                 await asyncio.shield(self.ready)
         except TimeoutError:
             await self.kill()
-            raise ProcessFailed(f"a worker process was not ready within {START_WITHIN_S:.0f} s") from None
+            raise ProcessFailed(f"the process was not ready within {START_WITHIN_S:.0f} s") from None
         except ProcessFailed:
             await self.kill()
             raise
@@ -124,7 +124,7 @@ class ProcessHandle:
         self._channel.read_rest()  # what it said last counts before that it ended
         self._channel.close()
         if not self.ready.done():
-            self._failed(f"a worker process ended at once: {exit_text(code)}")
+            self._failed(f"the process ended at once: {exit_text(code)}")
         for answer in self._asked.values():
             if not answer.done():
                 answer.set_exception(ProcessFailed(f"the worker process ended: {exit_text(code)}"))
@@ -176,7 +176,9 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class ServePlan:
-    """The processes to run: so many of `command`, each told `payload`, behind one address. `facts` are for the log."""
+    """The processes to run: so many of `command`, each told `payload`, behind one address. `facts` are for the log, which
+    calls each of them `what`. Each gets a copy of the `listeners`.
+    """
 
     host: str
     port: int
@@ -187,6 +189,9 @@ class ServePlan:
     facts: dict[str, object]
     on_rolled: Callable[[], None] = _nothing
     """Called when those that they replaced have ended."""
+
+    what: str = "worker"
+    listeners: Sequence[socket.socket] = ()
 
 
 class Generation:
@@ -223,7 +228,7 @@ class Generation:
     async def _drained(self, worker: ProcessHandle, hand_over: bool, timeout_s: float) -> None:
         code = await worker.drain(hand_over=hand_over, timeout_s=timeout_s, grace_s=GRACE_S)
         if code:
-            log.warning("worker_not_drained", worker=worker.pid, how=exit_text(code))
+            self._say(log.warning, "not_drained", worker, how=exit_text(code))
 
     def hurry(self) -> None:
         """Break off a drain."""
@@ -268,6 +273,8 @@ class Generation:
     async def _start_worker(self, slot: int) -> ProcessHandle:
         worker = ProcessHandle(self._handed_over)
         worker.spawn(self.plan.command, self.plan.payload)
+        for listener in self.plan.listeners:
+            worker.adopt(listener.dup())
         self._workers[slot] = worker
         await worker.until_ready()
         return worker
@@ -288,17 +295,23 @@ class Generation:
             code = await asyncio.shield(worker.ended)
             deaths = 0 if loop.time() - began_s >= LIVED_S else deaths + 1
             pause_s = exponential_backoff_s(deaths, FIRST_PAUSE_S, LAST_PAUSE_S)
-            log.error("worker_died", worker=worker.pid, how=exit_text(code), replaced_in_ms=round(pause_s * 1000))
+            self._say(log.error, "died", worker, how=exit_text(code), replaced_in_ms=round(pause_s * 1000))
             await asyncio.sleep(pause_s)
             began_s = loop.time()
             try:
                 replacement = await self._start_worker(slot)
             except (ProcessFailed, OSError) as failed:
-                log.error("worker_not_started", reason=str(failed))
+                self._say(log.error, "not_started", reason=str(failed))
             except Exception as failed:  # a slot that nobody keeps any more would never serve again
-                log.error("worker_not_started", reason=repr(failed), exc_info=failed)
+                self._say(log.error, "not_started", reason=repr(failed), exc_info=failed)
             else:
-                log.info("worker_replaced", worker=replacement.pid)
+                self._say(log.info, "replaced", replacement)
+
+    def _say(
+        self, write: Callable[..., object], event: str, process: ProcessHandle | None = None, **fields: object
+    ) -> None:
+        what = self.plan.what
+        write(f"{what}_{event}", **({} if process is None else {what: process.pid}), **fields)
 
 
 ASK_TIMEOUT_S = 5.0

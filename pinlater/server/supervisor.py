@@ -19,7 +19,7 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -41,7 +41,17 @@ MakePlan = Callable[[], Awaitable[ServePlan]]
 """Reads the configuration and looks at its stores. ServeRefused."""
 
 
-OnStarted = Callable[[ServePlan], Awaitable[None]]
+class Companion(Protocol):
+    """What runs beside the server processes, and ends before they do."""
+
+    async def started(self, plan: ServePlan) -> None:
+        """The processes of this plan serve now."""
+
+    async def drain(self) -> None:
+        """No more is to be begun; returns when what was begun has ended."""
+
+    def hurry(self) -> None:
+        """Break off a drain."""
 
 
 class Supervisor:
@@ -53,8 +63,7 @@ class Supervisor:
         """`watched`: what the configuration is read from."""
         self.reports = Reports(self._workers)
         self._watched = watched
-        self.on_started: OnStarted | None = None
-        """Awaited with the plan of new workers when they serve."""
+        self.companion: Companion | None = None
         self._make_plan = make_plan
         self._on_ready = on_ready
         self._stop = asyncio.Event()
@@ -110,6 +119,8 @@ class Supervisor:
             log.warning("hurrying")
             for generation in self._all():
                 generation.hurry()
+            if self.companion is not None:
+                self.companion.hurry()
         self._stop.set()
 
     def _hung_up(self) -> None:
@@ -179,8 +190,8 @@ class Supervisor:
         self._generation = generation
         address, workers = self._acceptor.address, generation.pids()
         log.info("ready", address=address, supervisor=os.getpid(), workers=workers, **plan.facts)
-        if self.on_started is not None:
-            await self.on_started(plan)
+        if self.companion is not None:
+            await self.companion.started(plan)
         return generation
 
     def _accepting(self, plan: ServePlan) -> Acceptor:
@@ -208,6 +219,8 @@ class Supervisor:
 
     async def _end(self) -> None:
         log.info("stopping", supervisor=os.getpid())
+        if self.companion is not None:
+            await self.companion.drain()
         if self._acceptor is not None:
             self._acceptor.close()
         if self._generation is not None:

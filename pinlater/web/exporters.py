@@ -40,9 +40,9 @@ EVERY_S = 5.0
 _NEEDED = ("aiohttp", "prometheus_client", "statsd")
 
 
-def missing_package(http: str, statsd: str) -> str | None:
-    """The Python package that these two settings need and that is not installed."""
-    wanted = _NEEDED if http != "none" or statsd else ()
+def missing_package(http: str, api: str, statsd: str) -> str | None:
+    """The Python package that these settings need and that is not installed."""
+    wanted = _NEEDED if http != "none" or statsd else _NEEDED[:1] if api not in ("none", "auto") else ()
     return next((name for name in wanted if find_spec(name) is None), None)
 
 

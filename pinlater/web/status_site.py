@@ -7,101 +7,22 @@ the HTTP side the supervisor sends statsd its counts every few seconds.
 from __future__ import annotations
 
 import asyncio
-import logging
-import re
-import socket
-from base64 import b64encode
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from hashlib import sha256
-from ipaddress import ip_address
 from typing import Any
 
 import structlog
-from aiohttp import web, web_response
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from pinlater import browsers
 from pinlater.listener import IDLE_S, HttpListener, RateLimitedLog, listening
-from pinlater.printable import printable
 from pinlater.redaction import redact
-from pinlater.web import export, pages, status_site
+from pinlater.web import export, pages
 from pinlater.web.exporters import Reporting
-
-ANY_NAME = "*"
-_SHOWN_CHARS = 100
-_STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
-_HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-    "Server": "PinLater",
-}
-
-# What is no HTTP at all is answered before `add_headers` is asked.
-web_response.SERVER_SOFTWARE = "PinLater"  # type: ignore[attr-defined]
-
-
-async def add_headers(_request: web.Request, response: web.StreamResponse) -> None:
-    """To every answer, in place of a header that names versions."""
-    response.headers.update(_HEADERS)
-
-
-def page_policy(html: str) -> dict[str, str]:
-    """The header for a page that loads nothing, runs nothing and is framed by nobody; its own style alone counts."""
-    styles = " ".join(f"'sha256-{b64encode(sha256(each.encode()).digest()).decode()}'" for each in _STYLE.findall(html))
-    rules = f"default-src 'none'; style-src {styles or repr('none')}; frame-ancestors 'none'; base-uri 'none'"
-    return {"Content-Security-Policy": f"{rules}; form-action 'none'"}
-
-
-def names_of(config: Mapping[str, Any]) -> frozenset[str]:
-    """Those that a server has by its configuration, as `config.to_plain` writes it, and by its machine."""
-    machine = socket.gethostname()
-    places = [config["host"], *(config[key].rpartition(":")[0] for key in ("http", "advertise"))]
-    return frozenset(map(_plain, (*places, *config["http_names"], machine, machine.partition(".")[0])))
-
-
-def is_name_known(host: str, names: Collection[str]) -> bool:
-    """`host` as the header Host has it; callers without one are no browsers.
-
-    >>> [is_name_known(host, {"q1"}) for host in ("q1:9011", "127.0.0.1", "[::1]:80", "localhost", "", "evil.example")]
-    [True, True, True, True, True, False]
-    """
-    name = _plain(re.sub(r":[0-9]*$", "", host))
-    if not name or ANY_NAME in names or name in names or name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return True
-
-
-def wrong_name(host: str) -> web.Response:
-    """The answer to who asks for the page under a name that is not known."""
-    return web.Response(
-        status=421,
-        text=f"This page is not shown under the name {printable(host[:_SHOWN_CHARS])!r}. Ask for it by address, or "
-        "start the server with --http-names NAME.\n",
-    )
-
-
-def _plain(name: str) -> str:
-    return name.strip().lower().rstrip(".")
-
 
 _log = structlog.get_logger("pinlater.web")
 
 
-class _Callers(logging.Filter):
-    """What a caller sent that is not HTTP is answered with 400; it needs no traceback in the log."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
-
-
-_server_log = logging.getLogger("aiohttp.server")
-_server_log.addFilter(_Callers())
 _RETRY_S = 5.0
 _PAGE_FOR_S = 1.0
 """Whoever asks for the page within so long gets the same one: what many look at costs the workers no more."""
@@ -130,7 +51,7 @@ class StatusSite:
 
     async def follow(self, config: Mapping[str, Any]) -> None:
         """Serve as a configuration says, as `config.to_plain` writes it."""
-        self.names = names_of(config)
+        self.names = browsers.names_of(config)
         await self.serve(config["http"], config["max_http_connections"])
 
     async def serve(self, address: str, max_connections: int) -> None:
@@ -189,7 +110,7 @@ class StatusSite:
 
     def _application(self) -> web.Application:
         application = web.Application(middlewares=[self._timed])
-        application.on_response_prepare.append(status_site.add_headers)
+        application.on_response_prepare.append(browsers.add_headers)
         application.router.add_get("/", self._page)
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/livez", self._livez)
@@ -206,8 +127,8 @@ class StatusSite:
 
     async def _page(self, request: web.Request) -> web.Response:
         host = request.headers.get("Host", "")
-        if not status_site.is_name_known(host, self.names):
-            return status_site.wrong_name(host)
+        if not browsers.is_name_known(host, self.names):
+            return web.Response(status=421, text=f"{browsers.wrong_name(host)}\n")
         loop = asyncio.get_running_loop()
         async with self._making_html:
             if loop.time() >= self._html_until_s:
@@ -216,7 +137,7 @@ class StatusSite:
                 self._html_until_s = loop.time() + _PAGE_FOR_S
         if self._html is None:
             return web.Response(status=503, text="no worker process of this server answers\n")
-        return web.Response(text=self._html, content_type="text/html", headers=status_site.page_policy(self._html))
+        return web.Response(text=self._html, content_type="text/html", headers=browsers.page_policy(self._html))
 
     async def _metrics(self, request: web.Request) -> web.Response:
         body = export.exposition(await self._reports.metrics())

@@ -42,7 +42,9 @@ class RunningServer:
         starts it.
         """
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PINLATER_")}
-        environment["PINLATER_HTTP"] = "none"  # its default address would be taken by the first of several
+        environment["PINLATER_HTTP"] = environment["PINLATER_API"] = (
+            "none"  # the first of several would take its address
+        )
         environment |= variables
         self.events: list[dict[str, Any]] = []
         self._news = threading.Condition()

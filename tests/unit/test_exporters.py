@@ -26,7 +26,10 @@ def test_a_supervisor_imports_no_http_server_no_driver_and_nothing_of_its_childr
 
 @pytest.mark.parametrize(("http", "statsd"), [("127.0.0.1:9011", ""), ("none", "127.0.0.1:8125")])
 def test_a_package_that_is_missing_is_named(http: str, statsd: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert missing_package(http, statsd) is None
+    assert missing_package(http, "auto", statsd) is None
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    assert missing_package(http, statsd) == "prometheus_client"
-    assert missing_package("none", "") is None
+    assert missing_package(http, "auto", statsd) == "prometheus_client"
+    assert missing_package("none", "127.0.0.1:9012", "") is None
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    assert missing_package("none", "127.0.0.1:9012", "") == "aiohttp"
+    assert missing_package("none", "auto", "") is None

@@ -10,10 +10,11 @@ from hashlib import sha256
 
 import pytest
 
+from pinlater.browsers import is_name_known, names_of
 from pinlater.config import load, to_plain
 from pinlater.model import ClusterStatus, ServerView
 from pinlater.web.pages import cluster_page
-from pinlater.web.status_site import StatusSite, is_name_known, names_of
+from pinlater.web.status_site import StatusSite
 from tests.unit.test_web import STATUS, Reports
 
 

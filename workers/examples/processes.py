@@ -58,7 +58,7 @@ def make_anew(folder: Path) -> None:
 @contextmanager
 def server(*options: str) -> Iterator[Server]:
     """`pinlater serve` on SQLite, in a folder that goes with it."""
-    serve = ("serve", "--port", "0", "--http", "none", "--log-format", "human", *options)
+    serve = ("serve", "--port", "0", "--http", "none", "--api", "none", "--log-format", "human", *options)
     with (
         tempfile.TemporaryDirectory(prefix="pinlater-demo-") as data,
         _process("server", "pinlater", *serve, "--data", data, folder=OUTPUT, stdout=subprocess.PIPE) as process,

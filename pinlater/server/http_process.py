@@ -1,0 +1,164 @@
+"""The HTTP process, as the supervisor sees it: one child beside the server processes, which is a client of these.
+
+The supervisor keeps the listening sockets, so connections wait while the child is replaced. It makes the token by which
+the child proves to the servers that it may speak for callers whom it has identified; they get its hash alone. Both
+stay in memory. Where the child does not start, jobs are served all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from secrets import token_urlsafe
+from typing import Any
+
+import structlog
+
+from pinlater.background_tasks import BackgroundTasks
+from pinlater.listener import listening
+from pinlater.server.generation import Generation, ProcessFailed, ServePlan
+
+log = structlog.get_logger(__name__)
+RETRY_S = 5.0
+_COMMAND = (sys.executable, "-P", "-m", "pinlater.api_process")
+
+
+class GatewayToken:
+    """What proves the HTTP process of one supervisor; made anew at each start."""
+
+    def __init__(self) -> None:
+        self.text = "plt_" + token_urlsafe(32)
+        self.hash = sha256(self.text.encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        return "GatewayToken(…)"
+
+
+class HttpProcess:
+    """Goes by the configuration that the newest server processes were started with. A Companion of the supervisor."""
+
+    def __init__(self, token: GatewayToken, command: Sequence[str] = _COMMAND) -> None:
+        self._token = token
+        self._command = command
+        self._wanted: ServePlan | None = None
+        self._changed = asyncio.Event()
+        self._turning: asyncio.Task[None] | None = None
+        self._listeners: list[socket.socket] = []
+        self._address = "none"
+        self._generation: Generation | None = None
+        self._drains = BackgroundTasks()
+        self._draining: set[Generation] = set()
+
+    @property
+    def bound(self) -> str:
+        """HOST:PORT that is listened on; "" while none is."""
+        return _bound(self._address, self._listeners) if self._listeners else ""
+
+    async def started(self, plan: ServePlan) -> None:
+        """Serve beside these. Returns at once: jobs wait for no page."""
+        self._wanted = plan
+        self._changed.set()
+        if self._turning is None:
+            self._turning = asyncio.ensure_future(self._turn())
+
+    async def drain(self) -> None:
+        if self._turning is not None:
+            self._turning.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._turning
+        await self._follow_none()
+        await self._drains.drain()
+
+    def hurry(self) -> None:
+        for generation in self._draining:
+            generation.hurry()
+
+    async def _turn(self) -> None:
+        """One change after the other; what did not succeed is tried again."""
+        failed = False
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_S if failed else None):
+                    await self._changed.wait()
+                failed = False  # another configuration: its mistakes are told anew
+            self._changed.clear()
+            plan = self._wanted
+            assert plan is not None
+            try:
+                await self._follow(plan)
+            except (OSError, ProcessFailed) as error:
+                if not failed:
+                    address = plan.payload["config"]["api"]
+                    reason = getattr(error, "strerror", None) or str(error)
+                    log.error("api_not_served", address=address, reason=reason, hint="choose another --api")
+                failed = True
+            except Exception:
+                log.exception("api_not_served", address=plan.payload["config"]["api"])
+                failed = True
+            else:
+                failed = False
+
+    async def _follow(self, plan: ServePlan) -> None:
+        config: Mapping[str, Any] = plan.payload["config"]
+        address: str = config["api"]
+        if address == "none":
+            await self._follow_none()
+            return
+        if address != self._address:
+            host, _, port = address.rpartition(":")
+            opened = listening(host.strip("[]"), int(port))
+            await self._follow_none()
+            self._address, self._listeners = address, opened
+        new = Generation(
+            ServePlan(
+                host="",
+                port=0,
+                processes=1,
+                command=self._command,
+                payload={
+                    "config": {name: value for name, value in config.items() if name not in _FOR_SERVERS_ALONE},
+                    "server": plan.payload["address"],
+                    "bound": self.bound,
+                    "token": self._token.text,
+                    "drain_timeout_ms": plan.drain_timeout_ms,
+                },
+                drain_timeout_ms=plan.drain_timeout_ms,
+                facts={},
+                what="api",
+                listeners=self._listeners,
+            )
+        )
+        await new.start()
+        old, self._generation = self._generation, new
+        log.info(
+            "api_ready", address=f"{'https' if config.get('tls_cert') else 'http'}://{self.bound}/", api=new.pids()[0]
+        )
+        self._retire(old)
+
+    async def _follow_none(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._address, self._listeners = "none", []
+        old, self._generation = self._generation, None
+        self._retire(old)
+
+    def _retire(self, old: Generation | None) -> None:
+        if old is not None:
+            self._draining.add(old)
+            self._drains.start(self._drained(old))
+
+    async def _drained(self, old: Generation) -> None:
+        await old.drain()
+        self._draining.discard(old)
+
+
+_FOR_SERVERS_ALONE = ("stores", "admin_password_hash")
+"""Of the configuration: the HTTP process needs no store's password."""
+
+
+def _bound(address: str, listeners: Sequence[socket.socket]) -> str:
+    return f"{address.rpartition(':')[0]}:{listeners[0].getsockname()[1]}"
