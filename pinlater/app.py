@@ -88,8 +88,8 @@ _AHEAD = "jobs were stored at times that are yet to come: was a clock ahead then
 class ServerProcess:
     """A server process with everything behind it: built, opened, and stopped in order."""
 
-    def __init__(self, config: Config, known: Mapping[str, str], address: str) -> None:
-        """StartRefused. `address` is where the server listens."""
+    def __init__(self, config: Config, known: Mapping[str, str], address: str, gateway_hash: str = "") -> None:
+        """StartRefused. `address` is where the server listens; `gateway_hash`: of the token of its HTTP process."""
         self._clock = clock = ClusterClock(config.clock_tolerance_ms)
         self._tolerance_ms = config.clock_tolerance_ms
         self._folder = folder = data_folder(config)
@@ -153,7 +153,8 @@ class ServerProcess:
         )
         self._firer = ScheduleFirer(schedules, router, membership, clock, metrics, service.fired, clock.steady)
         service.explain_schedules(self._firer.trouble_of)
-        self._gate = gate = Gate(tokens, clock, service.refused, TokenGuesses(service.refused), rules_file(config))
+        guesses = TokenGuesses(service.refused)
+        self._gate = gate = Gate(tokens, clock, service.refused, guesses, rules_file(config), gateway_hash)
         self._tls = tls = server_tls(config)
         self._server = ThriftServer(service, limits, metrics, clock, gate, tls)
 
@@ -314,7 +315,8 @@ async def build(payload: dict[str, Any]) -> ServerProcess:
     config = replace(config, admin_password_hash=config.admin_password_hash or payload.get("operator_hash", ""))
     SECRETS.keep(secrets_of(config))
     configure(config.log_level, config.log_format, worker=os.getpid())
-    app = ServerProcess(config, payload["known"], payload.get("address", f"{config.host}:{config.port}"))
+    address = payload.get("address", f"{config.host}:{config.port}")
+    app = ServerProcess(config, payload["known"], address, payload.get("gateway_hash", ""))
     await app.open()
     return app
 

@@ -1,4 +1,4 @@
-"""What browsers may do with answers of PinLater, under which names they get them, and what is said of callers' mistakes.
+"""What browsers may do with answers of PinLater, and under which names they get them.
 
 Both HTTP servers go by it: the one with the status page and the one with the HTTP interface.
 """
@@ -22,7 +22,7 @@ from pinlater.printable import printable
 ANY_NAME = "*"
 _SHOWN_CHARS = 100
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
-_HEADERS = {
+HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -36,14 +36,14 @@ web_response.SERVER_SOFTWARE = "PinLater"  # type: ignore[attr-defined]
 
 async def add_headers(_request: web.Request, response: web.StreamResponse) -> None:
     """To every answer, in place of a header that names versions."""
-    response.headers.update(_HEADERS)
+    response.headers.update(HEADERS)
 
 
-def page_policy(html: str) -> dict[str, str]:
+def page_policy(html: str, form_action: str = "'none'") -> dict[str, str]:
     """The header for a page that loads nothing, runs nothing and is framed by nobody; its own style alone counts."""
     styles = " ".join(f"'sha256-{b64encode(sha256(each.encode()).digest()).decode()}'" for each in _STYLE.findall(html))
     rules = f"default-src 'none'; style-src {styles or repr('none')}; frame-ancestors 'none'; base-uri 'none'"
-    return {"Content-Security-Policy": f"{rules}; form-action 'none'"}
+    return {"Content-Security-Policy": f"{rules}; form-action {form_action}"}
 
 
 def names_of(config: Mapping[str, Any]) -> frozenset[str]:

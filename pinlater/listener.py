@@ -9,8 +9,10 @@ import asyncio
 import errno
 import resource
 import socket
+import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import cast
 
@@ -168,10 +170,11 @@ class AcceptLoop:
         self._pause = self._loop.call_later(seconds, self._loop.add_reader, self.listener, self._accept)
 
 
-class _Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """Stands before the protocol of a connection, and knows by when the next thing has to happen."""
 
-    def __init__(self, owner: HttpListener, inner: asyncio.Protocol) -> None:
+    def __init__(self, owner: HttpListener, inner: asyncio.Protocol, host: str) -> None:
+        self.host = host
         self._owner = owner
         self._inner = inner
         self._transport: asyncio.Transport | None = None
@@ -201,13 +204,17 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._transport is not None:
-            self._owner.left(self._transport)
+            self._owner.left(self._transport, self)
         self._inner.connection_lost(error)
 
-    def begin_request(self) -> None:
+    def begin_request(self, within_s: float) -> None:
         self.requests += 1
         self._waits_for_first_byte = False
-        self.ends_at = self._owner.time() + ANSWER_WITHIN_S
+        self.allow(within_s)
+
+    def allow(self, within_s: float) -> None:
+        """The next thing has to happen within so long from now; math.inf: nothing is waited for of the caller."""
+        self.ends_at = self._owner.time() + within_s
 
     def end_request(self) -> None:
         self.requests -= 1
@@ -222,8 +229,8 @@ class _Connection(asyncio.Protocol):
 class HttpListener:
     """Serves HTTP at an address with so many connections at most; `make` makes the protocol of each.
 
-    One too many takes the place of the oldest that is in no request; where all are, it is closed. `log` is told
-    http_connections_full and http_timed_out.
+    One too many, of all or of one host, takes the place of the oldest of these that is in no request; where all are, it
+    is closed. `log` is told http_connections_full and http_timed_out. `tls` says whether a new connection speaks TLS.
     """
 
     def __init__(
@@ -232,13 +239,19 @@ class HttpListener:
         make: Callable[[], asyncio.Protocol],
         log: RateLimitedLog,
         max_connections: int,
+        max_peer_connections: int | None = None,
+        tls: Callable[[socket.socket], Awaitable[ssl.SSLContext | None]] | None = None,
     ) -> None:
         self._make = make
         self._log = log
+        self._tls = tls
         self.max_connections = max_connections
+        self._max_peer_connections = max_peer_connections
         self._loop = asyncio.get_running_loop()
-        self._open: dict[asyncio.BaseTransport, _Connection] = {}
-        self._joining: set[asyncio.Task[None]] = set()
+        self._open: dict[asyncio.BaseTransport, HttpConnection] = {}
+        self._of_host: dict[str, dict[asyncio.BaseTransport, HttpConnection]] = {}
+        self._joining: dict[asyncio.Task[None], str] = {}
+        self._joining_of: Counter[str] = Counter()
         self._accepting = [AcceptLoop(listener, self._adopt, log, self._keeps_up) for listener in listeners]
         self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
 
@@ -247,59 +260,106 @@ class HttpListener:
         port: int = self._accepting[0].listener.getsockname()[1]
         return port
 
+    def __len__(self) -> int:
+        """Connections that are open."""
+        return len(self._open)
+
+    def __contains__(self, transport: object) -> bool:
+        return transport in self._open
+
     def time(self) -> float:
         return self._loop.time()
 
     @contextmanager
-    def serving(self, transport: asyncio.BaseTransport | None) -> Iterator[None]:
-        """While a request that is whole is being answered."""
+    def serving(
+        self, transport: asyncio.BaseTransport | None, within_s: float = ANSWER_WITHIN_S
+    ) -> Iterator[HttpConnection | None]:
+        """While a request whose head is whole is being answered."""
         connection = None if transport is None else self._open.get(transport)
         if connection is None:
-            yield
+            yield None
             return
-        connection.begin_request()
+        connection.begin_request(within_s)
         try:
-            yield
+            yield connection
         finally:
             connection.end_request()
 
-    def close(self) -> None:
-        """Listen no more. What is open is closed by whoever made its protocols."""
+    def stop_accepting(self) -> None:
+        """Listen no more; those who wait are left to whoever listens there as well."""
         for accepting in self._accepting:
             accepting.close()
+        self._accepting = []
+
+    def close(self) -> None:
+        """Listen no more. What is open is closed by whoever made its protocols."""
+        self.stop_accepting()
         self._sweeper.cancel()
         for task in self._joining:
             task.cancel()
 
-    def joined(self, transport: asyncio.BaseTransport, connection: _Connection) -> None:
+    def joined(self, transport: asyncio.BaseTransport, connection: HttpConnection) -> None:
         self._open[transport] = connection
+        self._of_host.setdefault(connection.host, {})[transport] = connection
 
-    def left(self, transport: asyncio.BaseTransport) -> None:
+    def left(self, transport: asyncio.BaseTransport, connection: HttpConnection) -> None:
         self._open.pop(transport, None)
+        same = self._of_host.get(connection.host, {})
+        same.pop(transport, None)
+        if not same:
+            self._of_host.pop(connection.host, None)
 
     def _keeps_up(self) -> bool:
         """Those who have just come are not closed for who comes next: there is always somebody older."""
         return len(self._joining) < max(1, self.max_connections // 2)
 
     def _adopt(self, connection: socket.socket) -> None:
+        host = host_of(connection)
+        same = self._of_host.get(host, {})
         if len(self._open) + len(self._joining) >= self.max_connections:
-            self._log.note("http_connections_full", at_most=self.max_connections)
-            oldest = next((each for each in self._open.items() if not each[1].requests), None)
-            if oldest is None:
-                connection.close()
-                return
-            del self._open[oldest[0]]
-            oldest[1].abort()
-        connection.setblocking(False)
-        task = self._loop.create_task(self._join(connection))
-        self._joining.add(task)
-        task.add_done_callback(self._joining.discard)
-
-    async def _join(self, connection: socket.socket) -> None:
-        try:
-            await self._loop.connect_accepted_socket(lambda: _Connection(self, self._make()), connection)
-        except OSError:
+            has_room = self._make_room(self._open, self.max_connections)
+        elif self._max_peer_connections and len(same) + self._joining_of[host] >= self._max_peer_connections:
+            has_room = self._make_room(same, self._max_peer_connections)
+        else:
+            has_room = True
+        if not has_room:
             connection.close()
+            return
+        connection.setblocking(False)
+        task = self._loop.create_task(self._join(connection, host))
+        self._joining[task] = host
+        self._joining_of[host] += 1
+        task.add_done_callback(self._has_joined)
+
+    def _make_room(self, among: dict[asyncio.BaseTransport, HttpConnection], at_most: int) -> bool:
+        self._log.note("http_connections_full", at_most=at_most)
+        oldest = next((each for each in among.items() if not each[1].requests), None)
+        if oldest is None:
+            return False
+        self.left(*oldest)
+        oldest[1].abort()
+        return True
+
+    def _has_joined(self, task: asyncio.Task[None]) -> None:
+        host = self._joining.pop(task)
+        self._joining_of[host] -= 1
+        if not self._joining_of[host]:
+            del self._joining_of[host]
+
+    async def _join(self, connection: socket.socket, host: str) -> None:
+        try:
+            context = None if self._tls is None else await self._tls(connection)
+            await self._loop.connect_accepted_socket(
+                lambda: HttpConnection(self, self._make(), host),
+                connection,
+                ssl=context,
+                ssl_handshake_timeout=None if context is None else HEAD_WITHIN_S,
+            )
+        except OSError:  # of TLS, too
+            connection.close()
+        except asyncio.CancelledError:
+            connection.close()
+            raise
 
     def _sweep(self) -> None:
         now = self._loop.time()
@@ -308,3 +368,12 @@ class HttpListener:
                 self._log.note("http_timed_out")
                 connection.abort()
         self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
+
+
+def host_of(connection: socket.socket) -> str:
+    """The address of the caller, without its port; "" where it is gone already."""
+    try:
+        peer = connection.getpeername()
+    except OSError:
+        return ""
+    return str(peer[0]) if isinstance(peer, tuple) else str(peer)

@@ -72,8 +72,9 @@ class AsyncClient(JobCalls, ClusterCalls):
     it waits. While no server can be reached, as during a restart, a call goes on trying for that time. Without
     `retry_unavailable`, it says soon that servers or shards cannot be used, rather than when that time is over; without
     `wait_for_rate`, that a queue's rate is used up. With `resend`, enqueues are sent again also where an earlier copy
-    may have been stored; see `enqueue`. `tls`: a Tls, or True for servers whose certificates this machine trusts;
-    without it the cluster's `tls` decides, then the environment (PINLATER_TLS_CA and its like). `token` proves who
+    may have been stored; see `enqueue`. With `joins_contexts`, single jobs that are enqueued with a context travel with
+    others of the same caller too, and without their request ids. `tls`: a Tls, or True for servers whose certificates
+    this machine trusts; without it the cluster's `tls` decides, then the environment (PINLATER_TLS_CA and its like). `token` proves who
     calls: a text, or a Path of the file that has it; without it the cluster's token decides, then PINLATER_TOKEN or
     PINLATER_TOKEN_FILE; "": none is shown. Belongs to the event loop that it is first used on. ValueError: no such
     address or cluster, or no token where one should be.
@@ -100,6 +101,7 @@ class AsyncClient(JobCalls, ClusterCalls):
         resend: bool = False,
         tls: Tls | bool | None = None,
         token: str | Path | Token | None = None,
+        joins_contexts: bool = False,
         resolve: Resolve = look_up,
         **former: Unpack[FormerOptions],
     ) -> None:
@@ -116,6 +118,7 @@ class AsyncClient(JobCalls, ClusterCalls):
         self._context = self._caller.context
         self._timeout_s = timeout
         self._resend = resend
+        self._joins_contexts = joins_contexts
         self._on_disconnect = on_disconnect
         self._rng = random.Random()
         on_lost = None if on_disconnect is None else self._lost
@@ -289,12 +292,12 @@ class AsyncClient(JobCalls, ClusterCalls):
         has_extended = any_extended(listed)
         if has_extended:
             check_expiries(listed)
-        if len(listed) == 1 and context is None:
+        if len(listed) == 1 and (context is None or self._joins_contexts):
             kind = joins(listed[0]) if has_extended else "plain"
             if kind is not None and (kind == "plain" or listed is not jobs):  # a list says what became of each
                 self._check_usable()
                 timeout_s = self._timeout_s if timeout is None else timeout
-                descriptor = await self._enqueuer.join(queue, listed[0], timeout_s, kind, resend)
+                descriptor = await self._enqueuer.join(queue, listed[0], timeout_s, kind, resend, context)
                 return descriptor if isinstance(jobs, Job) else [descriptor]
         deadline_s = self._deadline_s(timeout)
         descriptors = await self._enqueuer.send(

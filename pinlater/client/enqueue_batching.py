@@ -48,6 +48,9 @@ OF_ONE_MEMBER = (RequestInvalid, BodyTooLarge, PriorityNotSupported)
 DUPLICATE = "DUPLICATE"
 _JOB_FIELDS = tuple(each.name for each in fields(Job))
 
+_Who = tuple[str, str | None, str | None, str | None]
+"""What of a context tells one caller from another: its source, token, on_behalf_of and caller_address."""
+
 Send = Callable[[Sequence[Job], float], Awaitable[list[str]]]
 """Stores jobs, all or none, in one call before a deadline (seconds of the loop's clock); a descriptor per job."""
 
@@ -249,7 +252,7 @@ def joins(job: Job) -> Joins | None:
 
 
 class Enqueuer:
-    """Enqueues as calls. It has a batcher for each queue, kind of job and time-out in use.
+    """Enqueues as calls. It has a batcher for each queue, kind of job, time-out and caller in use.
 
     `resend`: all jobs of a call that have no send id get one, the same for all, so that it can be sent again.
     """
@@ -258,17 +261,26 @@ class Enqueuer:
         self._dispatcher = dispatcher
         self.context = context
         self._limits = limits
-        self._batchers: dict[tuple[str, float, Joins, bool], EnqueueBatcher] = {}
+        self._batchers: dict[tuple[str, float, Joins, bool, _Who | None], EnqueueBatcher] = {}
 
     def join(
-        self, queue: str, job: Job, timeout_s: float, kind: Joins = "plain", resend: bool = False
+        self,
+        queue: str,
+        job: Job,
+        timeout_s: float,
+        kind: Joins = "plain",
+        resend: bool = False,
+        context: RequestContext | None = None,
     ) -> asyncio.Future[str]:
-        """The descriptor of one job, to come; it travels with others of its queue. RequestInvalid, Overloaded."""
+        """The descriptor of one job, to come; it travels with others of its queue and caller. RequestInvalid,
+        Overloaded.
+        """
         if type(job.body) is not bytes:
             raise RequestInvalid.of("body", job.body, "bytes")
-        batcher = self._batchers.get((queue, timeout_s, kind, resend))
+        who = None if context is None else (context.source, context.token, context.on_behalf_of, context.caller_address)
+        batcher = self._batchers.get((queue, timeout_s, kind, resend, who))
         if batcher is None:
-            batcher = self._batcher(queue, timeout_s, kind, resend)
+            batcher = self._batcher(queue, timeout_s, kind, resend, who)
         return batcher.add(job)
 
     async def send(
@@ -302,19 +314,22 @@ class Enqueuer:
             await batcher.close(error)
         self._batchers.clear()
 
-    def _batcher(self, queue: str, timeout_s: float, kind: Joins, resend: bool) -> EnqueueBatcher:
+    def _batcher(self, queue: str, timeout_s: float, kind: Joins, resend: bool, who: _Who | None) -> EnqueueBatcher:
         if len(self._batchers) >= MAX_IDLE:
             self._batchers = {key: batcher for key, batcher in self._batchers.items() if not batcher.is_idle}
         has_extended = kind != "plain"
+        own = None if who is None else RequestContext(who[0], "", None, None, *who[1:])
 
         def begin(jobs: Sequence[Job], deadline_s: float, on_end: Callable[[Outcome], None]) -> bool:
-            call = self._call(queue, jobs, deadline_s, self.context, resend, has_extended)
+            call = self._call(queue, jobs, deadline_s, own or self.context, resend, has_extended)
             return self._dispatcher.begin(call, lambda first: on_end(self._outcome(call, jobs, first)))
 
         def send(jobs: Sequence[Job], deadline_s: float) -> Awaitable[list[str]]:
-            return self._end(self._call(queue, jobs, deadline_s, self.context, resend, has_extended), jobs)
+            return self._end(self._call(queue, jobs, deadline_s, own or self.context, resend, has_extended), jobs)
 
-        batcher = self._batchers[queue, timeout_s, kind, resend] = EnqueueBatcher(begin, send, timeout_s, self._limits)
+        batcher = self._batchers[queue, timeout_s, kind, resend, who] = EnqueueBatcher(
+            begin, send, timeout_s, self._limits
+        )
         return batcher
 
     def _call(

@@ -202,8 +202,8 @@ class Config:
         "HTTP",
         Text(r"[^\s/]+:[0-9]{1,5}|none|auto", "HOST:PORT (port 0 takes a free one), none, or auto"),
         "auto",
-        "Where the HTTP interface is served, in a process of its own; auto is 127.0.0.1:9012 where all jobs are kept in "
-        "SQLite and host is a loopback address, else none.",
+        "Where the HTTP interface is served, in a process of its own; auto is 127.0.0.1:9012 where all jobs are kept "
+        "in SQLite and host is a loopback address, else none.",
     )
     statsd: str = _row(
         "Metrics", Text(r"([^\s/]+:[0-9]{1,5})?", "HOST:PORT, or nothing"), "", "The statsd that is sent all metrics."

@@ -1,14 +1,21 @@
 """The caller of an HTTP request, and what a request handler finds under which key.
 
-A caller shows `Authorization: Bearer TOKEN`, a certificate or the cookie of a session, or nothing. Who that is
-and what it may is for the servers to say: they get what it shows with each call.
+A caller shows `Authorization: Bearer TOKEN`, a certificate or the cookie of a session, or nothing. Who that is and what
+it may is for the servers to say: they get what it shows with each call.
 """
 
 from __future__ import annotations
 
+import re
+import secrets
+import ssl
+from urllib.parse import urlsplit
+
 from aiohttp import web
 
 from pinlater.api import Api
+from pinlater.errors import Forbidden, RequestInvalid
+from pinlater.http.sessions import Session
 from pinlater.model import RequestContext
 
 API: web.AppKey[Api] = web.AppKey("api", Api)
@@ -17,9 +24,74 @@ API: web.AppKey[Api] = web.AppKey("api", Api)
 CONTEXT = "context"
 """The RequestContext of a request, in the request."""
 
+REQUEST_ID = "request_id"
+"""What the caller calls its request in X-Request-Id, or what it is called here; it comes back in the answer."""
+
+_WORD = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
+_BEARER = re.compile(r"bearer +([\x21-\x7e]{1,500}) *", re.ASCII | re.IGNORECASE)
+_READS = frozenset({"GET", "HEAD", "OPTIONS"})
+
 
 def context_of(request: web.Request) -> RequestContext:
     """With the caller's source, request id, token and address; to be passed on with each call."""
     found = request[CONTEXT]
     assert isinstance(found, RequestContext)
+    return found
+
+
+def make_context(request: web.Request, session: Session | None, gateway_token: str) -> RequestContext:
+    """What the servers are to know of the caller; also sets its request id. RequestInvalid: a header that cannot be."""
+    headers = request.headers
+    request_id = _word(headers, "X-Request-Id")
+    request[REQUEST_ID] = request_id or secrets.token_hex(8)
+    address = request.remote or ""
+    source = _word(headers, "X-PinLater-Source") or f"http@{address}"
+    context = RequestContext(source, request_id, caller_address=address)
+    if (shown := headers.get("Authorization")) is not None:
+        bearer = _BEARER.fullmatch(shown)
+        if bearer is None:
+            raise RequestInvalid("the header Authorization is not what is allowed: Bearer and a token")
+        context.token = bearer[1]
+    elif session is not None and session.token is not None:
+        context.token = session.token
+    elif gateway_token and (name := certificate_name(request)) is not None:
+        context.token, context.on_behalf_of = gateway_token, f"cert:{name}"
+    return context
+
+
+def certificate_name(request: web.Request) -> str | None:
+    """The first name in the certificate that the caller has proved to have: a URI, else a DNS name."""
+    transport = request.transport
+    tls = None if transport is None else transport.get_extra_info("ssl_object")
+    if not isinstance(tls, ssl.SSLObject | ssl.SSLSocket):
+        return None
+    names: list[tuple[str, str]] = list((tls.getpeercert() or {}).get("subjectAltName", ()))  # type: ignore[arg-type]
+    return next((name for kind in ("URI", "DNS") for each, name in names if each == kind), None)
+
+
+def is_change(request: web.Request) -> bool:
+    return request.method not in _READS
+
+
+def is_of_browser(request: web.Request, session: Session | None) -> bool:
+    """Browsers say so, with every request that is no reading."""
+    return session is not None or "Sec-Fetch-Site" in request.headers or "Origin" in request.headers
+
+
+def refuse_other_sites(request: web.Request) -> None:
+    """Forbidden: a page of another site made a browser send this."""
+    site = request.headers.get("Sec-Fetch-Site")
+    origin = request.headers.get("Origin")
+    parts = None if origin is None else urlsplit(origin)
+    if site not in (None, "same-origin", "none") or (
+        parts is not None and (parts.netloc != request.headers.get("Host") or parts.scheme != request.scheme)
+    ):
+        raise Forbidden("a page of another site sent this request; only pages of this one may change anything")
+
+
+def _word(headers: object, name: str) -> str:
+    """RequestInvalid."""
+    found: str = headers.get(name, "")  # type: ignore[attr-defined]
+    if found and _WORD.fullmatch(found) is None:
+        raise RequestInvalid.of(f"the header {name}", found, "1 to 200 printable characters of ASCII without spaces")
     return found

@@ -1,36 +1,319 @@
-"""The application behind the HTTP interface: what every request goes through before and after its handler."""
+"""The application behind the HTTP interface: what every request goes through before and after its handler.
+
+One middleware does all of it, in this order: the name that the caller asks for, its session and its context, the checks
+of what a browser changes, room for the body, the body, the handler; and what fails becomes problem+json.
+"""
 
 from __future__ import annotations
 
-import secrets
+import asyncio
+import math
+from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from pinlater import browsers
 from pinlater.api import Api
-from pinlater.http.caller import API, CONTEXT
+from pinlater.errors import BodyTooLarge, Forbidden, Overloaded, PinLaterError, RequestInvalid
+from pinlater.http.caller import (
+    API,
+    CONTEXT,
+    REQUEST_ID,
+    context_of,
+    is_change,
+    is_of_browser,
+    make_context,
+    refuse_other_sites,
+)
+from pinlater.http.events import EventStreams
+from pinlater.http.problems import http_problem_response, problem_response
 from pinlater.http.routes import add_routes
-from pinlater.model import RequestContext
+from pinlater.http.sessions import (
+    MAX_AGE_S,
+    Session,
+    Sessions,
+    TokenGuesses,
+    is_csrf_token,
+    local_path,
+    login_page,
+    start_page,
+)
+from pinlater.listener import HttpConnection, HttpListener, RateLimitedLog
+
+_log = structlog.get_logger("pinlater.http")
+_MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """Bounds on a request. `max_request_bytes`: of its body."""
+    """`names`: under which the site answers, beside addresses and localhost. `max_buffered_bytes`: of all bodies at a
+    time. `gateway_token`: by which callers with a certificate are spoken for. `status_page`: its address, for a link.
+    """
 
-    max_request_bytes: int = 16 * 1024 * 1024
+    names: Collection[str] = ()
+    max_request_bytes: int = 16 * _MIB
+    max_buffered_bytes: int = 256 * _MIB
+    body_within_s: float = 30.0
+    write_within_s: float = 30.0
+    is_tls: bool = False
+    gateway_token: str = ""
+    status_page: str = ""
+    event_listeners: int = 200
+
+
+SITE: web.AppKey[Site] = web.AppKey("site")
+LOGIN, LOGOUT, SESSION, EVENTS = "/login", "/logout", "/session", "/v1/events"
+_FAILED = PinLaterError("the request failed in the HTTP process; its log says why")
+_FORM_BYTES = 8 * 1024
+
+
+class Site:
+    """The state of an application, and its middleware."""
+
+    def __init__(self, api: Api, settings: HttpSettings) -> None:
+        self.settings = settings
+        self.sessions = Sessions()
+        self.guesses = TokenGuesses()
+        self.events = EventStreams(api, settings.event_listeners, settings.write_within_s)
+        self.requests = 0
+        """Under way."""
+        self.is_draining = False
+        self._listeners: list[HttpListener] = []
+        self._api = api
+        self._body_bytes = 0
+        self._log = RateLimitedLog(_log.warning)
+        self._cookie = "__Host-pinlater" if settings.is_tls else "pinlater"
+
+    def add_listener(self, listener: HttpListener) -> None:
+        """One of those whose connections the requests come from."""
+        self._listeners.append(listener)
+
+    def session_of(self, request: web.Request) -> Session | None:
+        shown = request.cookies.get(self._cookie) if "Cookie" in request.headers else None
+        return None if shown is None else self.sessions.find(shown)
+
+    @web.middleware
+    async def serve(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Every request, those without a route too."""
+        settings = self.settings
+        reserved = 0
+        self.requests += 1
+        try:
+            with self._serving(request.transport) as connection:
+                host = request.headers.get("Host", "")
+                if not browsers.is_name_known(host, settings.names):
+                    raise web.HTTPMisdirectedRequest(text=browsers.wrong_name(host))
+                session = self.session_of(request)
+                context = request[CONTEXT] = make_context(request, session, settings.gateway_token)
+                if is_change(request) and is_of_browser(request, session):
+                    self._check_browser(request, session)
+                if context.token is not None and not self.guesses.is_quiet:
+                    self.guesses.refuse_in_pause(context.caller_address or "", context.token)
+                if request.body_exists:
+                    reserved = self._reserve(request)
+                    await request.read()
+                if connection is not None:
+                    connection.allow(math.inf)
+                response = await handler(request)
+        except PinLaterError as error:
+            if isinstance(error, Forbidden):
+                await self._refused(request)
+            response = problem_response(error, has_credential=_has_credential(request))
+        except web.HTTPRequestEntityTooLarge:
+            response = problem_response(self._too_large(), has_credential=True)
+        except web.HTTPException as error:
+            response = http_problem_response(error)
+        except Exception as error:
+            _log.error("request_failed", path=request.path[:200], exc_info=error)
+            response = problem_response(_FAILED, has_credential=True)
+        finally:
+            self._body_bytes -= reserved
+            self.requests -= 1
+        if self.is_draining and not response.prepared:
+            response.force_close()
+        return response
+
+    def _serving(self, transport: asyncio.BaseTransport | None) -> AbstractContextManager[HttpConnection | None]:
+        """The listener that has this connection is to know what is waited for."""
+        within_s = self.settings.body_within_s
+        for listener in self._listeners:
+            if transport in listener:
+                return listener.serving(transport, within_s)
+        return nullcontext()
+
+    async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
+        """To every answer."""
+        headers = response.headers
+        for name, value in _HEADERS.items():
+            headers.setdefault(name, value)
+        if (request_id := request.get(REQUEST_ID)) is not None:
+            headers["X-Request-Id"] = request_id
+        if self.settings.is_tls:
+            headers["Strict-Transport-Security"] = "max-age=31536000"
+
+    def _check_browser(self, request: web.Request, session: Session | None) -> None:
+        """Forbidden: a change that no page of this site has sent."""
+        refuse_other_sites(request)
+        if "Authorization" in request.headers or request.path in (LOGIN, LOGOUT):
+            return  # browsers add a token only where a page of this site does; forms show theirs in the body
+        if not is_csrf_token(session, request.headers.get("X-CSRF-Token", "")):
+            raise Forbidden(f"a change by a browser needs the header X-CSRF-Token, with what {SESSION} says")
+
+    def _reserve(self, request: web.Request) -> int:
+        """Overloaded, BodyTooLarge."""
+        settings = self.settings
+        size = settings.max_request_bytes if request.content_length is None else request.content_length
+        if size > settings.max_request_bytes:
+            raise self._too_large()
+        if self._body_bytes + size > settings.max_buffered_bytes:
+            self._log.note("http_bodies_full", at_most=settings.max_buffered_bytes)
+            raise Overloaded("too many bytes of requests are on their way here", retry_after_ms=1_000)
+        self._body_bytes += size
+        return size
+
+    def _too_large(self) -> PinLaterError:
+        return BodyTooLarge(f"the request is too large; allowed: {self.settings.max_request_bytes} bytes")
+
+    async def _refused(self, request: web.Request) -> None:
+        """Count wrong tokens by the address that they come from."""
+        context = request.get(CONTEXT)
+        if context is None or context.token is None or context.on_behalf_of is not None:
+            return
+        await self._identity(request)
+
+    async def _identity(self, request: web.Request) -> str | None:
+        """Who the servers say the caller is; None: its token is wrong."""
+        context = context_of(request)
+        address, token = context.caller_address or "", context.token or ""
+        try:
+            identity = (await self._api.get_access(context=context)).identity
+        except Forbidden:
+            wrong = self.guesses.was_wrong(address, token)
+            self._log.note("wrong_tokens", address, address=address, wrong=wrong)
+            return None
+        except PinLaterError:
+            return ""
+        if token:
+            self.guesses.was_right(token)
+        return identity
+
+    # -- pages -------------------------------------------------------------------------------------------------------
+
+    async def start(self, request: web.Request) -> web.StreamResponse:
+        """Who the browser is, and where to go."""
+        session, cookie = self._session(request)
+        links = [("/docs", "The calls, and a page to try them"), (LOGIN, "Log in with a token")]
+        if self.settings.status_page:
+            links.append((f"http://{self.settings.status_page}/", "The status page"))
+        return self._page(start_page(session.identity, session.csrf, links), cookie)
+
+    async def show_login(self, request: web.Request) -> web.StreamResponse:
+        """The form."""
+        session, cookie = self._session(request)
+        return self._page(login_page(session.csrf, local_path(request.query.get("next", ""))), cookie)
+
+    async def log_in(self, request: web.Request) -> web.StreamResponse:
+        """Begins a session for a token that is right, in place of the one that the form was in."""
+        form = await self._form(request)
+        token, after = form.get("token", "").strip(), local_path(form.get("next", ""))
+        context = request[CONTEXT]
+        context.token, context.on_behalf_of = token, None
+        self.guesses.refuse_in_pause(context.caller_address, token)
+        identity = await self._identity(request) if token.isascii() and token.isprintable() and token else None
+        if not identity:
+            session, cookie = self._session(request)
+            told = "This token is not known, was revoked, or has ended." if identity is None else "Try again later."
+            return self._page(login_page(session.csrf, after, told), cookie, status=403 if identity is None else 503)
+        self.sessions.end(request.cookies.get(self._cookie, ""))
+        cookie, _ = self.sessions.begin(token, identity)
+        response = web.Response(status=303, headers={"Location": after})
+        self._set_cookie(response, cookie)
+        return response
+
+    async def log_out(self, request: web.Request) -> web.StreamResponse:
+        """Ends the session, and its cookie."""
+        await self._form(request)
+        self.sessions.end(request.cookies.get(self._cookie, ""))
+        response = web.Response(status=303, headers={"Location": LOGIN, "Clear-Site-Data": '"cache", "storage"'})
+        response.del_cookie(self._cookie, path="/", secure=self.settings.is_tls, httponly=True, samesite="Strict")
+        return response
+
+    async def show_session(self, request: web.Request) -> web.StreamResponse:
+        """What scripts of our pages have to know: who the browser is, and what it shows with changes."""
+        session, cookie = self._session(request)
+        response = web.json_response({"identity": session.identity, "csrf_token": session.csrf})
+        if cookie is not None:
+            self._set_cookie(response, cookie)
+        return response
+
+    async def _form(self, request: web.Request) -> dict[str, str]:
+        """RequestInvalid; Forbidden: another page than ours has sent it."""
+        if request.content_type != "application/x-www-form-urlencoded" or len(await request.read()) > _FORM_BYTES:
+            raise RequestInvalid("the body is no short form: application/x-www-form-urlencoded")
+        form = {name: value for name, value in (await request.post()).items() if isinstance(value, str)}
+        if not is_csrf_token(self.session_of(request), form.get("csrf", "")):
+            raise Forbidden(f"the form is out of date: load {LOGIN} again")
+        return form
+
+    def _session(self, request: web.Request) -> tuple[Session, str | None]:
+        """The caller's, or a new one and what its cookie says."""
+        session = self.session_of(request)
+        if session is not None:
+            return session, None
+        cookie, session = self.sessions.begin(None, "anonymous")
+        return session, cookie
+
+    def _page(self, html: str, cookie: str | None, *, status: int = 200) -> web.Response:
+        policy = browsers.page_policy(html, form_action="'self'")
+        response = web.Response(status=status, text=html, content_type="text/html", headers=policy)
+        if cookie is not None:
+            self._set_cookie(response, cookie)
+        return response
+
+    def _set_cookie(self, response: web.Response, cookie: str) -> None:
+        response.set_cookie(
+            self._cookie,
+            cookie,
+            max_age=int(MAX_AGE_S),
+            path="/",
+            secure=self.settings.is_tls,
+            httponly=True,
+            samesite="Strict",
+        )
+
+
+_HEADERS = {
+    **browsers.HEADERS,
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+}
+
+
+def _has_credential(request: web.Request) -> bool:
+    """A token, a session that has one, or a certificate."""
+    context = request.get(CONTEXT)
+    return context is not None and context.token is not None
 
 
 def make_app(api: Api, settings: HttpSettings) -> web.Application:
     """The application; it has all routes, and leaves `api` open."""
-    app = web.Application(middlewares=[_caller], client_max_size=settings.max_request_bytes)
-    app[API] = api
+    site = Site(api, settings)
+    app = web.Application(middlewares=[site.serve], client_max_size=settings.max_request_bytes)
+    app[API], app[SITE] = api, site
+    app.on_response_prepare.append(site.add_headers)
+    app.on_shutdown.append(site.events.close)
+    router = app.router
+    router.add_get("/", site.start)
+    router.add_get(LOGIN, site.show_login)
+    router.add_post(LOGIN, site.log_in)
+    router.add_post(LOGOUT, site.log_out)
+    router.add_get(SESSION, site.show_session)
+    router.add_get(EVENTS, site.events.serve)
     add_routes(app)
     return app
-
-
-@web.middleware
-async def _caller(request: web.Request, handler: Handler) -> web.StreamResponse:
-    request_id = request.headers.get("X-Request-Id") or secrets.token_hex(8)
-    request[CONTEXT] = RequestContext(f"http@{request.remote}", request_id)
-    return await handler(request)

@@ -176,8 +176,8 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class ServePlan:
-    """The processes to run: so many of `command`, each told `payload`, behind one address. `facts` are for the log, which
-    calls each of them `what`. Each gets a copy of the `listeners`.
+    """The processes to run: so many of `command`, each told `payload`, behind one address. `facts` are for the log,
+    which calls each of them `what`. Each gets a copy of the `listeners`.
     """
 
     host: str

@@ -1,0 +1,335 @@
+"""Server-sent events: counts of queues, changes of queues, and ends of jobs, for pages and programs.
+
+    GET /v1/events?queue=mail&queue=sms&job=DESCRIPTOR
+
+The streams of one caller share a watch, which asks the servers once a second for all their queues. So a caller that may
+no longer look is told so within seconds, whatever others may. A watch outlives its last stream for a while: who
+connects again with Last-Event-ID gets what it missed, or the event `missed` where that is not known any more.
+
+    event    data
+    counts   name, levels, rates, flags, pause: a queue in numbers, when they have changed
+    change   name, version, settings: a queue that has other settings now; {"name", "deleted": true}
+    end      job, state, custom_status; state null: the job is not there (any more)
+    missed   nothing: look at everything anew
+    problem  the problem for which the stream ends
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import structlog
+from aiohttp import web
+
+from pinlater.api import Api
+from pinlater.errors import Overloaded, PinLaterError, QueueNotFound, RequestInvalid
+from pinlater.http.caller import context_of
+from pinlater.http.problems import problem_response
+from pinlater.model import JobState, QueueView, RequestContext
+
+_log = structlog.get_logger("pinlater.http")
+EVERY_S = 1.0
+HEARTBEAT_S = 15.0
+LINGER_S = 30.0
+KEPT_EVENTS = 256
+MAX_QUEUES = 100
+MAX_JOBS = 100
+MAX_WAITING_EVENTS = 1_000
+"""Of one stream whose caller does not read; then it ends."""
+
+_LOOK_MS = 25_000
+_ENDED = (JobState.SUCCEEDED, JobState.FAILED)
+_Who = tuple[str | None, str | None, str | None]
+Event = tuple[int, str, str, str]
+"""Its number, its name, the queue that it is about ("" for all), and its data."""
+
+
+class Stream:
+    """One listener: which queues it wants, and what it has yet to be sent."""
+
+    def __init__(self, queues: Sequence[str]) -> None:
+        self.queues = frozenset(queues)
+        self._waiting: deque[Event] = deque()
+        self._news = asyncio.Event()
+        self.is_over = False
+
+    def put(self, event: Event) -> None:
+        if event[2] and event[2] not in self.queues:
+            return
+        if len(self._waiting) >= MAX_WAITING_EVENTS:
+            self.end()
+        else:
+            self._waiting.append(event)
+            self._news.set()
+
+    def end(self) -> None:
+        """It gets what it has, and nothing more."""
+        self.is_over = True
+        self._news.set()
+
+    async def take(self) -> list[Event]:
+        """What has come; nothing after a while without anything."""
+        try:
+            async with asyncio.timeout(HEARTBEAT_S):
+                await self._news.wait()
+        except TimeoutError:
+            return []
+        self._news.clear()
+        taken = list(self._waiting)
+        self._waiting.clear()
+        return taken
+
+
+class Watch:
+    """What the streams of one caller want to know of queues; the task `run` asks for it."""
+
+    def __init__(self, api: Api, context: RequestContext, number: Callable[[], int]) -> None:
+        self.streams: set[Stream] = set()
+        self._api = api
+        self._context = context
+        self._number = number
+        self._lingering: dict[str, float] = {}
+        """Queues that no stream wants any more, and how long they are looked at still."""
+        self._counts: dict[str, Event] = {}
+        self._views: dict[str, QueueView] = {}
+        self.kept: deque[Event] = deque(maxlen=KEPT_EVENTS)
+        self.since = number()
+        """Of what had a lower number, nothing is known here."""
+
+    def join(self, stream: Stream) -> None:
+        self.streams.add(stream)
+
+    def leave(self, stream: Stream) -> None:
+        self.streams.discard(stream)
+        until_s = asyncio.get_running_loop().time() + LINGER_S
+        self._lingering.update(dict.fromkeys(stream.queues, until_s))
+
+    def resume(self, stream: Stream, last: int) -> bool:
+        """Give it what came after that event; False: what that was is not known any more."""
+        oldest = self.kept[0][0] if len(self.kept) == KEPT_EVENTS else self.since
+        if last < oldest - 1 or not stream.queues <= self._views.keys():
+            return False
+        for event in self.kept:
+            if event[0] > last:
+                stream.put(event)
+        return True
+
+    def show(self, stream: Stream) -> None:
+        """Give it the numbers as they are."""
+        for queue in stream.queues:
+            if queue in self._counts:
+                stream.put(self._counts[queue])
+
+    async def run(self) -> None:
+        """Until no stream is left, and none was for a while. Streams end with the error of the first failed look."""
+        loop = asyncio.get_running_loop()
+        while True:
+            now_s = loop.time()
+            wanted = {queue for stream in self.streams for queue in stream.queues}
+            self._lingering = {
+                queue: until_s for queue, until_s in self._lingering.items() if queue not in wanted and until_s > now_s
+            }
+            queues = sorted(wanted | self._lingering.keys())
+            if not self.streams and not queues:
+                return
+            if queues:
+                try:
+                    await self._look(queues)
+                except PinLaterError as error:
+                    if not error.retryable:
+                        self._end(error)
+                        return
+            await asyncio.sleep(max(0.0, now_s + EVERY_S - loop.time()))
+
+    async def _look(self, queues: Sequence[str]) -> None:
+        try:
+            views = {view.name: view for view in await self._api.get_queues(queues, context=self._context)}
+        except QueueNotFound:
+            views = {}
+            for queue in queues:
+                try:
+                    (views[queue],) = await self._api.get_queues([queue], context=self._context)
+                except QueueNotFound:
+                    continue
+        for queue in queues:
+            before, now = self._views.get(queue), views.get(queue)
+            if now is None and (before is not None or queue not in self._counts):
+                self._counts[queue] = self._tell("change", queue, {"name": queue, "deleted": True})
+                self._views.pop(queue, None)
+            elif now is not None:
+                if before is None or before.version != now.version:
+                    self._tell("change", queue, _plain_view(now))
+                self._views[queue] = now
+        found = await self._api.cluster_status(queues=list(views), context=self._context)
+        for status in found.queues:
+            plain = asdict(status)
+            del plain["counted_at_ms"]
+            data = json.dumps(plain)
+            before_counts = self._counts.get(status.name)
+            if before_counts is None or before_counts[3] != data:
+                self._counts[status.name] = self._tell("counts", status.name, plain)
+
+    def _tell(self, name: str, queue: str, data: object) -> Event:
+        event = (self._number(), name, queue, json.dumps(data))
+        self.kept.append(event)
+        for stream in list(self.streams):
+            stream.put(event)
+        return event
+
+    def _end(self, error: PinLaterError) -> None:
+        for stream in list(self.streams):
+            stream.put((self._number(), "problem", "", _problem(error)))
+            stream.end()
+
+
+def _problem(error: PinLaterError) -> str:
+    body = problem_response(error, has_credential=True).body
+    assert isinstance(body, bytes)
+    return body.decode()
+
+
+def _plain_view(view: QueueView) -> dict[str, Any]:
+    return {
+        "name": view.name,
+        "version": view.version,
+        "settings": {name: each.value for name, each in view.settings.items()},
+    }
+
+
+class EventStreams:
+    """All streams of a process."""
+
+    def __init__(self, api: Api, at_most: int, write_within_s: float) -> None:
+        self._api = api
+        self._at_most = at_most
+        self._write_within_s = write_within_s
+        self._watches: dict[_Who, tuple[Watch, asyncio.Task[None]]] = {}
+        self._streams: set[Stream] = set()
+        self._epoch = secrets.token_hex(4)
+        """Tells the numbers of this process from those of others."""
+        self._last = 0
+
+    def drain(self) -> None:
+        """End all streams; browsers connect again by themselves."""
+        for stream in list(self._streams):
+            stream.end()
+
+    async def close(self, _app: object = None) -> None:
+        self.drain()
+        tasks = [task for _, task in self._watches.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """The answer to one listener, until it leaves."""
+        queues, jobs = request.query.getall("queue", []), request.query.getall("job", [])
+        if not len(queues) + len(jobs) >= 1 or len(queues) > MAX_QUEUES or len(jobs) > MAX_JOBS:
+            raise RequestInvalid(f"name 1 to {MAX_QUEUES} queues, as queue=NAME, or 1 to {MAX_JOBS} jobs, as job=NAME")
+        if len(self._streams) >= self._at_most:
+            raise Overloaded(f"{self._at_most} callers listen to events already", retry_after_ms=5_000)
+        context = context_of(request)
+        stream = Stream(queues)
+        self._streams.add(stream)
+        watch: Watch | None = None
+        looking: asyncio.Task[None] | None = None
+        try:
+            if queues:
+                await self._api.get_queues(queues, context=context)  # what is refused is refused as any call
+                watch = self._watch(context)
+                watch.join(stream)
+                last = self._number_of(request.headers.get("Last-Event-ID", ""))
+                if last is not None and not watch.resume(stream, last):
+                    stream.put((self._number(), "missed", "", "{}"))
+                if last is None or not stream.queues:
+                    watch.show(stream)
+            if jobs:
+                found = await self._api.lookup(jobs, context=context)
+                looking = asyncio.ensure_future(self._look_for_ends(stream, jobs, found, context))
+            return await self._send(request, stream)
+        finally:
+            self._streams.discard(stream)
+            if watch is not None:
+                watch.leave(stream)
+            if looking is not None:
+                looking.cancel()
+                await asyncio.gather(looking, return_exceptions=True)
+
+    async def _send(self, request: web.Request, stream: Stream) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
+        await response.prepare(request)
+        await self._write(response, f"retry: 2000\n: events of {self._epoch}\n\n")
+        while True:
+            events = await stream.take()
+            lines = [f"id: {self._epoch}-{number}\nevent: {name}\ndata: {data}\n\n" for number, name, _, data in events]
+            if lines or not stream.is_over:
+                await self._write(response, "".join(lines) or ": nothing new\n\n")
+            if stream.is_over:
+                return response
+
+    async def _write(self, response: web.StreamResponse, text: str) -> None:
+        """ConnectionResetError: the caller is gone, or does not read."""
+        try:
+            async with asyncio.timeout(self._write_within_s):
+                await response.write(text.encode())
+        except TimeoutError as error:
+            raise ConnectionResetError("the caller does not read its events") from error
+
+    def _watch(self, context: RequestContext) -> Watch:
+        who = (context.token, context.on_behalf_of, context.caller_address)
+        found = self._watches.get(who)
+        if found is not None:
+            return found[0]
+        watch = Watch(self._api, context, self._number)
+        task = asyncio.ensure_future(watch.run())
+        self._watches[who] = (watch, task)
+        task.add_done_callback(lambda ended: self._ended(who, watch, ended))
+        return watch
+
+    def _ended(self, who: _Who, watch: Watch, task: asyncio.Task[None]) -> None:
+        if self._watches.get(who, (None, None))[0] is watch:
+            del self._watches[who]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("events_failed", exc_info=error)
+        for stream in list(watch.streams):
+            stream.end()
+
+    async def _look_for_ends(
+        self, stream: Stream, jobs: Sequence[str], found: dict[str, Any], context: RequestContext
+    ) -> None:
+        """One lookup at a time, which waits for the first of those that have not ended."""
+        left = list(dict.fromkeys(jobs))
+        while True:
+            for job in [job for job in left if job not in found or found[job].state in _ENDED]:
+                left.remove(job)
+                info = found.get(job)
+                state = None if info is None else info.state.name
+                data = {"job": job, "state": state, "custom_status": "" if info is None else info.custom_status}
+                stream.put((self._number(), "end", "", json.dumps(data)))
+            if not left:
+                return
+            try:
+                found = await self._api.lookup(left, wait_ms=_LOOK_MS, context=context)
+            except PinLaterError as error:
+                if not error.retryable:
+                    stream.put((self._number(), "problem", "", _problem(error)))
+                    stream.end()
+                    return
+                await asyncio.sleep(EVERY_S)
+
+    def _number(self) -> int:
+        self._last += 1
+        return self._last
+
+    def _number_of(self, last_event_id: str) -> int | None:
+        """None: it named none. 0: what it names is not of this process."""
+        if not last_event_id:
+            return None
+        epoch, _, number = last_event_id.partition("-")
+        return int(number) if epoch == self._epoch and number.isdecimal() and len(number) < 18 else 0

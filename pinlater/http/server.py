@@ -1,0 +1,88 @@
+"""The HTTP server under the application: listening sockets, TLS, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+from aiohttp import web
+
+from pinlater.http.site import SITE
+from pinlater.listener import IDLE_S, HttpListener, RateLimitedLog
+
+_log = structlog.get_logger("pinlater.http")
+LINGER_S = 0.5
+"""How long idle connections are kept while it ends: a request that is on its way still gets its answer."""
+
+Tls = Callable[[socket.socket], Awaitable[ssl.SSLContext | None]]
+"""Says of a new connection whether it is to speak TLS. OSError: it cannot be served."""
+
+
+class HttpServer:
+    """Serves an application on listening sockets, which it owns from now on."""
+
+    def __init__(
+        self,
+        app: web.Application,
+        max_connections: int,
+        max_peer_connections: int | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        self._app = app
+        self._site = app[SITE]
+        self._max_connections = max_connections
+        self._max_peer_connections = max_peer_connections
+        self._tls = tls
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            handle_signals=False,
+            handler_cancellation=True,
+            keepalive_timeout=IDLE_S,
+            shutdown_timeout=0.0,
+        )
+        self._listeners: list[HttpListener] = []
+
+    async def start(self) -> None:
+        await self._runner.setup()
+
+    def listen(self, listeners: Sequence[socket.socket]) -> None:
+        """Accept from these as well. Call `start` first."""
+        make = self._runner.server
+        assert make is not None
+        for each in listeners:
+            each.setblocking(False)
+        listener = HttpListener(
+            listeners,
+            make,
+            RateLimitedLog(_log.warning),
+            self._max_connections,
+            self._max_peer_connections,
+            self._tls,
+        )
+        self._listeners.append(listener)
+        self._site.add_listener(listener)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Accept no more, answer what was read, and return when no request is under way, or after so long. What waits
+        is told to end by whoever owns the servers' client.
+        """
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + timeout_s
+        for listener in self._listeners:
+            listener.stop_accepting()
+        self._site.is_draining = True
+        self._site.events.drain()
+        idle_until = loop.time() + min(LINGER_S, timeout_s)
+        while loop.time() < ends_at:
+            await asyncio.sleep(0.02)
+            if not self._site.requests and (loop.time() >= idle_until or not any(map(len, self._listeners))):
+                return
+
+    async def close(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        await self._runner.cleanup()

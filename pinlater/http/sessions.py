@@ -1,0 +1,191 @@
+"""Sessions of browsers: a token is shown once, and a cookie stands for it until the session ends.
+
+They are kept in the memory of this process, by the hash of what the cookie says; a process that is replaced knows none.
+Each session has a text that pages show with every change, which pages of other sites cannot know. A browser without a
+token has such a session too, where access is open.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from hmac import compare_digest
+from html import escape
+from secrets import token_urlsafe
+
+from pinlater.background_tasks import exponential_backoff_s
+from pinlater.errors import Overloaded
+
+MAX_AGE_S = 12 * 3600.0
+IDLE_S = 3600.0
+MAX_SESSIONS = 1_000
+"""Of those with a token, and as many of those without; then the one that was used least lately ends."""
+
+FREE_TRIES = 5
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0
+FORGET_S = 3_600.0
+MAX_ADDRESSES = 10_000
+MAX_KNOWN = 10_000
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """`token` None: of a browser that has shown none."""
+
+    token: str | None = field(repr=False)
+    identity: str
+    csrf: str = field(repr=False)
+    ends_s: float
+    used_s: float
+
+
+class Sessions:
+    """All sessions of this process."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._with_token: OrderedDict[bytes, Session] = OrderedDict()
+        self._without: OrderedDict[bytes, Session] = OrderedDict()
+
+    def begin(self, token: str | None, identity: str) -> tuple[str, Session]:
+        """A new one, and what its cookie says."""
+        cookie, now_s = token_urlsafe(32), self._clock()
+        session = Session(token, identity, token_urlsafe(32), now_s + MAX_AGE_S, now_s)
+        kept = self._without if token is None else self._with_token
+        while len(kept) >= MAX_SESSIONS:
+            kept.popitem(last=False)
+        kept[_key(cookie)] = session
+        return cookie, session
+
+    def find(self, cookie: str) -> Session | None:
+        """None: it is not known here, or has ended."""
+        key, now_s = _key(cookie), self._clock()
+        for kept in (self._with_token, self._without):
+            session = kept.get(key)
+            if session is None:
+                continue
+            if now_s >= session.ends_s or now_s - session.used_s >= IDLE_S:
+                del kept[key]
+                return None
+            session.used_s = now_s
+            kept.move_to_end(key)
+            return session
+        return None
+
+    def end(self, cookie: str) -> None:
+        for kept in (self._with_token, self._without):
+            kept.pop(_key(cookie), None)
+
+
+def is_csrf_token(session: Session | None, shown: str) -> bool:
+    return session is not None and compare_digest(session.csrf.encode(), shown.encode("utf-8", "replace"))
+
+
+def _key(cookie: str) -> bytes:
+    return sha256(cookie.encode("utf-8", "replace")).digest()
+
+
+class TokenGuesses:
+    """Wrong tokens, by the address that they came from: the first few cost nothing, each further one a longer pause.
+
+    A token that was right before is taken in a pause too, so that one who guesses does not shut out its neighbours.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._wrong: OrderedDict[str, tuple[int, float, float]] = OrderedDict()
+        """How many, since when the last, and until when nothing is tried."""
+        self._right: OrderedDict[bytes, None] = OrderedDict()
+
+    def refuse_in_pause(self, address: str, token: str) -> None:
+        """Overloaded: the token is not tried now."""
+        found = self._wrong.get(address)
+        if found is None or _key(token) in self._right:
+            return
+        left_s = found[2] - self._clock()
+        if left_s > 0:
+            raise Overloaded(
+                f"{found[0]} wrong tokens came from {address}; the next one is tried in {left_s:.1f} s",
+                retry_after_ms=int(left_s * 1000) + 1,
+            )
+
+    def was_wrong(self, address: str, token: str) -> int:
+        """How many wrong ones came from there by now."""
+        self._right.pop(_key(token), None)
+        now_s = self._clock()
+        wrong, at_s, _ = self._wrong.pop(address, (0, now_s, 0.0))
+        wrong = 1 if now_s - at_s > FORGET_S else wrong + 1
+        pause_s = exponential_backoff_s(wrong - FREE_TRIES + 1, FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        while len(self._wrong) >= MAX_ADDRESSES:
+            self._wrong.popitem(last=False)
+        self._wrong[address] = (wrong, now_s, now_s + pause_s)
+        return wrong
+
+    def was_right(self, token: str) -> None:
+        key = _key(token)
+        if key not in self._right:
+            while len(self._right) >= MAX_KNOWN:
+                self._right.popitem(last=False)
+            self._right[key] = None
+
+    def knows(self, token: str) -> bool:
+        return _key(token) in self._right
+
+    @property
+    def is_quiet(self) -> bool:
+        """No wrong token came lately."""
+        return not self._wrong
+
+
+_STYLE = """
+:root{color-scheme:light dark}
+body{font:16px/1.5 system-ui,sans-serif;margin:4em auto;max-width:28em;padding:0 1em}
+input,button{font:inherit;padding:.4em .6em}
+input{width:100%;box-sizing:border-box;margin:.3em 0 1em}
+.bad{color:#b3261e}
+@media(prefers-color-scheme:dark){.bad{color:#ff8a80}}
+"""
+_HEAD = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>PinLater: {title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"><style>{style}</style></head><body>
+<h1>PinLater</h1>
+"""
+
+
+def login_page(csrf: str, after: str, told: str = "") -> str:
+    """Asks for a token. `after`: the path to go to then; `told`: why the last one did not do."""
+    mistake = f'<p class="bad" role="alert">{escape(told)}</p>' if told else ""
+    return (
+        _HEAD.format(title="log in", style=_STYLE)
+        + mistake
+        + '<form method="post" action="/login" autocomplete="off">'
+        + f'<input type="hidden" name="csrf" value="{escape(csrf)}">'
+        + f'<input type="hidden" name="next" value="{escape(after)}">'
+        + '<label for="token">Token</label>'
+        + '<input id="token" name="token" type="password" required autofocus spellcheck="false">'
+        + "<button>Log in</button></form></body></html>\n"
+    )
+
+
+def start_page(identity: str, csrf: str, links: list[tuple[str, str]]) -> str:
+    """Who is logged in, and where to go."""
+    rows = "".join(f'<li><a href="{escape(path)}">{escape(text)}</a></li>' for path, text in links)
+    return (
+        _HEAD.format(title="start", style=_STYLE)
+        + f"<p>You are {escape(identity)}.</p><ul>{rows}</ul>"
+        + f'<form method="post" action="/logout"><input type="hidden" name="csrf" value="{escape(csrf)}">'
+        + "<button>Log out</button></form></body></html>\n"
+    )
+
+
+def local_path(text: str) -> str:
+    """Where to go after the login: a path of this site, else its start.
+
+    >>> [local_path(text) for text in ("/docs?a=1", "//evil.example", "https://evil.example", "/\\\\evil", "")]
+    ['/docs?a=1', '/', '/', '/', '/']
+    """
+    is_local = text.startswith("/") and not text.startswith("//") and text.isprintable() and "\\" not in text
+    return text if is_local else "/"
