@@ -14,7 +14,7 @@ from typing import Any
 from pinlater import browsers
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.pool import PoolLimits
-from pinlater.http.server import HttpServer
+from pinlater.http.http_server import HttpServer
 from pinlater.http.site import HttpSettings, make_app
 from pinlater.logs import configure
 from pinlater.redaction import SECRETS

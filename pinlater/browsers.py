@@ -1,4 +1,4 @@
-"""What browsers may do with answers of PinLater, and under which names they get them.
+"""The rights of browsers: what they may do with answers of PinLater, and under which names they get them.
 
 Both HTTP servers go by it: the one with the status page and the one with the HTTP interface.
 """

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from pinlater.api import Api
 from pinlater.errors import Forbidden, RequestInvalid
-from pinlater.http.sessions import Session
+from pinlater.http.sessions import BrowserSession
 from pinlater.model import RequestContext
 
 API: web.AppKey[Api] = web.AppKey("api", Api)
@@ -39,7 +39,7 @@ def context_of(request: web.Request) -> RequestContext:
     return found
 
 
-def make_context(request: web.Request, session: Session | None, gateway_token: str) -> RequestContext:
+def make_context(request: web.Request, session: BrowserSession | None, gateway_token: str) -> RequestContext:
     """What the servers are to know of the caller; also sets its request id. RequestInvalid: a header that cannot be."""
     headers = request.headers
     request_id = _word(headers, "X-Request-Id")
@@ -73,14 +73,14 @@ def is_change(request: web.Request) -> bool:
     return request.method not in _READS
 
 
-def is_of_browser(request: web.Request, session: Session | None) -> bool:
+def is_of_browser(request: web.Request, session: BrowserSession | None) -> bool:
     """Browsers say so, with every request that is no reading."""
-    return session is not None or "Sec-Fetch-Site" in request.headers or "Origin" in request.headers
+    return session is not None or "Sec-Fetch-ApiSite" in request.headers or "Origin" in request.headers
 
 
 def refuse_other_sites(request: web.Request) -> None:
     """Forbidden: a page of another site made a browser send this."""
-    site = request.headers.get("Sec-Fetch-Site")
+    site = request.headers.get("Sec-Fetch-ApiSite")
     origin = request.headers.get("Origin")
     parts = None if origin is None else urlsplit(origin)
     if site not in (None, "same-origin", "none") or (

@@ -50,7 +50,7 @@ Event = tuple[int, str, str, str]
 """Its number, its name, the queue that it is about ("" for all), and its data."""
 
 
-class Stream:
+class EventStream:
     """One listener: which queues it wants, and what it has yet to be sent."""
 
     def __init__(self, queues: Sequence[str]) -> None:
@@ -90,7 +90,7 @@ class Watch:
     """What the streams of one caller want to know of queues; the task `run` asks for it."""
 
     def __init__(self, api: Api, context: RequestContext, number: Callable[[], int]) -> None:
-        self.streams: set[Stream] = set()
+        self.streams: set[EventStream] = set()
         self._api = api
         self._context = context
         self._number = number
@@ -102,15 +102,15 @@ class Watch:
         self.since = number()
         """Of what had a lower number, nothing is known here."""
 
-    def join(self, stream: Stream) -> None:
+    def join(self, stream: EventStream) -> None:
         self.streams.add(stream)
 
-    def leave(self, stream: Stream) -> None:
+    def leave(self, stream: EventStream) -> None:
         self.streams.discard(stream)
         until_s = asyncio.get_running_loop().time() + LINGER_S
         self._lingering.update(dict.fromkeys(stream.queues, until_s))
 
-    def resume(self, stream: Stream, last: int) -> bool:
+    def resume(self, stream: EventStream, last: int) -> bool:
         """Give it what came after that event; False: what that was is not known any more."""
         oldest = self.kept[0][0] if len(self.kept) == KEPT_EVENTS else self.since
         if last < oldest - 1 or not stream.queues <= self._views.keys():
@@ -120,7 +120,7 @@ class Watch:
                 stream.put(event)
         return True
 
-    def show(self, stream: Stream) -> None:
+    def show(self, stream: EventStream) -> None:
         """Give it the numbers as they are."""
         for queue in stream.queues:
             if queue in self._counts:
@@ -210,7 +210,7 @@ class EventStreams:
         self._at_most = at_most
         self._write_within_s = write_within_s
         self._watches: dict[_Who, tuple[Watch, asyncio.Task[None]]] = {}
-        self._streams: set[Stream] = set()
+        self._streams: set[EventStream] = set()
         self._epoch = secrets.token_hex(4)
         """Tells the numbers of this process from those of others."""
         self._last = 0
@@ -235,7 +235,7 @@ class EventStreams:
         if len(self._streams) >= self._at_most:
             raise Overloaded(f"{self._at_most} callers listen to events already", retry_after_ms=5_000)
         context = context_of(request)
-        stream = Stream(queues)
+        stream = EventStream(queues)
         self._streams.add(stream)
         watch: Watch | None = None
         looking: asyncio.Task[None] | None = None
@@ -261,7 +261,7 @@ class EventStreams:
                 looking.cancel()
                 await asyncio.gather(looking, return_exceptions=True)
 
-    async def _send(self, request: web.Request, stream: Stream) -> web.StreamResponse:
+    async def _send(self, request: web.Request, stream: EventStream) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
         await response.prepare(request)
         await self._write(response, f"retry: 2000\n: events of {self._epoch}\n\n")
@@ -301,7 +301,7 @@ class EventStreams:
             stream.end()
 
     async def _look_for_ends(
-        self, stream: Stream, jobs: Sequence[str], found: dict[str, Any], context: RequestContext
+        self, stream: EventStream, jobs: Sequence[str], found: dict[str, Any], context: RequestContext
     ) -> None:
         """One lookup at a time, which waits for the first of those that have not ended."""
         left = list(dict.fromkeys(jobs))

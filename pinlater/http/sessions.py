@@ -32,7 +32,7 @@ MAX_KNOWN = 10_000
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class BrowserSession:
     """`token` None: of a browser that has shown none."""
 
     token: str | None = field(repr=False)
@@ -47,20 +47,20 @@ class Sessions:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._with_token: OrderedDict[bytes, Session] = OrderedDict()
-        self._without: OrderedDict[bytes, Session] = OrderedDict()
+        self._with_token: OrderedDict[bytes, BrowserSession] = OrderedDict()
+        self._without: OrderedDict[bytes, BrowserSession] = OrderedDict()
 
-    def begin(self, token: str | None, identity: str) -> tuple[str, Session]:
+    def begin(self, token: str | None, identity: str) -> tuple[str, BrowserSession]:
         """A new one, and what its cookie says."""
         cookie, now_s = token_urlsafe(32), self._clock()
-        session = Session(token, identity, token_urlsafe(32), now_s + MAX_AGE_S, now_s)
+        session = BrowserSession(token, identity, token_urlsafe(32), now_s + MAX_AGE_S, now_s)
         kept = self._without if token is None else self._with_token
         while len(kept) >= MAX_SESSIONS:
             kept.popitem(last=False)
         kept[_key(cookie)] = session
         return cookie, session
 
-    def find(self, cookie: str) -> Session | None:
+    def find(self, cookie: str) -> BrowserSession | None:
         """None: it is not known here, or has ended."""
         key, now_s = _key(cookie), self._clock()
         for kept in (self._with_token, self._without):
@@ -80,7 +80,7 @@ class Sessions:
             kept.pop(_key(cookie), None)
 
 
-def is_csrf_token(session: Session | None, shown: str) -> bool:
+def is_csrf_token(session: BrowserSession | None, shown: str) -> bool:
     return session is not None and compare_digest(session.csrf.encode(), shown.encode("utf-8", "replace"))
 
 

@@ -34,7 +34,7 @@ from pinlater.http.problems import http_problem_response, problem_response
 from pinlater.http.routes import add_routes
 from pinlater.http.sessions import (
     MAX_AGE_S,
-    Session,
+    BrowserSession,
     Sessions,
     TokenGuesses,
     is_csrf_token,
@@ -65,13 +65,13 @@ class HttpSettings:
     event_listeners: int = 200
 
 
-SITE: web.AppKey[Site] = web.AppKey("site")
+SITE: web.AppKey[ApiSite] = web.AppKey("site")
 LOGIN, LOGOUT, SESSION, EVENTS = "/login", "/logout", "/session", "/v1/events"
 _FAILED = PinLaterError("the request failed in the HTTP process; its log says why")
 _FORM_BYTES = 8 * 1024
 
 
-class Site:
+class ApiSite:
     """The state of an application, and its middleware."""
 
     def __init__(self, api: Api, settings: HttpSettings) -> None:
@@ -92,7 +92,7 @@ class Site:
         """One of those whose connections the requests come from."""
         self._listeners.append(listener)
 
-    def session_of(self, request: web.Request) -> Session | None:
+    def session_of(self, request: web.Request) -> BrowserSession | None:
         shown = request.cookies.get(self._cookie) if "Cookie" in request.headers else None
         return None if shown is None else self.sessions.find(shown)
 
@@ -155,7 +155,7 @@ class Site:
         if self.settings.is_tls:
             headers["Strict-Transport-Security"] = "max-age=31536000"
 
-    def _check_browser(self, request: web.Request, session: Session | None) -> None:
+    def _check_browser(self, request: web.Request, session: BrowserSession | None) -> None:
         """Forbidden: a change that no page of this site has sent."""
         refuse_other_sites(request)
         if "Authorization" in request.headers or request.path in (LOGIN, LOGOUT):
@@ -238,7 +238,7 @@ class Site:
         """Ends the session, and its cookie."""
         await self._form(request)
         self.sessions.end(request.cookies.get(self._cookie, ""))
-        response = web.Response(status=303, headers={"Location": LOGIN, "Clear-Site-Data": '"cache", "storage"'})
+        response = web.Response(status=303, headers={"Location": LOGIN, "Clear-ApiSite-Data": '"cache", "storage"'})
         response.del_cookie(self._cookie, path="/", secure=self.settings.is_tls, httponly=True, samesite="Strict")
         return response
 
@@ -259,7 +259,7 @@ class Site:
             raise Forbidden(f"the form is out of date: load {LOGIN} again")
         return form
 
-    def _session(self, request: web.Request) -> tuple[Session, str | None]:
+    def _session(self, request: web.Request) -> tuple[BrowserSession, str | None]:
         """The caller's, or a new one and what its cookie says."""
         session = self.session_of(request)
         if session is not None:
@@ -303,7 +303,7 @@ def _has_credential(request: web.Request) -> bool:
 
 def make_app(api: Api, settings: HttpSettings) -> web.Application:
     """The application; it has all routes, and leaves `api` open."""
-    site = Site(api, settings)
+    site = ApiSite(api, settings)
     app = web.Application(middlewares=[site.serve], client_max_size=settings.max_request_bytes)
     app[API], app[SITE] = api, site
     app.on_response_prepare.append(site.add_headers)
