@@ -75,12 +75,12 @@ def is_change(request: web.Request) -> bool:
 
 def is_of_browser(request: web.Request, session: BrowserSession | None) -> bool:
     """Browsers say so, with every request that is no reading."""
-    return session is not None or "Sec-Fetch-ApiSite" in request.headers or "Origin" in request.headers
+    return session is not None or "Sec-Fetch-Site" in request.headers or "Origin" in request.headers
 
 
 def refuse_other_sites(request: web.Request) -> None:
     """Forbidden: a page of another site made a browser send this."""
-    site = request.headers.get("Sec-Fetch-ApiSite")
+    site = request.headers.get("Sec-Fetch-Site")
     origin = request.headers.get("Origin")
     parts = None if origin is None else urlsplit(origin)
     if site not in (None, "same-origin", "none") or (
