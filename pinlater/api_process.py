@@ -35,6 +35,7 @@ class ApiProcess:
             pool=PoolLimits(connections=CONNECTIONS),
             wait_for_rate=False,
             joins_contexts=True,
+            token="",
         )
         settings = HttpSettings(
             names=[*browsers.names_of(config), *names],

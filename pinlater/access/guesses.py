@@ -61,6 +61,9 @@ class Guessers:
         self._guessers: OrderedDict[str, Guesser] = OrderedDict()
         """The one whose last guess is the oldest comes first."""
 
+    def __len__(self) -> int:
+        return len(self._guessers)
+
     def of(self, peer: object) -> Guesser:
         """The one at the address of a caller; to be let go by `done`."""
         address = host_of(peer)

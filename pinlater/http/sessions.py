@@ -16,7 +16,7 @@ from hmac import compare_digest
 from html import escape
 from secrets import token_urlsafe
 
-from pinlater.background_tasks import exponential_backoff_s
+from pinlater.access.guesses import Guessers
 from pinlater.errors import Overloaded
 
 MAX_AGE_S = 12 * 3600.0
@@ -24,11 +24,8 @@ IDLE_S = 3600.0
 MAX_SESSIONS = 1_000
 """Of those with a token, and as many of those without; then the one that was used least lately ends."""
 
-FREE_TRIES = 5
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0
-FORGET_S = 3_600.0
-MAX_ADDRESSES = 10_000
 MAX_KNOWN = 10_000
+"""Tokens that were right."""
 
 
 @dataclass(slots=True, eq=False)
@@ -88,41 +85,34 @@ def _key(cookie: str) -> bytes:
     return sha256(cookie.encode("utf-8", "replace")).digest()
 
 
-class TokenGuesses:
-    """Wrong tokens, by the address that they came from: the first few cost nothing, each further one a longer pause.
-
-    A token that was right before is taken in a pause too, so that one who guesses does not shut out its neighbours.
+class TokenPauses:
+    """Pauses of addresses that wrong tokens come from. A token that was right before is taken in a pause too, so that
+    one who guesses does not shut out its neighbours.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._wrong: OrderedDict[str, tuple[int, float, float]] = OrderedDict()
-        """How many, since when the last, and until when nothing is tried."""
+        self._guessers = Guessers("token", lambda *_: None, clock)
         self._right: OrderedDict[bytes, None] = OrderedDict()
 
     def refuse_in_pause(self, address: str, token: str) -> None:
         """Overloaded: the token is not tried now."""
-        found = self._wrong.get(address)
-        if found is None or _key(token) in self._right:
+        if not self._guessers or _key(token) in self._right:
             return
-        left_s = found[2] - self._clock()
+        guesser = self._guessers.of((address, 0))
+        left_s = guesser.paused_until_s - self._guessers.now_s()
+        guesser.refused += left_s > 0
+        self._guessers.done(guesser)
         if left_s > 0:
             raise Overloaded(
-                f"{found[0]} wrong tokens came from {address}; the next one is tried in {left_s:.1f} s",
+                f"{guesser.wrong} wrong tokens came from {guesser.address}; the next is tried in {left_s:.1f} s",
                 retry_after_ms=int(left_s * 1000) + 1,
             )
 
-    def was_wrong(self, address: str, token: str) -> int:
-        """How many wrong ones came from there by now."""
+    def was_wrong(self, address: str, token: str, who: str) -> None:
         self._right.pop(_key(token), None)
-        now_s = self._clock()
-        wrong, at_s, _ = self._wrong.pop(address, (0, now_s, 0.0))
-        wrong = 1 if now_s - at_s > FORGET_S else wrong + 1
-        pause_s = exponential_backoff_s(wrong - FREE_TRIES + 1, FIRST_PAUSE_S, LONGEST_PAUSE_S)
-        while len(self._wrong) >= MAX_ADDRESSES:
-            self._wrong.popitem(last=False)
-        self._wrong[address] = (wrong, now_s, now_s + pause_s)
-        return wrong
+        guesser = self._guessers.of((address, 0))
+        self._guessers.was_wrong(guesser, who)
+        self._guessers.done(guesser)
 
     def was_right(self, token: str) -> None:
         key = _key(token)
@@ -130,14 +120,6 @@ class TokenGuesses:
             while len(self._right) >= MAX_KNOWN:
                 self._right.popitem(last=False)
             self._right[key] = None
-
-    def knows(self, token: str) -> bool:
-        return _key(token) in self._right
-
-    @property
-    def is_quiet(self) -> bool:
-        """No wrong token came lately."""
-        return not self._wrong
 
 
 _STYLE = """

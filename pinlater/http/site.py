@@ -36,7 +36,7 @@ from pinlater.http.sessions import (
     MAX_AGE_S,
     BrowserSession,
     Sessions,
-    TokenGuesses,
+    TokenPauses,
     is_csrf_token,
     local_path,
     login_page,
@@ -77,7 +77,7 @@ class ApiSite:
     def __init__(self, api: Api, settings: HttpSettings) -> None:
         self.settings = settings
         self.sessions = Sessions()
-        self.guesses = TokenGuesses()
+        self.pauses = TokenPauses()
         self.events = EventStreams(api, settings.event_listeners, settings.write_within_s)
         self.requests = 0
         """Under way."""
@@ -111,8 +111,8 @@ class ApiSite:
                 context = request[CONTEXT] = make_context(request, session, settings.gateway_token)
                 if is_change(request) and is_of_browser(request, session):
                     self._check_browser(request, session)
-                if context.token is not None and not self.guesses.is_quiet:
-                    self.guesses.refuse_in_pause(context.caller_address or "", context.token)
+                if context.token is not None and context.on_behalf_of is None:
+                    self.pauses.refuse_in_pause(context.caller_address or "", context.token)
                 if request.body_exists:
                     reserved = self._reserve(request)
                     await request.read()
@@ -192,13 +192,12 @@ class ApiSite:
         try:
             identity = (await self._api.get_access(context=context)).identity
         except Forbidden:
-            wrong = self.guesses.was_wrong(address, token)
-            self._log.note("wrong_tokens", address, address=address, wrong=wrong)
+            self.pauses.was_wrong(address, token, context.source)
             return None
         except PinLaterError:
             return ""
         if token:
-            self.guesses.was_right(token)
+            self.pauses.was_right(token)
         return identity
 
     # -- pages -------------------------------------------------------------------------------------------------------
@@ -222,7 +221,7 @@ class ApiSite:
         token, after = form.get("token", "").strip(), local_path(form.get("next", ""))
         context = request[CONTEXT]
         context.token, context.on_behalf_of = token, None
-        self.guesses.refuse_in_pause(context.caller_address, token)
+        self.pauses.refuse_in_pause(context.caller_address, token)
         identity = await self._identity(request) if token.isascii() and token.isprintable() and token else None
         if not identity:
             session, cookie = self._session(request)
