@@ -39,9 +39,11 @@ MAX_LIMIT = 10_000
 FULL_SHARE = 0.5
 """With so much of what was asked for beyond the limit there is more: the parts of queues are rounded."""
 
-REFUSED_S = 5.0
-"""After so long of nothing but refusals a worker finds out whether the servers know its token: a new one reaches all of
-them within two seconds."""
+REFUSED_PAUSE_S = 2.0
+"""Between the two refusals of a token that end a worker."""
+
+REFUSED_TIMEOUT_S = 60.0
+"""Servers hold back answers to wrong tokens."""
 
 CREATED_PAUSE_S = 0.5
 """After a queue was created: a server that does not know it yet is not asked in a loop. All do within 2 s."""
@@ -134,7 +136,7 @@ class Fetcher:
         self._first_look = not self._sole
         """Which queues are paused, or not there, is asked before anything is waited for."""
         self._stopped = False
-        self._refused_since_s: float | None = None
+        self._checks_token = False
         self.good_s = time.monotonic()
         """When a server last answered."""
 
@@ -215,7 +217,6 @@ class Fetcher:
             for number, batch in enumerate(riding):
                 self._acks.acked(batch, fetched.ack_outcomes[number] if fetched.ack_outcomes else ())
             self.good_s = time.monotonic()
-            self._refused_since_s = None
             await self._answered(fetch, fetched)
 
     async def _call(self, fetch: Fetch, riding: Sequence[AckBatch], wait_ms: int) -> Fetched:
@@ -327,28 +328,31 @@ class Fetcher:
             return
         if not isinstance(error, UNANSWERED):
             self.good_s = time.monotonic()
-        if isinstance(error, Forbidden):
-            self._refused()
+        if isinstance(error, Forbidden) and not self._checks_token:
+            self._checks_token = True
+            self._start(self._check_token())
         self._hold(max(self._queue_failed(queue, error) for queue in self._weights))
         self._jobs.refill(time.monotonic())
 
-    def _refused(self) -> None:
-        """By rules that may change; or because the token is not known any more, which ends the worker."""
-        now_s = time.monotonic()
-        if self._refused_since_s is None:
-            self._refused_since_s = now_s
-        elif now_s - self._refused_since_s >= REFUSED_S:
-            self._refused_since_s = None
-            self._start(self._check_token())
-
     async def _check_token(self) -> None:
-        """Forbidden: the servers do not know who calls, and will not."""
+        """Rules may change, and the dequeues go on. Forbidden: the token is not known, and the worker ends."""
         try:
-            await self._client.get_access()
-        except Forbidden:
-            raise
-        except PinLaterError:  # an older server, or none: the dequeues say what is wrong
+            if not await self._is_known():
+                await asyncio.sleep(REFUSED_PAUSE_S)
+                await self._client.get_access(timeout=REFUSED_TIMEOUT_S)
+        except Forbidden as error:
+            raise Forbidden(f"the worker ends, as the servers do not know its token: {error.message}") from error
+        except PinLaterError:  # the dequeues say what is wrong
             pass
+        finally:
+            self._checks_token = False
+
+    async def _is_known(self) -> bool:
+        try:
+            await self._client.get_access(timeout=REFUSED_TIMEOUT_S)
+        except Forbidden:
+            return False
+        return True
 
     def _queue_failed(self, queue: str, error: PinLaterError) -> float:
         """The seconds to leave it alone."""

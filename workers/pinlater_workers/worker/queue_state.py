@@ -7,7 +7,14 @@ import random
 import time
 from collections.abc import Iterable, Mapping
 
-from pinlater.errors import DequeueRateLimited, OutcomeUnknown, PinLaterError, QueueNotFound, ServerUnreachable
+from pinlater.errors import (
+    DequeueRateLimited,
+    Forbidden,
+    OutcomeUnknown,
+    PinLaterError,
+    QueueNotFound,
+    ServerUnreachable,
+)
 from pinlater_workers.observability.metrics import QueueSummary
 
 UNANSWERED = (ServerUnreachable, OutcomeUnknown)
@@ -67,7 +74,7 @@ class QueueStates:
             self._enter(name, queue, "not found", error.message)
             return LOOK_AGAIN_S
         self._enter(name, queue, "no server" if isinstance(error, UNANSWERED) else "refused", str(error))
-        return pause_s(queue.failures, self._rng)
+        return LOOK_AGAIN_S if isinstance(error, Forbidden) else pause_s(queue.failures, self._rng)
 
     def view(self) -> dict[str, QueueSummary]:
         return {
