@@ -1,56 +1,78 @@
 """The HTTP process from inside: a client of the servers, and the application that passes calls on to it.
 
-`python -m pinlater.api_process FD` is the child of a supervisor, which hands it the listening sockets.
+`python -m pinlater.api_process FD` is the child of a supervisor, which hands it the listening sockets; `pinlater api`
+runs the same alone, for a cluster.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
+import ssl
 import sys
-from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
-from pinlater import browsers
+from pinlater import browsers, settings_map
 from pinlater.client.async_client import AsyncClient
+from pinlater.client.client_tls import Tls
 from pinlater.client.pool import PoolLimits
+from pinlater.config import Config, from_plain, to_plain
 from pinlater.http.http_server import HttpServer
 from pinlater.http.site import HttpSettings, make_app
+from pinlater.listener import HEAD_WITHIN_S
 from pinlater.logs import configure
 from pinlater.redaction import SECRETS
 from pinlater.server import server_process
-from pinlater.server.server_process import HandOver
+from pinlater.server.server_process import HandOver, StartRefused
+from pinlater.server.tls import ServerTls, TlsInvalid, speaks_tls
 
-CONNECTIONS = 256
-"""To one server; calls that wait for jobs take one each."""
+POOL = PoolLimits(connections=256)
+"""To one server; calls that wait for jobs take a connection each."""
+
+TLS_LOOK_EVERY_S = 1.0
+_TLS_ONLY = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 41\r\nConnection: close\r\n\r\n"
+    b"This port speaks TLS only: use https://.\n"
+)
 
 
 class ApiProcess:
-    """Serves as a server process does for its supervisor; `adopt` is told a listening socket."""
+    """Serves as a server process does for its supervisor; `adopt` gets a listening socket. It owns the client."""
 
-    def __init__(self, servers: Sequence[str], config: dict[str, Any], token: str, names: Sequence[str] = ()) -> None:
-        self._client = AsyncClient(
-            servers=servers,
-            source="http",
-            pool=PoolLimits(connections=CONNECTIONS),
-            wait_for_rate=False,
-            joins_contexts=True,
-            token="",
-        )
+    def __init__(self, client: AsyncClient, config: Config, gateway_token: str) -> None:
+        """StartRefused: the files for TLS cannot be used."""
+        self._client = client
+        files = settings_map.tls_files(config)
+        try:
+            self._tls = None if files is None else ServerTls(files, takes_plain=config.tls == "optional")
+        except TlsInvalid as error:
+            raise StartRefused(str(error)) from error
         settings = HttpSettings(
-            names=[*browsers.names_of(config), *names],
-            max_request_bytes=config["max_frame_bytes"],
-            max_buffered_bytes=config["max_buffered_bytes"],
-            body_within_s=config["half_sent_timeout_ms"] / 1000,
-            write_within_s=config["write_timeout_ms"] / 1000,
-            gateway_token=token,
-            status_page="" if config["http"] == "none" else config["http"],
+            names=browsers.names_of(to_plain(config)),
+            max_request_bytes=config.max_frame_bytes,
+            max_buffered_bytes=config.max_buffered_bytes,
+            body_within_s=config.half_sent_timeout_ms / 1000,
+            write_within_s=config.write_timeout_ms / 1000,
+            takes_plain=self._tls is None or self._tls.takes_plain,
+            needs_credential=self._tls is not None and self._tls.asks_for_certificates,
+            gateway_token=gateway_token,
+            status_page="" if config.http == "none" else config.http,
         )
-        most, of_peer = config["max_connections"], config["max_peer_connections"]
-        self._server = HttpServer(make_app(self._client, settings), most, of_peer or max(1, most // 2))
+        most = config.max_connections
+        self._server = HttpServer(
+            make_app(client, settings),
+            most,
+            config.max_peer_connections or max(1, most // 2),
+            None if self._tls is None else self._hear,
+        )
+        self._looking: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         await self._server.start()
+        if self._tls is not None:
+            self._looking = asyncio.ensure_future(self._look(self._tls))
 
     def adopt(self, connection: socket.socket) -> None:
         self._server.listen([connection])
@@ -65,18 +87,59 @@ class ApiProcess:
         await self._server.drain(timeout_s)
 
     async def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._looking
         await self._server.close()
         await self._client.close()
 
+    async def _look(self, tls: ServerTls) -> None:
+        while True:
+            await asyncio.sleep(TLS_LOOK_EVERY_S)
+            await tls.look()
+
+    async def _hear(self, connection: socket.socket) -> ssl.SSLContext | None:
+        """What a connection speaks, by its first byte. OSError: nothing, or no TLS where only that is served."""
+        tls = self._tls
+        assert tls is not None
+        async with asyncio.timeout(HEAD_WITHIN_S):
+            is_tls = await speaks_tls(connection)
+        if is_tls or tls.takes_plain:
+            return tls.context if is_tls else None
+        with suppress(BlockingIOError):
+            connection.recv(64 * 1024)
+            connection.send(_TLS_ONLY)
+        raise ConnectionAbortedError("no TLS")
+
 
 async def build(payload: dict[str, Any]) -> ApiProcess:
-    """What the child of a supervisor serves."""
-    config = payload["config"]
-    SECRETS.keep([payload["token"]])
-    configure(config["log_level"], config["log_format"], api=os.getpid())
-    process = ApiProcess([_reachable(payload["server"])], config, payload["token"])
+    """What the child of a supervisor serves. StartRefused."""
+    config = from_plain({**payload["config"], "stores": []})
+    token = payload["token"]
+    SECRETS.keep([token])
+    configure(config.log_level, config.log_format, api=os.getpid())
+    client = AsyncClient(
+        servers=[_reachable(payload["server"])],
+        source="http",
+        pool=POOL,
+        wait_for_rate=False,
+        joins_contexts=True,
+        tls=_tls_to_servers(config) or False,
+        token="",
+    )
+    process = ApiProcess(client, config, token)
     await process.open()
     return process
+
+
+def _tls_to_servers(config: Config) -> Tls | None:
+    """As the servers of a cluster call each other, by the name that this one has for them."""
+    tls = settings_map.peer_tls(config)
+    if tls is None or config.tls == "optional":
+        return None
+    name = config.advertise.rpartition(":")[0].strip("[]")
+    return Tls(tls.ca or config.tls_client_ca or None, tls.cert, tls.key, name or None)
 
 
 def _reachable(address: str) -> str:

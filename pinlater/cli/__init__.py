@@ -35,6 +35,7 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "serve": Entry("pinlater.cli.serve", "Run a server."),
+    "api": Entry("pinlater.cli.api_command", "Serve the HTTP interface for a cluster."),
     "queue": Entry("pinlater.cli.queue", "Create, look at, set, pause, drain and delete queues."),
     "job": Entry("pinlater.cli.job", "Enqueue, look at, retry, cancel and delete jobs."),
     "schedule": Entry("pinlater.cli.schedule_commands", "Enqueue jobs again and again, by cron or an interval."),

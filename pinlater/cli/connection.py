@@ -144,7 +144,7 @@ def say_missed(shards: Sequence[str]) -> None:
 _DEFAULT_TIMEOUT_MS = 10_000
 
 
-def _server_options(command: Callable[..., None]) -> Callable[..., None]:
+def server_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option(
             "--token-file",
@@ -178,7 +178,7 @@ def talks_to_server(command: Callable[..., None], *, patient: bool = False) -> C
     `patient`: shards that cannot be used are waited for until the timeout, else it is said at once.
     """
 
-    @_server_options
+    @server_options
     @click.option(
         "--timeout",
         "timeout_ms",
@@ -205,7 +205,7 @@ def talks_patiently(command: Callable[..., None]) -> Callable[..., None]:
 def talks_while_waiting(command: Callable[..., None]) -> Callable[..., None]:
     """For what waits by itself, and has a --timeout of its own."""
 
-    @_server_options
+    @server_options
     @functools.wraps(command)
     def connected(servers: tuple[str, ...], cluster: str | None, token_file: Path | None, **options: Any) -> None:
         with _client(servers, cluster, token_file, _DEFAULT_TIMEOUT_MS, patient=False) as client:

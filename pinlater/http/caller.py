@@ -16,7 +16,7 @@ from aiohttp import web
 from pinlater.api import Api
 from pinlater.errors import Forbidden, RequestInvalid
 from pinlater.http.sessions import BrowserSession
-from pinlater.model import RequestContext
+from pinlater.model import ANONYMOUS, RequestContext
 
 API: web.AppKey[Api] = web.AppKey("api", Api)
 """The servers, in an application."""
@@ -54,9 +54,20 @@ def make_context(request: web.Request, session: BrowserSession | None, gateway_t
         context.token = bearer[1]
     elif session is not None and session.token is not None:
         context.token = session.token
-    elif gateway_token and (name := certificate_name(request)) is not None:
-        context.token, context.on_behalf_of = gateway_token, f"cert:{name}"
+    elif gateway_token:
+        name = certificate_name(request)
+        context.token, context.on_behalf_of = gateway_token, ANONYMOUS if name is None else f"cert:{name}"
     return context
+
+
+def has_credential(context: RequestContext) -> bool:
+    """The caller showed a token, a session that has one, or a certificate."""
+    return context.token is not None and context.on_behalf_of != ANONYMOUS
+
+
+def has_token(context: RequestContext) -> bool:
+    """The caller showed a token, or a session that has one."""
+    return context.token is not None and context.on_behalf_of is None
 
 
 def certificate_name(request: web.Request) -> str | None:
@@ -82,10 +93,8 @@ def refuse_other_sites(request: web.Request) -> None:
     """Forbidden: a page of another site made a browser send this."""
     site = request.headers.get("Sec-Fetch-Site")
     origin = request.headers.get("Origin")
-    parts = None if origin is None else urlsplit(origin)
-    if site not in (None, "same-origin", "none") or (
-        parts is not None and (parts.netloc != request.headers.get("Host") or parts.scheme != request.scheme)
-    ):
+    is_ours = origin is None or urlsplit(origin).netloc == request.headers.get("Host")
+    if site not in (None, "same-origin", "none") or not is_ours:
         raise Forbidden("a page of another site sent this request; only pages of this one may change anything")
 
 

@@ -24,6 +24,8 @@ from pinlater.http.caller import (
     CONTEXT,
     REQUEST_ID,
     context_of,
+    has_credential,
+    has_token,
     is_change,
     is_of_browser,
     make_context,
@@ -51,7 +53,8 @@ _MIB = 2**20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
     """`names`: under which the site answers, beside addresses and localhost. `max_buffered_bytes`: of all bodies at a
-    time. `gateway_token`: by which callers with a certificate are spoken for. `status_page`: its address, for a link.
+    time. `takes_plain`: callers without TLS are served too. `needs_credential`: only callers who show a certificate or
+    a token are. `gateway_token`: by which others than those with a token are spoken for. `status_page`: its address.
     """
 
     names: Collection[str] = ()
@@ -59,7 +62,8 @@ class HttpSettings:
     max_buffered_bytes: int = 256 * _MIB
     body_within_s: float = 30.0
     write_within_s: float = 30.0
-    is_tls: bool = False
+    takes_plain: bool = True
+    needs_credential: bool = False
     gateway_token: str = ""
     status_page: str = ""
     event_listeners: int = 200
@@ -68,6 +72,8 @@ class HttpSettings:
 SITE: web.AppKey[ApiSite] = web.AppKey("site")
 LOGIN, LOGOUT, SESSION, EVENTS = "/login", "/logout", "/session", "/v1/events"
 _FAILED = PinLaterError("the request failed in the HTTP process; its log says why")
+_WRONG_TOKEN = "This token is not known, was revoked, or has ended."
+_OPEN_PATHS = frozenset({"/", LOGIN, LOGOUT, SESSION})
 _FORM_BYTES = 8 * 1024
 
 
@@ -86,14 +92,13 @@ class ApiSite:
         self._api = api
         self._body_bytes = 0
         self._log = RateLimitedLog(_log.warning)
-        self._cookie = "__Host-pinlater" if settings.is_tls else "pinlater"
 
     def add_listener(self, listener: HttpListener) -> None:
         """One of those whose connections the requests come from."""
         self._listeners.append(listener)
 
     def session_of(self, request: web.Request) -> BrowserSession | None:
-        shown = request.cookies.get(self._cookie) if "Cookie" in request.headers else None
+        shown = request.cookies.get(_cookie_name(request)) if "Cookie" in request.headers else None
         return None if shown is None else self.sessions.find(shown)
 
     @web.middleware
@@ -111,7 +116,9 @@ class ApiSite:
                 context = request[CONTEXT] = make_context(request, session, settings.gateway_token)
                 if is_change(request) and is_of_browser(request, session):
                     self._check_browser(request, session)
-                if context.token is not None and context.on_behalf_of is None:
+                if settings.needs_credential and not has_credential(context) and request.path not in _OPEN_PATHS:
+                    raise Forbidden("this site takes calls of callers with a certificate or a token only: show one")
+                if context.token is not None and has_token(context):
                     self.pauses.refuse_in_pause(context.caller_address or "", context.token)
                 if request.body_exists:
                     reserved = self._reserve(request)
@@ -152,7 +159,7 @@ class ApiSite:
             headers.setdefault(name, value)
         if (request_id := request.get(REQUEST_ID)) is not None:
             headers["X-Request-Id"] = request_id
-        if self.settings.is_tls:
+        if request.secure and not self.settings.takes_plain:
             headers["Strict-Transport-Security"] = "max-age=31536000"
 
     def _check_browser(self, request: web.Request, session: BrowserSession | None) -> None:
@@ -181,7 +188,7 @@ class ApiSite:
     async def _refused(self, request: web.Request) -> None:
         """Count wrong tokens by the address that they come from."""
         context = request.get(CONTEXT)
-        if context is None or context.token is None or context.on_behalf_of is not None:
+        if context is None or not has_token(context):
             return
         await self._identity(request)
 
@@ -208,12 +215,12 @@ class ApiSite:
         links = [("/docs", "The calls, and a page to try them"), (LOGIN, "Log in with a token")]
         if self.settings.status_page:
             links.append((f"http://{self.settings.status_page}/", "The status page"))
-        return self._page(start_page(session.identity, session.csrf, links), cookie)
+        return self._page(request, start_page(session.identity, session.csrf, links), cookie)
 
     async def show_login(self, request: web.Request) -> web.StreamResponse:
         """The form."""
         session, cookie = self._session(request)
-        return self._page(login_page(session.csrf, local_path(request.query.get("next", ""))), cookie)
+        return self._page(request, login_page(session.csrf, local_path(request.query.get("next", ""))), cookie)
 
     async def log_in(self, request: web.Request) -> web.StreamResponse:
         """Begins a session for a token that is right, in place of the one that the form was in."""
@@ -226,19 +233,22 @@ class ApiSite:
         if not identity:
             session, cookie = self._session(request)
             told = "This token is not known, was revoked, or has ended." if identity is None else "Try again later."
-            return self._page(login_page(session.csrf, after, told), cookie, status=403 if identity is None else 503)
-        self.sessions.end(request.cookies.get(self._cookie, ""))
+            return self._page(
+                request, login_page(session.csrf, after, told), cookie, status=403 if identity is None else 503
+            )
+        self.sessions.end(request.cookies.get(_cookie_name(request), ""))
         cookie, _ = self.sessions.begin(token, identity)
         response = web.Response(status=303, headers={"Location": after})
-        self._set_cookie(response, cookie)
+        _set_cookie(request, response, cookie)
         return response
 
     async def log_out(self, request: web.Request) -> web.StreamResponse:
         """Ends the session, and its cookie."""
         await self._form(request)
-        self.sessions.end(request.cookies.get(self._cookie, ""))
+        self.sessions.end(request.cookies.get(_cookie_name(request), ""))
         response = web.Response(status=303, headers={"Location": LOGIN, "Clear-ApiSite-Data": '"cache", "storage"'})
-        response.del_cookie(self._cookie, path="/", secure=self.settings.is_tls, httponly=True, samesite="Strict")
+        name = _cookie_name(request)
+        response.del_cookie(name, path="/", secure=request.secure, httponly=True, samesite="Strict")
         return response
 
     async def show_session(self, request: web.Request) -> web.StreamResponse:
@@ -246,7 +256,7 @@ class ApiSite:
         session, cookie = self._session(request)
         response = web.json_response({"identity": session.identity, "csrf_token": session.csrf})
         if cookie is not None:
-            self._set_cookie(response, cookie)
+            _set_cookie(request, response, cookie)
         return response
 
     async def _form(self, request: web.Request) -> dict[str, str]:
@@ -266,23 +276,12 @@ class ApiSite:
         cookie, session = self.sessions.begin(None, "anonymous")
         return session, cookie
 
-    def _page(self, html: str, cookie: str | None, *, status: int = 200) -> web.Response:
+    def _page(self, request: web.Request, html: str, cookie: str | None, *, status: int = 200) -> web.Response:
         policy = browsers.page_policy(html, form_action="'self'")
         response = web.Response(status=status, text=html, content_type="text/html", headers=policy)
         if cookie is not None:
-            self._set_cookie(response, cookie)
+            _set_cookie(request, response, cookie)
         return response
-
-    def _set_cookie(self, response: web.Response, cookie: str) -> None:
-        response.set_cookie(
-            self._cookie,
-            cookie,
-            max_age=int(MAX_AGE_S),
-            path="/",
-            secure=self.settings.is_tls,
-            httponly=True,
-            samesite="Strict",
-        )
 
 
 _HEADERS = {
@@ -295,9 +294,25 @@ _HEADERS = {
 
 
 def _has_credential(request: web.Request) -> bool:
-    """A token, a session that has one, or a certificate."""
     context = request.get(CONTEXT)
-    return context is not None and context.token is not None
+    return context is not None and has_credential(context)
+
+
+def _cookie_name(request: web.Request) -> str:
+    """The prefix keeps what came without TLS, or from a name below this one, from being taken for ours."""
+    return "__Host-pinlater" if request.secure else "pinlater"
+
+
+def _set_cookie(request: web.Request, response: web.Response, cookie: str) -> None:
+    response.set_cookie(
+        _cookie_name(request),
+        cookie,
+        max_age=int(MAX_AGE_S),
+        path="/",
+        secure=request.secure,
+        httponly=True,
+        samesite="Strict",
+    )
 
 
 def make_app(api: Api, settings: HttpSettings) -> web.Application:

@@ -120,7 +120,7 @@ class HttpProcess:
                 processes=1,
                 command=self._command,
                 payload={
-                    "config": {name: value for name, value in config.items() if name not in _FOR_SERVERS_ALONE},
+                    "config": {**config, "stores": [], "admin_password_hash": ""},  # it needs no store's password
                     "server": plan.payload["address"],
                     "bound": self.bound,
                     "token": self._token.text,
@@ -154,10 +154,6 @@ class HttpProcess:
     async def _drained(self, old: Generation) -> None:
         await old.drain()
         self._draining.discard(old)
-
-
-_FOR_SERVERS_ALONE = ("stores", "admin_password_hash")
-"""Of the configuration: the HTTP process needs no store's password."""
 
 
 def _bound(address: str, listeners: Sequence[socket.socket]) -> str:
