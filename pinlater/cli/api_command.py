@@ -52,9 +52,9 @@ Examples:
 
 \b
 Callers are known by the tokens that they show. To speak for those with a certificate (--tls-client-ca), and for those
-with neither, it needs a token of its own whose only role is gateway: --token-file, PINLATER_TOKEN_FILE or that of the
-cluster. SIGTERM or SIGINT answers what was read and ends. Other settings of a server may stand in the environment; they are not
-read here. Exit codes: 0 stopped by a signal, 1 cannot start, 2 mistakes in the command line."""
+with neither, it needs a token of its own whose only role is gateway: --token-file, PINLATER_TOKEN_FILE, or in
+clusters.toml. SIGTERM or SIGINT answers what was read and ends. The settings here may stand in the environment too.
+Exit codes: 0 stopped by a signal, 1 cannot start, 2 mistakes in the command line."""
 )
 @click.option("--listen", metavar="HOST:PORT", default=_DEFAULT_ADDRESS, show_default=True, help="Where it is served.")
 @server_options
