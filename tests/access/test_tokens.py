@@ -10,6 +10,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from pinlater import AsyncClient, Client, Job, JobFilter, JobState, RequestConte
 from pinlater.errors import Forbidden, PasswordInvalid
 from tests.access.cluster import PASSWORD, Cluster, private, two_servers, until
 from tests.server.commands import Shell
+from tests.server.older import older_server
 
 
 @pytest.fixture(scope="module")
@@ -172,3 +174,19 @@ def test_who_i_am_is_shown(cluster: Cluster) -> None:
             ],
         }
     ]
+
+
+async def test_of_a_server_that_knows_no_tokens_commands_say_so_and_ask_for_the_password(cluster: Cluster) -> None:
+    shell = cluster.shells[0]
+    admin = cluster.make("old-boss", "admin")
+    async with older_server(cluster.servers[0].port, "updateToken", "getTokens", "deleteToken", "getAccess") as older:
+
+        def said(*arguments: str, **options: Any) -> str:
+            return shell(*arguments, "--server", older.address, PINLATER_TOKEN=admin, **options).err
+
+        for arguments in (("list",), ("revoke", "x"), ("create", "x", "--role", "viewer")):
+            refused = await asyncio.to_thread(said, "token", *arguments, stdin=f"{PASSWORD}\n", code=1)
+            assert refused == "pinlater: UNKNOWN_METHOD: this server is of an earlier version, which knows no tokens\n"
+        assert "limits no access" in await asyncio.to_thread(said, "access", "show", code=1)
+        assert "no admin password" in await asyncio.to_thread(said, "queue", "set", "mail", "max_attempts=6", code=2)
+        await asyncio.to_thread(said, "queue", "set", "mail", "max_attempts=6", stdin=f"{PASSWORD}\n")

@@ -16,7 +16,7 @@ from pinlater.access.guesses import FREE_TRIES, MAX_WAITING_EACH, TokenGuesses
 from pinlater.access.rules_file import RulesFile
 from pinlater.access.tokens import TokenBook, TokenRecord, token_hash
 from pinlater.errors import Forbidden, Overloaded, RequestInvalid
-from pinlater.model import Caller, ConnectionRef, DequeueRequest, Job, KeyRef, RequestContext
+from pinlater.model import Caller, ConnectionRef, DequeueRequest, Job, KeyRef, RequestContext, WorkerReport
 from pinlater.queues.directory import QueueDirectory
 from pinlater.wire.codec import decode_call, encode_call
 from pinlater.wire.methods import METHODS
@@ -291,3 +291,28 @@ async def test_few_of_one_address_may_wait_and_the_next_is_refused_unheard() -> 
         at.wake.set()
         outcomes = await asyncio.gather(*guesses, return_exceptions=True)
         assert {type(each) for each in outcomes} == {Forbidden}
+
+
+async def test_a_server_of_a_version_before_tokens_leaves_them_as_they_are(rules: Path) -> None:
+    async with door(rules) as at:
+        token = await at.token("web", "producer")
+        before = QueueDirectory(at.at.members, at.at.clock)
+        await before.refresh()
+        await before.create("pay", "me")
+        assert before.names() == {"mail", "pay"}
+        await before.delete("pay", "me")
+        again = TokenBook(QueueDirectory(at.at.members, at.at.clock), at.at.members, at.at.clock, lambda: at.now_s)
+        assert [view.name for view in await again.views()] == ["web"]
+        await at.call("enqueueJobs", *enqueue("mail"), token=token)
+
+
+async def test_a_call_of_nothing_needs_nothing_but_no_wrong_token(rules: Path) -> None:
+    """A receipt, and the question whether a server knows a call, come without a token."""
+    async with door(rules) as at:
+        report = WorkerReport("id", "name", 1_000)
+        for method in ("checkpointJobs", "heartbeatJobs"):
+            await at.call(method, "nowhere", [], peer=("192.0.2.1", 5))
+            with pytest.raises(Forbidden, match="anonymous may not consume on queue 'nowhere'"):
+                await at.call(method, "nowhere", [], report)
+            with pytest.raises(Forbidden, match="the token is wrong"):
+                await at.call(method, "nowhere", [], token="plt_wrong")
