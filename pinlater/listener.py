@@ -30,7 +30,7 @@ IDLE_S = 75.0
 """An answer is taken, and the next request begun, within so long."""
 
 _FILES = resource.RLIMIT_NOFILE
-_SWEEP_S = 1.0
+SWEEP_S = 1.0
 _A_MINUTE_S = 60.0
 
 
@@ -253,7 +253,7 @@ class HttpListener:
         self._joining: dict[asyncio.Task[None], str] = {}
         self._joining_of: Counter[str] = Counter()
         self._accepting = [AcceptLoop(listener, self._adopt, log, self._keeps_up) for listener in listeners]
-        self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
+        self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
 
     @property
     def port(self) -> int:
@@ -367,7 +367,7 @@ class HttpListener:
             if now >= connection.ends_at:
                 self._log.note("http_timed_out")
                 connection.abort()
-        self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
+        self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
 
 
 def host_of(connection: socket.socket) -> str:

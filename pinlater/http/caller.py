@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 import ssl
+from typing import Any
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -21,10 +22,11 @@ from pinlater.model import ANONYMOUS, RequestContext
 API: web.AppKey[Api] = web.AppKey("api", Api)
 """The servers, in an application."""
 
-CONTEXT = "context"
+_RequestKey: Any = getattr(web, "RequestKey", lambda name, _type: name)  # aiohttp before 3.14 has texts alone
+CONTEXT: Any = _RequestKey("context", RequestContext)
 """The RequestContext of a request, in the request."""
 
-REQUEST_ID = "request_id"
+REQUEST_ID: Any = _RequestKey("request_id", str)
 """What the caller calls its request in X-Request-Id, or what it is called here; it comes back in the answer."""
 
 _WORD = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)

@@ -17,6 +17,9 @@ _log = structlog.get_logger("pinlater.http")
 LINGER_S = 0.5
 """How long idle connections are kept while it ends: a request that is on its way still gets its answer."""
 
+LINGERING_S = 2.0
+"""How long a body that nobody wants is read, so that its sender reads why."""
+
 Tls = Callable[[socket.socket], Awaitable[ssl.SSLContext | None]]
 """Says of a new connection whether it is to speak TLS. OSError: it cannot be served."""
 
@@ -43,6 +46,7 @@ class HttpServer:
             handler_cancellation=True,
             keepalive_timeout=IDLE_S,
             shutdown_timeout=0.0,
+            lingering_time=LINGERING_S,
         )
         self._listeners: list[HttpListener] = []
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -91,6 +92,7 @@ class ApiSite:
         self._listeners: list[HttpListener] = []
         self._api = api
         self._body_bytes = 0
+        self._bytes_of: Counter[str] = Counter()
         self._log = RateLimitedLog(_log.warning)
 
     def add_listener(self, listener: HttpListener) -> None:
@@ -105,7 +107,7 @@ class ApiSite:
     async def serve(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Every request, those without a route too."""
         settings = self.settings
-        reserved = 0
+        reserved: list[int] = []
         self.requests += 1
         try:
             with self._serving(request.transport) as connection:
@@ -121,8 +123,7 @@ class ApiSite:
                 if context.token is not None and has_token(context):
                     self.pauses.refuse_in_pause(context.caller_address or "", context.token)
                 if request.body_exists:
-                    reserved = self._reserve(request)
-                    await request.read()
+                    await self._read(request, reserved)
                 if connection is not None:
                     connection.allow(math.inf)
                 response = await handler(request)
@@ -138,7 +139,7 @@ class ApiSite:
             _log.error("request_failed", path=request.path[:200], exc_info=error)
             response = problem_response(_FAILED, has_credential=True)
         finally:
-            self._body_bytes -= reserved
+            self._release(request, reserved)
             self.requests -= 1
         if self.is_draining and not response.prepared:
             response.force_close()
@@ -170,17 +171,38 @@ class ApiSite:
         if not is_csrf_token(session, request.headers.get("X-CSRF-Token", "")):
             raise Forbidden(f"a change by a browser needs the header X-CSRF-Token, with what {SESSION} says")
 
-    def _reserve(self, request: web.Request) -> int:
-        """Overloaded, BodyTooLarge."""
+    async def _read(self, request: web.Request, reserved: list[int]) -> None:
+        """The body, which the request keeps. Room is taken for what has come, not for what is said to come. Overloaded,
+        BodyTooLarge. HTTPBadRequest: it broke off, or is none.
+        """
         settings = self.settings
-        size = settings.max_request_bytes if request.content_length is None else request.content_length
-        if size > settings.max_request_bytes:
+        if (request.content_length or 0) > settings.max_request_bytes:
             raise self._too_large()
-        if self._body_bytes + size > settings.max_buffered_bytes:
-            self._log.note("http_bodies_full", at_most=settings.max_buffered_bytes)
-            raise Overloaded("too many bytes of requests are on their way here", retry_after_ms=1_000)
-        self._body_bytes += size
-        return size
+        host = request.remote or ""
+        body = bytearray()
+        try:
+            async for chunk in request.content.iter_any():
+                size = len(chunk)
+                if len(body) + size > settings.max_request_bytes:
+                    raise self._too_large()
+                in_all, of_host = self._body_bytes + size, self._bytes_of[host] + size
+                if in_all > settings.max_buffered_bytes or of_host > settings.max_buffered_bytes // 2:
+                    self._log.note("http_bodies_full", at_most=settings.max_buffered_bytes)
+                    raise Overloaded("too many bytes of requests are on their way here", retry_after_ms=1_000)
+                self._body_bytes, self._bytes_of[host] = in_all, of_host
+                reserved.append(size)
+                body += chunk
+        except (web.RequestPayloadError, web.PayloadAccessError, ConnectionError) as error:
+            raise web.HTTPBadRequest(text="the body of the request cannot be read") from error
+        request._read_bytes = bytes(body)  # read() has no bound but its own, and counts nothing
+
+    def _release(self, request: web.Request, reserved: list[int]) -> None:
+        if reserved:
+            size, host = sum(reserved), request.remote or ""
+            self._body_bytes -= size
+            self._bytes_of[host] -= size
+            if not self._bytes_of[host]:
+                del self._bytes_of[host]
 
     def _too_large(self) -> PinLaterError:
         return BodyTooLarge(f"the request is too large; allowed: {self.settings.max_request_bytes} bytes")
