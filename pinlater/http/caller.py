@@ -34,6 +34,10 @@ _BEARER = re.compile(r"bearer +([\x21-\x7e]{1,500}) *", re.ASCII | re.IGNORECASE
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
+class OtherSite(Forbidden):
+    """A change that no page of this site sent."""
+
+
 def context_of(request: web.Request) -> RequestContext:
     """With the caller's source, request id, token and address; to be passed on with each call."""
     found = request[CONTEXT]
@@ -92,12 +96,12 @@ def is_of_browser(request: web.Request, session: BrowserSession | None) -> bool:
 
 
 def refuse_other_sites(request: web.Request) -> None:
-    """Forbidden: a page of another site made a browser send this."""
+    """OtherSite: a page of another site made a browser send this."""
     site = request.headers.get("Sec-Fetch-Site")
     origin = request.headers.get("Origin")
     is_ours = origin is None or urlsplit(origin).netloc == request.headers.get("Host")
     if site not in (None, "same-origin", "none") or not is_ours:
-        raise Forbidden("a page of another site sent this request; only pages of this one may change anything")
+        raise OtherSite("a page of another site sent this request; only pages of this one may change anything")
 
 
 def _word(headers: object, name: str) -> str:

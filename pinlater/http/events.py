@@ -96,6 +96,7 @@ class Watch:
         self._number = number
         self._lingering: dict[str, float] = {}
         """Queues that no stream wants any more, and how long they are looked at still."""
+        self._changes: dict[str, Event] = {}
         self._counts: dict[str, Event] = {}
         self._views: dict[str, QueueView] = {}
         self.kept: deque[Event] = deque(maxlen=KEPT_EVENTS)
@@ -113,7 +114,7 @@ class Watch:
     def resume(self, stream: EventStream, last: int) -> bool:
         """Give it what came after that event; False: what that was is not known any more."""
         oldest = self.kept[0][0] if len(self.kept) == KEPT_EVENTS else self.since
-        if last < oldest - 1 or not stream.queues <= self._views.keys():
+        if last < oldest - 1 or not stream.queues <= self._changes.keys():
             return False
         for event in self.kept:
             if event[0] > last:
@@ -121,10 +122,11 @@ class Watch:
         return True
 
     def show(self, stream: EventStream) -> None:
-        """Give it the numbers as they are."""
+        """Give it everything as it is."""
         for queue in stream.queues:
-            if queue in self._counts:
-                stream.put(self._counts[queue])
+            for known in (self._changes, self._counts):
+                if queue in known:
+                    stream.put(known[queue])
 
     async def run(self) -> None:
         """Until no stream is left, and none was for a while. Streams end with the error of the first failed look."""
@@ -159,12 +161,13 @@ class Watch:
                     continue
         for queue in queues:
             before, now = self._views.get(queue), views.get(queue)
-            if now is None and (before is not None or queue not in self._counts):
-                self._counts[queue] = self._tell("change", queue, {"name": queue, "deleted": True})
+            if now is None and (before is not None or queue not in self._changes):
+                self._changes[queue] = self._tell("change", queue, {"name": queue, "deleted": True})
                 self._views.pop(queue, None)
+                self._counts.pop(queue, None)
             elif now is not None:
                 if before is None or before.version != now.version:
-                    self._tell("change", queue, _plain_view(now))
+                    self._changes[queue] = self._tell("change", queue, _plain_view(now))
                 self._views[queue] = now
         found = await self._api.cluster_status(queues=list(views), context=self._context)
         for status in found.queues:
@@ -245,9 +248,10 @@ class EventStreams:
                 watch = self._watch(context)
                 watch.join(stream)
                 last = self._number_of(request.headers.get("Last-Event-ID", ""))
-                if last is not None and not watch.resume(stream, last):
+                if last is None:
+                    watch.show(stream)
+                elif not watch.resume(stream, last):
                     stream.put((self._number(), "missed", "", "{}"))
-                if last is None or not stream.queues:
                     watch.show(stream)
             if jobs:
                 found = await self._api.lookup(jobs, context=context)
@@ -263,6 +267,7 @@ class EventStreams:
 
     async def _send(self, request: web.Request, stream: EventStream) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
+        response.force_close()
         await response.prepare(request)
         await self._write(response, f"retry: 2000\n: events of {self._epoch}\n\n")
         while True:
@@ -328,8 +333,9 @@ class EventStreams:
         return self._last
 
     def _number_of(self, last_event_id: str) -> int | None:
-        """None: it named none. 0: what it names is not of this process."""
+        """None: it named none. -1: what it names is not of this process."""
         if not last_event_id:
             return None
         epoch, _, number = last_event_id.partition("-")
-        return int(number) if epoch == self._epoch and number.isdecimal() and len(number) < 18 else 0
+        is_ours = epoch == self._epoch and number.isascii() and number.isdecimal() and len(number) < 18
+        return int(number) if is_ours else -1

@@ -24,6 +24,7 @@ from pinlater.http.caller import (
     API,
     CONTEXT,
     REQUEST_ID,
+    OtherSite,
     context_of,
     has_credential,
     has_token,
@@ -127,6 +128,8 @@ class ApiSite:
                 if connection is not None:
                     connection.allow(math.inf)
                 response = await handler(request)
+        except OtherSite as error:
+            response = problem_response(error, has_credential=True)
         except PinLaterError as error:
             if isinstance(error, Forbidden):
                 await self._refused(request)
@@ -164,12 +167,12 @@ class ApiSite:
             headers["Strict-Transport-Security"] = "max-age=31536000"
 
     def _check_browser(self, request: web.Request, session: BrowserSession | None) -> None:
-        """Forbidden: a change that no page of this site has sent."""
+        """OtherSite: a change that no page of this site has sent."""
         refuse_other_sites(request)
         if "Authorization" in request.headers or request.path in (LOGIN, LOGOUT):
             return  # browsers add a token only where a page of this site does; forms show theirs in the body
         if not is_csrf_token(session, request.headers.get("X-CSRF-Token", "")):
-            raise Forbidden(f"a change by a browser needs the header X-CSRF-Token, with what {SESSION} says")
+            raise OtherSite(f"a change by a browser needs the header X-CSRF-Token, with what {SESSION} says")
 
     async def _read(self, request: web.Request, reserved: list[int]) -> None:
         """The body, which the request keeps. Room is taken for what has come, not for what is said to come. Overloaded,
@@ -282,12 +285,12 @@ class ApiSite:
         return response
 
     async def _form(self, request: web.Request) -> dict[str, str]:
-        """RequestInvalid; Forbidden: another page than ours has sent it."""
+        """RequestInvalid; OtherSite: another page than ours has sent it."""
         if request.content_type != "application/x-www-form-urlencoded" or len(await request.read()) > _FORM_BYTES:
             raise RequestInvalid("the body is no short form: application/x-www-form-urlencoded")
         form = {name: value for name, value in (await request.post()).items() if isinstance(value, str)}
         if not is_csrf_token(self.session_of(request), form.get("csrf", "")):
-            raise Forbidden(f"the form is out of date: load {LOGIN} again")
+            raise OtherSite(f"the form is out of date: load {LOGIN} again")
         return form
 
     def _session(self, request: web.Request) -> tuple[BrowserSession, str | None]:
