@@ -25,6 +25,7 @@ from pinlater.model import AccessAction, RequestContext
 from pinlater.server.server_process import StartRefused, new_loop
 
 _log = structlog.get_logger("pinlater.api")
+_CHECK_WITHIN_S = 5.0
 _DEFAULT_ADDRESS = "127.0.0.1:9012"
 _FLAGS = (
     *("http_names", "drain_timeout_ms", "tls_cert", "tls_key", "tls", "tls_client_ca"),
@@ -98,15 +99,10 @@ async def _serve(config: Config, servers: tuple[str, ...], cluster: str | None, 
         token="",
     )
     try:
+        process = ApiProcess(client, config, token)
         await _check_gateway(client, token)
         host, _, port = config.api.rpartition(":")
         listeners = listening(host.strip("[]"), int(port))
-        try:
-            process = ApiProcess(client, config, token)
-        except BaseException:
-            for listener in listeners:
-                listener.close()
-            raise
     except BaseException:
         await client.close()
         raise
@@ -131,7 +127,7 @@ async def _check_gateway(client: AsyncClient, token: str) -> None:
     """Who shows nothing must not get what this process may. StartRefused."""
     context = RequestContext("http", token=token or None)
     try:
-        view = await client.get_access(context=context)
+        view = await client.get_access(context=context, timeout=_CHECK_WITHIN_S)
     except MethodUnknown:  # servers of before tokens and certificates
         return
     except PinLaterError as error:
