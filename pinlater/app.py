@@ -21,6 +21,7 @@ from typing import Any
 import structlog
 
 from pinlater import settings_map
+from pinlater.access.fair_use import FairUse
 from pinlater.access.gate import Gate
 from pinlater.access.guesses import TokenGuesses
 from pinlater.access.rules_file import RulesFile
@@ -153,8 +154,9 @@ class ServerProcess:
         )
         self._firer = ScheduleFirer(schedules, router, membership, clock, metrics, service.fired, clock.steady)
         service.explain_schedules(self._firer.trouble_of)
-        guesses = TokenGuesses(service.refused)
-        self._gate = gate = Gate(tokens, clock, service.refused, guesses, rules_file(config), gateway_hash)
+        guesses, fair_use = TokenGuesses(service.refused), FairUse(settings_map.use_limits(config))
+        rules = rules_file(config)
+        self._gate = gate = Gate(tokens, clock, service.refused, guesses, fair_use, rules, gateway_hash)
         self._tls = tls = server_tls(config)
         self._server = ThriftServer(service, limits, metrics, clock, gate, tls)
 

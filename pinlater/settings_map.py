@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pinlater.access.fair_use import UseLimits
 from pinlater.client.client_tls import Tls
 from pinlater.config import Config
 from pinlater.maintenance import MaintenanceSettings
@@ -35,6 +36,15 @@ def service_settings(config: Config) -> ServiceSettings:
 def maintenance_settings(config: Config) -> MaintenanceSettings:
     return MaintenanceSettings(
         interval_ms=config.maintenance_interval_ms,
+    )
+
+
+def use_limits(config: Config) -> UseLimits:
+    return UseLimits(
+        config.max_identity_connections,
+        config.max_identity_calls,
+        config.max_identity_bytes,
+        config.identity_calls_per_second,
     )
 
 

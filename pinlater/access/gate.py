@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from pinlater.access.fair_use import FairUse, Use
 from pinlater.access.guesses import Refused, TokenGuesses
 from pinlater.access.rules import BUILT_IN_ROLES, EVERYTHING, AccessRules
 from pinlater.access.rules_file import RulesFile
@@ -58,6 +59,7 @@ class Gate:
         clock: Clock,
         refused: Refused,
         guesses: TokenGuesses,
+        fair_use: FairUse,
         rules_file: RulesFile | None = None,
         gateway_hash: str = "",
     ) -> None:
@@ -66,6 +68,7 @@ class Gate:
         self._clock = clock
         self._refused = refused
         self._guesses = guesses
+        self._fair_use = fair_use
         self._file = rules_file
         self._gateway_hash = gateway_hash
         self._callers: dict[_Shown, Caller] = {}
@@ -100,6 +103,16 @@ class Gate:
         if caller.token_hash is not None:
             self._tokens.used(caller.token_hash, self._clock.now_ms())
         self._check(method, args, context, caller)
+
+    def begin(self, context: RequestContext, size: int) -> Use:
+        """A call of so many bytes by a caller that was admitted; to be ended. Overloaded."""
+        assert context.caller is not None
+        assert context.connection is not None
+        return self._fair_use.begin(context.caller, context.connection, size)
+
+    def end(self, use: Use, size: int) -> None:
+        """A call is over, or waits from here on."""
+        self._fair_use.end(use, size)
 
     def still_admits(self, caller: Caller) -> bool:
         """Whether the token of a caller that has waited counts still."""
@@ -176,7 +189,9 @@ class Gate:
         grants = rules.grants(identities, roles, addresses)
         is_open = self._file is None and not roles
         names = list(dict.fromkeys((*roles, *rules.roles_of(identities, addresses))))
-        return Caller(identities[0], names, _OPEN if is_open else grants, is_open, self.has_rules)
+        caller = Caller(identities[0], names, _OPEN if is_open else grants, is_open, self.has_rules)
+        caller.calls_per_second = max((grant.calls_per_second for grant in grants), default=0)
+        return caller
 
 
 _NO_RULES = AccessRules()

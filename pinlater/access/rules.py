@@ -4,6 +4,7 @@
     may = ["enqueue", "read"]
     queues = ["mail-*"]
     bodies = false
+    calls-per-second = 500
 
     [[rules]]
     who = ["cert:*.mail.example", "token:web"]
@@ -30,7 +31,7 @@ from pinlater.model.callers import is_role_name, matches
 Network = IPv4Network | IPv6Network
 ACTIONS_ALLOWED = "a list of " + ", ".join(AccessAction)
 _WHO_ALLOWED = "a list of cert:NAME, token:NAME and anonymous, in which * stands for any characters"
-_GRANT_KEYS = ("may", "queues", "bodies")
+_GRANT_KEYS = ("may", "queues", "bodies", "calls-per-second")
 _RULE_KEYS = ("who", "from", "roles", *_GRANT_KEYS)
 
 EVERYTHING = tuple(action for action in AccessAction if action is not AccessAction.GATEWAY)
@@ -165,7 +166,7 @@ class _Reader:
 
     def _grants(self, at: str, table: Mapping[str, Any], *, is_needed: bool) -> tuple[Grant, ...]:
         if "may" not in table:
-            for key in ("queues", "bodies"):
+            for key in _GRANT_KEYS[1:]:
                 if key in table and not is_needed:
                     self._wrong(f"{at}{key}", table[key], "it only beside may")
             if is_needed:
@@ -179,8 +180,12 @@ class _Reader:
         bodies = table.get("bodies", True)
         if not isinstance(bodies, bool):
             self._wrong(f"{at}bodies", bodies, "true or false")
+        rate = table.get("calls-per-second", 0)
+        if not isinstance(rate, int) or isinstance(rate, bool) or rate < 0:
+            self._wrong(f"{at}calls-per-second", rate, "a number of 1 or more; 0 for no bound of its own")
+            rate = 0
         known = tuple(AccessAction(action) for action in actions if action in list(AccessAction))
-        return (Grant(known, queues, bodies is True),)
+        return (Grant(known, queues, bodies is True, rate),)
 
     def _texts(self, key: str, value: object, allowed: str) -> tuple[str, ...]:
         if not isinstance(value, list) or not value or not all(isinstance(each, str) and each for each in value):

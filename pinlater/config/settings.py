@@ -184,6 +184,33 @@ class Config:
         "admin password.",
     )
 
+    max_identity_connections: int = _row(
+        "Access",
+        Integer(0, 1_000_000),
+        0,
+        "Connections of one identity (a certificate, a token, or an address without), per process, where access is "
+        "limited; 0: no bound but those of addresses.",
+    )
+    max_identity_calls: int = _row(
+        "Access",
+        Integer(0, 1_000_000),
+        1_000,
+        "Calls of one identity that are carried out at a time, per process; 0: no bound. Those that wait count as "
+        "none.",
+    )
+    max_identity_bytes: int = _row(
+        "Access",
+        Size(0, 1024 * _GIB),
+        64 * _MIB,
+        "Bytes of such calls of one identity, per process; 0: no bound.",
+    )
+    identity_calls_per_second: int = _row(
+        "Access",
+        Integer(0, 1_000_000),
+        0,
+        "Calls that one identity may send in a second, per process; 0: no bound. A role may have its own.",
+    )
+
     http: str = _row(
         "Metrics",
         Text(r"[^\s/]+:[0-9]{1,5}|none", "HOST:PORT (port 0 takes a free one), or none"),

@@ -75,12 +75,14 @@ def matches(pattern: str, text: str) -> bool:
 
 class Grant(NamedTuple):
     """What a role allows: these actions on the queues that match one of the patterns. Without `bodies`, those who may
-    only read see no bodies and no results.
+    only read see no bodies and no results. `calls_per_second` bounds all calls of a caller with this grant, and of
+    several such bounds the highest counts; 0 for that of all callers.
     """
 
     actions: Sequence[AccessAction]
     queues: Sequence[str] = (EVERY_QUEUE,)
     bodies: bool = True
+    calls_per_second: int = 0
 
     def allows(self, actions: Collection[AccessAction], queue: str, shows_bodies: bool) -> bool:
         """One of the actions is enough."""
@@ -98,7 +100,8 @@ class Caller:
     """Who makes a call, as the server has found out.
 
     `identity` is `cert:NAME`, `token:NAME` or ANONYMOUS. `is_open`: no rules are in force and it has no roles, so it
-    may do all that needs no admin password. `has_rules`: rules are in force.
+    may do all that needs no admin password. `has_rules`: rules are in force. `calls_per_second` is
+    the bound on its calls by its roles, 0 for that of all callers.
     """
 
     identity: str
@@ -108,6 +111,7 @@ class Caller:
     has_rules: bool = False
     expires_ms: int | None = None
     token_hash: str | None = None
+    calls_per_second: int = 0
     _known: dict[tuple[Collection[AccessAction], str, bool], bool] = field(default_factory=dict, repr=False)
 
     def may(self, actions: Collection[AccessAction], queue: str, shows_bodies: bool = False) -> bool:

@@ -13,13 +13,14 @@ class ConnectionRef:
 
     `claims` are the claims bound to it, by job descriptor; `is_broken`: it broke; `peer` is the caller's address as
     sockets have it; `certificate_names` are those in the certificate that the caller has proved to have, without their
-    kind, () for none.
+    kind, () for none; `is_closed`: it is there no more, for whatever reason.
     """
 
     claims: dict[str, BoundClaim] = field(default_factory=dict, repr=False)
     is_broken: bool = False
     peer: object = None
     certificate_names: tuple[str, ...] = ()
+    is_closed: bool = False
 
 
 @dataclass(slots=True, eq=False)

@@ -211,6 +211,7 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        self.ref.is_closed = True
         self._messages = None
         self._count_partial(0)
         self._count_unsent(0)

@@ -29,6 +29,7 @@ from pinlater.wire.message import ApplicationErrorKind, Header, read_header
 from pinlater.wire.methods import DEQUEUE, DEQUEUE_FROM_QUEUES, LOOKUP, METHODS, Method
 
 if TYPE_CHECKING:
+    from pinlater.access.fair_use import Use
     from pinlater.access.gate import Gate
     from pinlater.server.connection import InflightCall
 
@@ -76,6 +77,7 @@ class Handler:
         except RefusedCall as refused:
             return self._refuse_call(refused.call, refused.error)
         began = perf_counter()
+        use = None
         try:
             if self.refuse_with is not None:
                 raise _refusal(name, self.refuse_with)
@@ -83,7 +85,7 @@ class Handler:
             method = METHODS[name]
             gate = self._gate
             if gate is not None and (gate.has_rules or args.context.token or channel.ref.certificate_names):
-                await gate.admit(method, args, context)
+                use = await self._admit(gate, method, args, context, call)
             if method is DEQUEUE or method is DEQUEUE_FROM_QUEUES:
                 success = await self._dequeue(method, args, context, call)
             elif method is LOOKUP and args.request.wait_ms:
@@ -105,11 +107,29 @@ class Handler:
             self._metrics.add(1, "call_errors", name, type(error).__name__)
             return await self._unexpected(decoded, error, call)
         finally:
+            if use is not None and gate is not None:
+                gate.end(use, call.size)
             if not call.is_long_poll:
                 seconds = self._call_seconds.get(name)
                 if seconds is None:
                     seconds = self._call_seconds[name] = self._metrics.histogram("call_seconds", name)
                 seconds.observe(perf_counter() - began)
+
+    async def _admit(
+        self, gate: Gate, method: Method[Any], args: Any, context: RequestContext, call: InflightCall
+    ) -> Use | None:
+        """Lets a call in, or raises why not; None where it may wait, and then does not count as under way."""
+        try:
+            await gate.admit(method, args, context)
+            use = gate.begin(context, call.size)
+        except PinLaterError as error:
+            if method is DEQUEUE or method is DEQUEUE_FROM_QUEUES:
+                error.acks_applied = False
+            raise
+        if (method is DEQUEUE or method is DEQUEUE_FROM_QUEUES or method is LOOKUP) and args.request.wait_ms:
+            gate.end(use, call.size)
+            return None
+        return use
 
     async def _dequeue(self, method: Method[Any], args: Any, context: RequestContext, call: InflightCall) -> Any:
         """Jobs for a caller that is gone are requeued, and the answer is empty."""

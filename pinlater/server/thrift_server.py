@@ -43,7 +43,8 @@ class ThriftServer:
     answers_too_long, answers_over_connection, answers_over_peer, answers_over_buffer, peer_connections_refused,
     idle_closed_for_peer, idle_closed_for_others, unexpected_errors, aborted_at_stop; and by calls that the service
     refused for too much to do, waiting_dequeues, waiting_lookups, watched_jobs, waiting_store_calls,
-    waiting_joined_calls, waiting_passwords, password_pauses.
+    waiting_joined_calls, waiting_passwords, password_pauses, waiting_tokens, identity_connections, identity_calls,
+    identity_bytes, identity_rate.
     """
 
     def __init__(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pinlater.access.fair_use import FairUse, UseLimits
 from pinlater.access.gate import Gate
 from pinlater.access.guesses import FREE_TRIES, MAX_WAITING_EACH, TokenGuesses
 from pinlater.access.rules_file import RulesFile
@@ -51,11 +52,15 @@ class Door:
     def __post_init__(self) -> None:
         self.queues = QueueDirectory(self.at.members, self.at.clock)
         self.tokens = TokenBook(self.queues, self.at.members, self.at.clock, lambda: self.now_s)
-        self.gate = Gate(
+        self.gate = self.with_limits(UseLimits())
+
+    def with_limits(self, limits: UseLimits) -> Gate:
+        return Gate(
             self.tokens,
             self.at.clock,
             self.refused,
             TokenGuesses(self.refused, lambda: self.now_s, self.sleep),
+            FairUse(limits, lambda: self.now_s),
             RulesFile(self.rules) if self.rules else None,
             token_hash(self.gateway) if self.gateway else "",
         )
@@ -316,3 +321,53 @@ async def test_a_call_of_nothing_needs_nothing_but_no_wrong_token(rules: Path) -
                 await at.call(method, "nowhere", [], report)
             with pytest.raises(Forbidden, match="the token is wrong"):
                 await at.call(method, "nowhere", [], token="plt_wrong")
+
+
+async def test_one_identity_has_so_many_calls_and_bytes_under_way_and_others_feel_nothing() -> None:
+    async with door() as at:
+        at.gate = at.with_limits(UseLimits(calls=2, call_bytes=1_000))
+        noisy, calm = await at.token("noisy", "worker"), await at.token("calm", "worker")
+        context = await at.call("getAccess", token=noisy)
+        first, second = at.gate.begin(context, 10), at.gate.begin(context, 10)
+        with pytest.raises(Overloaded, match="2 calls under way") as error:
+            at.gate.begin(context, 10)
+        assert (error.value.limit, error.value.retryable) == ("identity_calls", True)
+        at.gate.begin(await at.call("getAccess", token=calm), 10)
+        at.gate.end(first, 10)
+        with pytest.raises(Overloaded, match="bytes"):
+            at.gate.begin(context, 1_000)
+        at.gate.end(second, 10)
+        at.gate.end(at.gate.begin(context, 5_000), 5_000)  # the first of all may be as large as it likes
+
+
+async def test_a_role_has_a_rate_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text(
+        '[roles.slow]\nmay = ["read"]\ncalls-per-second = 4\n[[rules]]\nwho = ["anonymous"]\nroles = ["slow"]'
+    )
+    async with door(path) as at:
+        at.gate = at.with_limits(UseLimits(calls_per_second=100))
+        context = await at.call("getAccess")
+        for _ in range(2):  # half a second's worth
+            at.gate.end(at.gate.begin(context, 1), 1)
+        with pytest.raises(Overloaded) as error:
+            at.gate.begin(context, 1)
+        assert (error.value.limit, error.value.retry_after_ms) == ("identity_rate", 250)
+        elsewhere = await at.call("getAccess", peer=("10.0.0.2", 1))
+        at.gate.end(at.gate.begin(elsewhere, 1), 1)
+        at.now_s += 0.25
+        at.gate.end(at.gate.begin(context, 1), 1)
+
+
+async def test_connections_of_one_identity_are_counted_until_they_close() -> None:
+    async with door() as at:
+        at.gate = at.with_limits(UseLimits(connections=2))
+        token = await at.token("a", "worker")
+        contexts = [await at.call("getAccess", token=token) for _ in range(3)]
+        for context in (*contexts[:2], *contexts[:2]):
+            at.gate.end(at.gate.begin(context, 1), 1)
+        with pytest.raises(Overloaded, match="2 connections"):
+            at.gate.begin(contexts[2], 1)
+        assert contexts[0].connection is not None
+        contexts[0].connection.is_closed = True
+        at.gate.end(at.gate.begin(contexts[2], 1), 1)
