@@ -122,7 +122,7 @@ class AckedAnswer(Answer):
     outcomes: list[AckWord]
 
 
-class HeartbeatAnswerForm(Answer):
+class HeartbeatOutcomeAnswer(Answer):
     """`lost`: the job may run elsewhere. `cancel`: it is to stop, and `cancelled_by` says who asked for that."""
 
     outcome: HeartbeatWord
@@ -132,7 +132,7 @@ class HeartbeatAnswerForm(Answer):
 class HeartbeatsAnswer(Answer):
     """What became of each sign of life, in order: first `heartbeats`, then `jobs`."""
 
-    answers: list[HeartbeatAnswerForm]
+    answers: list[HeartbeatOutcomeAnswer]
 
 
 _ACK_WORDS: dict[int, AckWord] = {
@@ -183,7 +183,7 @@ def acked(outcomes: Sequence[AckOutcome]) -> list[AckWord]:
 
 def heartbeats_answered(answers: Sequence[HeartbeatAnswer]) -> HeartbeatsAnswer:
     return HeartbeatsAnswer(
-        [HeartbeatAnswerForm(_HEARTBEAT_WORDS[each.outcome], each.cancelled_by or None) for each in answers]
+        [HeartbeatOutcomeAnswer(_HEARTBEAT_WORDS[each.outcome], each.cancelled_by or None) for each in answers]
     )
 
 

@@ -46,14 +46,14 @@ async def _all_settings(incoming: Incoming) -> answers.AllSettingsAnswer:
 
 
 async def _settings(incoming: Incoming) -> answers.QueueSettingsAnswer:
-    (view,) = await incoming.api.get_queues((incoming.path["queue"],), context=incoming.context)
+    (view,) = await incoming.api.get_queues((incoming.path["target"],), context=incoming.context)
     return answers.queue_settings(view)
 
 
 async def _change_settings(incoming: Incoming) -> Changed:
     form: forms.SettingsForm = incoming.form
     return await incoming.api.update_queue(
-        incoming.path["queue"],
+        incoming.path["target"],
         incoming.password,
         set=form.set,
         unset=form.unset,
@@ -248,7 +248,7 @@ OPERATOR_ROUTES = (
     Route(
         name="get_settings",
         verb="GET",
-        path="/v1/queues/{queue}/settings",
+        path="/v1/queues/{target}/settings",
         tag=QUEUES,
         summary='The settings of a queue; of "@defaults": those that were set for all queues',
         method=operator_methods.GET_QUEUES,
@@ -258,7 +258,7 @@ OPERATOR_ROUTES = (
     Route(
         name="change_settings",
         verb="PATCH",
-        path="/v1/queues/{queue}/settings",
+        path="/v1/queues/{target}/settings",
         tag=QUEUES,
         summary='Change settings of a queue, or of "@defaults"',
         method=operator_methods.UPDATE_QUEUE,

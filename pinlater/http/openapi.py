@@ -1,0 +1,155 @@
+"""The OpenAPI 3.1 document of the HTTP interface, made of the table of routes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+import msgspec
+
+from pinlater.http.problems import CONTENT_TYPE, Problem
+from pinlater.http.route import IDEMPOTENCY_HEADER, JSON, PASSWORD_HEADER, Route
+from pinlater.http.routes import ROUTES
+from pinlater.model import QUEUE_NAME_PATTERN
+from pinlater.wire.methods import Access
+
+_DESCRIPTION = """The calls of PinLater as JSON. Each request makes one call, with the meaning and the limits of the
+call of the Thrift interface that `x-pinlater-method` names; docs/http.md says what is particular to HTTP."""
+
+_ADMIN_PASSWORD = "admin_password"
+_TOKEN = "token"
+_SCHEMES = {
+    _TOKEN: {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A token of `pinlater token create`. Without one the caller is anonymous, and may do what the"
+        " rules grant to that.",
+    },
+    _ADMIN_PASSWORD: {
+        "type": "apiKey",
+        "in": "header",
+        "name": PASSWORD_HEADER,
+        "description": "For callers whose roles do not allow the call.",
+    },
+}
+_PATH_PARAMETERS = {
+    "queue": (f"^{QUEUE_NAME_PATTERN}$", "A queue."),
+    "target": (f"^(@defaults|{QUEUE_NAME_PATTERN})$", 'A queue, or "@defaults" for what is set for all queues.'),
+    "descriptor": (r"^[A-Za-z0-9_-]+:s[A-Za-z0-9]+:p[0-9]+:[0-9]+$", "A job, as an enqueue or a dequeue named it."),
+    "schedule": (r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}$", "A schedule."),
+    "shard": (r"^[A-Za-z0-9]{1,16}$", "A shard."),
+    "token": (r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$", "The name of a token."),
+}
+_IN_PATH = re.compile(r"{(\w+)}")
+_REF = "#/components/schemas/{name}"
+
+
+@cache
+def openapi_json() -> bytes:
+    """The document, as it is served."""
+    return msgspec.json.format(msgspec.json.encode(openapi_document()), indent=2)
+
+
+def openapi_document(routes: Sequence[Route] = ROUTES) -> dict[str, Any]:
+    types = {each for route in routes for each in (route.form, route.answer) if each is not None}
+    _, schemas = msgspec.json.schema_components([*types, Problem], ref_template=_REF)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.verb.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "PinLater",
+            "version": metadata.version("pinlater"),
+            "description": " ".join(_DESCRIPTION.split()),
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "security": [{}, {_TOKEN: []}],
+        "tags": [{"name": tag} for tag in dict.fromkeys(route.tag for route in routes)],
+        "paths": paths,
+        "components": {
+            "schemas": {name: _in_one_line(schemas[name]) for name in sorted(schemas)},
+            "responses": {"Problem": _content("The request failed.", CONTENT_TYPE, Problem)},
+            "securitySchemes": _SCHEMES,
+        },
+    }
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": route.name,
+        "tags": [route.tag],
+        "summary": route.summary,
+        "x-pinlater-method": route.method.name,
+    }
+    if route.method.access is Access.ADMIN_PASSWORD:
+        operation["security"] = [{}, {_TOKEN: []}, {_ADMIN_PASSWORD: []}]
+    parameters = [*_path_parameters(route.path), *_query_parameters(route)]
+    if route.has_idempotency_key:
+        parameters.append(_idempotency_key())
+    if parameters:
+        operation["parameters"] = parameters
+    if route.form is not None:
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": _ref(route.form)}}}
+    if route.answer is None:
+        operation["responses"] = {"204": {"description": "Done."}}
+    else:
+        operation["responses"] = {str(route.status): _content("The answer.", JSON, route.answer)}
+    operation["responses"]["default"] = {"$ref": "#/components/responses/Problem"}
+    return operation
+
+
+def _path_parameters(path: str) -> Iterable[dict[str, Any]]:
+    for name in _IN_PATH.findall(path):
+        pattern, description = _PATH_PARAMETERS[name]
+        schema = {"type": "string", "pattern": pattern}
+        yield {"name": name, "in": "path", "required": True, "description": description, "schema": schema}
+
+
+def _query_parameters(route: Route) -> Iterable[dict[str, Any]]:
+    if route.query is None:
+        return
+    _, components = msgspec.json.schema_components([route.query], ref_template=_REF)
+    form = components[route.query.__name__]
+    for name, schema in form["properties"].items():
+        shown = _without_null(schema)
+        parameter = {"name": name, "in": "query", "required": name in form["required"]}
+        if "description" in shown:
+            parameter["description"] = shown.pop("description")
+        yield {**parameter, "schema": shown}
+
+
+def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A parameter that may be left out is never null."""
+    if "anyOf" not in schema:
+        return dict(schema)
+    (known,) = (each for each in schema["anyOf"] if each != {"type": "null"})
+    return {**known, **{name: value for name, value in schema.items() if name not in ("anyOf", "default")}}
+
+
+def _idempotency_key() -> dict[str, Any]:
+    return {
+        "name": IDEMPOTENCY_HEADER,
+        "in": "header",
+        "description": "The dedupe key of the job: a request that is sent again answers with the job that is there. Of"
+        " a batch each job has it, with its place.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"},
+    }
+
+
+def _content(description: str, content_type: str, answer: type[Any]) -> dict[str, Any]:
+    return {"description": description, "content": {content_type: {"schema": _ref(answer)}}}
+
+
+def _ref(form: type[Any]) -> dict[str, Any]:
+    return {"$ref": _REF.format(name=form.__name__)}
+
+
+def _in_one_line(schema: dict[str, Any]) -> dict[str, Any]:
+    if "description" in schema:
+        schema["description"] = " ".join(schema["description"].split())
+    return schema
