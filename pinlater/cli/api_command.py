@@ -19,6 +19,7 @@ from pinlater.client.async_client import AsyncClient
 from pinlater.client.token import target_token
 from pinlater.config import SETTINGS, Config, ConfigInvalid, default_of, load
 from pinlater.errors import MethodUnknown, PinLaterError
+from pinlater.http.openapi import openapi_json
 from pinlater.listener import listening, raise_descriptor_limit
 from pinlater.logs import configure
 from pinlater.model import AccessAction, RequestContext
@@ -45,7 +46,8 @@ def _setting_options(command: Any) -> Any:
     return command
 
 
-@click.command(
+@click.group(
+    invoke_without_command=True,
     epilog="""\b
 Examples:
   pinlater api --server queue-1:9010 --server queue-2:9010 --listen 0.0.0.0:9012 --http-names queues.example
@@ -55,13 +57,24 @@ Examples:
 Callers are known by the tokens that they show. To speak for those with a certificate (--tls-client-ca), and for those
 with neither, it needs a token of its own whose only role is gateway: --token-file, PINLATER_TOKEN_FILE, or in
 clusters.toml. SIGTERM or SIGINT answers what was read and ends. The settings here may stand in the environment too.
-Exit codes: 0 stopped by a signal, 1 cannot start, 2 mistakes in the command line."""
+Exit codes: 0 stopped by a signal, 1 cannot start, 2 mistakes in the command line.""",
 )
 @click.option("--listen", metavar="HOST:PORT", default=_DEFAULT_ADDRESS, show_default=True, help="Where it is served.")
 @server_options
 @_setting_options
-def api(listen: str, servers: tuple[str, ...], cluster: str | None, token_file: Path | None, **given: Any) -> None:
+@click.pass_context
+def api(
+    context: click.Context,
+    /,
+    listen: str,
+    servers: tuple[str, ...],
+    cluster: str | None,
+    token_file: Path | None,
+    **given: Any,
+) -> None:
     """Serve the HTTP interface for a cluster."""
+    if context.invoked_subcommand is not None:
+        return
     names = {setting.field: setting.name for setting in SETTINGS}
     flags: dict[str, str | Sequence[str]] = {"api": listen, "http": "none"}
     flags |= {names[field]: value for field, value in given.items() if value not in (None, ())}
@@ -83,6 +96,12 @@ def api(listen: str, servers: tuple[str, ...], cluster: str | None, token_file: 
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         say(f"cannot start: {reason}")
         raise SystemExit(EXIT_FAILED) from None
+
+
+@api.command()
+def openapi() -> None:
+    """Print the OpenAPI document of the HTTP interface."""
+    click.echo(openapi_json())
 
 
 async def _serve(config: Config, servers: tuple[str, ...], cluster: str | None, token_file: Path | None) -> None:

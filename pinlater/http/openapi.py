@@ -72,7 +72,7 @@ def openapi_document(routes: Sequence[Route] = ROUTES) -> dict[str, Any]:
         "tags": [{"name": tag} for tag in dict.fromkeys(route.tag for route in routes)],
         "paths": paths,
         "components": {
-            "schemas": {name: _in_one_line(schemas[name]) for name in sorted(schemas)},
+            "schemas": {name: _tidy(schemas[name]) for name in sorted(schemas)},
             "responses": {"Problem": _content("The request failed.", CONTENT_TYPE, Problem)},
             "securitySchemes": _SCHEMES,
         },
@@ -116,7 +116,7 @@ def _query_parameters(route: Route) -> Iterable[dict[str, Any]]:
     _, components = msgspec.json.schema_components([route.query], ref_template=_REF)
     form = components[route.query.__name__]
     for name, schema in form["properties"].items():
-        shown = _without_null(schema)
+        shown = _without_null(_tidy(schema))
         parameter = {"name": name, "in": "query", "required": name in form["required"]}
         if "description" in shown:
             parameter["description"] = shown.pop("description")
@@ -149,7 +149,15 @@ def _ref(form: type[Any]) -> dict[str, Any]:
     return {"$ref": _REF.format(name=form.__name__)}
 
 
-def _in_one_line(schema: dict[str, Any]) -> dict[str, Any]:
-    if "description" in schema:
-        schema["description"] = " ".join(schema["description"].split())
-    return schema
+def _tidy(schema: Any) -> Any:
+    """With descriptions in one line, and with the type of words, which generators of clients ask for."""
+    if isinstance(schema, list):
+        return [_tidy(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    tidy = {name: _tidy(value) for name, value in schema.items()}
+    if isinstance(tidy.get("description"), str):
+        tidy["description"] = " ".join(tidy["description"].split())
+    if "enum" in tidy and "type" not in tidy:
+        tidy["type"] = "string"
+    return tidy

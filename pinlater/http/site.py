@@ -35,6 +35,7 @@ from pinlater.http.caller import (
 )
 from pinlater.http.events import EventStreams
 from pinlater.http.problems import http_problem_response, problem_response
+from pinlater.http.reference_pages import DOCS, add_reference_pages
 from pinlater.http.routes import add_routes
 from pinlater.http.sessions import (
     MAX_AGE_S,
@@ -237,7 +238,7 @@ class ApiSite:
     async def start(self, request: web.Request) -> web.StreamResponse:
         """Who the browser is, and where to go."""
         session, cookie = self._session(request)
-        links = [("/docs", "The calls, and a page to try them"), (LOGIN, "Log in with a token")]
+        links = [(DOCS, "The calls, and a page to try them"), (LOGIN, "Log in with a token")]
         if self.settings.status_page:
             links.append((f"http://{self.settings.status_page}/", "The status page"))
         return self._page(request, start_page(session.identity, session.csrf, links), cookie)
@@ -271,7 +272,7 @@ class ApiSite:
         """Ends the session, and its cookie."""
         await self._form(request)
         self.sessions.end(request.cookies.get(_cookie_name(request), ""))
-        response = web.Response(status=303, headers={"Location": LOGIN, "Clear-ApiSite-Data": '"cache", "storage"'})
+        response = web.Response(status=303, headers={"Location": LOGIN, "Clear-Site-Data": '"cache", "storage"'})
         name = _cookie_name(request)
         response.del_cookie(name, path="/", secure=request.secure, httponly=True, samesite="Strict")
         return response
@@ -355,4 +356,5 @@ def make_app(api: Api, settings: HttpSettings) -> web.Application:
     router.add_get(SESSION, site.show_session)
     router.add_get(EVENTS, site.events.serve)
     add_routes(app)
+    add_reference_pages(app)
     return app
