@@ -6,6 +6,7 @@ in whole seconds; `retry_after_ms` says it in milliseconds.
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 
 import msgspec
@@ -54,6 +55,19 @@ _HTTP_DETAILS = {
 }
 
 
+_FIELD = re.compile(r"(?<![\w'\"])[a-z]+(?:[A-Z][a-z]+)+(?![\w'\"])", re.ASCII)
+_OWN_NAMES = {
+    "bodyRegexToMatch": "body_regex",
+    "jobDescriptor": "descriptor",
+    "jobDescriptors": "descriptors",
+    "jobState": "state",
+    "numAttemptsAllowed": "attempts_allowed",
+    "numOfAttemptsAllowed": "attempts_allowed",
+    "runAfterTimestampMillis": "run_after_ms",
+}
+"""Fields whose names here do not follow from those of the Thrift interface."""
+
+
 class Problem(msgspec.Struct, omit_defaults=True):
     """Why a request failed."""
 
@@ -94,7 +108,7 @@ def problem_response(error: PinLaterError, *, has_credential: bool) -> web.Respo
     problem = Problem(
         status.phrase,
         int(status),
-        error.message,
+        _detail(error),
         error.reason,
         error.retryable,
         getattr(error, "field", "") or None,
@@ -108,6 +122,22 @@ def problem_response(error: PinLaterError, *, has_credential: bool) -> web.Respo
     if status is HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = 'Bearer realm="pinlater"'
     return _response(problem, headers)
+
+
+def _detail(error: PinLaterError) -> str:
+    """The message without the reason in front, and with the names that fields have here.
+
+    >>> _detail(errors.RequestInvalid("REQUEST_INVALID: waitMillis is -1; allowed: 0 or more"))
+    'wait_ms is -1; allowed: 0 or more'
+    """
+    text = error.message.removeprefix(f"{error.reason}: ")
+    return _FIELD.sub(_name_here, text) if isinstance(error, errors.INVALID) else text
+
+
+def _name_here(match: re.Match[str]) -> str:
+    name = match[0]
+    snake = re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", name)
+    return _OWN_NAMES.get(name, f"{snake[:-7]}_ms" if snake.endswith("_millis") else snake)
 
 
 def http_problem_response(error: web.HTTPException) -> web.Response:
