@@ -146,3 +146,8 @@ class AccessView:
     roles: list[str]
     grants: list[Grant]
     has_rules: bool
+
+    def needs_no_password(self, actions: Collection[AccessAction], queue: str = EVERY_QUEUE) -> bool:
+        """Whether a call that does one of these is allowed by a role or a rule, so that it needs no admin password."""
+        is_open = not (self.has_rules or self.roles)
+        return not is_open and any(grant.allows(actions, queue, False) for grant in self.grants)

@@ -44,7 +44,7 @@ def test_a_worker_takes_a_new_token_from_its_file_and_ends_when_that_is_revoked(
     token, next_token = cluster.make("mailer", "worker"), cluster.make("mailer-2", "worker")
     file = private(tmp_path / "worker.token", token)
     arguments = ("--app", "letters:app", "--server", cluster.address(1), "--token-file", "worker.token")
-    with working(tmp_path, *arguments, "--pool", "process", "--concurrency", "1") as worker:
+    with working(tmp_path, *arguments, "--pool", "process", "--concurrency", "1", "--poll-wait", "500ms") as worker:
         worker.ready()
         enqueue(cluster, producer, "ada")
         worker.wait_for("letter to ada")
@@ -64,6 +64,15 @@ def test_a_worker_takes_a_new_token_from_its_file_and_ends_when_that_is_revoked(
         said = "\n".join(worker.lines)
         assert token not in said
         assert next_token not in said
+
+
+def test_schedules_of_an_app_are_applied_with_a_token(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "letters.py").write_text(APP.replace('queue="mail"', 'queue="mail", every="1h"').replace("to: str", ""))
+    private(tmp_path / "ops.token", cluster.make("release", "operator"))
+    arguments = ("--app", "letters:app", "--server", cluster.address(0), "--token-file", "ops.token", "--apply")
+    with working(tmp_path, "schedules", *arguments) as applied:
+        assert applied.ended() == 0
+        assert "applied: 1 set, 0 removed" in applied.lines
 
 
 def test_a_relay_keeps_its_jobs_while_its_token_is_wrong(cluster: Cluster, tmp_path: Path) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pinlater.model import CONTINUATION_END, CONTINUATION_START, Schedule, ScheduleChange, ScheduleView
+from pinlater.errors import MethodUnknown
+from pinlater.model import CONTINUATION_END, CONTINUATION_START, AccessAction, Schedule, ScheduleChange, ScheduleView
 from pinlater.printable import printable
 from pinlater.schedule import duration_text
 from pinlater_workers.app.loader import load
@@ -42,7 +44,9 @@ Examples:
 @server_options
 @click.option("--made-by", metavar="NAME", help="Who keeps them: only what has this name is changed or removed. "
               "[default: what --app or --config says]")  # fmt: skip
-@click.option("--apply", is_flag=True, help="Change the cluster so; it needs the admin password.")
+@click.option(
+    "--apply", is_flag=True, help="Change the cluster so; it needs a token that allows it, or the admin password."
+)
 def schedules(
     app: str | None,
     config: str | None,
@@ -117,7 +121,7 @@ def _views(client: Client, **which: Any) -> Iterator[ScheduleView]:
 
 def _apply(client: Client, changes: list[tuple[ScheduleChange, str]], removed: list[ScheduleView]) -> None:
     """What somebody else changed meanwhile is not overwritten: RecordChanged."""
-    password = _password()
+    password = _password(client)
     for change, version in changes:
         client.update_schedule(change, password, only_if_version=version)
     for view in removed:
@@ -125,7 +129,11 @@ def _apply(client: Client, changes: list[tuple[ScheduleChange, str]], removed: l
     click.echo(f"applied: {len(changes)} set, {len(removed)} removed")
 
 
-def _password() -> str:
+def _password(client: Client) -> str:
+    """ "" where the caller's token or certificate allows it."""
+    with suppress(MethodUnknown):  # of an older server
+        if client.get_access().needs_no_password([AccessAction.OPERATE]):
+            return ""
     password = os.environ.get(PASSWORD_VARIABLE)
     if password is not None:
         return password
