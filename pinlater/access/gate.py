@@ -80,6 +80,10 @@ class Gate:
         """Rules are in force, so every call has to pass."""
         return self._file is not None
 
+    def start_draining(self) -> None:
+        """The server ends, and keeps nobody waiting."""
+        self._guesses.start_draining()
+
     async def look(self) -> None:
         """To be called each second: reads the rules when their file has changed."""
         if self._file is not None and self._file.read_again():

@@ -120,6 +120,14 @@ class TokenGuesses:
         self._guessers = Guessers("token", refused, monotonic)
         self._sleep = sleep
         self._waiting = 0
+        self._pauses: set[asyncio.Future[None]] = set()
+        self._is_draining = False
+
+    def start_draining(self) -> None:
+        """A server that ends holds back no answers any more."""
+        self._is_draining = True
+        for pause in self._pauses:
+            pause.cancel()
 
     async def hold_back(self, peer: object, who: str) -> None:
         """Returns when the answer to a wrong token may leave. Overloaded: too many wait already."""
@@ -132,12 +140,21 @@ class TokenGuesses:
         try:
             self._guessers.was_wrong(guesser, who)
             left_s = guesser.paused_until_s - self._guessers.now_s()
-            if left_s > 0:
-                await self._sleep(left_s)
+            if left_s > 0 and not self._is_draining:
+                await self._pause(left_s)
         finally:
             guesser.waiting -= 1
             self._waiting -= 1
             self._guessers.done(guesser)
+
+    async def _pause(self, seconds: float) -> None:
+        pause = asyncio.ensure_future(self._sleep(seconds))
+        self._pauses.add(pause)
+        try:
+            await asyncio.wait([pause])
+        finally:
+            pause.cancel()
+            self._pauses.discard(pause)
 
 
 def _is_told(wrong: int) -> bool:

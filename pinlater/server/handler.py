@@ -67,6 +67,11 @@ class Handler:
         self._gate = gate
         self.refuse_with: PinLaterError | None = None
 
+    def start_draining(self) -> None:
+        """The server ends: no answer is held back any more."""
+        if self._gate is not None:
+            self._gate.start_draining()
+
     async def reply(self, message: bytes, call: InflightCall) -> bytes:
         """The answer to one message, unframed. WireError where there is none: not even a header can be read."""
         channel = call.channel
@@ -85,7 +90,11 @@ class Handler:
             method = METHODS[name]
             gate = self._gate
             if gate is not None and (gate.has_rules or args.context.token or channel.ref.certificate_names):
-                use = await self._admit(gate, method, args, context, call)
+                try:
+                    use = await self._admit(gate, method, args, context, call)
+                except Forbidden:
+                    began = perf_counter()  # the answer may have been held back, which says nothing of the service
+                    raise
             if method is DEQUEUE or method is DEQUEUE_FROM_QUEUES:
                 success = await self._dequeue(method, args, context, call)
             elif method is LOOKUP and args.request.wait_ms:

@@ -186,6 +186,7 @@ class ThriftServer:
             hearing.cancel()
         if hand_over is None:
             self._handler.refuse_with = draining_error()
+        self._handler.start_draining()
         self._service.start_draining()
         while (self._state.connections or self._adopting) and loop.time() < deadline:
             drain.close_idle = loop.time() >= idle_until

@@ -298,6 +298,16 @@ async def test_few_of_one_address_may_wait_and_the_next_is_refused_unheard() -> 
         assert {type(each) for each in outcomes} == {Forbidden}
 
 
+async def test_a_server_that_ends_holds_back_no_answer() -> None:
+    async with door() as at:
+        guesses = [asyncio.ensure_future(at.caller(token=f"plt_{n}")) for n in range(FREE_TRIES + 1)]
+        while len(at.slept_s) < 2:
+            await asyncio.sleep(0)
+        at.gate.start_draining()
+        outcomes = await asyncio.gather(*guesses, at.caller(token="plt_more"), return_exceptions=True)
+        assert {type(each) for each in outcomes} == {Forbidden}
+
+
 async def test_a_server_of_a_version_before_tokens_leaves_them_as_they_are(rules: Path) -> None:
     async with door(rules) as at:
         token = await at.token("web", "producer")
