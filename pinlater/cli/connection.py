@@ -22,8 +22,10 @@ from pinlater.cli import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNREACHABLE, EXIT_U
 from pinlater.cli.admin import password_origin
 from pinlater.cli.completion import offer_clusters
 from pinlater.cli.times import duration_option
+from pinlater.client.token import Token, target_token
 from pinlater.errors import (
     BodyTooLarge,
+    Forbidden,
     OutcomeUnknown,
     PasswordInvalid,
     PinLaterError,
@@ -47,6 +49,7 @@ EXIT_NO_READER = 141
 _NOT_ALLOWED = (RequestInvalid, BodyTooLarge, PriorityNotSupported, QueueNameInvalid, QueueNameTooLong)
 """A value that the servers do not allow."""
 
+_TOKEN = f"{__name__}.token"
 _OPTIONS = {"numAttemptsAllowed": "--attempts", "bodyRegexToMatch": "--match"}
 """What a field of the wire is called on the command line."""
 
@@ -110,10 +113,19 @@ def _told(error: PinLaterError) -> str:
     if isinstance(error, ServerUnreachable | ProtocolError):
         return error.message
     told = error.wire_message().removeprefix(f"{RequestInvalid.reason}: ")
+    if isinstance(error, Forbidden):
+        told, token = error.message, _token()
+        return told if token is None else f"{told} (the token came from {token.origin})"
     if isinstance(error, PasswordInvalid) and (origin := password_origin()):
         return f"{told} (it came from {origin})"
     field, _, rest = told.partition(" ")
     return f"{_OPTIONS[field]} {rest}" if isinstance(error, RequestInvalid) and field in _OPTIONS else told
+
+
+def _token() -> Token | None:
+    """What this command showed."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(_TOKEN)
 
 
 def say(message: str) -> None:
@@ -218,13 +230,15 @@ def _client(
     servers: tuple[str, ...], cluster: str | None, token_file: Path | None, timeout_ms: int, patient: bool
 ) -> Client:
     try:
+        token = target_token(token_file, servers, cluster)
+        click.get_current_context().meta[_TOKEN] = token
         return pinlater.Client(
             servers=servers,
             cluster=cluster,
             source=_who(),
             timeout=timeout_ms / 1000,
             retry_unavailable=patient,
-            token=token_file,
+            token=token or "",
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error

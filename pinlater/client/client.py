@@ -11,6 +11,7 @@ from pinlater.client.addresses import Target
 from pinlater.client.async_client import DEFAULT_TIMEOUT_S, AsyncClient
 from pinlater.client.background import BackgroundClient
 from pinlater.client.cluster_client import ClusterClient
+from pinlater.client.token import Token
 from pinlater.model import (
     CONTINUATION_START,
     Ack,
@@ -50,6 +51,7 @@ class Client(ClusterClient):
         clusters_file: str | Path | None = None,
         source: str | None = None,
         timeout: float = DEFAULT_TIMEOUT_S,
+        token: str | Path | Token | None = None,
         **limits: Any,
     ) -> None:
         background = BackgroundClient(
@@ -61,6 +63,7 @@ class Client(ClusterClient):
                 clusters_file=clusters_file,
                 source=source,
                 timeout=timeout,
+                token=Token.of(token),  # the repr of a partial shows its arguments
                 **limits,
             )
         )

@@ -21,19 +21,22 @@ _ALLOWED = "allowed: what `pinlater token create` makes, plt_ and 43 characters"
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token; or the file that has it in its first line, with what was there before. No repr shows it."""
+    """A token; or the file that has it in its first line, with what was there before. No repr shows it. `origin`: where
+    it was found.
+    """
 
     text: str = field(default="", repr=False)
     file: str = ""
+    origin: str = field(default="", compare=False)
 
     @classmethod
     def of(cls, token: str | Path | Token | None) -> Token | None:
-        """A text is the token, a path the file that has it; None or "": none. ValueError: no token."""
-        if isinstance(token, Token):
+        """A text is the token, a path the file that has it; "": there is to be none. ValueError: no token."""
+        if token is None or isinstance(token, Token):
             return token
         if isinstance(token, Path):
-            return cls(file=str(token))
-        return cls(_checked(token, "token=")) if token else None
+            return cls(file=str(token), origin=str(token))
+        return cls(_checked(token, "token=") if token else "", origin="the program")
 
     def read(self) -> str:
         """What the file has; else the text, if there is one. ValueError: no token is there, or others may read it."""
@@ -60,18 +63,23 @@ class Token:
 
 
 def target_token(
-    token: str | Path | Token | None, servers: Sequence[str], cluster: str | None, clusters_file: str | Path | None
+    token: str | Path | Token | None,
+    servers: Sequence[str],
+    cluster: str | None,
+    clusters_file: str | Path | None = None,
 ) -> Token | None:
     """What is given ("": none), else what clusters.toml says of the cluster that is meant, else what the environment
     says; None: no token is shown. ValueError.
     """
-    if token is not None:
-        return Token.of(token)
+    given = Token.of(token)
+    if given is not None:
+        return given if given.text or given.file else None
     named = target_cluster(servers, cluster)
     found = cluster_token(named, clusters_file) if named else None
     if found is not None:
         text, file = found
-        return Token(_checked(text, f"token of cluster {named!r} in clusters.toml") if text else "", file)
+        where = f"cluster {named!r} in clusters.toml"
+        return Token(_checked(text, f"token of {where}") if text else "", file, file or where)
     return _from_environment()
 
 
@@ -80,8 +88,9 @@ def _from_environment() -> Token | None:
     if text and file:
         raise ValueError(f"{TOKEN_VARIABLE} and {FILE_VARIABLE} are both set; allowed: one of them")
     if text:
-        return Token(_checked(text, TOKEN_VARIABLE))
-    return Token(file=os.path.expanduser(file)) if file else None
+        return Token(_checked(text, TOKEN_VARIABLE), origin=TOKEN_VARIABLE)
+    file = os.path.expanduser(file)
+    return Token(file=file, origin=f"{file}, which {FILE_VARIABLE} names") if file else None
 
 
 def _checked(text: str, what: str) -> str:

@@ -119,7 +119,8 @@ def test_the_life_of_a_token_by_commands(cluster: Cluster) -> None:
     assert file.read_text().strip() == token
     one("token", "create", "shop", "--role", "worker", "--replace", "--output", "shop.token", **shown)
     assert file.read_text().strip() != token
-    assert "token is wrong" in one("job", "enqueue", "mail", "x", code=1, PINLATER_TOKEN=token).err
+    refused = one("job", "enqueue", "mail", "x", code=1, PINLATER_TOKEN=token).err
+    assert re.fullmatch(r"pinlater: the token is wrong: .* \(the token came from PINLATER_TOKEN\)\n", refused)
     partly = one("token", "revoke", "shop", "nobody", code=5, **shown)
     assert partly.err == "pinlater: there is no token nobody\n"
     assert "token is wrong" in one("access", "show", "--token-file", "shop.token", code=1).err

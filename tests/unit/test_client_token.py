@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -152,11 +154,19 @@ def test_no_repr_shows_a_token(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     file = private(tmp_path / "me.token", OTHER)
     app = App(servers=["a:1"], token=GIVEN)
     client = AsyncClient("a:1", token=file)
+    for_threads = Client("a:1", token=GIVEN)
     begin = Begin(["a:1"], "me", 1.0, 1.0, [], 1.0, token=app.token)
     shown = [RequestContext("me", token=GIVEN), Token(GIVEN), begin, app, app.token, client, vars(client), vars(app)]
     with caplog.at_level(logging.DEBUG):
         logging.getLogger("x").warning("%s %r", shown, shown)
     assert GIVEN not in caplog.text
+    held: list[object] = [for_threads]
+    for _ in range(3):
+        held += gc.get_referents(*held)
+    partials = [each for each in held if isinstance(each, partial)]
+    assert partials
+    assert GIVEN not in repr(partials)
+    for_threads.close()
     assert OTHER not in caplog.text
     assert redact(f"header {OTHER}!") == "header ***!"
     assert read_by_process(written(begin)[4:]) == begin

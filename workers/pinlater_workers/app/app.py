@@ -6,7 +6,7 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, overload
@@ -337,7 +337,7 @@ class ServerClients:
         target = self.target
         try:
             token = target_token(target.token, target.servers, target.cluster, target.clusters_file)
-            return None if token is None else Token(token.read(), token.file)
+            return None if token is None else replace(token, text=token.read())
         except ValueError as error:
             raise ConfigurationError(str(error)) from None
 
