@@ -14,6 +14,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from pinlater import settings_map
 from pinlater.access.fair_use import FairUse
 from pinlater.access.gate import Gate
 from pinlater.access.guesses import TokenGuesses
+from pinlater.access.peers import PeerSecret
 from pinlater.access.rules_file import RulesFile
 from pinlater.access.tokens import TokenBook
 from pinlater.cluster.blocked_chains import EVERY_MS as CHAINS_MS
@@ -161,6 +163,8 @@ class ServerProcess:
         self._server = ThriftServer(service, limits, metrics, clock, gate, tls)
 
         # beside the calls
+        self._peers = peers = PeerSecret(queues)
+        self._only_peers = gate.has_rules or bool(config.tls_client_ca)
         context = ServerContext(
             service=service,
             router=router,
@@ -172,6 +176,8 @@ class ServerProcess:
             limits=limits,
             tls=tls,
             peer_tls=settings_map.peer_tls(config),
+            peers=peers,
+            only_peers=self._only_peers,
             guard=guard_settings(config),
         )
         host = me.address.rpartition(":")[0].strip("[]")
@@ -210,6 +216,10 @@ class ServerProcess:
         except PinLaterError as refused:
             raise StartRefused(refused.message) from refused
         await self._membership.renew()
+        if self._only_peers:
+            with suppress(PinLaterError):  # no store can be reached: it is tried each second
+                await self._peers.make()
+            self._periodic.every(RULES_MS, "secret of the cluster", self._peers.make)
         await self._overflow.open(self._periodic)
         await self._server.start()
         self._maintenance.start()

@@ -7,7 +7,7 @@ may do all that needs no admin password, as ever; a token's roles always count, 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 
@@ -48,6 +48,26 @@ class _Shown(NamedTuple):
     caller_address: str | None
     address: str
     certificate_names: tuple[str, ...]
+
+
+class CallGate(Protocol):
+    """What lets the calls of a port in."""
+
+    @property
+    def has_rules(self) -> bool:
+        """Every call has to pass; else those alone that show who they come from."""
+
+    async def admit(self, method: Method[Any], args: Any, context: RequestContext) -> None:
+        """Sets the caller of a context, and whether the call needs no admin password. Forbidden."""
+
+    def begin(self, context: RequestContext, size: int) -> Use:
+        """A call of so many bytes by a caller that was admitted; to be ended. Overloaded."""
+
+    def end(self, use: Use, size: int) -> None:
+        """A call is over, or waits from here on."""
+
+    def still_admits(self, caller: Caller) -> bool:
+        """Whether the token of a caller that has waited counts still."""
 
 
 class Gate:

@@ -179,7 +179,7 @@ class AsyncClient(JobCalls, ClusterCalls):
         """One call of the table: its arguments in order, and what it returns."""
         spec = CallSpec(
             method,
-            method.arguments(context or self._context, *values),
+            method.arguments(self._context if context is None else self._caller.of(context), *values),
             method.idempotency if method.idempotency_of is None else method.idempotency_of(*values),
             self._deadline_s(timeout),
             with_keys=with_keys,
@@ -301,7 +301,12 @@ class AsyncClient(JobCalls, ClusterCalls):
                 return descriptor if isinstance(jobs, Job) else [descriptor]
         deadline_s = self._deadline_s(timeout)
         descriptors = await self._enqueuer.send(
-            queue, listed, deadline_s, context or self._context, resend, has_extended=has_extended
+            queue,
+            listed,
+            deadline_s,
+            self._context if context is None else self._caller.of(context),
+            resend,
+            has_extended=has_extended,
         )
         return descriptors[0] if isinstance(jobs, Job) else descriptors
 
@@ -327,7 +332,7 @@ class AsyncClient(JobCalls, ClusterCalls):
     ) -> DequeuedJobs:
         wait_s = request.wait_ms / 1000
         deadline_s = self._deadline_s(timeout) + wait_s
-        args = methods.DEQUEUE.arguments(context or self._context, request)
+        args = methods.DEQUEUE.arguments(self._context if context is None else self._caller.of(context), request)
         call = CallSpec(
             methods.DEQUEUE,
             args,
@@ -357,7 +362,9 @@ class AsyncClient(JobCalls, ClusterCalls):
         wait_s = request.wait_ms / 1000
         deadline_s = self._deadline_s(timeout) + wait_s
         wait_until_s = asyncio.get_running_loop().time() + wait_s
-        args = methods.DEQUEUE_FROM_QUEUES.arguments(context or self._context, request)
+        args = methods.DEQUEUE_FROM_QUEUES.arguments(
+            self._context if context is None else self._caller.of(context), request
+        )
         call = CallSpec(
             methods.DEQUEUE_FROM_QUEUES,
             args,
@@ -415,7 +422,9 @@ class AsyncClient(JobCalls, ClusterCalls):
         copies: list[Failure] = []
         call = CallSpec(
             methods.ACK,
-            methods.ACK.arguments(context or self._context, queue, succeeded, failed),
+            methods.ACK.arguments(
+                self._context if context is None else self._caller.of(context), queue, succeeded, failed
+            ),
             methods.ack_idempotency(queue, succeeded, failed),
             self._deadline_s(timeout),
             revise=copies.append,

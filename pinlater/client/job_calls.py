@@ -12,6 +12,7 @@ from pinlater.client.dispatcher import CallSpec, Dispatcher, Failure
 from pinlater.client.job_times import check_time
 from pinlater.client.joined_waits import JoinedWaits
 from pinlater.client.named_jobs import by_queue, named_jobs
+from pinlater.client.token import CallerContext
 from pinlater.errors import RequestInvalid
 from pinlater.model import (
     Cancelled,
@@ -39,6 +40,7 @@ class JobCalls(ABC):
 
     _dispatcher: Dispatcher
     _context: RequestContext
+    _caller: CallerContext
     _waits_no_more: bool
 
     def __init__(self) -> None:
@@ -184,7 +186,7 @@ class JobCalls(ABC):
         if len(descriptors) + len(keys) > LOOKED_UP_AT_ONCE:
             raise RequestInvalid(f"a lookup that waits may name {LOOKED_UP_AT_ONCE} jobs")
         values = (descriptors, include_body, include_result, wait_ms, queue, keys)
-        args = methods.LOOKUP.arguments(context or self._context, *values)
+        args = methods.LOOKUP.arguments(self._context if context is None else self._caller.of(context), *values)
         loop = asyncio.get_running_loop()
         waits_until_s = loop.time() + wait_ms / 1000
 

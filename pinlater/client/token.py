@@ -115,6 +115,11 @@ class CallerContext:
         if token is not None:
             self.context.token = self._read(token)
 
+    def of(self, context: RequestContext) -> RequestContext:
+        """The context of one call as it is sent: with the client's token, where it shows none."""
+        own = self.context.token
+        return context if own is None or context.token is not None else replace(context, token=own)
+
     def renewed(self, refused: RequestContext) -> RequestContext | None:
         """The context for the same call once more; None: there is no other token to show."""
         if refused is self._former:

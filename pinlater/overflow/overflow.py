@@ -50,7 +50,7 @@ class Overflow:
         self._host = host
         self._advertised = advertised or host
         self._lock = OwnerLock(folder / LOCK)
-        self._owners = OwnerDirectory(context.addresses, self.id, context.limits.wire(), context.peer_tls)
+        self._owners = OwnerDirectory(context, self.id)
         self._turn = asyncio.Lock()
         self._owned: OwnedOverflow | None = None
         self.under_way: set[asyncio.Task[Any]] = set()

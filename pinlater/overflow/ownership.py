@@ -14,24 +14,23 @@ import fcntl
 import json
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import structlog
 
+from pinlater.access.peers import PeerGate
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.client.addresses import Address
 from pinlater.client.async_client import AsyncClient
-from pinlater.client.client_tls import Tls
 from pinlater.client.pool import PoolLimits
 from pinlater.data_folder.private_files import open_private_file, write_private_file
 from pinlater.errors import PinLaterError
 from pinlater.overflow.service import OverflowService
 from pinlater.overflow.store import ServerContext
 from pinlater.server.thrift_server import ThriftServer
-from pinlater.wire.message import WireLimits
 
 _log = structlog.get_logger("pinlater.overflow")
 
@@ -138,7 +137,8 @@ async def own(folder: Path, shard_id: str, bound: int, context: ServerContext, h
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         connections = max(16, context.limits.max_connections // 4)
         limits = replace(context.limits, drain_linger_s=0.0, max_connections=connections)
-        server = ThriftServer(service.api, limits, tls=context.tls)
+        gate = PeerGate(context.peers) if context.only_peers and context.peers is not None else None
+        server = ThriftServer(service.api, limits, gate=gate, tls=context.tls)
         with socket.create_server((host, 0), family=family) as listener:
             port: int = listener.getsockname()[1]
             await server.start(listener)
@@ -158,12 +158,14 @@ def _reachable(host: str) -> str:
 class OwnerDirectory:
     """Remembers where each owner was seen last: when it is needed, the stores that named it may be gone."""
 
-    def __init__(self, addresses: Callable[[], Mapping[str, str]], own: str, wire: WireLimits, tls: Tls | None) -> None:
-        """`addresses` names other servers; where the owner of `own` is, this machine knows better."""
-        self._ask = addresses
+    def __init__(self, context: ServerContext, own: str) -> None:
+        """The context names other servers; where the owner of `own` is, this machine knows better."""
+        self._ask = context.addresses
         self._own = own
-        self._tls = tls
-        self._limits = PoolLimits(connections=8, connect_timeout_s=1.0, wire=wire)
+        self._tls = context.peer_tls
+        self._secret = context.peers
+        self._shown = ""
+        self._limits = PoolLimits(connections=8, connect_timeout_s=1.0, wire=context.limits.wire())
         self._addresses: dict[str, str] = {}
         self._clients: dict[str, AsyncClient] = {}
         self._closing = BackgroundTasks()
@@ -188,10 +190,15 @@ class OwnerDirectory:
         address = self._addresses.get(shard_id)
         if address is None:
             return None
+        token = "" if self._secret is None else self._secret.token
+        if token != self._shown:
+            self._shown = token
+            for each in list(self._clients):
+                self._drop(each)
         client = self._clients.get(address)
         if client is None:
             client = self._clients[address] = AsyncClient(
-                address, timeout=TIMEOUT_S, pool=self._limits, tls=self._tls or False, token=""
+                address, timeout=TIMEOUT_S, pool=self._limits, tls=self._tls or False, token=token
             )
         return client
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
+from pinlater.access.peers import PeerSecret
 from pinlater.backends.base import DeadLetterTarget, EndRules, PerQueue, Retention
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.client.client_tls import Tls
@@ -84,6 +85,12 @@ class ServerContext:
     limits: ServerLimits = field(default_factory=ServerLimits)
     tls: ServerTls | None = None
     peer_tls: Tls | None = None
+    peers: PeerSecret | None = None
+    """What servers of the cluster show each other."""
+
+    only_peers: bool = False
+    """The port of the overflow shard takes calls of those alone."""
+
     guard: BulkheadSettings = field(default_factory=BulkheadSettings)
 
 

@@ -30,7 +30,7 @@ from pinlater.wire.methods import DEQUEUE, DEQUEUE_FROM_QUEUES, LOOKUP, METHODS,
 
 if TYPE_CHECKING:
     from pinlater.access.fair_use import Use
-    from pinlater.access.gate import Gate
+    from pinlater.access.gate import CallGate
     from pinlater.server.connection import InflightCall
 
 _log = structlog.get_logger("pinlater.server")
@@ -54,7 +54,7 @@ class Handler:
         counters: Counter[str],
         log: RateLimitedLog,
         metrics: Metrics | None = None,
-        gate: Gate | None = None,
+        gate: CallGate | None = None,
     ) -> None:
         """Without a `gate` everybody may do all that needs no admin password."""
         self._service = service
@@ -125,7 +125,7 @@ class Handler:
                 seconds.observe(perf_counter() - began)
 
     async def _admit(
-        self, gate: Gate, method: Method[Any], args: Any, context: RequestContext, call: InflightCall
+        self, gate: CallGate, method: Method[Any], args: Any, context: RequestContext, call: InflightCall
     ) -> Use | None:
         """Lets a call in, or raises why not; None where it may wait, and then does not count as under way."""
         try:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from pinlater.access.gate import Gate
+from pinlater.access.gate import CallGate
 from pinlater.api import ServedApi
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock, SystemClock
@@ -53,7 +53,7 @@ class ThriftServer:
         limits: ServerLimits | None = None,
         metrics: Metrics | None = None,
         clock: Clock | None = None,
-        gate: Gate | None = None,
+        gate: CallGate | None = None,
         tls: ServerTls | None = None,
     ) -> None:
         self._service = service

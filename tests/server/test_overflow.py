@@ -17,7 +17,7 @@ import pytest
 
 from pinlater.client.async_client import AsyncClient
 from pinlater.data_folder.password import hash_password
-from pinlater.errors import NoHealthyShards, OutcomeUnknown, ShardConnectionFailed
+from pinlater.errors import Forbidden, NoHealthyShards, OutcomeUnknown, ShardConnectionFailed
 from pinlater.model import Ack, DequeueRequest, Job, JobState, ScheduleChange
 from pinlater.overflow import ownership
 from pinlater.overflow.descriptors import overflow_of
@@ -32,18 +32,23 @@ TAKEN_OVER_S = 5.0
 
 
 @contextlib.contextmanager
-def two_processes(folder: Path, store: StoreServer) -> Iterator[RunningServer]:
+def two_processes(folder: Path, store: StoreServer, *more: str) -> Iterator[RunningServer]:
     """One server over one store, which it tries again soon."""
     with running(
         folder,
         *("--store", f"1={store.url()}", "--data", str(folder / "data"), "--processes", "2"),
         *("--overflow", "64MiB", "--health-pause", "1s", "--call-timeout", "2s", "--http", "none"),
+        *more,
     ) as server:
         yield server
 
 
 def owner_of(folder: Path) -> int:
     return int(json.loads((folder / "data" / ownership.ADDRESS_FILE).read_text())["pid"])
+
+
+def address_of_owner(folder: Path) -> str:
+    return str(json.loads((folder / "data" / ownership.ADDRESS_FILE).read_text())["address"])
 
 
 def left(server: RunningServer) -> list[dict[str, Any]]:
@@ -97,10 +102,15 @@ async def take_all(clients: Sequence[AsyncClient], jobs: int) -> Counter[bytes]:
     return seen
 
 
+@pytest.mark.parametrize("has_rules", [False, True])
 async def test_jobs_are_taken_while_the_store_is_away_and_all_are_done_once(
-    tmp_path: Path, durable_redis_server: StoreServer
+    tmp_path: Path, durable_redis_server: StoreServer, has_rules: bool
 ) -> None:
-    with two_processes(tmp_path, durable_redis_server) as server:
+    """With rules the processes show each other that they are of one cluster, and nobody else gets in there."""
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[rules]]\nwho = ["anonymous"]\nroles = ["admin"]')
+    more = ("--rules", str(rules)) if has_rules else ()
+    with two_processes(tmp_path, durable_redis_server, *more) as server:
         async with clients_of(server, 4, timeout=8.0) as clients:
             await create_queue(clients)
             names = [f"before {number}" for number in range(4)]
@@ -115,6 +125,11 @@ async def test_jobs_are_taken_while_the_store_is_away_and_all_are_done_once(
                 assert [found[each].body for each in kept] == [name.encode() for name in away]
             (job,) = await clients[1].dequeue(DequeueRequest("mail", 1))
             await clients[0].ack("mail", [Ack(job.descriptor)])
+            if has_rules:
+                async with AsyncClient(address_of_owner(tmp_path)) as outsider:
+                    for call in (outsider.lookup(kept), outsider.dequeue(DequeueRequest("mail", 1))):
+                        with pytest.raises(Forbidden, match="other servers of its cluster only"):
+                            await call
             durable_redis_server.start()
             seen = await take_all(clients, len(names) + len(away) - 1)
             seen[job.body] += 1
