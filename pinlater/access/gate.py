@@ -69,6 +69,9 @@ class CallGate(Protocol):
     def still_admits(self, caller: Caller) -> bool:
         """Whether the token of a caller that has waited counts still."""
 
+    def start_draining(self) -> None:
+        """The server ends: nobody is kept waiting any more."""
+
 
 class Gate:
     """Lets calls in, for one process. `refused` hears of calls that would have changed something."""

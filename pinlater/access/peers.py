@@ -73,3 +73,6 @@ class PeerGate:
     def still_admits(self, caller: Caller) -> bool:
         """Whoever called let it wait; it is asked there."""
         return True
+
+    def start_draining(self) -> None:
+        """Nobody is kept waiting here."""
