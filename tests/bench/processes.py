@@ -42,7 +42,7 @@ def served(
 ) -> Iterator[Server]:
     """A server on these stores, one shard each, until the block ends. `options`: further ones of `pinlater serve`."""
     command = [str(Path(sys.executable).parent / "pinlater"), "serve", "--port", "0", "--http", http]
-    command += ["--processes", str(processes), *options]
+    command += ["--api", "none", "--processes", str(processes), *options]
     for number, url in enumerate(store_urls, 1):
         command += ["--store", f"{number}={url}"]
     with tempfile.TemporaryDirectory(prefix="pinlater-bench-") as data:

@@ -15,6 +15,7 @@ NAMES = (
     "enqueue",
     "single",
     "plain",
+    "http",
     "single_cycles",
     "processes",
     "drain",
