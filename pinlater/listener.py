@@ -264,24 +264,23 @@ class HttpListener:
         """Connections that are open."""
         return len(self._open)
 
-    def __contains__(self, transport: object) -> bool:
-        return transport in self._open
+    def connection_of(self, transport: asyncio.BaseTransport | None) -> HttpConnection | None:
+        """None: it is not open here."""
+        return None if transport is None else self._open.get(transport)
 
     def time(self) -> float:
         return self._loop.time()
 
     @contextmanager
-    def serving(
-        self, transport: asyncio.BaseTransport | None, within_s: float = ANSWER_WITHIN_S
-    ) -> Iterator[HttpConnection | None]:
-        """While a request whose head is whole is being answered."""
-        connection = None if transport is None else self._open.get(transport)
+    def serving(self, transport: asyncio.BaseTransport | None) -> Iterator[None]:
+        """While a request that is whole is being answered."""
+        connection = self.connection_of(transport)
         if connection is None:
-            yield None
+            yield
             return
-        connection.begin_request(within_s)
+        connection.begin_request(ANSWER_WITHIN_S)
         try:
-            yield connection
+            yield
         finally:
             connection.end_request()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 import ssl
+from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -29,6 +30,8 @@ CONTEXT: Any = _RequestKey("context", RequestContext)
 REQUEST_ID: Any = _RequestKey("request_id", str)
 """What the caller calls its request in X-Request-Id, or what it is called here; it comes back in the answer."""
 
+_EPOCH = secrets.token_hex(4)
+_numbers = count(1)
 _WORD = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
 _BEARER = re.compile(r"bearer +([\x21-\x7e]{1,500}) *", re.ASCII | re.IGNORECASE)
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -49,7 +52,7 @@ def make_context(request: web.Request, session: BrowserSession | None, gateway_t
     """What the servers are to know of the caller; also sets its request id. RequestInvalid: a header that cannot be."""
     headers = request.headers
     request_id = _word(headers, "X-Request-Id")
-    request[REQUEST_ID] = request_id or secrets.token_hex(8)
+    request[REQUEST_ID] = request_id or f"{_EPOCH}{next(_numbers):x}"
     address = request.remote or ""
     source = _word(headers, "X-PinLater-Source") or f"http@{address}"
     context = RequestContext(source, request_id, caller_address=address)

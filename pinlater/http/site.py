@@ -10,12 +10,12 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Collection
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from multidict import CIMultiDict
 
 from pinlater import browsers
 from pinlater.api import Api
@@ -77,6 +77,8 @@ LOGIN, LOGOUT, SESSION, EVENTS = "/login", "/logout", "/session", "/v1/events"
 _FAILED = PinLaterError("the request failed in the HTTP process; its log says why")
 _WRONG_TOKEN = "This token is not known, was revoked, or has ended."
 _OPEN_PATHS = frozenset({"/", LOGIN, LOGOUT, SESSION})
+_MAX_HOSTS = 1_000
+_SMALL_BYTES = 4 * 1024
 _FORM_BYTES = 8 * 1024
 
 
@@ -95,6 +97,7 @@ class ApiSite:
         self._api = api
         self._body_bytes = 0
         self._bytes_of: Counter[str] = Counter()
+        self._known_hosts: set[str] = set()
         self._log = RateLimitedLog(_log.warning)
 
     def add_listener(self, listener: HttpListener) -> None:
@@ -111,24 +114,26 @@ class ApiSite:
         settings = self.settings
         reserved: list[int] = []
         self.requests += 1
+        connection = self._connection_of(request.transport)
+        if connection is not None:
+            connection.begin_request(settings.body_within_s)
         try:
-            with self._serving(request.transport) as connection:
-                host = request.headers.get("Host", "")
-                if not browsers.is_name_known(host, settings.names):
-                    raise web.HTTPMisdirectedRequest(text=browsers.wrong_name(host))
-                session = self.session_of(request)
-                context = request[CONTEXT] = make_context(request, session, settings.gateway_token)
-                if is_change(request) and is_of_browser(request, session):
-                    self._check_browser(request, session)
-                if settings.needs_credential and not has_credential(context) and request.path not in _OPEN_PATHS:
-                    raise Forbidden("this site takes calls of callers with a certificate or a token only: show one")
-                if context.token is not None and has_token(context):
-                    self.pauses.refuse_in_pause(context.caller_address or "", context.token)
-                if request.body_exists:
-                    await self._read(request, reserved)
-                if connection is not None:
-                    connection.allow(math.inf)
-                response = await handler(request)
+            host = request.headers.get("Host", "")
+            if host not in self._known_hosts:
+                self._check_host(host)
+            session = self.session_of(request)
+            context = request[CONTEXT] = make_context(request, session, settings.gateway_token)
+            if is_change(request) and is_of_browser(request, session):
+                self._check_browser(request, session)
+            if settings.needs_credential and not has_credential(context) and request.path not in _OPEN_PATHS:
+                raise Forbidden("this site takes calls of callers with a certificate or a token only: show one")
+            if context.token is not None and has_token(context):
+                self.pauses.refuse_in_pause(context.caller_address or "", context.token)
+            if request.body_exists:
+                await self._read(request, reserved)
+            if connection is not None:
+                connection.allow(math.inf)
+            response = await handler(request)
         except OtherSite as error:
             response = problem_response(error, has_credential=True)
         except PinLaterError as error:
@@ -143,25 +148,38 @@ class ApiSite:
             _log.error("request_failed", path=request.path[:200], exc_info=error)
             response = problem_response(_FAILED, has_credential=True)
         finally:
-            self._release(request, reserved)
+            if reserved:
+                self._release(request, reserved)
             self.requests -= 1
+            if connection is not None:
+                connection.end_request()
         if self.is_draining and not response.prepared:
             response.force_close()
         return response
 
-    def _serving(self, transport: asyncio.BaseTransport | None) -> AbstractContextManager[HttpConnection | None]:
-        """The listener that has this connection is to know what is waited for."""
-        within_s = self.settings.body_within_s
+    def _connection_of(self, transport: asyncio.BaseTransport | None) -> HttpConnection | None:
+        """What is to know what is waited for there."""
         for listener in self._listeners:
-            if transport in listener:
-                return listener.serving(transport, within_s)
-        return nullcontext()
+            connection = listener.connection_of(transport)
+            if connection is not None:
+                return connection
+        return None
+
+    def _check_host(self, host: str) -> None:
+        """HTTPMisdirectedRequest: it is not one of ours."""
+        if not browsers.is_name_known(host, self.settings.names):
+            raise web.HTTPMisdirectedRequest(text=browsers.wrong_name(host))
+        if len(self._known_hosts) < _MAX_HOSTS:
+            self._known_hosts.add(host)
 
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         """To every answer."""
         headers = response.headers
-        for name, value in _HEADERS.items():
-            headers.setdefault(name, value)
+        if "Content-Security-Policy" in headers:
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)
+        else:
+            headers.update(_HEADERS)
         if (request_id := request.get(REQUEST_ID)) is not None:
             headers["X-Request-Id"] = request_id
         if request.secure and not self.settings.takes_plain:
@@ -182,6 +200,10 @@ class ApiSite:
         settings = self.settings
         if (request.content_length or 0) > settings.max_request_bytes:
             raise self._too_large()
+        content = request.content
+        if content.is_eof() and content.total_bytes <= min(_SMALL_BYTES, settings.max_request_bytes):
+            request._read_bytes = content.read_nowait()  # it came with the head, and is gone again at once
+            return
         host = request.remote or ""
         body = bytearray()
         try:
@@ -201,12 +223,11 @@ class ApiSite:
         request._read_bytes = bytes(body)  # read() has no bound but its own, and counts nothing
 
     def _release(self, request: web.Request, reserved: list[int]) -> None:
-        if reserved:
-            size, host = sum(reserved), request.remote or ""
-            self._body_bytes -= size
-            self._bytes_of[host] -= size
-            if not self._bytes_of[host]:
-                del self._bytes_of[host]
+        size, host = sum(reserved), request.remote or ""
+        self._body_bytes -= size
+        self._bytes_of[host] -= size
+        if not self._bytes_of[host]:
+            del self._bytes_of[host]
 
     def _too_large(self) -> PinLaterError:
         return BodyTooLarge(f"the request is too large; allowed: {self.settings.max_request_bytes} bytes")
@@ -310,13 +331,15 @@ class ApiSite:
         return response
 
 
-_HEADERS = {
-    **browsers.HEADERS,
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
-}
+_HEADERS: CIMultiDict[str] = CIMultiDict(
+    {
+        **browsers.HEADERS,
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    }
+)
 
 
 def _has_credential(request: web.Request) -> bool:
