@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 
 from tests.bench.figures import Figure, OfFloor
-from tests.bench.processes import Outcome, Program, loaded, served
+from tests.bench.processes import CpuWatch, Outcome, Program, loaded, per_job, served
 from tests.bench.run import PERSISTENCE, Run
 from tests.stores.process import StoreServer, dies_with_us
 
@@ -27,7 +27,8 @@ def measure(run: Run) -> Iterator[Figure]:
     for number in range(run.sizes.rounds):
         before = _floor(calls)
         single = _over_http(store, calls, 1)
-        floors.append((before + _floor(calls)) / 2)
+        after = _floor(calls)
+        floors.append((before.rate + after.rate) / 2)
         singles.append(single.rate)
         of_thrift = _over_thrift(store, batches)
         batched = _over_http(store, batches, BATCH)
@@ -44,7 +45,7 @@ def measure(run: Run) -> Iterator[Figure]:
         [OfFloor(0.5)],
         floors,
         "a plain aiohttp server that reads JSON and answers JSON",
-        single.cpu_us,
+        {**single.cpu_us, **after.cpu_us},
         PERSISTENCE["redis"],
         notes=f"200-byte bodies, {CONNECTIONS} connections, one request at a time on each",
     )
@@ -86,21 +87,24 @@ def _over_thrift(store: StoreServer, batches: int) -> float:
         return loaded(program, server, store).rate
 
 
-def _floor(calls: int) -> float:
-    with _plain_server() as address:
+def _floor(calls: int) -> Outcome:
+    with _plain_server() as (address, pid):
         program = _load(address, calls, 1)
+        watch = CpuWatch({"plain": pid})
+        watch.start()
         program.go()
         result = program.result()
-        return float(result["jobs"] / result["seconds"])
+        return Outcome(result["jobs"] / result["seconds"], per_job(watch.stop(), result["jobs"]))
 
 
 @contextlib.contextmanager
-def _plain_server() -> Iterator[str]:
+def _plain_server() -> Iterator[tuple[str, int]]:
+    """Its address and its process id."""
     command = [*dies_with_us(), sys.executable, "-m", "tests.bench.http_client", "floor"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
-        yield process.stdout.readline().strip()
+        yield process.stdout.readline().strip(), process.pid
     finally:
         process.communicate(timeout=30)
 
