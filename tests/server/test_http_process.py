@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -181,3 +182,8 @@ def test_what_it_cannot_start_with_is_said_in_one_line(
     )
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_its_document_is_printed() -> None:
+    done = subprocess.run([PROGRAM, "api", "openapi"], capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(done.stdout)["openapi"].startswith("3.1")
