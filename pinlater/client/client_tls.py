@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pinlater.client import addresses
 from pinlater.client.addresses import cluster_tls, target_cluster
+from pinlater.data_folder.private_files import SecretFileOpen, check_secret_file
 
 _VARIABLE = "PINLATER_TLS_"
 
@@ -99,6 +100,15 @@ class ClientTls:
             context = ssl.create_default_context(cafile=tls.ca)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
             if tls.cert:
+                _check_private(tls.key or tls.cert)
                 context.load_cert_chain(tls.cert, tls.key)
             self._context, self._stamp = context, stamp
         return self._context
+
+
+def _check_private(key: str) -> None:
+    """OSError: others may read it."""
+    try:
+        check_secret_file(Path(key), os.stat(key))
+    except SecretFileOpen as error:
+        raise PermissionError(str(error)) from None

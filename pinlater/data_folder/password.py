@@ -16,7 +16,7 @@ import secrets
 import stat
 from pathlib import Path
 
-from pinlater.data_folder.private_files import FILE_MODE
+from pinlater.data_folder.private_files import FILE_MODE, OPEN_SECRETS_VARIABLE
 from pinlater.redaction import SECRETS
 
 PASSWORD_FILE = "admin-password"
@@ -112,7 +112,7 @@ def read_password_file(path: Path, *, is_server: bool = False) -> str:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise PasswordFileUnsafe(f"{path} is no regular file; remove it")
-        if found.st_mode & 0o077:
+        if found.st_mode & 0o077 and (is_server or os.environ.get(OPEN_SECRETS_VARIABLE) != "allow"):
             raise PasswordFileUnsafe(
                 f"{path} can be read by others (mode {stat.S_IMODE(found.st_mode):04o}), so who knows the password in "
                 "it is unknown; remove it and start the server again, which makes a new one; or, if nobody had a look, "

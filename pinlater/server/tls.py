@@ -6,7 +6,6 @@ import asyncio
 import os
 import socket
 import ssl
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import structlog
 
+from pinlater.data_folder.private_files import SecretFileOpen, check_secret_file
 from pinlater.server.watched_file import WatchedFile
 
 _NAME_KINDS = ("DNS", "URI", "email", "IP Address")
@@ -109,13 +109,13 @@ def names_in(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 
 def _check_private(key: str) -> None:
-    """TlsInvalid: all users of this machine may read the key."""
+    """TlsInvalid: others may read the key."""
     try:
-        mode = os.stat(key).st_mode
+        check_secret_file(Path(key), os.stat(key))
     except OSError as error:
         raise TlsInvalid(f"{key}: {error.strerror}") from None
-    if mode & (stat.S_IROTH | stat.S_IWOTH):
-        raise TlsInvalid(f"{key} is a private key that every user of this machine may read: chmod o-rw {key}")
+    except SecretFileOpen as error:
+        raise TlsInvalid(str(error)) from None
 
 
 def _no_pass_phrase() -> str:

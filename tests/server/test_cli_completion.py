@@ -18,11 +18,14 @@ from tests.stores.process import free_port
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running(tmp_path_factory.mktemp("served")) as server:
+    folder: Path = tmp_path_factory.mktemp("served")
+    with running(folder) as server:
         address = f"127.0.0.1:{server.port}"
         with Client(address) as client:
             for name in ("mq10", "mq2", "mail"):
                 client.create_queue(name)
+            password = (folder / "pinlater-data" / "admin-password").read_text().strip()
+            client.update_token("web-1", "0" * 64, ["viewer"], password)
         yield address
 
 
@@ -62,6 +65,9 @@ def offered(shell: Shell, line: str, **variables: str | None) -> list[str]:
         ("pinlater queue list --cluster ", ["production", "spare"]),
         ("pinlater queue stats --cluster production mq1", ["mq10"]),
         ("pinlater completion ", ["bash", "zsh", "fish"]),
+        ("pinlater token revoke ", ["web-1"]),
+        ("pinlater token create x --role v", ["viewer"]),
+        ("pinlater access test anonymous re", ["read"]),
         ("pinlater job enqueue mail --output ", ["table", "json", "jsonl"]),
     ],
 )

@@ -168,7 +168,7 @@ def test_files_that_cannot_be_used_are_named_at_the_start(tmp_path: Path, author
         assert server.ended() == 1
         told = " ".join(str(event) for event in server.events)
     expected = {
-        "readable": f"chmod o-rw {key}",
+        "readable": f"chmod 600 {key}",
         "other key": "no certificate with its key",
         "no file": f"{key}: No such file",
         "no certificates": f"{key} holds no certificates",

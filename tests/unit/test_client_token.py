@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import ssl
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,9 @@ import msgspec
 import pytest
 
 from pinlater import AsyncClient, Client, RequestContext
+from pinlater.client.client_tls import ClientTls, Tls
 from pinlater.client.token import CallerContext, Token, target_token
+from pinlater.data_folder.password import PasswordFileUnsafe, read_password_file
 from pinlater.redaction import redact
 from pinlater_workers import App
 from pinlater_workers.app.settings import read_file
@@ -193,3 +196,27 @@ def test_an_app_has_the_token_of_its_file_or_of_its_code(tmp_path: Path, monkeyp
 
 async def made(app: App) -> AsyncClient:
     return app.async_client()
+
+
+def test_a_private_key_that_others_may_read_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = private(tmp_path / "me.key", "no key")
+    tls = ClientTls(Tls(cert=str(key), key=str(key)))
+    key.chmod(0o644)
+    with pytest.raises(OSError, match=r"me.key has a secret, and others can read it \(mode 0644\): chmod 600"):
+        tls.context()
+    monkeypatch.setenv("PINLATER_OPEN_SECRETS", "allow")
+    with pytest.raises(ssl.SSLError):
+        tls.context()
+
+
+def test_the_admin_password_in_a_file_that_others_may_read_is_refused_unless_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = private(tmp_path / "admin-password", "sesame\n")
+    file.chmod(0o644)
+    with pytest.raises(PasswordFileUnsafe):
+        read_password_file(file)
+    monkeypatch.setenv("PINLATER_OPEN_SECRETS", "allow")
+    assert read_password_file(file) == "sesame"
+    with pytest.raises(PasswordFileUnsafe):  # a server makes its own
+        read_password_file(file, is_server=True)
