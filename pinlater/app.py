@@ -60,7 +60,7 @@ from pinlater.schedules.firer import ScheduleFirer
 from pinlater.server import server_process
 from pinlater.server.server_process import HandOver, StartRefused
 from pinlater.server.thrift_server import ThriftServer
-from pinlater.server.tls import ServerTls, TlsInvalid
+from pinlater.server.tls import PeerTls, ServerTls, TlsInvalid
 from pinlater.service import ClaimTokens, Service
 from pinlater.service.settings import queue_defaults
 from pinlater.shard_factory import data_folder, guard_settings, note_stores, shard_set
@@ -91,8 +91,18 @@ _AHEAD = "jobs were stored at times that are yet to come: was a clock ahead then
 class ServerProcess:
     """A server process with everything behind it: built, opened, and stopped in order."""
 
-    def __init__(self, config: Config, known: Mapping[str, str], address: str, gateway_hash: str = "") -> None:
-        """StartRefused. `address` is where the server listens; `gateway_hash`: of the token of its HTTP process."""
+    def __init__(
+        self,
+        config: Config,
+        known: Mapping[str, str],
+        address: str,
+        gateway_hash: str = "",
+        exposed: str = "",
+    ) -> None:
+        """StartRefused. `address` is where the server listens; `gateway_hash`: of the token of its HTTP process;
+        `exposed`: why callers may do more here than an operator may want.
+        """
+        self._exposed = exposed
         self._clock = clock = ClusterClock(config.clock_tolerance_ms)
         self._tolerance_ms = config.clock_tolerance_ms
         self._folder = folder = data_folder(config)
@@ -159,7 +169,7 @@ class ServerProcess:
         guesses, fair_use = TokenGuesses(service.refused), FairUse(settings_map.use_limits(config))
         rules = rules_file(config)
         self._gate = gate = Gate(tokens, clock, service.refused, guesses, fair_use, rules, gateway_hash)
-        self._tls = tls = server_tls(config)
+        self._tls, self._peer_tls = tls, peer_tls = server_tls(config)
         self._server = ThriftServer(service, limits, metrics, clock, gate, tls)
 
         # beside the calls
@@ -174,7 +184,7 @@ class ServerProcess:
             addresses=lambda: overflow_addresses(membership.alive()),
             metrics=metrics,
             limits=limits,
-            tls=tls,
+            tls=peer_tls,
             peer_tls=settings_map.peer_tls(config),
             peers=peers,
             only_peers=self._only_peers,
@@ -198,7 +208,8 @@ class ServerProcess:
 
     def _describe(self) -> Mapping[str, Any]:
         """What the lease says beside what it knows itself."""
-        return {**self._overflow.describe(), **self._workers.describe(), **self._homes_change.describe()}
+        exposed = {"exposed": self._exposed} if self._exposed else {}
+        return {**exposed, **self._overflow.describe(), **self._workers.describe(), **self._homes_change.describe()}
 
     async def _sync_shard(self, member: ShardHandle) -> None:
         """A shard that is to serve has said its time; what is due there goes by what that says of all clocks."""
@@ -247,6 +258,8 @@ class ServerProcess:
             every(RULES_MS, "rules", self._gate.look)
         if self._tls is not None:
             every(TLS_MS, "tls", self._tls.look)
+        if self._peer_tls is not None:
+            every(TLS_MS, "peer tls", self._peer_tls.look)
 
     def adopt(self, connection: socket.socket) -> None:
         self._server.adopt(connection)
@@ -261,7 +274,7 @@ class ServerProcess:
             workers = await self._workers.page(limit=SHOWN_WORKERS)
             return {**asdict(await self._cluster.status()), "workers": asdict(workers)}
         if kind == "remarks":
-            return remarks(self._members, self._clock)
+            return [*remarks(self._members, self._clock), *([self._exposed] if self._exposed else [])]
         return troubles(self._members, self._membership, self._overflow)
 
     async def drain(self, hand_over: HandOver | None, timeout_s: float) -> None:
@@ -281,13 +294,14 @@ class ServerProcess:
         await self._service.close()
 
 
-def server_tls(config: Config) -> ServerTls | None:
-    """StartRefused."""
-    files = settings_map.tls_files(config)
+def server_tls(config: Config) -> tuple[ServerTls | None, PeerTls | None]:
+    """On the port of callers, and on those between servers. StartRefused."""
+    files, takes_plain = settings_map.tls_files(config), config.tls == "optional"
     if files is None:
-        return None
+        return None, None
     try:
-        return ServerTls(files, takes_plain=config.tls == "optional")
+        peers = PeerTls(settings_map.peer_files(config), config.tls_peers, takes_plain=takes_plain)
+        return ServerTls(files, takes_plain=takes_plain), peers
     except TlsInvalid as error:
         raise StartRefused(str(error)) from error
 
@@ -328,7 +342,7 @@ async def build(payload: dict[str, Any]) -> ServerProcess:
     SECRETS.keep(secrets_of(config))
     configure(config.log_level, config.log_format, worker=os.getpid())
     address = payload.get("address", f"{config.host}:{config.port}")
-    app = ServerProcess(config, payload["known"], address, payload.get("gateway_hash", ""))
+    app = ServerProcess(config, payload["known"], address, payload.get("gateway_hash", ""), payload.get("exposed", ""))
     await app.open()
     return app
 

@@ -41,6 +41,10 @@ _STORE_DESCRIPTORS = 8
 _LEAST_CONNECTIONS = 16
 
 _DEFAULT_API = "127.0.0.1:9012"
+_OPEN_TO_ALL = (
+    "other machines reach the server, without TLS, and no rules say who may do what; see --tls-cert and --rules, or "
+    "listen on 127.0.0.1"
+)
 Check = Callable[[Config], Awaitable[None]]
 """Of a configuration with the ids that its stores turned out to have. ServeRefused."""
 
@@ -65,6 +69,7 @@ async def make_plan(config: Config, accept_new_stores: Sequence[str], check: Che
             "known": {**known, **stores},
             "drain_timeout_ms": config.drain_timeout_ms,
             "operator_hash": _operator_hash(resolved, folder),
+            "exposed": _exposed(resolved),
         },
         drain_timeout_ms=config.drain_timeout_ms,
         facts={"shards": {store.id: store.masked() for store in resolved.stores}, "processes": config.processes},
@@ -88,6 +93,14 @@ def _operator_hash(config: Config, folder: Path) -> str:
     except OSError as error:
         log.warning("no_admin_password", file=str(path), reason=error.strerror)
         return ""
+
+
+def _exposed(config: Config) -> str:
+    """Why callers may do more here than an operator may want, which the log says too; "" for no reason."""
+    if config.tls_cert or config.rules or _is_loopback(config.host):
+        return ""
+    log.warning("open_to_all", host=config.host, hint=_OPEN_TO_ALL)
+    return f"open to all: {_OPEN_TO_ALL}"
 
 
 def _api_address(config: Config) -> str:

@@ -55,6 +55,11 @@ def tls_files(config: Config) -> TlsFiles | None:
     )
 
 
+def peer_files(config: Config) -> TlsFiles:
+    """On ports between servers, each of which shows its certificate."""
+    return TlsFiles(config.tls_cert, config.tls_key or config.tls_cert, config.tls_ca or None)
+
+
 def peer_tls(config: Config) -> Tls | None:
     """How a server calls the others of its cluster."""
     return Tls(config.tls_ca or None, config.tls_cert, config.tls_key or None) if config.tls_cert else None

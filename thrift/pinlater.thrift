@@ -686,6 +686,8 @@ struct ServerView {
   10: optional i64 overflowJobs,
   /** The shards in use that have no room for new jobs, as this process sees them. */
   11: optional list<string> shardsFull,
+  /** Why callers may do more there than an operator may want. */
+  12: optional string exposed,
 }
 
 struct ClusterStatus {

@@ -58,6 +58,7 @@ def server_row(view: ServerView) -> Row:
         "shards_out": view.shards_out,
         "shards_full": view.shards_full,
         "overflow_jobs": view.overflow_jobs,
+        "exposed": view.exposed,
         "started": time_text(view.started_ms),
         "started_ms": view.started_ms,
         "seen": time_text(view.seen_ms),
@@ -218,6 +219,9 @@ def status(client: Client, format: str) -> None:
     queues: list[Row] = [queue_row(each, found.now_ms) for each in found.queues]
     if format == "table":
         write_all(format, SERVER_COLUMNS, servers)
+        for exposed in sorted({each.exposed for each in found.servers} - {""}):
+            names = dict.fromkeys(each.server for each in found.servers if each.exposed == exposed)
+            click.echo(f"{printable(', '.join(names))}: {printable(exposed)}")
         click.echo()
         write_all(format, SHARD_COLUMNS, shards)
         for shard in found.shards:

@@ -99,6 +99,7 @@ class Lease:
             list(self.shards_out),
             self.more.get("overflow_jobs"),
             list(self.shards_full),
+            str(self.more.get("exposed", "")),
         )
 
 

@@ -302,7 +302,7 @@ def _contradictions(config: Config, origins: Mapping[str, str]) -> list[Mistake]
         allowed = "1 with an SQLite store, which is embedded in one process (or Redis or MySQL stores alone)"
         mistakes.append(Mistake("processes", config.processes, allowed, origins["processes"]))
     if not config.tls_cert:
-        for name in ("tls-key", "tls-client-ca", "tls-ca"):
+        for name in ("tls-key", "tls-client-ca", "tls-ca", "tls-peers"):
             if getattr(config, BY_NAME[name].field):
                 allowed = "nothing without tls-cert, the certificate that makes the port speak TLS"
                 mistakes.append(Mistake(name, getattr(config, BY_NAME[name].field), allowed, origins[name]))

@@ -101,6 +101,12 @@ class Config:
         "",
         "PEM file with those who sign the certificates of the cluster's other servers; else this machine's own decide.",
     )
+    tls_peers: tuple[str, ...] = _row(
+        "TLS",
+        Words(r"[!-~]+", "names, in which * stands for any characters"),
+        (),
+        "Names in the certificates of the cluster's other servers, where they share none with this one's.",
+    )
 
     stores: tuple[StoreConfig, ...] = field(default=())
     dequeue_only: tuple[str, ...] = _row(

@@ -132,7 +132,8 @@ class ShardView:
 @dataclass(slots=True)
 class ServerView:
     """A server process that is alive, by its lease. `maintains` are shard ids, and so are `shards_out` and
-    `shards_full`, those that it takes for full; `overflow_jobs` None: it keeps none.
+    `shards_full`, those that it takes for full; `overflow_jobs` None: it keeps none. `exposed`: why callers may do more
+    there than an operator may want.
     """
 
     server: str
@@ -146,6 +147,7 @@ class ServerView:
     shards_out: list[str] = field(default_factory=list)
     overflow_jobs: int | None = None
     shards_full: list[str] = field(default_factory=list)
+    exposed: str = ""
 
 
 @dataclass(slots=True)

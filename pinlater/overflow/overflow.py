@@ -158,6 +158,7 @@ class Overflow:
             return {}
         return {
             "overflow_id": self.id,
+            "overflow_tls": self.context.tls is not None,
             "overflow_address": str(Address(self._advertised, self._owned.port)),
             "overflow_since_ms": self._owned.since_ms,
             "overflow_jobs": self._owned.service.waiting,

@@ -25,6 +25,7 @@ from pinlater.access.peers import PeerGate
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.client.addresses import Address
 from pinlater.client.async_client import AsyncClient
+from pinlater.client.client_tls import Tls
 from pinlater.client.pool import PoolLimits
 from pinlater.data_folder.private_files import open_private_file, write_private_file
 from pinlater.errors import PinLaterError
@@ -35,6 +36,9 @@ from pinlater.server.thrift_server import ThriftServer
 _log = structlog.get_logger("pinlater.overflow")
 
 STORE = "overflow.db"
+_TLS = "tls://"
+"""Before the address of an owner that speaks it."""
+
 _EVERYWHERE = ("0.0.0.0", "::", "")
 _END_WITHIN_S = 1.0
 
@@ -159,11 +163,9 @@ class OwnerDirectory:
     """Remembers where each owner was seen last: when it is needed, the stores that named it may be gone."""
 
     def __init__(self, context: ServerContext, own: str) -> None:
-        """The context names other servers; where the owner of `own` is, this machine knows better."""
-        self._ask = context.addresses
+        """Where the owner of `own` is, this machine knows better than the other servers."""
+        self._context = context
         self._own = own
-        self._tls = context.peer_tls
-        self._secret = context.peers
         self._shown = ""
         self._limits = PoolLimits(connections=8, connect_timeout_s=1.0, wire=context.limits.wire())
         self._addresses: dict[str, str] = {}
@@ -172,7 +174,7 @@ class OwnerDirectory:
 
     def learn(self) -> None:
         """Ask again what the other servers tell."""
-        for shard_id, address in self._ask().items():
+        for shard_id, address in self._context.addresses().items():
             if shard_id != self._own:
                 self.seen(shard_id, address)
 
@@ -190,7 +192,7 @@ class OwnerDirectory:
         address = self._addresses.get(shard_id)
         if address is None:
             return None
-        token = "" if self._secret is None else self._secret.token
+        token = "" if self._context.peers is None else self._context.peers.token
         if token != self._shown:
             self._shown = token
             for each in list(self._clients):
@@ -198,9 +200,21 @@ class OwnerDirectory:
         client = self._clients.get(address)
         if client is None:
             client = self._clients[address] = AsyncClient(
-                address, timeout=TIMEOUT_S, pool=self._limits, tls=self._tls or False, token=token
+                address.removeprefix(_TLS),
+                timeout=TIMEOUT_S,
+                pool=self._limits,
+                tls=self._tls(shard_id, speaks_tls=address.startswith(_TLS)) or False,
+                token=token,
             )
         return client
+
+    def _tls(self, shard_id: str, *, speaks_tls: bool) -> Tls | None:
+        """None: in plain, which an owner here takes as this process does, and another one while it says no more."""
+        accepting, calling = self._context.tls, self._context.peer_tls
+        if accepting is None or calling is None or (accepting.takes_plain and not speaks_tls):
+            return None
+        name = next((name for name in accepting.own_names if "*" not in name), None)
+        return replace(calling, server_name=name) if shard_id == self._own else calling
 
     def _drop(self, address: str | None) -> None:
         client = self._clients.pop(address, None) if address is not None else None
@@ -229,5 +243,6 @@ def overflow_addresses(leases: Iterable[DescribedLease]) -> dict[str, str]:
     for lease in leases:
         shard_id, address, since = (lease.more.get(f"overflow_{name}") for name in ("id", "address", "since_ms"))
         if isinstance(shard_id, str) and isinstance(address, str) and isinstance(since, int):
-            latest[shard_id] = max(latest.get(shard_id, (0, "")), (since, address))
+            told = f"{_TLS}{address}" if lease.more.get("overflow_tls") is True else address
+            latest[shard_id] = max(latest.get(shard_id, (0, "")), (since, told))
     return {shard_id: address for shard_id, (_, address) in latest.items()}

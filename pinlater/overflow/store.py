@@ -27,7 +27,7 @@ from pinlater.metrics import Metrics
 from pinlater.model import Job, JobState
 from pinlater.queues.settings import QueueSettings
 from pinlater.server.limits import ServerLimits
-from pinlater.server.tls import ServerTls
+from pinlater.server.tls import PeerTls
 from pinlater.service import ClaimTokens, Service
 from pinlater.shards.batching import BatchingShard
 from pinlater.shards.bulkhead import BulkheadSettings
@@ -72,7 +72,8 @@ class QueueSource(Protocol):
 class ServerContext:
     """`service` and `router` are those of this process over the shards; `new_service` makes one like it over others.
 
-    `addresses` is asked for the owners that other servers name: overflow shard id to HOST:PORT.
+    `addresses` is asked for the owners that other servers name: overflow shard id to HOST:PORT, or to tls://HOST:PORT.
+    `peer_tls`: how owners are called; while `tls` takes callers without it too, only those that say so are.
     """
 
     service: Service
@@ -83,7 +84,7 @@ class ServerContext:
     addresses: Callable[[], Mapping[str, str]] = dict
     metrics: Metrics = field(default_factory=Metrics)
     limits: ServerLimits = field(default_factory=ServerLimits)
-    tls: ServerTls | None = None
+    tls: PeerTls | None = None
     peer_tls: Tls | None = None
     peers: PeerSecret | None = None
     """What servers of the cluster show each other."""

@@ -159,8 +159,9 @@ class ServerConnection(asyncio.Protocol):
         self._is_encrypted = secured is not None
         if secured is not None:
             self.ref.certificate_names = names_in(secured.getpeercert())
-            if self.state.without_certificate is not None and not self.ref.certificate_names:
-                self._handler = self.state.without_certificate
+            accepts, refusing = self.state.accepts, self.state.refusing
+            if accepts is not None and refusing is not None and not accepts(self.ref.certificate_names):
+                self._handler = refusing
         without_delay(transport.get_extra_info("socket"))
         peer = self._peer_room = self.state.peers.of(self.ref.peer)
         self.answers = Account(self._limits.max_connection_answers_bytes, "answers_over_connection", peer.account)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -54,8 +54,10 @@ class ServerState:
         self.counters = counters
         self.log = log
         self.deliveries = deliveries
-        self.without_certificate: Handler | None = None
-        """Answers callers who speak TLS and show no certificate with a name in it, where each needs one."""
+        self.accepts: Callable[[Sequence[str]], bool] | None = None
+        """Of callers who speak TLS, by the names in their certificates; None: all are taken."""
+        self.refusing: Handler | None = None
+        """Answers the others."""
         self.buffered = 0
         self.peers = Peers(limits.peer_connections(), limits.max_peer_answers_bytes, limits.max_buffered_bytes)
         self.answers = self.peers.process

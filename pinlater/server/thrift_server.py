@@ -28,10 +28,6 @@ from pinlater.server.tls import ServerTls, speaks_tls
 _log = structlog.get_logger("pinlater.server")
 _LOOK_AGAIN_S = 0.01
 _MAX_SWEEP_S = 1.0
-_NO_CERTIFICATE = (
-    "this port takes calls of callers with a certificate only: show one that its authority has signed, with the "
-    "caller's name as a subject alternative name"
-)
 _TLS_ONLY = "this port takes calls over TLS only: connect with TLS"
 
 
@@ -82,9 +78,10 @@ class ThriftServer:
             copy.setblocking(False)
             copy.listen(BACKLOG)
             self._accepting = AcceptLoop(copy, self.adopt, RateLimitedLog(_log.error))
-        has_rules = self._gate is not None and self._gate.has_rules
-        if self._tls is not None and self._tls.asks_for_certificates and not has_rules:  # rules know the anonymous
-            self._state.without_certificate = self._refusing(Forbidden(_NO_CERTIFICATE))
+        has_rules, tls = self._gate is not None and self._gate.has_rules, self._tls
+        if tls is not None and tls.asks_for_certificates and not (has_rules and tls.rules_know_others):
+            self._state.accepts = tls.accepts
+            self._state.refusing = self._refusing(Forbidden(f"this port takes calls of {tls.needs}"))
         self._sweep()
 
     @property

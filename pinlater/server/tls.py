@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import structlog
 
 from pinlater.data_folder.private_files import SecretFileOpen, check_secret_file
+from pinlater.model.callers import matches
 from pinlater.server.watched_file import WatchedFile
 
 _NAME_KINDS = ("DNS", "URI", "email", "IP Address")
@@ -29,12 +31,12 @@ class TlsInvalid(ValueError):
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
     """PEM files: the server's certificate with what it is signed by, its private key, and, where clients need a
-    certificate too, those that may sign them.
+    certificate too, those that may sign them; `client_ca` None: those that this machine trusts.
     """
 
     cert: str
     key: str
-    client_ca: str = ""
+    client_ca: str | None = ""
 
     def context(self) -> ssl.SSLContext:
         """TLS 1.2 or newer. TlsInvalid."""
@@ -46,8 +48,11 @@ class TlsFiles:
             context.load_cert_chain(self.cert, self.key, _no_pass_phrase)
         except (OSError, ssl.SSLError) as error:
             raise TlsInvalid(f"{self.cert} and {self.key} are no certificate with its key: {error}") from None
-        if self.client_ca:
+        if self.client_ca != "":
             context.verify_mode = ssl.CERT_OPTIONAL  # who shows none is told so, in an answer
+        if self.client_ca is None:
+            context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+        elif self.client_ca:
             try:
                 context.load_verify_locations(self.client_ca)
             except (OSError, ssl.SSLError) as error:
@@ -58,14 +63,27 @@ class TlsFiles:
 class ServerTls:
     """What new connections get. `takes_plain`: those that begin without TLS are served as well."""
 
+    needs = (
+        "callers with a certificate only: show one that its authority has signed, with the caller's name as a subject "
+        "alternative name"
+    )
+    """Whose calls are taken where callers are asked for certificates."""
+
+    rules_know_others = True
+    """Where there are rules, they say what callers may do who are not as `needs` says."""
+
     def __init__(self, files: TlsFiles, *, takes_plain: bool) -> None:
         """TlsInvalid."""
         self.takes_plain = takes_plain
-        self.asks_for_certificates = bool(files.client_ca)
+        self.asks_for_certificates = files.client_ca != ""
         self._files = files
         self._watched = [WatchedFile(Path(path)) for path in (files.cert, files.key, files.client_ca) if path]
         self._is_new = False
         self.context = files.context()
+
+    def accepts(self, names: Sequence[str]) -> bool:
+        """Whether a caller with these names in its certificate meets `needs`."""
+        return bool(names)
 
     async def look(self) -> None:
         """To be called each second: with new files, new connections get them. Files that do not fit, as while they are
@@ -82,7 +100,34 @@ class ServerTls:
                 _log.warning("tls_not_reloaded", error=str(error))
             return
         self._is_new = False
+        self._reloaded()
+
+    def _reloaded(self) -> None:
         _log.info("tls_reloaded", cert=self._files.cert)
+
+
+class PeerTls(ServerTls):
+    """On a port for the servers of one cluster: their certificates share a name, or match a pattern that is given."""
+
+    needs = "the servers of its cluster only: show a certificate with a name that this server's has too (--tls-peers)"
+    rules_know_others = False
+
+    def __init__(self, files: TlsFiles, patterns: Sequence[str], *, takes_plain: bool) -> None:
+        """TlsInvalid."""
+        super().__init__(files, takes_plain=takes_plain)
+        self._patterns = patterns
+        self.own_names = own_names(files.cert, self.context)
+
+    def accepts(self, names: Sequence[str]) -> bool:
+        """Names of hosts in any case: RFC 4343."""
+        own = {name.lower() for name in self.own_names}
+        return any(
+            name.lower() in own or any(matches(pattern.lower(), name.lower()) for pattern in self._patterns)
+            for name in names
+        )
+
+    def _reloaded(self) -> None:
+        self.own_names = own_names(self._files.cert, self.context)
 
 
 async def speaks_tls(connection: socket.socket) -> bool:
@@ -106,6 +151,26 @@ def names_in(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
     """
     told = () if certificate is None else certificate.get("subjectAltName", ())
     return tuple(str(name) for kind, name in told if kind in _NAME_KINDS)
+
+
+def own_names(cert: str, context: ssl.SSLContext) -> tuple[str, ...]:
+    """The names in the certificate of a server's context, which is read from this file: it shows it to a caller that
+    trusts nothing else. () where no caller could take it, as when it has expired.
+    """
+    caller = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    caller.check_hostname = False
+    caller.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    try:
+        caller.load_verify_locations(cert)
+        calling = caller.wrap_bio(back, there)
+        serving = context.wrap_bio(there, back, server_side=True)
+        for each in (calling, serving, calling):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                each.do_handshake()
+        return names_in(calling.getpeercert())
+    except (OSError, ValueError):
+        return ()
 
 
 def _check_private(key: str) -> None:

@@ -56,6 +56,7 @@ def cluster_page(status: Mapping[str, Any]) -> str:
     verdict = _bad("; ".join(troubles)) if troubles else _good("well")
     noticed = [f"failed jobs in {failed:,} of {len(queues):,} queues"] if failed else []
     paused = sum(queue["pause"] is not None for queue in queues)
+    noticed += sorted({server["exposed"] for server in servers} - {""})
     noticed += [f"{paused:,} queue{'' if paused == 1 else 's'} paused"] if paused else []
     return "".join(
         (

@@ -230,6 +230,7 @@ def _server(view: Any) -> ServerView:
         view.shards_out or [],
         view.overflow_jobs,
         view.shards_full or [],
+        view.exposed or "",
     )
 
 
