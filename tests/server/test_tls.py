@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import ssl
+import urllib.request
 import warnings
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -299,3 +300,22 @@ async def test_a_certificate_without_a_name_is_none(tmp_path: Path, authority: A
         async with client_of(server, authority.nameless()) as client:
             with pytest.raises(Forbidden, match="subject alternative name"):
                 await client.create_queue("mail")
+
+
+# -- a server that all may use -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_rules", [False, True])
+def test_a_server_that_is_open_to_other_machines_says_so(tmp_path: Path, has_rules: bool) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[rules]]\nwho = ["anonymous"]\nroles = ["admin"]\n')
+    more = ("--rules", str(rules)) if has_rules else ()
+    with running(tmp_path, "--host", "0.0.0.0", "--http", "127.0.0.1:0", *more) as server:
+        shell = Shell(tmp_path, f"{HOST}:{server.port}")
+        address = server.wait_for("http_ready")["address"]
+        with urllib.request.urlopen(address, timeout=WITHIN_S) as answer:
+            page = answer.read().decode()
+        told = [event for event in server.events if event["event"] == "open_to_all"]
+        said = [shell("cluster", "status").out, page]
+    assert len(told) == (0 if has_rules else 1)
+    assert all(("open to all: other machines reach the server" in text) is not has_rules for text in said)
