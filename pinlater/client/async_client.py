@@ -202,8 +202,7 @@ class AsyncClient(JobCalls, ClusterCalls):
     def _renewed(self, refused: RequestContext) -> RequestContext | None:
         """For a call that was refused: the context with another token, if there is one now."""
         renewed = self._caller.renewed(refused)
-        if renewed is not None:
-            self._context = self._enqueuer.context = renewed
+        self._context = self._enqueuer.context = self._caller.context
         return renewed
 
     def _lost(self) -> None:
@@ -297,7 +296,8 @@ class AsyncClient(JobCalls, ClusterCalls):
             if kind is not None and (kind == "plain" or listed is not jobs):  # a list says what became of each
                 self._check_usable()
                 timeout_s = self._timeout_s if timeout is None else timeout
-                descriptor = await self._enqueuer.join(queue, listed[0], timeout_s, kind, resend, context)
+                own = None if context is None else self._caller.of(context)
+                descriptor = await self._enqueuer.join(queue, listed[0], timeout_s, kind, resend, own)
                 return descriptor if isinstance(jobs, Job) else [descriptor]
         deadline_s = self._deadline_s(timeout)
         descriptors = await self._enqueuer.send(

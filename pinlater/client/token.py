@@ -110,31 +110,33 @@ class CallerContext:
     def __init__(self, source: str, token: Token | None) -> None:
         """ValueError: the file holds no token."""
         self._token = token
-        self._former: RequestContext | None = None
+        self._former: str | None = None
         self.context = RequestContext(source)
         if token is not None:
             self.context.token = self._read(token)
 
     def of(self, context: RequestContext) -> RequestContext:
-        """The context of one call as it is sent: with the client's token, where it shows none."""
-        own = self.context.token
-        return context if own is None or context.token is not None else replace(context, token=own)
+        """A given context as it is sent: with the client's token, unless it has one of its own, or "" for none."""
+        if context.token is None:
+            return context if self.context.token is None else replace(context, token=self.context.token)
+        return context if context.token else replace(context, token=None)
 
     def renewed(self, refused: RequestContext) -> RequestContext | None:
         """The context for the same call once more; None: there is no other token to show."""
-        if refused is self._former:
-            return self.context
-        token = self._token
-        if refused is not self.context or token is None or not token.file:
+        token, shown = self._token, refused.token
+        if token is None or not token.file or shown is None:
             return None
-        try:
-            text = self._read(token)
-        except ValueError:
+        if shown == self.context.token:
+            try:
+                text = self._read(token)
+            except ValueError:
+                return None
+            if text == shown:
+                return None
+            self._former, self.context = shown, replace(self.context, token=text)
+        elif shown != self._former:
             return None
-        if text == refused.token:
-            return None
-        self._former, self.context = refused, replace(refused, token=text)
-        return self.context
+        return replace(refused, token=self.context.token)
 
     def _read(self, token: Token) -> str:
         text = token.read()

@@ -84,9 +84,9 @@ def test_a_token_is_exchanged_without_a_failed_call(cluster: Cluster, tmp_path: 
             stored = await asyncio.gather(*(client.enqueue("mail", Job(b"x")) for _ in range(20)))
             assert len(set(stored)) == 20
             assert await client.count(JobFilter("mail", JobState.PENDING)) >= 21
-            # the context of another caller is not given it
+            assert await client.enqueue("mail", Job(b"x"), context=RequestContext("for whom"))
             with pytest.raises(Forbidden, match="anonymous may not"):
-                await client.enqueue("mail", Job(b"x"), context=RequestContext(client.source))
+                await client.enqueue("mail", Job(b"x"), context=RequestContext("for whom", token=""))
 
     asyncio.run(exchanged())
 

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import ssl
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -131,8 +130,8 @@ def test_a_token_is_exchanged_in_its_file_and_calls_under_way_go_again_with_the_
     assert caller.renewed(first) is None
     file.write_text(OTHER)
     second = caller.renewed(first)
-    assert second is caller.context is caller.renewed(first)
-    assert (second.token, second.source) == (OTHER, "me")
+    assert second == caller.context == caller.renewed(first) == RequestContext("me", token=OTHER)
+    assert second is not None
     assert caller.renewed(second) is None
     file.unlink()
     assert caller.renewed(second) is None
@@ -140,17 +139,20 @@ def test_a_token_is_exchanged_in_its_file_and_calls_under_way_go_again_with_the_
     file.chmod(0o644)
     assert caller.renewed(second) is None
     file.chmod(0o600)
-    third = caller.renewed(second)
-    assert third is not None
-    assert third.token == THIRD
+    assert caller.renewed(caller.of(RequestContext("for whom"))) == RequestContext("for whom", token=THIRD)
+    assert caller.context.token == THIRD
 
 
-def test_a_context_of_somebody_else_never_gets_the_clients_token(tmp_path: Path) -> None:
+def test_a_given_context_has_the_token_of_the_client_unless_it_says_another_or_none(tmp_path: Path) -> None:
     file = private(tmp_path / "me.token", GIVEN)
     caller = CallerContext("me", Token(file=str(file)))
+    assert caller.of(RequestContext("you")) == RequestContext("you", token=GIVEN)
+    assert caller.of(RequestContext("you", token=THIRD)).token == THIRD
+    assert caller.of(RequestContext("you", token="")).token is None
+    assert CallerContext("me", None).of(RequestContext("you", token="")).token is None
     file.write_text(OTHER)
-    assert caller.renewed(RequestContext("me")) is None
-    assert caller.renewed(replace(caller.context)) is None
+    for other in (RequestContext("you", token=THIRD), caller.of(RequestContext("you", token=""))):
+        assert caller.renewed(other) is None
 
 
 def test_no_repr_shows_a_token(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
