@@ -46,8 +46,10 @@ td.only{display:block;text-align:left}
 """
 
 
-def cluster_page(status: Mapping[str, Any]) -> str:
-    """`status` is a model.ClusterStatus as JSON holds it, and with `workers` a model.WorkersPage."""
+def cluster_page(status: Mapping[str, Any], api: str = "") -> str:
+    """`status` is a model.ClusterStatus as JSON holds it, and with `workers` a model.WorkersPage; `api` is the address
+    of the HTTP interface, "" where there is none.
+    """
     now_ms = status["now_ms"]
     shards, servers = status["shards"], status["servers"]
     queues = sorted(status["queues"], key=lambda queue: queue_order(queue["name"]))
@@ -63,7 +65,9 @@ def cluster_page(status: Mapping[str, Any]) -> str:
             _HEAD.format(title=_text("; ".join(troubles) or "well"), style=_STYLE),
             f'<h1>PinLater: {verdict}</h1><p class="quiet">{_time(now_ms)}, renewed every 5 s. ',
             'Also here: <a href="/metrics">/metrics</a>, <a href="/readyz">/readyz</a>, ',
-            '<a href="/livez">/livez</a>.</p>',
+            '<a href="/livez">/livez</a>',
+            f', and the <a href="{_text(api)}">HTTP interface</a>' if api else "",
+            ".</p>",
             f"<p>{_held('; '.join(noticed))}</p>" if noticed else "",
             _table("Shards", ("shard", "state", "store", "good calls", "clock", "maintained by"), map(_shard, shards)),
             _table(

@@ -39,6 +39,7 @@ class StatusSite:
         self._max_connections = 0
         self._troubles = RateLimitedLog(_log.warning)
         self._address = ""
+        self._api = ""
         self.names: Collection[str] = ()
         """Under which the page is shown, beside addresses and localhost."""
         self._runner: web.AppRunner | None = None
@@ -52,6 +53,7 @@ class StatusSite:
     async def follow(self, config: Mapping[str, Any]) -> None:
         """Serve as a configuration says, as `config.to_plain` writes it."""
         self.names = browsers.names_of(config)
+        self._api = _address_of_api(config)
         await self.serve(config["http"], config["max_http_connections"])
 
     async def serve(self, address: str, max_connections: int) -> None:
@@ -133,7 +135,7 @@ class StatusSite:
         async with self._making_html:
             if loop.time() >= self._html_until_s:
                 status = await self._reports.any_of("status")
-                self._html = None if status is None else redact(pages.cluster_page(status))
+                self._html = None if status is None else redact(pages.cluster_page(status, self._api))
                 self._html_until_s = loop.time() + _PAGE_FOR_S
         if self._html is None:
             return web.Response(status=503, text="no worker process of this server answers\n")
@@ -159,3 +161,11 @@ class StatusSite:
         if remarks := sorted({redact(remark) for _, report in remarked for remark in report or ()}):
             body["remarks"] = remarks
         return web.json_response(body, status=200 if is_ready else 503)
+
+
+def _address_of_api(config: Mapping[str, Any]) -> str:
+    """Of the HTTP interface, for a link; "" where it has none that is known beforehand."""
+    host, _, port = config["api"].rpartition(":")
+    if not host or port == "0":
+        return ""
+    return f"{'https' if config['tls_cert'] else 'http'}://{config['api']}/"

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from pinlater import AsyncClient, Job, errors
+from pinlater.model import RequestContext
 from tests.faults.proxy import Proxy
 from tests.server.memory_api import EchoService
 from tests.server.serving import Served, serving
@@ -35,6 +36,24 @@ async def test_each_queue_is_joined_by_itself() -> None:
         descriptors = await asyncio.gather(*(client.enqueue(queue, Job(b"")) for queue in queues))
         assert [descriptor.split(":")[0] for descriptor in descriptors] == queues
         assert len(_sizes(served)) == 2
+
+
+async def test_a_gateway_joins_the_calls_of_each_caller_and_of_nobody_else() -> None:
+    callers = [
+        RequestContext("a", "1", token="plt_a", caller_address="10.0.0.1"),
+        RequestContext("a", "2", token="plt_a", caller_address="10.0.0.1"),
+        RequestContext("a", "3", token="plt_b", caller_address="10.0.0.1"),
+        RequestContext("a", "4", token="plt_a", caller_address="10.0.0.2"),
+        RequestContext("b", "5", token="plt_a", caller_address="10.0.0.1"),
+        RequestContext("a", "6", token="plt_a", caller_address="10.0.0.1", on_behalf_of="cert:web"),
+    ]
+    async with serving() as served:
+        for joins, sizes in ((False, [1] * 24), (True, [8, 4, 4, 4, 4])):
+            served.service.calls.clear()
+            async with AsyncClient(f"127.0.0.1:{served.port}", joins_contexts=joins) as client:
+                found = await asyncio.gather(*(client.enqueue("mail", Job(b""), context=who) for who in callers * 4))
+            assert all(each.startswith("mail:") for each in found)
+            assert sorted(_sizes(served), reverse=True) == sizes
 
 
 async def test_a_joined_call_that_is_cut_off_is_of_unknown_outcome_to_each_and_nobody_else() -> None:

@@ -81,6 +81,20 @@ def test_a_roll_loses_no_request(server: RunningServer) -> None:
     assert ask(port)[0] == 200
 
 
+def test_a_worker_that_leaves_while_it_waits_takes_no_job_with_it(server: RunningServer) -> None:
+    port = port_of(server)
+    with Client(f"127.0.0.1:{server.port}") as client:
+        client.create_queue("mail")
+        wait = json.dumps({"limit": 1, "wait_ms": 30_000}).encode()
+        waiting = HTTPConnection("127.0.0.1", port, timeout=20)
+        waiting.request("POST", "/v1/queues/mail/dequeue", wait, {"Content-Type": "application/json"})
+        time.sleep(0.2)
+        waiting.close()
+        client.enqueue("mail", Job(b"x"))
+        status, body = ask(port, "POST", "/v1/queues/mail/dequeue", wait, **{"Content-Type": "application/json"})
+        assert (status, [job["body"] for job in json.loads(body)["jobs"]]) == (200, ["x"])
+
+
 def test_a_stop_ends_streams_and_the_process(server: RunningServer) -> None:
     port = port_of(server)
     with Client(f"127.0.0.1:{server.port}") as client:

@@ -103,3 +103,19 @@ def test_a_text_on_the_page_turns_nothing_around() -> None:
     page = cluster_page(asdict(ClusterStatus(1, [server], [], [])))
     assert "\\u202eexe.\\x9b2J" in page
     assert "\u202e" not in page
+
+
+async def test_the_page_links_to_the_http_interface() -> None:
+    for api, cert, link in (("q1:9012", "", "http://q1:9012/"), ("q1:9012", "c", "https://q1:9012/"), ("none", "", "")):
+        site = StatusSite(Reports(status=[asdict(STATUS)], readiness=[[]]))
+        config = to_plain(load({"http": "127.0.0.1:0", "api": api}, {}).config)
+        await site.follow({**config, "tls_cert": cert})
+        try:
+            reader, writer = await asyncio.open_connection(*site.bound.split(":"))
+            writer.write(get("/", "localhost").encode())
+            page = (await reader.read()).decode()
+            writer.close()
+        finally:
+            await site.close()
+        assert (f'<a href="{link}">HTTP interface</a>' in page) == bool(link)
+        assert ("HTTP interface" in page) == bool(link)

@@ -15,7 +15,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from processes import OUTPUT, check, make_anew, run_to_its_end, server, worker
+from processes import OUTPUT, check, free_address, make_anew, run_to_its_end, server, worker
 from progress import Progress
 from report import Report, collect, show
 from thumbnails import app, thumbnail
@@ -62,8 +62,9 @@ def _demonstrate(pictures: list[Path], thumbnails: Path) -> int:
 def _run(pictures: list[Path], thumbnails: Path) -> Report:
     queue = thumbnail.settings.queue
     with ExitStack() as stack:
-        serving = stack.enter_context(server())
-        print(f"A server on SQLite listens on {serving.address}.", flush=True)
+        api = free_address()
+        serving = stack.enter_context(server("--api", api))
+        print(f"A server on SQLite listens on {serving.address}; its HTTP interface is http://{api}/.", flush=True)
         app.use(servers=[serving.address], source="demo")
         stack.callback(app.close)
         app.client.create_queue(queue)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -53,6 +54,13 @@ def make_anew(folder: Path) -> None:
         (OUTPUT / "server.log").touch()
     except OSError as error:
         raise ExampleFailed(f"{OUTPUT} cannot be written: {error.strerror}") from error
+
+
+def free_address() -> str:
+    """Where something may listen on this machine."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
 
 
 @contextmanager
