@@ -397,7 +397,7 @@ class JobChangeForm(Form):
     dry_run: bool = False
     attempts: Count | None = None
     run_after_ms: Time | None = None
-    cursor: str | None = None
+    cursor: str = ""
     encoding: Wanted = "text"
 
     def change(self, queue: str, continuation: str) -> JobChange:

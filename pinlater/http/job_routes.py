@@ -22,7 +22,7 @@ async def _enqueue(incoming: Incoming) -> answers.EnqueuedAnswer:
     key = incoming.headers.get(IDEMPOTENCY_HEADER)
     if key is not None:
         forms.with_idempotency_key([form], key, is_batch=False)
-    descriptors = await incoming.api.enqueue(incoming.path["queue"], [form.job()], context=incoming.context)
+    descriptors = await incoming.api.enqueue(incoming.queue, [form.job()], context=incoming.context)
     return answers.enqueued(descriptors)[0]
 
 
@@ -32,7 +32,7 @@ async def _enqueue_batch(incoming: Incoming) -> answers.EnqueuedJobsAnswer:
     if key is not None:
         forms.with_idempotency_key(listed, key, is_batch=True)
     jobs = [form.job(f"jobs[{at}].body") for at, form in enumerate(listed)]
-    descriptors = await incoming.api.enqueue(incoming.path["queue"], jobs, context=incoming.context)
+    descriptors = await incoming.api.enqueue(incoming.queue, jobs, context=incoming.context)
     return answers.EnqueuedJobsAnswer(answers.enqueued(descriptors))
 
 
@@ -41,7 +41,7 @@ async def _enqueue_batch(incoming: Incoming) -> answers.EnqueuedJobsAnswer:
 
 async def _dequeue(incoming: Incoming) -> answers.DequeuedAnswer:
     form: forms.DequeueForm = incoming.form
-    jobs = await incoming.api.dequeue(form.request(incoming.path["queue"]), context=incoming.context)
+    jobs = await incoming.api.dequeue(form.request(incoming.queue), context=incoming.context)
     return answers.dequeued(jobs, form.encoding)
 
 
@@ -53,14 +53,14 @@ async def _dequeue_from_queues(incoming: Incoming) -> answers.DequeuedFromQueues
 
 async def _ack(incoming: Incoming) -> answers.AckedAnswer:
     form: forms.AcksForm = incoming.form
-    outcomes = await incoming.api.ack(incoming.path["queue"], *form.acks(), context=incoming.context)
+    outcomes = await incoming.api.ack(incoming.queue, *form.acks(), context=incoming.context)
     return answers.AckedAnswer(answers.acked(outcomes))
 
 
 async def _heartbeat(incoming: Incoming) -> answers.HeartbeatsAnswer:
     form: forms.HeartbeatsForm = incoming.form
     worker = forms.report_of(form.worker)
-    found = await incoming.api.heartbeat(incoming.path["queue"], form.signs(), worker=worker, context=incoming.context)
+    found = await incoming.api.heartbeat(incoming.queue, form.signs(), worker=worker, context=incoming.context)
     return answers.heartbeats_answered(found)
 
 
@@ -68,7 +68,7 @@ async def _checkpoint(incoming: Incoming) -> None:
     form: forms.CheckpointsForm = incoming.form
     checkpoints = [each.checkpoint(f"checkpoints[{at}]") for at, each in enumerate(form.checkpoints)]
     worker = forms.report_of(form.worker)
-    await incoming.api.checkpoint(incoming.path["queue"], checkpoints, worker=worker, context=incoming.context)
+    await incoming.api.checkpoint(incoming.queue, checkpoints, worker=worker, context=incoming.context)
 
 
 # -- looking -----------------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def _filter(queue: str, query: operator_forms.FilterQuery) -> JobFilter:
 async def _scan(incoming: Incoming) -> answers.JobPageAnswer:
     query: operator_forms.JobPageQuery = incoming.query
     page = await incoming.api.scan(
-        _filter(incoming.path["queue"], query),
+        _filter(incoming.queue, query),
         continuation=query.cursor or CONTINUATION_START,
         limit=query.limit,
         context=incoming.context,
@@ -125,7 +125,7 @@ async def _scan(incoming: Incoming) -> answers.JobPageAnswer:
 
 async def _count(incoming: Incoming) -> answers.CountAnswer:
     query: operator_forms.CountQuery = incoming.query
-    wanted = _filter(incoming.path["queue"], query)
+    wanted = _filter(incoming.queue, query)
     count = await incoming.api.count(wanted, allow_partial=query.allow_partial, context=incoming.context)
     return answers.CountAnswer(count)
 
@@ -136,7 +136,7 @@ async def _count(incoming: Incoming) -> answers.CountAnswer:
 async def _cancel(incoming: Incoming) -> answers.CancelledAnswer:
     form: forms.CancelForm = incoming.form
     outcomes = await incoming.api.cancel(
-        incoming.path["queue"],
+        incoming.queue,
         form.descriptors,
         keys=[key.ref() for key in form.keys],
         running=form.running,
@@ -148,13 +148,13 @@ async def _cancel(incoming: Incoming) -> answers.CancelledAnswer:
 async def _reschedule(incoming: Incoming) -> answers.RescheduledAnswer:
     form: forms.ReschedulesForm = incoming.form
     changes = [each.change(f"jobs[{at}]") for at, each in enumerate(form.jobs)]
-    outcomes = await incoming.api.reschedule(incoming.path["queue"], changes, context=incoming.context)
+    outcomes = await incoming.api.reschedule(incoming.queue, changes, context=incoming.context)
     return answers.rescheduled(outcomes)
 
 
 async def _change_jobs(incoming: Incoming) -> answers.JobsChangedAnswer:
     form: forms.JobChangeForm = incoming.form
-    change = form.change(incoming.path["queue"], form.cursor or CONTINUATION_START)
+    change = form.change(incoming.queue, form.cursor or CONTINUATION_START)
     changed = await incoming.api.change_jobs(change, context=incoming.context)
     return answers.jobs_changed(changed, form.encoding)
 
@@ -254,7 +254,7 @@ JOB_ROUTES = (
     Route(
         name="lookup_jobs",
         verb="POST",
-        path="/v1/jobs/lookup",
+        path="/v1/lookup",
         tag=JOBS,
         summary="Look at jobs by descriptor or key, or wait until the first of them has ended",
         method=methods.LOOKUP,

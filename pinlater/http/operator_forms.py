@@ -36,7 +36,7 @@ class FilterQuery(Form):
 
 class JobPageQuery(FilterQuery):
     limit: Limit = 100
-    cursor: Cursor | None = None
+    cursor: Cursor = ""
 
 
 class CountQuery(FilterQuery):
@@ -44,7 +44,7 @@ class CountQuery(FilterQuery):
 
 
 class StatusQuery(Form):
-    queue: Annotated[str, Meta(description="The numbers of this queue only.")] | None = None
+    queue: Annotated[str, Meta(description="The numbers of this queue only.")] = ""
 
 
 class WorkersQuery(Form):
@@ -52,13 +52,13 @@ class WorkersQuery(Form):
     name: str = ""
     include_running: bool = False
     limit: Limit = 100
-    cursor: Cursor | None = None
+    cursor: Cursor = ""
 
 
 class AuditQuery(Form):
     limit: Limit = 100
     before_ms: Time | None = None
-    cursor: Cursor | None = None
+    cursor: Cursor = ""
 
 
 class SchedulesQuery(Form):
@@ -67,7 +67,7 @@ class SchedulesQuery(Form):
     include_body: bool = False
     next_limit: Annotated[int, Meta(ge=0, le=100, description="How many of the next firings.")] = 1
     limit: Limit = 100
-    cursor: Cursor | None = None
+    cursor: Cursor = ""
     encoding: Wanted = "text"
 
 

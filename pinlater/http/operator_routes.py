@@ -24,7 +24,7 @@ async def _queue_names(incoming: Incoming) -> answers.QueuesAnswer:
 
 
 async def _queue(incoming: Incoming) -> QueueStatus:
-    name = incoming.path["queue"]
+    name = incoming.queue
     status = await incoming.api.cluster_status(queues=[name], context=incoming.context)
     for queue in status.queues:
         if queue.name == name:
@@ -37,7 +37,7 @@ async def _create_queue(incoming: Incoming) -> None:
 
 
 async def _delete_queue(incoming: Incoming) -> None:
-    await incoming.api.delete_queue(incoming.path["queue"], incoming.password, context=incoming.context)
+    await incoming.api.delete_queue(incoming.queue, incoming.password, context=incoming.context)
 
 
 async def _all_settings(incoming: Incoming) -> answers.AllSettingsAnswer:
@@ -67,7 +67,7 @@ async def _change_settings(incoming: Incoming) -> Changed:
 
 async def _status(incoming: Incoming) -> ClusterStatus:
     query: forms.StatusQuery = incoming.query
-    queues = None if query.queue is None else [query.queue]
+    queues = [query.queue] if query.queue else None
     return await incoming.api.cluster_status(queues=queues, context=incoming.context)
 
 
@@ -108,7 +108,7 @@ async def _workers(incoming: Incoming) -> answers.WorkersAnswer:
 async def _audit(incoming: Incoming) -> answers.AuditAnswer:
     query: forms.AuditQuery = incoming.query
     before_ms, seen = query.before_ms, 0
-    if query.cursor is not None:
+    if query.cursor:
         found = _AUDIT_CURSOR.fullmatch(query.cursor)
         if found is None:
             raise ContinuationInvalid("cursor: it is none of those that a page before has given")

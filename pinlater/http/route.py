@@ -12,11 +12,11 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from pinlater.api import Api
-from pinlater.errors import RequestInvalid
+from pinlater.errors import QueueNotFound, RequestInvalid
 from pinlater.http.caller import API, CONTEXT
 from pinlater.http.encodings import UNREADABLE, refusal
 from pinlater.http.forms import Form
-from pinlater.model import RequestContext
+from pinlater.model import RequestContext, is_queue_name
 from pinlater.wire.methods import Method
 
 JSON = "application/json"
@@ -38,6 +38,14 @@ class Incoming:
     query: Any
     form: Any
     headers: Mapping[str, str]
+
+    @property
+    def queue(self) -> str:
+        """That of the path. QueueNotFound: none can have such a name."""
+        name = self.path["queue"]
+        if not is_queue_name(name):
+            raise QueueNotFound.of(name[:100])
+        return name
 
     @property
     def password(self) -> str:
@@ -103,9 +111,14 @@ def _read_query(request: web.Request, form: type[Form]) -> Form:
         twice = next(name for name in values if len(given.getall(name)) > 1)
         raise refusal(twice, "it is there more than once")
     try:
-        return msgspec.convert(values, form, strict=False)
+        query = msgspec.convert(values, form, strict=False)
     except msgspec.ValidationError as error:
         raise form_refusal(error) from None
+    if "null" in values.values():  # which counts as none
+        for name in values:
+            if getattr(query, name) is None:
+                raise refusal(name, "it is no value")
+    return query
 
 
 def form_refusal(error: Exception) -> RequestInvalid:

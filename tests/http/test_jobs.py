@@ -173,12 +173,12 @@ def test_jobs_are_looked_up_by_descriptor_and_by_key(caller: Caller, queue: str)
     one = enqueued(caller, queue)
     two = enqueued(caller, queue, dedupe_key="two")
     missing = f"{queue}:s1:p1:1790000000000000"
-    found = caller.done("POST", "/v1/jobs/lookup", {"descriptors": [one, missing], "include_body": True})["jobs"]
+    found = caller.done("POST", "/v1/lookup", {"descriptors": [one, missing], "include_body": True})["jobs"]
     assert [(job["descriptor"], job["body"]) for job in found] == [(one, "a letter")]
-    by_key = caller.done("POST", "/v1/jobs/lookup", {"queue": queue, "keys": [{"dedupe_key": "two"}]})["jobs"]
+    by_key = caller.done("POST", "/v1/lookup", {"queue": queue, "keys": [{"dedupe_key": "two"}]})["jobs"]
     assert [(job["descriptor"], job["dedupe_key"]) for job in by_key] == [(two, "two")]
     nowhere = {"keys": [{"dedupe_key": "two"}]}
-    assert caller.refused("POST", "/v1/jobs/lookup", nowhere) == (400, "REQUEST_INVALID", "queue")
+    assert caller.refused("POST", "/v1/lookup", nowhere) == (400, "REQUEST_INVALID", "queue")
     assert caller.refused("GET", f"/v1/jobs/{missing}") == (404, "NOT_FOUND", None)
     assert caller.refused("GET", "/v1/jobs/none")[:2] == (400, "REQUEST_INVALID")
 
@@ -305,6 +305,7 @@ def test_only_json_is_taken_as_json(caller: Caller, queue: str) -> None:
         ("?state=failed&limit=0", "limit"),
         ("?state=failed&limit=ten", "limit"),
         ("?state=failed&future=perhaps", "future"),
+        ("?state=failed&priority=null", "priority"),
         ("?state=failed&state=pending", "state"),
     ],
 )
