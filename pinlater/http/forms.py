@@ -53,13 +53,7 @@ ActionWord = Literal["retry", "delete", "cancel", "replay"]
 OnDuplicateWord = Literal["keep", "replace", "reject"]
 Descriptor = Annotated[str, Meta(description="The name of a job, as an enqueue or a dequeue gave it.")]
 ClaimDescriptor = Annotated[str, Meta(description="The name of a claim, as the dequeue gave it.")]
-Value = Annotated[
-    Raw,
-    Meta(
-        description="A string; with the encoding `json` any JSON value. It stands for bytes.",
-        extra_json_schema={"type": ["string", "number", "boolean", "object", "array", "null"]},
-    ),
-]
+Value = Annotated[Raw, Meta(description="A string; with the encoding `json` any JSON value. It stands for bytes.")]
 Wanted = Annotated[
     Encoding, Meta(description="How bodies and results are to come, where they can: else as text, else in base64.")
 ]

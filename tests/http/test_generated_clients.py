@@ -1,0 +1,80 @@
+"""Clients that public generators make of the OpenAPI document, in two languages: they enqueue a job, and work on it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pinlater.http.openapi import openapi_json
+
+pytestmark = [pytest.mark.slow]
+TYPESCRIPT = Path(__file__).parent / "typescript"
+PYTHON = """
+import json, sys
+from client import Client
+from client.api.jobs import enqueue, get_job
+from client.api.work import ack, dequeue, heartbeat
+from client.models import (
+    AcksForm, DequeueForm, DequeueFormEncoding, GetJobEncoding, HeartbeatForm, HeartbeatsForm, JobForm,
+    JobFormBodyEncoding, SuccessForm, SuccessFormResultEncoding,
+)
+
+address, queue = sys.argv[1:]
+with Client(base_url=address) as client:
+    form = JobForm(body={"to": "ada"}, body_encoding=JobFormBodyEncoding.JSON)
+    stored = enqueue.sync(queue, client=client, body=form, idempotency_key="python")
+    wanted = DequeueForm(wait_ms=5000, encoding=DequeueFormEncoding.JSON)
+    (job,) = dequeue.sync(queue, client=client, body=wanted).jobs
+    assert job.descriptor == stored.descriptor
+    claim = dict(descriptor=job.descriptor, claim_descriptor=job.claim_descriptor)
+    beats = heartbeat.sync(queue, client=client, body=HeartbeatsForm(heartbeats=[HeartbeatForm(**claim)]))
+    done = SuccessForm(**claim, result={"greeted": job.body["to"]}, result_encoding=SuccessFormResultEncoding.JSON)
+    acked = ack.sync(queue, client=client, body=AcksForm(succeeded=[done]))
+    ended = get_job.sync(job.descriptor, client=client, include_result=True, encoding=GetJobEncoding.JSON)
+    missing = enqueue.sync("nowhere", client=client, body=JobForm(body="x"))
+    print(json.dumps([beats.answers[0].outcome, acked.outcomes, ended.state, ended.result, missing.reason]))
+"""
+
+
+def run(command: Sequence[str], folder: Path) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def worked(printed: str) -> None:
+    assert json.loads(printed) == ["ok", ["succeeded"], "succeeded", {"greeted": "ada"}, "QUEUE_NOT_FOUND"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With the document."""
+    (tmp_path / "openapi.json").write_bytes(openapi_json())
+    return tmp_path
+
+
+def test_a_client_in_python(folder: Path, api_address: str, queue: str) -> None:
+    generator = [sys.executable, "-m", "openapi_python_client", "generate", "--path", "openapi.json"]
+    (folder / "generator.yaml").write_text("post_hooks: []\n")
+    run([*generator, "--output-path", "client", "--meta", "none", "--config", "generator.yaml"], folder)
+    (folder / "worker.py").write_text(PYTHON)
+    worked(run([sys.executable, "worker.py", api_address, queue], folder))
+
+
+def test_a_client_in_typescript(folder: Path, api_address: str, queue: str) -> None:
+    for program in ("node", "npm"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed: apt-get install nodejs npm")
+    for file in TYPESCRIPT.iterdir():
+        shutil.copy(file, folder)
+    run(["npm", "ci", "--prefer-offline", "--no-audit", "--no-fund", "--ignore-scripts"], folder)
+    run(["npx", "openapi-ts", "-i", "openapi.json", "-o", "client", "-c", "@hey-api/client-fetch"], folder)
+    target = ["--target", "es2022", "--module", "commonjs", "--lib", "es2022,dom,dom.iterable"]
+    run(["npx", "tsc", "--strict", "--skipLibCheck", *target, "worker.ts"], folder)
+    worked(run(["node", "worker.js", api_address, queue], folder))
