@@ -53,7 +53,7 @@ class FairUse:
         """A call of so many bytes; to be ended. Overloaded, with the bound by name, and when to try again."""
         name = caller.identity
         if name == ANONYMOUS:
-            name = f"{ANONYMOUS} at {host_of(connection.peer)}"
+            name = f"{ANONYMOUS} at {host_of(connection.peer if caller.address is None else (caller.address, 0))}"
         use = self._uses.get(name)
         if use is None:
             use = self._uses[name] = Use(name)
@@ -71,7 +71,7 @@ class FairUse:
 
     def _check(self, use: Use, caller: Caller, connection: ConnectionRef, size: int) -> None:
         limits = self._limits
-        if limits.connections and connection not in use.connections:
+        if limits.connections and caller.address is None and connection not in use.connections:
             if len(use.connections) >= limits.connections:
                 use.connections = {each for each in use.connections if not each.is_closed}
             if len(use.connections) >= limits.connections:

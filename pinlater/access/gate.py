@@ -209,6 +209,7 @@ class Gate:
         identity = shown.on_behalf_of if shown.on_behalf_of.startswith("cert:") else ANONYMOUS
         behind = self._known_as([identity], (), [shown.caller_address or ""])
         behind.expires_ms, behind.token_hash = gateway.expires_ms, gateway.token_hash
+        behind.address = shown.caller_address
         return behind
 
     def _known_as(self, identities: list[str], roles: tuple[str, ...], addresses: list[str]) -> Caller:

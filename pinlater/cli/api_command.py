@@ -23,6 +23,7 @@ from pinlater.http.openapi import openapi_json
 from pinlater.listener import listening, raise_descriptor_limit
 from pinlater.logs import configure
 from pinlater.model import AccessAction, RequestContext
+from pinlater.redaction import SECRETS
 from pinlater.server.server_process import StartRefused, new_loop
 
 _log = structlog.get_logger("pinlater.api")
@@ -108,6 +109,7 @@ async def _serve(config: Config, servers: tuple[str, ...], cluster: str | None, 
     """Until a signal. OSError: the address cannot be had. StartRefused, ValueError."""
     found = target_token(token_file, servers, cluster, None)
     token = "" if found is None else found.read()
+    SECRETS.keep([token] if token else [])
     client = AsyncClient(
         servers=servers,
         cluster=cluster,

@@ -101,7 +101,8 @@ class Caller:
 
     `identity` is `cert:NAME`, `token:NAME` or ANONYMOUS. `is_open`: no rules are in force and it has no roles, so it
     may do all that needs no admin password. `has_rules`: rules are in force. `calls_per_second` is
-    the bound on its calls by its roles, 0 for that of all callers.
+    the bound on its calls by its roles, 0 for that of all callers. `address` is where it calls from, as a gateway says
+    that may say so.
     """
 
     identity: str
@@ -112,6 +113,7 @@ class Caller:
     expires_ms: int | None = None
     token_hash: str | None = None
     calls_per_second: int = 0
+    address: str | None = None
     _known: dict[tuple[Collection[AccessAction], str, bool], bool] = field(default_factory=dict, repr=False)
 
     def may(self, actions: Collection[AccessAction], queue: str, shows_bodies: bool = False) -> bool:

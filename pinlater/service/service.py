@@ -584,7 +584,10 @@ class Service:
         who = self._who(context)
         if context is None:
             return Operator(who)
-        return Operator(who, None if context.connection is None else context.connection.peer, context.is_granted)
+        caller, connection = context.caller, context.connection
+        if caller is not None and caller.address is not None:
+            return Operator(who, (caller.address, 0), context.is_granted)
+        return Operator(who, None if connection is None else connection.peer, context.is_granted)
 
 
 _READ = (AccessAction.READ,)

@@ -17,6 +17,7 @@ import pytest
 
 from pinlater import Client, Job
 from pinlater.config import load, to_plain
+from pinlater.data_folder.password import hash_password
 from pinlater.plan import make_plan
 from tests.server.running import PROGRAM, RunningServer, lives, running
 
@@ -93,6 +94,24 @@ def test_a_worker_that_leaves_while_it_waits_takes_no_job_with_it(server: Runnin
         client.enqueue("mail", Job(b"x"))
         status, body = ask(port, "POST", "/v1/queues/mail/dequeue", wait, **{"Content-Type": "application/json"})
         assert (status, [job["body"] for job in json.loads(body)["jobs"]]) == (200, ["x"])
+
+
+def test_who_guesses_the_admin_password_over_http_shuts_out_nobody_else(tmp_path: Path) -> None:
+    with running(tmp_path, "--api", "127.0.0.1:0", "--admin-password-hash", hash_password("right")) as server:
+        port = port_of(server)
+
+        def delete(password: str, by_way_of: str) -> tuple[int, str]:
+            connection = HTTPConnection("127.0.0.1", port, timeout=20, source_address=(by_way_of, 0))
+            connection.request("DELETE", "/v1/queues/mail", headers={"X-Admin-Password": password})
+            answer = connection.getresponse()
+            body = answer.read()
+            connection.close()
+            return answer.status, json.loads(body)["reason"] if body else ""
+
+        found = [delete(f"wrong {number}", "127.0.0.2") for number in range(5)]
+        assert found == [(403, "PASSWORD_INVALID")] * 5
+        assert delete("right", "127.0.0.1")[0] < 300
+        assert server.wait_for("password_wrong")["address"] == "127.0.0.2"
 
 
 def test_a_stop_ends_streams_and_the_process(server: RunningServer) -> None:

@@ -220,10 +220,12 @@ async def test_uses_are_told_and_kept(rules: Path) -> None:
 async def test_a_gateway_says_for_whom_it_calls_and_nobody_else_can(rules: Path) -> None:
     async with door(rules, gateway="plt_of_the_http_process") as at:
         behind = {"on_behalf_of": "cert:web.example", "caller_address": "192.0.2.1"}
-        assert (await at.caller(token="plt_of_the_http_process", **behind)).identity == "cert:web.example"
+        web = await at.caller(token="plt_of_the_http_process", **behind)
+        assert (web.identity, web.address) == ("cert:web.example", "192.0.2.1")
         worker = await at.token("w", "worker")
-        assert (await at.caller(token=worker, **behind)).identity == "token:w"
-        assert (await at.caller(**behind)).identity == "anonymous"
+        for token, identity in ((worker, "token:w"), (None, "anonymous")):
+            other = await at.caller(token=token, **behind)
+            assert (other.identity, other.address) == (identity, None)
         nobody = await at.caller(
             token="plt_of_the_http_process", on_behalf_of="token:w", caller_address="10.0.0.2", peer=("127.0.0.1", 5)
         )
