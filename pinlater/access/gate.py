@@ -53,9 +53,8 @@ class _Shown(NamedTuple):
 class CallGate(Protocol):
     """What lets the calls of a port in."""
 
-    @property
-    def has_rules(self) -> bool:
-        """Every call has to pass; else those alone that show who they come from."""
+    has_rules: bool
+    """Every call has to pass; else those alone that show who they come from."""
 
     async def admit(self, method: Method[Any], args: Any, context: RequestContext) -> None:
         """Sets the caller of a context, and whether the call needs no admin password. Forbidden."""
@@ -92,16 +91,13 @@ class Gate:
         self._refused = refused
         self._guesses = guesses
         self._fair_use = fair_use
+        self.has_rules = rules_file is not None
+        """Rules are in force, so every call has to pass."""
         self._file = rules_file
         self._gateway_hash = gateway_hash
         self._callers: dict[_Shown, Caller] = {}
         self._told_ms: dict[tuple[str, str], int] = {}
         tokens.on_change = self._callers.clear
-
-    @property
-    def has_rules(self) -> bool:
-        """Rules are in force, so every call has to pass."""
-        return self._file is not None
 
     def start_draining(self) -> None:
         """The server ends, and keeps nobody waiting."""
