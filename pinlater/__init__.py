@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pinlater import errors
     from pinlater.client.async_client import AsyncClient
     from pinlater.client.client import Client
+    from pinlater.client.client_tls import Tls
     from pinlater.errors import PinLaterError
     from pinlater.model import (
         WHILE_KEPT,
@@ -80,10 +81,16 @@ __all__ = [
     "RescheduleJob",
     "RescheduleOutcome",
     "ScanPage",
+    "Tls",
     "errors",
 ]
 
-_HOMES = {"AsyncClient": "client.async_client", "Client": "client.client", "PinLaterError": "errors"}
+_HOMES = {
+    "AsyncClient": "client.async_client",
+    "Client": "client.client",
+    "PinLaterError": "errors",
+    "Tls": "client.client_tls",
+}
 """The modules of what is not in `pinlater.model`."""
 
 

@@ -13,6 +13,8 @@ from pinlater.client.addresses import cluster_tls, target_cluster
 from pinlater.data_folder.private_files import SecretFileOpen, check_secret_file
 
 _VARIABLE = "PINLATER_TLS_"
+_OF_SERVERS = ("required", "optional")
+"""What PINLATER_TLS may say to `pinlater serve` in the same environment; to callers it says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +58,9 @@ class Tls:
         """
         told = {each.name: os.environ.get(_VARIABLE + each.name.upper()) for each in fields(cls)}
         is_on = os.environ.get(_VARIABLE[:-1], "").lower()
-        if is_on not in ("", "on", "off"):
+        if is_on not in ("", "on", "off", *_OF_SERVERS):
             raise ValueError(f"{_VARIABLE[:-1]} is {is_on!r}; allowed: on, off or nothing")
-        if is_on == "off" or not (is_on or any(told.values())):
+        if is_on == "off" or not (is_on == "on" or any(told.values())):
             return None
         return cls(**{name: value or None for name, value in told.items()})
 
