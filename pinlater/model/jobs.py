@@ -11,6 +11,7 @@ The places to touch for a new field of a job, in this order:
                                   Records that are stored already do not have it, and servers of two versions may run
     backends/sql/records.py       the lists of columns; sqlite.sql and mysql.sql: schema, `upgrade`, what changes it
     cli/job_text.py               where people see it
+    http/forms.py, answers.py     where HTTP callers say it and see it
     tests/conformance/            reference_job.py, reference_life.py and machine_life.py: the model
 
 homes/job_mover.py needs no touch: it moves every field of Job that DequeuedJob or JobInfo has.

@@ -67,14 +67,20 @@ def test_a_client_in_python(folder: Path, api_address: str, queue: str) -> None:
     worked(run([sys.executable, "worker.py", api_address, queue], folder))
 
 
-def test_a_client_in_typescript(folder: Path, api_address: str, queue: str) -> None:
-    for program in ("node", "npm"):
+@pytest.fixture
+def typescript_client(folder: Path) -> Path:
+    """A folder with a worker on the generated client, as JavaScript."""
+    for program, package in (("node", "nodejs"), ("npm", "npm")):
         if shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed: apt-get install nodejs npm")
+            pytest.fail(f"{program} is not installed: apt-get install {package}", pytrace=False)
     for file in TYPESCRIPT.iterdir():
         shutil.copy(file, folder)
     run(["npm", "ci", "--prefer-offline", "--no-audit", "--no-fund", "--ignore-scripts"], folder)
     run(["npx", "openapi-ts", "-i", "openapi.json", "-o", "client", "-c", "@hey-api/client-fetch"], folder)
     target = ["--target", "es2022", "--module", "commonjs", "--lib", "es2022,dom,dom.iterable"]
     run(["npx", "tsc", "--strict", "--skipLibCheck", *target, "worker.ts"], folder)
-    worked(run(["node", "worker.js", api_address, queue], folder))
+    return folder
+
+
+def test_a_client_in_typescript(typescript_client: Path, api_address: str, queue: str) -> None:
+    worked(run(["node", "worker.js", api_address, queue], typescript_client))

@@ -4,6 +4,6 @@ NEEDS = {
     "redis": {"redis_server", "durable_redis_server", "redis_places", "four_stores"},
     "mysql": {"mysql_server", "durable_mysql_server", "mysql_places", "four_stores"},
     "postgres": {"postgres_server"},
-    "languages": {"node_worker", "apache_types"},
+    "languages": {"node_worker", "apache_types", "typescript_client"},
 }
 SERVERS = frozenset(NEEDS)
