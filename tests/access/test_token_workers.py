@@ -66,6 +66,20 @@ def test_a_worker_takes_a_new_token_from_its_file_and_ends_when_that_is_revoked(
         assert next_token not in said
 
 
+def test_a_worker_that_rules_refuse_goes_on_until_they_do_not(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "letters.py").write_text(APP)
+    private(tmp_path / "worker.token", cluster.make("hopeful", "producer"))
+    arguments = ("--app", "letters:app", "--server", cluster.address(1), "--token-file", "worker.token")
+    with working(tmp_path, *arguments, "--poll-wait", "500ms") as worker:
+        worker.wait_for("token:hopeful may not consume on queue 'mail'")
+        enqueue(cluster, cluster.make("shop", "producer"), "eve")
+        cluster.make("hopeful", "worker")
+        worker.wait_for("letter to eve")
+        worker.wait_for("servers answer again")
+        worker.send(signal.SIGTERM)
+        assert worker.ended() == 0
+
+
 def test_schedules_of_an_app_are_applied_with_a_token(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "letters.py").write_text(APP.replace('queue="mail"', 'queue="mail", every="1h"').replace("to: str", ""))
     private(tmp_path / "ops.token", cluster.make("release", "operator"))
