@@ -309,3 +309,35 @@ async def test_an_address_that_guesses_tokens_has_to_wait_and_right_tokens_do_no
         assert (refused.status, refused.json["reason"]) == (503, "OVERLOADED")
         assert int(refused.headers["Retry-After"]) >= 1
         assert (await site.ask("POST", "/echo", b"x")).status == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"[" * 200_000, id="open lists"),
+        pytest.param(b'{"body":' * 50_000 + b"1" + b"}" * 50_000, id="nested objects"),
+        pytest.param(
+            b'{"body_encoding": "json", "body": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", id="a body as JSON"
+        ),
+        pytest.param(b'{"body": "\xff\xfe"}', id="no UTF-8"),
+        pytest.param(b'{"body": "\\ud800"}', id="half a character"),
+        pytest.param(b'{"body": "x", "priority": 1' + b"0" * 5_000 + b"}", id="a number of many digits"),
+        pytest.param(b'{"body": "x", "priority": 1e999}', id="no number"),
+    ],
+)
+async def test_json_that_is_made_to_hurt_is_refused(body: bytes) -> None:
+    api = WatchedApi()
+    async with http_site(api) as site:
+        answer = await site.ask("POST", "/v1/queues/mail/jobs", body, Content_Type="application/json")
+        assert (answer.status, answer.json["reason"]) == (400, "REQUEST_INVALID")
+        assert api.calls == []
+        assert await site.is_well()
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+async def test_what_forms_of_other_sites_can_send_is_no_call(content_type: str) -> None:
+    api = WatchedApi()
+    async with http_site(api) as site:
+        answer = await site.ask("POST", "/v1/queues/mail/jobs", b'{"body": "x"}', Content_Type=content_type)
+        assert answer.status == 415
+        assert api.calls == []
