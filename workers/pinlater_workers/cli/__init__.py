@@ -47,7 +47,7 @@ class Commands(click.Group):
     epilog="""\b
 Examples:
   pinlater-worker --app shop.jobs:app
-  pinlater-worker --app shop.jobs:app --queues mail=3,reports --concurrency 32 --http 127.0.0.1:9012
+  pinlater-worker --app shop.jobs:app --queues mail=3,reports --concurrency 32 --http 127.0.0.1:9014
   pinlater-worker --app shop.jobs:app --queues thumbnails --pool process --recycle-mib 500 --server queue-1:9010
   pinlater-worker --config conf/jobs.toml --grace 2m
   pinlater-worker --app shop.jobs:app --reload
