@@ -1,4 +1,4 @@
-"""The tables of docs/access.md: what each call needs, from the table of methods.
+"""The tables of docs/access.md: what each call and each route needs, from the tables of methods and routes.
 
 `python -m tests.packaging.access_table` writes them anew; a test compares them.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pinlater.http.routes import ROUTES
 from pinlater.wire.method import any_queue, every_queue, queue_or_every, queues_or_any, queues_or_every
 from pinlater.wire.methods import DEQUEUE, LOOKUP, METHODS, Access, Method
 
@@ -35,7 +36,31 @@ def section() -> str:
     rows = "".join(_row(method) for method in METHODS.values())
     return (
         f"{HEADING}{_TEXT}\n| call | needs | on the queues | admin password instead | |\n"
-        f"| --- | --- | --- | --- | --- |\n{rows}"
+        f"| --- | --- | --- | --- | --- |\n{rows}{_routes()}{_PAGES}"
+    )
+
+
+_PAGES = """
+The rest of what a server answers over HTTP:
+
+| address | needs |
+| --- | --- |
+| `/`, `/metrics`, `/livez`, `/readyz` of `--http` | nothing: bind it where only your monitoring reaches it. The page under `/` is shown under the server's own names alone |
+| `/healthz`, `/metrics` of `pinlater-worker --http` | nothing |
+| `/v1/openapi.json`, `/docs` and its files, `/login`, `/session`, `/logout` of `--api` | nothing: they tell of no job and no queue |
+| `/v1/events` of `--api` | read on the queue it names, else as getClusterStatus: what each caller is told is asked as that caller |
+"""
+
+
+def _routes() -> str:
+    """Those of the HTTP interface, by the call that each makes."""
+    rows = "".join(
+        f"| `{route.verb} {route.path}` | {route.method.name} | {' or '.join(route.method.actions) or 'nothing'} |\n"
+        for route in sorted(ROUTES, key=lambda route: (route.path, route.verb))
+    )
+    return (
+        "\nOver HTTP each route makes one call, and needs what that call needs:\n\n"
+        f"| route | call | needs |\n| --- | --- | --- |\n{rows}"
     )
 
 
