@@ -40,16 +40,25 @@ def section() -> str:
     )
 
 
-_PAGES = """
-The rest of what a server answers over HTTP:
-
-| address | needs |
-| --- | --- |
-| `/`, `/metrics`, `/livez`, `/readyz` of `--http` | nothing: bind it where only your monitoring reaches it. The page under `/` is shown under the server's own names alone |
-| `/healthz`, `/metrics` of `pinlater-worker --http` | nothing |
-| `/v1/openapi.json`, `/docs` and its files, `/login`, `/session`, `/logout` of `--api` | nothing: they tell of no job and no queue |
-| `/v1/events` of `--api` | read on the queue it names, else as getClusterStatus: what each caller is told is asked as that caller |
-"""
+_PAGES = "\nThe rest of what a server answers over HTTP:\n\n| address | needs |\n| --- | --- |\n" + "".join(
+    f"| {address} | {needs} |\n"
+    for address, needs in (
+        (
+            "`/`, `/metrics`, `/livez`, `/readyz` of `--http`",
+            "nothing: bind it where only your monitoring reaches it; the page under `/` is shown under its own "
+            "names alone",
+        ),
+        ("`/healthz`, `/metrics` of `pinlater-worker --http`", "nothing"),
+        (
+            "`/v1/openapi.json`, `/docs` and its files, `/login`, `/session`, `/logout` of `--api`",
+            "nothing: they tell of no job and no queue",
+        ),
+        (
+            "`/v1/events` of `--api`",
+            "read on the queue it names, else as getClusterStatus: what a caller is told is asked as that caller",
+        ),
+    )
+)
 
 
 def _routes() -> str:
