@@ -72,6 +72,15 @@ def test_bodies_come_back_in_each_form(caller: Caller, queue: str, sent: object,
         assert [found[each]["body_encoding"] for each in ("text", "json")] == ["base64", "base64"]
 
 
+def test_bytes_that_are_json_too_deep_to_read_come_as_text(caller: Caller, queue: str) -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    enqueued(caller, queue, body=deep)
+    (job,) = dequeued(caller, queue, encoding="json")
+    assert (job["body"], job["body_encoding"]) == (deep, "text")
+    refused = caller.refused("POST", f"/v1/queues/{queue}/jobs", {"body_encoding": "base64", "body": [deep]})
+    assert refused == (400, "REQUEST_INVALID", "body")
+
+
 def test_many_jobs_in_one_request(caller: Caller, queue: str) -> None:
     path = f"/v1/queues/{queue}/jobs/batch"
     plain = {"jobs": [{"body": str(number)} for number in range(3)]}
