@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import redis
-import trustme
 
-from pinlater.backends.base import ClaimRequest
+from pinlater.backends.base import ClaimRequest, Notification
 from pinlater.backends.redis import RedisShard
 from pinlater.errors import NothingStored
 from pinlater.model import Job
 from tests.queues import make_queue
+from tests.server.certificates import Authority
 from tests.stores.process import StoreMissing
 from tests.stores.redis_server import INSTALL, RedisServer
 
@@ -24,20 +24,14 @@ pytestmark = pytest.mark.store("redis")
 
 
 class TlsRedisServer(RedisServer):
-    """Listens for TLS alone; `authority` is the file of the certificate authority."""
+    """Listens for TLS alone, and takes callers with a certificate alone; `authority` is the file of who signs them."""
 
     def __init__(self) -> None:
         super().__init__()
-        ca = trustme.CA()
-        issued = ca.issue_cert("127.0.0.1")
-        self.authority = self._written("ca.pem", ca.cert_pem)
-        self._certificate = self._written("cert.pem", issued.cert_chain_pems[0])
-        self._key = self._written("key.pem", issued.private_key_pem)
-
-    def _written(self, name: str, blob: trustme.Blob) -> Path:
-        path = self.directory / name
-        blob.write_to_path(str(path))
-        return path
+        made = Authority(self.directory)
+        self.authority = made.ca
+        self._certificate, self._key = made.issue("server", "127.0.0.1")
+        self.caller = made.issue("caller", "pinlater.example")
 
     def command(self) -> list[str]:
         program = shutil.which("redis-server")
@@ -51,11 +45,15 @@ class TlsRedisServer(RedisServer):
             "--tls-ca-cert-file",
             self.authority,
         ]
-        port = ["--port", "0", "--tls-port", str(self.port), "--tls-auth-clients", "no", "--bind", "127.0.0.1"]
-        return [program, *port, *map(str, files), "--save", "", "--dir", str(self.directory)]
+        port = ["--port", "0", "--tls-port", str(self.port), "--tls-auth-clients", "yes", "--bind", "127.0.0.1"]
+        return [program, *port, *files, "--save", "", "--dir", str(self.directory)]
 
     def url(self, place: int = 0) -> str:
-        return f"rediss://127.0.0.1:{self.port}/{place}?ssl_ca_certs={self.authority}"
+        return f"rediss://127.0.0.1:{self.port}/{place}?{self.showing()}"
+
+    def showing(self) -> str:
+        """As parameters."""
+        return f"ssl_ca_certs={self.authority}&ssl_certfile={self.caller[0]}&ssl_keyfile={self.caller[1]}"
 
     def answers(self) -> bool:
         with redis.Redis.from_url(self.url(), socket_timeout=1) as client:
@@ -91,7 +89,28 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(server: TlsRedis
 
 
 async def test_a_certificate_for_another_name_is_refused(server: TlsRedisServer) -> None:
-    shard = RedisShard(f"rediss://localhost:{server.port}/0?ssl_ca_certs={server.authority}", "1")
+    shard = RedisShard(f"rediss://localhost:{server.port}/0?{server.showing()}", "1")
     with pytest.raises(NothingStored, match=r"(?i)certificate"):
         await shard.open()
     await shard.close()
+
+
+async def test_a_caller_without_a_certificate_is_refused(server: TlsRedisServer) -> None:
+    shard = RedisShard(f"rediss://127.0.0.1:{server.port}/0?ssl_ca_certs={server.authority}", "1")
+    with pytest.raises(NothingStored, match=r"(?i)certificate|closed|reset"):
+        await shard.open()
+    await shard.close()
+
+
+async def test_news_of_other_servers_come_over_tls(server: TlsRedisServer) -> None:
+    telling, told = RedisShard(server.url(1), "1"), RedisShard(server.url(1), "1")
+    await telling.open()
+    await told.open()
+    await make_queue(telling, "mail", NOW_MS)
+    came: asyncio.Queue[Notification | None] = asyncio.Queue()
+    assert await told.subscribe("mail", came.put_nowait)
+    await telling.enqueue("mail", [Job(b"")], NOW_MS)
+    async with asyncio.timeout(10):
+        assert await came.get() == Notification(1, None)
+    await told.close()
+    await telling.close()
