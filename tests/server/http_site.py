@@ -131,7 +131,7 @@ class RunningSite:
 
     async def is_well(self) -> bool:
         """Another caller is served as if nothing were."""
-        async with asyncio.timeout(2.0):
+        async with asyncio.timeout(PATIENCE_S):
             return (await self.ask("POST", "/echo", b"well")).body == b"well"
 
 

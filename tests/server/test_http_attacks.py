@@ -292,11 +292,8 @@ async def test_a_preflight_allows_nothing() -> None:
         assert not any(name.startswith("Access-Control") for name in answer.headers)
 
 
-async def wrong_tokens(site: RunningSite, number: int) -> list[int]:
-    return [
-        (await site.ask("GET", "/v1/events?queue=mail", Authorization=f"Bearer plt_{each}")).status
-        for each in range(number)
-    ]
+async def wrong_token(site: RunningSite, number: int) -> HttpAnswer:
+    return await site.ask("GET", "/v1/events?queue=mail", Authorization=f"Bearer plt_{number}")
 
 
 async def test_an_address_that_guesses_tokens_has_to_wait_and_right_tokens_do_not() -> None:
@@ -304,8 +301,11 @@ async def test_an_address_that_guesses_tokens_has_to_wait_and_right_tokens_do_no
     api.tokens["plt_other"] = "token:other"
     async with http_site(api) as site:
         assert (await site.ask("POST", "/echo", b"x", Authorization=f"Bearer {TOKEN}")).status == 200
-        assert await wrong_tokens(site, 5) == [403] * 5
-        refused = await site.ask("GET", "/v1/events?queue=mail", Authorization="Bearer plt_6")
+        assert [(await wrong_token(site, number)).status for number in range(5)] == [403] * 5
+        for number in range(5, 20):  # a slow machine may be late for the first pauses, which are short
+            refused = await wrong_token(site, number)
+            if refused.status == 503:
+                break
         assert (refused.status, refused.json["reason"]) == (503, "OVERLOADED")
         assert int(refused.headers["Retry-After"]) >= 1
         assert (await site.ask("POST", "/echo", b"x")).status == 200
