@@ -23,6 +23,9 @@ from pinlater.wire.method import Access, Method
 
 _log = structlog.get_logger("pinlater.access")
 _MAX_CALLERS = 10_000
+_MAX_KEPT_TEXT = 1_000
+"""What a call shows of its caller is kept up to so many characters: whatever is longer is worked out each time."""
+
 _TOLD_AGAIN_MS = 60_000
 """What one caller is refused again and again is in the audit once in this time."""
 
@@ -48,6 +51,10 @@ class _Shown(NamedTuple):
     caller_address: str | None
     address: str
     certificate_names: tuple[str, ...]
+
+    def size(self) -> int:
+        """Characters of the texts that the call may choose."""
+        return len(self.token or "") + len(self.on_behalf_of or "") + len(self.caller_address or "")
 
 
 class CallGate(Protocol):
@@ -178,7 +185,7 @@ class Gate:
     def _learn(self, shown: _Shown) -> Caller | None:
         """None: its token is wrong."""
         caller = self._caller(shown)
-        if caller is not None:
+        if caller is not None and shown.size() <= _MAX_KEPT_TEXT:
             if len(self._callers) >= _MAX_CALLERS:
                 self._callers.clear()
             self._callers[shown] = caller
