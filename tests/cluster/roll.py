@@ -1,9 +1,11 @@
 """A cluster that is rolled from a version before to this one and back, under load: `python -m tests.cluster.roll OLD`.
 
 OLD is a checkout of that version, set up by its own `scripts/setup`. Two servers work on two Redis and a MariaDB, and
-are replaced one after the other. No call may fail, and no job be lost, run early or be found wrong. Jobs with keys are
-refused while an old server lives, and taken afterwards; from then on the old version refuses the stores. A data folder
-with an SQLite file is then upgraded in place.
+are replaced one after the other. No call may fail, and no job be lost, run early or be found wrong. A data folder with
+an SQLite file is then upgraded in place.
+
+Jobs with keys are refused while an old server lives, and taken afterwards; from then on the old version refuses the
+stores. With `--knows-keys` OLD takes them too, and goes on with what this version has left.
 """
 
 from __future__ import annotations
@@ -117,8 +119,9 @@ class Load:
 class Cluster:
     """Two servers that keep their ports and data folders, whichever version they are."""
 
-    def __init__(self, folder: Path, stores: list[StoreServer], old: str) -> None:
+    def __init__(self, folder: Path, stores: list[StoreServer], old: str, *, knows_keys: bool) -> None:
         self.old = old
+        self.knows_keys = knows_keys
         self._ports = [free_port(), free_port()]
         self._folders = [folder / "a", folder / "b"]
         urls = [("--store", f"{number}={store.url()}") for number, store in enumerate(stores, 1)]
@@ -192,7 +195,7 @@ async def roll(cluster: Cluster) -> Load:
                 f"server {number + 1} is now {program}: {load.calls.total()} calls, {len(load.faults)} faults",
                 flush=True,
             )
-            if number == 0 and program == new:
+            if number == 0 and program == new and not cluster.knows_keys:
                 await is_refused(cluster.addresses[0])
         await taken(cluster.addresses[0])
         await asyncio.sleep(STEP_S)
@@ -209,9 +212,9 @@ def judge(load: Load) -> None:
     assert not missing, sorted(missing)[:20]
 
 
-async def upgrade_folder(folder: Path, old: str) -> None:
-    """A server with its own SQLite file: this version takes the folder over, the one before takes it back, and so on
-    until there is a job with a key.
+async def upgrade_folder(folder: Path, old: str, *, knows_keys: bool) -> None:
+    """A server with its own SQLite file: this version takes the folder over, the one before takes it back, and so on;
+    one that knows no keys until there is a job with one.
     """
     port = free_port()
 
@@ -235,13 +238,17 @@ async def upgrade_folder(folder: Path, old: str) -> None:
                 left = await client.dequeue(DequeueRequest(QUEUE, 1_000))
                 assert {job.body for job in left} == bodies | {KEYED}
         await asyncio.to_thread(server.clean_up)
-    refused = RunningServer(folder, "--data", "data", port=port, program=old)
-    assert await asyncio.to_thread(refused.ended) != 0
-    refused.clean_up()
+    if knows_keys:
+        (await asyncio.to_thread(started, old)).clean_up()
+    else:
+        refused = RunningServer(folder, "--data", "data", port=port, program=old)
+        assert await asyncio.to_thread(refused.ended) != 0
+        refused.clean_up()
     print("the data folder went to this version, back, and to this version again")
 
 
-def main(old_tree: str) -> None:
+def main(old_tree: str, option: str = "") -> None:
+    knows_keys = option == "--knows-keys"
     old = str(Path(old_tree, ".venv/bin/pinlater").resolve(strict=True))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -249,18 +256,19 @@ def main(old_tree: str) -> None:
         try:
             for store in stores:
                 store.empty(0)
-            cluster = Cluster(folder, stores, old)
+            cluster = Cluster(folder, stores, old, knows_keys=knows_keys)
             try:
                 load = asyncio.run(roll(cluster))
                 judge(load)
-                print("the version before refuses these stores:", cluster.refusal(1)[:400])
+                if not knows_keys:
+                    print("the version before refuses these stores:", cluster.refusal(1)[:400])
             finally:
                 cluster.stop()
         finally:
             for store in stores:
                 store.stop()
         (folder / "alone").mkdir()
-        asyncio.run(upgrade_folder(folder / "alone", old))
+        asyncio.run(upgrade_folder(folder / "alone", old, knows_keys=knows_keys))
 
 
 if __name__ == "__main__":
