@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,7 @@ class EveryCall:
         self._cancel(now, later)
         self._name()
         self._plan()
+        self._identify()
         self._steer(now)
         self._say_who_works()
         self._delete()
@@ -235,6 +237,21 @@ class EveryCall:
         assert (found.schedule.body, found.updatedBy) == (b"nightly", SOURCE)
         client.deleteSchedule(context, types.DeleteScheduleRequest(name=name, password=self.password))
         assert client.getSchedules(context, wanted).schedules == []
+
+    def _identify(self) -> None:
+        types, client, context = self.types, self.client, self.context
+        token = f"plt_{self.queue}"
+        hashed = hashlib.sha256(token.encode()).hexdigest()
+        asked = {"name": self.queue, "tokenHash": hashed, "roles": ["viewer"]}
+        assert (
+            self.refused(client.updateToken, types.UpdateTokenRequest(password="wrong", **asked)) == "PASSWORD_INVALID"
+        )
+        assert client.updateToken(context, types.UpdateTokenRequest(password=self.password, **asked)).missedShards == []
+        assert [each.roles for each in client.getTokens(context).tokens if each.name == self.queue] == [["viewer"]]
+        assert client.getAccess(context).identity == "anonymous"
+        named = types.RequestContext(source=SOURCE, token=token)
+        assert client.getAccess(named).identity == f"token:{self.queue}"
+        client.deleteToken(context, types.DeleteTokenRequest(name=self.queue, password=self.password))
 
     def _steer(self, now: str) -> None:
         types, client, context = self.types, self.client, self.context

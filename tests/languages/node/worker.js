@@ -3,6 +3,7 @@
 'use strict';
 
 const assert = require('node:assert');
+const crypto = require('node:crypto');
 const path = require('node:path');
 const thrift = require('thrift');
 
@@ -176,6 +177,19 @@ async function plan() {
   await call('deleteSchedule', new types.DeleteScheduleRequest({ name: schedule.name, password }));
 }
 
+async function identify() {
+  const token = `plt_${queue}`;
+  const tokenHash = crypto.createHash('sha256').update(token).digest('hex');
+  await call('updateToken', new types.UpdateTokenRequest({ name: queue, tokenHash, roles: ['viewer'], password }));
+  const { tokens } = await call('getTokens');
+  assert.deepStrictEqual(tokens.filter((each) => each.name === queue).map((each) => each.roles), [['viewer']]);
+  assert.strictEqual((await call('getAccess')).identity, 'anonymous');
+  const named = new types.RequestContext({ source: SOURCE, token });
+  assert.strictEqual((await client.getAccess(named)).identity, `token:${queue}`);
+  await call('deleteToken', new types.DeleteTokenRequest({ name: queue, password }));
+  await assert.rejects(client.getAccess(named), (error) => error.reason === 'FORBIDDEN' && error.retryable === false);
+}
+
 async function steer(now) {
   const pause = { queueName: queue, settings: { paused: 'true', paused_why: 'späne' } };
   await refused('PASSWORD_INVALID', 'updateQueue', new types.UpdateQueueRequest({ ...pause, password: 'wrong' }));
@@ -217,6 +231,7 @@ async function main() {
   await operate(now, failing, later);
   await name();
   await plan();
+  await identify();
   await steer(now);
   await clean();
   console.log([...made].sort().join(' '));
