@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from pinlater import Client, DequeueRequest, JobState
-from pinlater.access.guesses import FREE_TRIES
+from pinlater.access.guesses import FREE_TRIES, MAX_WAITING_EACH
 from pinlater.data_folder.password import hash_password
 from pinlater.model import Job, RequestContext
 from pinlater.wire.codec import decode_reply
@@ -172,3 +174,50 @@ async def test_a_revoked_token_counts_no_more_on_the_connection_that_it_was_show
         assert ops.lookup([made])[made].state is JobState.PENDING
     await held.close()
     await polling.close()
+
+
+async def test_a_flood_of_wrong_tokens_is_slowed_down_and_a_right_one_at_the_same_address_is_not(
+    server: RunningServer,
+) -> None:
+    answers: Counter[str] = Counter()
+
+    async def guess(number: int) -> None:
+        connection = await Plain.to(server.port, "127.0.0.2")
+        try:
+            while True:
+                await connection.send("getAccess", context=RequestContext("guesser", token=f"plt_{number}"))
+                answers[(await connection.answer()).exception.reason] += 1
+        finally:
+            await connection.close()
+
+    guesses = [asyncio.create_task(guess(number)) for number in range(20)]
+    owner = await Plain.to(server.port, "127.0.0.2")
+    calls = 0
+    while answers["FORBIDDEN"] < FREE_TRIES + 1:
+        await owner.send("getAccess", context=RequestContext("owner", token=OPS))
+        answer = await owner.answer()
+        assert answer.success.identity == "token:ops"
+        calls += 1
+        await asyncio.sleep(0.01)
+    for task in guesses:
+        task.cancel()
+    await asyncio.gather(*guesses, return_exceptions=True)
+    await owner.close()
+    assert calls > FREE_TRIES, "it was answered while the others waited"
+    assert answers["FORBIDDEN"] <= FREE_TRIES + MAX_WAITING_EACH
+    assert answers["OVERLOADED"] > answers["FORBIDDEN"]
+    server.wait_for("token_wrong", address="127.0.0.2")
+    said = [each for each in server.events if each["event"] == "token_wrong" and each["address"] == "127.0.0.2"]
+    assert len(said) == 1
+
+
+def test_who_made_a_token_is_harmless_on_a_terminal(server: RunningServer, tmp_path: Path) -> None:
+    address = f"127.0.0.1:{server.port}"
+    with Client(address, source=EVIL, token=OPS) as client:
+        client.update_token("evil", hashlib.sha256(b"evil").hexdigest(), ["viewer"])
+    shell = Shell(tmp_path, address)
+    for command in (("token", "list"), ("audit",), ("access", "show"), ("worker", "list")):
+        shown = shell(*command, PINLATER_TOKEN=OPS)
+        assert harmless(shown.out + shown.err), command
+    refused = shell("token", "create", EVIL, "--role", EVIL, code=2, PINLATER_TOKEN=OPS)
+    assert harmless(refused.out + refused.err)
