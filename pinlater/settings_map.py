@@ -43,7 +43,7 @@ def use_limits(config: Config) -> UseLimits:
     return UseLimits(
         config.max_identity_connections,
         config.max_identity_calls,
-        config.max_identity_bytes,
+        config.max_identity_buffered_bytes,
         config.identity_calls_per_second,
     )
 

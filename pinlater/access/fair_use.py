@@ -16,8 +16,11 @@ from pinlater.errors import Overloaded
 from pinlater.model import ANONYMOUS, Caller, ConnectionRef
 from pinlater.model.connection_ref import host_of
 
-_MAX_IDLE_USES = 1_000
-"""Identities of which nothing is under way, and whose bucket is kept."""
+_FORGET_FROM = 1_000
+"""With so many identities those that are idle are forgotten, and again each time that the rest has doubled."""
+
+_FULL_AFTER_MS = 1_000
+"""A bucket of any rate is full when nothing was taken for so long: rates are whole numbers a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class FairUse:
         self._limits = limits
         self._now_s = monotonic
         self._uses: dict[str, Use] = {}
+        self._forget_at = _FORGET_FROM
 
     def begin(self, caller: Caller, connection: ConnectionRef, size: int) -> Use:
         """A call of so many bytes; to be ended. Overloaded, with the bound by name, and when to try again."""
@@ -56,9 +60,9 @@ class FairUse:
             name = f"{ANONYMOUS} at {host_of(connection.peer if caller.address is None else (caller.address, 0))}"
         use = self._uses.get(name)
         if use is None:
-            use = self._uses[name] = Use(name)
-            if len(self._uses) > _MAX_IDLE_USES:
+            if len(self._uses) >= self._forget_at:
                 self._forget_idle()
+            use = self._uses[name] = Use(name)
         self._check(use, caller, connection, size)
         use.calls += 1
         use.call_bytes += size
@@ -91,12 +95,16 @@ class FairUse:
                 raise _over("identity_rate", use, rate, "calls a second", "send fewer, or more jobs a call", wait_ms)
 
     def _forget_idle(self) -> None:
-        """Those of which nothing is under way; a bucket that was full anyway loses nothing by that."""
+        """Those of which nothing is under way, and whose bucket is full again by now: they lose nothing by that."""
+        full_ms = int(self._now_s() * 1_000) - _FULL_AFTER_MS
         self._uses = {
             name: use
             for name, use in self._uses.items()
-            if use.calls or any(not connection.is_closed for connection in use.connections)
+            if use.calls
+            or any(not connection.is_closed for connection in use.connections)
+            or (use.bucket is not None and use.bucket.at_ms > full_ms)
         }
+        self._forget_at = max(_FORGET_FROM, 2 * len(self._uses))
 
 
 def _over(limit: str, use: Use, bound: int, of_what: str, advice: str, retry_after_ms: int) -> Overloaded:

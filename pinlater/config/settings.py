@@ -204,7 +204,7 @@ class Config:
         "Calls of one identity that are carried out at a time, per process; 0: no bound. Those that wait count as "
         "none.",
     )
-    max_identity_bytes: int = _row(
+    max_identity_buffered_bytes: int = _row(
         "Access",
         Size(0, 1024 * _GIB),
         64 * _MIB,

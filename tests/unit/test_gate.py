@@ -383,3 +383,23 @@ async def test_connections_of_one_identity_are_counted_until_they_close() -> Non
         assert contexts[0].connection is not None
         contexts[0].connection.is_closed = True
         at.gate.end(at.gate.begin(contexts[2], 1), 1)
+
+
+async def test_bounds_hold_beside_any_number_of_other_identities() -> None:
+    now_s = 1_000.0
+    fair_use = FairUse(UseLimits(calls=2, calls_per_second=10), lambda: now_s)
+    for number in range(3_000):
+        fair_use.begin(Caller(f"token:busy{number}"), ConnectionRef(), 1)
+    noisy, fast = Caller("token:noisy"), Caller("token:fast")
+    for _ in range(2):
+        fair_use.begin(noisy, ConnectionRef(), 1)
+    with pytest.raises(Overloaded, match="2 calls under way"):
+        fair_use.begin(noisy, ConnectionRef(), 1)
+    for _ in range(5):
+        fair_use.end(fair_use.begin(fast, ConnectionRef(), 1), 1)
+    for number in range(10_000):
+        fair_use.end(fair_use.begin(Caller(f"token:brief{number}"), ConnectionRef(), 1), 1)
+    with pytest.raises(Overloaded, match="calls a second"):
+        fair_use.begin(fast, ConnectionRef(), 1)
+    now_s += 0.1
+    fair_use.end(fair_use.begin(fast, ConnectionRef(), 1), 1)
