@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 
-from pinlater.model import Ack, DequeuedJob, DequeueRequest, Job
+from pinlater.model import Ack, AckOutcome, DequeuedJob, DequeueRequest, Job
 from pinlater.wire.convert import acks_to_wire, dequeue_to_wire, dequeued_from_wire, enqueue_to_wire
 from tests.faults.ledger import Ledger
 from tests.server.running import Plain
@@ -15,6 +15,9 @@ QUEUE = "ledger"
 ATTEMPTS = 1_000
 LATEST_MS = 1_500
 """How far ahead a delayed job is."""
+
+LATE_WORKERS = 0.002
+"""The share of dequeues whose acks come when the claims have expired."""
 
 RECONNECT_PAUSE_S = 0.05
 BROKEN = (OSError, asyncio.IncompleteReadError, AssertionError)
@@ -84,6 +87,8 @@ class Load:
             elif fate < 0.95:
                 failed.append(job)
                 self._ledger.failure_sent(job)
+        if self._random.random() < LATE_WORKERS:
+            await asyncio.sleep(1.25 * self._ledger.claim_timeout_ms / 1000)
         if succeeded or failed:
             await acknowledge(plain, self._ledger, succeeded, failed)
             self.calls += 1
@@ -99,9 +104,11 @@ async def take(plain: Plain, ledger: Ledger, limit: int, wait_ms: int) -> list[D
 
 
 async def acknowledge(plain: Plain, ledger: Ledger, succeeded: list[DequeuedJob], failed: list[DequeuedJob]) -> None:
-    """Ack under the claims; an answer means that the successes are final."""
+    """Ack under the claims. A success is final when its answer says so: that of an ack which came behind the end of its
+    claim says that it had no effect.
+    """
     good = [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in succeeded]
     bad = [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in failed]
-    await plain.call("ackDequeuedJobs", request=acks_to_wire(QUEUE, good, bad))
-    for job in succeeded:
-        ledger.success_answered(job.descriptor)
+    answer = await plain.call("ackJobs", request=acks_to_wire(QUEUE, good, bad))
+    for job, outcome in zip(succeeded, answer.outcomes[: len(succeeded)], strict=True):
+        ledger.ack_answered(job, AckOutcome(outcome))
