@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.stores.process import StoreServer, free_port
+from tests.stores.places import Places
+from tests.stores.process import free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "secure-cluster.md"
 _COMMAND = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -72,10 +73,9 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, redis_server: StoreServer) -> Iterator[Machine]:
+def machine(tmp_path: Path, redis_places: Places) -> Iterator[Machine]:
     one, two = free_port(), free_port()
-    store = redis_server.url()
-    made = Machine(tmp_path, {"9010": str(one), "9020": str(two), "redis://127.0.0.1:6379/0": store})
+    made = Machine(tmp_path, {"9010": str(one), "9020": str(two), "redis://127.0.0.1:6379/0": redis_places.fresh()})
     try:
         yield made
     finally:
