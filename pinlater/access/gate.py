@@ -7,11 +7,12 @@ may do all that needs no admin password, as ever; a token's roles always count, 
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, NamedTuple, Protocol
 
 import structlog
 
-from pinlater.access.fair_use import FairUse, Use
+from pinlater.access.fair_use import POLL_S, CallUse, FairUse
 from pinlater.access.guesses import Refused, TokenGuesses
 from pinlater.access.rules import BUILT_IN_ROLES, EVERYTHING, AccessRules
 from pinlater.access.rules_file import RulesFile
@@ -66,11 +67,10 @@ class CallGate(Protocol):
     async def admit(self, method: Method[Any], args: Any, context: RequestContext) -> None:
         """Sets the caller of a context, and whether the call needs no admin password. Forbidden."""
 
-    def begin(self, context: RequestContext, size: int) -> Use:
-        """A call of so many bytes by a caller that was admitted; to be ended. Overloaded."""
-
-    def end(self, use: Use, size: int) -> None:
-        """A call is over, or waits from here on."""
+    async def begin(self, context: RequestContext, size: int, is_poll: bool) -> CallUse | None:
+        """A call of so many bytes by a caller that was admitted, when it has its turn; to be ended. None: there is
+        nothing to end. Overloaded.
+        """
 
     def still_admits(self, caller: Caller) -> bool:
         """Whether the token of a caller that has waited counts still."""
@@ -134,15 +134,23 @@ class Gate:
             self._tokens.used(caller.token_hash, self._clock.now_ms())
         self._check(method, args, context, caller)
 
-    def begin(self, context: RequestContext, size: int) -> Use:
-        """A call of so many bytes by a caller that was admitted; to be ended. Overloaded."""
+    async def begin(self, context: RequestContext, size: int, is_poll: bool) -> CallUse | None:
+        """A call of so many bytes by a caller that was admitted, when it has its turn; to be ended. None: there is
+        nothing to end. Overloaded.
+        """
         assert context.caller is not None
         assert context.connection is not None
-        return self._fair_use.begin(context.caller, context.connection, size)
-
-    def end(self, use: Use, size: int) -> None:
-        """A call is over, or waits from here on."""
-        self._fair_use.end(use, size)
+        fair_use = self._fair_use
+        call = fair_use.begin(context.caller, context.connection, size)
+        if is_poll and not fair_use.is_shared(call.use):
+            call.end()
+            return None
+        turn = fair_use.turn(call)
+        if turn is not None:
+            await fair_use.wait(call, turn)
+        if is_poll:
+            asyncio.get_running_loop().call_later(POLL_S, call.end)
+        return call
 
     def still_admits(self, caller: Caller) -> bool:
         """Whether the token of a caller that has waited counts still."""

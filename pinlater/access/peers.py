@@ -12,7 +12,6 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from pinlater.access.fair_use import Use
 from pinlater.backends.base import ConfigEntry
 from pinlater.errors import Forbidden
 from pinlater.model import Caller, RequestContext
@@ -55,7 +54,6 @@ class PeerGate:
 
     def __init__(self, secret: PeerSecret) -> None:
         self._secret = secret
-        self._use = Use("the cluster")
 
     async def admit(self, method: Method[Any], args: Any, context: RequestContext) -> None:
         """Forbidden: the caller is no server of this cluster."""
@@ -63,12 +61,8 @@ class PeerGate:
         if not token or not hmac.compare_digest((args.context.token or "").encode(), token.encode()):
             raise Forbidden(f"{method.name}: {_NOBODY_ELSE}")
 
-    def begin(self, context: RequestContext, size: int) -> Use:
+    async def begin(self, context: RequestContext, size: int, is_poll: bool) -> None:
         """Servers have passed on what they let in themselves: nothing more is bounded here."""
-        return self._use
-
-    def end(self, use: Use, size: int) -> None:
-        """Nothing was counted."""
 
     def still_admits(self, caller: Caller) -> bool:
         """Whoever called let it wait; it is asked there."""

@@ -29,7 +29,7 @@ from pinlater.wire.message import ApplicationErrorKind, Header, read_header
 from pinlater.wire.methods import DEQUEUE, DEQUEUE_FROM_QUEUES, LOOKUP, METHODS, Method
 
 if TYPE_CHECKING:
-    from pinlater.access.fair_use import Use
+    from pinlater.access.fair_use import CallUse
     from pinlater.access.gate import CallGate
     from pinlater.server.connection import InflightCall
 
@@ -116,8 +116,8 @@ class Handler:
             self._metrics.add(1, "call_errors", name, type(error).__name__)
             return await self._unexpected(decoded, error, call)
         finally:
-            if use is not None and gate is not None:
-                gate.end(use, call.size)
+            if use is not None:
+                use.end()
             if not call.is_long_poll:
                 seconds = self._call_seconds.get(name)
                 if seconds is None:
@@ -126,19 +126,16 @@ class Handler:
 
     async def _admit(
         self, gate: CallGate, method: Method[Any], args: Any, context: RequestContext, call: InflightCall
-    ) -> Use | None:
-        """Lets a call in, or raises why not; None where it may wait, and then does not count as under way."""
+    ) -> CallUse | None:
+        """Lets a call in when it has its turn, or raises why not."""
+        is_dequeue = method is DEQUEUE or method is DEQUEUE_FROM_QUEUES
         try:
             await gate.admit(method, args, context)
-            use = gate.begin(context, call.size)
+            return await gate.begin(context, call.size, bool((is_dequeue or method is LOOKUP) and args.request.wait_ms))
         except PinLaterError as error:
-            if method is DEQUEUE or method is DEQUEUE_FROM_QUEUES:
+            if is_dequeue:
                 error.acks_applied = False
             raise
-        if (method is DEQUEUE or method is DEQUEUE_FROM_QUEUES or method is LOOKUP) and args.request.wait_ms:
-            gate.end(use, call.size)
-            return None
-        return use
 
     async def _dequeue(self, method: Method[Any], args: Any, context: RequestContext, call: InflightCall) -> Any:
         """Jobs for a caller that is gone are requeued, and the answer is empty."""

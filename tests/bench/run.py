@@ -105,7 +105,7 @@ class Stand:
 
 
 @contextmanager
-def stand(run: Run, name: str) -> Iterator[Stand]:
+def stand(run: Run, name: str, number: int = 0) -> Iterator[Stand]:
     """One of STORES; what was put into its places is gone at the end."""
     numbers = count()
     if name == "sqlite":
@@ -118,7 +118,7 @@ def stand(run: Run, name: str) -> Iterator[Stand]:
                 PERSISTENCE[name],
             )
         return
-    store = run.store(name, durable=name == "mysql")
+    store = run.store(name, number, durable=name == "mysql")
     used: list[int] = []
 
     def fresh() -> str:

