@@ -140,8 +140,15 @@ struct RequestContext {
   100: optional string token,
   /** A gateway says for whom it calls, as it has identified that caller; its own token must allow that. */
   101: optional string onBehalfOf,
-  /** The address of a gateway's caller: what is granted by network is granted to both addresses. */
+  /**
+   * The address of a gateway's caller. Where the gateway proves itself, it counts as where the call comes from; else
+   * what is granted by network is granted to both addresses.
+   */
   102: optional string callerAddress,
+  /** Proves the gateway, beside the token of its caller. */
+  103: optional string gatewayToken,
+  /** All names in the certificate of a gateway's caller; onBehalfOf has one of them. */
+  104: optional list<string> certificateNames,
 }
 
 struct PinLaterJob {

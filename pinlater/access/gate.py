@@ -8,6 +8,7 @@ may do all that needs no admin password, as ever; a token's roles always count, 
 from __future__ import annotations
 
 import asyncio
+from ipaddress import ip_address
 from typing import Any, NamedTuple, Protocol
 
 import structlog
@@ -50,12 +51,15 @@ class _Shown(NamedTuple):
     token: str | None
     on_behalf_of: str | None
     caller_address: str | None
+    gateway_token: str | None
+    names_behind: tuple[str, ...]
     address: str
     certificate_names: tuple[str, ...]
 
     def size(self) -> int:
         """Characters of the texts that the call may choose."""
-        return len(self.token or "") + len(self.on_behalf_of or "") + len(self.caller_address or "")
+        texts = (self.token, self.on_behalf_of, self.caller_address, self.gateway_token, *self.names_behind)
+        return sum(len(text or "") + 1 for text in texts)
 
 
 class CallGate(Protocol):
@@ -121,17 +125,29 @@ class Gate:
         connection = context.connection
         assert connection is not None
         shown = _Shown(
-            sent.token, sent.on_behalf_of, sent.caller_address, _address(connection.peer), connection.certificate_names
+            sent.token,
+            sent.on_behalf_of,
+            sent.caller_address,
+            sent.gateway_token,
+            tuple(sent.certificate_names or ()),
+            _address(connection.peer),
+            connection.certificate_names,
         )
-        caller = self._callers.get(shown) or self._learn(shown)
+        caller = self._callers.get(shown)
+        if caller is None or self._has_ended(caller.expires_ms):
+            caller = self._learn(shown)
         if caller is None and await self._tokens.look_again():
             caller = self._learn(shown)
-        if caller is None or (caller.expires_ms is not None and caller.expires_ms <= self._clock.now_ms()):
-            await self._guesses.hold_back(connection.peer, context.source)
+        if caller is None:
+            if self._gateway_of(shown) is None:
+                await self._guesses.hold_back(connection.peer, context.source)
+            else:
+                self._guesses.note((shown.caller_address, 0), context.source)
             raise Forbidden(_WRONG_TOKEN)
         context.caller = caller
-        if caller.token_hash is not None:
-            self._tokens.used(caller.token_hash, self._clock.now_ms())
+        for used in (caller.token_hash, caller.gateway_hash):
+            if used is not None:
+                self._tokens.used(used, self._clock.now_ms())
         self._check(method, args, context, caller)
 
     async def begin(self, context: RequestContext, size: int, is_poll: bool) -> CallUse | None:
@@ -157,7 +173,10 @@ class Gate:
         if caller.token_hash is None or caller.token_hash == self._gateway_hash:
             return True
         token = self._tokens.find(caller.token_hash)
-        return token is not None and (token.expires_ms is None or token.expires_ms > self._clock.now_ms())
+        return token is not None and not self._has_ended(token.expires_ms)
+
+    def _has_ended(self, expires_ms: int | None) -> bool:
+        return expires_ms is not None and expires_ms <= self._clock.now_ms()
 
     def _check(self, method: Method[Any], args: Any, context: RequestContext, caller: Caller) -> None:
         actions = method.actions if method.actions_of is None else method.actions_of(args)
@@ -200,28 +219,49 @@ class Gate:
         return caller
 
     def _caller(self, shown: _Shown) -> Caller | None:
+        """None: its token is wrong, or has ended."""
         addresses = [shown.address] if shown.caller_address is None else [shown.address, shown.caller_address]
-        certificates = [f"cert:{name}" for name in shown.certificate_names]
         if shown.token is None:
+            certificates = [f"cert:{name}" for name in shown.certificate_names]
             return self._known_as(certificates or [ANONYMOUS], (), addresses)
-        hashed = token_hash(shown.token)
-        if self._gateway_hash and hashed == self._gateway_hash:
-            gateway = Caller(
-                _GATEWAY_NAME, (), BUILT_IN_ROLES[_GATEWAY_NAME], has_rules=self.has_rules, token_hash=hashed
+        gateway = self._gateway_of(shown)
+        caller = self._of_token(shown.token, addresses if gateway is None else addresses[1:])
+        if caller is None:
+            return None
+        if gateway is not None:
+            caller.address, caller.gateway_hash = shown.caller_address, gateway.token_hash
+            caller.expires_ms = min(
+                (each.expires_ms for each in (caller, gateway) if each.expires_ms is not None), default=None
             )
-        else:
-            token = self._tokens.find(hashed)
-            if token is None:
-                return None
-            gateway = self._known_as([f"token:{token.name}"], token.roles, addresses)
-            gateway.expires_ms, gateway.token_hash = token.expires_ms, hashed
-        if shown.on_behalf_of is None or not gateway.may(_GATEWAY_ONLY, "*"):
-            return gateway
-        identity = shown.on_behalf_of if shown.on_behalf_of.startswith("cert:") else ANONYMOUS
-        behind = self._known_as([identity], (), [shown.caller_address or ""])
-        behind.expires_ms, behind.token_hash = gateway.expires_ms, gateway.token_hash
+        if shown.on_behalf_of is None or not caller.may(_GATEWAY_ONLY, "*"):
+            return caller
+        identities = [ANONYMOUS]
+        if shown.on_behalf_of.startswith("cert:"):
+            identities = [f"cert:{name}" for name in shown.names_behind] or [shown.on_behalf_of]
+        behind = self._known_as(identities, (), [shown.caller_address or ""])
+        behind.expires_ms, behind.token_hash = caller.expires_ms, caller.token_hash
         behind.address = shown.caller_address
         return behind
+
+    def _gateway_of(self, shown: _Shown) -> Caller | None:
+        """The gateway that proves itself beside its caller, and says from where that calls; None: there is none."""
+        if shown.gateway_token is None or not _is_address(shown.caller_address):
+            return None
+        gateway = self._of_token(shown.gateway_token, [shown.address])
+        return gateway if gateway is not None and gateway.may(_GATEWAY_ONLY, "*") else None
+
+    def _of_token(self, text: str, addresses: list[str]) -> Caller | None:
+        """None: it is wrong, or has ended."""
+        hashed = token_hash(text)
+        if self._gateway_hash and hashed == self._gateway_hash:
+            grants = BUILT_IN_ROLES[_GATEWAY_NAME]
+            return Caller(_GATEWAY_NAME, (), grants, has_rules=self.has_rules, token_hash=hashed)
+        token = self._tokens.find(hashed)
+        if token is None or self._has_ended(token.expires_ms):
+            return None
+        caller = self._known_as([f"token:{token.name}"], token.roles, addresses)
+        caller.expires_ms, caller.token_hash = token.expires_ms, hashed
+        return caller
 
     def _known_as(self, identities: list[str], roles: tuple[str, ...], addresses: list[str]) -> Caller:
         rules = _NO_RULES if self._file is None else self._file.rules
@@ -234,6 +274,14 @@ class Gate:
 
 
 _NO_RULES = AccessRules()
+
+
+def _is_address(text: str | None) -> bool:
+    try:
+        ip_address((text or "").partition("%")[0])
+    except ValueError:
+        return False
+    return True
 
 
 def _address(peer: object) -> str:

@@ -147,6 +147,12 @@ class TokenGuesses:
             self._waiting -= 1
             self._guessers.done(guesser)
 
+    def note(self, peer: object, who: str) -> None:
+        """Count a wrong token without a pause: that of a gateway's caller, whom the gateway itself keeps waiting."""
+        guesser = self._guessers.of(peer)
+        self._guessers.was_wrong(guesser, who)
+        self._guessers.done(guesser)
+
     async def _pause(self, seconds: float) -> None:
         pause = asyncio.ensure_future(self._sleep(seconds))
         self._pauses.add(pause)

@@ -30,6 +30,7 @@ from pinlater.errors import (
     RequestInvalid,
 )
 from pinlater.model import EnqueuedJobs, EnqueueOutcome, ExtendedJob, Job, OnDuplicate, RequestContext
+from pinlater.model.jobs import Shown
 from pinlater.wire.convert import enqueued_from_wire
 from pinlater.wire.methods import ENQUEUE, Idempotency
 
@@ -48,8 +49,8 @@ OF_ONE_MEMBER = (RequestInvalid, BodyTooLarge, PriorityNotSupported)
 DUPLICATE = "DUPLICATE"
 _JOB_FIELDS = tuple(each.name for each in fields(Job))
 
-_Who = tuple[str, str | None, str | None, str | None]
-"""What of a context tells one caller from another: its source, token, on_behalf_of and caller_address."""
+_Who = tuple[str, Shown]
+"""What of a context tells one caller from another: its source, and what it shows."""
 
 Send = Callable[[Sequence[Job], float], Awaitable[list[str]]]
 """Stores jobs, all or none, in one call before a deadline (seconds of the loop's clock); a descriptor per job."""
@@ -277,7 +278,7 @@ class Enqueuer:
         """
         if type(job.body) is not bytes:
             raise RequestInvalid.of("body", job.body, "bytes")
-        who = None if context is None else (context.source, context.token, context.on_behalf_of, context.caller_address)
+        who = None if context is None else (context.source, context.shown)
         batcher = self._batchers.get((queue, timeout_s, kind, resend, who))
         if batcher is None:
             batcher = self._batcher(queue, timeout_s, kind, resend, who)
@@ -318,7 +319,7 @@ class Enqueuer:
         if len(self._batchers) >= MAX_IDLE:
             self._batchers = {key: batcher for key, batcher in self._batchers.items() if not batcher.is_idle}
         has_extended = kind != "plain"
-        own = None if who is None else RequestContext(who[0], "", None, None, *who[1:])
+        own = None if who is None else RequestContext(who[0], "", None, None, *who[1])
 
         def begin(jobs: Sequence[Job], deadline_s: float, on_end: Callable[[Outcome], None]) -> bool:
             call = self._call(queue, jobs, deadline_s, own or self.context, resend, has_extended)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 import ssl
+from collections.abc import Mapping
 from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from pinlater.api import Api
 from pinlater.errors import Forbidden, RequestInvalid
 from pinlater.http.sessions import BrowserSession
 from pinlater.model import ANONYMOUS, RequestContext
+from pinlater.model.connection_ref import names_in
 
 API: web.AppKey[Api] = web.AppKey("api", Api)
 """The servers, in an application."""
@@ -60,13 +62,22 @@ def make_context(request: web.Request, session: BrowserSession | None, gateway_t
         bearer = _BEARER.fullmatch(shown)
         if bearer is None:
             raise RequestInvalid("the header Authorization is not what is allowed: Bearer and a token")
-        context.token = bearer[1]
+        show_token(context, bearer[1], gateway_token)
     elif session is not None and session.token is not None:
-        context.token = session.token
+        show_token(context, session.token, gateway_token)
     elif gateway_token:
-        name = certificate_name(request)
-        context.token, context.on_behalf_of = gateway_token, ANONYMOUS if name is None else f"cert:{name}"
+        context.token, context.on_behalf_of = gateway_token, ANONYMOUS
+        certificate = _certificate(request)
+        if names := names_in(certificate):
+            context.certificate_names = names
+            context.on_behalf_of = f"cert:{_first_name(certificate) or names[0]}"
     return context
+
+
+def show_token(context: RequestContext, token: str, gateway_token: str) -> None:
+    """Have a context show the token of a caller, beside that of this process."""
+    context.token, context.gateway_token = token, gateway_token or None
+    context.on_behalf_of = context.certificate_names = None
 
 
 def has_credential(context: RequestContext) -> bool:
@@ -79,13 +90,16 @@ def has_token(context: RequestContext) -> bool:
     return context.token is not None and context.on_behalf_of is None
 
 
-def certificate_name(request: web.Request) -> str | None:
-    """The first name in the certificate that the caller has proved to have: a URI, else a DNS name."""
+def _certificate(request: web.Request) -> Mapping[str, Any] | None:
+    """That which the caller has proved to have."""
     transport = request.transport
     tls = None if transport is None else transport.get_extra_info("ssl_object")
-    if not isinstance(tls, ssl.SSLObject | ssl.SSLSocket):
-        return None
-    names: list[tuple[str, str]] = list((tls.getpeercert() or {}).get("subjectAltName", ()))  # type: ignore[arg-type]
+    return tls.getpeercert() if isinstance(tls, ssl.SSLObject | ssl.SSLSocket) else None
+
+
+def _first_name(certificate: Mapping[str, Any] | None) -> str | None:
+    """A URI, else a DNS name: servers that know of one name go by it."""
+    names = () if certificate is None else certificate.get("subjectAltName", ())
     return next((name for kind in ("URI", "DNS") for each, name in names if each == kind), None)
 
 

@@ -32,6 +32,7 @@ from pinlater.errors import Overloaded, PinLaterError, QueueNotFound, RequestInv
 from pinlater.http.caller import context_of
 from pinlater.http.problems import problem_response
 from pinlater.model import JobState, QueueView, RequestContext
+from pinlater.model.jobs import Shown
 
 _log = structlog.get_logger("pinlater.http")
 EVERY_S = 1.0
@@ -45,7 +46,6 @@ MAX_WAITING_EVENTS = 1_000
 
 _LOOK_MS = 25_000
 _ENDED = (JobState.SUCCEEDED, JobState.FAILED)
-_Who = tuple[str | None, str | None, str | None]
 Event = tuple[int, str, str, str]
 """Its number, its name, the queue that it is about ("" for all), and its data."""
 
@@ -212,7 +212,7 @@ class EventStreams:
         self._api = api
         self._at_most = at_most
         self._write_within_s = write_within_s
-        self._watches: dict[_Who, tuple[Watch, asyncio.Task[None]]] = {}
+        self._watches: dict[Shown, tuple[Watch, asyncio.Task[None]]] = {}
         self._streams: set[EventStream] = set()
         self._epoch = secrets.token_hex(4)
         """Tells the numbers of this process from those of others."""
@@ -287,7 +287,7 @@ class EventStreams:
             raise ConnectionResetError("the caller does not read its events") from error
 
     def _watch(self, context: RequestContext) -> Watch:
-        who = (context.token, context.on_behalf_of, context.caller_address)
+        who = context.shown
         found = self._watches.get(who)
         if found is not None:
             return found[0]
@@ -297,7 +297,7 @@ class EventStreams:
         task.add_done_callback(lambda ended: self._ended(who, watch, ended))
         return watch
 
-    def _ended(self, who: _Who, watch: Watch, task: asyncio.Task[None]) -> None:
+    def _ended(self, who: Shown, watch: Watch, task: asyncio.Task[None]) -> None:
         if self._watches.get(who, (None, None))[0] is watch:
             del self._watches[who]
         if not task.cancelled() and (error := task.exception()) is not None:

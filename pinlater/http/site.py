@@ -32,6 +32,7 @@ from pinlater.http.caller import (
     is_of_browser,
     make_context,
     refuse_other_sites,
+    show_token,
 )
 from pinlater.http.events import EventStreams
 from pinlater.http.problems import http_problem_response, problem_response
@@ -274,7 +275,7 @@ class ApiSite:
         form = await self._form(request)
         token, after = form.get("token", "").strip(), local_path(form.get("next", ""))
         context = request[CONTEXT]
-        context.token, context.on_behalf_of = token, None
+        show_token(context, token, self.settings.gateway_token)
         self.pauses.refuse_in_pause(context.caller_address, token)
         identity = await self._identity(request) if token.isascii() and token.isprintable() and token else None
         if not identity:

@@ -102,7 +102,7 @@ class Caller:
     `identity` is `cert:NAME`, `token:NAME` or ANONYMOUS. `is_open`: no rules are in force and it has no roles, so it
     may do all that needs no admin password. `has_rules`: rules are in force. `calls_per_second` is
     the bound on its calls by its roles, 0 for that of all callers. `address` is where it calls from, as a gateway says
-    that may say so.
+    that may say so; `gateway_hash`: of the token by which that gateway proved itself beside this caller's own.
     """
 
     identity: str
@@ -114,6 +114,7 @@ class Caller:
     token_hash: str | None = None
     calls_per_second: int = 0
     address: str | None = None
+    gateway_hash: str | None = None
     _known: dict[tuple[Collection[AccessAction], str, bool], bool] = field(default_factory=dict, repr=False)
 
     def may(self, actions: Collection[AccessAction], queue: str, shows_bodies: bool = False) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+_NAME_KINDS = ("DNS", "URI", "email", "IP Address")
 
 
 @dataclass(slots=True, eq=False)
@@ -68,3 +71,14 @@ def host_of(peer: object) -> str:
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     return f"{IPv6Address(int(address) >> 64 << 64)}/64"
+
+
+def names_in(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """The subject alternative names of a certificate that was checked, as `ssl` tells of it; () for none. The subject
+    itself is no name: RFC 6125, section 6.4.4.
+
+    >>> names_in({"subjectAltName": (("DNS", "web.example"), ("URI", "spiffe://example/web"), ("DirName", ()))})
+    ('web.example', 'spiffe://example/web')
+    """
+    told = () if certificate is None else certificate.get("subjectAltName", ())
+    return tuple(str(name) for kind, name in told if kind in _NAME_KINDS)

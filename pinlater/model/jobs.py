@@ -122,13 +122,18 @@ class RescheduleOutcome(IntEnum):
     """It was updated at another time than the one named."""
 
 
+Shown = tuple[str | None, str | None, str | None, str | None, tuple[str, ...] | None]
+"""What a caller shows with a call."""
+
+
 @dataclass(slots=True)
 class RequestContext:
     """Who calls. `source` becomes the last part of the claim descriptors made for this caller.
 
     `connection` is the caller's, in a server, where a call may bind claims to it or needs the admin password.
     `take_room` keeps room there for so many bytes more of an answer; False: there is none.
-    `token` proves who calls. A gateway says by `on_behalf_of` for whom it calls, and by `caller_address` from where.
+    `token` proves who calls. A gateway says by `on_behalf_of` for whom it calls, with all `certificate_names` of that
+    caller, and by `caller_address` from where; `gateway_token` proves it beside the token of its caller.
     `caller` is what a server has found out of that, where access is limited; `is_granted`: this call needs no admin
     password.
     """
@@ -140,8 +145,15 @@ class RequestContext:
     token: str | None = field(default=None, repr=False)
     on_behalf_of: str | None = None
     caller_address: str | None = None
+    gateway_token: str | None = field(default=None, repr=False)
+    certificate_names: tuple[str, ...] | None = None
     caller: Caller | None = field(default=None, repr=False, compare=False)
     is_granted: bool = field(default=False, repr=False, compare=False)
+
+    @property
+    def shown(self) -> Shown:
+        """What tells its caller from others, in the order of the fields."""
+        return self.token, self.on_behalf_of, self.caller_address, self.gateway_token, self.certificate_names
 
 
 @dataclass(slots=True)

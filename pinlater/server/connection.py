@@ -23,11 +23,11 @@ from pinlater.eager import EagerTask
 from pinlater.errors import Overloaded
 from pinlater.listener import peer_text
 from pinlater.model import ConnectionRef, DequeuedJob
+from pinlater.model.connection_ref import names_in
 from pinlater.server.deliveries import Stream
 from pinlater.server.handler import Handler
 from pinlater.server.limits import ServerLimits
 from pinlater.server.state import Account, HandOver, Peer, ServerState, no_room
-from pinlater.server.tls import names_in
 from pinlater.wire.codec import BadCall, CallReader
 from pinlater.wire.framing import Splitter
 from pinlater.wire.message import WireError

@@ -7,18 +7,17 @@ import contextlib
 import os
 import socket
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import structlog
 
 from pinlater.data_folder.private_files import SecretFileOpen, check_secret_file
 from pinlater.model.callers import matches
+from pinlater.model.connection_ref import names_in
 from pinlater.server.watched_file import WatchedFile
 
-_NAME_KINDS = ("DNS", "URI", "email", "IP Address")
 _log = structlog.get_logger("pinlater.server")
 _CLIENT_HELLO = b"\x16"
 """With this byte every TLS connection begins, and no Thrift message does: RFC 8446, section 5.1."""
@@ -140,17 +139,6 @@ async def speaks_tls(connection: socket.socket) -> bool:
     finally:
         loop.remove_reader(connection)
     return connection.recv(1, socket.MSG_PEEK) == _CLIENT_HELLO
-
-
-def names_in(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """The subject alternative names of a certificate that was checked, as `ssl` tells of it; () for none. The subject
-    itself is no name: RFC 6125, section 6.4.4.
-
-    >>> names_in({"subjectAltName": (("DNS", "web.example"), ("URI", "spiffe://example/web"), ("DirName", ()))})
-    ('web.example', 'spiffe://example/web')
-    """
-    told = () if certificate is None else certificate.get("subjectAltName", ())
-    return tuple(str(name) for kind, name in told if kind in _NAME_KINDS)
 
 
 def own_names(cert: str, context: ssl.SSLContext) -> tuple[str, ...]:

@@ -38,9 +38,9 @@ class Authority:
             os.replace(new, path)
         return str(cert), str(key)
 
-    def caller(self, name: str = "caller", identity: str = "worker@example.org") -> Tls:
+    def caller(self, name: str = "caller", *identities: str) -> Tls:
         """Trusts this authority, and shows a certificate of it."""
-        cert, key = self.issue(name, identity)
+        cert, key = self.issue(name, *(identities or ("worker@example.org",)))
         return Tls(self.ca, cert, key)
 
     def nameless(self) -> Tls:

@@ -248,7 +248,7 @@ async def test_a_header_that_is_good_comes_back_and_goes_on() -> None:
         assert (context.source, context.request_id, context.caller_address) == ("batch@web-1", "abc-1", "127.0.0.1")
         assert (context.token, context.on_behalf_of) == ("plt_gateway", "anonymous")
         await site.ask("POST", "/echo", b"x", Authorization=f"Bearer {TOKEN}")
-        assert (site.contexts[1].token, site.contexts[1].on_behalf_of) == (TOKEN, None)
+        assert site.contexts[1].shown == (TOKEN, None, "127.0.0.1", "plt_gateway", None)
 
 
 async def test_caller_addresses_are_not_taken_from_headers() -> None:

@@ -85,10 +85,19 @@ class Door:
         names: tuple[str, ...] = (),
         on_behalf_of: str | None = None,
         caller_address: str | None = None,
+        gateway_token: str | None = None,
+        behind: tuple[str, ...] | None = None,
         peer: object = HERE,
     ) -> RequestContext:
         """Sends it through the codec, and through the gate."""
-        sent = RequestContext("me", token=token, on_behalf_of=on_behalf_of, caller_address=caller_address)
+        sent = RequestContext(
+            "me",
+            token=token,
+            on_behalf_of=on_behalf_of,
+            caller_address=caller_address,
+            gateway_token=gateway_token,
+            certificate_names=behind,
+        )
         args = decode_call(encode_call(method, 1, METHODS[method].arguments(sent, *values))).args
         context = RequestContext("me", connection=ConnectionRef(peer=peer, certificate_names=names))
         await self.gate.admit(METHODS[method], args, context)
@@ -245,6 +254,69 @@ async def test_the_address_behind_a_gateway_only_narrows_what_networks_allow(rul
             await at.call("dequeueJobs", DequeueRequest("mail", 1), caller_address="192.0.2.1")
         with pytest.raises(Forbidden):
             await at.call("dequeueJobs", DequeueRequest("mail", 1), caller_address="10.0.0.2", peer=("192.0.2.1", 5))
+
+
+FAR = ("127.0.0.1", 5)
+BY_TOKEN_FROM = '[[rules]]\nwho = ["token:*"]\nfrom = ["10.0.0.0/8"]\nmay = ["consume"]'
+
+
+@pytest.mark.parametrize("is_own", [True, False], ids=["of-this-server", "by-its-role"])
+async def test_through_a_gateway_that_proves_itself_the_callers_own_address_decides(
+    tmp_path: Path, is_own: bool
+) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text(BY_TOKEN_FROM)
+    request = DequeueRequest("mail", 1)
+    async with door(path, gateway="plt_own" if is_own else "") as at:
+        proof = "plt_own" if is_own else await at.token("api", "gateway")
+        worker = await at.token("w", "producer")
+        shown: dict[str, Any] = {"token": worker, "caller_address": "10.0.0.7", "peer": FAR}
+        caller = (await at.call("dequeueJobs", request, gateway_token=proof, **shown)).caller
+        assert caller is not None
+        assert (caller.identity, caller.address) == ("token:w", "10.0.0.7")
+        for no_proof in (None, "plt_nobody", worker):
+            with pytest.raises(Forbidden, match="token:w may not"):
+                await at.call("dequeueJobs", request, gateway_token=no_proof, **shown)
+        with pytest.raises(Forbidden, match="token:w may not"):
+            await at.call(
+                "dequeueJobs", request, gateway_token=proof, token=worker, caller_address="192.0.2.1", peer=HERE
+            )
+        with pytest.raises(Forbidden, match="token:w may not"):
+            await at.call("dequeueJobs", request, gateway_token=proof, token=worker, caller_address="x", peer=FAR)
+
+
+async def test_a_gateway_whose_token_has_ended_proves_nothing_and_refuses_nobody() -> None:
+    async with door() as at:
+        ends_ms = at.at.clock.now_ms() + 1_000
+        proof, worker = await at.token("api", "gateway", expires_ms=ends_ms), await at.token("w", "worker")
+        shown: dict[str, Any] = {"token": worker, "gateway_token": proof, "caller_address": "10.0.0.7"}
+        assert (await at.caller(**shown)).address == "10.0.0.7"
+        await at.tokens.note_uses()
+        assert {each.last_used_ms for each in await at.tokens.views()} == {at.at.clock.now_ms()}
+        at.at.clock.tick(1_000)
+        assert (await at.caller(**shown)).address is None
+
+
+async def test_wrong_tokens_through_a_gateway_count_for_their_own_address_and_hold_up_no_answer() -> None:
+    async with door(gateway="plt_own") as at:
+        for number in range(FREE_TRIES + 2):
+            with pytest.raises(Forbidden):
+                await at.caller(
+                    token=f"plt_wrong_{number}", gateway_token="plt_own", caller_address="192.0.2.9", peer=FAR
+                )
+        assert at.slept_s == []
+        assert [each[:2] for each in at.told] == [("192.0.2.9", "wrong_token")]
+
+
+async def test_all_names_of_a_certificate_count_behind_a_gateway_and_by_nobody_elses_word(rules: Path) -> None:
+    async with door(rules, gateway="plt_own") as at:
+        shown: dict[str, Any] = {"on_behalf_of": "cert:spiffe://x", "behind": ("other", "web.example")}
+        caller = (await at.call("enqueueJobs", *enqueue("mail"), token="plt_own", **shown)).caller
+        assert caller is not None
+        assert caller.identity == "cert:other"
+        for token in (None, await at.token("w", "worker")):
+            with pytest.raises(Forbidden):
+                await at.call("enqueueJobs", *enqueue("mail"), token=token, **shown)
 
 
 async def test_bodies_are_hidden_from_those_who_may_only_look() -> None:
