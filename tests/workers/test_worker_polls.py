@@ -359,6 +359,5 @@ async def test_a_busy_queue_does_not_starve_a_light_one(server: RunningServer) -
         await site.client.enqueue(light, [Job(runs.body("light")) for _ in range(1_000)])
         async with site.working(queues={site.queue: 3, light: 1}, concurrency=4):
             await until(lambda: len(order) == 5_000)
-        last = max(place for place, queue in enumerate(order) if queue == "light")
-        assert 2_500 < last < 4_900
-        assert 150 < order[:2_000].count("light") < 900
+        # a quarter by its weight; on a busy machine jobs are handed back, and then it gets less
+        assert 300 < order[:3_000].count("light") < 1_200
