@@ -1,4 +1,8 @@
-"""The rules file of a server. It is read again when it changes; one with mistakes changes nothing."""
+"""The rules file of a server. It is read again when it changes; one with mistakes changes nothing.
+
+What it says counts when it was read so twice: of a file that is being written the beginning may allow what its end
+takes back.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ class RulesFile:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         try:
-            self._text = self.path.read_bytes()
+            self._text = self._seen = self.path.read_bytes()
         except OSError as error:
             allowed = f"a file that can be read ({error.strerror})"
             raise ConfigInvalid([Mistake("rules", str(path), allowed, "the configuration")]) from error
@@ -30,7 +34,8 @@ class RulesFile:
             text = self.path.read_bytes()
         except OSError:
             return False  # it may be on its way
-        if text == self._text:
+        seen, self._seen = self._seen, text
+        if text == self._text or text != seen:
             return False
         self._text = text
         try:

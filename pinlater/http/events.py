@@ -169,6 +169,8 @@ class Watch:
                 if before is None or before.version != now.version:
                     self._changes[queue] = self._tell("change", queue, _plain_view(now))
                 self._views[queue] = now
+        if not views:
+            return  # of no queues would be of all
         found = await self._api.cluster_status(queues=list(views), context=self._context)
         for status in found.queues:
             plain = asdict(status)

@@ -38,6 +38,7 @@ _INFO_BYTES = 21_000
 """Of one job in an answer without its body: a status of 5,000 characters takes most of it."""
 
 _LARGE_BYTES = 1024 * 1024
+_ENDED_MEANWHILE = "the token was revoked, or has ended, while this call waited"
 
 _IDLE_MS = 1_000
 """Of the three seconds without a sign of life after which a connection that is kept alive breaks with a time-out, so
@@ -155,9 +156,9 @@ class Handler:
             if call.caller_gone:
                 await self._service.requeue(jobs)
                 return emptied_to_wire(jobs)
-            if context.caller is not None and self._gate is not None and not self._gate.still_admits(context.caller):
+            if self._is_shut_out(context):
                 await self._service.requeue(jobs)
-                raise Forbidden("the token was revoked, or has ended, while this call waited", acks_applied=True)
+                raise Forbidden(_ENDED_MEANWHILE, acks_applied=True)
             call.jobs = jobs
             call.needs_receipt = bool(request.confirms_receipt)
         return method.answer(jobs, awaits_receipt=call.needs_receipt)
@@ -166,13 +167,21 @@ class Handler:
         """A lookup that waits, until its caller is gone. No room is kept meanwhile."""
         call.is_parked = call.is_long_poll = True
         try:
-            return method.answer(await method.serve(self._service, args, context))
+            found = await method.serve(self._service, args, context)
         except asyncio.CancelledError:
             if not call.caller_gone:
                 raise
-            return method.answer({})
+            found = {}
         finally:
             call.is_parked = False
+        if self._is_shut_out(context):
+            raise Forbidden(_ENDED_MEANWHILE)
+        return method.answer(found)
+
+    def _is_shut_out(self, context: RequestContext) -> bool:
+        """Whether the token of a call that has waited counts no more."""
+        caller = context.caller
+        return caller is not None and self._gate is not None and not self._gate.still_admits(caller)
 
     async def _reserve(self, call: InflightCall, jobs: int, with_bodies: bool) -> None:
         """Before a call that may bring much begins: room for its answer, if all jobs are as large as can be."""

@@ -420,6 +420,7 @@ DELETE_JOBS = Method(
     _delete_jobs,
     request=convert.delete_to_wire,
     result=int,
+    shows_bodies=_matches_bodies,
 )
 
 
@@ -472,6 +473,7 @@ CHANGE_JOBS = Method(
     lambda api, args, context: api.change_jobs(operators.job_change_from_wire(args.request), context=context),
     request=operators.change_jobs_to_wire,
     result=operators.jobs_changed_from_wire,
+    shows_bodies=_matches_bodies,
     idempotency_of=lambda change: Idempotency.SCAN if change.dry_run else Idempotency.ONCE,
 )
 

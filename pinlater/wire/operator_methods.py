@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection
 from typing import Any
 
 from pinlater.api import Api
@@ -14,7 +14,6 @@ from pinlater.wire.method import (
     Idempotency,
     Method,
     every_queue,
-    named_queue,
     queue_or_every,
     queues_or_any,
     queues_or_every,
@@ -31,6 +30,13 @@ GET_QUEUES = Method(
     operators.get_queues_to_wire,
     result=operators.queues_from_wire,
 )
+
+
+def _queues_of_update(args: Any) -> Collection[str]:
+    """The one that its failed jobs are to go to, too."""
+    request = args.request
+    target = (request.settings or {}).get("dead_letter_queue")
+    return (request.queue_name, target) if target else (request.queue_name,)
 
 
 def _update_queue(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
@@ -50,7 +56,7 @@ UPDATE_QUEUE = Method(
     "update_queue",
     Idempotency.REPEAT,
     (AccessAction.OPERATE,),
-    named_queue,
+    _queues_of_update,
     _update_queue,
     request=operators.update_queue_to_wire,
     result=operators.changed_from_wire,

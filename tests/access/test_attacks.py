@@ -16,9 +16,9 @@ import pytest
 from pinlater import Client, DequeueRequest, JobState
 from pinlater.access.guesses import FREE_TRIES, MAX_WAITING_EACH
 from pinlater.data_folder.password import hash_password
-from pinlater.model import Job, RequestContext
+from pinlater.model import Ack, Job, RequestContext
 from pinlater.wire.codec import decode_reply
-from pinlater.wire.convert import dequeue_to_wire, enqueue_to_wire
+from pinlater.wire.convert import dequeue_to_wire, enqueue_to_wire, lookup_to_wire
 from tests.access.cluster import PASSWORD
 from tests.server.commands import Shell
 from tests.server.planted import family
@@ -150,6 +150,27 @@ async def test_texts_of_callers_forge_no_line_anywhere(server: RunningServer, tm
 
 def _one(queue: str = "mail") -> Any:
     return enqueue_to_wire(queue, [Job(b"x")])
+
+
+async def test_a_lookup_that_waits_tells_nothing_to_a_token_that_was_revoked_meanwhile(server: RunningServer) -> None:
+    waiting, other = await Plain.to(server.port, "127.0.0.10"), await Plain.to(server.port, "127.0.0.11")
+    shown = RequestContext("me", token="plt_" + "w" * 43)
+    with Client(f"127.0.0.1:{server.port}", token=OPS) as ops:
+        ops.create_queue("awaited")
+        ops.update_token("waiting", hashlib.sha256(str(shown.token).encode()).hexdigest(), ["operator", "producer"], "")
+        (made,) = ops.enqueue("awaited", [Job(b"secret")])
+        assert await enqueue(other, shown, "awaited") is None
+        request = lookup_to_wire([made], True, True, 8_000)
+        await waiting.send("lookupJobs", context=shown, request=request)
+        ops.delete_token("waiting", "")
+        assert (await enqueue(other, shown, "awaited")).reason == "FORBIDDEN"
+        jobs = ops.dequeue(DequeueRequest("awaited", 2))
+        ops.ack("awaited", [Ack(job.descriptor) for job in jobs])
+        reply = await waiting.answer()
+        assert reply.exception is not None
+        assert reply.exception.reason == "FORBIDDEN"
+    await waiting.close()
+    await other.close()
 
 
 async def test_a_revoked_token_counts_no_more_on_the_connection_that_it_was_shown_on(server: RunningServer) -> None:

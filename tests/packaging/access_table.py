@@ -10,7 +10,7 @@ from typing import Any
 
 from pinlater.http.routes import ROUTES
 from pinlater.wire.method import any_queue, every_queue, queue_or_every, queues_or_any, queues_or_every
-from pinlater.wire.methods import DEQUEUE, LOOKUP, METHODS, Access, Method
+from pinlater.wire.methods import DEQUEUE, LOOKUP, METHODS, UPDATE_QUEUE, Access, Method
 
 PAGE = Path(__file__).parents[2] / "docs" / "access.md"
 HEADING = "## What each call needs\n"
@@ -28,6 +28,7 @@ A call that names no queue needs its action on all queues (`*`) where it says so
 _REMARKS = {
     DEQUEUE.name: "A dry run is a look: read is enough where bodies may be seen.",
     LOOKUP.name: "With bodies or results they must not be hidden.",
+    UPDATE_QUEUE.name: "A dead-letter queue that it sets is among them.",
 }
 
 

@@ -80,6 +80,8 @@ async def test_counts_changes_and_ends_are_told() -> None:
         assert await listener.next() == ("end", {"job": JOB, "state": "SUCCEEDED", "custom_status": "went well"})
         del api.queues["mail"]
         assert await listener.next() == ("change", {"name": "mail", "deleted": True})
+        api.queues["mail"] = ("3", 1)
+        assert (await listener.next())[0] == "change"
 
 
 async def test_all_listeners_of_a_caller_cost_one_look() -> None:

@@ -17,7 +17,19 @@ from pinlater.access.guesses import FREE_TRIES, MAX_WAITING_EACH, TokenGuesses
 from pinlater.access.rules_file import RulesFile
 from pinlater.access.tokens import TokenBook, TokenRecord, token_hash
 from pinlater.errors import Forbidden, Overloaded, RequestInvalid
-from pinlater.model import Caller, ConnectionRef, DequeueRequest, Job, KeyRef, RequestContext, WorkerReport
+from pinlater.model import (
+    Caller,
+    ConnectionRef,
+    DequeueRequest,
+    Job,
+    JobAction,
+    JobChange,
+    JobFilter,
+    JobState,
+    KeyRef,
+    RequestContext,
+    WorkerReport,
+)
 from pinlater.queues.directory import QueueDirectory
 from pinlater.wire.codec import decode_call, encode_call
 from pinlater.wire.methods import METHODS
@@ -348,6 +360,7 @@ async def test_new_rules_count_for_callers_that_are_known(rules: Path) -> None:
         await at.call("dequeueJobs", DequeueRequest("mail", 1))
         rules.write_text("")
         await at.gate.look()
+        await at.gate.look()
         with pytest.raises(Forbidden):
             await at.call("dequeueJobs", DequeueRequest("mail", 1))
 
@@ -460,3 +473,28 @@ async def test_connections_of_one_identity_are_counted_until_they_close() -> Non
         assert contexts[0].connection is not None
         contexts[0].connection.is_closed = True
         (await at.begin(contexts[2], 1)).end()
+
+
+async def test_who_sees_no_bodies_cannot_ask_how_many_jobs_a_pattern_over_them_takes(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text('[[rules]]\nwho = ["anonymous"]\nmay = ["operate"]\nbodies = false')
+    async with door(path) as at:
+        for pattern in ("", "secret"):
+            change = JobChange("mail", JobAction.DELETE, body_regex=pattern, dry_run=True)
+            wanted = JobFilter("mail", JobState.FAILED, body_regex=pattern)
+            for method, values in (("changeJobs", (change,)), ("deleteJobs", (wanted, 10))):
+                if pattern:
+                    with pytest.raises(Forbidden, match="shows bodies"):
+                        await at.call(method, *values)
+                else:
+                    await at.call(method, *values)
+
+
+async def test_failed_jobs_go_to_no_queue_that_one_may_not_operate(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text('[[rules]]\nwho = ["anonymous"]\nmay = ["operate"]\nqueues = ["mail*"]')
+    async with door(path) as at:
+        await at.call("updateQueue", "mail", "", {"dead_letter_queue": "mail-dead"}, [], False)
+        await at.call("updateQueue", "mail", "", {"dead_letter_queue": ""}, [], False)
+        with pytest.raises(Forbidden, match="'pay'"):
+            await at.call("updateQueue", "mail", "", {"dead_letter_queue": "pay"}, [], False)
