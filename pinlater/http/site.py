@@ -335,6 +335,7 @@ class ApiSite:
 _HEADERS: CIMultiDict[str] = CIMultiDict(
     {
         **browsers.HEADERS,
+        "Referrer-Policy": "same-origin",  # without a referrer at all, browsers send forms with the Origin "null"
         "Cross-Origin-Resource-Policy": "same-origin",
         "Cross-Origin-Opener-Policy": "same-origin",
         "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
