@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -15,8 +14,8 @@ import structlog
 from pinlater.api_process import POOL, ApiProcess
 from pinlater.cli import EXIT_FAILED, EXIT_USAGE
 from pinlater.cli.connection import say, server_options
+from pinlater.cli.target import Target
 from pinlater.client.async_client import AsyncClient
-from pinlater.client.token import target_token
 from pinlater.config import SETTINGS, Config, ConfigInvalid, default_of, load
 from pinlater.errors import MethodUnknown, PinLaterError
 from pinlater.http.openapi import openapi_json
@@ -53,6 +52,9 @@ def _setting_options(command: Any) -> Any:
 Examples:
   pinlater api --server queue-1:9010 --server queue-2:9010 --listen 0.0.0.0:9012 --http-names queues.example
   pinlater api --cluster mail --tls-cert api.pem --tls-key api.key
+  pinlater api --server queue-1:9010 --ca ca.pem --client-cert gateway.pem --client-key gateway.key
+
+--tls-cert is what it shows to its own callers, --client-cert what it shows to the servers.
 
 \b
 Callers are known by the tokens that they show. To speak for those with a certificate (--tls-client-ca), and for those
@@ -68,9 +70,7 @@ def api(
     context: click.Context,
     /,
     listen: str,
-    servers: tuple[str, ...],
-    cluster: str | None,
-    token_file: Path | None,
+    target: Target,
     **given: Any,
 ) -> None:
     """Serve the HTTP interface for a cluster."""
@@ -90,7 +90,7 @@ def api(
     raise_descriptor_limit()
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(_serve(config, servers, cluster, token_file))
+            runner.run(_serve(config, target))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     except (OSError, StartRefused) as error:
@@ -105,14 +105,15 @@ def openapi() -> None:
     click.echo(openapi_json())
 
 
-async def _serve(config: Config, servers: tuple[str, ...], cluster: str | None, token_file: Path | None) -> None:
+async def _serve(config: Config, target: Target) -> None:
     """Until a signal. OSError: the address cannot be had. StartRefused, ValueError."""
-    found = target_token(token_file, servers, cluster, None)
+    found = target.token()
     token = "" if found is None else found.read()
     SECRETS.keep([token] if token else [])
     client = AsyncClient(
-        servers=servers,
-        cluster=cluster,
+        servers=target.servers,
+        cluster=target.cluster,
+        tls=target.tls(),
         source="http",
         pool=POOL,
         wait_for_rate=False,

@@ -13,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 import pinlater
+from pinlater.cli.target import Target
 from pinlater.client.addresses import cluster_names
 from pinlater.errors import PinLaterError
 from pinlater.model import queue_order
@@ -36,10 +37,12 @@ def begun_with(texts: Iterable[str], incomplete: str) -> list[CompletionItem]:
 def _asked(ctx: click.Context, ask: Callable[[Any], Iterable[str]]) -> list[str]:
     """What the servers say that are meant so far."""
     try:
+        target = Target.taken_from(dict(ctx.params))
         with pinlater.Client(
-            servers=ctx.params.get("servers") or (),
-            cluster=ctx.params.get("cluster"),
-            token=ctx.params.get("token_file"),
+            servers=target.servers,
+            cluster=target.cluster,
+            tls=target.tls(),
+            token=target.token() or "",
             timeout=_TIMEOUT_S,
             retry_unavailable=False,
         ) as client:

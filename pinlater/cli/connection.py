@@ -21,8 +21,9 @@ import pinlater
 from pinlater.cli import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNREACHABLE, EXIT_USAGE
 from pinlater.cli.admin import password_origin
 from pinlater.cli.completion import offer_clusters
+from pinlater.cli.target import Target
 from pinlater.cli.times import duration_option
-from pinlater.client.token import Token, target_token
+from pinlater.client.token import Token
 from pinlater.errors import (
     BodyTooLarge,
     Forbidden,
@@ -156,8 +157,35 @@ def say_missed(shards: Sequence[str]) -> None:
 _DEFAULT_TIMEOUT_MS = 10_000
 
 
+_TLS_FLAGS = {
+    "ca": "The certificates that may sign those of the servers; they are called over TLS. [env: PINLATER_TLS_CA]",
+    "client-cert": "The certificate that this command shows, in PEM. [env: PINLATER_TLS_CERT]",
+    "client-key": "Its private key, where the file of the certificate does not hold it. [env: PINLATER_TLS_KEY]",
+}
+
+
 def server_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say which servers are called and how; the command gets them as `target`."""
+
+    @functools.wraps(command)
+    def targeted(**options: Any) -> None:
+        command(target=Target.taken_from(options), **options)
+
+    return _with_server_options(targeted)
+
+
+def _with_server_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
+        click.option(
+            "--server-name",
+            metavar="NAME",
+            help="The name in the servers' certificates, where it is not the one they are called by. "
+            "[env: PINLATER_TLS_SERVER_NAME]",
+        ),
+        *(
+            click.option(f"--{flag}", type=click.Path(dir_okay=False), metavar="PATH", help=text)
+            for flag, text in reversed(_TLS_FLAGS.items())
+        ),
         click.option(
             "--token-file",
             type=click.Path(dir_okay=False, path_type=Path),
@@ -185,7 +213,7 @@ def server_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def talks_to_server(command: Callable[..., None], *, patient: bool = False) -> Callable[..., None]:
-    """Adds --server, --cluster, --token-file and --timeout; the command gets a Client as its first argument.
+    """Adds `server_options` and --timeout; the command gets a Client as its first argument.
 
     `patient`: shards that cannot be used are waited for until the timeout, else it is said at once.
     """
@@ -200,10 +228,8 @@ def talks_to_server(command: Callable[..., None], *, patient: bool = False) -> C
         help="How long one call may take, all its attempts together. [default: 10s]",
     )
     @functools.wraps(command)
-    def connected(
-        servers: tuple[str, ...], cluster: str | None, token_file: Path | None, timeout_ms: int, **options: Any
-    ) -> None:
-        with _client(servers, cluster, token_file, timeout_ms, patient) as client:
+    def connected(target: Target, timeout_ms: int, **options: Any) -> None:
+        with _client(target, timeout_ms, patient) as client:
             command(client, **options)
 
     return connected
@@ -219,25 +245,24 @@ def talks_while_waiting(command: Callable[..., None]) -> Callable[..., None]:
 
     @server_options
     @functools.wraps(command)
-    def connected(servers: tuple[str, ...], cluster: str | None, token_file: Path | None, **options: Any) -> None:
-        with _client(servers, cluster, token_file, _DEFAULT_TIMEOUT_MS, patient=False) as client:
+    def connected(target: Target, **options: Any) -> None:
+        with _client(target, _DEFAULT_TIMEOUT_MS, patient=False) as client:
             command(client, **options)
 
     return connected
 
 
-def _client(
-    servers: tuple[str, ...], cluster: str | None, token_file: Path | None, timeout_ms: int, patient: bool
-) -> Client:
+def _client(target: Target, timeout_ms: int, patient: bool) -> Client:
     try:
-        token = target_token(token_file, servers, cluster)
+        token = target.token()
         click.get_current_context().meta[_TOKEN] = token
         return pinlater.Client(
-            servers=servers,
-            cluster=cluster,
+            servers=target.servers,
+            cluster=target.cluster,
             source=_who(),
             timeout=timeout_ms / 1000,
             retry_unavailable=patient,
+            tls=target.tls(),
             token=token or "",
         )
     except ValueError as error:

@@ -42,6 +42,13 @@ class Tls:
         paths = {name: str(folder / path) for name in ("ca", "cert", "key") if (path := getattr(self, name))}
         return replace(self, **paths)
 
+    def over(self, **given: str | None) -> Tls:
+        """With what is given in place of its own. A certificate comes with its key: who gives one means both."""
+        given = {name: value for name, value in given.items() if value}
+        if "cert" in given:
+            given = {"key": None, **given}
+        return replace(self, **given)
+
     @classmethod
     def from_mapping(cls, told: Mapping[str, object], where: str) -> Tls:
         """As configuration files say it, by the names of the fields. ValueError names `where`."""

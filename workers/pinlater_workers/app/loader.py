@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from pinlater.client.client_tls import Tls
 from pinlater_workers.app.app import App
 from pinlater_workers.app.settings import WorkerSettings, read_file
 from pinlater_workers.errors import ConfigurationError
@@ -14,9 +17,9 @@ from pinlater_workers.imports import add_import_paths, import_object
 
 FILE = "file:"
 
-_SERVERS = "PINLATER_WORKER_SERVERS"
-_CLUSTER = "PINLATER_WORKER_CLUSTER"
-_TOKEN_FILE = "PINLATER_WORKER_TOKEN_FILE"
+_SERVER_FLAGS = "PINLATER_WORKER_SERVERS"
+_TLS_OPTIONS = {"ca": "ca", "cert": "client_cert", "key": "client_key", "server_name": "server_name"}
+"""The options of a command by the fields of Tls."""
 
 
 def load_app(spec: str) -> App:
@@ -47,20 +50,56 @@ def _import_app(spec: str, where: str) -> App:
     return found
 
 
-def pass_on_servers(app: App, servers: Sequence[str], cluster: str | None, token_file: str | None = None) -> None:
+class ServerFlags(NamedTuple):
+    """What a command line says of the servers, over what the app says. `tls`: by the fields of Tls."""
+
+    servers: Sequence[str] = ()
+    cluster: str | None = None
+    token_file: str | None = None
+    tls: Mapping[str, str | None] = {}
+
+    @classmethod
+    def taken_from(cls, options: dict[str, Any]) -> ServerFlags:
+        """Takes them out of the options of a command."""
+        tls = {name: options.pop(option) for name, option in _TLS_OPTIONS.items()}
+        return cls(options.pop("servers"), options.pop("cluster"), options.pop("token_file"), tls)
+
+    def over(self, other: ServerFlags) -> ServerFlags:
+        """With those of another command line where this one says nothing."""
+        tls = {name: value or other.tls.get(name) for name, value in self.tls.items()}
+        return ServerFlags(
+            self.servers or other.servers, self.cluster or other.cluster, self.token_file or other.token_file, tls
+        )
+
+    def apply_to(self, app: App) -> None:
+        """The app uses these; what is not given stays. ConfigurationError."""
+        if self.servers or self.cluster or self.token_file:
+            token = Path(self.token_file) if self.token_file else None
+            app.use(servers=self.servers, cluster=self.cluster, token=token)
+        if any(self.tls.values()):
+            try:
+                app.use(tls=(app.tls or Tls()).over(**self.tls))
+            except ValueError as error:
+                raise ConfigurationError(str(error)) from error
+
+
+def pass_on_servers(app: App, flags: ServerFlags) -> None:
     """This app, and those of the processes that are started from here on, use these; what is not given stays."""
-    path = os.path.abspath(token_file) if token_file else ""
-    for variable, value in ((_SERVERS, ",".join(servers)), (_CLUSTER, cluster or ""), (_TOKEN_FILE, path)):
-        os.environ[variable] = value
-    use_inherited_servers(app)
+    tls = {
+        name: value if name == "server_name" else os.path.abspath(value) for name, value in flags.tls.items() if value
+    }
+    token_file = os.path.abspath(flags.token_file) if flags.token_file else None
+    flags = flags._replace(token_file=token_file, tls=tls)
+    if any(flags):
+        os.environ[_SERVER_FLAGS] = json.dumps(flags)
+        flags.apply_to(app)
 
 
 def use_inherited_servers(app: App) -> None:
     """In a process of the pool: use what was handed down, if anything was."""
-    servers, cluster, path = (os.environ.get(each, "") for each in (_SERVERS, _CLUSTER, _TOKEN_FILE))
-    if servers or cluster or path:
-        token = Path(path) if path else None
-        app.use(servers=servers.split(",") if servers else (), cluster=cluster or None, token=token)
+    handed_down = os.environ.get(_SERVER_FLAGS)
+    if handed_down:
+        ServerFlags(*json.loads(handed_down)).apply_to(app)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from pinlater_workers.app.loader import ServerFlags
 from pinlater_workers.cli.listings import jobs, retry
 from pinlater_workers.cli.process_exit import failures_as_exit_codes
 from pinlater_workers.cli.run import run, server_options, worker_options
@@ -95,9 +96,7 @@ def main(
     /,
     app: str | None,
     config: str | None,
-    servers: tuple[str, ...],
-    cluster: str | None,
-    token_file: str | None,
+    target: ServerFlags,
     log_level: str,
     log_format: str,
     reload: bool,
@@ -107,7 +106,7 @@ def main(
     if ctx.invoked_subcommand is not None:
         return
     logs.configure(log_level, log_format)
-    run(app, config, servers, cluster, token_file, given, reload=reload)
+    run(app, config, target, given, reload=reload)
 
 
 main.add_command(jobs)

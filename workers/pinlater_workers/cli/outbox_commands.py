@@ -15,7 +15,7 @@ from pinlater.errors import PinLaterError
 from pinlater.printable import json_text, printable
 from pinlater.schedule import duration_text, parse_duration
 from pinlater_workers.app.app import App
-from pinlater_workers.app.loader import load, pass_on_servers
+from pinlater_workers.app.loader import ServerFlags, load, pass_on_servers
 from pinlater_workers.cli.listings import write_table
 from pinlater_workers.cli.process_exit import EXIT_FAILED, say
 from pinlater_workers.cli.run import server_options
@@ -93,9 +93,7 @@ def outbox(
     table: str,
     app: str | None,
     config: str | None,
-    servers: tuple[str, ...],
-    cluster: str | None,
-    token_file: str | None,
+    target: ServerFlags,
     poll: str,
     batch: int,
     once: bool,
@@ -107,21 +105,18 @@ def outbox(
     given = ctx.find_root().params
     logs.configure(given["log_level"], given["log_format"])
     app, config = app or given["app"], config or given["config"]
-    servers, cluster = servers or given["servers"], cluster or given["cluster"]
-    token_file = token_file or given["token_file"]
-    target = load(app, config).app if app or config else App()
-    if servers or cluster or token_file:
-        pass_on_servers(target, servers, cluster, token_file)
-    _log.debug("servers %s", " ".join(target.servers))  # that there are some is said now, not with the first job
-    _ = target.token  # likewise
+    loaded = load(app, config).app if app or config else App()
+    pass_on_servers(loaded, target.over(ServerFlags.taken_from(dict(given))))
+    _log.debug("servers %s", " ".join(loaded.servers))  # that there are some is said now, not with the first job
+    _ = loaded.token  # likewise
     try:
         poll_s = parse_duration(poll)
     except ValueError as error:
         raise ConfigurationError(f"--poll: {error}") from None
-    relay = Outbox(target, table=table).relay(_database(database), poll=poll_s, batch=batch)
+    relay = Outbox(loaded, table=table).relay(_database(database), poll=poll_s, batch=batch)
     with _database_errors(table):
         _run(relay, once=once, http=http)
-    target.close()
+    loaded.close()
 
 
 def _run(relay: OutboxRelay, *, once: bool, http: str | None) -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar, cast
 
 import click
 
 from pinlater.listener import raise_descriptor_limit
 from pinlater.schedule import duration_text
 from pinlater_workers.app.app import App
-from pinlater_workers.app.loader import load, pass_on_servers
+from pinlater_workers.app.loader import ServerFlags, load, pass_on_servers
 from pinlater_workers.app.settings import WORKER_KEYS, WorkerSettings, worker_settings
 from pinlater_workers.cli.process_exit import EXIT_FAILED, exec_restart, exit_soon, say, say_configuration_error
 from pinlater_workers.cli.sidecars import CodeChanged, optional, serve
@@ -32,9 +33,7 @@ _DESCRIPTORS, _PER_SLOT = 512, 8
 def run(
     app_spec: str | None,
     config: str | None,
-    servers: Sequence[str],
-    cluster: str | None,
-    token_file: str | None,
+    target: ServerFlags,
     given: Mapping[str, Any],
     *,
     reload: bool = False,
@@ -45,8 +44,7 @@ def run(
     reloader = optional("pinlater_workers.reload", "--reload").Reloader(config) if reload else None
     try:
         loaded = load(app_spec, config)
-        if servers or cluster or token_file:
-            pass_on_servers(loaded.app, servers, cluster, token_file)
+        pass_on_servers(loaded.app, target)
         settings = with_queues(loaded.app, over(loaded.settings, given))
     except ConfigurationError as error:
         if reloader is None:
@@ -155,9 +153,31 @@ OPTIONS: dict[str, Option] = {
 }
 
 
+_TLS_FLAGS = {
+    "ca": "The certificates that may sign those of the servers; they are called over TLS.",
+    "client-cert": "The certificate that this worker shows, in PEM.",
+    "client-key": "Its private key, where the file of the certificate does not hold it.",
+}
+
+
 def server_options(command: CommandT) -> CommandT:
-    """--server, --cluster and --token-file."""
+    """The options that say which servers are called and how; the command gets them as `target`."""
+
+    @functools.wraps(command)
+    def targeted(**options: Any) -> None:
+        command(target=ServerFlags.taken_from(options), **options)
+
+    wrapped: Any = targeted
     for option in (
+        click.option(
+            "--server-name",
+            metavar="NAME",
+            help="The name in the servers' certificates, where it is not the one they are called by.",
+        ),
+        *(
+            click.option(f"--{name}", metavar="PATH", type=click.Path(dir_okay=False), help=text)
+            for name, text in reversed(_TLS_FLAGS.items())
+        ),
         click.option(
             "--token-file",
             metavar="PATH",
@@ -173,8 +193,8 @@ def server_options(command: CommandT) -> CommandT:
             help="A server, in place of the app's own; repeatable. dns:NAME:PORT is every address of a name.",
         ),
     ):
-        command = option(command)
-    return command
+        wrapped = option(wrapped)
+    return cast(CommandT, wrapped)
 
 
 def worker_options(command: Callable[..., Any]) -> Callable[..., Any]:

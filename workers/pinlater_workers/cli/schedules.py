@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +14,7 @@ from pinlater.errors import MethodUnknown
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, AccessAction, Schedule, ScheduleChange, ScheduleView
 from pinlater.printable import printable
 from pinlater.schedule import duration_text
-from pinlater_workers.app.loader import load
+from pinlater_workers.app.loader import ServerFlags, load
 from pinlater_workers.cli.process_exit import EXIT_FAILED, say
 from pinlater_workers.cli.run import server_options
 from pinlater_workers.errors import ConfigurationError
@@ -50,9 +49,7 @@ Examples:
 def schedules(
     app: str | None,
     config: str | None,
-    servers: tuple[str, ...],
-    cluster: str | None,
-    token_file: str | None,
+    target: ServerFlags,
     made_by: str | None,
     apply: bool,
 ) -> None:
@@ -62,7 +59,7 @@ def schedules(
     that somebody else made is left alone, and the command fails. A pause, a start and an end are left as they are.
     """
     loaded = load(app, config)
-    loaded.app.use(servers=servers, cluster=cluster, token=Path(token_file) if token_file else None)
+    target.apply_to(loaded.app)
     keeper = made_by or app or os.path.basename(config or "")
     wanted: dict[str, Schedule] = {}
     for job_type in loaded.app.job_types.values():
