@@ -101,18 +101,37 @@ class ClientTls:
         self._stamp: tuple[tuple[int, int, int], ...] = ()
 
     def context(self) -> ssl.SSLContext:
-        """OSError: the files cannot be read, or do not fit."""
+        """OSError: a file cannot be read, or does not fit; the message names it."""
         tls = self._tls
-        stats = [os.stat(path) for path in (tls.ca, tls.cert, tls.key) if path]
-        stamp = tuple((each.st_mtime_ns, each.st_size, each.st_ino) for each in stats)
+        stamp = tuple(_stamp(path) for path in (tls.ca, tls.cert, tls.key) if path)
         if self._context is None or stamp != self._stamp:
-            context = ssl.create_default_context(cafile=tls.ca)
+            try:
+                context = ssl.create_default_context(cafile=tls.ca)
+            except ssl.SSLError as error:
+                raise OSError(f"{tls.ca} holds no certificates in PEM: {error}") from None
             context.minimum_version = ssl.TLSVersion.TLSv1_2
             if tls.cert:
-                _check_private(tls.key or tls.cert)
-                context.load_cert_chain(tls.cert, tls.key)
+                key = tls.key or tls.cert
+                _check_private(key)
+                try:
+                    context.load_cert_chain(tls.cert, key, _no_pass_phrase)
+                except ssl.SSLError as error:
+                    raise OSError(f"{tls.cert} and {key} are no certificate with its key, in PEM: {error}") from None
             self._context, self._stamp = context, stamp
         return self._context
+
+
+def _stamp(path: str) -> tuple[int, int, int]:
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise OSError(f"{path} cannot be read: {error.strerror}") from None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _no_pass_phrase() -> str:
+    """OpenSSL would ask on the terminal."""
+    raise OSError("the key has a pass phrase: give one without, for its owner alone")
 
 
 def _check_private(key: str) -> None:

@@ -198,6 +198,31 @@ def test_commands_take_it_from_the_environment_or_from_the_cluster(
     assert "TLS only" in shell("queue", "list", code=1).err
 
 
+def test_flags_of_a_command_count_before_the_cluster_and_the_environment(tmp_path: Path, authority: Authority) -> None:
+    who = authority.caller()
+    assert who.cert is not None
+    assert who.key is not None
+    other = Authority(tmp_path, "other")
+    with running(tmp_path, *arguments(authority, "--tls-client-ca", authority.ca)) as server:
+        shell = Shell(tmp_path, f"{HOST}:{server.port}")
+        mine = ("--client-cert", who.cert, "--client-key", who.key)
+        shell("queue", "create", "mail", "--ca", authority.ca, *mine)
+        assert "mail" in shell("queue", "list", *mine, PINLATER_TLS_CA=authority.ca).out
+        told = f'[clusters.shop]\nservers = ["{HOST}:{server.port}"]\ntls = {{ ca = "other.pem" }}\n'
+        (tmp_path / "clusters.toml").write_text(told)
+        clusters = {"PINLATER_CLUSTERS": "clusters.toml", "PINLATER_CLUSTER": "shop", "PINLATER_SERVER": ""}
+        assert "mail" in shell("queue", "list", "--ca", authority.ca, *mine, **clusters).out
+        assert "certificate" in shell("queue", "list", *mine, code=3, PINLATER_TLS_CA=other.ca).err
+        missing = shell("queue", "list", "--ca", "none.pem", code=3).err
+        assert "none.pem" in missing, missing
+        assert "no cert" in shell("queue", "list", "--client-key", who.key, code=2).err
+        misfit = shell("queue", "list", "--ca", authority.ca, "--client-cert", who.cert, code=3).err
+        assert f"{who.cert} are no certificate with its key" in misfit, misfit
+        assert "holds no certificates" in shell("queue", "list", "--ca", who.key, code=3).err
+        Path(who.key).chmod(0o644)
+        assert "chmod 600" in shell("queue", "list", "--ca", authority.ca, *mine, code=3).err
+
+
 # -- new certificates, and ends ----------------------------------------------------------------------------------------
 
 

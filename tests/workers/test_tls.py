@@ -32,7 +32,7 @@ FILE = """
 servers = ["{address}"]
 app = "mailing:app"
 import_paths = ["."]
-tls = {{ ca = "{ca}", cert = "{cert}", key = "{key}" }}
+tls = {{ ca = "{ca}" }}
 
 [worker]
 pool = "process"
@@ -51,8 +51,9 @@ def test_a_worker_its_processes_and_its_heartbeats_show_a_certificate(tmp_path: 
         address = f"{HOST}:{server.port}"
         (tmp_path / "mailing.py").write_text(CODE)
         paths = {"ca": Path(authority.ca).name, "cert": Path(str(caller.cert)).name, "key": Path(str(caller.key)).name}
-        (tmp_path / "worker.toml").write_text(FILE.format(address=address, **paths))
-        with working(tmp_path, "--config", "worker.toml") as worker, Client(address, tls=caller) as client:
+        (tmp_path / "worker.toml").write_text(FILE.format(address=address, ca=paths["ca"]))
+        shown = ("--client-cert", paths["cert"], "--client-key", paths["key"])
+        with working(tmp_path, "--config", "worker.toml", *shown) as worker, Client(address, tls=caller) as client:
             worker.ready()
             client.create_queue("mail")
             body = f"PINLATER/1 application/json\n{json.dumps({'job': 'first', 'args': []})}"
