@@ -78,8 +78,8 @@ class ApiProcess:
         self._server.listen([connection])
 
     async def report(self, kind: str) -> Any:
-        """It has nothing to report."""
-        return None
+        """What it counts; it has nothing else to report."""
+        return self._server.counts() if kind == "metrics" else None
 
     async def drain(self, hand_over: HandOver | None, timeout_s: float) -> None:
         """What was read is answered; dequeues that wait end soon."""

@@ -139,6 +139,16 @@ FAMILIES: dict[str, Family] = {
     "connections": Family("gauge", (), "Open connections."),
     "waiting_dequeues": Family("gauge", (), "Dequeues that wait for jobs."),
     "waiting_lookups": Family("gauge", (), "Lookups that wait for the end of a job."),
+    "http_requests": Family("counter", ("route", "status"), "Requests to the HTTP interface that were answered."),
+    "http_request_seconds": Family(
+        "histogram", ("route",), "The same, as long as they took: waits for jobs too, event streams left out.", _SECONDS
+    ),
+    "http_requests_refused": Family(
+        "counter", ("reason",), "Requests to the HTTP interface that were answered with an error."
+    ),
+    "http_requests_under_way": Family("gauge", (), "Requests to the HTTP interface that are not answered yet."),
+    "http_connections": Family("gauge", (), "Open connections to the HTTP interface."),
+    "http_event_streams": Family("gauge", (), "Streams of server-sent events."),
 }
 
 Key = tuple[str, ...]

@@ -44,7 +44,7 @@ from pinlater.plan import make_plan
 from pinlater.queues.directory import SHARD_PREFIX, is_dequeue_only
 from pinlater.redaction import secrets_of_url
 from pinlater.server.file_locks import FileInUse, FileLocks
-from pinlater.server.generation import ServePlan
+from pinlater.server.generation import Reports, ServePlan
 from pinlater.server.http_process import GatewayToken, HttpProcess
 from pinlater.server.server_process import StartRefused
 from pinlater.server.supervisor import ServeRefused, Supervisor
@@ -362,8 +362,9 @@ def _run(planner: Planner, watched: WatchedFile | None, *, announce: bool) -> No
 
     async def supervise() -> None:
         supervisor = Supervisor(planner, on_ready, watched)
-        exporters = Exporters(supervisor.reports)
-        supervisor.companion = Companions(planner, exporters, HttpProcess(planner.gateway))
+        http = HttpProcess(planner.gateway)
+        exporters = Exporters(Reports(supervisor.workers, http.living))
+        supervisor.companion = Companions(planner, exporters, http)
         try:
             await supervisor.run()
         finally:

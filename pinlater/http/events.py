@@ -267,6 +267,9 @@ class EventStreams:
                 looking.cancel()
                 await asyncio.gather(looking, return_exceptions=True)
 
+    def __len__(self) -> int:
+        return len(self._streams)
+
     async def _send(self, request: web.Request, stream: EventStream) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
         response.force_close()

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from pinlater.http.site import SITE
 from pinlater.listener import IDLE_S, HttpListener, RateLimitedLog
+from pinlater.metrics import Key
 
 _log = structlog.get_logger("pinlater.http")
 LINGER_S = 0.5
@@ -69,6 +70,10 @@ class HttpServer:
         )
         self._listeners.append(listener)
         self._site.add_listener(listener)
+
+    def counts(self) -> list[tuple[Key, list[float]]]:
+        """What the application counts."""
+        return self._site.counts()
 
     async def drain(self, timeout_s: float) -> None:
         """Accept no more, answer what was read, and return when no request is under way, or after so long. What waits

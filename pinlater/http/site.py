@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
+from importlib import import_module
 
 import structlog
 from aiohttp import web
@@ -49,6 +51,7 @@ from pinlater.http.sessions import (
     start_page,
 )
 from pinlater.listener import HttpConnection, HttpListener, RateLimitedLog
+from pinlater.metrics import FAMILIES, Histogram, Key, Merged, Metrics, merge
 
 _log = structlog.get_logger("pinlater.http")
 _MIB = 2**20
@@ -74,7 +77,7 @@ class HttpSettings:
 
 
 SITE: web.AppKey[ApiSite] = web.AppKey("site")
-LOGIN, LOGOUT, SESSION, EVENTS = "/login", "/logout", "/session", "/v1/events"
+LOGIN, LOGOUT, SESSION, EVENTS, METRICS = "/login", "/logout", "/session", "/v1/events", "/metrics"
 _FAILED = PinLaterError("the request failed in the HTTP process; its log says why")
 _WRONG_TOKEN = "This token is not known, was revoked, or has ended."
 _OPEN_PATHS = frozenset({"/", LOGIN, LOGOUT, SESSION})
@@ -100,6 +103,34 @@ class ApiSite:
         self._bytes_of: Counter[str] = Counter()
         self._known_hosts: set[str] = set()
         self._log = RateLimitedLog(_log.warning)
+        self._metrics = Metrics()
+        self._routes: dict[web.AbstractRoute | None, tuple[str, Histogram]] = {}
+
+    def counts(self) -> list[tuple[Key, list[float]]]:
+        """What this process counts."""
+        connections = sum(len(listener) for listener in self._listeners)
+        self._metrics.gauges.update(
+            {
+                ("http_requests_under_way",): self.requests,
+                ("http_connections",): connections,
+                ("http_event_streams",): len(self.events),
+            }
+        )
+        return self._metrics.snapshot()
+
+    def _count(self, request: web.Request, status: int, seconds: float) -> None:
+        route: web.AbstractRoute | None = request.match_info.route
+        resource = request.match_info.route.resource
+        if resource is None:
+            route = None  # what callers ask for that is not there is no label
+        known = self._routes.get(route)
+        if known is None:
+            name = "none" if resource is None else f"{request.method} {resource.canonical}"
+            known = self._routes[route] = (name, self._metrics.histogram("http_request_seconds", name))
+        name, histogram = known
+        self._metrics.counters["http_requests", name, status] += 1
+        if request.path != EVENTS:
+            histogram.observe(seconds)
 
     def add_listener(self, listener: HttpListener) -> None:
         """One of those whose connections the requests come from."""
@@ -115,6 +146,7 @@ class ApiSite:
         settings = self.settings
         reserved: list[int] = []
         self.requests += 1
+        begun_s = time.monotonic()
         connection = self._connection_of(request.transport)
         if connection is not None:
             connection.begin_request(settings.body_within_s)
@@ -140,6 +172,7 @@ class ApiSite:
         except PinLaterError as error:
             if isinstance(error, Forbidden):
                 await self._refused(request)
+            self._metrics.add(1, "http_requests_refused", error.reason)
             response = problem_response(error, has_credential=_has_credential(request))
         except web.HTTPRequestEntityTooLarge:
             response = problem_response(self._too_large(), has_credential=True)
@@ -154,6 +187,7 @@ class ApiSite:
             self.requests -= 1
             if connection is not None:
                 connection.end_request()
+        self._count(request, response.status, time.monotonic() - begun_s)
         if self.is_draining and not response.prepared:
             response.force_close()
         return response
@@ -299,6 +333,15 @@ class ApiSite:
         response.del_cookie(name, path="/", secure=request.secure, httponly=True, samesite="Strict")
         return response
 
+    async def show_metrics(self, request: web.Request) -> web.StreamResponse:
+        """What this process counts, for whom may read all queues."""
+        await self._api.cluster_status(queues=[], context=context_of(request))
+        merged: Merged = {}
+        merge(merged, self.counts())
+        export = import_module("pinlater.web.export")
+        families = {name: family for name, family in FAMILIES.items() if name.startswith("http_")}
+        return web.Response(body=export.exposition(merged, families), headers={"Content-Type": export.CONTENT_TYPE})
+
     async def show_session(self, request: web.Request) -> web.StreamResponse:
         """What scripts of our pages have to know: who the browser is, and what it shows with changes."""
         session, cookie = self._session(request)
@@ -380,6 +423,7 @@ def make_app(api: Api, settings: HttpSettings) -> web.Application:
     router.add_post(LOGOUT, site.log_out)
     router.add_get(SESSION, site.show_session)
     router.add_get(EVENTS, site.events.serve)
+    router.add_get(METRICS, site.show_metrics)
     add_routes(app)
     add_reference_pages(app)
     return app

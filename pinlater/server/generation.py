@@ -318,17 +318,21 @@ ASK_TIMEOUT_S = 5.0
 
 
 class Reports:
-    """Asks all workers at once. `workers` are those that live."""
+    """Asks all workers at once. `workers` are those that live; of those `beside` only what they count is asked."""
 
-    def __init__(self, workers: Callable[[], Sequence[ProcessHandle]]) -> None:
+    def __init__(
+        self,
+        workers: Callable[[], Sequence[ProcessHandle]],
+        beside: Callable[[], Sequence[ProcessHandle]] = tuple,
+    ) -> None:
         self._workers = workers
+        self._beside = beside
         self._seen: set[ProcessHandle] = set()
         self._ended: dict[Key, list[float]] = {}
 
     async def ask(self, kind: str, timeout_s: float = ASK_TIMEOUT_S) -> list[tuple[ProcessHandle, Any]]:
         """What each worker that serves reports; None for one that does not answer in time."""
-        workers = [worker for worker in self._workers() if worker.takes_connections]
-        return list(zip(workers, await asyncio.gather(*[_ask(each, kind, timeout_s) for each in workers]), strict=True))
+        return await _ask_all(self._workers(), kind, timeout_s)
 
     async def any_of(self, kind: str, timeout_s: float = ASK_TIMEOUT_S) -> Any:
         """The first report that comes; None where none does."""
@@ -346,8 +350,9 @@ class Reports:
 
     async def metrics(self) -> Merged:
         """The counts of all workers as one, those included that have ended."""
-        self._seen.update(worker for worker, _ in await self.ask("metrics"))
-        living = set(self._workers())
+        counting = [*self._workers(), *self._beside()]
+        self._seen.update(worker for worker, _ in await _ask_all(counting, "metrics", ASK_TIMEOUT_S))
+        living = {*self._workers(), *self._beside()}
         for worker in [worker for worker in self._seen if worker not in living]:
             self._seen.discard(worker)
             merge(self._ended, worker.last_metrics, ended=True)
@@ -355,6 +360,11 @@ class Reports:
         for worker in self._seen:
             merge(merged, worker.last_metrics)
         return merged
+
+
+async def _ask_all(workers: Sequence[ProcessHandle], kind: str, timeout_s: float) -> list[tuple[ProcessHandle, Any]]:
+    serving = [worker for worker in workers if worker.takes_connections]
+    return list(zip(serving, await asyncio.gather(*[_ask(each, kind, timeout_s) for each in serving]), strict=True))
 
 
 async def _ask(worker: ProcessHandle, kind: str, timeout_s: float) -> Any:

@@ -20,7 +20,7 @@ import structlog
 
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.listener import listening
-from pinlater.server.generation import Generation, ProcessFailed, ServePlan
+from pinlater.server.generation import Generation, ProcessFailed, ProcessHandle, ServePlan
 
 log = structlog.get_logger(__name__)
 RETRY_S = 5.0
@@ -57,6 +57,11 @@ class HttpProcess:
     def bound(self) -> str:
         """HOST:PORT that is listened on; "" while none is."""
         return _bound(self._address, self._listeners) if self._listeners else ""
+
+    def living(self) -> list[ProcessHandle]:
+        """Its processes, those that drain too."""
+        generations = [*self._draining, *([] if self._generation is None else [self._generation])]
+        return [process for generation in generations for process in generation.living()]
 
     async def started(self, plan: ServePlan) -> None:
         """Serve beside these. Returns at once: jobs wait for no page."""

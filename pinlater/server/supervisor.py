@@ -25,7 +25,7 @@ import structlog
 
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.listener import BACKLOG, AcceptLoop, RateLimitedLog
-from pinlater.server.generation import Generation, ProcessFailed, ProcessHandle, Reports, ServePlan
+from pinlater.server.generation import Generation, ProcessFailed, ProcessHandle, ServePlan
 from pinlater.server.watched_file import LOOK_EVERY_S, WatchedFile
 
 log = structlog.get_logger(__name__)
@@ -61,7 +61,6 @@ class Supervisor:
         self, make_plan: MakePlan, on_ready: Callable[[str], None], watched: WatchedFile | None = None
     ) -> None:
         """`watched`: what the configuration is read from."""
-        self.reports = Reports(self._workers)
         self._watched = watched
         self.companion: Companion | None = None
         self._make_plan = make_plan
@@ -228,7 +227,8 @@ class Supervisor:
         await self._drains.drain()
         log.info("stopped", supervisor=os.getpid())
 
-    def _workers(self) -> list[ProcessHandle]:
+    def workers(self) -> list[ProcessHandle]:
+        """Those that live."""
         return [worker for generation in self._all() for worker in generation.living()]
 
     def _all(self) -> list[Generation]:

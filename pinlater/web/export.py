@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 import structlog
@@ -26,13 +26,14 @@ Series = Sequence[tuple[Key, Sequence[float]]]
 
 
 class _Counts(Collector):
-    def __init__(self, merged: Merged) -> None:
+    def __init__(self, merged: Merged, families: Mapping[str, Family]) -> None:
+        self._families = families
         self._by_name: dict[str, list[tuple[Key, Sequence[float]]]] = {}
         for key, values in sorted(merged.items()):
             self._by_name.setdefault(key[0], []).append((key[1:], values))
 
     def collect(self) -> Iterator[Metric]:
-        for name, family in FAMILIES.items():
+        for name, family in self._families.items():
             yield from _metric(name, family, self._by_name.get(name, []))
 
 
@@ -50,10 +51,10 @@ def _metric(name: str, family: Family, series: Series) -> Iterable[Metric]:
     return [metric]
 
 
-def exposition(merged: Merged) -> bytes:
-    """All families, those included that have counted nothing yet."""
+def exposition(merged: Merged, families: Mapping[str, Family] = FAMILIES) -> bytes:
+    """All of these families, those included that have counted nothing yet."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Counts(merged))
+    registry.register(_Counts(merged, families))
     return generate_latest(registry)
 
 

@@ -58,6 +58,7 @@ _PAGES = "\nThe rest of what a server answers over HTTP:\n\n| address | needs |\
             "`/v1/events` of `--api`",
             "read on the queue it names, else as getClusterStatus: what a caller is told is asked as that caller",
         ),
+        ("`/metrics` of `--api`", "read on all queues"),
     )
 )
 
