@@ -21,7 +21,7 @@ from pinlater.data_folder.password import (
     make_password_file,
     read_password_file,
 )
-from pinlater.data_folder.private_files import tighten_folder
+from pinlater.data_folder.private_files import others_can_read, tighten_folder
 from pinlater.errors import PinLaterError, StoreRefused
 from pinlater.listener import raise_descriptor_limit
 from pinlater.server.generation import ServePlan
@@ -52,6 +52,10 @@ Check = Callable[[Config], Awaitable[None]]
 async def make_plan(config: Config, accept_new_stores: Sequence[str], check: Check | None = None) -> ServePlan:
     """Look at the stores, compare them with the record in the data folder, and say what to run. ServeRefused."""
     folder = data_folder(config)
+    for store in config.stores:
+        for key in store.key_files():
+            if told := others_can_read(Path(key)):
+                raise ServeRefused(f"shard {store.id}: {told}")
     tighten_folder(folder)
     known = _known(folder, accept_new_stores)
     resolved, stores = await _looked_at(within_descriptors(config, raise_descriptor_limit()), known)

@@ -37,6 +37,7 @@ from pinlater.config import (
 from pinlater.config.settings import config_diff
 from pinlater.data_folder.identity import RecordBroken, forget
 from pinlater.data_folder.password import drop_password_file
+from pinlater.data_folder.private_files import others_can_read
 from pinlater.errors import PinLaterError, install_command
 from pinlater.logs import configure
 from pinlater.model import JobState
@@ -316,6 +317,8 @@ def serve(
     configure(loaded.config.log_level, loaded.config.log_format)
     if any(True for url in flags.get("store") or () for _ in secrets_of_url(url)):
         _log.warning("password_in_process_list", flag="--store", hint=_IN_PROCESS_LIST)
+    if watched is not None and loaded.has_secrets_from(watched.path) and (told := others_can_read(watched.path)):
+        _log.warning("secrets_readable", hint=told)
     for name in loaded.unknown_variables:
         _log.warning("unknown_variable", name=name)
     planner = Planner(written, loaded, AtStart(accept_new_store, forget_shard))

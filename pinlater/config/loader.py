@@ -178,6 +178,14 @@ class Loaded:
     origins: Mapping[str, str]
     unknown_variables: Sequence[str]
 
+    def has_secrets_from(self, path: Path) -> bool:
+        """Whether this file has brought a password of a store, or the hash of the admin password."""
+        from_file = {name for name, origin in self.origins.items() if origin == str(path)}
+        urls = [store.url for store in self.config.stores] if STORE_NAME in from_file else []
+        return any(True for url in urls for _ in secrets_of_url(url)) or (
+            bool(self.config.admin_password_hash) and not from_file.isdisjoint(_HIDDEN)
+        )
+
 
 def load(flags: Mapping[str, str | Sequence[str]], environment: Mapping[str, str]) -> Loaded:
     """The configuration by flags, environment, file and defaults, in this order. ConfigInvalid, with all mistakes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from pinlater.data_folder.identity import OVERFLOW_ID
 from pinlater.redaction import MASK, redact_url
@@ -18,6 +18,10 @@ _ENCODED = "what is special in user and password, encoded: %2F for /, %23 for #,
 _STORE = re.compile(rf"(?:({SHARD_ID})=)?([a-z+]+://.*)", re.ASCII | re.DOTALL)
 
 
+_KEY_PARAMETERS = ("ssl_keyfile", "ssl_key")
+"""Of redis-py's URLs, and of the MySQL drivers'."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
     """One shard. An `id` of "" lets the store's own record decide; `dequeue_only` takes no new jobs."""
@@ -29,6 +33,11 @@ class StoreConfig:
     @property
     def embedded(self) -> bool:
         return self.url.startswith("sqlite:")
+
+    def key_files(self) -> list[str]:
+        """The files that its URL names with private keys: of the certificate that the store is shown."""
+        query = parse_qs(urlsplit(self.url).query)
+        return [path for name in _KEY_PARAMETERS for path in query.get(name, ())]
 
     def masked(self) -> str:
         """The URL as it may be shown, without its password."""

@@ -93,6 +93,17 @@ def check_secret_file(path: Path, found: os.stat_result) -> None:
         )
 
 
+def others_can_read(path: Path) -> str:
+    """Why a file with a secret is not for its owner alone, and what to do; "" where it is."""
+    try:
+        check_secret_file(path, path.stat())
+    except SecretFileOpen as open_file:
+        return str(open_file)
+    except OSError:  # whoever reads it says so
+        return ""
+    return ""
+
+
 def tighten(*paths: Path) -> None:
     """Let nobody else use these files, where they are this user's own; a line in the log says so. Raises nothing.
 

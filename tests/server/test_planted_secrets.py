@@ -230,13 +230,42 @@ def test_a_password_that_is_not_on_the_command_line_is_no_reason_to_warn(
     search = Search(marks)
     (url,) = marks.urls({"hidden": LIVE["redis user"]}, f"127.0.0.1:{free_port()}")
     stores = [f"1={url}", "2=sqlite:///jobs.db"]
-    (tmp_path / "stores.toml").write_text(f"store = {stores}\n")
+    file = tmp_path / "stores.toml"
+    file.write_text(f"store = {stores}\n")
+    file.chmod(0o600)
     arguments = ("--config", "stores.toml") if way == "file" else ()
     variables = {} if way == "file" else {"PINLATER_STORE": ",".join(stores)}
     with running(tmp_path, *arguments, **variables) as server:
         assert server.port
         search.processes(family(server.process.pid))
         server.stop()
-        assert "password_in_process_list" not in [event["event"] for event in server.events]
+        warned = [event["event"] for event in server.events]
+        assert not {"password_in_process_list", "secrets_readable"} & set(warned)
         search.text("log", *server.events)
     assert search.leaks() == []
+
+
+def test_a_file_with_a_password_that_others_can_read_is_warned_of(tmp_path: Path, marks: Marks) -> None:
+    search = Search(marks)
+    (url,) = marks.urls({"hidden": LIVE["redis user"]}, f"127.0.0.1:{free_port()}")
+    file = tmp_path / "stores.toml"
+    file.write_text(f"store = {[f'1={url}', '2=sqlite:///jobs.db']}\n")
+    file.chmod(0o644)
+    with running(tmp_path, "--config", "stores.toml") as server:
+        assert "chmod 600 stores.toml" in server.wait_for("secrets_readable")["hint"]
+        assert server.port
+        server.stop()
+        search.text("log", *server.events)
+    assert search.leaks() == []
+
+
+@pytest.mark.parametrize(
+    "address", ["rediss://127.0.0.1:1/0?ssl_keyfile={}", "mysql+pymysql://u@127.0.0.1:1/d?ssl_key={}"]
+)
+def test_the_key_for_a_store_that_others_can_read_is_refused(tmp_path: Path, address: str) -> None:
+    key = tmp_path / "me.key"
+    key.touch(0o644)
+    key.chmod(0o644)
+    with running(tmp_path, "--store", f"1={address.format(key)}") as server:
+        assert server.ended() == 1
+        assert f"chmod 600 {key}" in str(server.events)
