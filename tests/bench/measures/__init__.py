@@ -17,6 +17,7 @@ NAMES = (
     "plain",
     "http",
     "fair_use",
+    "tls",
     "single_cycles",
     "processes",
     "drain",
