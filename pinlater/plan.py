@@ -42,7 +42,7 @@ _LEAST_CONNECTIONS = 16
 
 _DEFAULT_API = "127.0.0.1:9012"
 _OPEN_TO_ALL = (
-    "other machines reach the server, without TLS, and no rules say who may do what; see --tls-cert and --rules, or "
+    "other machines reach the server without TLS, and no rules say who may do what; see --tls-cert and --rules, or "
     "listen on 127.0.0.1"
 )
 Check = Callable[[Config], Awaitable[None]]
@@ -101,7 +101,7 @@ def _operator_hash(config: Config, folder: Path) -> str:
 
 def _exposed(config: Config) -> str:
     """Why callers may do more here than an operator may want, which the log says too; "" for no reason."""
-    if config.tls_cert or config.rules or _is_loopback(config.host):
+    if (config.tls_cert and config.tls != "optional") or config.rules or _is_loopback(config.host):
         return ""
     log.warning("open_to_all", host=config.host, hint=_OPEN_TO_ALL)
     return f"open to all: {_OPEN_TO_ALL}"

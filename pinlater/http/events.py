@@ -28,7 +28,7 @@ import structlog
 from aiohttp import web
 
 from pinlater.api import Api
-from pinlater.errors import Overloaded, PinLaterError, QueueNotFound, RequestInvalid
+from pinlater.errors import Forbidden, Overloaded, PinLaterError, QueueNotFound, RequestInvalid
 from pinlater.http.caller import context_of
 from pinlater.http.problems import problem_response
 from pinlater.model import JobState, QueueView, RequestContext
@@ -44,6 +44,9 @@ MAX_JOBS = 100
 MAX_WAITING_EVENTS = 1_000
 """Of one stream whose caller does not read; then it ends."""
 
+_LEAST_EACH = 20
+"""Streams that one caller may have, or a quarter of all, where that is more."""
+
 _LOOK_MS = 25_000
 _ENDED = (JobState.SUCCEEDED, JobState.FAILED)
 Event = tuple[int, str, str, str]
@@ -53,8 +56,9 @@ Event = tuple[int, str, str, str]
 class EventStream:
     """One listener: which queues it wants, and what it has yet to be sent."""
 
-    def __init__(self, queues: Sequence[str]) -> None:
+    def __init__(self, queues: Sequence[str], who: Shown) -> None:
         self.queues = frozenset(queues)
+        self.who = who
         self._waiting: deque[Event] = deque()
         self._news = asyncio.Event()
         self.is_over = False
@@ -152,13 +156,18 @@ class Watch:
     async def _look(self, queues: Sequence[str]) -> None:
         try:
             views = {view.name: view for view in await self._api.get_queues(queues, context=self._context)}
-        except QueueNotFound:
-            views = {}
+        except (QueueNotFound, Forbidden):
+            views, allowed = {}, []
             for queue in queues:
                 try:
                     (views[queue],) = await self._api.get_queues([queue], context=self._context)
                 except QueueNotFound:
+                    pass
+                except Forbidden as error:
+                    self._end(error, queue)
                     continue
+                allowed.append(queue)
+            queues = allowed
         for queue in queues:
             before, now = self._views.get(queue), views.get(queue)
             if now is None and (before is not None or queue not in self._changes):
@@ -187,10 +196,19 @@ class Watch:
             stream.put(event)
         return event
 
-    def _end(self, error: PinLaterError) -> None:
+    def _end(self, error: PinLaterError, queue: str = "") -> None:
+        """All streams, or those that listen to one queue: the caller may not read it any more."""
         for stream in list(self.streams):
-            stream.put((self._number(), "problem", "", _problem(error)))
-            stream.end()
+            if not stream.is_over and (not queue or queue in stream.queues):
+                stream.put((self._number(), "problem", "", _problem(error)))
+                stream.end()
+        self._lingering.pop(queue, None)
+        self._forget(queue)
+
+    def _forget(self, queue: str) -> None:
+        self._views.pop(queue, None)
+        self._counts.pop(queue, None)
+        self._changes.pop(queue, None)
 
 
 def _problem(error: PinLaterError) -> str:
@@ -213,6 +231,7 @@ class EventStreams:
     def __init__(self, api: Api, at_most: int, write_within_s: float) -> None:
         self._api = api
         self._at_most = at_most
+        self._most_each = max(_LEAST_EACH, at_most // 4)
         self._write_within_s = write_within_s
         self._watches: dict[Shown, tuple[Watch, asyncio.Task[None]]] = {}
         self._streams: set[EventStream] = set()
@@ -240,7 +259,13 @@ class EventStreams:
         if len(self._streams) >= self._at_most:
             raise Overloaded(f"{self._at_most} callers listen to events already", retry_after_ms=5_000)
         context = context_of(request)
-        stream = EventStream(queues)
+        who = context.shown
+        if sum(stream.who == who for stream in self._streams) >= self._most_each:
+            raise Overloaded(
+                f"this caller has {self._most_each} streams of events already: name more queues and jobs in one",
+                retry_after_ms=5_000,
+            )
+        stream = EventStream(queues, who)
         self._streams.add(stream)
         watch: Watch | None = None
         looking: asyncio.Task[None] | None = None

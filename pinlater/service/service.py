@@ -533,9 +533,13 @@ class Service:
         limit = self._validator.limit(limit)
         if self._workers is None:
             return self._queue_admin.no_workers()
-        return await self._workers.page(
+        page = await self._workers.page(
             queue, name, include_running=include_running, continuation=continuation, limit=limit
         )
+        for worker in page.workers if queue else ():  # the others are for who may read all queues
+            worker.queues = {each: weight for each, weight in worker.queues.items() if _may_read(context, each)}
+            worker.running = [job for job in worker.running if _may_read(context, job.job_descriptor.partition(":")[0])]
+        return page
 
     async def audit(
         self, *, limit: int = 100, before_ms: int | None = None, context: RequestContext | None = None

@@ -16,7 +16,7 @@ import pytest
 from pinlater import Client, DequeueRequest, JobState
 from pinlater.access.guesses import FREE_TRIES, MAX_WAITING_EACH
 from pinlater.data_folder.password import hash_password
-from pinlater.model import Ack, Job, RequestContext
+from pinlater.model import Ack, Job, RequestContext, WorkerJob, WorkerReport
 from pinlater.wire.codec import decode_reply
 from pinlater.wire.convert import dequeue_to_wire, enqueue_to_wire, lookup_to_wire
 from tests.access.cluster import PASSWORD
@@ -171,6 +171,22 @@ async def test_a_lookup_that_waits_tells_nothing_to_a_token_that_was_revoked_mea
         assert reply.exception.reason == "FORBIDDEN"
     await waiting.close()
     await other.close()
+
+
+async def test_workers_of_a_queue_show_nothing_of_other_queues(server: RunningServer) -> None:
+    report = WorkerReport(
+        "run",
+        "w",
+        1,
+        queues={"mail": 1, "pay": 2},
+        running=[WorkerJob("mail:1:p1:7", "a"), WorkerJob("pay:1:p1:7", "b")],
+    )
+    with Client(f"127.0.0.1:{server.port}", token=OPS) as boss, Client(f"127.0.0.1:{server.port}") as anybody:
+        boss.dequeue(DequeueRequest("mail", 1, worker=report, dry_run=True))
+        for client, queues in ((boss, {"mail": 1, "pay": 2}), (anybody, {"mail": 1})):
+            (worker,) = client.get_workers(queue="mail", include_running=True).workers
+            assert worker.queues == queues
+            assert {job.job_descriptor.partition(":")[0] for job in worker.running} == set(queues)
 
 
 async def test_a_revoked_token_counts_no_more_on_the_connection_that_it_was_shown_on(server: RunningServer) -> None:

@@ -38,6 +38,8 @@ class WatchedApi(EchoService):
         super().__init__()
         self.tokens = {TOKEN: "token:web"}
         self.queues: dict[str, tuple[str, int]] = {"mail": ("1", 0), "sms": ("1", 0)}
+        self.hidden: set[str] = set()
+        """Queues that nobody may read."""
         self.looks = 0
         self.ends: dict[str, JobInfo] = {}
         self.jobs_changed = asyncio.Event()
@@ -51,6 +53,8 @@ class WatchedApi(EchoService):
     async def get_queues(self, names: Sequence[str] = (), *, context: RequestContext | None = None) -> list[QueueView]:
         self._check(context)
         for name in names:
+            if name in self.hidden:
+                raise Forbidden(f"nobody may read on queue {name!r}")
             if name not in self.queues:
                 raise QueueNotFound.of(name)
         return [QueueView(name, self.queues[name][0], {"paused": SettingView("false", "server")}) for name in names]

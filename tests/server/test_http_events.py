@@ -132,6 +132,32 @@ async def test_a_token_that_is_revoked_ends_its_streams_and_no_others() -> None:
         assert (await other.next())[1]["levels"][0]["ready"] == 9
 
 
+async def test_a_right_that_is_lost_on_one_queue_ends_the_streams_of_that_queue_alone() -> None:
+    api = WatchedApi()
+    async with http_site(api) as site:
+        listeners = [await Listener.to(site, query) for query in ("queue=mail&queue=sms", "queue=mail", "queue=sms")]
+        both, mail, sms = listeners
+        for listener in (both, both, mail, sms):
+            await listener.next()
+            await listener.next()
+        api.hidden.add("mail")
+        for listener in (both, mail):
+            event, problem = await listener.next()
+            assert (event, problem["reason"]) == ("problem", "FORBIDDEN")
+            await listener.at_end()
+        api.queues["sms"] = ("1", 9)
+        assert (await sms.next())[1]["levels"][0]["ready"] == 9
+
+
+async def test_one_caller_has_no_more_than_a_quarter_of_all_streams() -> None:
+    async with http_site(WatchedApi(), event_listeners=80) as site:
+        for _ in range(20):
+            await Listener.to(site, "queue=mail", Authorization=f"Bearer {TOKEN}")
+        answer = await site.ask("GET", "/v1/events?queue=mail", Authorization=f"Bearer {TOKEN}")
+        assert (answer.status, "this caller has 20 streams" in answer.json["detail"]) == (503, True)
+        await Listener.to(site, "queue=mail")
+
+
 @pytest.mark.parametrize(
     ("query", "status"),
     [("", 400), ("queue=nothing", 404), ("&".join(f"queue=q{number}" for number in range(101)), 400)],

@@ -330,6 +330,12 @@ async def test_a_certificate_without_a_name_is_none(tmp_path: Path, authority: A
 # -- a server that all may use -----------------------------------------------------------------------------------------
 
 
+def test_a_server_that_takes_plain_calls_beside_tls_is_open_too(tmp_path: Path, authority: Authority) -> None:
+    with running(tmp_path, "--host", "0.0.0.0", *arguments(authority, "--tls", "optional")) as server:
+        assert server.port
+        assert [event["event"] for event in server.events].count("open_to_all") == 1
+
+
 @pytest.mark.parametrize("has_rules", [False, True])
 def test_a_server_that_is_open_to_other_machines_says_so(tmp_path: Path, has_rules: bool) -> None:
     rules = tmp_path / "rules.toml"
