@@ -221,12 +221,12 @@ def status(client: Client, format: str) -> None:
         write_all(format, SERVER_COLUMNS, servers)
         for exposed in sorted({each.exposed for each in found.servers} - {""}):
             names = dict.fromkeys(each.server for each in found.servers if each.exposed == exposed)
-            click.echo(f"{printable(', '.join(names))}: {printable(exposed)}")
+            click.echo(printable(f"{', '.join(names)}: {exposed}"))
         click.echo()
         write_all(format, SHARD_COLUMNS, shards)
         for shard in found.shards:
             for chain in shard.blocked_chains:
-                click.echo(f"shard {shard.id}: {printable(blocked_text(chain, found.now_ms))}")
+                click.echo(printable(f"shard {shard.id}: {blocked_text(chain, found.now_ms)}"))
         if found.homes_trouble:
             click.echo(f"keys cannot move: {printable(found.homes_trouble)}")
         if queues:

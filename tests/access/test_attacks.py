@@ -1,4 +1,4 @@
-"""What callers put into the fields that say who calls: long, broken and forged texts, sent to a real server."""
+"""Texts that callers put into the fields that say who calls: long, broken and forged ones, sent to a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the HTTP process counts, at its own address and on the page of its server."""
+"""The counts of the HTTP process, at its own address and on the page of its server."""
 
 from __future__ import annotations
 

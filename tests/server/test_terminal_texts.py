@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 from pinlater import Client, DequeueRequest, Job
-from pinlater.model import Ack
+from pinlater.data_folder.password import hash_password
+from pinlater.model import Ack, ScheduleChange
 from tests.server.commands import Shell
 from tests.server.running import running
 from tests.server.terminal import Terminal
 
 EVIL = "a\x1b[2J\x1b]0;title\x07b\rc\x9b31m\u202egpj.exe\u2066\u200b\x7f\x85\u2028z"
 BODY = f"one\n\ttwo {EVIL} ü".encode()
+PASSWORD = "secret"
 NO_MORE = {"Cc", "Cf", "Zl", "Zp", "Cs"}
 
 
@@ -27,7 +29,7 @@ def harmless(shown: str) -> bool:
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running(tmp_path_factory.mktemp("served")) as server:
+    with running(tmp_path_factory.mktemp("served"), "--admin-password-hash", hash_password(PASSWORD)) as server:
         yield f"127.0.0.1:{server.port}"
 
 
@@ -72,6 +74,43 @@ def test_tables_and_errors_are_harmless(shell: Shell, descriptor: str) -> None:
     for arguments, code in commands:
         result = shell(*arguments, code=code)
         assert harmless(result.out + result.err), arguments
+
+
+@pytest.fixture(scope="module")
+def made(address: str) -> str:
+    """A schedule with such texts, made by a caller with such a name."""
+    with Client(address, source=EVIL) as client:
+        client.create_queue("reports")
+        change = ScheduleChange(
+            name="nightly", queue="reports", every_ms=60_000, made_by=EVIL, serialize_key=EVIL, body=BODY
+        )
+        client.update_schedule(change, PASSWORD)
+    return "nightly"
+
+
+@pytest.mark.parametrize("format", ["table", "json", "jsonl"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "schedule list",
+        "schedule show nightly",
+        "audit",
+        "queue list",
+        "queue show reports",
+        "queue stats",
+        "cluster status",
+        "shard list",
+        "worker list",
+        "access show",
+    ],
+)
+def test_what_operators_look_at_is_harmless(
+    shell: Shell, descriptor: str, made: str, command: str, format: str
+) -> None:
+    result = shell(*command.split(), "-o", format)
+    assert harmless(result.out + result.err)
+    if command in ("schedule show nightly", "audit"):
+        assert "[2J" in result.out, "it shows what was planted"
 
 
 def test_a_body_in_a_pipe_is_its_bytes(shell: Shell, descriptor: str) -> None:

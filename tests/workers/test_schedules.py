@@ -153,3 +153,11 @@ def test_the_cluster_gets_what_the_app_says_and_keeps_what_others_made(
         assert names() == {"by_hand": "", "nightly": "shop"}
         (view,) = client.get_schedules(["nightly"]).schedules
         assert (view.schedule.cron, view.schedule.paused) == ("0 4 * * *", True)
+
+        evil = "shop\x1b[2J\nno difference in 2 schedules"
+        client.update_schedule(ScheduleChange(name="by_hand", made_by=evil), PASSWORD)
+        taken = said(tmp_path, server, later, code=1)
+        assert r"by_hand was made by shop\x1b[2J\nno difference" in taken.stderr
+        client.update_schedule(ScheduleChange(name="nightly", serialize_key="\x1b[2J"), PASSWORD)
+        differs = said(tmp_path, server, later, code=1)
+        assert r"serialize_key: \x1b[2j -> none" in differs.stdout

@@ -84,23 +84,23 @@ def _compare_and_apply(client: Client, wanted: Mapping[str, Schedule], keeper: s
         if schedule is None:
             assert view is not None
             removed.append(view)
-            click.echo(f"- {name}")
+            click.echo(printable(f"- {name}"))
         elif view is None:
             changes.append((_change(schedule), ""))
-            click.echo(f"+ {name}  queue {schedule.queue}, {_times(schedule)}")
+            click.echo(printable(f"+ {name}  queue {schedule.queue}, {_times(schedule)}"))
         elif view.schedule.made_by != keeper:
             taken.append(name)
         else:
             told = list(_differences(view.schedule, schedule))
             if told:
                 changes.append((_change(schedule), view.version))
-                click.echo(f"~ {name}  {printable('; '.join(told))}")
+                click.echo(printable(f"~ {name}  {'; '.join(told)}"))
     if not changes and not removed:
         click.echo(f"no difference in {len(wanted) - len(taken)} schedules")
     for name in taken:
         owner = found[name].schedule.made_by or "an operator"
         hint = f"rename the job, or delete the other one: pinlater schedule delete {name}"
-        say(f"{name} was made by {owner}, and is left alone; {hint}")
+        say(printable(f"{name} was made by {owner}, and is left alone; {hint}"))
     if apply and (changes or removed):
         _apply(client, changes, removed)
     return taken
