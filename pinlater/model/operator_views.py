@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -252,6 +253,11 @@ class WorkerInfo:
     started_ms: int
     seen_ms: int
     silent_since_ms: int | None = None
+
+    def keep_queues(self, is_kept: Callable[[str], bool]) -> None:
+        """Leave out what it says of other queues."""
+        self.queues = {queue: weight for queue, weight in self.queues.items() if is_kept(queue)}
+        self.running = [job for job in self.running if is_kept(job.job_descriptor.partition(":")[0])]
 
 
 @dataclass(slots=True)

@@ -537,8 +537,7 @@ class Service:
             queue, name, include_running=include_running, continuation=continuation, limit=limit
         )
         for worker in page.workers if queue else ():  # the others are for who may read all queues
-            worker.queues = {each: weight for each, weight in worker.queues.items() if _may_read(context, each)}
-            worker.running = [job for job in worker.running if _may_read(context, job.job_descriptor.partition(":")[0])]
+            worker.keep_queues(lambda each: _may_read(context, each))
         return page
 
     async def audit(
