@@ -13,6 +13,7 @@ from pinlater.client.addresses import cluster_tls, target_cluster
 from pinlater.data_folder.private_files import SecretFileOpen, check_secret_file
 
 _VARIABLE = "PINLATER_TLS_"
+_NO_KEY = f"a key in a file of its own is given by key, --client-key or {_VARIABLE}KEY"
 _OF_SERVERS = ("required", "optional")
 """What PINLATER_TLS may say to `pinlater serve` in the same environment; to callers it says nothing."""
 
@@ -35,7 +36,10 @@ class Tls:
     def __post_init__(self) -> None:
         """ValueError: a key without a certificate."""
         if self.key and not self.cert:
-            raise ValueError("tls has a key and no cert; allowed: both, a cert that holds its key, or none")
+            raise ValueError(
+                "a private key for TLS is given without its certificate; give that too: cert, --client-cert or "
+                f"{_VARIABLE}CERT"
+            )
 
     def within(self, folder: Path) -> Tls:
         """With paths that begin at this folder."""
@@ -116,7 +120,10 @@ class ClientTls:
                 try:
                     context.load_cert_chain(tls.cert, key, _no_pass_phrase)
                 except ssl.SSLError as error:
-                    raise OSError(f"{tls.cert} and {key} are no certificate with its key, in PEM: {error}") from None
+                    told = f"{tls.cert} and {key} are no certificate with its key, in PEM: {error}"
+                    if tls.key is None:
+                        told = f"{tls.cert} does not hold a certificate and its key, in PEM; {_NO_KEY}: {error}"
+                    raise OSError(told) from None
             self._context, self._stamp = context, stamp
         return self._context
 

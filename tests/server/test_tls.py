@@ -215,9 +215,13 @@ def test_flags_of_a_command_count_before_the_cluster_and_the_environment(tmp_pat
         assert "certificate" in shell("queue", "list", *mine, code=3, PINLATER_TLS_CA=other.ca).err
         missing = shell("queue", "list", "--ca", "none.pem", code=3).err
         assert "none.pem" in missing, missing
-        assert "no cert" in shell("queue", "list", "--client-key", who.key, code=2).err
+        assert "give that too: cert, --client-cert" in shell("queue", "list", "--client-key", who.key, code=2).err
         misfit = shell("queue", "list", "--ca", authority.ca, "--client-cert", who.cert, code=3).err
-        assert f"{who.cert} are no certificate with its key" in misfit, misfit
+        assert f"{who.cert} does not hold a certificate and its key" in misfit, misfit
+        assert "--client-key" in misfit, misfit
+        stranger = ("--client-cert", who.cert, "--client-key", other.caller("stranger").key or "")
+        misfit = shell("queue", "list", "--ca", authority.ca, *stranger, code=3).err
+        assert "are no certificate with its key" in misfit, misfit
         assert "holds no certificates" in shell("queue", "list", "--ca", who.key, code=3).err
         Path(who.key).chmod(0o644)
         assert "chmod 600" in shell("queue", "list", "--ca", authority.ca, *mine, code=3).err
