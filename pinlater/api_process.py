@@ -16,7 +16,7 @@ from typing import Any
 
 from pinlater import browsers, settings_map
 from pinlater.client.async_client import AsyncClient
-from pinlater.client.client_tls import Tls
+from pinlater.client.client_tls import PinnedTls, Tls
 from pinlater.client.pool import PoolLimits
 from pinlater.config import Config, from_plain, to_plain
 from pinlater.http.http_server import HttpServer
@@ -134,12 +134,10 @@ async def build(payload: dict[str, Any]) -> ApiProcess:
 
 
 def _tls_to_servers(config: Config) -> Tls | None:
-    """As the servers of a cluster call each other, by the name that this one has for them."""
-    tls = settings_map.peer_tls(config)
-    if tls is None or config.tls == "optional":
+    """To the server processes beside this one, which have the same certificate."""
+    if not config.tls_cert or config.tls == "optional":
         return None
-    name = config.advertise.rpartition(":")[0].strip("[]")
-    return Tls(tls.ca or config.tls_client_ca or None, tls.cert, tls.key, name or None)
+    return PinnedTls(config.tls_cert, config.tls_cert, config.tls_key or None)
 
 
 def _reachable(address: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -14,6 +15,7 @@ from pinlater.data_folder.private_files import SecretFileOpen, check_secret_file
 
 _VARIABLE = "PINLATER_TLS_"
 _NO_KEY = f"a key in a file of its own is given by key, --client-key or {_VARIABLE}KEY"
+_CERTIFICATE = "-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\n?"
 _OF_SERVERS = ("required", "optional")
 """What PINLATER_TLS may say to `pinlater serve` in the same environment; to callers it says nothing."""
 
@@ -76,6 +78,13 @@ class Tls:
         return cls(**{name: value or None for name, value in told.items()})
 
 
+@dataclass(frozen=True, slots=True)
+class PinnedTls(Tls):
+    """To a server that has the very certificate in `ca`, whatever names it bears and whoever signed it; while the file
+    is exchanged, also the one before.
+    """
+
+
 def target_tls(
     tls: Tls | bool | None, servers: Sequence[str], cluster: str | None, clusters_file: str | Path | None
 ) -> Tls | None:
@@ -103,6 +112,7 @@ class ClientTls:
         self._tls = tls
         self._context: ssl.SSLContext | None = None
         self._stamp: tuple[tuple[int, int, int], ...] = ()
+        self._pinned = ""
 
     def context(self) -> ssl.SSLContext:
         """OSError: a file cannot be read, or does not fit; the message names it."""
@@ -113,6 +123,8 @@ class ClientTls:
                 context = ssl.create_default_context(cafile=tls.ca)
             except ssl.SSLError as error:
                 raise OSError(f"{tls.ca} holds no certificates in PEM: {error}") from None
+            if isinstance(tls, PinnedTls):
+                self._pin(context, tls)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
             if tls.cert:
                 key = tls.key or tls.cert
@@ -126,6 +138,14 @@ class ClientTls:
                     raise OSError(told) from None
             self._context, self._stamp = context, stamp
         return self._context
+
+    def _pin(self, context: ssl.SSLContext, tls: PinnedTls) -> None:
+        context.check_hostname = False
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        if self._pinned:
+            context.load_verify_locations(cadata=self._pinned)
+        pem = Path(str(tls.ca)).read_text("ascii", "replace")
+        self._pinned = "".join(re.findall(_CERTIFICATE, pem, re.DOTALL))
 
 
 def _stamp(path: str) -> tuple[int, int, int]:

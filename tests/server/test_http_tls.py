@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import ssl
 from collections.abc import Iterator
@@ -54,6 +55,7 @@ def port_of(server: RunningServer) -> int:
 def ask(server: RunningServer, tls: Tls, method: str, path: str, body: Any = None, **headers: str) -> Any:
     """The status, the headers and the answer."""
     context = ssl.create_default_context(cafile=tls.ca)
+    context.check_hostname = tls.server_name is None
     if tls.cert:
         context.load_cert_chain(tls.cert, tls.key)
     connection = HTTPSConnection("127.0.0.1", port_of(server), context=context, timeout=20)
@@ -119,3 +121,18 @@ def test_new_files_count_for_new_connections(server: RunningServer, authority: A
     authority.issue("server", "localhost", "127.0.0.1")
     server.wait_for("tls_reloaded", api=server.wait_for("api_ready")["api"])
     assert shown() != before
+
+
+def test_the_server_beside_it_is_known_by_its_very_certificate(tmp_path: Path, authority: Authority) -> None:
+    """Of an authority that nobody trusts, and without a name that leads there; so is a new one."""
+    cert, key = authority.issue("server", "queue.example")
+    with running(tmp_path, "--api", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key) as started:
+        shown = Tls(authority.ca, server_name="queue.example")
+        assert ask(started, shown, "POST", "/v1/queues/mail/jobs", {"body": "x"})[0] == 404  # there is no such queue
+        seen = len(started.events)
+        authority.issue("server", "queue.example")
+        started.wait_for("tls_reloaded", after=seen, worker=started.wait_for("ready")["workers"][0])
+        seen = len(started.events)
+        os.kill(started.wait_for("api_ready")["api"], signal.SIGKILL)
+        started.wait_for("api_replaced", after=seen)
+        assert ask(started, shown, "POST", "/v1/queues/mail/jobs", {"body": "x"})[0] == 404
