@@ -20,7 +20,7 @@ from pinlater.access.rules_file import RulesFile
 from pinlater.access.tokens import TokenBook, token_hash
 from pinlater.clock import Clock
 from pinlater.errors import Forbidden
-from pinlater.model import ANONYMOUS, AccessAction, AccessView, Caller, Grant, RequestContext
+from pinlater.model import ANONYMOUS, AccessAction, AccessView, Caller, ConnectionRef, Grant, RequestContext
 from pinlater.wire.method import Access, Method
 
 _log = structlog.get_logger("pinlater.access")
@@ -34,6 +34,7 @@ _TOLD_AGAIN_MS = 60_000
 _GATEWAY_NAME = "gateway"
 _GATEWAY_ONLY = (AccessAction.GATEWAY,)
 _WRONG_TOKEN = "the token is wrong: it is not known here, was revoked, or has ended"
+_ENDED_MEANWHILE = "the token was revoked, or has ended, while this call waited"
 _OPEN = (Grant(EVERYTHING),)
 """What everybody may where no rules are in force; what needs the admin password still needs it."""
 
@@ -62,6 +63,18 @@ class _Shown(NamedTuple):
         return sum(len(text or "") + 1 for text in texts)
 
 
+def _shown(sent: Any, connection: ConnectionRef) -> _Shown:
+    return _Shown(
+        sent.token,
+        sent.on_behalf_of,
+        sent.caller_address,
+        sent.gateway_token,
+        tuple(sent.certificate_names or ()),
+        _address(connection.peer),
+        connection.certificate_names,
+    )
+
+
 class CallGate(Protocol):
     """What lets the calls of a port in."""
 
@@ -76,8 +89,8 @@ class CallGate(Protocol):
         nothing to end. Overloaded.
         """
 
-    def still_admits(self, caller: Caller) -> bool:
-        """Whether the token of a caller that has waited counts still."""
+    def check_again(self, method: Method[Any], args: Any, context: RequestContext) -> None:
+        """Of a call that was let in and has waited. Forbidden: it would not be let in any more."""
 
     def start_draining(self) -> None:
         """The server ends: nobody is kept waiting any more."""
@@ -121,18 +134,9 @@ class Gate:
 
     async def admit(self, method: Method[Any], args: Any, context: RequestContext) -> None:
         """Sets the caller of a context, and whether the call needs no admin password. Forbidden."""
-        sent = args.context
         connection = context.connection
         assert connection is not None
-        shown = _Shown(
-            sent.token,
-            sent.on_behalf_of,
-            sent.caller_address,
-            sent.gateway_token,
-            tuple(sent.certificate_names or ()),
-            _address(connection.peer),
-            connection.certificate_names,
-        )
+        shown = _shown(args.context, connection)
         caller = self._callers.get(shown)
         if caller is None or self._has_ended(caller.expires_ms):
             caller = self._learn(shown)
@@ -168,12 +172,17 @@ class Gate:
             asyncio.get_running_loop().call_later(POLL_S, call.end)
         return call
 
-    def still_admits(self, caller: Caller) -> bool:
-        """Whether the token of a caller that has waited counts still."""
-        if caller.token_hash is None or caller.token_hash == self._gateway_hash:
-            return True
-        token = self._tokens.find(caller.token_hash)
-        return token is not None and not self._has_ended(token.expires_ms)
+    def check_again(self, method: Method[Any], args: Any, context: RequestContext) -> None:
+        """Of a call that was let in and has waited. Forbidden: it would not be let in any more."""
+        assert context.connection is not None
+        shown = _shown(args.context, context.connection)
+        caller = self._callers.get(shown)
+        if caller is None or self._has_ended(caller.expires_ms):
+            caller = self._learn(shown)
+        if caller is None:
+            raise Forbidden(_ENDED_MEANWHILE)
+        if caller is not context.caller:  # else no rule and no token has changed
+            self._check(method, args, context, caller)
 
     def _has_ended(self, expires_ms: int | None) -> bool:
         return expires_ms is not None and expires_ms <= self._clock.now_ms()

@@ -14,7 +14,7 @@ from typing import Any
 
 from pinlater.backends.base import ConfigEntry
 from pinlater.errors import Forbidden
-from pinlater.model import Caller, RequestContext
+from pinlater.model import RequestContext
 from pinlater.queues.directory import QueueDirectory
 from pinlater.redaction import SECRETS
 from pinlater.wire.method import Method
@@ -64,9 +64,8 @@ class PeerGate:
     async def begin(self, context: RequestContext, size: int, is_poll: bool) -> None:
         """Servers have passed on what they let in themselves: nothing more is bounded here."""
 
-    def still_admits(self, caller: Caller) -> bool:
+    def check_again(self, method: Method[Any], args: Any, context: RequestContext) -> None:
         """Whoever called let it wait; it is asked there."""
-        return True
 
     def start_draining(self) -> None:
         """Nobody is kept waiting here."""

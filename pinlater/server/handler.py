@@ -38,7 +38,6 @@ _INFO_BYTES = 21_000
 """Of one job in an answer without its body: a status of 5,000 characters takes most of it."""
 
 _LARGE_BYTES = 1024 * 1024
-_ENDED_MEANWHILE = "the token was revoked, or has ended, while this call waited"
 
 _IDLE_MS = 1_000
 """Of the three seconds without a sign of life after which a connection that is kept alive breaks with a time-out, so
@@ -156,9 +155,12 @@ class Handler:
             if call.caller_gone:
                 await self._service.requeue(jobs)
                 return emptied_to_wire(jobs)
-            if self._is_shut_out(context):
+            try:
+                self._check_again(method, args, context)
+            except Forbidden as error:
+                error.acks_applied = True
                 await self._service.requeue(jobs)
-                raise Forbidden(_ENDED_MEANWHILE, acks_applied=True)
+                raise
             call.jobs = jobs
             call.needs_receipt = bool(request.confirms_receipt)
         return method.answer(jobs, awaits_receipt=call.needs_receipt)
@@ -174,14 +176,13 @@ class Handler:
             found = {}
         finally:
             call.is_parked = False
-        if self._is_shut_out(context):
-            raise Forbidden(_ENDED_MEANWHILE)
+        self._check_again(method, args, context)
         return method.answer(found)
 
-    def _is_shut_out(self, context: RequestContext) -> bool:
-        """Whether the token of a call that has waited counts no more."""
-        caller = context.caller
-        return caller is not None and self._gate is not None and not self._gate.still_admits(caller)
+    def _check_again(self, method: Method[Any], args: Any, context: RequestContext) -> None:
+        """Of a call that may have waited. Forbidden: it would not be let in any more."""
+        if context.caller is not None and self._gate is not None:
+            self._gate.check_again(method, args, context)
 
     async def _reserve(self, call: InflightCall, jobs: int, with_bodies: bool) -> None:
         """Before a call that may bring much begins: room for its answer, if all jobs are as large as can be."""

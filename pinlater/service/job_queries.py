@@ -78,11 +78,14 @@ class JobQueries:
 
     # -- lookup ------------------------------------------------------------------------------------------------------
 
-    async def find(self, queue: str, keys: Sequence[KeyRef]) -> list[str | None]:
-        """The descriptors of the jobs that have these keys. HomeOut."""
+    async def find(self, queue: str, keys: Sequence[KeyRef], may_read: Callable[[str], bool]) -> list[str | None]:
+        """The descriptors of the jobs that have these keys, in queues that the caller may read: a serialize key alone
+        may find one of any queue. HomeOut.
+        """
         self._validator.amount("keys", keys)
         named_keys(keys, by_dedupe_key=False)
-        return await self._router.find_keys(queue, keys) if keys else []
+        found = await self._router.find_keys(queue, keys) if keys else []
+        return [None if each is None or not may_read(each.partition(":")[0]) else each for each in found]
 
     async def until_ended(
         self, descriptors: Sequence[str], wait_ms: int, look: Callable[[], Awaitable[dict[str, JobInfo]]]

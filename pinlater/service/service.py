@@ -369,7 +369,8 @@ class Service:
     ) -> dict[str, JobInfo]:
         if wait_ms < 0:
             raise RequestInvalid.of("waitMillis", wait_ms, "0 or more")
-        by_key = await self._queries.find(queue, keys) if keys else []
+        shows = include_body or include_result
+        by_key = await self._queries.find(queue, keys, lambda each: _may_read(context, each, shows)) if keys else []
         named = [*descriptors, *[each for each in by_key if each is not None]]
 
         async def look() -> dict[str, JobInfo]:
@@ -564,8 +565,7 @@ class Service:
         replace: bool = False,
         context: RequestContext | None = None,
     ) -> Changed:
-        operator = self._operator(context)
-        return await self._token_admin.update(name, hash, roles, password, expires_ms, replace, operator)
+        return await self._token_admin.update(name, hash, roles, password, expires_ms, replace, self._operator(context))
 
     async def get_tokens(self, *, context: RequestContext | None = None) -> list[TokenView]:
         return await self.tokens.views()
@@ -596,5 +596,5 @@ class Service:
 _READ = (AccessAction.READ,)
 
 
-def _may_read(context: RequestContext | None, queue: str) -> bool:
-    return context is None or context.caller is None or context.caller.may(_READ, queue)
+def _may_read(context: RequestContext | None, queue: str, shows_bodies: bool = False) -> bool:
+    return context is None or context.caller is None or context.caller.may(_READ, queue, shows_bodies)

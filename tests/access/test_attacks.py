@@ -16,7 +16,7 @@ import pytest
 from pinlater import Client, DequeueRequest, JobState
 from pinlater.access.guesses import FREE_TRIES, MAX_WAITING_EACH
 from pinlater.data_folder.password import hash_password
-from pinlater.model import Ack, Job, RequestContext, WorkerJob, WorkerReport
+from pinlater.model import Ack, ExtendedJob, Job, KeyRef, RequestContext, WorkerJob, WorkerReport
 from pinlater.wire.codec import decode_reply
 from pinlater.wire.convert import dequeue_to_wire, enqueue_to_wire, lookup_to_wire
 from tests.access.cluster import PASSWORD
@@ -171,6 +171,22 @@ async def test_a_lookup_that_waits_tells_nothing_to_a_token_that_was_revoked_mea
         assert reply.exception.reason == "FORBIDDEN"
     await waiting.close()
     await other.close()
+
+
+@pytest.mark.parametrize("wait_ms", [0, 8_000])
+def test_a_serialize_key_shows_nothing_of_queues_that_the_caller_may_not_read(
+    server: RunningServer, wait_ms: int
+) -> None:
+    """The first job of a key may be of any queue."""
+    with Client(f"127.0.0.1:{server.port}", token=OPS) as ops, Client(f"127.0.0.1:{server.port}") as anybody:
+        ops.create_queue(f"pay{wait_ms}")
+        ops.enqueue(f"pay{wait_ms}", [ExtendedJob(b"secret", serialize_key=f"ann{wait_ms}")])
+        wanted = KeyRef(serialize_key=f"ann{wait_ms}")
+        for client, bodies in ((ops, [b"secret"]), (anybody, [])):
+            found = client.lookup(
+                [], queue="mail", keys=[wanted], include_body=True, wait_ms=client is anybody and wait_ms
+            )
+            assert [each.body for each in found.values()] == bodies
 
 
 async def test_workers_of_a_queue_show_nothing_of_other_queues(server: RunningServer) -> None:

@@ -111,9 +111,14 @@ class Door:
             certificate_names=behind,
         )
         args = decode_call(encode_call(method, 1, METHODS[method].arguments(sent, *values))).args
-        context = RequestContext("me", connection=ConnectionRef(peer=peer, certificate_names=names))
+        context = RequestContext("me", connection=ConnectionRef(peer=peer, certificate_names=names), token=token)
         await self.gate.admit(METHODS[method], args, context)
         return context
+
+    def check_again(self, context: RequestContext, method: str, *values: Any) -> None:
+        """Of a call that was let in, and has waited."""
+        args = decode_call(encode_call(method, 1, METHODS[method].arguments(context, *values))).args
+        self.gate.check_again(METHODS[method], args, context)
 
     async def begin(self, context: RequestContext, size: int) -> CallUse:
         use = await self.gate.begin(context, size, is_poll=False)
@@ -181,15 +186,19 @@ async def test_a_token_ends_at_its_time_and_when_it_is_revoked() -> None:
     async with door() as at:
         ends_ms = at.at.clock.now_ms() + 1_000
         short, other = await at.token("short", "worker", expires_ms=ends_ms), await at.token("other", "worker")
-        callers = [await at.caller(token=each) for each in (short, other)]
-        assert [at.gate.still_admits(each) for each in callers] == [True, True]
+        poll = DequeueRequest("mail", 1)
+        waiting = [await at.call("dequeueJobs", poll, token=each) for each in (short, other)]
+        for context in waiting:
+            at.check_again(context, "dequeueJobs", poll)
         at.at.clock.tick(1_000)
         with pytest.raises(Forbidden):
             await at.caller(token=short)
         await at.tokens.delete("other", "me")
         with pytest.raises(Forbidden):
             await at.caller(token=other)
-        assert [at.gate.still_admits(each) for each in callers] == [False, False]
+        for context in waiting:
+            with pytest.raises(Forbidden, match="while this call waited"):
+                at.check_again(context, "dequeueJobs", poll)
 
 
 async def test_a_token_that_another_server_made_a_moment_ago_is_looked_for_but_not_at_every_guess() -> None:
@@ -357,12 +366,16 @@ async def test_a_lookup_needs_the_right_on_every_queue_that_it_names(tmp_path: P
 
 async def test_new_rules_count_for_callers_that_are_known(rules: Path) -> None:
     async with door(rules) as at:
-        await at.call("dequeueJobs", DequeueRequest("mail", 1))
+        poll = DequeueRequest("mail", 1)
+        waiting = await at.call("dequeueJobs", poll)
+        at.check_again(waiting, "dequeueJobs", poll)
         rules.write_text("")
         await at.gate.look()
         await at.gate.look()
         with pytest.raises(Forbidden):
-            await at.call("dequeueJobs", DequeueRequest("mail", 1))
+            await at.call("dequeueJobs", poll)
+        with pytest.raises(Forbidden, match="anonymous may not consume"):
+            at.check_again(waiting, "dequeueJobs", poll)
 
 
 async def test_who_guesses_tokens_waits_longer_each_time_and_who_has_a_right_one_not_at_all() -> None:
