@@ -36,12 +36,19 @@ class Cluster:
         self._clock = clock
         self._homes = homes
 
-    async def status(self, queues: Iterable[str] | None = None) -> ClusterStatus:
-        """All of it, or only these queues of it; names that are no queue are left out. Raises nothing."""
+    async def status(
+        self, queues: Iterable[str] | None = None, may_read: Callable[[str], bool] = lambda _: True
+    ) -> ClusterStatus:
+        """All of it, or only these queues of it; names that are no queue are left out. Of its shards, nothing of queues
+        that the caller may not read. Raises nothing.
+        """
         await self._stats.refresh()
         servers = [lease.view() for lease in self._membership.alive()]
         trouble = next((text for said in self._homes_said() if (text := str(said.get("blocked", "")))), "")
-        return ClusterStatus(self._clock.now_ms(), servers, self._shards(), self._with_rates(queues), trouble)
+        shards = self._shards()
+        for shard in shards:
+            shard.keep_queues(may_read)
+        return ClusterStatus(self._clock.now_ms(), servers, shards, self._with_rates(queues), trouble)
 
     def _homes_said(self) -> list[dict[str, Any]]:
         """By the process that looks after the homes of keys; more than one for a moment."""

@@ -178,6 +178,8 @@ class ApiSite:
             response = problem_response(self._too_large(), has_credential=True)
         except web.HTTPException as error:
             response = http_problem_response(error)
+            if isinstance(error, web.HTTPBadRequest):
+                response.force_close()
         except Exception as error:
             _log.error("request_failed", path=request.path[:200], exc_info=error)
             response = problem_response(_FAILED, has_credential=True)
@@ -254,6 +256,7 @@ class ApiSite:
                 reserved.append(size)
                 body += chunk
         except (web.RequestPayloadError, web.PayloadAccessError, ConnectionError) as error:
+            content.feed_eof()  # nothing of it is waited for any more: what comes cannot be read
             raise web.HTTPBadRequest(text="the body of the request cannot be read") from error
         request._read_bytes = bytes(body)  # read() has no bound but its own, and counts nothing
 

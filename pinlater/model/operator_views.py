@@ -129,6 +129,11 @@ class ShardView:
     is_given_up: bool = False
     has_windows_left: bool = False
 
+    def keep_queues(self, may_read: Callable[[str], bool]) -> None:
+        """Leave out what it says of jobs of other queues."""
+        self.jobs_by_queue = {queue: jobs for queue, jobs in self.jobs_by_queue.items() if may_read(queue)}
+        self.blocked_chains = [each for each in self.blocked_chains if may_read(each.first.partition(":")[0])]
+
 
 @dataclass(slots=True)
 class ServerView:

@@ -84,7 +84,7 @@ from pinlater.shards.router import Router
 class StatusOfAll(Protocol):
     """Knows the servers and the counts of queues, beside the shards."""
 
-    async def status(self, queues: Sequence[str] | None) -> ClusterStatus:
+    async def status(self, queues: Sequence[str] | None, may_read: Callable[[str], bool]) -> ClusterStatus:
         """See Api.cluster_status."""
 
     def unaware_of_dashes(self) -> Sequence[str]:
@@ -516,7 +516,7 @@ class Service:
     ) -> ClusterStatus:
         if self._cluster is None:
             return self._queue_admin.plain_status()
-        return await self._cluster.status(queues)
+        return await self._cluster.status(queues, lambda each: _may_read(context, each))
 
     async def change_jobs(self, change: JobChange, *, context: RequestContext | None = None) -> JobsChanged:
         return await self._bulk_ops.change_jobs(self._who(context), change)

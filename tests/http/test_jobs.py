@@ -333,6 +333,14 @@ def test_errors_of_the_server_keep_their_reason(caller: Caller, queue: str) -> N
     assert caller.refused("GET", f"/v1/queues/{queue}/jobs?state=failed&body_regex=(")[:2] == (400, "REQUEST_INVALID")
 
 
+def test_after_a_body_that_cannot_be_unpacked_the_next_request_is_answered(caller: Caller, queue: str) -> None:
+    for _ in range(3):
+        broken = caller.send("POST", f"/v1/queues/{queue}/jobs", b"no gzip", Content_Encoding="gzip")
+        assert broken.status_code == 400
+        assert broken.headers["Connection"] == "close"
+        enqueued(caller, queue)
+
+
 def test_a_queue_that_holds_back_says_when_to_come_again(caller: Caller, queue: str) -> None:
     settings = {"set": {"max_jobs_per_second": "0.1"}}
     caller.done("PATCH", f"/v1/queues/{queue}/settings", settings, X_Admin_Password="open sesame")

@@ -74,6 +74,8 @@ async def test_what_is_blocked_no_more_is_shown_no_more() -> None:
         await fill(at, "large", MAX_WAITING + 1)
         await chains.tick()
         assert len(await shown(server)) == 1
+        (shard,) = (await server.cluster.status(["mail"], lambda queue: queue != "mail")).shards
+        assert shard.blocked_chains == []
         await server.queues.delete("mail", "me")
         await at.stores[0].prune(1_000, at.clock.now_ms(), server.queues.retention())
         at.clock.tick(1_001)
