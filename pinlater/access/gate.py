@@ -137,9 +137,7 @@ class Gate:
         connection = context.connection
         assert connection is not None
         shown = _shown(args.context, connection)
-        caller = self._callers.get(shown)
-        if caller is None or self._has_ended(caller.expires_ms):
-            caller = self._learn(shown)
+        caller = self._find(shown)
         if caller is None and await self._tokens.look_again():
             caller = self._learn(shown)
         if caller is None:
@@ -176,9 +174,7 @@ class Gate:
         """Of a call that was let in and has waited. Forbidden: it would not be let in any more."""
         assert context.connection is not None
         shown = _shown(args.context, context.connection)
-        caller = self._callers.get(shown)
-        if caller is None or self._has_ended(caller.expires_ms):
-            caller = self._learn(shown)
+        caller = self._find(shown)
         if caller is None:
             raise Forbidden(_ENDED_MEANWHILE)
         if caller is not context.caller:  # else no rule and no token has changed
@@ -217,6 +213,11 @@ class Gate:
             self._told_ms.clear()
         self._told_ms[who] = now_ms
         self._refused(f"{identity} ({context.source})", method, queue, "not allowed")
+
+    def _find(self, shown: _Shown) -> Caller | None:
+        """As it is kept, else worked out anew. None: its token is wrong, or has ended."""
+        caller = self._callers.get(shown)
+        return self._learn(shown) if caller is None or self._has_ended(caller.expires_ms) else caller
 
     def _learn(self, shown: _Shown) -> Caller | None:
         """None: its token is wrong."""

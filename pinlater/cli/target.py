@@ -10,9 +10,6 @@ from typing import Any
 from pinlater.client.client_tls import Tls, target_tls
 from pinlater.client.token import Token, target_token
 
-_TLS_OPTIONS = {"ca": "ca", "cert": "client_cert", "key": "client_key", "server_name": "server_name"}
-"""The options of a command by the fields of Tls."""
-
 
 @dataclass(frozen=True)
 class Target:
@@ -26,10 +23,8 @@ class Target:
     @classmethod
     def taken_from(cls, options: dict[str, Any]) -> Target:
         """Takes those of `server_options` out of the options of a command."""
-        flags = {name: options.pop(flag, None) for name, flag in _TLS_OPTIONS.items()}
-        return cls(
-            options.pop("servers", None) or (), options.pop("cluster", None), options.pop("token_file", None), flags
-        )
+        servers, cluster = options.pop("servers", None) or (), options.pop("cluster", None)
+        return cls(servers, cluster, options.pop("token_file", None), Tls.flags_in(options))
 
     def token(self) -> Token | None:
         """ValueError."""

@@ -8,12 +8,14 @@ import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from pinlater.client import addresses
 from pinlater.client.addresses import cluster_tls, target_cluster
 from pinlater.data_folder.private_files import SecretFileOpen, check_secret_file
 
 _VARIABLE = "PINLATER_TLS_"
+_FLAGS = {"ca": "ca", "cert": "client_cert", "key": "client_key", "server_name": "server_name"}
 _NO_KEY = f"a key in a file of its own is given by key, --client-key or {_VARIABLE}KEY"
 _CERTIFICATE = "-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\n?"
 _OF_SERVERS = ("required", "optional")
@@ -47,6 +49,11 @@ class Tls:
         """With paths that begin at this folder."""
         paths = {name: str(folder / path) for name in ("ca", "cert", "key") if (path := getattr(self, name))}
         return replace(self, **paths)
+
+    @staticmethod
+    def flags_in(options: dict[str, Any]) -> dict[str, str | None]:
+        """Takes --ca, --client-cert, --client-key and --server-name out of a command's options: by their fields."""
+        return {name: options.pop(option, None) for name, option in _FLAGS.items()}
 
     def over(self, **given: str | None) -> Tls:
         """With what is given in place of its own. A certificate comes with its key: who gives one means both."""

@@ -12,6 +12,8 @@ from pinlater.access.fair_use import SHARED_FOR_S, SHARED_LIMIT, STALLED_S, WIND
 from pinlater.errors import Overloaded
 from pinlater.model import Caller, ConnectionRef
 
+BOTH = ("token:noisy", "token:calm")
+
 
 class Process:
     """A server process that carries out calls one by one, in the order in which they have their turns."""
@@ -60,13 +62,15 @@ class Process:
         for identity in identities:
             self.fair_use.begin(Caller(identity), ConnectionRef(), 1).end()
 
+    async def share(self) -> None:
+        """Two identities call at the same time, one call each."""
+        for _ in range(2):
+            await self.pass_window(*BOTH)
+
 
 @pytest.fixture
 def process() -> Process:
     return Process()
-
-
-BOTH = ("token:noisy", "token:calm")
 
 
 async def test_who_calls_alone_waits_for_nobody(process: Process) -> None:
@@ -77,8 +81,7 @@ async def test_who_calls_alone_waits_for_nobody(process: Process) -> None:
 
 
 async def test_nobody_has_more_calls_under_way_than_the_busiest_of_the_others(process: Process) -> None:
-    await process.pass_window(*BOTH)
-    await process.pass_window(*BOTH)
+    await process.share()
     await process.calls(*["token:noisy"] * 50, "token:calm")
     assert process.running() == {"token:noisy": 1, "token:calm": 1}
     for _ in range(10):  # whatever the one asks for, the other gets as much
@@ -102,8 +105,7 @@ async def test_two_that_ask_for_much_hinder_each_other_not(process: Process) -> 
 async def test_a_call_that_waits_has_its_turn_in_order_and_all_have_it_when_the_others_are_gone(
     process: Process,
 ) -> None:
-    await process.pass_window(*BOTH)
-    await process.pass_window(*BOTH)
+    await process.share()
     await process.calls(*["token:noisy"] * 20)
     assert process.running() == {"token:noisy": 1}
     await process.pass_window()
@@ -117,8 +119,7 @@ async def test_a_call_that_waits_has_its_turn_in_order_and_all_have_it_when_the_
 
 
 async def test_a_call_whose_caller_is_gone_loses_its_place_and_keeps_nobody_waiting(process: Process) -> None:
-    await process.pass_window(*BOTH)
-    await process.pass_window(*BOTH)
+    await process.share()
     await process.calls("token:noisy")
     gone = process.call("token:noisy")
     await process.calls("token:noisy")
@@ -130,8 +131,7 @@ async def test_a_call_whose_caller_is_gone_loses_its_place_and_keeps_nobody_wait
 
 
 async def test_a_turn_that_comes_with_the_end_of_its_caller_is_the_next_ones(process: Process) -> None:
-    await process.pass_window(*BOTH)
-    await process.pass_window(*BOTH)
+    await process.share()
     await process.calls("token:noisy")
     gone = process.call("token:noisy")
     await process.calls("token:noisy")
@@ -143,8 +143,7 @@ async def test_a_turn_that_comes_with_the_end_of_its_caller_is_the_next_ones(pro
 
 
 async def test_calls_that_no_store_answers_hold_up_none_of_the_rest_for_long(process: Process) -> None:
-    await process.pass_window(*BOTH)
-    await process.pass_window(*BOTH)
+    await process.share()
     await process.calls(*["token:noisy"] * 3, "token:calm")
     assert process.running() == {"token:noisy": 1, "token:calm": 1}
     deadline = asyncio.get_running_loop().time() + 100 * STALLED_S

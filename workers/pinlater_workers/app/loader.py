@@ -18,8 +18,6 @@ from pinlater_workers.imports import add_import_paths, import_object
 FILE = "file:"
 
 _SERVER_FLAGS = "PINLATER_WORKER_SERVERS"
-_TLS_OPTIONS = {"ca": "ca", "cert": "client_cert", "key": "client_key", "server_name": "server_name"}
-"""The options of a command by the fields of Tls."""
 
 
 def load_app(spec: str) -> App:
@@ -61,8 +59,8 @@ class ServerFlags(NamedTuple):
     @classmethod
     def taken_from(cls, options: dict[str, Any]) -> ServerFlags:
         """Takes them out of the options of a command."""
-        tls = {name: options.pop(option) for name, option in _TLS_OPTIONS.items()}
-        return cls(options.pop("servers"), options.pop("cluster"), options.pop("token_file"), tls)
+        servers, cluster = options.pop("servers"), options.pop("cluster")
+        return cls(servers, cluster, options.pop("token_file"), Tls.flags_in(options))
 
     def over(self, other: ServerFlags) -> ServerFlags:
         """With those of another command line where this one says nothing."""
