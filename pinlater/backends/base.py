@@ -46,6 +46,8 @@ from pinlater.backends.requests import AckRequest as AckRequest
 from pinlater.backends.requests import CheckpointRequest as CheckpointRequest
 from pinlater.backends.requests import ClaimKey as ClaimKey
 from pinlater.backends.requests import ClaimRequest as ClaimRequest
+from pinlater.backends.requests import ExpiredClaim as ExpiredClaim
+from pinlater.backends.requests import ExpiryRequest as ExpiryRequest
 from pinlater.backends.requests import JobKey as JobKey
 from pinlater.backends.requests import ScanPosition as ScanPosition
 from pinlater.backends.requests import ScanRequest as ScanRequest
@@ -54,6 +56,7 @@ from pinlater.backends.requests import UnrenewedClaim as UnrenewedClaim
 from pinlater.model import AckOutcome as AckOutcome
 from pinlater.model import (
     CancelOutcome,
+    ClaimAnswer,
     DequeuedJob,
     Job,
     JobInfo,
@@ -108,7 +111,9 @@ class EndRules(NamedTuple):
 
     `crash_budget` (0: none) counts at expiry and release only. Not keeping a state removes the job in the final ack
     instead of moving it there; expiry and release leave that to `prune`. With `dead_letters` a job that goes to
-    FAILED, in whichever way, is pending for `dead_letter`, and kept whatever `keep_failed` says.
+    FAILED, in whichever way, is pending for `dead_letter`, and kept whatever `keep_failed` says. With `lists_expired`,
+    which is never a default for all queues, `expire_claims` leaves claims alone: something else has to know of each
+    before it ends, and so takes them from `expired_claims`.
     """
 
     crash_budget: int = 0
@@ -116,6 +121,7 @@ class EndRules(NamedTuple):
     keep_failed: bool = True
     dead_letters: bool = False
     result_ttl_ms: int = 3_600_000
+    lists_expired: bool = False
 
 
 NO_RULES = EndRules()
@@ -274,6 +280,16 @@ class Shard(Protocol):
         where none was set), also when others claim at the same moment.
         """
 
+    async def claim_listed(
+        self, queue: str, jobs: Sequence[JobKey], request: ClaimRequest, now_ms: int, *, enforce_quota: bool = False
+    ) -> list[ClaimAnswer]:
+        """Hand out these very jobs, in the order given, where `claim` might: an answer each. QueueNotFound.
+
+        The limit and the priorities of the request do not count. Once the bodies would come to more than its
+        `max_bytes`, or than SLICE_BYTES, no further job is looked at, and the answer is the shorter: the caller asks
+        again for the others. The first that can be claimed always is. `enforce_quota`: as for `claim`.
+        """
+
     async def peek(
         self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
     ) -> list[DequeuedJob]:
@@ -334,6 +350,14 @@ class Shard(Protocol):
         """Treat these claims as expired now (see `expire_claims`), with a status line of theirs, where they stand and
         no server has renewed them since `last_seen_ms`: no clocks are compared, only that time.
         An unknown queue: none.
+        """
+
+    async def expire_listed(
+        self, queue: str, claims: Sequence[ExpiryRequest], now_ms: int, rules: EndRules = NO_RULES
+    ) -> list[AckOutcome]:
+        """End these claims as `expire_claims` would, each with a delay of its own, where they stand and were not
+        renewed: what still expires at the time named. All else, and all of an unknown queue, is IGNORED. A job that is
+        named twice ends by the first that applies.
         """
 
     async def requeue_undelivered(self, queue: str, claims: Sequence[UnrenewedClaim], now_ms: int) -> int:
@@ -446,7 +470,17 @@ class Shard(Protocol):
         """Up to `limit` jobs whose claim's expiry < now: as a failed ack without delay, one crash more, a status line.
 
         At `crash_budget` crashes (0: no budget) the job goes to FAILED whatever attempts remain, the reason in its
-        status. Counts per queue. A queue with nothing due costs nothing.
+        status. Counts per queue. A queue with nothing due costs nothing. Those whose rules have `lists_expired` are
+        left out, and take nothing of the limit.
+        """
+
+    async def expired_claims(
+        self, queues: Sequence[str], limit: int, now_ms: int
+    ) -> Mapping[str, Sequence[ExpiredClaim]]:
+        """The claims of these queues whose expiry < now, at most so many in all, the oldest expiry of each queue first.
+
+        It changes no job. Any end counts for them until `expire_listed`, `ack` or another call has ended them; until
+        then they are listed again. Queues with nothing due are left out, and cost nothing.
         """
 
     async def expire_jobs(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, int]:

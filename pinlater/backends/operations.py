@@ -15,8 +15,8 @@ class Operation(NamedTuple):
     `label` is its value in the metrics, which stays when the method gets another name; "" where it is not counted.
     `reads`: it changes nothing and may be sent again. `bulk`: it reads many jobs, or brings many bodies; such calls
     have a limit of their own. `urgent`: it waits for no other. `claims`: it hands out jobs, which go back where nobody
-    waits for them any more. `batch` is the position of the argument that is a list of jobs, `batch_label` what these
-    count as.
+    waits for them any more; `claims_listed`: likewise those that it names, in ClaimAnswers. `batch` is the position of
+    the argument that is a list of jobs, `batch_label` what these count as.
     """
 
     name: str
@@ -25,6 +25,7 @@ class Operation(NamedTuple):
     bulk: bool = False
     urgent: bool = False
     claims: bool = False
+    claims_listed: bool = False
     batch: int | None = None
     batch_label: str = ""
 
@@ -49,6 +50,7 @@ OPERATIONS = {
         Operation("count_ready", "ready", reads=True),
         Operation("next_due", "next_due", reads=True),
         Operation("claim", "claim", claims=True),
+        _batch("claim_listed")._replace(claims_listed=True),
         Operation("peek", "peek", reads=True, bulk=True),
         _batch("ack"),
         _batch("ack_and_claim", batch_label="ack")._replace(claims=True),
@@ -57,6 +59,7 @@ OPERATIONS = {
         _batch("reschedule"),
         _batch("requeue", "give_back"),
         Operation("expire_disconnected", "release"),
+        _batch("expire_listed"),
         Operation("requeue_undelivered", "requeue_undelivered"),
         _batch("cancel"),
         # Queries
@@ -75,6 +78,7 @@ OPERATIONS = {
         Operation("mark_moved", "mark_moved"),
         # Maintenance
         Operation("expire_claims", "expire_claims"),
+        Operation("expired_claims", "expired_claims", reads=True),
         Operation("expire_jobs", "expire_jobs"),
         Operation("dead_letter", "bury"),
         Operation("prune", "collect"),

@@ -46,6 +46,31 @@ class UnrenewedClaim(NamedTuple):
     expires_at_ms: int
 
 
+class ExpiredClaim(NamedTuple):
+    """A claim whose time is over, and what its job is like. `is_to_stop`: its end would be CANCELLED."""
+
+    priority: int
+    id: int
+    claim_descriptor: str
+    expires_at_ms: int
+    attempts_allowed: int
+    attempts_remaining: int
+    crashes: int
+    is_to_stop: bool
+
+
+class ExpiryRequest(NamedTuple):
+    """A claim that is to end as expired, and when it expires if nobody has renewed it since it was listed. Where
+    attempts remain the job is to be retried `retry_delay_ms` after now.
+    """
+
+    priority: int
+    id: int
+    claim_descriptor: str
+    expires_at_ms: int
+    retry_delay_ms: int = 0
+
+
 @dataclass(slots=True)
 class ClaimRequest:
     """One caller's share of a claim call.

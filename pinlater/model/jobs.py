@@ -62,6 +62,25 @@ class CancelOutcome(IntEnum):
     """It is in progress, and its worker is asked to stop."""
 
 
+class ClaimOutcome(IntEnum):
+    """What became of one job that a claim named. The numbers are those of the stores."""
+
+    CLAIMED = 0
+    NOT_DUE = 1
+    """Its run_after is yet to come."""
+
+    BEHIND = 2
+    """Another job of its serialize key is before it, whatever its run_after is."""
+
+    IN_PROGRESS = 3
+    ENDED = 4
+    """Or its expiry has passed, whether or not maintenance has ended it yet."""
+
+    NOT_FOUND = 5
+    LIMITED = 6
+    """It is eligible, and the quota of its queue leaves no room."""
+
+
 class AckOutcome(IntEnum):
     """What became of one ack. The numbers are those of the wire contract, and of the stores."""
 
@@ -259,6 +278,13 @@ class DequeuedJob:
     enqueued_at_ms: int
     claim_descriptor: str = ""
     claim_expires_at_ms: int = 0
+
+
+class ClaimAnswer(NamedTuple):
+    """What became of one job that a claim named; `job` with CLAIMED alone."""
+
+    outcome: ClaimOutcome
+    job: DequeuedJob | None = None
 
 
 class DequeuedJobs(list[DequeuedJob]):

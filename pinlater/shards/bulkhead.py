@@ -316,7 +316,8 @@ class Bulkhead:
             self._note_idle()
         answer = call.answer
         if answer.done():
-            if error is None and call.operation.claims and self._compensate is not None:
+            operation = call.operation
+            if error is None and (operation.claims or operation.claims_listed) and self._compensate is not None:
                 self._run(self._compensate(call, value))
         elif error is not None:
             answer.set_exception(error)
@@ -442,10 +443,12 @@ class SlowCallDetector:
         return False
 
 
-def claims_of(answer: Any) -> list[list[DequeuedJob]]:
-    """The claims in the answer to a claim, or to acks with a claim."""
+def claimed_jobs(call: StoreCall, answer: Any) -> list[DequeuedJob]:
+    """What a call handed out: a claim, or acks with one, or a claim of jobs that it named."""
+    if call.operation.claims_listed:
+        return [each.job for each in answer if each.job is not None]
     claims: list[list[DequeuedJob]] = answer[1] if isinstance(answer, tuple) else answer
-    return claims
+    return [job for jobs in claims for job in jobs]
 
 
 def _settle(future: asyncio.Future[Any], value: object) -> None:

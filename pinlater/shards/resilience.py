@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,16 +19,17 @@ from pinlater.backends.base import (
     Shard,
     StoreStatus,
 )
-from pinlater.backends.operations import OPERATIONS
+from pinlater.backends.operations import OPERATIONS, Operation
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
-from pinlater.model import MAX_TIME_MS, DequeuedJob, JobInfo
-from pinlater.shards.bulkhead import Bulkhead, BulkheadSettings, StoreCall, claims_of
+from pinlater.model import MAX_TIME_MS, ClaimAnswer, DequeuedJob, JobInfo
+from pinlater.shards.bulkhead import Bulkhead, BulkheadSettings, StoreCall, claimed_jobs
 from pinlater.shards.compensation import requeue
 from pinlater.shards.decorator import ShardDecorator
 
-_CLAIM, _ACK_AND_CLAIM = OPERATIONS["claim"], OPERATIONS["ack_and_claim"]
+_CLAIM, _CLAIM_LISTED = OPERATIONS["claim"], OPERATIONS["claim_listed"]
+_ACK_AND_CLAIM = OPERATIONS["ack_and_claim"]
 
 
 class ResilientShard(ShardDecorator):
@@ -55,10 +56,14 @@ class ResilientShard(ShardDecorator):
         self._bulk_calls = Bulkhead(inner, replace(settings, max_running=settings.max_bulk), metrics=metrics)
         self._bulk_calls.report = self._report_bulk
         self._opening: asyncio.Task[str] | None = None
+        by_own_time: dict[Operation, Callable[..., Any]] = {
+            _CLAIM: self._send_claim,
+            _CLAIM_LISTED: self._send_claim_listed,
+        }
         for name, operation in OPERATIONS.items():
             if name not in vars(ResilientShard):
                 calls = self._bulk_calls if operation.bulk else self._calls
-                method = self._send_claim if operation is _CLAIM else getattr(inner, name)
+                method = by_own_time.get(operation) or getattr(inner, name)
                 setattr(self, name, partial(calls.call, operation, method))
 
     @property
@@ -113,6 +118,16 @@ class ResilientShard(ShardDecorator):
                 requests = [replace(each, spare_ms=clock.uncertainty_ms) for each in requests]
         return self.inner.claim(queue, requests, now_ms, enforce_quota=enforce_quota)
 
+    def _send_claim_listed(
+        self, queue: str, jobs: Sequence[JobKey], request: ClaimRequest, now_ms: int, *, enforce_quota: bool = False
+    ) -> Coroutine[Any, Any, list[ClaimAnswer]]:
+        clock = self._clock
+        if clock is not None and now_ms < MAX_TIME_MS:
+            now_ms = clock.now_ms()
+            if clock.uncertainty_ms:
+                request = replace(request, spare_ms=clock.uncertainty_ms)
+        return self.inner.claim_listed(queue, jobs, request, now_ms, enforce_quota=enforce_quota)
+
     def ack_and_claim(
         self,
         queue: str,
@@ -166,8 +181,8 @@ class ResilientShard(ShardDecorator):
 
     async def _requeue_claims(self, call: StoreCall, answer: Any) -> None:
         """What a claim brought whose caller is gone."""
-        queue, now_ms = call.args[0], call.args[3 if call.operation is _ACK_AND_CLAIM else 2]
-        await requeue(self.inner, queue, [job for jobs in claims_of(answer) for job in jobs], now_ms)
+        queue, now_ms = call.args[0], call.args[2 if call.operation is _CLAIM else 3]
+        await requeue(self.inner, queue, claimed_jobs(call, answer), now_ms)
 
     # -- calls that may bring many bodies ----------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from pinlater.backends.base import (
     ConfigPage,
     DeadLetterTarget,
     EndRules,
+    ExpiredClaim,
     ExpiryCounts,
     KvEntry,
     PerQueue,
@@ -24,6 +25,7 @@ from pinlater.backends.redis.records import (
     PLACEHOLDER,
     Arg,
     Args,
+    expired_claims,
     expiry_rules,
     expiry_templates,
     history_templates,
@@ -42,9 +44,14 @@ class Maintenance(ScriptCaller):
             *expiry_rules(rules.default),
         ]
         for queue, own in rules.of.items():
-            args += (queue, *expiry_rules(own))
+            budget, dead_letters = expiry_rules(own)
+            args += (queue, "" if own.lists_expired else budget, dead_letters)
         parts = iter(await self._store.call("expire_claims", *args))
         return {queue.decode(): ExpiryCounts(*counts) for queue, *counts in zip(*[parts] * 4, strict=True)}
+
+    async def expired_claims(self, queues: Sequence[str], limit: int, now_ms: int) -> dict[str, list[ExpiredClaim]]:
+        answer = await self._store.call("expired_claims", limit, now_ms, *queues) if queues else ()
+        return {queue.decode(): expired_claims(flat) for queue, *flat in answer}
 
     async def dead_letter(self, limit: int, now_ms: int, targets: Mapping[str, DeadLetterTarget]) -> Mapping[str, int]:
         args: Args = [limit, now_ms, lowest_id(now_ms), self.shard_id, *history_templates(now_ms)]

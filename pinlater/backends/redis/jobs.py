@@ -8,6 +8,7 @@ from typing import Any
 from pinlater.backends.acks import Acks
 from pinlater.backends.base import (
     NO_RULES,
+    SLICE_BYTES,
     UNDELIVERED_IN_A_ROW,
     AckOutcome,
     AckRequest,
@@ -16,6 +17,7 @@ from pinlater.backends.base import (
     ClaimRequest,
     EndRules,
     ExpiryCounts,
+    ExpiryRequest,
     JobKey,
     LevelCounts,
     ScanPosition,
@@ -42,11 +44,12 @@ from pinlater.backends.redis.records import (
     key_args,
 )
 from pinlater.backends.redis.scripts import ScriptCaller, lowest_id
-from pinlater.backends.status_lines import released_status
+from pinlater.backends.status_lines import expired_status, released_status
 from pinlater.errors import HomesChanged
-from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState
+from pinlater.model import CancelOutcome, ClaimAnswer, ClaimOutcome, DequeuedJob, Job, JobInfo, JobState
 
 _ACK_OUTCOMES = {ord(str(int(outcome))): outcome for outcome in AckOutcome}
+_CLAIM_OUTCOMES = tuple(ClaimOutcome)
 _CANCEL_OUTCOMES = {ord(str(int(outcome))): outcome for outcome in CancelOutcome}
 
 
@@ -103,6 +106,23 @@ class JobCommands(ScriptCaller):
             claims.append(dequeued(flat, queue, shard, request.claim_descriptor, expires_at_ms))
         return claims
 
+    async def claim_listed(
+        self, queue: str, jobs: Sequence[JobKey], request: ClaimRequest, now_ms: int, *, enforce_quota: bool = False
+    ) -> list[ClaimAnswer]:
+        args: Args = [queue, now_ms, int(enforce_quota), now_ms + request.spare_ms, request.claim_timeout_ms]
+        args += (int(request.is_default_timeout), request.claim_descriptor, min(request.max_bytes, SLICE_BYTES))
+        answers: list[ClaimAnswer] = []
+        found = await self._store.call_queue("claim_listed", queue, [*args, *key_args(jobs)])
+        for job, each in zip(jobs, found, strict=False):
+            if isinstance(each, int):
+                answers.append(ClaimAnswer(_CLAIM_OUTCOMES[each]))
+                continue
+            run_after, value, changed, expiry = each
+            flat = (ID.pack(job.id), run_after, [value], [changed])
+            (handed_out,) = dequeued(flat, queue, self.shard_id, request.claim_descriptor, int(expiry))
+            answers.append(ClaimAnswer(ClaimOutcome.CLAIMED, handed_out))
+        return answers
+
     async def peek(
         self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
     ) -> list[DequeuedJob]:
@@ -130,6 +150,13 @@ class JobCommands(ScriptCaller):
         words = expiry_templates(released_status(now_ms, PLACEHOLDER))
         args = [queue, now_ms, *expiry_rules(rules), *words, *key_args(claims)]
         return ExpiryCounts(*await self._store.call_queue("expire_disconnected", queue, args))
+
+    async def expire_listed(
+        self, queue: str, claims: Sequence[ExpiryRequest], now_ms: int, rules: EndRules = NO_RULES
+    ) -> list[AckOutcome]:
+        words = expiry_templates(expired_status(now_ms, PLACEHOLDER))
+        args = [queue, now_ms, *expiry_rules(rules), *words, *key_args(claims)]
+        return _ack_outcomes(await self._store.call_queue("expire_listed", queue, args))
 
     async def requeue_undelivered(self, queue: str, claims: Sequence[UnrenewedClaim], now_ms: int) -> int:
         args = [queue, now_ms, UNDELIVERED_IN_A_ROW, *key_args(claims)]

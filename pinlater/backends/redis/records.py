@@ -77,6 +77,8 @@ from pinlater.backends.base import (
     ClaimKey,
     ClaimRequest,
     EndRules,
+    ExpiredClaim,
+    ExpiryRequest,
     JobKey,
     SilentClaim,
     UnrenewedClaim,
@@ -383,8 +385,14 @@ def ack_args(acks: Acks, result_ttl_ms: int) -> Args:
     return args
 
 
-def key_args(keys: Sequence[JobKey] | Sequence[ClaimKey] | Sequence[SilentClaim] | Sequence[UnrenewedClaim]) -> Args:
-    """Priority, id, and what else there is: the claim, and when it was last seen or expires."""
+def key_args(
+    keys: Sequence[JobKey]
+    | Sequence[ClaimKey]
+    | Sequence[SilentClaim]
+    | Sequence[UnrenewedClaim]
+    | Sequence[ExpiryRequest],
+) -> Args:
+    """Priority, id, and what else there is: the claim, when it was last seen or expires, a delay."""
     args: Args = []
     for priority, job_id, *claim in keys:
         args += (priority, ID.pack(job_id), *claim)
@@ -543,6 +551,20 @@ def expiry_templates(line: str) -> list[str]:
 def expiry_rules(rules: EndRules) -> tuple[int, int]:
     """What the scripts that end expired claims are told of the rules of a queue."""
     return rules.crash_budget, int(rules.dead_letters)
+
+
+def expired_claims(flat: Sequence[Any]) -> list[ExpiredClaim]:
+    """From five values per claim (see expired_claims.lua)."""
+    claims, parts = [], iter(flat)
+    for job_id, expiry, claim, changed, is_to_stop in zip(*[parts] * 5, strict=True):
+        _, _, allowed, priority = CLAIM.unpack_from(claim)
+        remaining, crashes = allowed, 0
+        if changed:
+            _, remaining, allowed, crashes = CHANGED.unpack_from(changed)
+        attempts = (allowed, remaining, crashes)
+        key = (priority, ID.unpack(job_id)[0], claim[CLAIM.size :].decode())
+        claims.append(ExpiredClaim(*key, int(expiry), *attempts, bool(is_to_stop)))
+    return claims
 
 
 def history_templates(now_ms: int) -> list[str]:

@@ -11,7 +11,9 @@ from pinlater.backends.base import (
     CheckpointRequest,
     ClaimKey,
     EndRules,
+    ExpiredClaim,
     ExpiryCounts,
+    ExpiryRequest,
     PerQueue,
     SilentClaim,
     UnrenewedClaim,
@@ -20,7 +22,7 @@ from pinlater.backends.extended import HeartbeatRequest
 from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.extensions import End, Extension, Stays, end, extend, extensions
 from pinlater.backends.sql.records import DEAD_LETTER_PENDING_MS, IN_PROGRESS, SHOWN, STOPPING
-from pinlater.backends.sql.session import Row, Session
+from pinlater.backends.sql.session import IDS_PER_STATEMENT, Row, Session, in_slices
 from pinlater.backends.status_lines import crash_budget_status, expired_status, released_status
 from pinlater.model import MAX_PROGRESS_CHARS, MAX_TIME_MS, HeartbeatAnswer, HeartbeatOutcome, claim_source
 from pinlater.model.status_text import append_at, job_expired_status
@@ -58,19 +60,21 @@ def claims_quiet(session: Session, queue: str, claims: Sequence[SilentClaim]) ->
     }
 
 
-def claims_fresh(session: Session, queue: str, claims: Sequence[UnrenewedClaim]) -> dict[int, Row]:
+def claims_fresh(
+    session: Session, queue: str, claims: Sequence[UnrenewedClaim] | Sequence[ExpiryRequest]
+) -> dict[int, Row]:
     """Those of the jobs that are under exactly the claims given, which still expire as they did at first, locked."""
     ids = sorted({claim.id for claim in claims})
     rows = {row[ID]: row for row in session.rows_of("when_claimed", (queue,), ids)}
-    return {
-        claim.id: row
-        for claim in claims
-        if (row := rows.get(claim.id)) is not None and _stands(claim, row) and row[EXPIRES_AT] == claim.expires_at_ms
-    }
+    return {claim.id: row for claim in claims if (row := rows.get(claim.id)) is not None and _is_fresh(claim, row)}
 
 
-def _stands(claim: ClaimKey | SilentClaim | UnrenewedClaim | HeartbeatRequest, row: Row) -> bool:
+def _stands(claim: ClaimKey | SilentClaim | UnrenewedClaim | ExpiryRequest | HeartbeatRequest, row: Row) -> bool:
     return bool(row[PRIORITY] == claim.priority and row[CLAIM] == claim.claim_descriptor)
+
+
+def _is_fresh(claim: UnrenewedClaim | ExpiryRequest, row: Row) -> bool:
+    return _stands(claim, row) and bool(row[EXPIRES_AT] == claim.expires_at_ms)
 
 
 def ack(
@@ -280,19 +284,39 @@ def expire_claims(
     """The index of claims spans the shard, so a queue with nothing due is not even looked at.
 
     What deleted queues left is removed on the way: whoever calls takes an empty answer for the end of what is due.
+    Queues whose claims are left alone are passed over by the statement itself where they fill a whole look.
     """
+    passed_over: Sequence[int] = ()
     for _ in range(LOOKS_PAST_LEFTOVERS):
-        rows = session.rows("expired_claims", (now_ms, limit))
+        if passed_over:
+            rows = session.rows("expired_claims_of_others", (now_ms, session.bound(passed_over), limit))
+        else:
+            rows = session.rows("expired_claims", (now_ms, limit))
         if not rows:
             break
         names = queue_names_of(session, {row[1] for row in rows})
         remove(session, [End(row[0], row[4] or 0, True) for row in rows if row[1] not in names], now_ms, freed)
-        rows = [row for row in rows if row[1] in names]
+        left_alone = {queue_id for queue_id, name in names.items() if rules.get(name).lists_expired}
+        rows = [row for row in rows if row[1] in names and row[1] not in left_alone]
         if rows:
-            per_row = [(row, row[4], rules.get(names[row[1]])) for row in rows]
+            per_row = [(row, row[4], rules.get(names[row[1]]), now_ms) for row in rows]
             outcomes = _expire(session, per_row, now_ms, expired_status, freed)
             return _counts_per_queue(rows, names, outcomes)
+        if left_alone:
+            passed_over = sorted(queues_of(session, [queue for queue, own in rules.of.items() if own.lists_expired]))
     return {}
+
+
+def expired_claims(session: Session, queues: Sequence[str], limit: int, now_ms: int) -> dict[str, list[ExpiredClaim]]:
+    found: dict[str, list[ExpiredClaim]] = defaultdict(list)
+    names, left = queues_of(session, queues), limit
+    for some in in_slices(sorted(names), IDS_PER_STATEMENT):
+        if left > 0:
+            rows = session.rows("expired_claims_of", (now_ms, session.bound(some), left))
+            left -= len(rows)
+            for queue_id, *claim, flags in rows:
+                found[names[queue_id]].append(ExpiredClaim._make((*claim, bool((flags or 0) & STOPPING))))
+    return dict(found)
 
 
 def remove(session: Session, ends: Sequence[End], now_ms: int, freed: Freed, stays: Stays = Stays.NOTHING) -> int:
@@ -319,22 +343,41 @@ def expire_disconnected(
     session: Session, queue: str, claims: Sequence[SilentClaim], now_ms: int, rules: EndRules, freed: Freed
 ) -> ExpiryCounts:
     rows = claims_quiet(session, queue, claims).values()
-    outcomes = _expire(session, [(row, row[EXTENDED], rules) for row in rows], now_ms, released_status, freed)
+    per_row = [(row, row[EXTENDED], rules, now_ms) for row in rows]
+    outcomes = _expire(session, per_row, now_ms, released_status, freed)
     return _counts(outcomes.values())
+
+
+def expire_listed(
+    session: Session, queue: str, claims: Sequence[ExpiryRequest], now_ms: int, rules: EndRules, freed: Freed
+) -> list[AckOutcome]:
+    rows = claims_fresh(session, queue, claims)
+    ending: dict[int, int] = {}
+    for place, claim in enumerate(claims):
+        if claim.id not in ending and claim.id in rows and _is_fresh(claim, rows[claim.id]):
+            ending[claim.id] = place
+    per_row = [
+        (row, row[EXTENDED], rules, min(now_ms + claims[ending[job_id]].retry_delay_ms, MAX_TIME_MS))
+        for job_id, row in rows.items()
+    ]
+    became = _expire(session, per_row, now_ms, expired_status, freed)
+    return [
+        became[claim.id] if ending.get(claim.id) == place else AckOutcome.IGNORED for place, claim in enumerate(claims)
+    ]
 
 
 def _expire(
     session: Session,
-    rows: Iterable[tuple[Row, int | None, EndRules]],
+    rows: Iterable[tuple[Row, int | None, EndRules, int]],
     now_ms: int,
     status_line: StatusLine,
     freed: Freed,
 ) -> dict[int, AckOutcome]:
-    """As a failed ack without delay, with one crash more. What became of each."""
+    """As a failed ack, with one crash more; each with when a retry is due. What became of each."""
     effects: Effects = defaultdict(list)
     outcomes: dict[int, AckOutcome] = {}
     ends = _Ends()
-    for row, flags, rules in rows:
+    for row, flags, rules, run_after_ms in rows:
         crashes = row[CRASHES] + 1
         used_up = 0 < rules.crash_budget <= crashes
         remaining = 0 if used_up else max(row[REMAINING] - 1, 0)
@@ -343,7 +386,7 @@ def _expire(
         outcome = AckOutcome.RETRIED if remaining else AckOutcome.FAILED
         if flags and flags & STOPPING:
             effect, outcome = "end_cancelled", AckOutcome.CANCELLED
-        effects[effect, now_ms, line].append(row[0])
+        effects[effect, run_after_ms, line].append(row[0])
         outcomes[row[0]] = outcome
         if flags and outcome is not AckOutcome.RETRIED:
             ends.add(row[0], flags, effect)
@@ -405,6 +448,11 @@ def heartbeat(
         else:
             answers.append(HeartbeatAnswer(HeartbeatOutcome.OK))
     return answers
+
+
+def queues_of(session: Session, names: Sequence[str]) -> dict[int, str]:
+    """Those of the queues that are there, by id."""
+    return dict(session.rows("ids_of_queues", (session.bound_texts(names),))) if names else {}
 
 
 def queue_names_of(session: Session, queue_ids: Iterable[int]) -> dict[int, str]:

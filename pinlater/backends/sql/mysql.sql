@@ -282,6 +282,9 @@ FROM pinlater_queues queue WHERE queue.name = %s
 -- name: names_of_queues
 SELECT id, name FROM pinlater_queues WHERE id IN %s
 
+-- name: ids_of_queues
+SELECT id, name FROM pinlater_queues WHERE name IN %s
+
 -- name: allocate_ids
 -- There is no RETURNING; LAST_INSERT_ID(x) comes back with the answer. It is the first of the ids, hence the "+" behind.
 UPDATE pinlater_sequence SET next_id = LAST_INSERT_ID(GREATEST(next_id, %s)) + %s WHERE id = 1
@@ -315,6 +318,12 @@ SELECT {candidate}
 FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
 WHERE queue_id = %s AND state = 0 AND priority IN %s AND run_after_ms <= %s
 ORDER BY priority, run_after_ms, id LIMIT %s
+
+-- name: listed
+SELECT {candidate}, state
+FROM pinlater_jobs FORCE INDEX (PRIMARY)
+WHERE queue_id = %s AND id IN %s
+ORDER BY id FOR UPDATE
 
 -- name: lock_and_skip
 FOR UPDATE SKIP LOCKED
@@ -395,6 +404,17 @@ UPDATE pinlater_jobs SET body_bytes = %s, body = %s WHERE id = %s
 -- name: expired_claims
 SELECT id, queue_id, attempts_remaining, crashes, extended FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
 WHERE state = 1 AND claim_expires_at_ms < %s ORDER BY claim_expires_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
+
+-- name: expired_claims_of_others
+SELECT id, queue_id, attempts_remaining, crashes, extended FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
+WHERE state = 1 AND claim_expires_at_ms < %s AND queue_id NOT IN %s
+ORDER BY claim_expires_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
+
+-- name: expired_claims_of
+SELECT queue_id, priority, id, claim_descriptor, claim_expires_at_ms, attempts_allowed, attempts_remaining, crashes,
+    extended
+FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
+WHERE state = 1 AND claim_expires_at_ms < %s AND queue_id IN %s ORDER BY claim_expires_at_ms LIMIT %s
 
 -- name: oldest_ended
 -- Per queue the first job that succeeded, that failed, that was cancelled: three looks into an index.

@@ -12,6 +12,7 @@ from pinlater.backends.base import (
     ClaimKey,
     ClaimRequest,
     EndRules,
+    JobKey,
     UnrenewedClaim,
 )
 from pinlater.backends.sql.attempts import REMAINING, RUN_AFTER, ack, claims_fresh, claims_standing, to_pending
@@ -22,6 +23,8 @@ from pinlater.backends.sql.records import (
     CANDIDATE,
     EXPIRES,
     OWN_TIMEOUT,
+    STATES_OF,
+    WAITING,
     Descriptors,
     bodies,
     dequeued_jobs,
@@ -30,7 +33,7 @@ from pinlater.backends.sql.records import (
 )
 from pinlater.backends.sql.session import Row, Session
 from pinlater.errors import QueueNotFound
-from pinlater.model import DequeuedJob, Job
+from pinlater.model import ClaimAnswer, ClaimOutcome, DequeuedJob, Job, JobState
 
 SMALLEST_ID = 10**15
 """Ids are 16 digits wide, so that their text order is their age."""
@@ -144,6 +147,53 @@ def ack_and_claim(
     """In one transaction, so the claim sees what the acks have freed."""
     outcomes = ack(session, queue, acks, now_ms, rules, freed)
     return outcomes, claim(session, queue, requests, now_ms, enforce_quota)
+
+
+def claim_listed(
+    session: Session, queue: str, jobs: Sequence[JobKey], request: ClaimRequest, now_ms: int, enforce_quota: bool
+) -> list[ClaimAnswer]:
+    """The jobs are locked before the quota, as by acks with a claim: else the two could wait for each other."""
+    queue_id = session.queue_id(queue)
+    rows = {row[0]: row for row in session.rows_of("listed", (queue_id,), sorted({job.id for job in jobs}))}
+    room = room_for_claims(session, queue_id) if enforce_quota else NO_CAP
+    alive = {row[0] for row in _without_expired(session, list(rows.values()), now_ms)}
+    room_bytes = min(request.max_bytes, SLICE_BYTES)
+    outcomes: list[ClaimOutcome] = []
+    batch: dict[int, Row] = {}
+    for job in jobs:
+        *row, state = rows.get(job.id, NO_ROW)
+        if row and row[1] != job.priority:
+            outcome = ClaimOutcome.NOT_FOUND
+        elif job.id in batch:
+            outcome = ClaimOutcome.IN_PROGRESS
+        elif state not in STATES_OF[JobState.PENDING]:
+            outcome = _NOT_PENDING.get(state, ClaimOutcome.ENDED)
+        elif job.id not in alive:
+            outcome = ClaimOutcome.ENDED
+        elif state == WAITING:
+            outcome = ClaimOutcome.BEHIND
+        elif row[2] > now_ms:
+            outcome = ClaimOutcome.NOT_DUE
+        elif len(batch) >= room:
+            outcome = ClaimOutcome.LIMITED
+        else:
+            outcome = ClaimOutcome.CLAIMED
+            room_bytes -= row[BODY_BYTES]
+            if room_bytes < 0 and batch:
+                break
+            batch[job.id] = tuple(row)
+        outcomes.append(outcome)
+    batches, from_ms = [list(batch.values())], now_ms + request.spare_ms
+    own_ms = _own_timeouts(session, [request], batches)
+    _put_under_claims(session, [request], batches, from_ms, own_ms)
+    (handed_out,) = _hand_out(session, queue, [request], batches, from_ms, own_ms)
+    given = iter(handed_out)
+    return [ClaimAnswer(each, next(given) if each is ClaimOutcome.CLAIMED else None) for each in outcomes]
+
+
+NO_ROW = (None,)
+_NOT_PENDING = {None: ClaimOutcome.NOT_FOUND, 1: ClaimOutcome.IN_PROGRESS}
+"""By state; all others have ended."""
 
 
 def _groups(requests: Sequence[ClaimRequest]) -> Iterator[list[ClaimRequest]]:

@@ -18,7 +18,9 @@ from pinlater.backends.base import (
     ConfigPage,
     DeadLetterTarget,
     EndRules,
+    ExpiredClaim,
     ExpiryCounts,
+    ExpiryRequest,
     JobKey,
     KvEntry,
     NoEvents,
@@ -48,7 +50,7 @@ from pinlater.backends.extended import (
 from pinlater.backends.sql import admin, attempts, chains, coordination, key_entries, keyed_jobs, queries, ready_jobs
 from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.coordination import Identity, ping
-from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState, KeyRef, RescheduleOutcome
+from pinlater.model import CancelOutcome, ClaimAnswer, DequeuedJob, Job, JobInfo, JobState, KeyRef, RescheduleOutcome
 
 Result = TypeVar("Result")
 _JOBS_PER_SLICE = 64
@@ -124,6 +126,11 @@ class SqlShard(ABC):
     ) -> list[list[DequeuedJob]]:
         return await self.write(ready_jobs.claim, queue, requests, now_ms, enforce_quota)
 
+    async def claim_listed(
+        self, queue: str, jobs: Sequence[JobKey], request: ClaimRequest, now_ms: int, *, enforce_quota: bool = False
+    ) -> list[ClaimAnswer]:
+        return await self.write(ready_jobs.claim_listed, queue, jobs, request, now_ms, enforce_quota)
+
     async def peek(
         self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
     ) -> list[DequeuedJob]:
@@ -164,6 +171,11 @@ class SqlShard(ABC):
         self, queue: str, claims: Sequence[SilentClaim], now_ms: int, rules: EndRules = NO_RULES
     ) -> ExpiryCounts:
         return await self._write_freeing(attempts.expire_disconnected, queue, claims, now_ms, rules)
+
+    async def expire_listed(
+        self, queue: str, claims: Sequence[ExpiryRequest], now_ms: int, rules: EndRules = NO_RULES
+    ) -> list[AckOutcome]:
+        return await self._write_freeing(attempts.expire_listed, queue, claims, now_ms, rules)
 
     async def requeue_undelivered(self, queue: str, claims: Sequence[UnrenewedClaim], now_ms: int) -> int:
         return await self._write_freeing(ready_jobs.requeue_undelivered, queue, claims, now_ms)
@@ -248,6 +260,11 @@ class SqlShard(ABC):
 
     async def expire_claims(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, ExpiryCounts]:
         return await self._write_freeing(attempts.expire_claims, limit, now_ms, rules)
+
+    async def expired_claims(
+        self, queues: Sequence[str], limit: int, now_ms: int
+    ) -> Mapping[str, Sequence[ExpiredClaim]]:
+        return await self.read(attempts.expired_claims, queues, limit, now_ms)
 
     async def expire_jobs(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, int]:
         return await self._write_freeing(attempts.expire_jobs, limit, now_ms, rules)

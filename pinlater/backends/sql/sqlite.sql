@@ -268,6 +268,9 @@ SELECT id FROM pinlater_queues WHERE name = ?
 -- name: names_of_queues
 SELECT id, name FROM pinlater_queues WHERE id IN (SELECT value FROM json_each(?))
 
+-- name: ids_of_queues
+SELECT id, name FROM pinlater_queues WHERE name IN (SELECT value FROM json_each(?))
+
 -- name: allocate_ids
 UPDATE pinlater_sequence SET next_id = max(next_id, ?) + ? WHERE id = 1 RETURNING next_id
 
@@ -300,6 +303,11 @@ SELECT {candidate}
 FROM pinlater_jobs INDEXED BY pinlater_jobs_order
 WHERE queue_id = ? AND state = 0 AND priority = ? AND run_after_ms <= ?
 ORDER BY run_after_ms, id LIMIT ?
+
+-- name: listed
+SELECT {candidate}, state
+FROM pinlater_jobs NOT INDEXED
+WHERE queue_id = ? AND id IN (SELECT value FROM json_each(?))
 
 -- name: claim
 UPDATE pinlater_jobs NOT INDEXED SET state = 1, claim_descriptor = ?, claimed_at_ms = ?, claim_timeout_ms = ?,
@@ -369,6 +377,18 @@ UPDATE pinlater_jobs SET body_bytes = ?, body = ? WHERE id = ?
 -- name: expired_claims
 SELECT id, queue_id, attempts_remaining, crashes, extended FROM pinlater_jobs INDEXED BY pinlater_jobs_claims
 WHERE state = 1 AND claim_expires_at_ms < ? ORDER BY claim_expires_at_ms LIMIT ?
+
+-- name: expired_claims_of_others
+SELECT id, queue_id, attempts_remaining, crashes, extended FROM pinlater_jobs INDEXED BY pinlater_jobs_claims
+WHERE state = 1 AND claim_expires_at_ms < ? AND queue_id NOT IN (SELECT value FROM json_each(?))
+ORDER BY claim_expires_at_ms LIMIT ?
+
+-- name: expired_claims_of
+SELECT queue_id, priority, id, claim_descriptor, claim_expires_at_ms, attempts_allowed, attempts_remaining, crashes,
+    extended
+FROM pinlater_jobs INDEXED BY pinlater_jobs_claims
+WHERE state = 1 AND claim_expires_at_ms < ? AND queue_id IN (SELECT value FROM json_each(?))
+ORDER BY claim_expires_at_ms LIMIT ?
 
 -- name: oldest_ended
 -- Per queue the first job that succeeded, that failed, that was cancelled: three looks into an index.

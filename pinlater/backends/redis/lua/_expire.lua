@@ -1,9 +1,10 @@
 -- End claims as expired or released: back to PENDING, or to FAILED without attempts or over the crash budget.
--- `jobs` are {id, claim} of jobs in progress, each once. `words`: the status line around the attempts that remain, and
+-- `jobs` are {id, claim} of jobs in progress, each once, perhaps with when a retry is due (else: now). `codes`, if given,
+-- gets by id what became of each: 2 retried, 3 failed, 5 cancelled. `words`: the status line around the attempts that remain, and
 -- the one around the crashes. `dead_letters`: those that fail wait to be copied as dead letters. Returns how many
 -- went back, how many failed and how many ended as cancelled.
 -- The first write removes, and removing is allowed in a Redis out of memory; then so is the rest of the script.
-local function expire(root, queue, jobs, now, budget, dead_letters, words)
+local function expire(root, queue, jobs, now, budget, dead_letters, words, codes)
   local base = root .. ':q:' .. queue
   local ids = {}
   for i, job in ipairs(jobs) do ids[i] = job[1] end
@@ -13,7 +14,7 @@ local function expire(root, queue, jobs, now, budget, dead_letters, words)
   local any_extra, any_watched = apart(base)
   local extras = any_extra and read('HMGET', base .. ':extra', ids) or {}
   local ends, told, pending, cancelled = any_extra and new_ends(root, now), {}, {}, 0
-  local new, moves, freed, ended = {}, {}, {}, {}
+  local new, moves, freed, ended, times = {}, {}, {}, {}, {}
   local at_once, retried, failed = string.format('%.0f', now), 0, 0
   local ended_as_cancelled, of_claim, of_changed = {}, {}, {}  -- claims that expire together are mostly alike: a quarter of the script's time
   for i, id in ipairs(ids) do
@@ -39,9 +40,9 @@ local function expire(root, queue, jobs, now, budget, dead_letters, words)
       moves[priority] = move
     end
     move.out[#move.out + 1] = id
-    local extra = extras[i]
+    local extra, code = extras[i], '3'
     if extra and is_to_stop(extra) then
-      cancelled = cancelled + 1
+      cancelled, code = cancelled + 1, '5'
       new[2 * i] = without_attempts(expired.record)
       ended_as_cancelled[2 * cancelled - 1], ended_as_cancelled[2 * cancelled] = at_once, id
       move.cancelled_ids[#move.cancelled_ids + 1] = id
@@ -49,10 +50,10 @@ local function expire(root, queue, jobs, now, budget, dead_letters, words)
       told[#told + 1] = id
     elseif expired.retries then
       if extra then pending[#pending + 1] = id end
-      retried = retried + 1
-      freed[retried] = id
+      retried, code = retried + 1, '2'
+      freed[retried], times[retried] = id, jobs[i][3] or at_once
       local n = #move.pending
-      move.pending[n + 1], move.pending[n + 2] = at_once, id
+      move.pending[n + 1], move.pending[n + 2] = times[retried], id
     else
       failed = failed + 1
       if extra then add_end(ends, queue, id, extra, true, STAYS) end
@@ -60,6 +61,7 @@ local function expire(root, queue, jobs, now, budget, dead_letters, words)
       ended[2 * failed - 1], ended[2 * failed] = at_once, id
       move.failed_ids[#move.failed_ids + 1] = id
     end
+    if codes then codes[id] = code end
   end
   for priority, move in pairs(moves) do
     local run_after = read('ZMSCORE', base .. ':s:1:' .. priority, move.failed_ids)
@@ -81,8 +83,6 @@ local function expire(root, queue, jobs, now, budget, dead_letters, words)
   if failed > 0 then redis.call('ZADD', root .. index, 'LT', at_once, queue) end
   write('ZADD', base .. ':ended:3', ended_as_cancelled)
   if cancelled > 0 then redis.call('ZADD', root .. ':ended:3', 'LT', at_once, queue) end
-  local times = {}
-  for i = 1, retried do times[i] = now end
   notify(base, now, times)
   if any_extra then
     expire_again(root, base, queue, pending)
