@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tests.conformance.machine_config_entries import ConfigEntryRules
 from tests.conformance.machine_keys import KeyRules
+from tests.conformance.machine_listed import ListedRules
 from tests.conformance.machine_operators import OperatorRules
 from tests.conformance.machine_queries import QueryRules
 
 
-class ShardMachine(ConfigEntryRules, KeyRules, OperatorRules, QueryRules):
+class ShardMachine(ConfigEntryRules, KeyRules, ListedRules, OperatorRules, QueryRules):
     """All rules, two queues, one shard."""

@@ -38,6 +38,9 @@ byte_bounds = st.sampled_from([1, 10, 15, NO_BOUND])
 end_rules = st.builds(
     EndRules, st.integers(0, 3), st.booleans(), st.booleans(), st.booleans(), result_ttl_ms=st.just(10**12)
 )
+own_end_rules = st.one_of(end_rules, st.just(EndRules(lists_expired=True)))
+"""Of one queue."""
+
 retentions = st.builds(Retention, steps_ms, steps_ms)
 
 jobs: Bundle[Named] = Bundle("jobs")

@@ -77,7 +77,7 @@ class OperatorRules(LifeRules):
     @rule(
         limit=base.limits,
         default=base.end_rules,
-        of=st.dictionaries(base.queues, base.end_rules, max_size=1),
+        of=st.dictionaries(base.queues, base.own_end_rules, max_size=1),
     )
     def expire(self, limit: int, default: EndRules, of: dict[str, EndRules]) -> None:
         rules = self.per_queue(default, of)

@@ -127,6 +127,7 @@ class Reference(RefLife):
                 self.expire_job(queue, job, now_ms, rules.get(queue), expired_status)
                 for job in jobs.values()
                 if job.expires_at_ms is not None and job.expires_at_ms < now_ms
+                if not rules.get(queue).lists_expired
             ]
             if expired:
                 counts[queue] = ExpiryCounts(*map(sum, zip(*expired, strict=True)))

@@ -12,13 +12,15 @@ from pinlater.backends.base import (
     ClaimKey,
     ClaimRequest,
     EndRules,
+    ExpiredClaim,
     ExpiryCounts,
+    ExpiryRequest,
     JobKey,
     SilentClaim,
     UnrenewedClaim,
 )
-from pinlater.backends.status_lines import crash_budget_status, released_status
-from pinlater.model import MAX_TIME_MS, CancelOutcome, Job, JobState, claim_source
+from pinlater.backends.status_lines import crash_budget_status, expired_status, released_status
+from pinlater.model import MAX_TIME_MS, CancelOutcome, ClaimOutcome, Job, JobState, claim_source
 from pinlater.model.status_text import job_expired_status
 from tests.conformance.reference_job import RefJob, appended, cut, fitting, new_job
 from tests.conformance.reference_keys import RefKeys, Stays
@@ -48,12 +50,48 @@ class RefLife(RefKeys):
         limit = min(request.limit, self.room(queue)) if enforce_quota else request.limit
         taken = fitting(self.eligible(queue, request.priorities, now_ms)[:limit], request.max_bytes)
         for job in taken:
-            job.state, job.claim, job.updated_at_ms = JobState.IN_PROGRESS, request.claim_descriptor, now_ms
-            job.claimed_at_ms = job.last_seen_ms = now_ms
-            own_ms = job.claim_timeout_ms if request.is_default_timeout else None
-            job.timeout_ms = request.claim_timeout_ms if own_ms is None else own_ms
-            job.expires_at_ms = now_ms + job.timeout_ms
+            self._put_under(job, request, now_ms)
         return taken
+
+    def _put_under(self, job: RefJob, request: ClaimRequest, now_ms: int) -> None:
+        job.state, job.claim, job.updated_at_ms = JobState.IN_PROGRESS, request.claim_descriptor, now_ms
+        job.claimed_at_ms = job.last_seen_ms = now_ms
+        own_ms = job.claim_timeout_ms if request.is_default_timeout else None
+        job.timeout_ms = request.claim_timeout_ms if own_ms is None else own_ms
+        job.expires_at_ms = now_ms + job.timeout_ms
+
+    def claim_listed(
+        self, queue: str, keys: Sequence[JobKey], request: ClaimRequest, now_ms: int, *, enforce_quota: bool
+    ) -> list[tuple[ClaimOutcome, RefJob | None]]:
+        self.known(queue)
+        answers: list[tuple[ClaimOutcome, RefJob | None]] = []
+        taken: list[RefJob] = []
+        for key in keys:
+            job = self.find(queue, *key)
+            outcome = self._claimable(queue, job, now_ms)
+            if job is None or outcome is not ClaimOutcome.CLAIMED:
+                answers.append((outcome, None))
+                continue
+            if enforce_quota and self.room(queue) <= 0:
+                answers.append((ClaimOutcome.LIMITED, None))
+                continue
+            if fitting([*taken, job], request.max_bytes) == taken:
+                break
+            taken.append(job)
+            self._put_under(job, request, now_ms)
+            answers.append((outcome, job))
+        return answers
+
+    def _claimable(self, queue: str, job: RefJob | None, now_ms: int) -> ClaimOutcome:
+        if job is None:
+            return ClaimOutcome.NOT_FOUND
+        if job.state is JobState.IN_PROGRESS:
+            return ClaimOutcome.IN_PROGRESS
+        if job.state is not JobState.PENDING or job.is_over(now_ms):
+            return ClaimOutcome.ENDED
+        if not self.is_first(queue, job):
+            return ClaimOutcome.BEHIND
+        return ClaimOutcome.CLAIMED if job.run_after_ms <= now_ms else ClaimOutcome.NOT_DUE
 
     def ack(self, queue: str, ack: AckRequest, now_ms: int, rules: EndRules) -> AckOutcome:
         job = self.find(queue, ack.priority, ack.id)
@@ -140,6 +178,30 @@ class RefLife(RefKeys):
         if key.last_seen_ms != self.last_seen_ms(queue, key):
             return ExpiryCounts(0, 0)
         return self.expire_job(queue, job, now_ms, rules, released_status)
+
+    def expired_claims(self, queues: Sequence[str], now_ms: int) -> dict[str, list[ExpiredClaim]]:
+        """All of them; those that expire at one time are in no order."""
+        found = {
+            queue: [
+                ExpiredClaim(
+                    *(job.priority, job.id, job.claim or "", job.expires_at_ms),
+                    *(job.attempts_allowed, job.attempts_remaining, job.crashes, job.stop_by is not None),
+                )
+                for job in self.queues.get(queue, {}).values()
+                if job.expires_at_ms is not None and job.expires_at_ms < now_ms
+            ]
+            for queue in queues
+        }
+        return {queue: claims for queue, claims in found.items() if claims}
+
+    def expire_listed(self, queue: str, claim: ExpiryRequest, now_ms: int, rules: EndRules) -> AckOutcome:
+        job = self.find(queue, claim.priority, claim.id)
+        if job is None or not job.held_by(claim.claim_descriptor) or job.expires_at_ms != claim.expires_at_ms:
+            return AckOutcome.IGNORED
+        retried, failed, _ = self.expire_job(queue, job, now_ms, rules, expired_status)
+        if retried:
+            job.run_after_ms = min(MAX_TIME_MS, now_ms + claim.retry_delay_ms)
+        return AckOutcome.RETRIED if retried else AckOutcome.FAILED if failed else AckOutcome.CANCELLED
 
     def last_seen_ms(self, queue: str, key: ClaimKey | SilentClaim) -> int:
         """When the claim that the job is under now was made, or last renewed; 0 where it is under none."""
