@@ -316,7 +316,7 @@ STEPS = [
     ),
     *step(
         "attempts",
-        "and row[EXPIRES_AT] == claim.expires_at_ms",
+        "and bool(row[EXPIRES_AT] == claim.expires_at_ms)",
         "",
         test_undelivered.test_a_claim_that_was_heard_of_stays,
     ),

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from pinlater.backends.base import SLICE_BYTES, JobKey
+from pinlater.backends.base import SLICE_BYTES, ExpiryCounts, JobKey
 from pinlater.backends.extended import RescheduleRequest
 from pinlater.errors import QueueNotFound
 from pinlater.model import ClaimAnswer, ClaimOutcome, DequeuedJob, Job, JobState
@@ -151,7 +151,7 @@ async def test_the_time_out_of_the_job_itself_counts_before_a_default(subject: S
         began_ms + 90,
     ]
     subject.tick(91)
-    assert (await subject.expire())[subject.queue].retried == 2
+    assert await subject.expire() == {subject.queue: ExpiryCounts(2, 0)}
 
 
 async def test_where_the_time_is_uncertain_the_claim_runs_from_the_latest(subject: Subject) -> None:
@@ -209,8 +209,23 @@ async def test_a_claim_expires_as_any_other(subject: Subject) -> None:
     await answers_of(subject, slow, timeout_ms=10_000)
     await answers_of(subject, quick, timeout_ms=100)
     subject.tick(101)
-    assert (await subject.expire())[subject.queue].retried == 1
+    assert await subject.expire() == {subject.queue: ExpiryCounts(1, 0)}
     assert (await subject.info(quick)).state is JobState.PENDING
+
+
+async def test_a_claim_that_lasts_longer_does_not_hide_an_earlier_one(subject: Subject) -> None:
+    quick, slow = await subject.enqueue(Job(b"quick"), Job(b"slow"))
+    await answers_of(subject, quick, timeout_ms=100)
+    await answers_of(subject, slow, timeout_ms=10_000)
+    subject.tick(101)
+    assert await subject.expire() == {subject.queue: ExpiryCounts(1, 0)}
+
+
+async def test_a_status_from_the_enqueue_is_there_at_the_end(subject: Subject) -> None:
+    descriptor = await subject.job(custom_status="first ")
+    await answers_of(subject, descriptor)
+    await subject.succeed(descriptor, append_status="last")
+    assert (await subject.info(descriptor)).custom_status == "first last"
 
 
 async def test_in_a_queue_that_is_not_there_nothing_is_claimed(subject: Subject) -> None:

@@ -83,6 +83,27 @@ async def test_a_claim_is_listed_once_its_time_is_over_until_it_has_ended(subjec
     assert await listed(subject) == {}
 
 
+async def test_a_claim_that_ends_now_is_not_listed_beside_one_that_has(subject: Subject) -> None:
+    await subject.enqueue(Job(b"1"), Job(b"2"))
+    over = await subject.claimed(timeout_ms=99)
+    await subject.claimed(timeout_ms=100)
+    subject.tick(100)
+    assert await ids_listed(subject) == [key_of(over.descriptor).id]
+
+
+async def test_behind_claims_that_are_left_alone_none_expires_before_its_time(subject: Subject) -> None:
+    other = await subject.beside("listed")
+    await other.job()
+    await other.claimed(timeout_ms=99)
+    await subject.job()
+    await subject.claimed(timeout_ms=100)
+    subject.tick(100)
+    rules = {"listed": LISTED}
+    assert await subject.expire(limit=1, of=rules) == {}
+    subject.tick(1)
+    assert await subject.expire(limit=1, of=rules) == {subject.queue: ExpiryCounts(1, 0)}
+
+
 async def test_what_is_listed_says_what_is_left_of_the_job(subject: Subject) -> None:
     descriptor = await store(subject, attempts_allowed=5, priority=3)
     for _ in range(2):

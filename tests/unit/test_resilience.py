@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 import pytest
 import uvloop
 
-from pinlater.backends.base import ClaimRequest, Shard
+from pinlater.backends.base import ClaimRequest, JobKey, Shard
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.clock import SystemClock
 from pinlater.errors import ErrorCode, NothingStored, OutcomeUnknown, Overloaded, QueueNotFound, StoreConflict
-from pinlater.model import MAX_TIME_MS, DequeuedJob, Job, JobState
+from pinlater.model import MAX_TIME_MS, DequeuedJob, Job, JobState, parse_descriptor
 from pinlater.shards.batching import BatchingShard
 from pinlater.shards.bulkhead import AcquireTimeout, BulkheadSettings, ShardSlow
 from pinlater.shards.decorator import ShardDecorator
@@ -86,6 +86,23 @@ async def test_a_claim_that_comes_late_is_requeued_with_all_attempts() -> None:
         await shard.ping()
         ((job,),) = await shard.claim("mail", [request("h:1:1:2:me")], NOW_MS)
         assert (job.descriptor, job.attempts_remaining) == (descriptor, 2)
+
+
+async def test_named_jobs_that_are_claimed_for_a_caller_that_is_gone_are_requeued() -> None:
+    async with guarded() as (shard, store):
+        descriptors = await shard.enqueue("mail", [Job(b"x")] * 2, NOW_MS)
+        refs = [ref for each in descriptors if (ref := parse_descriptor(each)) is not None]
+        keys = [JobKey(ref.priority, ref.id) for ref in refs]
+        gate = store.hold("claim_listed")
+        call = asyncio.create_task(shard.claim_listed("mail", [*keys, keys[0]], request(), NOW_MS))
+        await store.until_begun("claim_listed")
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        gate.set()
+        await store.until_begun("requeue")
+        await shard.drain()
+        assert await pending(shard) == 2
 
 
 async def test_a_claim_whose_caller_was_cancelled_is_requeued() -> None:
@@ -487,6 +504,12 @@ async def test_a_claim_goes_by_the_time_at_which_it_leaves_and_where_that_is_unc
     assert store.sent["claim"][0][2] == NOW_MS + 700
     assert job.claim_expires_at_ms == NOW_MS + 700 + 3_000 + 30_000
     assert request.spare_ms == 0
+    (descriptor,) = await shard.enqueue("mail", [Job(b"")], NOW_MS)
+    ref = parse_descriptor(descriptor)
+    assert ref is not None
+    (answer,) = await shard.claim_listed("mail", [JobKey(ref.priority, ref.id)], request, NOW_MS)
+    assert answer.job is not None
+    assert answer.job.claim_expires_at_ms == job.claim_expires_at_ms
     await shard.claim("mail", [request], MAX_TIME_MS)
     assert store.sent["claim"][1][2] == MAX_TIME_MS  # the overflow shard asks for all there is, as from the end of time
     await shard.close()

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from pinlater.backends.base import Shard
+from pinlater.backends.base import ClaimRequest, Shard
 from pinlater.backends.operations import OPERATIONS
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import NothingStored, QueueNotFound
@@ -17,6 +17,7 @@ from tests.queues import make_queue
 from tests.unit.breaking import Breaking
 
 NOW_MS = 1_790_000_000_000
+REQUEST = ClaimRequest("h:1:1:1:me", 1, (1,), 60_000, 2**20)
 
 
 async def test_every_call_of_the_protocol_is_counted_under_its_documented_label() -> None:
@@ -27,6 +28,7 @@ async def test_every_call_of_the_protocol_is_counted_under_its_documented_label(
     store.broken = QueueNotFound("gone")
     for name in OPERATIONS:
         arguments = {"peek": ((1,), 1, 1, NOW_MS), "claim": ([], NOW_MS), "ack_and_claim": ([], [], NOW_MS)}
+        arguments["claim_listed"] = ([], REQUEST, NOW_MS)
         given = () if name in ("open", "ping") else ("mail", *arguments.get(name, ([],)))
         with pytest.raises(QueueNotFound):
             await getattr(shard, name)(*given, **({"with_body": False, "max_bytes": 1} if name == "lookup" else {}))

@@ -163,6 +163,9 @@ def test_mysql_claims_over_all_priorities_in_the_order_of_the_index(mysql_cursor
     ("name", "values", "index"),
     [
         ("expired_claims", (NOW_MS, 10), "pinlater_jobs_ends"),
+        ("expired_claims_of", (NOW_MS, (1, 2, 3), 10), "pinlater_jobs_ends"),
+        ("expired_claims_of_others", (NOW_MS, (1, 2, 3), 10), "pinlater_jobs_ends"),
+        ("listed", (1, (1, 2, 3)), "PRIMARY"),
         ("succeeded_before", (1, NOW_MS, 10), "pinlater_jobs_ends"),
         ("failed_before", (1, NOW_MS, 10), "pinlater_jobs_ends"),
         ("dead_letters_pending", (1, 10), "pinlater_jobs_ends"),
@@ -212,6 +215,7 @@ def test_mysql_reaches_rows_by_an_index(mysql_cursor: Any, name: str, values: tu
     ("name", "values"),
     [
         ("expired_claims", (NOW_MS, 1000)),
+        ("expired_claims_of", (NOW_MS, (1, 2, 3), 1000)),
         ("succeeded_before", (1, NOW_MS, 1000)),
         ("failed_before", (1, NOW_MS, 1000)),
         ("dead_letters_pending", (1, 1000)),

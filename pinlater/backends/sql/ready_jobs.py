@@ -149,53 +149,6 @@ def ack_and_claim(
     return outcomes, claim(session, queue, requests, now_ms, enforce_quota)
 
 
-def claim_listed(
-    session: Session, queue: str, jobs: Sequence[JobKey], request: ClaimRequest, now_ms: int, enforce_quota: bool
-) -> list[ClaimAnswer]:
-    """The jobs are locked before the quota, as by acks with a claim: else the two could wait for each other."""
-    queue_id = session.queue_id(queue)
-    rows = {row[0]: row for row in session.rows_of("listed", (queue_id,), sorted({job.id for job in jobs}))}
-    room = room_for_claims(session, queue_id) if enforce_quota else NO_CAP
-    alive = {row[0] for row in _without_expired(session, list(rows.values()), now_ms)}
-    room_bytes = min(request.max_bytes, SLICE_BYTES)
-    outcomes: list[ClaimOutcome] = []
-    batch: dict[int, Row] = {}
-    for job in jobs:
-        *row, state = rows.get(job.id, NO_ROW)
-        if row and row[1] != job.priority:
-            outcome = ClaimOutcome.NOT_FOUND
-        elif job.id in batch:
-            outcome = ClaimOutcome.IN_PROGRESS
-        elif state not in STATES_OF[JobState.PENDING]:
-            outcome = _NOT_PENDING.get(state, ClaimOutcome.ENDED)
-        elif job.id not in alive:
-            outcome = ClaimOutcome.ENDED
-        elif state == WAITING:
-            outcome = ClaimOutcome.BEHIND
-        elif row[2] > now_ms:
-            outcome = ClaimOutcome.NOT_DUE
-        elif len(batch) >= room:
-            outcome = ClaimOutcome.LIMITED
-        else:
-            outcome = ClaimOutcome.CLAIMED
-            room_bytes -= row[BODY_BYTES]
-            if room_bytes < 0 and batch:
-                break
-            batch[job.id] = tuple(row)
-        outcomes.append(outcome)
-    batches, from_ms = [list(batch.values())], now_ms + request.spare_ms
-    own_ms = _own_timeouts(session, [request], batches)
-    _put_under_claims(session, [request], batches, from_ms, own_ms)
-    (handed_out,) = _hand_out(session, queue, [request], batches, from_ms, own_ms)
-    given = iter(handed_out)
-    return [ClaimAnswer(each, next(given) if each is ClaimOutcome.CLAIMED else None) for each in outcomes]
-
-
-NO_ROW = (None,)
-_NOT_PENDING = {None: ClaimOutcome.NOT_FOUND, 1: ClaimOutcome.IN_PROGRESS}
-"""By state; all others have ended."""
-
-
 def _groups(requests: Sequence[ClaimRequest]) -> Iterator[list[ClaimRequest]]:
     """Requests that follow each other, are for the same priorities and begin their claims at the same time, and do not
     come to too many jobs at a time.
@@ -329,6 +282,53 @@ def _large_bodies(session: Session, rows: Sequence[Row]) -> dict[int, bytes]:
     """Large bodies are read only for what is handed out, so that a high limit does not read gigabytes."""
     ids = [row[0] for row in rows if row[BODY] is None]
     return bodies(session, ids) if ids else {}
+
+
+def claim_listed(
+    session: Session, queue: str, jobs: Sequence[JobKey], request: ClaimRequest, now_ms: int, enforce_quota: bool
+) -> list[ClaimAnswer]:
+    """The jobs are locked before the quota, as by acks with a claim: else the two could wait for each other."""
+    queue_id = session.queue_id(queue)
+    rows = {row[0]: row for row in session.rows_of("listed", (queue_id,), sorted({job.id for job in jobs}))}
+    room = room_for_claims(session, queue_id) if enforce_quota else NO_CAP
+    alive = {row[0] for row in _without_expired(session, list(rows.values()), now_ms)}
+    room_bytes = min(request.max_bytes, SLICE_BYTES)
+    outcomes: list[ClaimOutcome] = []
+    batch: list[Row] = []
+    for job in jobs:
+        *row, state = rows.get(job.id, _NO_ROW)
+        if row and row[1] != job.priority:
+            outcome = ClaimOutcome.NOT_FOUND
+        elif state not in STATES_OF[JobState.PENDING]:
+            outcome = _NOT_PENDING.get(state, ClaimOutcome.ENDED)
+        elif job.id not in alive:
+            outcome = ClaimOutcome.ENDED
+        elif state == WAITING:
+            outcome = ClaimOutcome.BEHIND
+        elif row[2] > now_ms:
+            outcome = ClaimOutcome.NOT_DUE
+        elif len(batch) >= room:
+            outcome = ClaimOutcome.LIMITED
+        else:
+            outcome = ClaimOutcome.CLAIMED
+            room_bytes -= row[BODY_BYTES]
+            if room_bytes < 0 and batch:
+                break
+            batch.append(tuple(row))
+            rows[job.id] = (*row, _IN_PROGRESS)
+        outcomes.append(outcome)
+    batches, from_ms = [batch], now_ms + request.spare_ms
+    own_ms = _own_timeouts(session, [request], batches)
+    _put_under_claims(session, [request], batches, from_ms, own_ms)
+    (handed_out,) = _hand_out(session, queue, [request], batches, from_ms, own_ms)
+    given = iter(handed_out)
+    return [ClaimAnswer(each, next(given) if each is ClaimOutcome.CLAIMED else None) for each in outcomes]
+
+
+_NO_ROW = (None,)
+(_IN_PROGRESS,) = STATES_OF[JobState.IN_PROGRESS]
+_NOT_PENDING = {None: ClaimOutcome.NOT_FOUND, _IN_PROGRESS: ClaimOutcome.IN_PROGRESS}
+"""By state; all others have ended."""
 
 
 def peek(
