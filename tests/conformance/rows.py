@@ -10,6 +10,7 @@ from tests.conformance import test_ack_and_claim as acks_and_claims
 from tests.conformance import test_bodies as bodies
 from tests.conformance import test_checkpoints as checkpoints
 from tests.conformance import test_claims as claims
+from tests.conformance import test_claims_of_named_jobs as named_jobs
 from tests.conformance import test_concurrency as concurrency
 from tests.conformance import test_config_entries as config_entries
 from tests.conformance import test_dead_letters as letters
@@ -21,6 +22,7 @@ from tests.conformance import test_identity as identity
 from tests.conformance import test_ids as ids
 from tests.conformance import test_key_corners as key_corners
 from tests.conformance import test_kv as kv
+from tests.conformance import test_listed_expiry as listed
 from tests.conformance import test_moved as moved
 from tests.conformance import test_queries as queries
 from tests.conformance import test_queues as queues
@@ -64,6 +66,11 @@ STATES: Mapping[str, Tests] = {
         quotas.test_capped_claims_go_up_to_the_quota_and_no_further,
         quotas.test_whatever_ends_a_claim_makes_room,
     ),
+    "claim of jobs that are named": (
+        named_jobs.test_a_job_that_is_named_is_handed_out_as_by_a_claim,
+        named_jobs.test_each_job_is_answered_in_its_place,
+        named_jobs.test_jobs_are_claimed_in_the_order_given_each_once,
+    ),
     "ack and claim": (
         acks_and_claims.test_each_gets_what_the_two_calls_would_give,
         acks_and_claims.test_an_ack_frees_room_in_the_quota_for_the_claim_of_the_same_step,
@@ -97,6 +104,15 @@ STATES: Mapping[str, Tests] = {
         expiry.test_an_expired_claim_leaves_the_job_to_be_handed_out_at_once,
         expiry.test_a_claim_expires_only_after_its_time_out,
         expiry.test_a_future_run_after_keeps_the_claim_until_its_time_out_after_that,
+    ),
+    "the time of a claim is over": (
+        listed.test_a_queue_that_lists_its_claims_keeps_them_from_expiring,
+        listed.test_a_claim_is_listed_once_its_time_is_over_until_it_has_ended,
+        listed.test_any_other_end_counts_while_a_claim_is_listed,
+    ),
+    "expiry of a claim that was listed": (
+        listed.test_a_claim_ends_as_expired_after_a_delay_of_its_own,
+        listed.test_what_is_not_under_that_claim_is_ignored,
     ),
     "expire disconnected": (
         states.test_a_released_claim_is_as_an_expired_one,
@@ -456,5 +472,21 @@ DECISIONS: Mapping[str, Tests] = {
         dedupe.test_a_schedule_fires_once_for_each_time,
         dedupe.test_a_mark_comes_to_a_new_home_and_never_falls,
         dedupe.test_the_mark_of_a_schedule_goes_with_the_tombstone_of_its_entry,
+    ),
+    "37": (
+        named_jobs.test_each_job_is_answered_in_its_place,
+        named_jobs.test_a_job_behind_another_one_of_its_serialize_key_stays,
+        named_jobs.test_a_job_whose_time_is_over_has_ended_before_maintenance_says_so,
+        named_jobs.test_within_the_quota_what_is_beyond_it_stays,
+        named_jobs.test_bodies_end_the_answer_and_the_first_always_comes,
+        named_jobs.test_large_bodies_come_a_slice_at_a_time,
+    ),
+    "38": (
+        listed.test_a_queue_that_lists_its_claims_keeps_them_from_expiring,
+        listed.test_any_other_end_counts_while_a_claim_is_listed,
+        listed.test_a_claim_that_was_renewed_since_stays,
+        listed.test_the_crash_budget_and_the_dead_letters_count_as_at_any_expiry,
+        listed.test_a_job_that_is_to_stop_ends_as_cancelled,
+        listed.test_many_claims_that_are_left_alone_take_nothing_of_the_limit,
     ),
 }
