@@ -8,11 +8,21 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from pinlater.backends.base import NO_RULES, AckRequest, DeadLetterTarget, EndRules, Notification, PerQueue
+from pinlater.backends.base import (
+    NO_RULES,
+    AckRequest,
+    ConfigEntry,
+    DeadLetterTarget,
+    EndRules,
+    ExpiryCounts,
+    ExpiryRequest,
+    Notification,
+    PerQueue,
+)
 from pinlater.backends.extended import SEND_ID_KEPT_MS, OfferOutcome
 from pinlater.backends.redis import RedisShard
 from pinlater.errors import StoreFull, StoreRefused
-from pinlater.model import AckOutcome, CancelOutcome, JobState, OnDuplicate
+from pinlater.model import AckOutcome, CancelOutcome, ClaimOutcome, Job, JobState, OnDuplicate
 from tests.conformance.extended_subject import found, offer, offer_all, offer_of, stop, store, with_result
 from tests.conformance.subject import DAY_MS, START_MS, TIMEOUT_MS, Subject, claim_key_of, key_of
 from tests.queues import drop_queue, make_queue
@@ -108,6 +118,7 @@ async def test_in_a_redis_out_of_memory_nothing_is_stored_and_jobs_end(own: Subj
     second = await store(own, b"2", dedupe_key="e", serialize_key="k", expires_at_ms=START_MS + 5)
     third = await store(own, b"3", serialize_key="k")
     fourth = await store(own, b"4", serialize_key="k", run_after_ms=START_MS + DAY_MS)
+    last = await own.job()
     own_admin.config_set("maxmemory", "1mb")
     replace = {"dedupe_key": "e", "on_duplicate": OnDuplicate.REPLACE}
     for fields in ({"dedupe_key": "f"}, replace, {}):
@@ -123,9 +134,60 @@ async def test_in_a_redis_out_of_memory_nothing_is_stored_and_jobs_end(own: Subj
     assert (await own.info(second)).state is JobState.FAILED
     assert await own.requeue(await own.claimed()) == 1
     assert await own.cancel(third) == [CancelOutcome.CANCELLED]
+    named = [key_of(last)]
+    (answer,) = await own.shard.claim_listed(own.queue, named, own.request(timeout_ms=10), own.now_ms)
+    assert answer.outcome is ClaimOutcome.CLAIMED
+    own.tick(11)
+    (claim,) = (await own.shard.expired_claims([own.queue], 9, own.now_ms))[own.queue]
+    assert await own.shard.expire_listed(own.queue, [ExpiryRequest(*claim[:4])], own.now_ms) == [AckOutcome.RETRIED]
+    assert await own.shard.expired_claims([own.queue], 9, own.now_ms + 1) == {}
     own_admin.config_set("maxmemory", "0")
     assert (await own.info(second)).body == b"2"
     assert await found(own, serialize_key="k") == fourth
+
+
+async def test_more_queues_with_claims_that_are_left_alone_than_one_step_looks_at(subject: Subject) -> None:
+    listed = {f"listed{number}": EndRules(lists_expired=True) for number in range(1_010)}
+    entries = [ConfigEntry(name, f"{10**15 + place}-00000000") for place, name in enumerate(listed)]
+    await subject.shard.put_config(entries, subject.now_ms)
+
+    async def claim_one(name: str) -> None:
+        await subject.shard.enqueue(name, [Job(b"")], subject.now_ms)
+        await subject.shard.claim(name, [subject.request(timeout_ms=10)], subject.now_ms)
+
+    await asyncio.gather(*map(claim_one, listed))
+    await subject.job()
+    await subject.claimed(timeout_ms=20)
+    subject.tick(21)
+    assert await subject.expire(limit=1, of=listed) == {subject.queue: ExpiryCounts(1, 0)}
+    found = await subject.shard.expired_claims([*listed, subject.queue], 2_000, subject.now_ms)
+    assert {name: len(claims) for name, claims in found.items()} == dict.fromkeys(listed, 1)
+
+
+async def test_a_queue_whose_claims_have_ended_is_not_looked_at_again(subject: Subject, admin: redis.Redis) -> None:
+    await subject.enqueue(Job(b"1"), Job(b"2"))
+    first, second = await subject.claimed(timeout_ms=10), await subject.claimed(timeout_ms=500)
+    bound = "{pinlater}:claimed"
+    await subject.succeed(first.descriptor)
+    subject.tick(11)
+    assert await subject.shard.expired_claims([subject.queue], 9, subject.now_ms) == {}
+    assert admin.zscore(bound, subject.queue) == second.claim_expires_at_ms
+    await subject.succeed(second.descriptor)
+    subject.tick(500)
+    assert await subject.shard.expired_claims([subject.queue], 9, subject.now_ms) == {}
+    assert admin.zscore(bound, subject.queue) is None
+
+
+async def test_10_000_jobs_are_claimed_by_name_and_expire_by_a_list(subject: Subject) -> None:
+    descriptors = await subject.enqueue(*[Job(b"%d" % number, 1 + number % 2) for number in range(10_000)])
+    keys = [key_of(each) for each in descriptors]
+    request = subject.request(timeout_ms=10)
+    answers = await subject.shard.claim_listed(subject.queue, keys, request, subject.now_ms)
+    assert [each.job and each.job.descriptor for each in answers] == descriptors
+    subject.tick(11)
+    (claims,) = (await subject.shard.expired_claims([subject.queue], 10_000, subject.now_ms)).values()
+    ends = [ExpiryRequest(*claim[:4]) for claim in claims]
+    assert await subject.shard.expire_listed(subject.queue, ends, subject.now_ms) == [AckOutcome.RETRIED] * 10_000
 
 
 async def test_nothing_is_left_of_jobs_that_ended(subject: Subject, admin: redis.Redis) -> None:
