@@ -1,0 +1,164 @@
+"""Flows: trees of stages, whose items stream through them; what callers say of them, and what they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+
+class FlowState(IntEnum):
+    RUNNING = 0
+    COMPLETE = 1
+    CANCELLED = 2
+
+
+class ItemState(IntEnum):
+    PENDING = 0
+    SUCCEEDED = 1
+    FAILED = 2
+
+
+class AppletKind(IntEnum):
+    """What makes the items of a child stage out of an item of its parent that has succeeded.
+
+    PASS: one, whose payload is `{"payload": ..., "result": ...}` of the parent. MAP: those that an expression of
+    JMESPath makes of that. LIST: those that the result is. JOB: those that a job of the workers returns.
+    """
+
+    PASS = 0
+    MAP = 1
+    LIST = 2
+    JOB = 3
+
+
+class OnFailure(IntEnum):
+    """What becomes of the rest when an item has failed."""
+
+    GO_ON = 0
+    STOP_STAGE = 1
+    STOP_FLOW = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Applet:
+    """`expression`: of MAP. `job`, `queue`: of JOB, a type of job and where it runs."""
+
+    kind: AppletKind = AppletKind.PASS
+    expression: str = ""
+    job: str = ""
+    queue: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One kind of work. `job`: the type of job that workers know; `parent`: the name of the stage before, "" for one
+    that begins the flow.
+
+    An item may fail `max_failures` times and is tried again, `backoff_ms` later, twice as long each time up to
+    `max_backoff_ms`. `is_final`: its results are those of the flow. `keeps_open`: it is sealed by hand, not when its
+    parent is complete.
+    """
+
+    name: str
+    job: str
+    queue: str
+    parent: str = ""
+    applet: Applet = field(default_factory=Applet)
+    max_failures: int = 0
+    backoff_ms: int = 1_000
+    max_backoff_ms: int = 3_600_000
+    is_final: bool = False
+    keeps_open: bool = False
+    priority: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionCallback:
+    """What is told that a flow is complete: a job of this type on a queue, or a POST to a URL."""
+
+    queue: str = ""
+    job: str = ""
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NewFlow:
+    """A flow to be made, whole: all its stages, in any order. While a flow with the same name and dedupe key is kept,
+    no second one is made. After its end it is kept for `ttl_ms`.
+    """
+
+    name: str
+    stages: Sequence[Stage]
+    dedupe_key: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    on_complete: CompletionCallback | None = None
+    on_failure: OnFailure = OnFailure.GO_ON
+    ttl_ms: int = 7 * 24 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class NewItem:
+    """An item to be added: its payload as JSON. No second one of its dedupe key comes into its stage."""
+
+    payload: bytes
+    dedupe_key: str = ""
+    serialize_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemFailure:
+    attempt: int
+    at_ms: int
+    worker: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FlowItem:
+    """`number` names it in the whole database. `result`: None until it has succeeded."""
+
+    number: int
+    stage: str
+    state: ItemState
+    payload: bytes
+    result: bytes | None
+    failures: Sequence[ItemFailure]
+    dedupe_key: str
+    serialize_key: str
+    retry_at_ms: int | None
+    added_ms: int
+    ended_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StageStatus:
+    """A stage in numbers. `queued`: items that are in its queue or with a worker. `applet_errors`: items whose children
+    could not be made.
+    """
+
+    stage: Stage
+    items: int
+    pending: int
+    queued: int
+    succeeded: int
+    failed: int
+    applet_errors: int
+    is_sealed: bool
+
+    @property
+    def is_complete(self) -> bool:
+        """No item is pending, and none will come."""
+        return self.is_sealed and not self.pending and not self.applet_errors
+
+
+@dataclass(frozen=True, slots=True)
+class FlowStatus:
+    id: str
+    name: str
+    state: FlowState
+    dedupe_key: str
+    metadata: Mapping[str, str]
+    stages: Sequence[StageStatus]
+    created_ms: int
+    completed_ms: int | None
