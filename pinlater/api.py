@@ -46,6 +46,17 @@ from pinlater.model import (
     WorkerReport,
     WorkersPage,
 )
+from pinlater.model.flows import (
+    Assignment,
+    FlowCreated,
+    FlowItemsPage,
+    FlowsPage,
+    FlowState,
+    FlowStatus,
+    ItemState,
+    NewFlow,
+    NewItem,
+)
 
 
 class Api(Protocol):
@@ -287,6 +298,87 @@ class Api(Protocol):
         """Delete a schedule; jobs that it enqueued stay. One that is not there is no error, and has the version "".
         PasswordInvalid, RequestInvalid, RecordChanged.
         """
+
+    # -- flows (docs/flows.md) -----------------------------------------------------------------------------------------
+    # FlowsUnavailable: no database of flows can be reached, retryable. FlowNotFound: also where the caller may not see
+    # it. RequestInvalid for what breaks a limit. Each is one transaction.
+
+    async def create_flow(self, flow: NewFlow, *, context: RequestContext | None = None) -> FlowCreated:
+        """Make a flow, whole, with its first items. Queues of its stages that are not there are made. With a dedupe key
+        sending again is safe.
+        """
+
+    async def add_flow_items(
+        self,
+        flow_id: str,
+        stage: str,
+        items: Sequence[NewItem],
+        *,
+        seal: bool = False,
+        context: RequestContext | None = None,
+    ) -> list[int]:
+        """Add items to a stage, all or none, and with `seal` no more after them; their numbers, in order, that of the
+        one that is there for a dedupe key that is taken. StageSealed.
+        """
+
+    async def seal_stage(self, flow_id: str, stage: str = "", *, context: RequestContext | None = None) -> None:
+        """No more items come into a stage; "": into those without a parent. Once more is nothing."""
+
+    async def get_flow(
+        self, flow_id: str, *, wait_ms: int = 0, context: RequestContext | None = None
+    ) -> FlowStatus:
+        """A flow in numbers; with `wait_ms` when it is over, or after that time."""
+
+    async def get_flows(
+        self,
+        *,
+        name: str = "",
+        dedupe_key: str = "",
+        state: FlowState | None = None,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+    ) -> FlowsPage:
+        """One page of the flows, the newest first: of those that the caller may see."""
+
+    async def get_flow_items(
+        self,
+        flow_id: str,
+        *,
+        stage: str = "",
+        state: ItemState | None = None,
+        dedupe_key: str = "",
+        numbers: Sequence[int] = (),
+        include_body: bool = True,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+    ) -> FlowItemsPage:
+        """One page of the items of a flow, in order of their numbers; of all that is named an item has to have all.
+        Without `include_body` payloads and results are empty, and failures have no reasons.
+        """
+
+    async def cancel_flow(self, flow_id: str, *, context: RequestContext | None = None) -> FlowStatus:
+        """End a flow: items that have not ended fail as cancelled, workers are asked to stop. Once more is nothing."""
+
+    async def delete_flow(self, flow_id: str, *, context: RequestContext | None = None) -> None:
+        """Remove a flow and all its items, in steps; one that runs is cancelled first."""
+
+    async def resume_flow(
+        self, flow_id: str, *, stage: str = "", expression: str = "", context: RequestContext | None = None
+    ) -> FlowStatus:
+        """Try again what the flow is stuck with: children that could not be made, of one stage or all, by another
+        expression where one is given, and a callback that was given up.
+        """
+
+    async def assign_item(
+        self,
+        number: int,
+        *,
+        claim_timeout_ms: int | None = None,
+        context: RequestContext | None = None,
+    ) -> Assignment:
+        """Claim the job of this very item for the caller, if a dequeue could. ItemNotFound."""
 
     # each of these needs the admin password, or a role that allows it
 

@@ -2,7 +2,10 @@
 
     PinLaterError
     ├── RequestInvalid            UNKNOWN   REQUEST_INVALID    a field has a value that is not allowed
-    │   └── RecordChanged         UNKNOWN   CHANGED            what was to be changed is of another version by now
+    │   ├── RecordChanged         UNKNOWN   CHANGED            what was to be changed is of another version by now
+    │   ├── FlowNotFound          UNKNOWN   FLOW_NOT_FOUND     no such flow, or none that the caller may see
+    │   ├── ItemNotFound          UNKNOWN   ITEM_NOT_FOUND     no such item of a flow, or none that the caller may see
+    │   └── StageSealed           UNKNOWN   STAGE_SEALED       no more items come into this stage
     ├── BodyTooLarge              UNKNOWN   BODY_TOO_LARGE     a body over its bound
     ├── ContinuationInvalid       400
     ├── PasswordInvalid           403
@@ -26,6 +29,7 @@
     │   │   ├── KeysNotYet        502       KEYS_NOT_YET       a server of the cluster does not know keys yet
     │   │   └── StoreFull         502       NOTHING_STORED     the store lacks room for the write
     │   └── OutcomeUnknown        502       OUTCOME_UNKNOWN    the call may or may not have been carried out
+    ├── FlowsUnavailable          UNKNOWN   FLOWS_UNAVAILABLE  retryable: the database of flows cannot be reached
     ├── StoreRefused              UNKNOWN   STORE_REFUSED      a store under another id, wiped, or two ids for one store
     ├── ServerUnreachable                                      client only: no server could be reached
     ├── ProtocolError                                          client only: bytes that are not the contract
@@ -130,6 +134,18 @@ class RequestInvalid(PinLaterError):
 
 class RecordChanged(RequestInvalid):
     reason = "CHANGED"
+
+
+class FlowNotFound(RequestInvalid):
+    reason = "FLOW_NOT_FOUND"
+
+
+class ItemNotFound(RequestInvalid):
+    reason = "ITEM_NOT_FOUND"
+
+
+class StageSealed(RequestInvalid):
+    reason = "STAGE_SEALED"
 
 
 class BodyTooLarge(PinLaterError):
@@ -250,6 +266,12 @@ class StoreFull(NothingStored):
 
 class OutcomeUnknown(ShardConnectionFailed):
     reason = "OUTCOME_UNKNOWN"
+
+
+class FlowsUnavailable(PinLaterError):
+    quotes_stores = True
+    reason = "FLOWS_UNAVAILABLE"
+    retryable = True
 
 
 class StoreRefused(PinLaterError):

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from pinlater.model.jobs import ClaimOutcome, DequeuedJob
+
 
 class FlowState(IntEnum):
     RUNNING = 0
@@ -74,6 +76,15 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class NewItem:
+    """An item to be added: its payload as JSON. No second one of its dedupe key comes into its stage."""
+
+    payload: bytes
+    dedupe_key: str = ""
+    serialize_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class CompletionCallback:
     """What is told that a flow is complete: a job of this type on a queue, or a POST to a URL."""
 
@@ -86,6 +97,8 @@ class CompletionCallback:
 class NewFlow:
     """A flow to be made, whole: all its stages, in any order. While a flow with the same name and dedupe key is kept,
     no second one is made. After its end it is kept for `ttl_ms`.
+
+    `items`: the first ones, by the names of their stages; `sealed`: the stages that are sealed behind these.
     """
 
     name: str
@@ -95,15 +108,16 @@ class NewFlow:
     on_complete: CompletionCallback | None = None
     on_failure: OnFailure = OnFailure.GO_ON
     ttl_ms: int = 7 * 24 * 3_600_000
+    items: Mapping[str, Sequence[NewItem]] = field(default_factory=dict)
+    sealed: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class NewItem:
-    """An item to be added: its payload as JSON. No second one of its dedupe key comes into its stage."""
+class FlowCreated:
+    """`is_new` False: a flow with its name and dedupe key was there already, and nothing has changed."""
 
-    payload: bytes
-    dedupe_key: str = ""
-    serialize_key: str = ""
+    id: str
+    is_new: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +130,12 @@ class ItemFailure:
 
 @dataclass(frozen=True, slots=True)
 class FlowItem:
-    """`number` names it in the whole database. `result`: None until it has succeeded."""
+    """`number` names it in the whole database. `result`: None until it has succeeded. `job`: the descriptor of its job,
+    "" while it waits in the database. `applet_error`: why its children could not be made, "" for no such trouble.
+    """
 
     number: int
+    flow_id: str
     stage: str
     state: ItemState
     payload: bytes
@@ -129,6 +146,14 @@ class FlowItem:
     retry_at_ms: int | None
     added_ms: int
     ended_ms: int | None
+    job: str = ""
+    applet_error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowItemsPage:
+    items: Sequence[FlowItem]
+    continuation: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +178,22 @@ class StageStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class CallbackStatus:
+    """The completion callback of a flow that is over. `done_ms`: when it was made, or given up; then `error` says why.
+    `next_ms`: of the next try.
+    """
+
+    id: str
+    tries: int
+    error: str
+    next_ms: int | None
+    done_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class FlowStatus:
+    """A flow in numbers. `troubles`: what keeps it from going on, each a sentence that says what to do."""
+
     id: str
     name: str
     state: FlowState
@@ -162,3 +202,26 @@ class FlowStatus:
     stages: Sequence[StageStatus]
     created_ms: int
     completed_ms: int | None
+    on_failure: OnFailure = OnFailure.GO_ON
+    on_complete: CompletionCallback | None = None
+    callback: CallbackStatus | None = None
+    troubles: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FlowsPage:
+    """Of flows, the newest first."""
+
+    flows: Sequence[FlowStatus]
+    continuation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The answer to who asked for one item: CLAIMED, with its job, or what keeps it from that. It ends as any claim
+    does, by an ack of the job with its claim.
+    """
+
+    outcome: ClaimOutcome
+    job: DequeuedJob | None = None
+    payload: bytes = b""
