@@ -28,7 +28,8 @@ MAX_QUEUES = 500
 
 DASHED_NAMES = "dashed_queue_names"
 KEYS = "keys"
-KNOWS = (DASHED_NAMES, KEYS)
+FLOWS = "flows"
+KNOWS = (DASHED_NAMES, KEYS, FLOWS)
 """What earlier versions take for a mistake: nobody begins with it before every live process says that it knows it."""
 
 

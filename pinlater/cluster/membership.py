@@ -90,6 +90,15 @@ class Membership:
         others = (lease for lease in self.alive() if lease.name != self.me.lease_name)
         return [lease.name for lease in others if feature not in lease.knows]
 
+    def does(self, work: str) -> bool:
+        """Whether this process, of all that are ready, is the one for a piece of work that one is to do."""
+        able = [lease.name for lease in self.alive() if lease.is_ready]
+        return self._may_own() and rendezvous_pick(work, able) == self.me.lease_name
+
+    def others(self) -> list[Lease]:
+        """The live processes of other servers."""
+        return [lease for lease in self.alive() if lease.server != self.me.server]
+
     def owner(self, shard_id: str) -> str | None:
         """The process that owns a shard, as SERVER/PROCESS; None where none is ready and can use it."""
         able = [lease.name for lease in self.alive() if lease.is_ready and shard_id in lease.shards_in]

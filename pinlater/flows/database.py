@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 from pinlater.errors import RequestInvalid
 from pinlater.flows.applets import AppletFailed, children_of
-from pinlater.flows.tables import CALLBACKS, FAILURES, FLOWS, ITEMS, STAGES, upgrade
+from pinlater.flows.tables import CALLBACKS, FAILURES, FLOWS, ITEMS, KEEPERS, STAGES, upgrade
 from pinlater.model.flows import (
     Applet,
     AppletKind,
@@ -435,6 +435,17 @@ class FlowDatabase:
             connection.execute(sa.delete(table).where(table.c.flow == flow))
         connection.execute(sa.delete(FLOWS).where(FLOWS.c.number == flow))
         return True
+
+    # -- the keeper ----------------------------------------------------------------------------------------------------
+
+    def keep(self, holder: str, until_ms: int, now_ms: int) -> bool:
+        """Whether this process is the keeper of all flows from now until then: nobody else is. With `until_ms` now, it
+        is no more.
+        """
+        is_free = sa.or_(KEEPERS.c.holder == holder, KEEPERS.c.until_ms < now_ms)
+        with self._transaction() as connection:
+            taken = connection.execute(sa.update(KEEPERS).where(is_free).values(holder=holder, until_ms=until_ms))
+            return taken.rowcount > 0
 
     # -- callbacks -----------------------------------------------------------------------------------------------------
 

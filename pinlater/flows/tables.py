@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
@@ -109,7 +111,20 @@ CALLBACKS = sa.Table(
     **{name: value for name, value in _OPTIONS.items() if name != "sqlite_autoincrement"},
 )
 
+KEEPERS = sa.Table(
+    "flow_keeper",
+    METADATA,
+    sa.Column("name", sa.String(32), primary_key=True),
+    sa.Column("holder", sa.String(255), nullable=False),
+    sa.Column("until_ms", _MS, nullable=False),
+    **{name: value for name, value in _OPTIONS.items() if name != "sqlite_autoincrement"},
+)
+"""One row: the process that puts items into queues and looks after what is stuck, and until when it says so."""
+
 
 def upgrade(connection: sa.Connection) -> None:
     """Make the tables that are missing. Two processes may do so at once."""
     METADATA.create_all(connection, checkfirst=True)
+    if connection.execute(sa.select(KEEPERS.c.name)).first() is None:
+        with suppress(sa.exc.IntegrityError), connection.begin_nested():
+            connection.execute(sa.insert(KEEPERS).values(name="keeper", holder="", until_ms=0))

@@ -73,6 +73,8 @@ class QueueDirectory:
         self._defaults = self._layers.defaults()
         self._missing_targets: Counter[str] = Counter()
         """The dead-letter queues that are not there, and how many queues have each, as it was logged last."""
+        self.flow_queues: Set[str] = frozenset()
+        """The queues into which items of flows come."""
         self._targets_changed = True
         self._pause_ends_ms = MAX_TIME_MS
         self._recompute()
@@ -185,6 +187,19 @@ class QueueDirectory:
             has = changes.changed(had, set, unset, Author(who, self._clock.now_ms()))
             changes.check(name, {key: has[key] for key in set}, self._validation_context())
             return None if is_there and had == has else entry_text(has)
+
+        return await self._apply(name, update, who)
+
+    async def take_items(self, name: str, who: str) -> ChangeResult:
+        """From now on items of flows may come into a queue; one that is not there is made, and keeps no jobs that
+        succeeded. NoHealthyShards.
+        """
+
+        def update(before: ConfigEntry | None) -> str | None:
+            is_there = before is not None and not before.is_deleted
+            had = texts_of(before) if is_there else {"succeeded_ttl": "0s"}
+            has = {**had, "flow_items": "true"}
+            return None if had == has else entry_text(has)
 
         return await self._apply(name, update, who)
 
@@ -347,6 +362,7 @@ class QueueDirectory:
         self._defaults = self._unpaused(self._layers.defaults())
         self._overrides = {name: self._unpaused(each) for name, each in self._layers.overrides(self._names).items()}
         self._derived = DerivedSettings(self._names, self._defaults, self._overrides)
+        self.flow_queues = self._derived.flow_queues
         self._targets_changed = True
         paused = [each for each in (self._defaults, *self._overrides.values()) if each.paused]
         self._pause_ends_ms = min((each.paused_until_ms or MAX_TIME_MS for each in paused), default=MAX_TIME_MS)

@@ -184,10 +184,15 @@ class DerivedSettings:
         found = {}
         for name in self._names:
             target = self._settings(name).dead_letter_queue
-            if target:
+            if target and not self._settings(name).flow_items:
                 attempts = self._settings(target).max_attempts
                 found[name] = DeadLetterTarget(target, _ATTEMPTS if attempts is None else attempts)
         return found
+
+    @cached_property
+    def flow_queues(self) -> Set[str]:
+        """Into which items of flows come."""
+        return frozenset(name for name in self._names if self._settings(name).flow_items)
 
     @cached_property
     def limited(self) -> Set[str]:
@@ -202,11 +207,12 @@ class DerivedSettings:
 
 def _end_rules_of(settings: QueueSettings) -> EndRules:
     return EndRules(
-        crash_budget=settings.crash_budget,
+        crash_budget=0 if settings.flow_items else settings.crash_budget,
         keep_succeeded=settings.succeeded_ttl_ms > 0,
         keep_failed=settings.failed_ttl_ms > 0,
-        dead_letters=settings.dead_letter_queue != "",
+        dead_letters=settings.dead_letter_queue != "" and not settings.flow_items,
         result_ttl_ms=settings.result_ttl_ms,
+        lists_expired=settings.flow_items,
     )
 
 

@@ -94,6 +94,13 @@ class QueueSettings:
     crash_budget: int = _row(
         Integer(0, 1_000_000), 3, "A job whose workers were lost so often fails whatever attempts remain; 0: no bound."
     )
+    flow_items: bool = _row(
+        Flag(),
+        False,
+        "Items of flows come into it: what becomes of its jobs is recorded in the database of flows first. Then "
+        "crash_budget and dead_letter_queue do not count.",
+        by_server=True,
+    )
 
 
 SETTINGS: tuple[QueueSetting, ...] = tuple(
