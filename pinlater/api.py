@@ -324,9 +324,7 @@ class Api(Protocol):
     async def seal_stage(self, flow_id: str, stage: str = "", *, context: RequestContext | None = None) -> None:
         """No more items come into a stage; "": into those without a parent. Once more is nothing."""
 
-    async def get_flow(
-        self, flow_id: str, *, wait_ms: int = 0, context: RequestContext | None = None
-    ) -> FlowStatus:
+    async def get_flow(self, flow_id: str, *, wait_ms: int = 0, context: RequestContext | None = None) -> FlowStatus:
         """A flow in numbers; with `wait_ms` when it is over, or after that time."""
 
     async def get_flows(

@@ -31,7 +31,7 @@ from pinlater.access.tokens import TokenBook
 from pinlater.cluster.blocked_chains import EVERY_MS as CHAINS_MS
 from pinlater.cluster.blocked_chains import BlockedChains
 from pinlater.cluster.clocks import ClusterClock
-from pinlater.cluster.lease import KEYS, ServerName
+from pinlater.cluster.lease import FLOWS, KEYS, ServerName
 from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
 from pinlater.cluster.status import Cluster
@@ -39,11 +39,13 @@ from pinlater.cluster.worker_list import WorkerList
 from pinlater.config import Config, ConfigInvalid, from_plain, secrets_of
 from pinlater.data_folder.identity import RecordBroken, new_server_id, server_id
 from pinlater.errors import PinLaterError
+from pinlater.flows.flows import Flows
 from pinlater.homes.change import LOOK_EVERY_MS, HomesChange
 from pinlater.homes.cluster_homes import ClusterHomes
 from pinlater.homes.upkeep import EmptyShard, LiftBarriers, MoveWindows
 from pinlater.logs import configure
 from pinlater.maintenance import MaintenanceRunner, Periodic, tasks
+from pinlater.maintenance.item_expiry import ExpireItems
 from pinlater.metrics import Metrics
 from pinlater.overflow.overflow import Overflow
 from pinlater.overflow.ownership import overflow_addresses
@@ -85,6 +87,10 @@ SHOWN_WORKERS = 200
 LEAST_MOVE_S = 2.0
 """What jobs in the overflow shard get at the end, however long the callers took; less than a supervisor's grace."""
 
+_FLOWS_NEED_A_URL = (
+    "server {} shares the stores of this one, and its flows would be others: start all servers with --flows URL of one "
+    "PostgreSQL or MariaDB"
+)
 _AHEAD = "jobs were stored at times that are yet to come: was a clock ahead then, or is it behind now?"
 
 
@@ -164,6 +170,7 @@ class ServerProcess:
             workers=workers,
             pending=pending,
         )
+        self._flows = self._new_flows(config, router, me)
         self._firer = ScheduleFirer(schedules, router, membership, clock, metrics, service.fired, clock.steady)
         service.explain_schedules(self._firer.trouble_of)
         guesses, fair_use = TokenGuesses(service.refused), FairUse(settings_map.use_limits(config))
@@ -193,6 +200,9 @@ class ServerProcess:
         host = me.address.rpartition(":")[0].strip("[]")
         self._overflow = Overflow(folder, server, config.overflow_bytes, context, host=config.host, advertised=host)
         service.attach_overflow(RoutedCalls(self._overflow))
+        item_tasks = (
+            [] if self._flows is None else [ExpireItems(queues, self._flows.ends, clock, metrics, service.jobs_ready)]
+        )
         self._maintenance = MaintenanceRunner(
             self._periodic,
             shards,
@@ -202,9 +212,35 @@ class ServerProcess:
                 LiftBarriers(router, homes, clock, service.jobs_ready),
                 MoveWindows(router, homes, clock),
                 EmptyShard(router, homes, clock, me, queues.names, membership.alive),
+                *item_tasks,
             ),
             settings_map.maintenance_settings(config),
         )
+
+    def _new_flows(self, config: Config, router: Router, me: ServerName) -> Flows | None:
+        """None: they are off."""
+        settings, membership, service = settings_map.flow_settings(config), self._membership, self._service
+        if settings is None:
+            return None
+
+        def refusal() -> str:
+            others = membership.others() if settings.url.startswith("sqlite") else ()
+            return _FLOWS_NEED_A_URL.format(others[0].server) if others else ""
+
+        flows = Flows(
+            settings,
+            me.lease_name,
+            router,
+            self._queues,
+            self._clock,
+            self._metrics,
+            service.fired,
+            refusal,
+            lambda: membership.unaware_of(FLOWS),
+            lambda: len(membership.alive()) > 1,
+        )
+        service.attach_flows(flows)
+        return flows
 
     def _describe(self) -> Mapping[str, Any]:
         """What the lease says beside what it knows itself."""
@@ -235,6 +271,8 @@ class ServerProcess:
         await self._server.start()
         self._maintenance.start()
         self._firer.start()
+        if self._flows is not None:
+            self._flows.start()
         self._begin_background_jobs()
         self._periodic.start()
 
@@ -285,6 +323,8 @@ class ServerProcess:
 
     async def close(self) -> None:
         await self._firer.close()
+        if self._flows is not None:
+            await self._flows.close()
         await self._stats.close()
         await self._periodic.close()
         await self._membership.give_up()

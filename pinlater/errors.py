@@ -139,6 +139,10 @@ class RecordChanged(RequestInvalid):
 class FlowNotFound(RequestInvalid):
     reason = "FLOW_NOT_FOUND"
 
+    @classmethod
+    def named(cls, flow_id: str) -> FlowNotFound:
+        return cls(f"there is no flow {flow_id[:100]!r}: it was deleted, or its time to live is over")
+
 
 class ItemNotFound(RequestInvalid):
     reason = "ITEM_NOT_FOUND"

@@ -44,6 +44,11 @@ FAMILIES: dict[str, Family] = {
         "Acks that changed nothing. claim: the job is not under the claim they name; job: they name none, and the job "
         "is not in progress; not_here: no shard here has such a job of that queue.",
     ),
+    "flows_created": Family("counter", (), "Flows made."),
+    "flow_items_added": Family("counter", (), "Items that callers added to flows; those of applets are not counted."),
+    "flow_items_queued": Family("counter", ("queue",), "Jobs of items that came into their queues."),
+    "flow_items_lost": Family("counter", (), "Jobs of items that were gone with their shard, and enqueued again."),
+    "flow_callbacks": Family("counter", ("outcome",), "Completion callbacks: made, failed or given_up."),
     "claims_expired": Family("counter", ("queue", "outcome"), "Claims that timed out: retried, failed or cancelled."),
     "claims_released": Family(
         "counter",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pinlater.access.fair_use import UseLimits
 from pinlater.client.client_tls import Tls
 from pinlater.config import Config
+from pinlater.flows.flows import FlowSettings
 from pinlater.maintenance import MaintenanceSettings
 from pinlater.server.limits import ServerLimits
 from pinlater.server.tls import TlsFiles
@@ -46,6 +47,14 @@ def use_limits(config: Config) -> UseLimits:
         config.max_identity_buffered_bytes,
         config.identity_calls_per_second,
     )
+
+
+def flow_settings(config: Config) -> FlowSettings | None:
+    """None: this server has no flows."""
+    if config.flows == "none":
+        return None
+    url = f"sqlite:///{config.data.rstrip('/')}/flows.db" if config.flows == "sqlite" else config.flows
+    return FlowSettings(url=url, callback_hosts=config.flow_callback_hosts, callback_secret=config.flow_callback_secret)
 
 
 def tls_files(config: Config) -> TlsFiles | None:

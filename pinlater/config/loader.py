@@ -218,6 +218,9 @@ def secrets_of(config: Config) -> Iterator[str]:
     """What must never be shown of a configuration."""
     for store in config.stores:
         yield from secrets_of_url(store.url)
+    yield from secrets_of_url(config.flows)
+    if config.flow_callback_secret:
+        yield config.flow_callback_secret
     yield from _secrets_of_hash(config.admin_password_hash)
 
 

@@ -238,6 +238,26 @@ class Config:
         "Where the HTTP interface is served, in a process of its own; auto is 127.0.0.1:9012 where all jobs are kept "
         "in SQLite and host is a loopback address, else none.",
     )
+    flows: str = _row(
+        "Flows",
+        Text(
+            r"sqlite|none|(sqlite|postgresql\+psycopg|mysql\+pymysql|mysql\+mysqldb)://\S+",
+            "sqlite, none, or a URL: postgresql+psycopg://..., mysql+pymysql://..., sqlite:///PATH",
+        ),
+        "sqlite",
+        "The database of flows, the same for all servers of a cluster; sqlite is a file in the data folder, for one "
+        "server alone.",
+    )
+    flow_callback_hosts: tuple[str, ...] = _row(
+        "Flows",
+        Words(r"[^\s/]+", "HOST or HOST:PORT, in which * stands for any characters"),
+        (),
+        "An address to which the completion of a flow may be POSTed; without one no callback may name a URL.",
+    )
+    flow_callback_secret: str = _row(
+        "Flows", Text(r"(\S{16,500})?", "16 to 500 characters without spaces"), "", "What signs these POSTs."
+    )
+
     statsd: str = _row(
         "Metrics", Text(r"([^\s/]+:[0-9]{1,5})?", "HOST:PORT, or nothing"), "", "The statsd that is sent all metrics."
     )

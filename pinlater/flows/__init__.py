@@ -1,2 +1,1 @@
-"""Flows: trees of stages whose items stream, join and report; one database is the truth, queues carry items to workers.
-"""
+"""Flows: trees of stages whose items stream through them. One database is the truth; queues carry items to workers."""

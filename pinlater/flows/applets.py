@@ -9,6 +9,7 @@ import jmespath
 import msgspec
 from jmespath.exceptions import JMESPathError
 
+from pinlater.errors import RequestInvalid
 from pinlater.model.flows import Applet, AppletKind
 
 MAX_CHILDREN = 1_000
@@ -48,3 +49,11 @@ def children_of(applet: Applet, payload: bytes, result: bytes) -> list[bytes]:
 def compiled(expression: str) -> Any:
     """JMESPathError: it is none."""
     return jmespath.compile(expression)
+
+
+def check_expression(stage: str, expression: str) -> None:
+    """RequestInvalid."""
+    try:
+        compiled(expression)
+    except JMESPathError as error:
+        raise RequestInvalid.of(f"the expression of stage {stage}", expression, f"JMESPath ({error})") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
@@ -12,7 +13,7 @@ METADATA = sa.MetaData()
 _NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 _BYTES = sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
 _MS = sa.BigInteger()
-_OPTIONS = {
+_OPTIONS: dict[str, Any] = {
     "mysql_engine": "InnoDB",
     "mysql_charset": "utf8mb4",
     "mysql_collate": "utf8mb4_bin",
@@ -37,8 +38,11 @@ FLOWS = sa.Table(
     sa.Column("created_ms", _MS, nullable=False),
     sa.Column("completed_ms", _MS),
     sa.Column("reap_ms", _MS),
+    sa.Column("stopping_ms", _MS),
     sa.UniqueConstraint("name", "dedupe_key"),
     sa.Index("flow_reap", "reap_ms"),
+    sa.Index("flow_stopping", "stopping_ms"),
+    sa.Index("flow_open", "completed_ms", "number"),
     **_OPTIONS,
 )
 
@@ -58,9 +62,24 @@ STAGES = sa.Table(
     sa.Column("succeeded", sa.BigInteger, nullable=False),
     sa.Column("failed", sa.BigInteger, nullable=False),
     sa.Column("applet_errors", sa.BigInteger, nullable=False),
+    sa.Column("stop_reason", sa.String(255)),
+    sa.Index(
+        "flow_stage_waiting",
+        "flow",
+        "place",
+        sqlite_where=sa.text("pending > queued"),
+        postgresql_where=sa.text("pending > queued"),
+    ),
+    sa.Index(
+        "flow_stage_queued", "flow", "place", sqlite_where=sa.text("queued > 0"), postgresql_where=sa.text("queued > 0")
+    ),
     **{name: value for name, value in _OPTIONS.items() if name != "sqlite_autoincrement"},
 )
-"""A parent's place is before its children's. The counters are changed once by a transaction, in the order of places."""
+"""A parent's place is before its children's. The counters are changed once by a transaction, in the order of places.
+
+`items` = `pending` + `succeeded` + `failed`; `queued` of the pending ones are in their queue; `applet_errors` are the
+succeeded ones whose children could not be made. With a `stop_reason` its pending items are to fail, for that reason.
+"""
 
 ITEMS = sa.Table(
     "flow_item",
@@ -77,13 +96,21 @@ ITEMS = sa.Table(
     sa.Column("dedupe_key", sa.String(255)),
     sa.Column("serialize_key", sa.String(255)),
     sa.Column("retry_ms", _MS),
+    sa.Column("queued_ms", _MS),
     sa.Column("added_ms", _MS, nullable=False),
     sa.Column("ended_ms", _MS),
     sa.Column("applet_error", sa.Text),
     sa.UniqueConstraint("flow", "place", "dedupe_key"),
     sa.Index("flow_item_job", "job"),
     sa.Index("flow_item_state", "flow", "place", "state", "is_queued", "number"),
-    sa.Index("flow_item_serialize", "serialize_key", "state", "number"),
+    sa.Index(
+        "flow_item_serialize",
+        "serialize_key",
+        "state",
+        "number",
+        sqlite_where=sa.text("serialize_key IS NOT NULL"),
+        postgresql_where=sa.text("serialize_key IS NOT NULL"),
+    ),
     **_OPTIONS,
 )
 
@@ -95,6 +122,7 @@ FAILURES = sa.Table(
     sa.Column("at_ms", _MS, nullable=False),
     sa.Column("worker", sa.String(255), nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("claim", sa.Text, nullable=False),
     **{name: value for name, value in _OPTIONS.items() if name != "sqlite_autoincrement"},
 )
 

@@ -8,23 +8,37 @@ have expired are dropped now and then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from typing import TypeVar
 
 import structlog
 
 from pinlater.backends.base import CheckpointRequest, ExpiryCounts, JobKey, SilentClaim
 from pinlater.backends.extended import HeartbeatRequest
+from pinlater.backends.requests import ExpiryRequest
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
+from pinlater.flows.item_ends import ItemEnds
 from pinlater.metrics import Metrics
-from pinlater.model import Ack, BoundClaim, ConnectionRef, DequeuedJob, JobState, Unreceived, descriptor_prefix
+from pinlater.model import (
+    Ack,
+    AckOutcome,
+    BoundClaim,
+    ConnectionRef,
+    DequeuedJob,
+    JobState,
+    Unreceived,
+    descriptor_prefix,
+)
 from pinlater.queues.directory import QueueDirectory
 from pinlater.service.descriptors import DescriptorParser, bound_timeout
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.requeuer import CLAIMS_PER_CALL
 from pinlater.shards.router import Router
+
+C = TypeVar("C", SilentClaim, ExpiryRequest)
 
 SWEEP_FROM = 1_024
 """A table of at most this many claims is never searched for stale ones."""
@@ -230,6 +244,7 @@ class ConnectionClaims:
 _log = structlog.get_logger("pinlater.service")
 
 TRIES = 6
+_BROKE = "the connection of the worker broke"
 FIRST_PAUSE_S = 0.5
 """Doubled from try to try."""
 
@@ -252,6 +267,8 @@ class DisconnectReaper:
         self._queues = queues
         self._metrics = metrics
         self._long_polls = long_polls
+        self.item_ends: ItemEnds | None = None
+        """Records the ends of items' jobs."""
 
     async def release(self, claims: Sequence[BoundClaim]) -> None:
         """Release the claims that still stand, and which no server renewed since. Raises nothing: a shard that cannot
@@ -266,17 +283,30 @@ class DisconnectReaper:
         if lost:
             await self._long_polls.requeuer.requeue_undelivered(lost)
         groups: dict[tuple[str, str], list[SilentClaim]] = {}
+        items: dict[tuple[str, str], list[ExpiryRequest]] = {}
         for claim in claims:
             ref = self._parser.parse(claim.descriptor)
-            if ref is not None:
+            if ref is not None and ref.queue in self._queues.flow_queues:
+                expiry = ExpiryRequest(ref.priority, ref.id, claim.claim_descriptor, claim.expires_at_ms)
+                items.setdefault((ref.queue, ref.shard), []).append(expiry)
+            elif ref is not None:
                 silent = SilentClaim(ref.priority, ref.id, claim.claim_descriptor, claim.last_seen_ms)
                 groups.setdefault((ref.queue, ref.shard), []).append(silent)
-        await asyncio.gather(*[self._release_some(*place, part) for place in groups for part in _parts(groups[place])])
+        await asyncio.gather(
+            *[self._release_some(*place, part, self._ask) for place in groups for part in _parts(groups[place])],
+            *[self._release_some(*place, part, self._lose_items) for place in items for part in _parts(items[place])],
+        )
 
-    async def _release_some(self, queue: str, shard_id: str, claims: Sequence[SilentClaim]) -> None:
+    async def _release_some(
+        self,
+        queue: str,
+        shard_id: str,
+        claims: Sequence[C],
+        ask: Callable[[str, str, Sequence[C]], Awaitable[ExpiryCounts]],
+    ) -> None:
         for attempt in range(TRIES):
             try:
-                released = await self._ask(queue, shard_id, claims)
+                released = await ask(queue, shard_id, claims)
             except PinLaterError as error:
                 told = error.message
             else:
@@ -293,6 +323,16 @@ class DisconnectReaper:
             if own:
                 released = ExpiryCounts(*map(sum, zip(released, await self._expire(queue, shard_id, own), strict=True)))
         return released
+
+    async def _lose_items(self, queue: str, shard_id: str, claims: Sequence[ExpiryRequest]) -> ExpiryCounts:
+        """Of the jobs of items: recorded first."""
+        if self.item_ends is None:
+            return ExpiryCounts(0, 0)
+        rules = self._queues.end_rules().get(queue)
+        outcomes = await self.item_ends.lose(queue, shard_id, claims, _BROKE, rules)
+        return ExpiryCounts(
+            outcomes.count(AckOutcome.RETRIED), outcomes.count(AckOutcome.FAILED), outcomes.count(AckOutcome.CANCELLED)
+        )
 
     async def _with_own_timeouts(self, queue: str, shard_id: str, claims: Sequence[SilentClaim]) -> list[SilentClaim]:
         """Those of jobs with a time-out of their own, not renewed since they were made: from the expiry of such a claim
@@ -333,7 +373,7 @@ class DisconnectReaper:
         self._long_polls.capacity_freed(queue)
 
 
-def _parts(claims: Sequence[SilentClaim]) -> Iterator[Sequence[SilentClaim]]:
+def _parts(claims: Sequence[C]) -> Iterator[Sequence[C]]:
     """What one call may name."""
     for start in range(0, len(claims), CLAIMS_PER_CALL):
         yield claims[start : start + CLAIMS_PER_CALL]

@@ -108,11 +108,14 @@ class Dequeuer:
 
     def _joinable_acks(self, request: DequeueRequest, context: RequestContext | None) -> PreparedAcks | None:
         """The acks, where one call of the store can carry them out and claim: all are for the one shard and queue that
-        are claimed from at once and without limits, and nothing is wrong with them or with the dequeue.
+        are claimed from at once and without limits, no items of flows come into it, and nothing is wrong with them or
+        with the dequeue.
         """
         queue = request.queue
         amount = len(request.succeeded) + len(request.failed)
         if request.dry_run or request.ack_queue not in ("", queue) or amount > self._validator.max_jobs:
+            return None
+        if queue in self._queues.flow_queues:
             return None
         shard_id = self._router.sole_shard()
         if shard_id is None or self._clock.uncertainty_ms or is_limited(self._queues.settings(queue)):

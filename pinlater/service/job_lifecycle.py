@@ -19,6 +19,7 @@ from pinlater.clock import Clock
 from pinlater.errors import (
     BodyTooLarge,
     EnqueueRejected,
+    FlowsUnavailable,
     NoHealthyShards,
     NothingStored,
     PinLaterError,
@@ -27,6 +28,7 @@ from pinlater.errors import (
     ShardConnectionFailed,
 )
 from pinlater.extended_limits import extended_jobs
+from pinlater.flows.item_ends import ItemEnds
 from pinlater.metrics import Metrics
 from pinlater.model import Ack, AckOutcome, BoundClaim, Checkpoint, ConnectionRef, Job, RequestContext
 from pinlater.queues.cluster_limits import PendingCounts
@@ -96,6 +98,8 @@ class JobLifecycle:
         self._extended = ExtendedEnqueue(router, pending, metrics, long_polls)
         self.overflow: OverflowCalls | None = None
         """Takes what no shard takes, and what names jobs of overflow shards."""
+        self.item_ends: ItemEnds | None = None
+        """Records what is said of the jobs of items, before the stores are told."""
         self._acking: set[asyncio.Task[Any]] = set()
 
     # -- enqueue -----------------------------------------------------------------------------------------------------
@@ -199,12 +203,21 @@ class JobLifecycle:
             prepared = self.prepare(queue, succeeded, failed, errors)
         except NamesOverflow:
             return await self._ack_overflow(queue, succeeded, failed, context)
+        if queue in self._queues.flow_queues:
+            prepared = await self._recorded(prepared)
         outcomes: Sequence[list[AckOutcome] | None] = ()
         if prepared.by_shard:
             send = partial(_ack_on, queue, prepared.now_ms, self._queues.end_rules().get(queue))
             calls = [(shard_id, partial(send, acks)) for shard_id, acks in prepared.by_shard.items()]
             outcomes = await self._router.call_by_shard(calls)
         return self.settle(prepared, outcomes)
+
+    async def _recorded(self, prepared: PreparedAcks) -> PreparedAcks:
+        """What is said of items is in the database of flows; what the stores are to be told follows from that."""
+        if self.item_ends is None:
+            raise FlowsUnavailable(f"queue {prepared.queue!r} has items of flows, and this server has no flows")
+        by_shard = await self.item_ends.record_acks(prepared.queue, prepared.by_shard, prepared.now_ms)
+        return prepared._replace(by_shard=by_shard)
 
     def prepare(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], errors: EntryErrors) -> PreparedAcks:
         """What to tell each shard; what is invalid is an error of its entry."""

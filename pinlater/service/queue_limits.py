@@ -11,12 +11,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from pinlater.backends.base import ClaimRequest
+from pinlater.backends.base import ClaimRequest, JobKey
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock
 from pinlater.errors import DequeueRateLimited
 from pinlater.metrics import Metrics
-from pinlater.model import DequeuedJob
+from pinlater.model import ClaimAnswer, ClaimOutcome, DequeuedJob
 from pinlater.queues.cluster_limits import RateLimiter
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.settings import QueueSettings
@@ -129,6 +129,34 @@ class QueueLimits:
         if granted < wanted:
             return Claimed(jobs, Throttle(queue, per_second, retry_after_ms))
         return Claimed(jobs, Throttle(queue, None) if enforce_quota and got < wanted else None)
+
+    async def claim_listed(
+        self, queue: str, shard_id: str, job: JobKey, request: ClaimRequest
+    ) -> tuple[ClaimOutcome, DequeuedJob | None]:
+        """This very job, if the limits allow. QueueNotFound; errors of the shard and of RateLimiter.take."""
+        settings = self._queues.settings(queue)
+        per_second = settings.max_jobs_per_second
+        if settings.max_in_progress == 0 or settings.paused or per_second == 0:
+            return ClaimOutcome.LIMITED, None
+        if per_second is not None and not (await self._rate.take(queue, 1, per_second))[0]:
+            return ClaimOutcome.LIMITED, None
+        enforce_quota = settings.max_in_progress is not None
+        now_ms = self._clock.now_ms()
+        answer: ClaimAnswer | None = None
+        try:
+            (answers,) = await self._router.call_by_shard(
+                [
+                    (
+                        shard_id,
+                        lambda shard: shard.claim_listed(queue, [job], request, now_ms, enforce_quota=enforce_quota),
+                    )
+                ]
+            )
+            answer = answers[0] if answers else None
+        finally:
+            if answer is None or answer.job is None:
+                self.refund_tokens(queue, 1)
+        return (ClaimOutcome.NOT_FOUND, None) if answer is None else (answer.outcome, answer.job)
 
     def refund_tokens(self, queue: str, jobs: int) -> None:
         """Jobs that were paid for and are in nobody's hands: their tokens go back, where the queue has a rate."""

@@ -14,11 +14,10 @@ from pinlater.access.gate import access_view
 from pinlater.access.tokens import TokenBook
 from pinlater.clock import Clock
 from pinlater.errors import RequestInvalid
+from pinlater.flows.flows import Flows
 from pinlater.metrics import Metrics
 from pinlater.model import (
-    ANONYMOUS,
     CONTINUATION_START,
-    AccessAction,
     AccessView,
     Ack,
     AckOutcome,
@@ -64,6 +63,7 @@ from pinlater.service.connection_claims import ConnectionClaims, DisconnectReape
 from pinlater.service.dequeuer import Dequeuer
 from pinlater.service.descriptors import ClaimTokens, DescriptorParser
 from pinlater.service.end_waits import EndWaits
+from pinlater.service.flow_calls import FlowApi, FlowCalls
 from pinlater.service.heartbeats import ClaimHeartbeats
 from pinlater.service.job_commands import NamedJobChanges
 from pinlater.service.job_lifecycle import JobLifecycle
@@ -73,6 +73,7 @@ from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
 from pinlater.service.queue_admin import QueueAdmin
 from pinlater.service.queue_limits import QueueLimits
 from pinlater.service.queues_dequeuer import QueuesDequeuer
+from pinlater.service.rights import may_read, named, operator_of
 from pinlater.service.schedule_admin import ScheduleAdmin
 from pinlater.service.settings import ServiceSettings, queue_defaults
 from pinlater.service.shard_news import ShardNews
@@ -101,7 +102,7 @@ class HeardWorkers(Protocol):
         """See Api.get_workers."""
 
 
-class Service:
+class Service(FlowApi):
     """The product's rules. Opened and closed with its router; `claims` must be of this process alone.
 
     Without `queues` it keeps plain ones, which change only when somebody polls them. Services that share `queues` share
@@ -181,6 +182,10 @@ class Service:
         self._bulk_ops = BulkOps(
             router, clock, settings, validator, parser, commands, long_polls, end_waits, metrics, self._audit
         )
+        self._flow_calls = FlowCalls(
+            router, queues, clock, validator, settings, claims, limits, metrics, self._who, self._assigned
+        )
+        self._reaper = reaper
         self._parser = parser
         self._overflow: OverflowCalls | None = None
         queues.on_change(long_polls.settings_changed)
@@ -191,6 +196,14 @@ class Service:
         self._overflow = self._lifecycle.overflow = overflow
         self._dequeuer.overflow = self._queues_dequeuer.overflow = overflow
         self._parser.refuse_overflow()
+
+    def attach_flows(self, flows: Flows) -> None:
+        """From now on there are flows, and what is said of their items is recorded."""
+        self._flow_calls.flows = flows
+        self._lifecycle.item_ends = self._reaper.item_ends = flows.ends
+
+    def _assigned(self, queue: str, jobs: Sequence[DequeuedJob]) -> None:
+        self._dequeuer.count(queue, self.queues.settings(queue), jobs)
 
     def explain_schedules(self, trouble_of: Callable[[ScheduleRecord], str]) -> None:
         """From now on it is asked why a schedule does not fire as it should."""
@@ -210,6 +223,7 @@ class Service:
         """Long polls are answered now, with nothing, and no new one waits; so are lookups, with what there is."""
         self.long_polls.start_draining()
         self.end_waits.start_draining()
+        self._flow_calls.start_draining()
         if self._overflow is not None:
             self._overflow.start_draining()
 
@@ -370,7 +384,7 @@ class Service:
         if wait_ms < 0:
             raise RequestInvalid.of("waitMillis", wait_ms, "0 or more")
         shows = include_body or include_result
-        by_key = await self._queries.find(queue, keys, lambda each: _may_read(context, each, shows)) if keys else []
+        by_key = await self._queries.find(queue, keys, lambda each: may_read(context, each, shows)) if keys else []
         named = [*descriptors, *[each for each in by_key if each is not None]]
 
         async def look() -> dict[str, JobInfo]:
@@ -390,7 +404,7 @@ class Service:
         return await self._queries.count(filter, allow_partial)
 
     async def queue_names(self, *, context: RequestContext | None = None) -> set[str]:
-        return {name for name in await self._queue_admin.names() if _may_read(context, name)}
+        return {name for name in await self._queue_admin.names() if may_read(context, name)}
 
     async def scan(
         self,
@@ -485,7 +499,7 @@ class Service:
 
     async def get_queues(self, names: Sequence[str] = (), *, context: RequestContext | None = None) -> list[QueueView]:
         self._validator.amount("names", names)
-        return [view for view in await self._queue_admin.views(names) if _may_read(context, view.name)]
+        return [view for view in await self._queue_admin.views(names) if may_read(context, view.name)]
 
     async def update_queue(
         self,
@@ -516,7 +530,7 @@ class Service:
     ) -> ClusterStatus:
         if self._cluster is None:
             return self._queue_admin.plain_status()
-        return await self._cluster.status(queues, lambda each: _may_read(context, each))
+        return await self._cluster.status(queues, lambda each: may_read(context, each))
 
     async def change_jobs(self, change: JobChange, *, context: RequestContext | None = None) -> JobsChanged:
         return await self._bulk_ops.change_jobs(self._who(context), change)
@@ -538,7 +552,7 @@ class Service:
             queue, name, include_running=include_running, continuation=continuation, limit=limit
         )
         for worker in page.workers if queue else ():  # the others are for who may read all queues
-            worker.keep_queues(lambda each: _may_read(context, each))
+            worker.keep_queues(lambda each: may_read(context, each))
         return page
 
     async def audit(
@@ -577,24 +591,7 @@ class Service:
         return access_view(None if context is None else context.caller)
 
     def _who(self, context: RequestContext | None) -> str:
-        """For the audit: what a caller calls itself, behind the identity that it has proved."""
-        source = self._validator.source(context)
-        if context is None or context.caller is None or context.caller.identity == ANONYMOUS:
-            return source
-        return f"{context.caller.identity} ({source})"
+        return named(context, self._validator.source(context))
 
     def _operator(self, context: RequestContext | None) -> Operator:
-        who = self._who(context)
-        if context is None:
-            return Operator(who)
-        caller, connection = context.caller, context.connection
-        if caller is not None and caller.address is not None:
-            return Operator(who, (caller.address, 0), context.is_granted)
-        return Operator(who, None if connection is None else connection.peer, context.is_granted)
-
-
-_READ = (AccessAction.READ,)
-
-
-def _may_read(context: RequestContext | None, queue: str, shows_bodies: bool = False) -> bool:
-    return context is None or context.caller is None or context.caller.may(_READ, queue, shows_bodies)
+        return operator_of(context, self._validator.source(context))

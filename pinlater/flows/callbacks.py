@@ -1,0 +1,206 @@
+"""Completion callbacks: who made a flow hears that it is over, at least once, with the same id each time.
+
+A job on a queue of the caller's, or a POST of the flow's status, which is signed; tried again with growing pauses, and
+given up visibly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+from collections.abc import Collection, Sequence
+from importlib import import_module
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+import structlog
+
+from pinlater.background_tasks import BackgroundTasks, exponential_backoff_s
+from pinlater.clock import Clock
+from pinlater.errors import PinLaterError, QueueNotFound, RequestInvalid
+from pinlater.flows.connection import FlowConnection
+from pinlater.flows.ends import DueCallback
+from pinlater.flows.item_jobs import FLOW_HEADER, envelope
+from pinlater.metrics import Metrics
+from pinlater.model import ExtendedJob, Job
+from pinlater.model.callers import matches
+from pinlater.model.flows import CompletionCallback, FlowStatus
+
+_log = structlog.get_logger("pinlater.flows")
+
+CALLBACK_HEADER = "pinlater-callback"
+ID_HEADER, SIGNATURE_HEADER = "PinLater-Callback", "PinLater-Signature"
+ATTEMPTS = 10
+"""Of the job of a callback as of a POST."""
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 3_600.0
+POST_TIMEOUT_S = 15.0
+MOST = 100
+"""Of one look."""
+
+OTHERS_WAIT_MS = 2_000
+"""So long a callback is left to the process that has seen the end of its flow."""
+
+
+class EnqueueCall(Protocol):
+    """Enqueues jobs that are not a caller's."""
+
+    async def __call__(self, queue: str, jobs: Sequence[Job]) -> object:
+        """All of them or an error. QueueNotFound and others."""
+
+
+class FlowCallbacks:
+    """Makes callbacks, for one process. `hosts`: where POSTs may go to, HOST or HOST:PORT, in which * stands for any
+    characters; `secret`: signs them.
+    """
+
+    def __init__(
+        self,
+        connection: FlowConnection,
+        enqueue: EnqueueCall,
+        clock: Clock,
+        metrics: Metrics,
+        hosts: Collection[str] = (),
+        secret: str = "",
+    ) -> None:
+        self._connection = connection
+        self._enqueue = enqueue
+        self._clock = clock
+        self._metrics = metrics
+        self._hosts = hosts
+        self._secret = secret
+        self._tasks = BackgroundTasks()
+
+    def check(self, callback: CompletionCallback) -> None:
+        """RequestInvalid: it could never be made."""
+        if not callback.url:
+            return
+        allowed = self._why_not(callback.url)
+        if allowed:
+            raise RequestInvalid.of("the URL of the callback", callback.url, allowed)
+
+    def _why_not(self, url: str) -> str:
+        """What is allowed instead; "" if it is."""
+        if not self._secret:
+            return "none: this server signs no callbacks (set flow-callback-secret), or a queue instead"
+        try:
+            parts = urlsplit(url)
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+        except ValueError:
+            return "http://HOST[:PORT]/... or https://..."
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
+            return "http://HOST[:PORT]/... or https://..., without a user"
+        names = (parts.hostname, f"{parts.hostname}:{port}")
+        if not any(matches(pattern, name) for pattern in self._hosts for name in names):
+            return f"an address that flow-callback-hosts allows: {', '.join(self._hosts) or 'none is'}"
+        return ""
+
+    # -- making them ---------------------------------------------------------------------------------------------------
+
+    def make_soon(self, flow_ids: Sequence[str]) -> None:
+        """Those of flows that are over."""
+        for flow_id in flow_ids:
+            self._tasks.start(self._make_of(flow_id))
+
+    async def make_due(self) -> None:
+        """Those that nobody has made."""
+        before_ms = self._clock.now_ms() - OTHERS_WAIT_MS
+        due = await self._connection.call(lambda database: database.due_callbacks(before_ms, MOST))
+        await asyncio.gather(*[self._make(each) for each in due])
+
+    async def close(self) -> None:
+        """Those under way are broken off: the keeper makes them again."""
+        await self._tasks.cancel()
+
+    async def _make_of(self, flow_id: str) -> None:
+        now_ms = self._clock.now_ms()
+        try:
+            for each in await self._connection.call(lambda database: database.due_callbacks(now_ms, 1, flow_id)):
+                await self._make(each)
+        except PinLaterError as error:
+            _log.warning("flow_callback_put_off", flow=flow_id, error=error.message)
+
+    async def _make(self, due: DueCallback) -> None:
+        told = ""
+        try:
+            if due.callback.url:
+                told = await self._post(due)
+            else:
+                await self._enqueue(due.callback.queue, [_job(due)])
+        except QueueNotFound as error:
+            told = error.message
+        except PinLaterError as error:
+            told = error.message
+        except Exception as error:
+            _log.exception("flow_callback_failed", flow=due.status.id)
+            told = repr(error)
+        now_ms = self._clock.now_ms()
+        if not told:
+            self._metrics.add(1, "flow_callbacks", "made")
+            await self._connection.call(lambda database: database.callback_made(due.flow, now_ms))
+            return
+        tries = due.tries + 1
+        pause_s = exponential_backoff_s(tries, FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        retry_ms = None if tries >= ATTEMPTS else now_ms + round(pause_s * 1_000)
+        self._metrics.add(1, "flow_callbacks", "given_up" if retry_ms is None else "failed")
+        _log.warning("flow_callback_failed", flow=due.status.id, tries=tries, given_up=retry_ms is None, error=told)
+        await self._connection.call(lambda database: database.callback_failed(due.flow, told, retry_ms, now_ms))
+
+    async def _post(self, due: DueCallback) -> str:
+        """Why it was refused; "" if it was taken."""
+        refused = self._why_not(due.callback.url)
+        if refused:
+            return f"{due.callback.url} is not allowed; allowed: {refused}"
+        body = msgspec.json.encode(status_document(due.status))
+        signed_s = self._clock.now_ms() // 1_000
+        headers = {
+            "Content-Type": "application/json",
+            ID_HEADER: due.id,
+            SIGNATURE_HEADER: signature(self._secret, signed_s, body),
+        }
+        http: Any = import_module("aiohttp")  # only who has such callbacks loads it here
+        try:
+            async with (
+                http.ClientSession(timeout=http.ClientTimeout(total=POST_TIMEOUT_S)) as session,
+                session.post(due.callback.url, data=body, headers=headers, allow_redirects=False) as answer,
+            ):
+                return "" if 200 <= answer.status < 300 else f"it answered {answer.status}"
+        except (http.ClientError, TimeoutError, OSError) as error:
+            return f"{type(error).__name__}: {error}"
+
+
+def signature(secret: str, signed_s: int, body: bytes) -> str:
+    """The header of a POST: when it was signed, in seconds since 1970, and the HMAC-SHA256 of that time, a dot and the
+    body.
+
+    >>> signature("s", 1, b"{}")[:24]
+    't=1,v1=9b9d3f5d2e3d0bd6b'
+    """
+    mac = hmac.new(secret.encode(), b"%d." % signed_s + body, hashlib.sha256)
+    return f"t={signed_s},v1={mac.hexdigest()}"
+
+
+def status_document(status: FlowStatus) -> dict[str, Any]:
+    """What a callback says of a flow."""
+    return {
+        "id": status.id,
+        "name": status.name,
+        "state": status.state.name,
+        "dedupeKey": status.dedupe_key,
+        "metadata": dict(status.metadata),
+        "createdMs": status.created_ms,
+        "completedMs": status.completed_ms,
+        "stages": [
+            {"name": each.stage.name, "items": each.items, "succeeded": each.succeeded, "failed": each.failed}
+            for each in status.stages
+        ],
+    }
+
+
+def _job(due: DueCallback) -> ExtendedJob:
+    arguments = msgspec.json.encode({"flow": status_document(due.status)})
+    headers = {CALLBACK_HEADER: due.id, FLOW_HEADER: due.status.id}
+    body = envelope(due.callback.job, arguments, headers) if due.callback.job else arguments
+    return ExtendedJob(body, attempts_allowed=ATTEMPTS, dedupe_key=f"@flow-end/{due.id}")

@@ -1,0 +1,62 @@
+"""The database of flows as the event loop uses it: on threads, and opened when it is first needed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from typing import TYPE_CHECKING, TypeVar
+
+from pinlater.errors import FlowsUnavailable
+
+if TYPE_CHECKING:
+    from pinlater.flows.database import FlowDatabase
+
+T = TypeVar("T")
+
+_THREADS = 4
+"""Of a database that several can write to. An SQLite file has one."""
+
+
+class FlowConnection:
+    """`refusal`: why this server must not use its database now, "" where it may."""
+
+    def __init__(self, url: str, refusal: Callable[[], str] = str) -> None:
+        self._url = url
+        self._refusal = refusal
+        self._opening = threading.Lock()
+        self._database: FlowDatabase | None = None
+        self._threads: ThreadPoolExecutor | None = None
+
+    async def call(self, work: Callable[[FlowDatabase], T]) -> T:
+        """What `work` makes of the database, on a thread. FlowsUnavailable, and what it raises."""
+        refusal = self._refusal()
+        if refusal:
+            raise FlowsUnavailable(refusal, retry_after_ms=1_000)
+        if self._threads is None:
+            amount = 1 if self._url.startswith("sqlite") else _THREADS
+            self._threads = ThreadPoolExecutor(amount, thread_name_prefix="flows")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._do, work)
+
+    def _do(self, work: Callable[[FlowDatabase], T]) -> T:
+        if self._database is None:
+            with self._opening:
+                if self._database is None:
+                    self._database = _opened(self._url)
+        return work(self._database)
+
+    async def close(self) -> None:
+        """After the calls that are under way."""
+        if self._threads is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
+        if self._database is not None:
+            self._database.close()
+
+
+def _opened(url: str) -> FlowDatabase:
+    # SQLAlchemy is loaded by the first flow, not by every server
+    database: FlowDatabase = import_module("pinlater.flows.database").FlowDatabase(url)
+    database.open()
+    return database

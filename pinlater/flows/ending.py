@@ -1,0 +1,153 @@
+"""What ends flows, or mends what keeps them from ending: stopping and removing in bounded steps, and children that
+could not be made.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import sqlalchemy as sa
+
+from pinlater.errors import RequestInvalid
+from pinlater.flows import recording
+from pinlater.flows.applets import AppletFailed, check_expression
+from pinlater.flows.ends import QueuedJob
+from pinlater.flows.rows import (
+    complete,
+    count,
+    find_flow,
+    for_update,
+    insert_items,
+    is_stage,
+    lock_stage,
+    lock_stages,
+    spec_of,
+)
+from pinlater.flows.tables import CALLBACKS, FAILURES, FLOWS, ITEMS, STAGES
+from pinlater.model.flows import AppletKind, ItemState
+
+SLICE = 500
+"""Items whose children are made in one step."""
+
+
+def stop(connection: sa.Connection, flow_id: str, now_ms: int, limit: int) -> tuple[list[QueuedJob], bool]:
+    """See FlowDatabase.stop."""
+    flow = find_flow(connection, flow_id)["number"]
+    reasons = {
+        place: reason
+        for place, reason in connection.execute(
+            sa.select(STAGES.c.place, STAGES.c.stop_reason).where(STAGES.c.flow == flow)
+        )
+        if reason is not None
+    }
+    pending = sa.select(ITEMS.c.number, ITEMS.c.place, ITEMS.c.job, ITEMS.c.failures, ITEMS.c.is_queued).where(
+        ITEMS.c.flow == flow, ITEMS.c.place.in_(list(reasons)), ITEMS.c.state == ItemState.PENDING
+    )
+    rows = connection.execute(for_update(connection, pending).order_by(ITEMS.c.number).limit(limit)).all()
+    stages = lock_stages(connection, [flow])
+    counts: dict[tuple[int, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    jobs, failures = [], []
+    for number, place, job, failed, is_queued in rows:
+        counts[flow, place]["pending"] -= 1
+        counts[flow, place]["queued"] -= is_queued
+        counts[flow, place]["failed"] += 1
+        failures.append(
+            {
+                "item": number,
+                "attempt": failed + 1,
+                "at_ms": now_ms,
+                "worker": "",
+                "reason": reasons[place],
+                "claim": "",
+            }
+        )
+        if job:
+            jobs.append(QueuedJob(number, stages[flow, place].stage.queue, job))
+    if rows:
+        connection.execute(sa.insert(FAILURES), failures)
+        values = {"state": ItemState.FAILED, "failures": ITEMS.c.failures + 1, "ended_ms": now_ms}
+        of_these = ITEMS.c.number.in_([row[0] for row in rows])
+        connection.execute(sa.update(ITEMS).where(of_these).values(**values, is_queued=0, retry_ms=None))
+        count(connection, counts)
+    is_done = len(rows) < limit
+    if is_done:
+        connection.execute(sa.update(FLOWS).where(FLOWS.c.number == flow).values(stopping_ms=None))
+        for place in reasons:
+            connection.execute(sa.update(STAGES).where(is_stage(stages[flow, place])).values(applet_errors=0))
+        complete(connection, [flow], now_ms)
+    return jobs, is_done
+
+
+def remove(connection: sa.Connection, flow: int, limit: int) -> bool:
+    some = sa.select(ITEMS.c.number).where(ITEMS.c.flow == flow).order_by(ITEMS.c.number).limit(limit)
+    numbers = connection.execute(some).scalars().all()
+    if numbers:
+        connection.execute(sa.delete(FAILURES).where(FAILURES.c.item.in_(numbers)))
+        connection.execute(sa.delete(ITEMS).where(ITEMS.c.number.in_(numbers)))
+    if len(numbers) == limit:
+        return False
+    for table in (CALLBACKS, STAGES):
+        connection.execute(sa.delete(table).where(table.c.flow == flow))
+    connection.execute(sa.delete(FLOWS).where(FLOWS.c.number == flow))
+    return True
+
+
+def mend(connection: sa.Connection, flow_id: str, stage: str, expression: str, now_ms: int) -> None:
+    """Another expression for a stage, and a callback that was given up is due again."""
+    flow = find_flow(connection, flow_id)["number"]
+    if expression and not stage:
+        raise RequestInvalid("an expression needs the stage whose items it makes")
+    if stage:
+        row = lock_stage(connection, flow_id, stage)
+        if expression:
+            if row.stage.applet.kind is not AppletKind.MAP:
+                raise RequestInvalid(f"the items of stage {stage} are not made by an expression")
+            check_expression(stage, expression)
+            mended = replace(row.stage, applet=replace(row.stage.applet, expression=expression))
+            connection.execute(sa.update(STAGES).where(is_stage(row)).values(spec=spec_of(mended)))
+    given_up = sa.and_(CALLBACKS.c.flow == flow, CALLBACKS.c.done_ms.is_not(None), CALLBACKS.c.error.is_not(None))
+    connection.execute(sa.update(CALLBACKS).where(given_up).values(done_ms=None, due_ms=now_ms, tries=0))
+
+
+def make_children(connection: sa.Connection, flow_id: str, after: int, now_ms: int) -> tuple[int, list[str]]:
+    """The children of some items that have none yet as they could not be made; the last of these items, 0 for none, and
+    the flow's id if it is over.
+    """
+    flow = find_flow(connection, flow_id)["number"]
+    broken = (
+        sa.select(ITEMS.c.number, ITEMS.c.place, ITEMS.c.payload, ITEMS.c.result)
+        .where(
+            ITEMS.c.flow == flow,
+            ITEMS.c.number > after,
+            ITEMS.c.applet_error.is_not(None),
+        )
+        .order_by(ITEMS.c.number)
+        .limit(SLICE)
+    )
+    has_errors = sa.select(STAGES.c.flow).where(STAGES.c.flow == flow, STAGES.c.applet_errors > 0).limit(1)
+    if connection.execute(has_errors).first() is None:
+        return 0, []
+    rows = connection.execute(for_update(connection, broken)).all()
+    stages = lock_stages(connection, [flow])
+    counts: dict[tuple[int, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for number, place, payload, result in rows:
+        errors = []
+        for row in stages.values():
+            if row.parent != place or row.stop_reason is not None:
+                continue
+            try:
+                children = recording.new_children(row, number, payload, result)
+            except AppletFailed as error:
+                errors.append(f"{row.stage.name}: {error}")
+                continue
+            _, added = insert_items(connection, row, children, now_ms)
+            counts[row.where]["items"] += added
+            counts[row.where]["pending"] += added
+        told = "; ".join(errors)[: recording.MAX_ERROR_CHARS] or None
+        connection.execute(sa.update(ITEMS).where(ITEMS.c.number == number).values(applet_error=told))
+        if told is None:
+            counts[flow, place]["applet_errors"] -= 1
+    count(connection, counts)
+    over = complete(connection, [flow], now_ms)
+    return (rows[-1][0] if rows else 0), over

@@ -1,0 +1,82 @@
+"""What goes between the database of flows and the rest: ends of items, and items on their way to queues. Plain data."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from pinlater.model.flows import CompletionCallback, FlowStatus, Stage
+
+
+class ItemEnd(NamedTuple):
+    """What is said of the job of an item. `result`: of a success; None for a failure, with its reason. `claim`: its
+    claim, which counts once as a failure; "" where nobody says. `is_final`: a failure after which no retry is wanted.
+    `number`, where not 0, names the item, and the job need not be known.
+    """
+
+    job: str
+    result: bytes | None
+    claim: str = ""
+    worker: str = ""
+    reason: str = ""
+    is_final: bool = False
+    number: int = 0
+
+
+class EndOutcome(IntEnum):
+    """NO_ITEM: the job is none of a flow. ENDED: the item had ended before, and nothing has changed. RETRY: it failed,
+    and is to be tried again from `retry_ms` on.
+    """
+
+    NO_ITEM = 0
+    SUCCEEDED = 1
+    FAILED = 2
+    RETRY = 3
+    ENDED = 4
+
+
+class RecordedEnd(NamedTuple):
+    outcome: EndOutcome
+    retry_ms: int = 0
+
+
+class QueuedJob(NamedTuple):
+    """The job of an item, in its queue."""
+
+    number: int
+    queue: str
+    job: str
+
+
+class Recorded(NamedTuple):
+    """`ends`: an outcome for each, in order. `has_waiting`: items wait in the database that may come into their queues.
+    `over`: the ids of flows that are over by this. `stopping`: those of which something is to be
+    stopped.
+    """
+
+    ends: list[RecordedEnd]
+    has_waiting: bool
+    over: list[str]
+    stopping: list[str]
+
+
+class WaitingItem(NamedTuple):
+    """An item that is to come into its queue. `retry_ms`: not before this time."""
+
+    number: int
+    flow_id: str
+    stage: Stage
+    payload: bytes
+    serialize_key: str
+    failures: int
+    retry_ms: int | None
+
+
+class DueCallback(NamedTuple):
+    """`flow`: its number in the database."""
+
+    flow: int
+    id: str
+    tries: int
+    callback: CompletionCallback
+    status: FlowStatus

@@ -1,0 +1,136 @@
+"""Items on their way from the database of flows into their queues: which may go, which are there, which were lost."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from pinlater.flows.ends import QueuedJob, WaitingItem
+from pinlater.flows.rows import count, for_update, stage_of
+from pinlater.flows.tables import FLOWS, ITEMS, STAGES
+from pinlater.model.flows import ItemState
+
+
+def waiting(connection: sa.Connection, window: int, limit: int, shut: Collection[str]) -> list[WaitingItem]:
+    """See FlowDatabase.waiting."""
+    found: list[WaitingItem] = []
+    has_room = sa.select(STAGES).where(sa.text("pending > queued"), STAGES.c.queued < window)
+    if shut:
+        has_room = has_room.where(STAGES.c.queue.not_in(list(shut)))
+    for row in connection.execute(has_room.order_by(STAGES.c.flow, STAGES.c.place)).mappings():
+        room = min(limit - len(found), window - row["queued"])
+        if room <= 0:
+            break
+        if row["stop_reason"] is None:
+            found += _waiting_of(connection, row, room)
+    return found
+
+
+def _waiting_of(connection: sa.Connection, row: Mapping[Any, Any], limit: int) -> list[WaitingItem]:
+    older = ITEMS.alias()
+    is_first = sa.or_(
+        ITEMS.c.serialize_key.is_(None),
+        ~sa.exists(
+            sa.select(older.c.number).where(
+                older.c.serialize_key == ITEMS.c.serialize_key,
+                older.c.state == ItemState.PENDING,
+                older.c.is_queued == 0,
+                older.c.number < ITEMS.c.number,
+                sa.or_(older.c.flow != row["flow"], older.c.place != row["place"]),
+            )
+        ),
+    )
+    read = [ITEMS.c[name] for name in ("number", "payload", "serialize_key", "failures", "retry_ms")]
+    rows = connection.execute(
+        sa.select(*read)
+        .where(
+            ITEMS.c.flow == row["flow"],
+            ITEMS.c.place == row["place"],
+            ITEMS.c.state == ItemState.PENDING,
+            ITEMS.c.is_queued == 0,
+            is_first,
+        )
+        .order_by(ITEMS.c.number)
+        .limit(limit)
+    ).all()
+    if not rows:
+        return []
+    spec = stage_of(row["spec"])
+    flow_id = connection.execute(sa.select(FLOWS.c.id).where(FLOWS.c.number == row["flow"])).scalar_one()
+    return [
+        WaitingItem(number, flow_id, spec, payload, key or "", failures, retry_ms)
+        for number, payload, key, failures, retry_ms in rows
+    ]
+
+
+def queued(connection: sa.Connection, jobs: Mapping[int, str], now_ms: int) -> list[str]:
+    """See FlowDatabase.queued."""
+    of_these = sa.select(ITEMS.c.number, ITEMS.c.flow, ITEMS.c.place, ITEMS.c.is_queued).where(
+        ITEMS.c.number.in_(list(jobs)), ITEMS.c.state == ItemState.PENDING
+    )
+    rows = connection.execute(for_update(connection, of_these).order_by(ITEMS.c.number)).all()
+    fresh = [(number, flow, place) for number, flow, place, is_queued in rows if not is_queued]
+    if fresh:
+        placed = {"is_queued": 1, "job": sa.bindparam("j"), "queued_ms": now_ms}
+        connection.execute(
+            sa.update(ITEMS).where(ITEMS.c.number == sa.bindparam("of")).values(**placed),
+            [{"of": number, "j": jobs[number]} for number, _, _ in fresh],
+        )
+        counts: dict[tuple[int, int], dict[str, int]] = defaultdict(lambda: {"queued": 0})
+        for _, flow, place in fresh:
+            counts[flow, place]["queued"] += 1
+        count(connection, counts)
+    known = {row[0] for row in rows}
+    return [job for number, job in jobs.items() if number not in known]
+
+
+def held(
+    connection: sa.Connection, after: tuple[int, int, int], before_ms: int, limit: int
+) -> tuple[list[QueuedJob], tuple[int, int, int]]:
+    """See FlowDatabase.held."""
+    found: list[QueuedJob] = []
+    flow, place, number = after
+    behind = sa.or_(STAGES.c.flow > flow, sa.and_(STAGES.c.flow == flow, STAGES.c.place >= place))
+    stages = sa.select(STAGES.c.flow, STAGES.c.place, STAGES.c.queue).where(sa.text("queued > 0"), behind)
+    for at_flow, at_place, queue in connection.execute(stages.order_by(STAGES.c.flow, STAGES.c.place)).all():
+        first = number if (at_flow, at_place) == (flow, place) else 0
+        some = (
+            sa.select(ITEMS.c.number, ITEMS.c.job)
+            .where(
+                ITEMS.c.flow == at_flow,
+                ITEMS.c.place == at_place,
+                ITEMS.c.state == ItemState.PENDING,
+                ITEMS.c.is_queued == 1,
+                ITEMS.c.number > first,
+                ITEMS.c.queued_ms < before_ms,
+            )
+            .order_by(ITEMS.c.number)
+            .limit(limit - len(found))
+        )
+        found += [QueuedJob(each, queue, job) for each, job in connection.execute(some)]
+        if len(found) == limit:
+            return found, (at_flow, at_place, found[-1].number)
+    return found, (0, 0, 0)
+
+
+def lost(connection: sa.Connection, jobs: Mapping[int, str]) -> int:
+    """See FlowDatabase.lost."""
+    of_these = sa.select(ITEMS.c.number, ITEMS.c.flow, ITEMS.c.place, ITEMS.c.job).where(
+        ITEMS.c.number.in_(list(jobs)), ITEMS.c.state == ItemState.PENDING, ITEMS.c.is_queued == 1
+    )
+    rows = connection.execute(for_update(connection, of_these).order_by(ITEMS.c.number)).all()
+    gone = [(number, flow, place) for number, flow, place, job in rows if jobs[number] == job]
+    if not gone:
+        return 0
+    numbers = [number for number, _, _ in gone]
+    connection.execute(
+        sa.update(ITEMS).where(ITEMS.c.number.in_(numbers)).values(is_queued=0, job=None, queued_ms=None)
+    )
+    counts: dict[tuple[int, int], dict[str, int]] = defaultdict(lambda: {"queued": 0})
+    for _, flow, place in gone:
+        counts[flow, place]["queued"] -= 1
+    count(connection, counts)
+    return len(gone)

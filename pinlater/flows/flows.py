@@ -1,0 +1,101 @@
+"""Flows in one process: the parts, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pinlater.background_tasks import BackgroundTasks
+from pinlater.clock import Clock
+from pinlater.errors import PinLaterError, QueueNotFound
+from pinlater.flows.callbacks import FlowCallbacks
+from pinlater.flows.connection import FlowConnection
+from pinlater.flows.ends import Recorded
+from pinlater.flows.item_ends import ItemEnds
+from pinlater.flows.keeper import FlowKeeper
+from pinlater.flows.waits import FlowWaits
+from pinlater.metrics import Metrics
+from pinlater.model import Job
+from pinlater.queues.directory import QueueDirectory
+from pinlater.shards.router import Router
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowSettings:
+    """`url`: of SQLAlchemy, "" for none. `callback_hosts`, `callback_secret`: see FlowCallbacks."""
+
+    url: str
+    callback_hosts: Collection[str] = ()
+    callback_secret: str = ""
+
+
+class Flows:
+    """`name` is this process's among all of the cluster. `refusal` says why this server must have no flows now, "" if
+    it may; `unaware` names the live processes that do not know flows; `has_others`: there
+    are live processes beside this one. `jobs_ready` hears of jobs that may be handed
+    out, as `Service.fired`.
+    """
+
+    def __init__(
+        self,
+        settings: FlowSettings,
+        name: str,
+        router: Router,
+        queues: QueueDirectory,
+        clock: Clock,
+        metrics: Metrics,
+        jobs_ready: Callable[[str, int, Sequence[int]], None],
+        refusal: Callable[[], str] = str,
+        unaware: Callable[[], Sequence[str]] = tuple,
+        has_others: Callable[[], bool] = bool,
+    ) -> None:
+        self._router, self._queues, self._clock, self._jobs_ready = router, queues, clock, jobs_ready
+        self.unaware = unaware
+        self.has_others = has_others
+        self.connection = connection = FlowConnection(settings.url, refusal)
+        self.waits = FlowWaits(connection)
+        self.callbacks = FlowCallbacks(
+            connection, self._enqueue, clock, metrics, settings.callback_hosts, settings.callback_secret
+        )
+        self.keeper = FlowKeeper(
+            name, connection, router, queues, self.callbacks, clock, metrics, jobs_ready, self.are_over
+        )
+        self.ends = ItemEnds(connection, router, clock, self._recorded)
+        self._tasks = BackgroundTasks()
+
+    def start(self) -> None:
+        self.keeper.start()
+
+    async def close(self) -> None:
+        """Ends are recorded that are under way; all else is done by another process, or later."""
+        await self.ends.drain()
+        await self.keeper.close()
+        await self.waits.close()
+        await self.callbacks.close()
+        await self._tasks.cancel()
+        await self.connection.close()
+
+    def _recorded(self, recorded: Recorded) -> None:
+        if recorded.has_waiting:
+            self.keeper.wake()
+        if recorded.over:
+            self.are_over(recorded.over)
+        for flow_id in recorded.stopping:
+            self._tasks.start(self._stop(flow_id))
+
+    async def _stop(self, flow_id: str) -> None:
+        with suppress(PinLaterError):  # the keeper does it then
+            await self.keeper.stop(flow_id)
+
+    async def _enqueue(self, queue: str, jobs: Sequence[Job]) -> None:
+        """Jobs that are not a caller's. QueueNotFound and others."""
+        if not self._queues.has(queue):
+            raise QueueNotFound.of(queue)
+        await self._router.enqueue_extended(queue, jobs, self._clock.now_ms())
+        self._jobs_ready(queue, len(jobs), ())
+
+    def are_over(self, flow_ids: Sequence[str]) -> None:
+        """These flows have ended: whoever waits is told."""
+        self.waits.over(flow_ids)
+        self.callbacks.make_soon(flow_ids)

@@ -1,0 +1,237 @@
+"""The ends of items: what an ack, an expiry or a broken connection says of an item's job is recorded in the database of
+flows before the store is told.
+
+    ack of a job ──► ItemEnds ──► FlowDatabase.record ──► the ack as the store gets it
+                     (joined with those of others)         first result: a success; a failure with attempts left: put
+                                                           off by the stage's backoff; the last one: for good
+
+So nothing that a worker was told is lost with a store, and a job whose item has ended never runs another time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from pinlater.backends.acks import Acks
+from pinlater.backends.base import AckRequest, EndRules, JobKey
+from pinlater.backends.requests import ExpiryRequest
+from pinlater.background_tasks import BackgroundTasks
+from pinlater.clock import Clock
+from pinlater.flows.connection import FlowConnection
+from pinlater.flows.ends import EndOutcome, ItemEnd, Recorded, RecordedEnd
+from pinlater.flows.item_jobs import item_number
+from pinlater.flows.json_texts import json_mistake
+from pinlater.model import CLAIM_PARTS_BEFORE_SOURCE, AckOutcome, JobInfo, JobState, parse_descriptor
+from pinlater.model.jobs import descriptor_prefix
+from pinlater.shards.router import Router
+
+MAX_JOINED = 2_000
+"""Ends in one transaction."""
+
+NO_RESULT = b"null"
+_NOT_JSON = "the result is no JSON: "
+
+
+class ItemEnds:
+    """Records ends, for one process. `recorded` hears of what follows from them."""
+
+    def __init__(
+        self, connection: FlowConnection, router: Router, clock: Clock, recorded: Callable[[Recorded], None]
+    ) -> None:
+        self._connection = connection
+        self._router = router
+        self._clock = clock
+        self._recorded = recorded
+        self._waiting: list[tuple[Sequence[ItemEnd], asyncio.Future[list[RecordedEnd]]]] = []
+        self._is_recording = False
+        self._tasks = BackgroundTasks()
+
+    async def drain(self) -> None:
+        """Until nothing is under way."""
+        await self._tasks.drain()
+
+    # -- acks ----------------------------------------------------------------------------------------------------------
+
+    async def record_acks(self, queue: str, by_shard: Mapping[str, Acks], now_ms: int) -> dict[str, Acks]:
+        """The acks as the stores are to be told them. FlowsUnavailable: nothing was recorded, and nothing is to be
+        told.
+        """
+        requests = [(shard_id, ack) for shard_id, acks in by_shard.items() for ack in acks]
+        ends = [_end_of(queue, shard_id, ack) for shard_id, ack in requests]
+        told: dict[str, list[AckRequest]] = {shard_id: [] for shard_id in by_shard}
+        for (shard_id, ack), recorded in zip(requests, await self.record(queue, ends), strict=True):
+            told[shard_id].append(_told(ack, recorded, now_ms))
+        return {shard_id: Acks.of(acks) for shard_id, acks in told.items()}
+
+    # -- expiries ------------------------------------------------------------------------------------------------------
+
+    async def expire(
+        self, queue: str, shard_id: str, claims: Sequence[ExpiryRequest], reason: str, rules: EndRules
+    ) -> list[AckOutcome]:
+        """End these claims as failures with this reason: what became of each, IGNORED for one that was renewed or ended
+        meanwhile. FlowsUnavailable; errors of the shard.
+        """
+        ends = [
+            ItemEnd(
+                _descriptor(queue, shard_id, claim),
+                None,
+                claim.claim_descriptor,
+                _source(claim.claim_descriptor),
+                reason,
+            )
+            for claim in claims
+        ]
+        now_ms = self._clock.now_ms()
+        listed: list[ExpiryRequest] = []
+        acks: list[AckRequest] = []
+        is_listed: list[bool] = []
+        for claim, recorded in zip(claims, await self.record(queue, ends), strict=True):
+            is_retried = recorded.outcome in (EndOutcome.RETRY, EndOutcome.NO_ITEM)
+            is_listed.append(is_retried)
+            if is_retried:
+                listed.append(claim._replace(retry_delay_ms=max(0, recorded.retry_ms - now_ms)))
+            else:
+                ack = AckRequest(claim.priority, claim.id, False, f"[{reason}]\n", 0, claim.claim_descriptor)
+                acks.append(_told(ack, recorded, now_ms))
+        listed_outcomes, acked_outcomes = await self._router.call_by_shard(
+            [
+                (shard_id, lambda shard: shard.expire_listed(queue, listed, now_ms, rules)),
+                (shard_id, lambda shard: shard.ack(queue, Acks.of(acks), now_ms, rules)),
+            ]
+        )
+        of_listed, of_acked = iter(listed_outcomes or ()), iter(acked_outcomes or ())
+        return [next(of_listed if each else of_acked, AckOutcome.IGNORED) for each in is_listed]
+
+    async def lose(
+        self, queue: str, shard_id: str, claims: Sequence[ExpiryRequest], reason: str, rules: EndRules
+    ) -> list[AckOutcome]:
+        """As `expire`, for claims that have time left: of those alone that nobody has renewed since."""
+        infos = await self._look_up(queue, shard_id, [JobKey(claim.priority, claim.id) for claim in claims])
+        standing = [
+            claim
+            for claim, info in zip(claims, infos, strict=False)
+            if info is not None
+            and info.state is JobState.IN_PROGRESS
+            and info.claim_descriptor == claim.claim_descriptor
+            and info.claim_expires_at_ms == claim.expires_at_ms
+        ]
+        return await self.expire(queue, shard_id, standing, reason, rules) if standing else []
+
+    # -- recording -----------------------------------------------------------------------------------------------------
+
+    async def record(self, queue: str, ends: Sequence[ItemEnd]) -> list[RecordedEnd]:
+        """An outcome for each. Jobs that the database does not know yet, as the feeder was about to say which items
+        they carry, are known by their keys.
+        """
+        outcomes = await self._joined(ends)
+        unknown = [index for index, each in enumerate(outcomes) if each.outcome is EndOutcome.NO_ITEM]
+        if unknown:
+            numbers = await self._numbers(queue, [ends[index].job for index in unknown])
+            known = [index for index in unknown if numbers.get(ends[index].job)]
+            if known:
+                again = await self._joined([ends[index]._replace(number=numbers[ends[index].job]) for index in known])
+                for index, outcome in zip(known, again, strict=True):
+                    outcomes[index] = outcome
+        return outcomes
+
+    async def _joined(self, ends: Sequence[ItemEnd]) -> list[RecordedEnd]:
+        """In one transaction with those that others bring while one is under way."""
+        future: asyncio.Future[list[RecordedEnd]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((ends, future))
+        if not self._is_recording:
+            self._is_recording = True
+            self._tasks.start(self._record_all())
+        return await future
+
+    async def _record_all(self) -> None:
+        try:
+            while self._waiting:
+                batch = self._take()
+                ends = [end for some, _ in batch for end in some]
+                try:
+                    now_ms = self._clock.now_ms()
+                    recorded = await self._connection.call(lambda database: database.record(ends, now_ms))  # noqa: B023
+                except Exception as error:
+                    for _, future in batch:
+                        if not future.done():
+                            future.set_exception(error)
+                    continue
+                start = 0
+                for some, future in batch:
+                    if not future.done():
+                        future.set_result(recorded.ends[start : start + len(some)])
+                    start += len(some)
+                self._recorded(recorded)
+        finally:
+            self._is_recording = False
+
+    def _take(self) -> list[tuple[Sequence[ItemEnd], asyncio.Future[list[RecordedEnd]]]]:
+        amount = taken = 0
+        for some, _ in self._waiting:
+            if taken and amount + len(some) > MAX_JOINED:
+                break
+            amount, taken = amount + len(some), taken + 1
+        batch, self._waiting = self._waiting[:taken], self._waiting[taken:]
+        return batch
+
+    async def _numbers(self, queue: str, descriptors: Sequence[str]) -> dict[str, int]:
+        """The items that these jobs carry, as the stores know; 0 for a job that carries none."""
+        places: dict[str, list[tuple[str, JobKey]]] = {}
+        for text in descriptors:
+            ref = parse_descriptor(text)
+            if ref is not None:
+                places.setdefault(ref.shard, []).append((text, JobKey(ref.priority, ref.id)))
+        numbers: dict[str, int] = {}
+        for shard_id, jobs in places.items():
+            infos = await self._look_up(queue, shard_id, [key for _, key in jobs])
+            for (text, _), info in zip(jobs, infos, strict=False):
+                numbers[text] = 0 if info is None else item_number(info.dedupe_key)
+        return numbers
+
+    async def _look_up(self, queue: str, shard_id: str, jobs: Sequence[JobKey]) -> Sequence[JobInfo | None]:
+        (infos,) = await self._router.call_by_shard(
+            [(shard_id, lambda shard: shard.lookup(queue, jobs, with_body=False, max_bytes=0))]
+        )
+        return infos or ()
+
+
+def _descriptor(queue: str, shard_id: str, job: AckRequest | ExpiryRequest) -> str:
+    return f"{descriptor_prefix(queue, shard_id, job.priority)}{job.id:016d}"
+
+
+def _source(claim_descriptor: str) -> str:
+    """The worker that has a claim; "" where none is named."""
+    parts = claim_descriptor.split(":", CLAIM_PARTS_BEFORE_SOURCE)
+    return parts[CLAIM_PARTS_BEFORE_SOURCE] if len(parts) > CLAIM_PARTS_BEFORE_SOURCE else ""
+
+
+def _end_of(queue: str, shard_id: str, ack: AckRequest) -> ItemEnd:
+    job, claim = _descriptor(queue, shard_id, ack), ack.claim_descriptor
+    if ack.succeeded:
+        result = ack.result or NO_RESULT
+        mistake = json_mistake(result)
+        if not mistake:
+            return ItemEnd(job, result, claim, _source(claim))
+        return ItemEnd(job, None, claim, _source(claim), _NOT_JSON + mistake)
+    return ItemEnd(job, None, claim, _source(claim), _reason(ack.append_status), ack.permanent)
+
+
+def _reason(status: str) -> str:
+    """The line of a status that a failure appends, without what frames it."""
+    return status.strip() or "the worker said that it failed, and no reason"
+
+
+def _told(ack: AckRequest, recorded: RecordedEnd, now_ms: int) -> AckRequest:
+    """The ack as the store is to be told it. The result is in the database."""
+    outcome = recorded.outcome
+    if outcome is EndOutcome.NO_ITEM:
+        return ack
+    if outcome in (EndOutcome.SUCCEEDED, EndOutcome.ENDED):
+        return replace(ack, succeeded=True, permanent=False, retry_delay_ms=0, result=None)
+    if outcome is EndOutcome.FAILED:
+        return replace(ack, succeeded=False, permanent=True, retry_delay_ms=0, result=None)
+    return replace(
+        ack, succeeded=False, permanent=False, retry_delay_ms=max(1, recorded.retry_ms - now_ms), result=None
+    )

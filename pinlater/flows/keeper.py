@@ -1,0 +1,288 @@
+"""The keeper of flows: what goes on by itself. Items come into their queues, callbacks are made, and what is stuck is
+found: jobs that are gone with their shard, cancelling that was broken off, flows whose time to live is over.
+
+One process of the cluster keeps all flows at a time, by a row in their database that it renews while there is something
+to do. Another one takes over when it does not any more. Where no queue takes items there is no task; where no flow runs
+it looks once a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import structlog
+
+from pinlater.backends.base import JobKey
+from pinlater.background_tasks import exponential_backoff_s
+from pinlater.clock import Clock
+from pinlater.errors import FlowsUnavailable, PinLaterError
+from pinlater.flows.callbacks import FlowCallbacks
+from pinlater.flows.connection import FlowConnection
+from pinlater.flows.ends import QueuedJob, WaitingItem
+from pinlater.flows.item_jobs import item_job
+from pinlater.metrics import Metrics
+from pinlater.model import JobInfo, JobState, parse_descriptor
+from pinlater.queues.directory import QueueDirectory
+from pinlater.shards.router import Router
+
+_log = structlog.get_logger("pinlater.flows")
+
+WINDOW = 10_000
+"""Items of a stage that are in its queue at most; the others wait in the database."""
+
+BATCH = 1_000
+"""Items that come into queues in one step, and jobs looked at in one."""
+
+BUSY_S, OPEN_S, IDLE_S = 0.025, 0.25, 60.0
+"""The pause after a look that found nothing: at first, while a flow runs, and while none does."""
+
+KEPT_MS = 5_000
+"""For so long a process says that it is the keeper; after its death the others wait so long."""
+
+CANCELLED_BY = "the end of its flow"
+CHECK_EVERY_S, REAP_EVERY_S = 10.0, 60.0
+HELD_MS = 30_000
+"""Jobs are looked at that have been in their queues for so long."""
+
+_LONGEST_TROUBLE_S = 5.0
+
+
+class FlowKeeper:
+    """Keeps the flows of a cluster, or waits until it is this process's turn. `jobs_ready` hears of jobs that may be
+    handed out: the queue, how many now, and when others may. `over` hears of flows that are over.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        connection: FlowConnection,
+        router: Router,
+        queues: QueueDirectory,
+        callbacks: FlowCallbacks,
+        clock: Clock,
+        metrics: Metrics,
+        jobs_ready: Callable[[str, int, Sequence[int]], None],
+        over: Callable[[Sequence[str]], None],
+    ) -> None:
+        self._name = name
+        self._connection = connection
+        self._router = router
+        self._queues = queues
+        self._callbacks = callbacks
+        self._clock = clock
+        self._metrics = metrics
+        self._jobs_ready = jobs_ready
+        self._over = over
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._is_started = False
+        self._kept_until_ms = 0
+        self._pause_s = 0.0
+        self._next_s: dict[str, float] = {}
+        self._checked_to = (0, 0, 0)
+        self.troubles: dict[str, str] = {}
+        """Why items do not come into a queue, by the queue."""
+
+    def start(self) -> None:
+        self._is_started = True
+        self._queues.on_change(lambda _: self.wake())
+        self.wake()
+
+    def wake(self) -> None:
+        """There may be something to do. Where no queue takes items there is nothing."""
+        self._news.set()
+        if self._is_started and self._task is None and self._queues.flow_queues:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        self._is_started = False
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            if self._kept_until_ms:
+                with_now = self._clock.now_ms()
+                await asyncio.gather(
+                    self._connection.call(lambda database: database.keep(self._name, with_now, with_now)),
+                    return_exceptions=True,
+                )
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            self._news.clear()
+            try:
+                pause_s = await self._turn()
+                failures = 0
+            except PinLaterError as error:
+                failures += 1
+                if failures == 1:
+                    _log.warning("flows_interrupted", error=error.message)
+                pause_s = exponential_backoff_s(failures, OPEN_S, _LONGEST_TROUBLE_S)
+            except Exception:
+                failures += 1
+                _log.exception("flows_interrupted")
+                pause_s = exponential_backoff_s(failures, OPEN_S, _LONGEST_TROUBLE_S)
+            if failures:  # news do not mend it
+                await asyncio.sleep(pause_s)
+                continue
+            try:
+                await asyncio.wait_for(self._news.wait(), pause_s)
+            except TimeoutError:
+                continue
+            self._pause_s = 0.0
+
+    # -- turns ---------------------------------------------------------------------------------------------------------
+
+    async def _turn(self) -> float:
+        """Do what is to be done now; in how many seconds to look again at the latest."""
+        if not await self._keep():
+            is_open = await self._connection.call(lambda database: database.open_flows())
+            return OPEN_S if is_open else IDLE_S
+        if await self._feed():
+            self._pause_s = 0.0
+            return 0.0
+        await self._every("callbacks", 1.0, self._callbacks.make_due)
+        await self._every("stop", 1.0, self._finish_stopping)
+        await self._every("check", CHECK_EVERY_S, self._check_jobs)
+        await self._every("reap", REAP_EVERY_S, self._reap)
+        if self._pause_s < OPEN_S:
+            self._pause_s = min(OPEN_S, max(BUSY_S, 2 * self._pause_s))
+            return self._pause_s
+        if await self._connection.call(lambda database: database.open_flows()):
+            return OPEN_S
+        await self._give_up()
+        return IDLE_S
+
+    async def _keep(self) -> bool:
+        """Whether this process is the keeper, for some time yet."""
+        now_ms = self._clock.now_ms()
+        if now_ms < self._kept_until_ms - KEPT_MS // 2:
+            return True
+        until_ms = now_ms + KEPT_MS
+        is_kept = await self._connection.call(lambda database: database.keep(self._name, until_ms, now_ms))
+        self._kept_until_ms = until_ms if is_kept else 0
+        return is_kept
+
+    async def _give_up(self) -> None:
+        """Nothing is to be kept: whoever has something next need not wait."""
+        self._kept_until_ms, now_ms = 0, self._clock.now_ms()
+        await self._connection.call(lambda database: database.keep(self._name, now_ms - 1, now_ms))
+
+    async def _every(self, name: str, interval_s: float, work: Callable[[], Awaitable[object]]) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._next_s.get(name, 0.0):
+            self._next_s[name] = now_s + interval_s
+            await work()
+
+    # -- into queues ---------------------------------------------------------------------------------------------------
+
+    async def _feed(self) -> int:
+        """Put items that wait into their queues; how many."""
+        shut = [queue for queue in self.troubles if queue not in self._queues.flow_queues]
+        items = await self._connection.call(lambda database: database.waiting(WINDOW, BATCH, shut))
+        if not items:
+            return 0
+        by_queue: dict[str, list[WaitingItem]] = defaultdict(list)
+        for item in items:
+            by_queue[item.stage.queue].append(item)
+        fed = 0
+        for queue, some in by_queue.items():
+            try:
+                fed += await self._feed_queue(queue, some)
+            except FlowsUnavailable:
+                raise
+            except PinLaterError as error:
+                if self.troubles.get(queue) != error.message:
+                    _log.warning("items_not_queued", queue=queue, items=len(some), error=error.message)
+                self.troubles[queue] = error.message
+        return fed
+
+    async def _feed_queue(self, queue: str, items: Sequence[WaitingItem]) -> int:
+        now_ms = self._clock.now_ms()
+        if queue not in self._queues.flow_queues:
+            hint = f"it was deleted; `pinlater queue create {queue}` and `pinlater flow resume` bring its items back"
+            raise PinLaterError(f"queue {queue!r} takes no items: {hint}")
+        offered = await self._router.enqueue_extended(queue, [item_job(item) for item in items], now_ms)
+        jobs = {item.number: each.descriptor for item, each in zip(items, offered, strict=True)}
+        ready = [each.ready_at_ms for each in offered if each.ready_at_ms is not None]
+        later_ms = [time_ms for time_ms in ready if time_ms > now_ms]
+        self._jobs_ready(queue, len(ready) - len(later_ms), later_ms)
+        self.troubles.pop(queue, None)
+        needless = await self._connection.call(lambda database: database.queued(jobs, now_ms))
+        if needless:
+            await self.cancel_jobs([QueuedJob(0, queue, job) for job in needless])
+        self._metrics.add(len(jobs), "flow_items_queued", queue)
+        return len(jobs)
+
+    # -- out of queues -------------------------------------------------------------------------------------------------
+
+    async def cancel_jobs(self, jobs: Sequence[QueuedJob]) -> None:
+        """Take the jobs of items that have ended out of their queues; those that run are asked to stop. A shard that
+        cannot be reached keeps them: what their workers say then changes nothing.
+        """
+        for (queue, shard_id), named in _by_place(jobs).items():
+            await self._cancel_on(queue, shard_id, [key for _, key in named])
+
+    async def _cancel_on(self, queue: str, shard_id: str, keys: Sequence[JobKey]) -> None:
+        now_ms = self._clock.now_ms()
+        await self._router.ask_by_shard([(shard_id, lambda shard: shard.cancel(queue, keys, now_ms, CANCELLED_BY))])
+
+    async def _finish_stopping(self) -> None:
+        for flow_id in await self._connection.call(lambda database: database.stopping()):
+            await self.stop(flow_id)
+
+    async def stop(self, flow_id: str) -> None:
+        """Fail what is to be stopped of a flow, in steps."""
+        while not await self._stop_some(flow_id):
+            pass
+        self._over([flow_id])
+
+    async def _stop_some(self, flow_id: str) -> bool:
+        now_ms = self._clock.now_ms()
+        jobs, is_done = await self._connection.call(lambda database: database.stop(flow_id, now_ms, BATCH))
+        await self.cancel_jobs(jobs)
+        return is_done
+
+    # -- what is stuck -------------------------------------------------------------------------------------------------
+
+    async def _check_jobs(self) -> None:
+        """Items whose jobs are gone, or ended without a word, wait in the database again. One slice at a time."""
+        after, before_ms = self._checked_to, self._clock.now_ms() - HELD_MS
+        held, self._checked_to = await self._connection.call(lambda database: database.held(after, before_ms, BATCH))
+        lost: dict[int, str] = {}
+        for (queue, shard_id), named in _by_place(held).items():
+            infos = await self._look_up(queue, shard_id, [key for _, key in named])
+            for (each, _), info in zip(named, infos, strict=False):
+                if info is None or info.state in (JobState.SUCCEEDED, JobState.FAILED):
+                    lost[each.number] = each.job
+        if lost:
+            amount = await self._connection.call(lambda database: database.lost(lost))
+            self._metrics.add(amount, "flow_items_lost")
+            _log.warning("item_jobs_gone", items=amount, hint="they are enqueued again")
+            self._news.set()
+
+    async def _look_up(self, queue: str, shard_id: str, keys: Sequence[JobKey]) -> Sequence[JobInfo | None]:
+        """Nothing of a shard that is away: it has lost nothing yet."""
+        (infos,) = await self._router.ask_by_shard(
+            [(shard_id, lambda shard: shard.lookup(queue, keys, with_body=False, max_bytes=0))]
+        )
+        if isinstance(infos, PinLaterError):
+            return ()
+        return [None] * len(keys) if infos is None else infos
+
+    async def _reap(self) -> None:
+        now_ms = self._clock.now_ms()
+        while await self._connection.call(lambda database: database.reap(now_ms, BATCH)):
+            pass
+
+
+def _by_place(jobs: Sequence[QueuedJob]) -> Mapping[tuple[str, str], list[tuple[QueuedJob, JobKey]]]:
+    """Jobs by queue and shard."""
+    places: dict[tuple[str, str], list[tuple[QueuedJob, JobKey]]] = defaultdict(list)
+    for each in jobs:
+        ref = parse_descriptor(each.job)
+        if ref is not None:
+            places[ref.queue, ref.shard].append((each, JobKey(ref.priority, ref.id)))
+    return places

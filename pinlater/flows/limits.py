@@ -1,0 +1,129 @@
+"""The limits of flows; each mistake is a RequestInvalid that says what is allowed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pinlater.errors import RequestInvalid
+from pinlater.flows.json_texts import json_mistake
+from pinlater.model.flows import AppletKind, NewFlow, NewItem, Stage
+
+MAX_STAGES, MAX_DEPTH = 64, 16
+MAX_ITEMS, MAX_PAYLOAD_BYTES, MAX_CALL_BYTES = 1_000, 64 * 1024, 4 * 1024 * 1024
+MAX_METADATA, MAX_METADATA_BYTES = 64, 16 * 1024
+MAX_FAILURES = 99
+MAX_KEY_CHARS, MAX_URL_CHARS, MAX_EXPRESSION_CHARS = 200, 2_000, 2_000
+DAY_MS = 86_400_000
+MAX_BACKOFF_MS, MAX_TTL_MS = 30 * DAY_MS, 3650 * DAY_MS
+
+NAME_ALLOWED = "1 to 200 letters, digits, ., _ and -"
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
+_JOB = re.compile(r"[^\s\x00-\x1f]{0,200}")
+
+
+def check_flow(new: NewFlow) -> None:
+    """Of all that can be seen without a database."""
+    _check_name("the name of the flow", new.name)
+    _check_key("dedupeKey", new.dedupe_key)
+    if not 1 <= len(new.stages) <= MAX_STAGES:
+        raise RequestInvalid.of("the number of stages", len(new.stages), f"1 to {MAX_STAGES}")
+    for stage in new.stages:
+        _check_stage(stage)
+    _check_tree(new.stages)
+    size = sum(
+        len(key.encode("utf-8", "replace")) + len(str(new.metadata[key]).encode("utf-8", "replace"))
+        for key in new.metadata
+    )
+    if len(new.metadata) > MAX_METADATA or size > MAX_METADATA_BYTES:
+        allowed = f"up to {MAX_METADATA} entries and {MAX_METADATA_BYTES} bytes"
+        raise RequestInvalid.of("metadata", f"{len(new.metadata)} entries, {size} bytes", allowed)
+    if not 0 <= new.ttl_ms <= MAX_TTL_MS:
+        raise RequestInvalid.of("ttlMillis", new.ttl_ms, f"0 to {MAX_TTL_MS}")
+    names = {stage.name for stage in new.stages}
+    for name in (*new.items, *new.sealed):
+        if name not in names:
+            raise RequestInvalid.of("the name of a stage", name, f"one of this flow: {', '.join(sorted(names))[:500]}")
+    check_items([item for items in new.items.values() for item in items])
+    callback = new.on_complete
+    if callback is None:
+        return
+    if bool(callback.url) == bool(callback.queue):
+        raise RequestInvalid("the callback needs either a queue or a URL")
+    if len(callback.url) > MAX_URL_CHARS:
+        raise RequestInvalid.of("the URL of the callback", callback.url, f"up to {MAX_URL_CHARS} characters")
+    if not _JOB.fullmatch(callback.job):
+        raise RequestInvalid.of("the job of the callback", callback.job, "up to 200 characters without spaces")
+
+
+def check_items(items: Sequence[NewItem]) -> None:
+    """Of one call."""
+    if len(items) > MAX_ITEMS:
+        raise RequestInvalid.of("the number of items in one call", len(items), f"up to {MAX_ITEMS}: send several calls")
+    size = 0
+    for number, item in enumerate(items, 1):
+        if len(item.payload) > MAX_PAYLOAD_BYTES:
+            raise RequestInvalid.of(
+                f"the payload of item {number}", f"{len(item.payload)} bytes", f"up to {MAX_PAYLOAD_BYTES}"
+            )
+        mistake = json_mistake(item.payload)
+        if mistake:
+            raise RequestInvalid.of(f"the payload of item {number}", item.payload[:50], f"JSON ({mistake})")
+        _check_key("dedupeKey", item.dedupe_key)
+        _check_key("serializeKey", item.serialize_key)
+        size += len(item.payload)
+    if size > MAX_CALL_BYTES:
+        allowed = f"up to {MAX_CALL_BYTES} bytes: send several calls"
+        raise RequestInvalid.of("the payloads of one call", f"{size} bytes", allowed)
+
+
+def _check_stage(stage: Stage) -> None:
+    _check_name("the name of a stage", stage.name)
+    if not _JOB.fullmatch(stage.job):
+        raise RequestInvalid.of(f"the job of stage {stage.name}", stage.job, "up to 200 characters without spaces")
+    if not 0 <= stage.max_failures <= MAX_FAILURES:
+        raise RequestInvalid.of(f"maxFailures of stage {stage.name}", stage.max_failures, f"0 to {MAX_FAILURES}")
+    if not 0 <= stage.backoff_ms <= stage.max_backoff_ms <= MAX_BACKOFF_MS:
+        raise RequestInvalid.of(
+            f"backoffMillis and maxBackoffMillis of stage {stage.name}",
+            (stage.backoff_ms, stage.max_backoff_ms),
+            f"0 to {MAX_BACKOFF_MS}, the second one no smaller",
+        )
+    applet = stage.applet
+    if len(applet.expression) > MAX_EXPRESSION_CHARS:
+        raise RequestInvalid.of(
+            f"the expression of stage {stage.name}", applet.expression, f"up to {MAX_EXPRESSION_CHARS} characters"
+        )
+    if applet.kind is AppletKind.MAP and not applet.expression:
+        raise RequestInvalid(f"stage {stage.name} makes its items by an expression, and has none")
+    if applet.kind is AppletKind.JOB and not (
+        stage.parent and applet.job and applet.queue and _JOB.fullmatch(applet.job)
+    ):
+        raise RequestInvalid(f"stage {stage.name} makes its items by a job, and needs a parent, the job and its queue")
+
+
+def _check_tree(stages: Sequence[Stage]) -> None:
+    parents = {stage.name: stage.parent for stage in stages}
+    if len(parents) < len(stages):
+        raise RequestInvalid("two stages of the flow have the same name")
+    for name in parents:
+        path = [name]
+        while parents[path[-1]]:
+            above = parents[path[-1]]
+            if above not in parents:
+                raise RequestInvalid.of(f"the parent of stage {path[-1]}", above, "a stage of this flow, or nothing")
+            if above in path:
+                raise RequestInvalid(f"the stages {', '.join(path)} are each other's parents")
+            path.append(above)
+        if len(path) > MAX_DEPTH:
+            raise RequestInvalid.of("the depth of the flow", len(path), f"up to {MAX_DEPTH} stages below each other")
+
+
+def _check_name(field: str, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise RequestInvalid.of(field, name, NAME_ALLOWED)
+
+
+def _check_key(field: str, key: str) -> None:
+    if len(key) > MAX_KEY_CHARS or key.startswith("@") or "\0" in key:
+        raise RequestInvalid.of(field, key, f"up to {MAX_KEY_CHARS} characters, without @ in front")

@@ -1,0 +1,222 @@
+"""The recording of ends: what results and failures of items come to, in one transaction for many."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from pinlater.flows.applets import AppletFailed, children_of
+from pinlater.flows.ends import EndOutcome, ItemEnd, Recorded, RecordedEnd
+from pinlater.flows.rows import StageRow, complete, count, for_update, insert_items, lock_stages
+from pinlater.flows.tables import FAILURES, FLOWS, ITEMS, STAGES
+from pinlater.model.flows import ItemState, NewItem, OnFailure
+
+STOPPED = "stopped: another item of the flow failed"
+
+MAX_REASON_CHARS, MAX_WORKER_CHARS, MAX_ERROR_CHARS = 2_000, 255, 2_000
+_READ = [ITEMS.c[name] for name in ("number", "flow", "place", "job", "state", "failures", "retry_ms", "is_queued")]
+
+
+def record(connection: sa.Connection, ends: Sequence[ItemEnd], now_ms: int) -> Recorded:
+    """See FlowDatabase.record."""
+    items = _items(connection, ends)
+    if not items:
+        return Recorded([RecordedEnd(EndOutcome.NO_ITEM)] * len(ends), False, [], [])
+    flows = {item["flow"] for item in items.values()}
+    stages = lock_stages(connection, flows)
+    recording = _Recording(now_ms, stages, _counted(connection, ends, items))
+    outcomes = [recording.end(end, items.get(end.number or end.job)) for end in ends]
+    stopping = recording.write(connection)
+    over: list[str] = []
+    if recording.counts:
+        over = complete(connection, flows, now_ms)
+    return Recorded(outcomes, any(recording.children.values()), over, [each for each in stopping if each not in over])
+
+
+def _items(connection: sa.Connection, ends: Sequence[ItemEnd]) -> dict[int | str, dict[str, Any]]:
+    """The items meant, locked in the order of their numbers; each by its number, or by its job where no number was
+    said.
+    """
+    jobs = list({end.job for end in ends if not end.number})
+    numbers = list({end.number for end in ends if end.number})
+    needs_payload = any(end.result is not None for end in ends)
+    named = sa.or_(ITEMS.c.job.in_(jobs), ITEMS.c.number.in_(numbers)) if numbers else ITEMS.c.job.in_(jobs)
+    wanted = sa.select(*_READ, *([ITEMS.c.payload] if needs_payload else [])).where(named)
+    found: dict[int | str, dict[str, Any]] = {}
+    for row in connection.execute(for_update(connection, wanted).order_by(ITEMS.c.number)).mappings():
+        item = dict(row)
+        found[item["number"]] = item
+        if item["job"]:
+            found[item["job"]] = item
+    return found
+
+
+def _counted(
+    connection: sa.Connection, ends: Sequence[ItemEnd], items: Mapping[int | str, dict[str, Any]]
+) -> set[tuple[int, str]]:
+    """The claims among these that were counted as failures before, each with its item."""
+    failed = {
+        item["number"]
+        for end in ends
+        if end.result is None and end.claim and (item := items.get(end.number or end.job)) and item["failures"]
+    }
+    if not failed:
+        return set()
+    of_these = sa.select(FAILURES.c.item, FAILURES.c.claim).where(FAILURES.c.item.in_(sorted(failed)))
+    return {(item, claim) for item, claim in connection.execute(of_these)}
+
+
+class _Recording:
+    """What the ends come to, before it is written."""
+
+    def __init__(self, now_ms: int, stages: Mapping[tuple[int, int], StageRow], counted: set[tuple[int, str]]) -> None:
+        self._now_ms = now_ms
+        self._stages = stages
+        self._counted = counted
+        self._below: dict[tuple[int, int], list[StageRow]] = defaultdict(list)
+        for row in stages.values():
+            if row.parent is not None:
+                self._below[row.flow, row.parent].append(row)
+        self._ended: list[dict[str, Any]] = []
+        self._retried: list[dict[str, Any]] = []
+        self._failures: list[dict[str, Any]] = []
+        self._applet_errors: list[dict[str, Any]] = []
+        self._failed_stages: set[tuple[int, int]] = set()
+        self.children: dict[tuple[int, int], list[NewItem]] = defaultdict(list)
+        self.counts: dict[tuple[int, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+
+    def end(self, end: ItemEnd, item: dict[str, Any] | None) -> RecordedEnd:
+        if item is None:
+            return RecordedEnd(EndOutcome.NO_ITEM)
+        is_pending = item["state"] == ItemState.PENDING
+        if end.result is not None:
+            if not is_pending:
+                return RecordedEnd(EndOutcome.ENDED)
+            self._over(item, ItemState.SUCCEEDED, end.result)
+            self._begin_children(item, end.result)
+            return RecordedEnd(EndOutcome.SUCCEEDED)
+        if not is_pending:
+            has_failed = item["state"] == ItemState.FAILED
+            return RecordedEnd(EndOutcome.FAILED if has_failed else EndOutcome.ENDED)
+        if end.claim and (item["number"], end.claim) in self._counted:
+            return RecordedEnd(EndOutcome.RETRY, item["retry_ms"] or 0)
+        return self._fail(end, item)
+
+    def _fail(self, end: ItemEnd, item: dict[str, Any]) -> RecordedEnd:
+        stage = self._stages[item["flow"], item["place"]].stage
+        item["failures"] += 1
+        self._counted.add((item["number"], end.claim))
+        self._failures.append(
+            {
+                "item": item["number"],
+                "attempt": item["failures"],
+                "at_ms": self._now_ms,
+                "worker": _text(end.worker, MAX_WORKER_CHARS),
+                "reason": _text(end.reason, MAX_REASON_CHARS),
+                "claim": end.claim,
+            }
+        )
+        if end.is_final or item["failures"] > stage.max_failures:
+            self._over(item, ItemState.FAILED, None)
+            self._failed_stages.add((item["flow"], item["place"]))
+            return RecordedEnd(EndOutcome.FAILED)
+        backoff_ms = min(stage.backoff_ms << min(item["failures"] - 1, 40), stage.max_backoff_ms)
+        item["retry_ms"] = self._now_ms + backoff_ms
+        self._retried.append({"of": item["number"], "f": item["failures"], "t": item["retry_ms"]})
+        return RecordedEnd(EndOutcome.RETRY, item["retry_ms"])
+
+    def _over(self, item: dict[str, Any], state: ItemState, result: bytes | None) -> None:
+        item["state"] = state
+        self._ended.append({"of": item["number"], "s": state, "r": result, "f": item["failures"]})
+        counts = self.counts[item["flow"], item["place"]]
+        counts["pending"] -= 1
+        counts["queued"] -= item["is_queued"]
+        counts["succeeded" if state is ItemState.SUCCEEDED else "failed"] += 1
+
+    def _begin_children(self, item: dict[str, Any], result: bytes) -> None:
+        where = item["flow"], item["place"]
+        errors = []
+        for row in self._below.get(where, ()):
+            if row.stop_reason is not None:
+                continue
+            try:
+                self.children[row.where] += new_children(row, item["number"], item["payload"], result)
+            except AppletFailed as error:
+                errors.append(f"{row.stage.name}: {error}")
+        if errors:
+            self._applet_errors.append({"of": item["number"], "e": _text("; ".join(errors), MAX_ERROR_CHARS)})
+            self.counts[where]["applet_errors"] += 1
+
+    def write(self, connection: sa.Connection) -> list[str]:
+        """The ids of flows of which something is to be stopped now."""
+        by_number = sa.update(ITEMS).where(ITEMS.c.number == sa.bindparam("of"))
+        if self._ended:
+            ended: dict[str, Any] = {
+                "state": sa.bindparam("s"),
+                "result": sa.bindparam("r"),
+                "failures": sa.bindparam("f"),
+            }
+            over = {"ended_ms": sa.bindparam("n"), "is_queued": 0, "retry_ms": None}
+            for each in self._ended:
+                each["n"] = self._now_ms
+            connection.execute(by_number.values(**ended, **over), self._ended)
+        if self._retried:
+            retried: dict[str, Any] = {"failures": sa.bindparam("f"), "retry_ms": sa.bindparam("t")}
+            connection.execute(by_number.values(**retried), self._retried)
+        if self._failures:
+            connection.execute(sa.insert(FAILURES), self._failures)
+        for where, children in sorted(self.children.items()):
+            _, added = insert_items(connection, self._stages[where], children, self._now_ms)
+            self.counts[where]["items"] += added
+            self.counts[where]["pending"] += added
+        if self._applet_errors:
+            connection.execute(by_number.values(applet_error=sa.bindparam("e")), self._applet_errors)
+        count(connection, self.counts)
+        return self._stop(connection) if self._failed_stages else []
+
+    def _stop(self, connection: sa.Connection) -> list[str]:
+        """Say of what a failure stops that it is to be stopped."""
+        flows = sorted({flow for flow, _ in self._failed_stages})
+        of_these = sa.select(FLOWS.c.number, FLOWS.c.id, FLOWS.c.on_failure).where(
+            FLOWS.c.number.in_(flows), FLOWS.c.on_failure != OnFailure.GO_ON, FLOWS.c.completed_ms.is_(None)
+        )
+        told = []
+        for number, flow_id, on_failure in connection.execute(of_these).all():
+            stopped = [
+                row
+                for row in self._stages.values()
+                if row.flow == number
+                and row.stop_reason is None
+                and (on_failure == OnFailure.STOP_FLOW or row.where in self._failed_stages)
+            ]
+            if stopped:
+                stop_stages(connection, number, stopped, STOPPED, self._now_ms)
+                told.append(flow_id)
+        return told
+
+
+def stop_stages(connection: sa.Connection, flow: int, rows: Sequence[StageRow], reason: str, now_ms: int) -> None:
+    """From now on no items come into these stages, and those that are pending are to fail."""
+    for row in rows:
+        values: dict[str, Any] = {"stop_reason": reason}
+        if row.sealed_ms is None:
+            values["sealed_ms"] = row.sealed_ms = now_ms
+        of_stage = sa.and_(STAGES.c.flow == row.flow, STAGES.c.place == row.place)
+        connection.execute(sa.update(STAGES).where(of_stage).values(**values))
+    connection.execute(sa.update(FLOWS).where(FLOWS.c.number == flow).values(stopping_ms=now_ms))
+
+
+def new_children(row: StageRow, number: int, payload: bytes, result: bytes) -> list[NewItem]:
+    """The items of a child stage that an item of its parent makes, each with a key by which it is made once.
+    AppletFailed.
+    """
+    payloads = children_of(row.stage.applet, payload, result)
+    return [NewItem(each, f"@{number}:{index}") for index, each in enumerate(payloads)]
+
+
+def _text(text: str, most: int) -> str:
+    """As every database takes it."""
+    return text[:most].replace("\0", "")

@@ -1,0 +1,191 @@
+"""Rows of the database of flows, as its transactions lock, read and count them.
+
+Whoever changes counters of stages takes the rows of these stages first, in the order of flows and places, parents
+first; so two transactions never wait for each other in a circle, and adding to a stage sees whether it is sealed.
+Items are taken before their stages, in the order of their numbers.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from pinlater.errors import FlowNotFound, RequestInvalid
+from pinlater.flows.tables import CALLBACKS, FLOWS, ITEMS, STAGES
+from pinlater.model.flows import FlowState, ItemState, NewItem, Stage
+
+APPLET_SUFFIX = " applet"
+"""Behind the name of a child stage: the hidden stage whose jobs make its items."""
+
+KEYS_AT_ONCE = 500
+
+
+@dataclass(slots=True)
+class StageRow:
+    flow: int
+    place: int
+    parent: int | None
+    stage: Stage
+    sealed_ms: int | None
+    pending: int
+    applet_errors: int
+    stop_reason: str | None
+
+    @property
+    def where(self) -> tuple[int, int]:
+        return self.flow, self.place
+
+    @property
+    def is_complete(self) -> bool:
+        return self.sealed_ms is not None and not self.pending and not self.applet_errors
+
+
+def for_update(connection: sa.Connection, statement: sa.Select[Any]) -> sa.Select[Any]:
+    """SQLite has one writer, who has it all."""
+    return statement if connection.dialect.name == "sqlite" else statement.with_for_update()
+
+
+@lru_cache(maxsize=10_000)
+def stage_of(spec: str) -> Stage:
+    return msgspec.json.decode(spec, type=Stage)
+
+
+def spec_of(stage: Stage) -> str:
+    return msgspec.json.encode(stage).decode()
+
+
+def stage_row(row: Mapping[Any, Any]) -> StageRow:
+    return StageRow(
+        row["flow"],
+        row["place"],
+        row["parent"],
+        stage_of(row["spec"]),
+        row["sealed_ms"],
+        row["pending"],
+        row["applet_errors"],
+        row["stop_reason"],
+    )
+
+
+def find_flow(connection: sa.Connection, flow_id: str) -> Mapping[str, Any]:
+    """FlowNotFound."""
+    row = connection.execute(sa.select(FLOWS).where(FLOWS.c.id == flow_id)).mappings().one_or_none()
+    if row is None:
+        raise FlowNotFound.named(flow_id)
+    return dict(row)
+
+
+def lock_stages(connection: sa.Connection, flows: Collection[int]) -> dict[tuple[int, int], StageRow]:
+    """All stages of these flows, by flow and place, parents first."""
+    rows = connection.execute(
+        for_update(connection, sa.select(STAGES).where(STAGES.c.flow.in_(sorted(flows)))).order_by(
+            STAGES.c.flow, STAGES.c.place
+        )
+    )
+    return {(row["flow"], row["place"]): stage_row(row) for row in rows.mappings()}
+
+
+def lock_stage(connection: sa.Connection, flow_id: str, name: str) -> StageRow:
+    """FlowNotFound; RequestInvalid: it has no such stage."""
+    flow = find_flow(connection, flow_id)
+    of_name = sa.and_(STAGES.c.flow == flow["number"], STAGES.c.name == name)
+    row = connection.execute(for_update(connection, sa.select(STAGES).where(of_name))).mappings().one_or_none()
+    if row is None or name.endswith(APPLET_SUFFIX):
+        names = connection.execute(sa.select(STAGES.c.name).where(STAGES.c.flow == flow["number"])).scalars()
+        shown = ", ".join(sorted(each for each in names if not each.endswith(APPLET_SUFFIX)))
+        raise RequestInvalid.of("the name of a stage", name, f"one of flow {flow_id}: {shown[:500]}")
+    return stage_row(row)
+
+
+def is_stage(row: StageRow) -> sa.ColumnElement[bool]:
+    return sa.and_(STAGES.c.flow == row.flow, STAGES.c.place == row.place)
+
+
+def insert_items(
+    connection: sa.Connection, row: StageRow, items: Sequence[NewItem], now_ms: int
+) -> tuple[list[int], int]:
+    """The numbers of the items, in order, that of the one which has it for a dedupe key that is taken; and how many are
+    new.
+    """
+    of_stage = sa.and_(ITEMS.c.flow == row.flow, ITEMS.c.place == row.place)
+    keys = [item.dedupe_key for item in items if item.dedupe_key]
+    known: dict[str, int] = {}
+    for start in range(0, len(keys), KEYS_AT_ONCE):
+        some = sa.select(ITEMS.c.dedupe_key, ITEMS.c.number).where(
+            of_stage, ITEMS.c.dedupe_key.in_(keys[start : start + KEYS_AT_ONCE])
+        )
+        known.update((key, number) for key, number in connection.execute(some))
+    fresh: dict[str, NewItem] = {}
+    for index, item in enumerate(items):
+        if item.dedupe_key not in known:
+            fresh.setdefault(item.dedupe_key or f"\0{index}", item)
+    if fresh:
+        made = connection.execute(
+            sa.insert(ITEMS).returning(ITEMS.c.number, sort_by_parameter_order=True),
+            [
+                {
+                    "flow": row.flow,
+                    "place": row.place,
+                    "state": ItemState.PENDING,
+                    "is_queued": 0,
+                    "payload": item.payload,
+                    "failures": 0,
+                    "dedupe_key": item.dedupe_key or None,
+                    "serialize_key": item.serialize_key or None,
+                    "added_ms": now_ms,
+                }
+                for item in fresh.values()
+            ],
+        ).scalars()
+        known.update(zip(fresh, made, strict=True))
+    return [known[item.dedupe_key or f"\0{index}"] for index, item in enumerate(items)], len(fresh)
+
+
+def count(connection: sa.Connection, counts: Mapping[tuple[int, int], Mapping[str, int]]) -> None:
+    """Change counters: each stage once, parents first."""
+    for (flow, place), changes in sorted(counts.items()):
+        values = {name: STAGES.c[name] + change for name, change in changes.items() if change}
+        if values:
+            of_stage = sa.and_(STAGES.c.flow == flow, STAGES.c.place == place)
+            connection.execute(sa.update(STAGES).where(of_stage).values(**values))
+
+
+def seal(connection: sa.Connection, row: StageRow, now_ms: int) -> None:
+    row.sealed_ms = now_ms
+    connection.execute(sa.update(STAGES).where(is_stage(row)).values(sealed_ms=now_ms))
+
+
+def complete(connection: sa.Connection, flows: Collection[int], now_ms: int) -> list[str]:
+    """Seal the children of stages that are complete, and end the flows that are; the ids of those."""
+    over: list[str] = []
+    stages = lock_stages(connection, flows)
+    for flow in sorted(flows):
+        by_place = {place: row for (number, place), row in stages.items() if number == flow}
+        for place in sorted(by_place):  # parents first
+            row = by_place[place]
+            above = None if row.parent is None else by_place[row.parent]
+            if row.sealed_ms is None and above is not None and not row.stage.keeps_open and above.is_complete:
+                seal(connection, row, now_ms)
+        if by_place and all(row.is_complete for row in by_place.values()):
+            over += _end(connection, flow, now_ms)
+    return over
+
+
+def _end(connection: sa.Connection, flow: int, now_ms: int) -> list[str]:
+    of_number = sa.select(FLOWS).where(FLOWS.c.number == flow)
+    row = connection.execute(for_update(connection, of_number)).mappings().one()
+    if row["completed_ms"] is not None:
+        return []
+    state = FlowState.CANCELLED if row["state"] == FlowState.CANCELLED else FlowState.COMPLETE
+    ended = {"state": state, "completed_ms": now_ms, "reap_ms": now_ms + row["ttl_ms"], "stopping_ms": None}
+    connection.execute(sa.update(FLOWS).where(FLOWS.c.number == flow).values(**ended))
+    if row["on_complete"]:
+        made = {"flow": flow, "id": secrets.token_hex(16), "due_ms": now_ms, "tries": 0}
+        connection.execute(sa.insert(CALLBACKS).values(**made))
+    return [row["id"]]

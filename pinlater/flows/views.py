@@ -1,0 +1,272 @@
+"""Looks at flows and items, as people and callbacks see them. Hidden stages are not among them."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from pinlater.errors import ItemNotFound
+from pinlater.flows.ends import DueCallback
+from pinlater.flows.rows import APPLET_SUFFIX, find_flow, stage_of
+from pinlater.flows.tables import CALLBACKS, FAILURES, FLOWS, ITEMS, STAGES
+from pinlater.model.flows import (
+    Applet,
+    AppletKind,
+    CallbackStatus,
+    CompletionCallback,
+    FlowItem,
+    FlowState,
+    FlowStatus,
+    ItemFailure,
+    ItemState,
+    OnFailure,
+    Stage,
+    StageStatus,
+)
+
+_COUNTERS = ("items", "pending", "queued", "succeeded", "failed", "applet_errors")
+
+
+def status(connection: sa.Connection, flow_id: str) -> FlowStatus:
+    """FlowNotFound."""
+    return _statuses(connection, [find_flow(connection, flow_id)])[0]
+
+
+def flows(
+    connection: sa.Connection, name: str, dedupe_key: str, state: FlowState | None, below: int, limit: int
+) -> tuple[list[FlowStatus], int]:
+    """A page, the newest first, and the number to go on below; 0: it was the last one."""
+    wanted = sa.select(FLOWS).order_by(FLOWS.c.number.desc()).limit(limit + 1)
+    if below:
+        wanted = wanted.where(FLOWS.c.number < below)
+    if name:
+        wanted = wanted.where(FLOWS.c.name == name)
+    if dedupe_key:
+        wanted = wanted.where(FLOWS.c.dedupe_key == dedupe_key)
+    if state is not None:
+        wanted = wanted.where(FLOWS.c.state == state)
+    rows: list[Mapping[Any, Any]] = list(connection.execute(wanted).mappings())
+    shown = rows[:limit]
+    return _statuses(connection, shown), shown[-1]["number"] if len(rows) > limit else 0
+
+
+def _statuses(connection: sa.Connection, rows: Sequence[Mapping[Any, Any]]) -> list[FlowStatus]:
+    numbers = [row["number"] for row in rows]
+    stages: dict[int, list[Mapping[Any, Any]]] = defaultdict(list)
+    of_these = sa.select(STAGES).where(STAGES.c.flow.in_(numbers)).order_by(STAGES.c.flow, STAGES.c.place)
+    for stage in connection.execute(of_these).mappings():
+        stages[stage["flow"]].append(stage)
+    made = sa.select(CALLBACKS).where(CALLBACKS.c.flow.in_(numbers))
+    callbacks = {row["flow"]: row for row in connection.execute(made).mappings()}
+    return [_status(connection, row, stages[row["number"]], callbacks.get(row["number"])) for row in rows]
+
+
+def _status(
+    connection: sa.Connection,
+    flow: Mapping[Any, Any],
+    rows: Sequence[Mapping[Any, Any]],
+    callback_row: Mapping[Any, Any] | None,
+) -> FlowStatus:
+    by_place = {row["place"]: row for row in rows}
+    stages = [
+        StageStatus(_shown(row, by_place), *[row[name] for name in _COUNTERS], row["sealed_ms"] is not None)
+        for row in rows
+        if not row["name"].endswith(APPLET_SUFFIX)
+    ]
+    callback = None if callback_row is None else _callback(callback_row)
+    return FlowStatus(
+        flow["id"],
+        flow["name"],
+        FlowState(flow["state"]),
+        flow["dedupe_key"] or "",
+        json.loads(flow["metadata"]),
+        stages,
+        flow["created_ms"],
+        flow["completed_ms"],
+        OnFailure(flow["on_failure"]),
+        CompletionCallback(**json.loads(flow["on_complete"])) if flow["on_complete"] else None,
+        callback,
+        _troubles(connection, flow, rows, callback),
+    )
+
+
+def _shown(row: Mapping[Any, Any], by_place: Mapping[int, Mapping[Any, Any]]) -> Stage:
+    """A stage as it was asked for: without the hidden one between it and its parent."""
+    stage = stage_of(row["spec"])
+    if not stage.parent.endswith(APPLET_SUFFIX):
+        return stage
+    hidden = stage_of(by_place[row["parent"]]["spec"])
+    return Stage(
+        stage.name,
+        stage.job,
+        stage.queue,
+        hidden.parent,
+        Applet(AppletKind.JOB, job=hidden.job, queue=hidden.queue),
+        stage.max_failures,
+        stage.backoff_ms,
+        stage.max_backoff_ms,
+        stage.is_final,
+        stage.keeps_open,
+        stage.priority,
+    )
+
+
+def _callback(row: Mapping[Any, Any]) -> CallbackStatus:
+    is_over = row["done_ms"] is not None
+    return CallbackStatus(
+        row["id"], row["tries"], row["error"] or "", None if is_over else row["due_ms"], row["done_ms"]
+    )
+
+
+def _troubles(
+    connection: sa.Connection,
+    flow: Mapping[Any, Any],
+    rows: Sequence[Mapping[Any, Any]],
+    callback: CallbackStatus | None,
+) -> list[str]:
+    told = []
+    for row in rows:
+        if row["applet_errors"]:
+            first = sa.select(ITEMS.c.applet_error).where(
+                ITEMS.c.flow == row["flow"],
+                ITEMS.c.place == row["place"],
+                ITEMS.c.state == ItemState.SUCCEEDED,
+                ITEMS.c.applet_error.is_not(None),
+            )
+            error = connection.execute(first.limit(1)).scalar() or ""
+            told.append(
+                f"the children of {row['applet_errors']} items of stage {row['name']} could not be made: {error}; "
+                f"`pinlater flow resume {flow['id']}` tries again, with --expression by another one"
+            )
+        if row["name"].endswith(APPLET_SUFFIX) and row["failed"]:
+            child = row["name"].removesuffix(APPLET_SUFFIX)
+            told.append(
+                f"the job that makes the items of stage {child} failed for {row['failed']} items: they have no children"
+            )
+    if callback is not None and callback.done_ms is not None and callback.error:
+        told.append(
+            f"the callback was given up after {callback.tries} tries: {callback.error}; "
+            f"`pinlater flow resume {flow['id']}` tries again"
+        )
+    return told
+
+
+def items(
+    connection: sa.Connection,
+    flow_id: str,
+    stage: str,
+    state: ItemState | None,
+    dedupe_key: str,
+    numbers: Sequence[int],
+    after: int,
+    limit: int,
+) -> tuple[list[FlowItem], int]:
+    """A page behind a number, in order, and the number to go on behind; 0: it was the last one. FlowNotFound."""
+    flow = find_flow(connection, flow_id)
+    names = _names(connection, flow["number"])
+    if stage:
+        places = [place for place, name in names.items() if name == stage]
+    else:
+        places = [place for place, name in names.items() if not name.endswith(APPLET_SUFFIX)]
+    wanted = [ITEMS.c.flow == flow["number"], ITEMS.c.number > after, ITEMS.c.place.in_(places)]
+    if state is not None:
+        wanted.append(ITEMS.c.state == state)
+    if dedupe_key:
+        wanted.append(ITEMS.c.dedupe_key == dedupe_key)
+    if numbers:
+        wanted.append(ITEMS.c.number.in_(numbers))
+    page = sa.select(ITEMS).where(*wanted).order_by(ITEMS.c.number).limit(limit + 1)
+    rows = connection.execute(page).mappings().all()
+    shown = rows[:limit]
+    return _items(connection, shown, {flow["number"]: flow_id}, names), (
+        shown[-1]["number"] if len(rows) > limit else 0
+    )
+
+
+def item(connection: sa.Connection, number: int) -> tuple[FlowItem, str]:
+    """An item, and its queue. ItemNotFound."""
+    row = connection.execute(sa.select(ITEMS).where(ITEMS.c.number == number)).mappings().one_or_none()
+    if row is None:
+        raise ItemNotFound(f"there is no item {number}: its flow was deleted, or that one's time to live is over")
+    place = sa.and_(STAGES.c.flow == row["flow"], STAGES.c.place == row["place"])
+    name, queue = connection.execute(sa.select(STAGES.c.name, STAGES.c.queue).where(place)).one()
+    flow_id = connection.execute(sa.select(FLOWS.c.id).where(FLOWS.c.number == row["flow"])).scalar_one()
+    return _items(connection, [row], {row["flow"]: flow_id}, {row["place"]: name})[0], queue
+
+
+def queues(connection: sa.Connection, flow_id: str) -> dict[str, str]:
+    """The queue of each stage, hidden ones too. FlowNotFound."""
+    of_flow = STAGES.c.flow == find_flow(connection, flow_id)["number"]
+    found = connection.execute(sa.select(STAGES.c.name, STAGES.c.queue).where(of_flow))
+    return dict(found.tuples().all())
+
+
+def _names(connection: sa.Connection, flow: int) -> dict[int, str]:
+    found = connection.execute(sa.select(STAGES.c.place, STAGES.c.name).where(STAGES.c.flow == flow))
+    return dict(found.tuples().all())
+
+
+def _items(
+    connection: sa.Connection,
+    rows: Sequence[Mapping[Any, Any]],
+    flow_ids: Mapping[int, str],
+    names: Mapping[int, str],
+) -> list[FlowItem]:
+    failures: dict[int, list[ItemFailure]] = defaultdict(list)
+    numbers = [row["number"] for row in rows if row["failures"]]
+    if numbers:
+        of_these = sa.select(FAILURES).where(FAILURES.c.item.in_(numbers)).order_by(FAILURES.c.attempt)
+        for each in connection.execute(of_these).mappings():
+            failures[each["item"]].append(ItemFailure(each["attempt"], each["at_ms"], each["worker"], each["reason"]))
+    return [
+        FlowItem(
+            row["number"],
+            flow_ids[row["flow"]],
+            names[row["place"]],
+            ItemState(row["state"]),
+            row["payload"],
+            row["result"],
+            failures[row["number"]],
+            _key(row["dedupe_key"]),
+            row["serialize_key"] or "",
+            row["retry_ms"],
+            row["added_ms"],
+            row["ended_ms"],
+            row["job"] or "",
+            row["applet_error"] or "",
+        )
+        for row in rows
+    ]
+
+
+def _key(key: str | None) -> str:
+    """As its caller gave it; what an applet made has none."""
+    return "" if key is None or key.startswith("@") else key
+
+
+def due_callbacks(connection: sa.Connection, now_ms: int, limit: int, flow_id: str) -> list[DueCallback]:
+    """Those that are to be made now, the first ones first; of one flow, where it is named."""
+    due = [CALLBACKS.c.done_ms.is_(None), CALLBACKS.c.due_ms <= now_ms]
+    if flow_id:
+        due.append(FLOWS.c.id == flow_id)
+    rows = connection.execute(
+        sa.select(CALLBACKS, FLOWS.c.on_complete, FLOWS.c.id.label("flow_id"))
+        .join(FLOWS, FLOWS.c.number == CALLBACKS.c.flow)
+        .where(*due)
+        .order_by(CALLBACKS.c.due_ms)
+        .limit(limit)
+    ).mappings()
+    return [
+        DueCallback(
+            row["flow"],
+            row["id"],
+            row["tries"],
+            CompletionCallback(**json.loads(row["on_complete"])),
+            status(connection, row["flow_id"]),
+        )
+        for row in rows.all()
+    ]

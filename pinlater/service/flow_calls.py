@@ -1,0 +1,449 @@
+"""The calls about flows: who may make them, and what they come to.
+
+Rights on a flow are those on the queues of its stages. A flow that a caller may not read is not there for that caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from pinlater.backends.base import ClaimRequest, JobKey
+from pinlater.clock import Clock
+from pinlater.errors import ContinuationInvalid, FlowNotFound, FlowsUnavailable, Forbidden, ItemNotFound, RequestInvalid
+from pinlater.flows.flows import Flows
+from pinlater.flows.item_jobs import item_key
+from pinlater.flows.limits import check_flow, check_items
+from pinlater.metrics import Metrics
+from pinlater.model import (
+    CONTINUATION_END,
+    CONTINUATION_START,
+    AccessAction,
+    ClaimOutcome,
+    DequeuedJob,
+    KeyRef,
+    RequestContext,
+    parse_descriptor,
+)
+from pinlater.model.flows import (
+    Assignment,
+    FlowCreated,
+    FlowItemsPage,
+    FlowsPage,
+    FlowState,
+    FlowStatus,
+    ItemState,
+    NewFlow,
+    NewItem,
+)
+from pinlater.queues.directory import QueueDirectory
+from pinlater.service import validation
+from pinlater.service.descriptors import ClaimTokens
+from pinlater.service.queue_limits import QueueLimits
+from pinlater.service.rights import READ, may
+from pinlater.service.settings import ServiceSettings
+from pinlater.service.validation import Validator
+from pinlater.shards.router import Router
+
+T = TypeVar("T")
+
+MAX_PAGE = 1_000
+SETTLE_S = 1.2
+"""After this time every live process has read that a queue takes items."""
+
+_ENQUEUE, _CONSUME = (AccessAction.ENQUEUE,), (AccessAction.CONSUME,)
+_CANCEL, _OPERATE = (AccessAction.ENQUEUE, AccessAction.OPERATE), (AccessAction.OPERATE,)
+
+_OFF = "this server has no flows: start it with --flows URL, or ask one that has"
+_QUEUE_TRIES, _QUEUE_PAUSE_S = 20, 0.05
+"""Of who asks for an item that is on its way to its queue."""
+
+
+class FlowCalls:
+    """Flows, for one service. Without `flows` each call is FlowsUnavailable."""
+
+    def __init__(
+        self,
+        router: Router,
+        queues: QueueDirectory,
+        clock: Clock,
+        validator: Validator,
+        settings: ServiceSettings,
+        claims: ClaimTokens,
+        limits: QueueLimits,
+        metrics: Metrics,
+        who: Callable[[RequestContext | None], str],
+        claimed: Callable[[str, Sequence[DequeuedJob]], None],
+    ) -> None:
+        self.flows: Flows | None = None
+        self._router = router
+        self._queues = queues
+        self._clock = clock
+        self._validator = validator
+        self._settings = settings
+        self._claims = claims
+        self._limits = limits
+        self._metrics = metrics
+        self._who = who
+        self._claimed = claimed
+
+    @property
+    def _on(self) -> Flows:
+        if self.flows is None:
+            raise FlowsUnavailable(_OFF, retryable=False)
+        return self.flows
+
+    def start_draining(self) -> None:
+        """Calls that wait for flows are answered now."""
+        if self.flows is not None:
+            self.flows.waits.start_draining()
+
+    # -- making and filling --------------------------------------------------------------------------------------------
+
+    async def create(self, new: NewFlow, context: RequestContext | None) -> FlowCreated:
+        flows, now_ms = self._on, self._clock.now_ms()
+        check_flow(new)
+        queues = {stage.queue: None for stage in new.stages}
+        queues |= {stage.applet.queue: None for stage in new.stages if stage.applet.queue}
+        callback = new.on_complete
+        if callback is not None:
+            flows.callbacks.check(callback)
+        asked = [*queues, *([callback.queue] if callback is not None and callback.queue else [])]
+        for queue in asked:
+            validation.new_queue(queue)
+            self._require(context, _ENQUEUE, queue)
+        for stage in new.stages:
+            if not 1 <= stage.priority <= self._settings.num_priority_levels:
+                raise RequestInvalid.of("priority", stage.priority, f"1 to {self._settings.num_priority_levels}")
+        await self._take_items(flows, [queue for queue in queues if queue not in self._queues.flow_queues], context)
+        if callback is not None and callback.queue and not self._queues.has(callback.queue):
+            await self._queues.create(callback.queue, self._who(context))
+        created = await flows.connection.call(lambda database: database.create(new, now_ms))
+        if created.is_new:
+            self._metrics.add(1, "flows_created")
+            flows.keeper.wake()
+            if set(new.sealed) or not new.items:
+                status = await flows.connection.call(lambda database: database.status(created.id))
+                if status.completed_ms is not None:
+                    flows.are_over([created.id])
+        return created
+
+    async def _take_items(self, flows: Flows, queues: Sequence[str], context: RequestContext | None) -> None:
+        """Flag these queues, when all live processes know what that means."""
+        if not queues:
+            return
+        unaware = flows.unaware()
+        if unaware:
+            told = ", ".join(unaware[:5])
+            raise FlowsUnavailable(
+                f"servers of an earlier version do not know flows: {told}; flows begin when all are of this version",
+                retry_after_ms=5_000,
+            )
+        made = [await self._queues.take_items(queue, self._who(context)) for queue in queues]
+        if any(each.is_new for each in made) and flows.has_others():
+            await asyncio.sleep(SETTLE_S)
+
+    async def add(
+        self, flow_id: str, stage: str, items: Sequence[NewItem], seal: bool, context: RequestContext | None
+    ) -> list[int]:
+        flows, now_ms = self._on, self._clock.now_ms()
+        check_items(items)
+        await self._may(flow_id, _ENQUEUE, context, stage)
+        numbers = await flows.connection.call(lambda database: database.add(flow_id, stage, items, now_ms, seal=seal))
+        if items:
+            self._metrics.add(len(items), "flow_items_added")
+            flows.keeper.wake()
+        elif seal:
+            await self._see_end(flows, flow_id)
+        return numbers
+
+    async def seal(self, flow_id: str, stage: str, context: RequestContext | None) -> None:
+        flows, now_ms = self._on, self._clock.now_ms()
+        await self._may(flow_id, _ENQUEUE, context, stage)
+        flows.are_over(await flows.connection.call(lambda database: database.seal(flow_id, stage, now_ms)))
+
+    async def _see_end(self, flows: Flows, flow_id: str) -> None:
+        status = await flows.connection.call(lambda database: database.status(flow_id))
+        if status.completed_ms is not None:
+            flows.are_over([flow_id])
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    async def status(self, flow_id: str, wait_ms: int, context: RequestContext | None) -> FlowStatus:
+        if wait_ms < 0:
+            raise RequestInvalid.of("waitMillis", wait_ms, "0 or more")
+        flows = self._on
+        await self._may(flow_id, READ, context)
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + min(wait_ms, self._settings.max_wait_ms) / 1_000
+        status = await flows.connection.call(lambda database: database.status(flow_id))
+        if wait_ms and status.completed_ms is None:
+            await flows.waits.until_over(flow_id, ends_s - loop.time())
+            await self._may(flow_id, READ, context)
+            status = await flows.connection.call(lambda database: database.status(flow_id))
+        return self._with_troubles(status)
+
+    def _with_troubles(self, status: FlowStatus) -> FlowStatus:
+        """What the database cannot know: queues that take no items, or have nobody who takes their jobs."""
+        flows = self._on
+        told = [
+            f"stage {each.stage.name}: {flows.keeper.troubles[each.stage.queue]}"
+            for each in status.stages
+            if each.pending > each.queued and each.stage.queue in flows.keeper.troubles
+        ]
+        return replace(status, troubles=[*status.troubles, *told]) if told else status
+
+    async def page(
+        self,
+        name: str,
+        dedupe_key: str,
+        state: FlowState | None,
+        continuation: str,
+        limit: int,
+        context: RequestContext | None,
+    ) -> FlowsPage:
+        below = _position(continuation)
+        limit = min(self._validator.limit(limit), MAX_PAGE)
+        found, next_below = await self._on.connection.call(
+            lambda database: database.flows(name, dedupe_key, state, below, limit)
+        )
+        shown = [each for each in found if all(may(context, READ, queue) for queue in _queues_of(each))]
+        return FlowsPage(
+            [self._with_troubles(each) for each in shown], str(next_below) if next_below else CONTINUATION_END
+        )
+
+    async def items(
+        self,
+        flow_id: str,
+        stage: str,
+        state: ItemState | None,
+        dedupe_key: str,
+        numbers: Sequence[int],
+        include_body: bool,
+        continuation: str,
+        limit: int,
+        context: RequestContext | None,
+    ) -> FlowItemsPage:
+        after = _position(continuation)
+        limit = min(self._validator.limit(limit), MAX_PAGE)
+        if len(numbers) > MAX_PAGE:
+            raise RequestInvalid.of("the length of numbers", len(numbers), f"at most {MAX_PAGE}")
+        await self._may(flow_id, READ, context, shows_bodies=include_body)
+        found, next_after = await self._on.connection.call(
+            lambda database: database.items(flow_id, stage, state, dedupe_key, numbers, after, limit)
+        )
+        if not include_body:
+            found = [
+                replace(
+                    each,
+                    payload=b"",
+                    result=None,
+                    failures=[replace(failure, reason="") for failure in each.failures],
+                    applet_error="",
+                )
+                for each in found
+            ]
+        return FlowItemsPage(found, str(next_after) if next_after else CONTINUATION_END)
+
+    # -- ending --------------------------------------------------------------------------------------------------------
+
+    async def cancel(self, flow_id: str, context: RequestContext | None) -> FlowStatus:
+        flows = self._on
+        await self._may(flow_id, _CANCEL, context)
+        await self._cancel(flows, flow_id)
+        return await flows.connection.call(lambda database: database.status(flow_id))
+
+    async def _cancel(self, flows: Flows, flow_id: str) -> None:
+        now_ms = self._clock.now_ms()
+        await flows.connection.call(lambda database: database.cancel(flow_id, now_ms))
+        await flows.keeper.stop(flow_id)
+
+    async def delete(self, flow_id: str, context: RequestContext | None) -> None:
+        flows = self._on
+        await self._may(flow_id, _OPERATE, context)
+        await self._cancel(flows, flow_id)
+        while not await flows.connection.call(lambda database: database.delete(flow_id, MAX_PAGE)):
+            pass
+
+    async def resume(self, flow_id: str, stage: str, expression: str, context: RequestContext | None) -> FlowStatus:
+        flows, now_ms = self._on, self._clock.now_ms()
+        queues = await self._may(flow_id, _OPERATE, context)
+        await self._take_items(flows, sorted(set(queues.values()) - self._queues.flow_queues), context)
+        over = await flows.connection.call(lambda database: database.resume(flow_id, stage, expression, now_ms))
+        flows.keeper.troubles.clear()
+        flows.keeper.wake()
+        if over:
+            flows.are_over([flow_id])
+        return self._with_troubles(await flows.connection.call(lambda database: database.status(flow_id)))
+
+    # -- assigning -----------------------------------------------------------------------------------------------------
+
+    async def assign(self, number: int, claim_timeout_ms: int | None, context: RequestContext | None) -> Assignment:
+        flows = self._on
+        item, queue = await flows.connection.call(lambda database: database.item(number))
+        if not may(context, _CONSUME, queue):
+            raise ItemNotFound(f"there is no item {number}")
+        for _ in range(_QUEUE_TRIES):
+            if item.job or item.state is not ItemState.PENDING:
+                break
+            flows.keeper.wake()
+            await asyncio.sleep(_QUEUE_PAUSE_S)
+            item, queue = await flows.connection.call(lambda database: database.item(number))
+        if item.state is not ItemState.PENDING:
+            return Assignment(ClaimOutcome.ENDED)
+        if not item.job:
+            return Assignment(ClaimOutcome.BEHIND)
+        rejected = self._limits.rejection_of(queue)
+        if rejected is not None:
+            return Assignment(ClaimOutcome.LIMITED)
+        settings = self._queues.settings(queue)
+        timeout_ms = settings.claim_timeout_ms if claim_timeout_ms is None else claim_timeout_ms
+        if timeout_ms < 1:
+            raise RequestInvalid.of("claimTimeoutMillis", claim_timeout_ms, "1 or more")
+        request = ClaimRequest(
+            self._claims.next(self._validator.source(context)),
+            1,
+            self._validator.priorities,
+            min(timeout_ms, self._settings.max_claim_timeout_ms),
+            self._settings.max_body_bytes,
+            0,
+            claim_timeout_ms is None,
+        )
+        outcome, job = await self._claim(queue, item.job, request)
+        if outcome is ClaimOutcome.NOT_FOUND:  # jobs of keys move with the homes of these
+            (moved,) = await self._router.find_keys(queue, [KeyRef(item_key(number))])
+            if moved is not None and moved != item.job:
+                outcome, job = await self._claim(queue, moved, self._claims.renew(request))
+        if job is None:
+            return Assignment(outcome)
+        self._claimed(queue, [job])
+        return Assignment(outcome, job, item.payload)
+
+    async def _claim(
+        self, queue: str, descriptor: str, request: ClaimRequest
+    ) -> tuple[ClaimOutcome, DequeuedJob | None]:
+        ref = parse_descriptor(descriptor)
+        if ref is None:
+            return ClaimOutcome.NOT_FOUND, None
+        return await self._limits.claim_listed(queue, ref.shard, JobKey(ref.priority, ref.id), request)
+
+    # -- rights --------------------------------------------------------------------------------------------------------
+
+    async def _may(
+        self,
+        flow_id: str,
+        actions: tuple[AccessAction, ...],
+        context: RequestContext | None,
+        stage: str = "",
+        *,
+        shows_bodies: bool = False,
+    ) -> Mapping[str, str]:
+        """The queues of a flow's stages. FlowNotFound; Forbidden."""
+        queues = await self._on.connection.call(lambda database: database.queues(flow_id))
+        asked = [queues[stage]] if stage in queues else sorted(set(queues.values()))
+        if all(may(context, actions, queue, shows_bodies) for queue in asked):
+            return queues
+        if not any(may(context, (*READ, *actions), queue) for queue in asked):
+            raise FlowNotFound.named(flow_id)
+        for queue in asked:
+            self._require(context, actions, queue, shows_bodies)
+        return queues
+
+    def _require(
+        self,
+        context: RequestContext | None,
+        actions: tuple[AccessAction, ...],
+        queue: str,
+        shows_bodies: bool = False,
+    ) -> None:
+        if not may(context, actions, queue, shows_bodies):
+            assert context is not None
+            assert context.caller is not None
+            what = ", which shows payloads and results" if may(context, actions, queue) else ""
+            raise Forbidden(f"{context.caller.identity} may not {' or '.join(actions)} on queue {queue!r}{what}")
+
+
+def _position(continuation: str) -> int:
+    """ContinuationInvalid."""
+    if continuation == CONTINUATION_START:
+        return 0
+    if not continuation.isdecimal() or len(continuation) > 18:
+        raise ContinuationInvalid(f"{continuation[:100]!r} is no continuation of this call")
+    return int(continuation)
+
+
+def _queues_of(status: FlowStatus) -> Collection[str]:
+    return {each.stage.queue for each in status.stages}
+
+
+class FlowApi:
+    """The calls of `Api` about flows, of a service that has FlowCalls."""
+
+    _flow_calls: FlowCalls
+
+    async def create_flow(self, flow: NewFlow, *, context: RequestContext | None = None) -> FlowCreated:
+        return await self._flow_calls.create(flow, context)
+
+    async def add_flow_items(
+        self,
+        flow_id: str,
+        stage: str,
+        items: Sequence[NewItem],
+        *,
+        seal: bool = False,
+        context: RequestContext | None = None,
+    ) -> list[int]:
+        return await self._flow_calls.add(flow_id, stage, items, seal, context)
+
+    async def seal_stage(self, flow_id: str, stage: str = "", *, context: RequestContext | None = None) -> None:
+        await self._flow_calls.seal(flow_id, stage, context)
+
+    async def get_flow(self, flow_id: str, *, wait_ms: int = 0, context: RequestContext | None = None) -> FlowStatus:
+        return await self._flow_calls.status(flow_id, wait_ms, context)
+
+    async def get_flows(
+        self,
+        *,
+        name: str = "",
+        dedupe_key: str = "",
+        state: FlowState | None = None,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+    ) -> FlowsPage:
+        return await self._flow_calls.page(name, dedupe_key, state, continuation, limit, context)
+
+    async def get_flow_items(
+        self,
+        flow_id: str,
+        *,
+        stage: str = "",
+        state: ItemState | None = None,
+        dedupe_key: str = "",
+        numbers: Sequence[int] = (),
+        include_body: bool = True,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+    ) -> FlowItemsPage:
+        return await self._flow_calls.items(
+            flow_id, stage, state, dedupe_key, numbers, include_body, continuation, limit, context
+        )
+
+    async def cancel_flow(self, flow_id: str, *, context: RequestContext | None = None) -> FlowStatus:
+        return await self._flow_calls.cancel(flow_id, context)
+
+    async def delete_flow(self, flow_id: str, *, context: RequestContext | None = None) -> None:
+        await self._flow_calls.delete(flow_id, context)
+
+    async def resume_flow(
+        self, flow_id: str, *, stage: str = "", expression: str = "", context: RequestContext | None = None
+    ) -> FlowStatus:
+        return await self._flow_calls.resume(flow_id, stage, expression, context)
+
+    async def assign_item(
+        self, number: int, *, claim_timeout_ms: int | None = None, context: RequestContext | None = None
+    ) -> Assignment:
+        return await self._flow_calls.assign(number, claim_timeout_ms, context)

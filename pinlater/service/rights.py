@@ -1,0 +1,37 @@
+"""What a call's caller may do, where only the service knows the queues that it concerns."""
+
+from __future__ import annotations
+
+from pinlater.model import ANONYMOUS, AccessAction, RequestContext
+from pinlater.service.admin_password import Operator
+
+READ = (AccessAction.READ,)
+
+
+def may(
+    context: RequestContext | None, actions: tuple[AccessAction, ...], queue: str, shows_bodies: bool = False
+) -> bool:
+    """One of the actions is enough. Without a caller everything is allowed."""
+    return context is None or context.caller is None or context.caller.may(actions, queue, shows_bodies)
+
+
+def may_read(context: RequestContext | None, queue: str, shows_bodies: bool = False) -> bool:
+    return may(context, READ, queue, shows_bodies)
+
+
+def named(context: RequestContext | None, source: str) -> str:
+    """For the audit: what a caller calls itself, behind the identity that it has proved."""
+    if context is None or context.caller is None or context.caller.identity == ANONYMOUS:
+        return source
+    return f"{context.caller.identity} ({source})"
+
+
+def operator_of(context: RequestContext | None, source: str) -> Operator:
+    """Who asks for a change."""
+    who = named(context, source)
+    if context is None:
+        return Operator(who)
+    caller, connection = context.caller, context.connection
+    if caller is not None and caller.address is not None:
+        return Operator(who, (caller.address, 0), context.is_granted)
+    return Operator(who, None if connection is None else connection.peer, context.is_granted)
