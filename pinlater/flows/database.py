@@ -62,8 +62,10 @@ class FlowDatabase:
     """Opened by a URL of SQLAlchemy."""
 
     def __init__(self, url: str) -> None:
-        self._engine = sa.create_engine(url, pool_pre_ping=not url.startswith("sqlite"))
-        if self._engine.dialect.name == "sqlite":
+        is_sqlite = url.startswith("sqlite")
+        options = {} if is_sqlite else {"pool_pre_ping": True, "isolation_level": "READ COMMITTED"}
+        self._engine = sa.create_engine(url, **options)
+        if is_sqlite:
             sa.event.listen(self._engine, "connect", _set_up_sqlite)
             sa.event.listen(self._engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
 
@@ -161,6 +163,8 @@ class FlowDatabase:
     def _add(
         self, connection: sa.Connection, flow_id: str, stage: str, items: Sequence[NewItem], now_ms: int, is_last: bool
     ) -> list[int]:
+        if is_last:  # all of them in their order, as sealing may change any
+            lock_stages(connection, [find_flow(connection, flow_id)["number"]])
         row = lock_stage(connection, flow_id, stage)
         if row.sealed_ms is not None:
             raise StageSealed(f"stage {stage!r} of flow {flow_id} is sealed: no more items come into it")
@@ -178,10 +182,9 @@ class FlowDatabase:
 
         def work(connection: sa.Connection) -> list[str]:
             flow = find_flow(connection, flow_id)["number"]
+            rows = [row for row in lock_stages(connection, [flow]).values() if row.parent is None]
             if stage:
                 rows = [lock_stage(connection, flow_id, stage)]
-            else:
-                rows = [row for row in lock_stages(connection, [flow]).values() if row.parent is None]
             is_open = [row for row in rows if row.sealed_ms is None]
             for row in is_open:
                 seal(connection, row, now_ms)
@@ -400,13 +403,15 @@ def _in_order(stages: Sequence[Stage]) -> list[Stage]:
 
 
 def _is_conflict(error: sa.exc.DBAPIError) -> bool:
-    """A deadlock, a lock that was waited for too long, a serialization failure, two inserts of the same key."""
+    """A deadlock, a lock that was waited for too long, a serialization failure, two inserts of the same key, a table
+    that another process made first.
+    """
     original: Any = error.orig
     if isinstance(error, sa.exc.IntegrityError):
         return True
-    if getattr(original, "sqlstate", None) in ("40001", "40P01", "55P03"):
+    if getattr(original, "sqlstate", None) in ("40001", "40P01", "55P03", "42P07"):
         return True
-    return bool(original.args) and original.args[0] in (1205, 1213)
+    return bool(original.args) and original.args[0] in (1020, 1050, 1205, 1213)
 
 
 def _set_up_sqlite(connection: Any, _record: object) -> None:

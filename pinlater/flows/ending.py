@@ -70,7 +70,8 @@ def stop(connection: sa.Connection, flow_id: str, now_ms: int, limit: int) -> tu
         of_these = ITEMS.c.number.in_([row[0] for row in rows])
         connection.execute(sa.update(ITEMS).where(of_these).values(**values, is_queued=0, retry_ms=None))
         count(connection, counts)
-    is_done = len(rows) < limit
+    # a failure may have stopped a further stage since the reasons were read
+    is_done = len(rows) < limit and all(row.stop_reason is None or row.place in reasons for row in stages.values())
     if is_done:
         connection.execute(sa.update(FLOWS).where(FLOWS.c.number == flow).values(stopping_ms=None))
         for place in reasons:
@@ -115,19 +116,22 @@ def make_children(connection: sa.Connection, flow_id: str, after: int, now_ms: i
     the flow's id if it is over.
     """
     flow = find_flow(connection, flow_id)["number"]
+    has_errors = sa.select(STAGES.c.place).where(STAGES.c.flow == flow, STAGES.c.applet_errors > 0)
+    places = connection.execute(has_errors).scalars().all()
+    if not places:
+        return 0, []
     broken = (
         sa.select(ITEMS.c.number, ITEMS.c.place, ITEMS.c.payload, ITEMS.c.result)
         .where(
             ITEMS.c.flow == flow,
+            ITEMS.c.place.in_(places),
+            ITEMS.c.state == ItemState.SUCCEEDED,
             ITEMS.c.number > after,
             ITEMS.c.applet_error.is_not(None),
         )
         .order_by(ITEMS.c.number)
         .limit(SLICE)
     )
-    has_errors = sa.select(STAGES.c.flow).where(STAGES.c.flow == flow, STAGES.c.applet_errors > 0).limit(1)
-    if connection.execute(has_errors).first() is None:
-        return 0, []
     rows = connection.execute(for_update(connection, broken)).all()
     stages = lock_stages(connection, [flow])
     counts: dict[tuple[int, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))

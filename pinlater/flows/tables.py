@@ -107,6 +107,7 @@ ITEMS = sa.Table(
         "flow_item_serialize",
         "serialize_key",
         "state",
+        "is_queued",
         "number",
         sqlite_where=sa.text("serialize_key IS NOT NULL"),
         postgresql_where=sa.text("serialize_key IS NOT NULL"),

@@ -73,7 +73,7 @@ def _status(
 ) -> FlowStatus:
     by_place = {row["place"]: row for row in rows}
     stages = [
-        StageStatus(_shown(row, by_place), *[row[name] for name in _COUNTERS], row["sealed_ms"] is not None)
+        StageStatus(_shown(row, by_place), *[row[name] for name in _COUNTERS], is_sealed=row["sealed_ms"] is not None)
         for row in rows
         if not row["name"].endswith(APPLET_SUFFIX)
     ]
@@ -202,12 +202,12 @@ def queues(connection: sa.Connection, flow_id: str) -> dict[str, str]:
     """The queue of each stage, hidden ones too. FlowNotFound."""
     of_flow = STAGES.c.flow == find_flow(connection, flow_id)["number"]
     found = connection.execute(sa.select(STAGES.c.name, STAGES.c.queue).where(of_flow))
-    return dict(found.tuples().all())
+    return {row.name: row.queue for row in found}
 
 
 def _names(connection: sa.Connection, flow: int) -> dict[int, str]:
     found = connection.execute(sa.select(STAGES.c.place, STAGES.c.name).where(STAGES.c.flow == flow))
-    return dict(found.tuples().all())
+    return {row.place: row.name for row in found}
 
 
 def _items(

@@ -1,0 +1,1 @@
+"""The database of flows, on SQLite, PostgreSQL and MariaDB."""

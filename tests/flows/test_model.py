@@ -1,0 +1,149 @@
+"""A model of one flow beside its database: whatever happens in which order, both say the same of every item."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from pinlater.errors import StageSealed
+from pinlater.flows.ends import EndOutcome, ItemEnd
+from pinlater.model.flows import Applet, AppletKind, FlowState, ItemState, NewFlow, NewItem, Stage
+from tests.flows.stand import START_MS, check_counters, feed, opened
+
+STAGES = [
+    Stage("one", "a", "q1", max_failures=1),
+    Stage("two", "b", "q2", "one", Applet(AppletKind.MAP, "result.many"), max_failures=0),
+    Stage("three", "c", "q3", "two"),
+]
+RESULTS = {b'{"many":[1,2]}': 2, b'{"many":[]}': 0, b"null": 0}
+NAMES = [stage.name for stage in STAGES]
+
+
+@dataclass
+class ModelItem:
+    stage: int
+    state: ItemState = ItemState.PENDING
+    claims: list[str] = field(default_factory=list)
+
+
+class FlowModel(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = ExitStack()
+        self.url = f"sqlite:///{self.stack.enter_context(tempfile.TemporaryDirectory())}/flows.db"
+        self.database = self.stack.enter_context(opened(self.url))
+        self.flow_id = self.database.create(NewFlow("model", STAGES), START_MS).id
+        self.items: dict[int, ModelItem] = {}
+        self.sealed = [False] * 3
+        self.is_cancelled = False
+
+    def teardown(self) -> None:
+        self.stack.close()
+
+    def settle(self) -> None:
+        for index in (1, 2):
+            above = [item.state for item in self.items.values() if item.stage == index - 1]
+            self.sealed[index] |= self.sealed[index - 1] and ItemState.PENDING not in above
+
+    def children(self, stage: int, count: int) -> None:
+        """Learn the numbers of children: they are the newest of their stage."""
+        if stage > 2 or self.is_cancelled:
+            return
+        found = self.database.items(self.flow_id, NAMES[stage], None, "", (), 0, 1_000)[0]
+        fresh = [item.number for item in found if item.number not in self.items]
+        assert len(fresh) == count
+        self.items.update((number, ModelItem(stage)) for number in fresh)
+
+    @rule(stage=st.integers(0, 2), count=st.integers(0, 3), seal=st.booleans())
+    def add(self, stage: int, count: int, seal: bool) -> None:
+        new = [NewItem(b"1")] * count
+        if self.sealed[stage]:
+            with pytest.raises(StageSealed):
+                self.database.add(self.flow_id, NAMES[stage], new, START_MS, seal=seal)
+            return
+        numbers = self.database.add(self.flow_id, NAMES[stage], new, START_MS, seal=seal)
+        self.items.update((number, ModelItem(stage)) for number in numbers)
+        self.sealed[stage] |= seal
+        self.settle()
+
+    @rule(stage=st.integers(0, 2))
+    def seal(self, stage: int) -> None:
+        self.database.seal(self.flow_id, NAMES[stage], START_MS)
+        self.sealed[stage] = True
+        self.settle()
+
+    @rule()
+    def put_into_queues(self) -> None:
+        feed(self.database)
+
+    @rule()
+    def lose_the_queues(self) -> None:
+        held, _ = self.database.held((0, 0, 0), START_MS + 1, 1_000)
+        assert self.database.lost({each.number: each.job for each in held}) == len(held)
+
+    @rule(data=st.data(), result=st.sampled_from(sorted(RESULTS)))
+    def succeed(self, data: st.DataObject, result: bytes) -> None:
+        if not self.items:
+            return
+        number = data.draw(st.sampled_from(sorted(self.items)))
+        item = self.items[number]
+        told = self.database.record([ItemEnd("", result, number=number)], START_MS).ends[0].outcome
+        if item.state is not ItemState.PENDING:
+            assert told is EndOutcome.ENDED
+            return
+        assert told is EndOutcome.SUCCEEDED
+        item.state = ItemState.SUCCEEDED
+        self.children(item.stage + 1, {0: RESULTS[result], 1: 1, 2: 0}[item.stage])
+        self.settle()
+
+    @rule(data=st.data(), claim=st.sampled_from(["", "c1", "c2"]))
+    def fail(self, data: st.DataObject, claim: str) -> None:
+        if not self.items:
+            return
+        number = data.draw(st.sampled_from(sorted(self.items)))
+        item = self.items[number]
+        told = self.database.record([ItemEnd("", None, claim, number=number)], START_MS).ends[0].outcome
+        if item.state is ItemState.PENDING and not (claim and claim in item.claims):
+            item.claims.append(claim)
+            if len(item.claims) > STAGES[item.stage].max_failures:
+                item.state = ItemState.FAILED
+        expected = {ItemState.PENDING: EndOutcome.RETRY, ItemState.FAILED: EndOutcome.FAILED}
+        assert told is expected.get(item.state, EndOutcome.ENDED)
+        self.settle()
+
+    @rule(limit=st.integers(1, 20))
+    def cancel(self, limit: int) -> None:
+        if self.database.status(self.flow_id).completed_ms is None:
+            self.is_cancelled = True
+            self.sealed = [True] * 3
+        self.database.cancel(self.flow_id, START_MS)
+        while self.is_cancelled and not self.database.stop(self.flow_id, START_MS, limit)[1]:
+            pass
+        for item in self.items.values():
+            if self.is_cancelled and item.state is ItemState.PENDING:
+                item.state = ItemState.FAILED
+                item.claims.append("cancelled")
+
+    @invariant()
+    def says_the_same(self) -> None:
+        status = self.database.status(self.flow_id)
+        found = self.database.items(self.flow_id, "", None, "", (), 0, 1_000)[0]
+        assert {item.number: (NAMES.index(item.stage), item.state, len(item.failures)) for item in found} == {
+            number: (item.stage, item.state, len(item.claims)) for number, item in self.items.items()
+        }
+        assert [stage.is_sealed for stage in status.stages] == self.sealed
+        is_over = all(self.sealed) and ItemState.PENDING not in [item.state for item in self.items.values()]
+        over = FlowState.CANCELLED if self.is_cancelled else FlowState.COMPLETE
+        assert status.state is (over if is_over else FlowState.RUNNING)
+        assert (status.completed_ms is not None) == is_over
+        check_counters(self.url)
+
+
+TestFlowModel = FlowModel.TestCase
+TestFlowModel.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
