@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from pinlater.errors import FlowsUnavailable, StageSealed
-from pinlater.flows import ending, feeding, recording, views
+from pinlater.flows import end_records, queue_feed, stops, views
 from pinlater.flows.applets import check_expression
 from pinlater.flows.ends import DueCallback, ItemEnd, QueuedJob, Recorded, WaitingItem
 from pinlater.flows.rows import (
@@ -92,7 +92,7 @@ class FlowDatabase:
     # -- making and filling --------------------------------------------------------------------------------------------
 
     def create(self, new: NewFlow, now_ms: int) -> FlowCreated:
-        """A flow with its first items; what limits.py says was checked. RequestInvalid: an expression is wrong."""
+        """A flow with its first items; what flow_limits.py says was checked. RequestInvalid: an expression is wrong."""
         for stage in new.stages:
             if stage.parent and stage.applet.kind is AppletKind.MAP:
                 check_expression(stage.name, stage.applet.expression)
@@ -199,12 +199,12 @@ class FlowDatabase:
         within a stage. One with a serialize key waits for those of other stages before it. None for queues `shut`.
         """
 
-        return self._transaction(lambda connection: feeding.waiting(connection, window, limit, shut))
+        return self._transaction(lambda connection: queue_feed.waiting(connection, window, limit, shut))
 
     def queued(self, jobs: Mapping[int, str], now_ms: int) -> list[str]:
         """These items are in their queues, as these jobs. The jobs of items that have ended meanwhile, or are gone."""
 
-        return self._transaction(lambda connection: feeding.queued(connection, jobs, now_ms))
+        return self._transaction(lambda connection: queue_feed.queued(connection, jobs, now_ms))
 
     def record(self, ends: Sequence[ItemEnd], now_ms: int) -> Recorded:
         """What is said of jobs: an outcome for each, in order, and what follows.
@@ -212,7 +212,7 @@ class FlowDatabase:
         The first result of an item counts, and later ones change nothing. A failure is counted once for a claim that
         is named; the item fails when it has more than its stage allows.
         """
-        return self._transaction(lambda connection: recording.record(connection, ends, now_ms))
+        return self._transaction(lambda connection: end_records.record(connection, ends, now_ms))
 
     def held(
         self, after: tuple[int, int, int], before_ms: int, limit: int
@@ -221,12 +221,12 @@ class FlowDatabase:
         behind; `(0, 0, 0)` is the beginning, and the answer at the end.
         """
 
-        return self._transaction(lambda connection: feeding.held(connection, after, before_ms, limit))
+        return self._transaction(lambda connection: queue_feed.held(connection, after, before_ms, limit))
 
     def lost(self, jobs: Mapping[int, str]) -> int:
         """These items have no jobs any more: they wait again, where they have that very job. How many."""
 
-        return self._transaction(lambda connection: feeding.lost(connection, jobs))
+        return self._transaction(lambda connection: queue_feed.lost(connection, jobs))
 
     def open_flows(self) -> bool:
         """Whether any flow runs, or a callback is to be made."""
@@ -262,7 +262,7 @@ class FlowDatabase:
             if flow["completed_ms"] is None and flow["state"] == FlowState.RUNNING:
                 of_flow = FLOWS.c.number == flow["number"]
                 connection.execute(sa.update(FLOWS).where(of_flow).values(state=FlowState.CANCELLED))
-                recording.stop_stages(connection, flow["number"], stages, CANCELLED, now_ms)
+                end_records.stop_stages(connection, flow["number"], stages, CANCELLED, now_ms)
 
         self._transaction(work)
 
@@ -280,12 +280,12 @@ class FlowDatabase:
         is done; then the flow may be over. FlowNotFound.
         """
 
-        return self._transaction(lambda connection: ending.stop(connection, flow_id, now_ms, limit))
+        return self._transaction(lambda connection: stops.stop(connection, flow_id, now_ms, limit))
 
     def delete(self, flow_id: str, limit: int) -> bool:
         """Remove up to so many items; whether the flow is gone. FlowNotFound."""
         return self._transaction(
-            lambda connection: ending.remove(connection, find_flow(connection, flow_id)["number"], limit)
+            lambda connection: stops.remove(connection, find_flow(connection, flow_id)["number"], limit)
         )
 
     def reap(self, now_ms: int, limit: int) -> int:
@@ -296,7 +296,7 @@ class FlowDatabase:
             flow = connection.execute(due).scalar()
             if flow is None:
                 return 0
-            ending.remove(connection, flow, limit)
+            stops.remove(connection, flow, limit)
             return 1
 
         return self._transaction(work)
@@ -307,10 +307,10 @@ class FlowDatabase:
         RequestInvalid.
         """
         over: list[str] = []
-        self._transaction(lambda connection: ending.mend(connection, flow_id, stage, expression, now_ms))
+        self._transaction(lambda connection: stops.mend(connection, flow_id, stage, expression, now_ms))
         after = 0
         while True:
-            made = self._transaction(lambda connection: ending.make_children(connection, flow_id, after, now_ms))  # noqa: B023
+            made = self._transaction(lambda connection: stops.make_children(connection, flow_id, after, now_ms))  # noqa: B023
             over += made[1]
             if made[0] == 0:
                 return over
@@ -342,7 +342,7 @@ class FlowDatabase:
     def callback_failed(self, flow: int, error: str, retry_ms: int | None, now_ms: int) -> None:
         """`retry_ms` None: it is given up."""
         again = {"done_ms": now_ms} if retry_ms is None else {"due_ms": retry_ms}
-        told = error[: recording.MAX_ERROR_CHARS].replace("\0", "")
+        told = error[: end_records.MAX_ERROR_CHARS].replace("\0", "")
         self._set_callback(flow, error=told, tries=CALLBACKS.c.tries + 1, **again)
 
     def _set_callback(self, flow: int, **values: Any) -> None:

@@ -1,4 +1,4 @@
-"""What goes between the database of flows and the rest: ends of items, and items on their way to queues. Plain data."""
+"""Ends of items, and items on their way to queues: plain data between the database of flows and the rest."""
 
 from __future__ import annotations
 

@@ -73,7 +73,9 @@ def _status(
 ) -> FlowStatus:
     by_place = {row["place"]: row for row in rows}
     stages = [
-        StageStatus(_shown(row, by_place), *[row[name] for name in _COUNTERS], is_sealed=row["sealed_ms"] is not None)
+        StageStatus(
+            _shown(row, by_place), **{name: row[name] for name in _COUNTERS}, is_sealed=row["sealed_ms"] is not None
+        )
         for row in rows
         if not row["name"].endswith(APPLET_SUFFIX)
     ]

@@ -195,7 +195,7 @@ def test_resuming_leaves_what_a_stop_has_settled(database: FlowDatabase) -> None
     assert database.record([ItemEnd(job_of(one), b'"x"')], START_MS).stopping == []
     assert database.record([ItemEnd(job_of(two), None)], START_MS).stopping == [flow_id]
     assert database.stop(flow_id, START_MS, 10) == ([], True)
-    database.resume(flow_id, "", "", START_MS)
+    database.resume(flow_id, "pay", "result", START_MS)
     errors = {each.stage.name: each.applet_errors for each in database.status(flow_id).stages}
     assert errors == {"calculate": 0, "second": 1, "pay": 0, "other": 0}
 

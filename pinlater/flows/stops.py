@@ -1,6 +1,4 @@
-"""What ends flows, or mends what keeps them from ending: stopping and removing in bounded steps, and children that
-could not be made.
-"""
+"""Stops, removals and repairs of flows, each in bounded steps."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from dataclasses import replace
 import sqlalchemy as sa
 
 from pinlater.errors import RequestInvalid
-from pinlater.flows import recording
+from pinlater.flows import end_records
 from pinlater.flows.applets import AppletFailed, check_expression
 from pinlater.flows.ends import QueuedJob
 from pinlater.flows.rows import (
@@ -141,14 +139,14 @@ def make_children(connection: sa.Connection, flow_id: str, after: int, now_ms: i
             if row.parent != place or row.stop_reason is not None:
                 continue
             try:
-                children = recording.new_children(row, number, payload, result)
+                children = end_records.new_children(row, number, payload, result)
             except AppletFailed as error:
                 errors.append(f"{row.stage.name}: {error}")
                 continue
             _, added = insert_items(connection, row, children, now_ms)
             counts[row.where]["items"] += added
             counts[row.where]["pending"] += added
-        told = "; ".join(errors)[: recording.MAX_ERROR_CHARS] or None
+        told = "; ".join(errors)[: end_records.MAX_ERROR_CHARS] or None
         connection.execute(sa.update(ITEMS).where(ITEMS.c.number == number).values(applet_error=told))
         if told is None:
             counts[flow, place]["applet_errors"] -= 1
