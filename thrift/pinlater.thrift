@@ -909,6 +909,274 @@ struct DeleteScheduleRequest {
   3: optional string onlyIfVersion,
 }
 
+/** What makes the items of a stage out of an item of its parent that has succeeded. */
+enum AppletKind {
+  /** One, whose payload is {"payload": ..., "result": ...} of the parent. */
+  PASS = 0,
+  /** Those that a JMESPath expression makes of that. */
+  MAP = 1,
+  /** Those that the result is, which is a list. */
+  LIST = 2,
+  /** Those that a job of the workers returns. */
+  JOB = 3,
+}
+
+enum OnFailure {
+  GO_ON = 0,
+  STOP_STAGE = 1,
+  STOP_FLOW = 2,
+}
+
+enum FlowState {
+  RUNNING = 0,
+  COMPLETE = 1,
+  CANCELLED = 2,
+}
+
+enum ItemState {
+  PENDING = 0,
+  SUCCEEDED = 1,
+  FAILED = 2,
+}
+
+/** What became of a claim of one item. */
+enum AssignOutcome {
+  CLAIMED = 0,
+  /** Its retry is yet to come. */
+  NOT_DUE = 1,
+  /** An older item of its serializeKey has not ended, or older ones fill the queue. */
+  BEHIND = 2,
+  IN_PROGRESS = 3,
+  ENDED = 4,
+  NOT_FOUND = 5,
+  /** Its queue is paused, or at its rate. */
+  LIMITED = 6,
+}
+
+struct FlowApplet {
+  1: optional AppletKind kind = AppletKind.PASS,
+  /** Of MAP. */
+  2: optional string expression = "",
+  /** Of JOB: a type of job, and its queue. */
+  3: optional string job = "",
+  4: optional string queueName = "",
+}
+
+/** One kind of work of a flow. */
+struct FlowStage {
+  /** 1 to 200 letters, digits, ., _ and -. */
+  1: required string name,
+  /** The type of job that workers know; "": the body is the payload itself. */
+  2: optional string job = "",
+  3: required string queueName,
+  /** "": it begins the flow. */
+  4: optional string parent = "",
+  5: optional FlowApplet applet,
+  /** 0 to 99. An item may fail so often and is tried again. */
+  6: optional i32 maxFailures = 0,
+  /** Before the first retry; twice as long each time, up to maxBackoffMillis. */
+  7: optional i64 backoffMillis = 1000,
+  8: optional i64 maxBackoffMillis = 3600000,
+  /** Its results are those of the flow. */
+  9: optional bool isFinal = false,
+  /** It is sealed by a call, and not when its parent is complete. */
+  10: optional bool keepsOpen = false,
+  11: optional i32 priority = 1,
+}
+
+/** What is told that a flow is over: a job of this type on a queue, or a POST to a URL. */
+struct CompletionCallback {
+  1: optional string queueName = "",
+  2: optional string job = "",
+  3: optional string url = "",
+}
+
+struct NewFlowItem {
+  /** JSON, up to 64 KiB. */
+  1: required binary payload,
+  /** No second item of this key comes into the stage; "": none. */
+  2: optional string dedupeKey = "",
+  /** Items of one key, of all flows, are handed out one at a time, in order; "": none. */
+  3: optional string serializeKey = "",
+}
+
+struct NewStageItems {
+  1: required string stage,
+  2: required list<NewFlowItem> items,
+}
+
+struct CreateFlowRequest {
+  1: required string name,
+  2: required list<FlowStage> stages,
+  /** While a flow of this name and key is kept, no second one is made; "": none. */
+  3: optional string dedupeKey = "",
+  4: optional map<string, string> metadata,
+  5: optional CompletionCallback onComplete,
+  6: optional OnFailure onFailure = OnFailure.GO_ON,
+  /** So long it is kept after its end. */
+  7: optional i64 ttlMillis = 604800000,
+  8: optional list<NewStageItems> items,
+  /** The stages that are sealed behind these items. */
+  9: optional list<string> sealed,
+}
+
+struct CreateFlowResponse {
+  1: required string id,
+  /** False: it was there already, and nothing has changed. */
+  2: required bool isNew,
+}
+
+struct AddFlowItemsRequest {
+  1: required string flowId,
+  2: required string stage,
+  /** At most 1,000. */
+  3: required list<NewFlowItem> items,
+  /** No more come after these. */
+  4: optional bool seal = false,
+}
+
+struct AddFlowItemsResponse {
+  /** Of each item, in order. */
+  1: required list<i64> numbers,
+}
+
+struct SealStageRequest {
+  1: required string flowId,
+  /** "": all that have no parent. */
+  2: optional string stage = "",
+}
+
+struct FlowIdRequest {
+  1: required string flowId,
+}
+
+struct GetFlowRequest {
+  1: required string flowId,
+  /** Answer when it is over, or after this time. */
+  2: optional i64 waitMillis = 0,
+}
+
+struct StageStatus {
+  1: required FlowStage stage,
+  2: required i64 items,
+  3: required i64 pending,
+  /** Of the pending ones: in their queue, or with a worker. */
+  4: required i64 queued,
+  5: required i64 succeeded,
+  6: required i64 failed,
+  /** Items whose children could not be made. */
+  7: required i64 appletErrors,
+  8: required bool isSealed,
+}
+
+struct CallbackStatus {
+  1: required string id,
+  2: required i32 tries,
+  3: optional string error = "",
+  4: optional i64 nextMillis,
+  /** When it was made, or given up. */
+  5: optional i64 doneMillis,
+}
+
+struct FlowStatus {
+  1: required string id,
+  2: required string name,
+  3: required FlowState state,
+  4: optional string dedupeKey = "",
+  5: optional map<string, string> metadata,
+  /** Parents first. */
+  6: required list<StageStatus> stages,
+  7: required i64 createdMillis,
+  8: optional i64 completedMillis,
+  9: optional OnFailure onFailure = OnFailure.GO_ON,
+  10: optional CompletionCallback onComplete,
+  11: optional CallbackStatus callback,
+  /** What keeps it from going on, and what to do. */
+  12: optional list<string> troubles,
+}
+
+struct GetFlowsRequest {
+  1: optional string name = "",
+  2: optional string dedupeKey = "",
+  3: optional FlowState state,
+  4: optional string continuation = CONTINUATION_START,
+  /** At most 1,000. */
+  5: optional i32 limit = 100,
+}
+
+struct GetFlowsResponse {
+  /** The newest first. */
+  1: required list<FlowStatus> flows,
+  2: optional string continuation = CONTINUATION_END,
+}
+
+struct GetFlowItemsRequest {
+  1: required string flowId,
+  2: optional string stage = "",
+  3: optional ItemState state,
+  4: optional string dedupeKey = "",
+  5: optional list<i64> numbers,
+  /** Else payloads, results and reasons are empty. */
+  6: optional bool includeBody = true,
+  7: optional string continuation = CONTINUATION_START,
+  /** At most 1,000. */
+  8: optional i32 limit = 100,
+}
+
+struct ItemFailure {
+  1: required i32 attempt,
+  2: required i64 atMillis,
+  3: required string worker,
+  4: required string reason,
+}
+
+struct FlowItem {
+  /** Names it in the whole cluster. */
+  1: required i64 number,
+  2: required string flowId,
+  3: required string stage,
+  4: required ItemState state,
+  5: required binary payload,
+  6: optional binary result,
+  7: required list<ItemFailure> failures,
+  8: optional string dedupeKey = "",
+  9: optional string serializeKey = "",
+  10: optional i64 retryAtMillis,
+  11: required i64 addedMillis,
+  12: optional i64 endedMillis,
+  /** The descriptor of its job; "" while it waits in the database. */
+  13: optional string job = "",
+  14: optional string appletError = "",
+}
+
+struct GetFlowItemsResponse {
+  /** By number. */
+  1: required list<FlowItem> items,
+  2: optional string continuation = CONTINUATION_END,
+}
+
+struct ResumeFlowRequest {
+  1: required string flowId,
+  2: optional string stage = "",
+  /** In place of the one of this stage; "": as it is. */
+  3: optional string expression = "",
+}
+
+struct AssignItemRequest {
+  1: required i64 number,
+  2: optional i64 claimTimeoutMillis,
+}
+
+struct AssignItemResponse {
+  1: required AssignOutcome outcome,
+  /** Of the job, with CLAIMED alone: it ends as any claim does. */
+  2: optional string jobDescriptor = "",
+  3: optional string claimDescriptor = "",
+  4: optional binary payload,
+  /** When the claim expires, if it is not renewed. */
+  5: optional i64 expiresAtMillis,
+}
+
 struct UpdateTokenRequest {
   /** 1 to 100 characters of a-z A-Z 0-9 . _ - */
   1: required string name,
@@ -1052,4 +1320,36 @@ service PinLater {
 
   /** Who the caller is, and what it may. Needs nothing. */
   AccessView getAccess(1: RequestContext context) throws (1: PinLaterException e),
+
+  /** Makes a flow, whole. With a dedupeKey sending again is safe. */
+  CreateFlowResponse createFlow(1: RequestContext context, 2: CreateFlowRequest request)
+      throws (1: PinLaterException e),
+
+  /** All or none. */
+  AddFlowItemsResponse addFlowItems(1: RequestContext context, 2: AddFlowItemsRequest request)
+      throws (1: PinLaterException e),
+
+  /** No more items come; once more is nothing. */
+  void sealStage(1: RequestContext context, 2: SealStageRequest request) throws (1: PinLaterException e),
+
+  FlowStatus getFlow(1: RequestContext context, 2: GetFlowRequest request) throws (1: PinLaterException e),
+
+  GetFlowsResponse getFlows(1: RequestContext context, 2: GetFlowsRequest request)
+      throws (1: PinLaterException e),
+
+  GetFlowItemsResponse getFlowItems(1: RequestContext context, 2: GetFlowItemsRequest request)
+      throws (1: PinLaterException e),
+
+  /** Ends it; items that have not ended fail. Once more is nothing. */
+  FlowStatus cancelFlow(1: RequestContext context, 2: FlowIdRequest request) throws (1: PinLaterException e),
+
+  /** Removes it with its items; one that runs is cancelled first. */
+  void deleteFlow(1: RequestContext context, 2: FlowIdRequest request) throws (1: PinLaterException e),
+
+  /** Tries again what it is stuck with: children that could not be made, a callback that was given up. */
+  FlowStatus resumeFlow(1: RequestContext context, 2: ResumeFlowRequest request) throws (1: PinLaterException e),
+
+  /** Claims the job of this very item, if a dequeue could. */
+  AssignItemResponse assignItem(1: RequestContext context, 2: AssignItemRequest request)
+      throws (1: PinLaterException e),
 }

@@ -19,6 +19,8 @@ from pinlater.client.client_tls import ClientTls, Tls, target_tls
 from pinlater.client.cluster_calls import ClusterCalls
 from pinlater.client.dispatcher import CallSpec, Dispatcher, Failure
 from pinlater.client.enqueue_batching import EnqueueBatchLimits, Enqueuer, joins
+from pinlater.client.flow_client_calls import DEFAULT_TIMEOUT_S as DEFAULT_TIMEOUT_S
+from pinlater.client.flow_client_calls import FlowClientCalls
 from pinlater.client.job_calls import JobCalls
 from pinlater.client.job_times import check_expiries, check_time, check_times, delayed
 from pinlater.client.pool import PoolLimits
@@ -50,8 +52,6 @@ from pinlater.wire.methods import Method
 
 ResultT = TypeVar("ResultT")
 
-DEFAULT_TIMEOUT_S = 10.0
-
 _IN_ORDER = attrgetter("priority", "run_after_ms")
 
 
@@ -63,7 +63,7 @@ class FormerOptions(TypedDict, total=False):
     joining: EnqueueBatchLimits
 
 
-class AsyncClient(JobCalls, ClusterCalls):
+class AsyncClient(JobCalls, ClusterCalls, FlowClientCalls):
     """A client of one or more servers. Satisfies `pinlater.api.Api`; errors are those of `pinlater.errors`.
 
     `servers` are texts like "queue-1:9010"; without them and without a `cluster` (see clusters.toml) the environment

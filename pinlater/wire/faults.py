@@ -27,6 +27,10 @@ _BY_REASON: dict[str, type[PinLaterError]] = {
         errors.HomeMoving,
         errors.KeysNotYet,
         errors.OutcomeUnknown,
+        errors.FlowNotFound,
+        errors.ItemNotFound,
+        errors.StageSealed,
+        errors.FlowsUnavailable,
         errors.StoreRefused,
         errors.Forbidden,
     )

@@ -44,6 +44,9 @@ _RENAMED = {
     ("JobHeartbeat", "jobDescriptor"): "descriptor",
     ("QueueShare", "queueName"): "queue",
     ("Schedule", "queueName"): "queue",
+    ("FlowStage", "queueName"): "queue",
+    ("FlowApplet", "queueName"): "queue",
+    ("CompletionCallback", "queueName"): "queue",
     ("Schedule", "numAttemptsAllowed"): "attempts_allowed",
 }
 """Attributes of the model that do not follow from the field's name."""

@@ -26,6 +26,18 @@ from pinlater.wire import convert
 from pinlater.wire import convert_keyed as keyed
 from pinlater.wire import convert_operators as operators
 from pinlater.wire.access_methods import DELETE_TOKEN, GET_ACCESS, GET_TOKENS, UPDATE_TOKEN
+from pinlater.wire.flow_methods import (
+    ADD_FLOW_ITEMS,
+    ASSIGN_ITEM,
+    CANCEL_FLOW,
+    CREATE_FLOW,
+    DELETE_FLOW,
+    GET_FLOW,
+    GET_FLOW_ITEMS,
+    GET_FLOWS,
+    RESUME_FLOW,
+    SEAL_STAGE,
+)
 from pinlater.wire.method import Access as Access
 from pinlater.wire.method import Idempotency as Idempotency
 from pinlater.wire.method import Method as Method
@@ -512,6 +524,16 @@ METHODS: dict[str, Method[Any]] = {
         GET_TOKENS,
         DELETE_TOKEN,
         GET_ACCESS,
+        CREATE_FLOW,
+        ADD_FLOW_ITEMS,
+        SEAL_STAGE,
+        GET_FLOW,
+        GET_FLOWS,
+        GET_FLOW_ITEMS,
+        CANCEL_FLOW,
+        DELETE_FLOW,
+        RESUME_FLOW,
+        ASSIGN_ITEM,
     )
 }
 """By the name of the method on the wire."""

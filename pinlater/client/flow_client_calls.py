@@ -1,0 +1,136 @@
+"""The calls of AsyncClient about flows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TypeVar
+
+from pinlater.model import CONTINUATION_START, RequestContext
+from pinlater.model.flows import (
+    Assignment,
+    FlowCreated,
+    FlowItemsPage,
+    FlowsPage,
+    FlowState,
+    FlowStatus,
+    ItemState,
+    NewFlow,
+    NewItem,
+)
+from pinlater.wire import flow_methods
+from pinlater.wire.methods import Method
+
+ResultT = TypeVar("ResultT")
+
+DEFAULT_TIMEOUT_S = 10.0
+
+
+class FlowClientCalls(ABC):
+    """A part of AsyncClient. Each call goes to one server, whichever it is."""
+
+    @abstractmethod
+    async def _call(
+        self, method: Method[ResultT], context: RequestContext | None, timeout: float | None, *values: object
+    ) -> ResultT:
+        """One call of the table: its arguments in order, and what it returns."""
+
+    async def create_flow(
+        self, flow: NewFlow, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> FlowCreated:
+        """Make a flow, whole, with its first items. With a dedupe key sending again is safe."""
+        return await self._call(flow_methods.CREATE_FLOW, context, timeout, flow)
+
+    async def add_flow_items(
+        self,
+        flow_id: str,
+        stage: str,
+        items: Sequence[NewItem],
+        *,
+        seal: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> list[int]:
+        """Add items to a stage, all or none; their numbers, in order. StageSealed, FlowNotFound."""
+        return await self._call(flow_methods.ADD_FLOW_ITEMS, context, timeout, flow_id, stage, items, seal)
+
+    async def seal_stage(
+        self, flow_id: str, stage: str = "", *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> None:
+        """No more items come into a stage; "": into those without a parent."""
+        await self._call(flow_methods.SEAL_STAGE, context, timeout, flow_id, stage)
+
+    async def get_flow(
+        self, flow_id: str, *, wait_ms: int = 0, context: RequestContext | None = None, timeout: float | None = None
+    ) -> FlowStatus:
+        """A flow in numbers; with `wait_ms` when it is over, or after that time."""
+        if wait_ms:
+            timeout = (DEFAULT_TIMEOUT_S if timeout is None else timeout) + wait_ms / 1000
+        return await self._call(flow_methods.GET_FLOW, context, timeout, flow_id, wait_ms)
+
+    async def get_flows(
+        self,
+        *,
+        name: str = "",
+        dedupe_key: str = "",
+        state: FlowState | None = None,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> FlowsPage:
+        """One page of the flows that this caller may see, the newest first."""
+        return await self._call(flow_methods.GET_FLOWS, context, timeout, name, dedupe_key, state, continuation, limit)
+
+    async def get_flow_items(
+        self,
+        flow_id: str,
+        *,
+        stage: str = "",
+        state: ItemState | None = None,
+        dedupe_key: str = "",
+        numbers: Sequence[int] = (),
+        include_body: bool = True,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> FlowItemsPage:
+        """One page of the items of a flow, in order of their numbers."""
+        values = (flow_id, stage, state, dedupe_key, numbers, include_body, continuation, limit)
+        return await self._call(flow_methods.GET_FLOW_ITEMS, context, timeout, *values)
+
+    async def cancel_flow(
+        self, flow_id: str, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> FlowStatus:
+        """End a flow: items that have not ended fail as cancelled, workers are asked to stop."""
+        return await self._call(flow_methods.CANCEL_FLOW, context, timeout, flow_id)
+
+    async def delete_flow(
+        self, flow_id: str, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> None:
+        """Remove a flow and all its items; one that runs is cancelled first."""
+        await self._call(flow_methods.DELETE_FLOW, context, timeout, flow_id)
+
+    async def resume_flow(
+        self,
+        flow_id: str,
+        *,
+        stage: str = "",
+        expression: str = "",
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> FlowStatus:
+        """Try again what the flow is stuck with."""
+        return await self._call(flow_methods.RESUME_FLOW, context, timeout, flow_id, stage, expression)
+
+    async def assign_item(
+        self,
+        number: int,
+        *,
+        claim_timeout_ms: int | None = None,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> Assignment:
+        """Claim the job of this very item, if a dequeue could. ItemNotFound."""
+        return await self._call(flow_methods.ASSIGN_ITEM, context, timeout, number, claim_timeout_ms)
