@@ -1,14 +1,18 @@
-"""The three databases of flows, each empty for a test."""
+"""The three databases of flows, each empty for a test; and a server with flows, for a caller that each test has."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from pinlater.flows.database import FlowDatabase
+from tests.flows.async_service import SETTINGS, AsyncService, service_of
 from tests.flows.stand import check_counters, opened
+from tests.server.running import RunningServer, running
 
 _SERVERS = {"postgresql": "postgres_server", "mysql": "mysql_server"}
 _PLACE = 13
@@ -35,3 +39,17 @@ def database(url: str) -> Iterator[FlowDatabase]:
     with opened(url) as made:
         yield made
     check_counters(url)
+
+
+@pytest.fixture(scope="session")
+def flow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """Jobs and flows in SQLite, as a server has them that nobody has told anything."""
+    with running(tmp_path_factory.mktemp("flows"), *SETTINGS) as server:
+        yield server
+
+
+@pytest.fixture
+def service(flow_server: RunningServer, runner: asyncio.Runner) -> Iterator[AsyncService]:
+    stack = AsyncExitStack()
+    yield runner.run(stack.enter_async_context(service_of(flow_server)))
+    runner.run(stack.aclose())
