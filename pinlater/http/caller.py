@@ -121,9 +121,18 @@ def refuse_other_sites(request: web.Request) -> None:
         raise OtherSite("a page of another site sent this request; only pages of this one may change anything")
 
 
+def is_word(text: str) -> bool:
+    """A caller, a worker or a request can have such a name.
+
+    >>> is_word("web-1"), is_word("web 1"), is_word("")
+    (True, False, False)
+    """
+    return _WORD.fullmatch(text) is not None
+
+
 def _word(headers: object, name: str) -> str:
     """RequestInvalid."""
     found: str = headers.get(name, "")  # type: ignore[attr-defined]
-    if found and _WORD.fullmatch(found) is None:
+    if found and not is_word(found):
         raise RequestInvalid.of(f"the header {name}", found, "1 to 200 printable characters of ASCII without spaces")
     return found

@@ -417,11 +417,21 @@ IDEMPOTENT_FOR_MS = 24 * 60 * 60 * 1000
 _MAX_IDEMPOTENCY_KEY = 200
 
 
-def with_idempotency_key(forms: list[JobForm], header: str, *, is_batch: bool) -> None:
-    """The key of the header as the dedupe key of each job; of the jobs of a batch, with the place of each."""
+def idempotency_key(header: str) -> str:
+    """The key that a header says. RequestInvalid.
+
+    >>> idempotency_key("k-1"), idempotency_key('"k-1"')
+    ('k-1', 'k-1')
+    """
     key = header[1:-1] if len(header) > 1 and header[0] == header[-1] == '"' else header
     if not (1 <= len(key) <= _MAX_IDEMPOTENCY_KEY and key.isascii() and key.isprintable()):
         raise refusal("Idempotency-Key", f"allowed: 1 to {_MAX_IDEMPOTENCY_KEY} printable ASCII characters")
+    return key
+
+
+def with_idempotency_key(forms: list[JobForm], header: str, *, is_batch: bool) -> None:
+    """The key of the header as the dedupe key of each job; of the jobs of a batch, with the place of each."""
+    key = idempotency_key(header)
     for at, form in enumerate(forms):
         if form.dedupe_key:
             field = f"jobs[{at}].dedupe_key" if is_batch else "dedupe_key"

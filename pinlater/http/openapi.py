@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from pinlater.http.flow_forms import FLOW_ID, NAME
 from pinlater.http.problems import CONTENT_TYPE, Problem
 from pinlater.http.route import IDEMPOTENCY_HEADER, JSON, PASSWORD_HEADER, Route
 from pinlater.http.routes import ROUTES
@@ -39,6 +40,11 @@ _PATH_PARAMETERS = {
     "queue": (f"^{QUEUE_NAME_PATTERN}$", "A queue."),
     "target": (f"^(@defaults|{QUEUE_NAME_PATTERN})$", 'A queue, or "@defaults" for what is set for all queues.'),
     "descriptor": (r"^[A-Za-z0-9_-]+:s[A-Za-z0-9]+:p[0-9]+:[0-9]+$", "A job, as an enqueue or a dequeue named it."),
+    "flow": (f"^{FLOW_ID}$", "A flow, as its creation named it."),
+    "item": (r"^[0-9]{1,16}$", "The number of an item."),
+    "job": (f"^{FLOW_ID}(:{NAME})?$", "A tree of jobs; or, with a colon and its name behind, a job of it."),
+    "worker": (r"^[!-~]{1,200}$", "The name of a worker, for claims and failures."),
+    "assignment": (r"^[A-Za-z0-9_-]{1,2000}$", "An assignment, as it was answered."),
     "schedule": (r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}$", "A schedule."),
     "shard": (r"^[A-Za-z0-9]{1,16}$", "A shard."),
     "token": (r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$", "The name of a token."),
@@ -94,11 +100,12 @@ def _operation(route: Route) -> dict[str, Any]:
     if parameters:
         operation["parameters"] = parameters
     if route.form is not None:
-        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": _ref(route.form)}}}
+        content = _media(route.form, route.example)
+        operation["requestBody"] = {"required": True, "content": {JSON: content}}
     if route.answer is None:
         operation["responses"] = {"204": {"description": "Done."}}
     else:
-        operation["responses"] = {str(route.status): _content("The answer.", JSON, route.answer)}
+        operation["responses"] = {str(route.status): _content("The answer.", JSON, route.answer, route.answer_example)}
     operation["responses"]["default"] = {"$ref": "#/components/responses/Problem"}
     return operation
 
@@ -135,14 +142,20 @@ def _idempotency_key() -> dict[str, Any]:
     return {
         "name": IDEMPOTENCY_HEADER,
         "in": "header",
-        "description": "The dedupe key of the job: a request that is sent again answers with the job that is there. Of"
-        " a batch each job has it, with its place.",
+        "description": "The dedupe key of the job or the flow: a request that is sent again answers with the one that"
+        " is there. Of a batch each job has it, with its place.",
         "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"},
     }
 
 
-def _content(description: str, content_type: str, answer: type[Any]) -> dict[str, Any]:
-    return {"description": description, "content": {content_type: {"schema": _ref(answer)}}}
+def _content(
+    description: str, content_type: str, answer: type[Any], example: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    return {"description": description, "content": {content_type: _media(answer, example)}}
+
+
+def _media(form: type[Any], example: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {"schema": _ref(form)} if example is None else {"schema": _ref(form), "example": example}
 
 
 def _ref(form: type[Any]) -> dict[str, Any]:

@@ -17,8 +17,28 @@ from pinlater.errors import PinLaterError
 
 CONTENT_TYPE = "application/problem+json"
 
+NOT_FOUND = "NOT_FOUND"
+"""The reason where a job, a schedule, a token or an address is not there."""
+
 _CONFLICTS = {"CHANGED", "DUPLICATE"}
 """Reasons of errors that are about the state of what the request names."""
+
+
+class NotThere(PinLaterError):
+    """What a path names is not there, although its queue may be."""
+
+    reason = NOT_FOUND
+
+
+class NotAssigned(PinLaterError):
+    """What keeps an item from being assigned, as the reason says."""
+
+
+class NotHeld(PinLaterError):
+    """An assignment that is over, or that another one has followed."""
+
+    reason = "NOT_HELD"
+
 
 STATUSES: dict[type[PinLaterError], HTTPStatus] = {
     errors.RequestInvalid: HTTPStatus.BAD_REQUEST,
@@ -28,7 +48,14 @@ STATUSES: dict[type[PinLaterError], HTTPStatus] = {
     errors.PriorityNotSupported: HTTPStatus.BAD_REQUEST,
     errors.PasswordInvalid: HTTPStatus.FORBIDDEN,
     errors.QueueNotFound: HTTPStatus.NOT_FOUND,
+    NotThere: HTTPStatus.NOT_FOUND,
+    NotAssigned: HTTPStatus.CONFLICT,
+    NotHeld: HTTPStatus.GONE,
     errors.RecordChanged: HTTPStatus.CONFLICT,
+    errors.FlowNotFound: HTTPStatus.NOT_FOUND,
+    errors.ItemNotFound: HTTPStatus.NOT_FOUND,
+    errors.StageSealed: HTTPStatus.CONFLICT,
+    errors.FlowsUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     errors.DequeueRateLimited: HTTPStatus.TOO_MANY_REQUESTS,
     errors.EnqueueRejected: HTTPStatus.TOO_MANY_REQUESTS,
@@ -44,9 +71,6 @@ STATUSES: dict[type[PinLaterError], HTTPStatus] = {
     errors.UnknownError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 """By the class of an error, or of the nearest one above it."""
-
-NOT_FOUND = "NOT_FOUND"
-"""The reason where a job, a schedule, a token or an address is not there."""
 
 _HTTP_REASONS = {413: "BODY_TOO_LARGE"}
 _HTTP_DETAILS = {
@@ -82,18 +106,10 @@ class Problem(msgspec.Struct, omit_defaults=True):
     job_descriptors: list[str] | None = None
 
 
-class NotThere(PinLaterError):
-    """What a path names is not there, although its queue may be."""
-
-    reason = NOT_FOUND
-
-
 def status_of(error: PinLaterError, *, has_credential: bool = True) -> HTTPStatus:
     """Of a caller that shows nothing, and may not: it is to show who it is."""
     if isinstance(error, errors.Forbidden) and not has_credential:
         return HTTPStatus.UNAUTHORIZED
-    if isinstance(error, NotThere):
-        return HTTPStatus.NOT_FOUND
     if error.reason in _CONFLICTS:
         return HTTPStatus.CONFLICT
     for cls in type(error).__mro__:

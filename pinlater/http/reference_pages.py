@@ -64,7 +64,7 @@ def _place(route: Route) -> int:
 
 
 def _row(route: Route) -> str:
-    query = "" if route.query is None else ", ".join(f"`{name}`" for name in route.query.__struct_fields__)
+    query = "" if route.query is None else ", ".join(f"`{name}`" for name in route.query.__struct_encode_fields__)
     body = "" if route.form is None else f"`{route.form.__name__}`"
     answer = "204" if route.answer is None else f"{route.status} `{route.answer.__name__}`"
     return f"| `{route.verb} {route.path}` | {route.summary} | {query} | {body} | {answer} | `{route.method.name}` |\n"

@@ -58,7 +58,8 @@ class Route:
     """`method` is the call of the Thrift interface that it makes; each request makes one.
 
     `form` is that of the body of a request, `query` that of what follows the `?`; `answer` is None where nothing is
-    answered. `has_idempotency_key`: the header counts.
+    answered. `has_idempotency_key`: the header counts. `example`, `answer_example`: a body and an answer, for the
+    OpenAPI document.
     """
 
     name: str
@@ -73,6 +74,8 @@ class Route:
     answer: type[Any] | None = None
     status: int = 200
     has_idempotency_key: bool = False
+    example: Mapping[str, Any] | None = None
+    answer_example: Mapping[str, Any] | None = None
 
     def handler(self) -> Handler:
         """What aiohttp calls."""
@@ -115,8 +118,8 @@ def _read_query(request: web.Request, form: type[Form]) -> Form:
     except msgspec.ValidationError as error:
         raise form_refusal(error) from None
     if "null" in values.values():  # which counts as none
-        for name in values:
-            if getattr(query, name) is None:
+        for name, value in msgspec.to_builtins(query).items():
+            if value is None and name in values:
                 raise refusal(name, "it is no value")
     return query
 

@@ -1,17 +1,19 @@
 """The routes of the HTTP interface, one table. docs/http-routes.md and the OpenAPI document are made of it.
 
-A further route is an entry in job_routes.py or operator_routes.py; each makes one call of wire/methods.py.
+A further route is an entry in one of the modules that are named like it; each makes one call of wire/methods.py.
 """
 
 from __future__ import annotations
 
 from aiohttp import web
 
+from pinlater.http.flow_routes import FLOW_ROUTES
 from pinlater.http.job_routes import JOB_ROUTES
+from pinlater.http.job_tree_routes import JOB_TREE_ROUTES
 from pinlater.http.operator_routes import OPERATOR_ROUTES
 from pinlater.http.route import Route
 
-ROUTES: tuple[Route, ...] = (*JOB_ROUTES, *OPERATOR_ROUTES)
+ROUTES: tuple[Route, ...] = (*JOB_ROUTES, *FLOW_ROUTES, *JOB_TREE_ROUTES, *OPERATOR_ROUTES)
 
 
 def add_routes(app: web.Application) -> None:

@@ -8,6 +8,7 @@ server that gets a checkpoint which names it knows that it is to be bound, altho
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
@@ -240,6 +241,10 @@ class ClaimTokens:
         if timeout_ms is None:
             return f"{self._prefix}{next(self._counter)}:{source}"
         return f"{self._prefix}{next(self._counter)}{_BOUND}{timeout_ms}:{source}"
+
+    def next_secret(self, source: str) -> str:
+        """One that nobody can guess, for a holder that shows it in place of what proves who it is."""
+        return f"{self._prefix}{next(self._counter)}-{secrets.token_hex(16)}:{source}"
 
     def renew(self, claim: ClaimRequest) -> ClaimRequest:
         """The same claim under a new name: the old one may still be under way."""

@@ -302,8 +302,9 @@ class FlowCalls:
         timeout_ms = settings.claim_timeout_ms if claim_timeout_ms is None else claim_timeout_ms
         if timeout_ms < 1:
             raise RequestInvalid.of("claimTimeoutMillis", claim_timeout_ms, "1 or more")
+        source = self._validator.source(context)
         request = ClaimRequest(
-            self._claims.next(self._validator.source(context)),
+            self._claims.next_secret(source),
             1,
             self._validator.priorities,
             min(timeout_ms, self._settings.max_claim_timeout_ms),
@@ -315,7 +316,8 @@ class FlowCalls:
         if outcome is ClaimOutcome.NOT_FOUND:  # jobs of keys move with the homes of these
             (moved,) = await self._router.find_keys(queue, [KeyRef(item_key(number))])
             if moved is not None and moved != item.job:
-                outcome, job = await self._claim(queue, moved, self._claims.renew(request))
+                renewed = replace(request, claim_descriptor=self._claims.next_secret(source))
+                outcome, job = await self._claim(queue, moved, renewed)
         if job is None:
             return Assignment(outcome)
         self._claimed(queue, [job])

@@ -12,6 +12,7 @@ import pytest
 
 from pinlater import Client
 from pinlater.data_folder.password import hash_password
+from pinlater.http.assignments import AssignmentRef
 from pinlater.http.route import Route
 from pinlater.http.routes import ROUTES
 from pinlater.model import AccessAction
@@ -19,7 +20,17 @@ from tests.http.calls import PASSWORD, problem_of
 from tests.server.running import running
 
 NOBODY = "mail:s1:p1:1790000000000000"
-IN_PATH = {"target": "mail", "queue": "mail", "descriptor": NOBODY, "schedule": "s", "shard": "1", "token": "made"}
+IN_PATH = {
+    "target": "mail",
+    "queue": "mail",
+    "descriptor": NOBODY,
+    "schedule": "s",
+    "shard": "1",
+    "token": "made",
+    "worker": "ada",
+    "assignment": AssignmentRef(NOBODY, "web:1:1790000000000:1-c0ffee:ada").id(),
+}
+FLOW = {"name": "f", "stages": [{"name": "s", "queue": "pay"}]}
 REQUESTS: dict[str, tuple[str, Any]] = {
     "enqueue": ("", {"body": "x"}),
     "enqueue_batch": ("", {"jobs": [{"body": "x"}]}),
@@ -37,6 +48,15 @@ REQUESTS: dict[str, tuple[str, Any]] = {
     "change_settings": ("", {"set": {"max_body": "1KiB"}}),
     "change_shard": ("", {"dequeue_only": False}),
     "change_schedule": ("", {"queue": "mail", "cron": "0 3 * * *", "body": "x", "dry_run": True}),
+    "create_flow": ("", FLOW),
+    "add_flow_items": ("", {"stage": "s", "items": [{"payload": 1}]}),
+    "seal_flow": ("", {}),
+    "resume_flow": ("", {}),
+    "assign_flow_item": ("", {}),
+    "post_job": ("", {"name": "s", "queue": "pay"}),
+    "get_job_items": ("?jobId={flow}", None),
+    "end_assignment_with_result": ("", {"result": 1}),
+    "end_assignment_with_failure": ("", {"reason": "x"}),
     "put_token": ("", {"hash": "0" * 64, "roles": ["viewer"]}),
 }
 """What follows the path, and the body; others have neither."""
@@ -52,21 +72,55 @@ may = {[str(other) for other in AccessAction if other not in (action, AccessActi
     for action in AccessAction
 )
 
+OTHER_RULES = """
+[roles.of-pay]
+may = ["enqueue", "consume", "read", "operate"]
+queues = ["pay"]
+
+[roles.of-mail]
+may = ["enqueue", "consume", "read", "operate"]
+queues = ["mail"]
+
+[roles.blind]
+may = ["read"]
+bodies = false
+"""
+
 
 class Place(NamedTuple):
     """A server with rules that allow nothing to who shows nothing, and tokens by the roles that they have."""
 
     caller: httpx.Client
     tokens: dict[str, str]
+    flow: str
+
+    def path(self, route: Route) -> dict[str, str]:
+        """What stands in the path of a route; those that end a flow, or get an item, have one of their own."""
+        flow, item = self.flow, "0"
+        if route.name in ("delete_flow", "delete_job", "cancel_flow", "seal_flow"):
+            flow = self.made()
+        elif "{item}" in route.path:
+            added = {"stage": "s", "items": [{"payload": 1}]}
+            (item,) = self.as_role("only-enqueue", "POST", f"/v1/flows/{flow}/items", added)["numbers"]
+        queue = "gone" if route.name == "delete_queue" else "mail"
+        return {**IN_PATH, "queue": queue, "flow": flow, "job": flow, "item": str(item)}
+
+    def made(self) -> str:
+        return str(self.as_role("only-enqueue", "POST", "/v1/flows", FLOW)["id"])
+
+    def as_role(self, role: str, verb: str, path: str, body: Any = None) -> Any:
+        headers = {"Authorization": f"Bearer {self.tokens[role]}"}
+        return self.caller.request(verb, path, json=body, headers=headers).raise_for_status().json()
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder: Path = tmp_path_factory.mktemp("access")
-    (folder / "rules.toml").write_text(RULES)
+    (folder / "rules.toml").write_text(RULES + OTHER_RULES)
     arguments = ["--api", "127.0.0.1:0", "--rules", "rules.toml", "--admin-password-hash", hash_password(PASSWORD)]
     with running(folder, *arguments) as server:
         roles = [f"{kind}-{action}" for kind in ("only", "all-but") for action in AccessAction]
+        roles += ["of-pay", "of-mail", "blind"]
         tokens = {role: f"plt_{number:043}" for number, role in enumerate(roles)}
         with Client(f"127.0.0.1:{server.port}") as client:
             for role, token in tokens.items():
@@ -75,14 +129,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             operator.create_queue("mail")
         address = str(server.wait_for("api_ready")["address"])
         with httpx.Client(base_url=address, timeout=30.0, trust_env=False) as caller:
-            yield Place(caller, tokens)
+            place = Place(caller, tokens, "")
+            yield place._replace(flow=place.made())
 
 
-def send(client: httpx.Client, route: Route, token: str | None = None) -> httpx.Response:
+def send(place: Place, route: Route, token: str | None = None) -> httpx.Response:
     query, body = REQUESTS.get(route.name, ("", None))
+    names = place.path(route)
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    path = route.path.format_map({**IN_PATH, "queue": "gone" if route.name == "delete_queue" else "mail"})
-    return client.request(route.verb, path + query, json=body, headers=headers)
+    return place.caller.request(route.verb, (route.path + query).format_map(names), json=body, headers=headers)
 
 
 def refusal(response: httpx.Response) -> tuple[int, str]:
@@ -92,12 +147,12 @@ def refusal(response: httpx.Response) -> tuple[int, str]:
 @pytest.mark.parametrize("name", ["enqueue", "get_access"])
 def test_a_wrong_token_is_worse_than_none(place: Place, name: str) -> None:
     (route,) = [each for each in ROUTES if each.name == name]
-    assert refusal(send(place.caller, route, "plt_" + "A" * 43)) == (403, "FORBIDDEN")
+    assert refusal(send(place, route, "plt_" + "A" * 43)) == (403, "FORBIDDEN")
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_who_may_use_it(place: Place, route: Route) -> None:
-    nothing = send(place.caller, route)
+    nothing = send(place, route)
     if not route.method.actions:
         assert nothing.is_success
         return
@@ -106,9 +161,51 @@ def test_who_may_use_it(place: Place, route: Route) -> None:
     if "WWW-Authenticate" in nothing.headers:
         assert nothing.headers["WWW-Authenticate"].startswith("Bearer")
     for action in route.method.actions:
-        right = send(place.caller, route, place.tokens[f"only-{action}"])
-        assert right.is_success or problem_of(right)["reason"] == "NOT_FOUND", right.text
+        right = send(place, route, place.tokens[f"only-{action}"])
+        assert right.is_success or problem_of(right)["reason"] in ("NOT_FOUND", "NOT_HELD"), right.text
     if len(route.method.actions) == 1:
-        other = send(place.caller, route, place.tokens[f"all-but-{route.method.actions[0]}"])
+        other = send(place, route, place.tokens[f"all-but-{route.method.actions[0]}"])
         assert other.status_code == 403
         assert problem_of(other)["reason"] in ("FORBIDDEN", "PASSWORD_INVALID")
+
+
+@pytest.mark.parametrize(
+    "route", [each for each in ROUTES if "{flow}" in each.path or "{job}" in each.path], ids=lambda route: route.name
+)
+def test_flows_of_other_queues_are_not_there(place: Place, route: Route) -> None:
+    assert refusal(send(place, route, place.tokens["of-mail"])) == (404, "FLOW_NOT_FOUND")
+
+
+@pytest.mark.parametrize("route", [each for each in ROUTES if "{item}" in each.path], ids=lambda route: route.name)
+def test_items_of_other_queues_are_not_there(place: Place, route: Route) -> None:
+    assert refusal(send(place, route, place.tokens["of-mail"])) == (404, "ITEM_NOT_FOUND")
+
+
+def test_lists_show_flows_of_queues_that_the_caller_may_read(place: Place) -> None:
+    for path, field in (("/v1/flows", "flows"), ("/job", "trees")):
+        shown = [place.as_role(role, "GET", path)[field] for role in ("of-pay", "of-mail")]
+        assert [bool(each) for each in shown] == [True, False]
+
+
+def test_payloads_need_the_right_to_see_bodies(place: Place) -> None:
+    token = {"Authorization": f"Bearer {place.tokens['blind']}"}
+    for path, hides in (
+        (f"/v1/flows/{place.flow}/items?", "include_body"),
+        (f"/job_item?jobId={place.flow}&", "includePayload"),
+    ):
+        assert refusal(place.caller.get(path, headers=token)) == (403, "FORBIDDEN")
+        place.as_role("blind", "GET", f"{path}{hides}=false")
+
+
+def test_an_assignment_is_no_credential(place: Place) -> None:
+    (number,) = place.as_role(
+        "of-pay", "POST", f"/v1/flows/{place.flow}/items", {"stage": "s", "items": [{"payload": 1}]}
+    )["numbers"]
+    path = f"/assignment/{place.as_role('of-pay', 'POST', f'/job_item/{number}/worker/ada')['assignmentId']}"
+    for what in ("result", "failure"):
+        token = {"Authorization": f"Bearer {place.tokens['of-mail']}"}
+        assert refusal(
+            place.caller.post(f"{path}/{what}", json={"result": 1} if what == "result" else {}, headers=token)
+        ) == (403, "FORBIDDEN")
+    assert place.as_role("of-pay", "POST", f"{path}/heartbeat") == {"cancelled": False}
+    assert place.as_role("of-pay", "POST", f"{path}/result", {"result": 1}) == {"outcome": "succeeded"}

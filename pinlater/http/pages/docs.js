@@ -110,9 +110,9 @@ function call(path, verb, operation) {
     form.append(label);
   }
   if (operation.requestBody) {
-    const schema = operation.requestBody.content['application/json'].schema;
+    const { schema, example: given } = operation.requestBody.content['application/json'];
     const body = element('textarea', { name: 'body of the request', spellcheck: false });
-    body.value = JSON.stringify(example(schema), null, 2);
+    body.value = JSON.stringify(given ?? example(schema), null, 2);
     form.append(element('label', {}, 'Body', body), fieldList(schema));
   }
   form.append(element('button', {}, 'Send'));

@@ -1,0 +1,207 @@
+"""The forms of requests about flows, as JSON. Payloads and results are JSON values, where those of jobs are bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Raw
+
+from pinlater.http.encodings import refusal
+from pinlater.http.forms import Duration, Form, Priority, Wait, idempotency_key
+from pinlater.http.operator_forms import Cursor
+from pinlater.model import MAX_TIME_MS
+from pinlater.model.flows import (
+    Applet,
+    AppletKind,
+    CompletionCallback,
+    FlowState,
+    ItemState,
+    NewFlow,
+    NewItem,
+    OnFailure,
+    Stage,
+)
+
+NAME = "[A-Za-z0-9._-]{1,200}"
+FLOW_ID = "[A-Za-z0-9]{1,64}"
+WEEK_MS = 7 * 24 * 3_600_000
+
+StageName = Annotated[str, Meta(pattern=f"^{NAME}$", description="1 to 200 letters, digits, ., _ and -.")]
+AnyStage = Annotated[str, Meta(pattern=f"^({NAME})?$", description='The name of a stage; "": of all.')]
+JsonValue = Annotated[Raw, Meta(description="Any JSON value.")]
+ItemKey = Annotated[str, Meta(max_length=200)]
+Backoff = Annotated[int, Meta(ge=0, le=MAX_TIME_MS, description="Milliseconds.")]
+MaxFailures = Annotated[int, Meta(ge=0, le=99, description="So often an item may fail, and is tried again.")]
+TimeToLive = Annotated[int, Meta(ge=0, le=MAX_TIME_MS, description="So many milliseconds it is kept after its end.")]
+ItemLimit = Annotated[int, Meta(ge=1, le=1_000)]
+FlowWord = Literal["running", "complete", "cancelled"]
+ItemWord = Literal["pending", "succeeded", "failed"]
+AppletWord = Literal["pass", "map", "list", "job"]
+OnFailureWord = Literal["go_on", "stop_stage", "stop_flow"]
+
+
+def flow_state_of(word: FlowWord | None) -> FlowState | None:
+    return None if word is None else FlowState[word.upper()]
+
+
+def item_state_of(word: ItemWord | None) -> ItemState | None:
+    return None if word is None else ItemState[word.upper()]
+
+
+class AppletForm(Form):
+    """What makes the items of a stage out of an item of its parent that has succeeded. `pass`: one, whose payload is
+    `{"payload": …, "result": …}` of the parent. `map`: those that `expression`, in JMESPath, makes of that. `list`:
+    those that the result is. `job`: those that a job of this type returns, on this queue.
+    """
+
+    kind: AppletWord = "pass"
+    expression: str = ""
+    job: str = ""
+    queue: str = ""
+
+    def applet(self) -> Applet:
+        return Applet(AppletKind[self.kind.upper()], self.expression, self.job, self.queue)
+
+
+class StageForm(Form):
+    """One kind of work. `job`: the type of job that workers know; "": the body of its jobs is the payload itself.
+    `parent`: the stage before; "": it begins the flow. `keeps_open`: it is sealed by a request, and not when its parent
+    is complete.
+    """
+
+    name: StageName
+    queue: str
+    job: str = ""
+    parent: str = ""
+    applet: AppletForm | None = None
+    max_failures: MaxFailures = 0
+    backoff_ms: Backoff = 1_000
+    max_backoff_ms: Backoff = 3_600_000
+    is_final: bool = False
+    keeps_open: bool = False
+    priority: Priority = 1
+
+    def stage(self) -> Stage:
+        fields: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__}
+        fields["applet"] = Applet() if self.applet is None else self.applet.applet()
+        return Stage(**fields)
+
+
+class ItemForm(Form):
+    """An item. No second one of its `dedupe_key` comes into its stage; items of one `serialize_key` run one at a time,
+    in order.
+    """
+
+    payload: JsonValue
+    dedupe_key: ItemKey = ""
+    serialize_key: ItemKey = ""
+
+    def item(self) -> NewItem:
+        return NewItem(bytes(self.payload), self.dedupe_key, self.serialize_key)
+
+
+class CallbackForm(Form):
+    """What is told that the flow is over: a job of this type on a queue, or a POST to a URL that the server allows."""
+
+    queue: str = ""
+    job: str = ""
+    url: str = ""
+
+    def callback(self) -> CompletionCallback:
+        return CompletionCallback(self.queue, self.job, self.url)
+
+
+class FlowForm(Form):
+    """A flow, whole. `items`: the first ones, by the names of their stages; `sealed`: the stages that are sealed behind
+    these.
+    """
+
+    name: StageName
+    stages: Annotated[list[StageForm], Meta(min_length=1, max_length=64)]
+    dedupe_key: ItemKey = ""
+    metadata: dict[str, str] = {}
+    on_complete: CallbackForm | None = None
+    on_failure: OnFailureWord = "go_on"
+    ttl_ms: TimeToLive = WEEK_MS
+    items: dict[str, list[ItemForm]] = {}
+    sealed: list[str] = []
+
+    def flow(self, idempotency_header: str | None) -> NewFlow:
+        return NewFlow(
+            self.name,
+            [each.stage() for each in self.stages],
+            flow_dedupe_key(self.dedupe_key, "dedupe_key", idempotency_header),
+            self.metadata,
+            None if self.on_complete is None else self.on_complete.callback(),
+            OnFailure[self.on_failure.upper()],
+            self.ttl_ms,
+            {stage: [each.item() for each in items] for stage, items in self.items.items()},
+            self.sealed,
+        )
+
+
+def flow_dedupe_key(key: str, field: str, idempotency_header: str | None) -> str:
+    """That of the header where there is one. RequestInvalid: both are there."""
+    if idempotency_header is None:
+        return key
+    if key:
+        raise refusal(field, "the header Idempotency-Key says it already: leave one of them out")
+    return idempotency_key(idempotency_header)
+
+
+class AddItemsForm(Form):
+    """Items to add to a stage, all or none. `seal`: no more come after them."""
+
+    stage: StageName
+    items: Annotated[list[ItemForm], Meta(max_length=1_000)] = []
+    seal: bool = False
+
+
+class SealForm(Form):
+    """No more items come into a stage; "": into those without a parent."""
+
+    stage: AnyStage = ""
+
+
+class ResumeForm(Form):
+    """Try again what a flow is stuck with: children that could not be made, of one stage or all, by another expression
+    where one is given, and a callback that was given up.
+    """
+
+    stage: AnyStage = ""
+    expression: str = ""
+
+
+class AssignForm(Form):
+    """Claim one item. `claim_timeout_ms`: so long the claim lasts without a sign of life; else as its queue has it."""
+
+    claim_timeout_ms: Duration | None = None
+
+
+# -- in addresses ------------------------------------------------------------------------------------------------------
+
+
+class FlowsQuery(Form):
+    name: str = ""
+    dedupe_key: str = ""
+    state: FlowWord | None = None
+    limit: ItemLimit = 100
+    cursor: Cursor = ""
+
+
+class FlowQuery(Form):
+    wait_ms: Wait = 0
+
+
+class ItemsQuery(Form):
+    stage: AnyStage = ""
+    state: ItemWord | None = None
+    dedupe_key: str = ""
+    number: Annotated[int, Meta(ge=1, le=MAX_TIME_MS, description="That one item.")] | None = None
+    include_body: Annotated[bool, Meta(description="Payloads, results and reasons of failures too.")] = True
+    limit: ItemLimit = 100
+    cursor: Cursor = ""
+
+    def numbers(self) -> Sequence[int]:
+        return () if self.number is None else (self.number,)
