@@ -11,7 +11,7 @@ from pinlater.http.answers import AckWord, Answer, NextCursor, next_cursor
 from pinlater.http.assignments import AssignmentRef
 from pinlater.http.flow_answers import FLOW_WORDS, ITEM_WORDS, ON_FAILURE_WORDS, Sent, json_of
 from pinlater.http.flow_forms import FlowWord, ItemWord, OnFailureWord
-from pinlater.http.job_tree_forms import MISSED_HEARTBEATS, JobRef, TreeAppletForm, TreeCallbackForm
+from pinlater.http.job_tree_forms import MISSED_HEARTBEATS, TreeAppletForm, TreeCallbackForm, TreeJobRef
 from pinlater.model.flows import AppletKind, Assignment, FlowItem, FlowItemsPage, FlowsPage, FlowStatus, StageStatus
 
 
@@ -158,14 +158,14 @@ _APPLET_WORDS = {kind: kind.name.lower() for kind in AppletKind}
 
 
 def created(tree_id: str, is_new: bool, names: Sequence[str]) -> JobCreatedAnswer:
-    return JobCreatedAnswer(tree_id, is_new, {name: JobRef(tree_id, name).id() for name in names})
+    return JobCreatedAnswer(tree_id, is_new, {name: TreeJobRef(tree_id, name).id() for name in names})
 
 
 def _job(tree_id: str, status: StageStatus) -> TreeJobAnswer:
     stage = status.stage
     applet = stage.applet
     return TreeJobAnswer(
-        JobRef(tree_id, stage.name).id(),
+        TreeJobRef(tree_id, stage.name).id(),
         stage.name,
         stage.job,
         stage.queue,
@@ -174,7 +174,7 @@ def _job(tree_id: str, status: StageStatus) -> TreeJobAnswer:
         ItemCountsAnswer(status.items, status.pending, status.queued, status.succeeded, status.failed),
         stage.max_failures,
         stage.is_final,
-        JobRef(tree_id, stage.parent).id() if stage.parent else None,
+        TreeJobRef(tree_id, stage.parent).id() if stage.parent else None,
         TreeAppletForm(_APPLET_WORDS[applet.kind], applet.expression, applet.job, applet.queue)
         if stage.parent
         else None,
@@ -212,7 +212,7 @@ def tree_status(status: FlowStatus, name: str, results: Sequence[FlowItem], curs
     return TreeStatusAnswer(
         **_of_tree(status, name),
         results=[
-            ItemResultAnswer(each.number, JobRef(each.flow_id, each.stage).id(), Raw(each.result or b"null"))
+            ItemResultAnswer(each.number, TreeJobRef(each.flow_id, each.stage).id(), Raw(each.result or b"null"))
             for each in results
         ],
         next_cursor=cursor,
@@ -222,7 +222,7 @@ def tree_status(status: FlowStatus, name: str, results: Sequence[FlowItem], curs
 def _item(found: FlowItem) -> JobItemAnswer:
     return JobItemAnswer(
         found.number,
-        JobRef(found.flow_id, found.stage).id(),
+        TreeJobRef(found.flow_id, found.stage).id(),
         ITEM_WORDS[found.state],
         [ItemFailureAnswer(each.attempt, each.at_ms, each.worker, each.reason) for each in found.failures],
         found.added_ms,

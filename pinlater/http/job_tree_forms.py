@@ -53,17 +53,17 @@ JobId = Annotated[
 ]
 
 
-class JobRef(NamedTuple):
+class TreeJobRef(NamedTuple):
     """A tree of jobs, or a job of it; `name` is "" for all of the tree."""
 
     tree: str
     name: str
 
     @classmethod
-    def of(cls, job_id: str) -> JobRef:
+    def of(cls, job_id: str) -> TreeJobRef:
         """
-        >>> JobRef.of("f1d:pay"), JobRef.of("f1d")
-        (JobRef(tree='f1d', name='pay'), JobRef(tree='f1d', name=''))
+        >>> TreeJobRef.of("f1d:pay"), TreeJobRef.of("f1d")
+        (TreeJobRef(tree='f1d', name='pay'), TreeJobRef(tree='f1d', name=''))
         """
         tree, _, name = job_id.partition(":")
         return cls(tree, name)
@@ -220,9 +220,9 @@ def _jobs(root: ChildJobForm) -> Iterator[tuple[ChildJobForm, str, str]]:
         waiting.extend((child, f"{field}children[{at}].", form.named(field)) for at, child in enumerate(form.children))
 
 
-def job_of(job_id: str) -> JobRef:
+def job_of(job_id: str) -> TreeJobRef:
     """RequestInvalid: it names a tree."""
-    ref = JobRef.of(job_id)
+    ref = TreeJobRef.of(job_id)
     if not ref.name:
         raise RequestInvalid.of("jobId", job_id, "the id of a job: its tree, a colon and its name")
     return ref

@@ -11,7 +11,7 @@ from pinlater.http.answers import acked
 from pinlater.http.assignments import AssignmentRef, assign
 from pinlater.http.encodings import refusal
 from pinlater.http.flow_forms import flow_state_of, item_state_of
-from pinlater.http.job_tree_forms import MISSED_HEARTBEATS, JobRef
+from pinlater.http.job_tree_forms import MISSED_HEARTBEATS, TreeJobRef
 from pinlater.http.problems import NotHeld, NotThere
 from pinlater.http.route import IDEMPOTENCY_HEADER, Incoming, Route
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, Ack, AckOutcome, Heartbeat, HeartbeatOutcome
@@ -54,7 +54,7 @@ async def _get_jobs(incoming: Incoming) -> answers.TreesAnswer:
 
 async def _get_status(incoming: Incoming) -> answers.TreeStatusAnswer:
     query: forms.TreeStatusQuery = incoming.query
-    ref = JobRef.of(incoming.path["job"])
+    ref = TreeJobRef.of(incoming.path["job"])
     status = await incoming.api.get_flow(ref.tree, wait_ms=query.wait_ms, context=incoming.context)
     names = [each.stage.name for each in status.stages]
     if ref.name and ref.name not in names:
@@ -97,7 +97,7 @@ async def _results(
 
 
 async def _delete_job(incoming: Incoming) -> None:
-    ref = JobRef.of(incoming.path["job"])
+    ref = TreeJobRef.of(incoming.path["job"])
     if ref.name:
         raise refusal("job", f"a job goes with its tree: delete {ref.tree[:100]}")
     await incoming.api.delete_flow(ref.tree, context=incoming.context)
@@ -108,7 +108,7 @@ async def _delete_job(incoming: Incoming) -> None:
 
 async def _get_items(incoming: Incoming) -> answers.JobItemsAnswer:
     query: forms.JobItemsQuery = incoming.query
-    ref = JobRef.of(query.job_id)
+    ref = TreeJobRef.of(query.job_id)
     page = await incoming.api.get_flow_items(
         ref.tree,
         stage=ref.name,

@@ -10,10 +10,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from pinlater.http.routes import ROUTES
-from tests.http.calls import Caller
+from tests.http.calls import AS_ADMIN, Caller
+from tests.server.running import running
 
 ROOT = Path(__file__).parents[2]
 _names = itertools.count()
@@ -177,6 +179,35 @@ def test_why_an_item_is_not_assigned(caller: Caller, queue: str) -> None:
     (item,) = caller.done("GET", f"/job_item?jobId={job}&itemId={first}")["items"]
     assert item["retryAtMs"] > item["addedAtMs"]
     assert item["failures"][0]["workerId"] == "ada"
+
+
+def test_no_item_of_a_paused_queue_is_assigned(caller: Caller, queue: str) -> None:
+    job = caller.done("POST", "/job", tree(queue, "one"))["jobs"]["calculate"]
+    (item,) = waiting(caller, job)
+    settings = f"/v1/queues/{queue}/settings"
+    caller.done("PATCH", settings, {"set": {"paused": "true"}}, **AS_ADMIN)
+    assert caller.refused("POST", f"/job_item/{item['id']}/worker/ada")[:2] == (409, "LIMITED")
+    caller.done("PATCH", settings, {"set": {"paused": "false"}}, **AS_ADMIN)
+    assert assigned(caller, item["id"])
+
+
+def test_an_assignment_without_heartbeats_ends_like_a_failure(caller: Caller, queue: str) -> None:
+    created = caller.done("POST", "/job", tree(queue, "one", sealed=True))
+    (item,) = waiting(caller, created["jobs"]["calculate"])
+    ours = caller.done("POST", f"/job_item/{item['id']}/worker/ada?heartbeatMs=1")["assignmentId"]
+    status = caller.done("GET", f"/job/{created['treeId']}/status?waitMs=25000")
+    assert (status["state"], status["jobs"][0]["items"]["failed"]) == ("complete", 1)
+    assert caller.refused("POST", f"/assignment/{ours}/heartbeat")[:2] == (410, "NOT_HELD")
+    (item,) = caller.done("GET", f"/job_item?jobId={created['treeId']}")["items"]
+    assert [each["workerId"] for each in item["failures"]] == ["ada"]
+
+
+def test_a_server_without_flows_says_so(tmp_path: Path) -> None:
+    with running(tmp_path, "--api", "127.0.0.1:0", "--flows", "none") as server:
+        address = str(server.wait_for("api_ready")["address"])
+        with httpx.Client(base_url=address, timeout=30.0, trust_env=False) as client:
+            for path in ("/v1/flows", "/job"):
+                assert Caller(client).refused("GET", path)[:2] == (503, "FLOWS_UNAVAILABLE")
 
 
 def test_an_assignment_ends_with_its_flow(caller: Caller, queue: str) -> None:
