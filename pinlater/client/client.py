@@ -11,6 +11,7 @@ from pinlater.client.addresses import Target
 from pinlater.client.async_client import DEFAULT_TIMEOUT_S, AsyncClient
 from pinlater.client.background import BackgroundClient
 from pinlater.client.cluster_client import ClusterClient
+from pinlater.client.flow_client import FlowClient
 from pinlater.client.token import Token
 from pinlater.model import (
     CONTINUATION_START,
@@ -37,7 +38,7 @@ from pinlater.model import (
 from pinlater.schedule import Delay
 
 
-class Client(ClusterClient):
+class Client(ClusterClient, FlowClient):
     """AsyncClient for programs without asyncio: the same arguments, calls and errors; see there for what they mean.
 
     May be used by many threads at once. It has one thread of its own, which starts with the first call.

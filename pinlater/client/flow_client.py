@@ -1,0 +1,143 @@
+"""FlowClient: the calls of Client about flows, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pinlater.client.async_client import AsyncClient
+from pinlater.client.background import BackgroundClient
+from pinlater.model import CONTINUATION_START, RequestContext
+from pinlater.model.flows import (
+    Assignment,
+    FlowCreated,
+    FlowItemsPage,
+    FlowsPage,
+    FlowState,
+    FlowStatus,
+    ItemState,
+    NewFlow,
+    NewItem,
+)
+
+
+class FlowClient:
+    """A part of Client."""
+
+    _background: BackgroundClient
+
+    def create_flow(
+        self, flow: NewFlow, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> FlowCreated:
+        return self._background.run(AsyncClient.create_flow, flow, context=context, timeout=timeout)
+
+    def add_flow_items(
+        self,
+        flow_id: str,
+        stage: str,
+        items: Sequence[NewItem],
+        *,
+        seal: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> list[int]:
+        return self._background.run(
+            AsyncClient.add_flow_items, flow_id, stage, items, seal=seal, context=context, timeout=timeout
+        )
+
+    def seal_stage(
+        self, flow_id: str, stage: str = "", *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> None:
+        self._background.run(AsyncClient.seal_stage, flow_id, stage, context=context, timeout=timeout)
+
+    def get_flow(
+        self,
+        flow_id: str,
+        *,
+        wait_ms: int = 0,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> FlowStatus:
+        return self._background.run(AsyncClient.get_flow, flow_id, wait_ms=wait_ms, context=context, timeout=timeout)
+
+    def get_flows(
+        self,
+        *,
+        name: str = "",
+        dedupe_key: str = "",
+        state: FlowState | None = None,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> FlowsPage:
+        return self._background.run(
+            AsyncClient.get_flows,
+            name=name,
+            dedupe_key=dedupe_key,
+            state=state,
+            continuation=continuation,
+            limit=limit,
+            context=context,
+            timeout=timeout,
+        )
+
+    def get_flow_items(
+        self,
+        flow_id: str,
+        *,
+        stage: str = "",
+        state: ItemState | None = None,
+        dedupe_key: str = "",
+        numbers: Sequence[int] = (),
+        include_body: bool = True,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> FlowItemsPage:
+        return self._background.run(
+            AsyncClient.get_flow_items,
+            flow_id,
+            stage=stage,
+            state=state,
+            dedupe_key=dedupe_key,
+            numbers=numbers,
+            include_body=include_body,
+            continuation=continuation,
+            limit=limit,
+            context=context,
+            timeout=timeout,
+        )
+
+    def cancel_flow(
+        self, flow_id: str, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> FlowStatus:
+        return self._background.run(AsyncClient.cancel_flow, flow_id, context=context, timeout=timeout)
+
+    def delete_flow(self, flow_id: str, *, context: RequestContext | None = None, timeout: float | None = None) -> None:
+        self._background.run(AsyncClient.delete_flow, flow_id, context=context, timeout=timeout)
+
+    def resume_flow(
+        self,
+        flow_id: str,
+        *,
+        stage: str = "",
+        expression: str = "",
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> FlowStatus:
+        return self._background.run(
+            AsyncClient.resume_flow, flow_id, stage=stage, expression=expression, context=context, timeout=timeout
+        )
+
+    def assign_item(
+        self,
+        number: int,
+        *,
+        claim_timeout_ms: int | None = None,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> Assignment:
+        return self._background.run(
+            AsyncClient.assign_item, number, claim_timeout_ms=claim_timeout_ms, context=context, timeout=timeout
+        )
