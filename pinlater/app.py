@@ -39,7 +39,7 @@ from pinlater.cluster.worker_list import WorkerList
 from pinlater.config import Config, ConfigInvalid, from_plain, secrets_of
 from pinlater.data_folder.identity import RecordBroken, new_server_id, server_id
 from pinlater.errors import PinLaterError
-from pinlater.flows.flows import Flows
+from pinlater.flows.flow_engine import Flows
 from pinlater.homes.change import LOOK_EVERY_MS, HomesChange
 from pinlater.homes.cluster_homes import ClusterHomes
 from pinlater.homes.upkeep import EmptyShard, LiftBarriers, MoveWindows

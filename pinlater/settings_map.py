@@ -5,7 +5,7 @@ from __future__ import annotations
 from pinlater.access.fair_use import UseLimits
 from pinlater.client.client_tls import Tls
 from pinlater.config import Config
-from pinlater.flows.flows import FlowSettings
+from pinlater.flows.flow_engine import FlowSettings
 from pinlater.maintenance import MaintenanceSettings
 from pinlater.server.limits import ServerLimits
 from pinlater.server.tls import TlsFiles

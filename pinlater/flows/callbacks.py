@@ -176,7 +176,7 @@ def signature(secret: str, signed_s: int, body: bytes) -> str:
     body.
 
     >>> signature("s", 1, b"{}")[:24]
-    't=1,v1=9b9d3f5d2e3d0bd6b'
+    't=1,v1=b253639bcd705ed1c'
     """
     mac = hmac.new(secret.encode(), b"%d." % signed_s + body, hashlib.sha256)
     return f"t={signed_s},v1={mac.hexdigest()}"

@@ -13,8 +13,8 @@ from typing import TypeVar
 from pinlater.backends.base import ClaimRequest, JobKey
 from pinlater.clock import Clock
 from pinlater.errors import ContinuationInvalid, FlowNotFound, FlowsUnavailable, Forbidden, ItemNotFound, RequestInvalid
+from pinlater.flows.flow_engine import Flows
 from pinlater.flows.flow_limits import check_flow, check_items
-from pinlater.flows.flows import Flows
 from pinlater.flows.item_jobs import item_key
 from pinlater.metrics import Metrics
 from pinlater.model import (

@@ -1,4 +1,4 @@
-"""What a call's caller may do, where only the service knows the queues that it concerns."""
+"""The rights of a caller, where only the service knows the queues that a call concerns."""
 
 from __future__ import annotations
 

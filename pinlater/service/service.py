@@ -14,7 +14,7 @@ from pinlater.access.gate import access_view
 from pinlater.access.tokens import TokenBook
 from pinlater.clock import Clock
 from pinlater.errors import RequestInvalid
-from pinlater.flows.flows import Flows
+from pinlater.flows.flow_engine import Flows
 from pinlater.metrics import Metrics
 from pinlater.model import (
     CONTINUATION_START,

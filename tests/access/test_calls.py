@@ -28,6 +28,7 @@ from pinlater.model import (
     RescheduleJob,
     ScheduleChange,
 )
+from pinlater.model.flows import NewFlow, NewItem, Stage
 from pinlater.wire.faults import error_from_exception
 from pinlater.wire.methods import METHODS, Access, Method
 from tests.server.running import Plain, RunningServer, running
@@ -35,6 +36,7 @@ from tests.server.running import Plain, RunningServer, running
 PASSWORD = "open sesame"
 WRONG = "plt_" + "w" * 43
 GONE = "mail:s1:p1:1790000000000000"
+NO_FLOW = "f" * 26
 HASH = hashlib.sha256(b"x").hexdigest()
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
@@ -65,6 +67,16 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "updateSchedule": (ScheduleChange(name="nightly", queue="mail", every_ms=3_600_000), "", False, None),
     "getSchedules": (None, "mail", "", False, 0, "0", 10),
     "deleteSchedule": ("nightly", "", None),
+    "createFlow": (NewFlow("payroll", [Stage("pay", "pay", "mail")]),),
+    "addFlowItems": (NO_FLOW, "pay", [NewItem(b"1")], False),
+    "sealStage": (NO_FLOW, ""),
+    "getFlow": (NO_FLOW, 0),
+    "getFlows": ("", "", None, "0", 10),
+    "getFlowItems": (NO_FLOW, "", None, "", (), False, "0", 10),
+    "cancelFlow": (NO_FLOW,),
+    "deleteFlow": (NO_FLOW,),
+    "resumeFlow": (NO_FLOW, "", ""),
+    "assignItem": (1, None),
     "updateToken": ("made", HASH, ["viewer"], "", None, False),
     "getTokens": (),
     "deleteToken": ("made", ""),

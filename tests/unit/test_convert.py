@@ -352,6 +352,10 @@ def test_an_error_of_a_server_without_our_fields_is_typed_too(code: int, text_: 
 FINER = {
     errors.ShardsFull: "SHARDS_FULL",
     errors.RecordChanged: "CHANGED",
+    errors.FlowNotFound: "FLOW_NOT_FOUND",
+    errors.ItemNotFound: "ITEM_NOT_FOUND",
+    errors.StageSealed: "STAGE_SEALED",
+    errors.FlowsUnavailable: "FLOWS_UNAVAILABLE",
     errors.RequestInvalid: "REQUEST_INVALID",
     errors.BodyTooLarge: "BODY_TOO_LARGE",
     errors.Overloaded: "OVERLOADED",
