@@ -46,7 +46,7 @@ from pinlater.model import (
     WorkerReport,
     WorkersPage,
 )
-from pinlater.model.flows import (
+from pinlater.model.flow_words import (
     Assignment,
     FlowCreated,
     FlowItemsPage,

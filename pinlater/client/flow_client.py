@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.background import BackgroundClient
 from pinlater.model import CONTINUATION_START, RequestContext
-from pinlater.model.flows import (
+from pinlater.model.flow_words import (
     Assignment,
     FlowCreated,
     FlowItemsPage,

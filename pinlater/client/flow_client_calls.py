@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from pinlater.model import CONTINUATION_START, RequestContext
-from pinlater.model.flows import (
+from pinlater.model.flow_words import (
     Assignment,
     FlowCreated,
     FlowItemsPage,

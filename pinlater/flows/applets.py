@@ -10,7 +10,7 @@ import msgspec
 from jmespath.exceptions import JMESPathError
 
 from pinlater.errors import RequestInvalid
-from pinlater.model.flows import Applet, AppletKind
+from pinlater.model.flow_words import Applet, AppletKind
 
 MAX_CHILDREN = 1_000
 MAX_CHILD_BYTES = 64 * 1024

@@ -26,7 +26,7 @@ from pinlater.flows.item_jobs import FLOW_HEADER, envelope
 from pinlater.metrics import Metrics
 from pinlater.model import ExtendedJob, Job
 from pinlater.model.callers import matches
-from pinlater.model.flows import CompletionCallback, FlowStatus
+from pinlater.model.flow_words import CompletionCallback, FlowStatus
 
 _log = structlog.get_logger("pinlater.flows")
 

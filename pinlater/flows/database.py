@@ -33,7 +33,7 @@ from pinlater.flows.rows import (
     spec_of,
 )
 from pinlater.flows.tables import CALLBACKS, FLOWS, KEEPERS, STAGES, upgrade
-from pinlater.model.flows import (
+from pinlater.model.flow_words import (
     Applet,
     AppletKind,
     FlowCreated,

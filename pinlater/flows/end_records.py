@@ -12,7 +12,7 @@ from pinlater.flows.applets import AppletFailed, children_of
 from pinlater.flows.ends import EndOutcome, ItemEnd, Recorded, RecordedEnd
 from pinlater.flows.rows import StageRow, complete, count, for_update, insert_items, lock_stages
 from pinlater.flows.tables import FAILURES, FLOWS, ITEMS, STAGES
-from pinlater.model.flows import ItemState, NewItem, OnFailure
+from pinlater.model.flow_words import ItemState, NewItem, OnFailure
 
 STOPPED = "stopped: another item of the flow failed"
 

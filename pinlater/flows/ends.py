@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from pinlater.model.flows import CompletionCallback, FlowStatus, Stage
+from pinlater.model.flow_words import CompletionCallback, FlowStatus, Stage
 
 
 class ItemEnd(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pinlater.errors import RequestInvalid
 from pinlater.flows.json_texts import json_mistake
-from pinlater.model.flows import AppletKind, NewFlow, NewItem, Stage
+from pinlater.model.flow_words import AppletKind, NewFlow, NewItem, Stage
 
 MAX_STAGES, MAX_DEPTH = 64, 16
 MAX_ITEMS, MAX_PAYLOAD_BYTES, MAX_CALL_BYTES = 1_000, 64 * 1024, 4 * 1024 * 1024

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from pinlater.flows.ends import QueuedJob, WaitingItem
 from pinlater.flows.rows import count, for_update, stage_of
 from pinlater.flows.tables import FLOWS, ITEMS, STAGES
-from pinlater.model.flows import ItemState
+from pinlater.model.flow_words import ItemState
 
 
 def waiting(connection: sa.Connection, window: int, limit: int, shut: Collection[str]) -> list[WaitingItem]:

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from pinlater.errors import FlowNotFound, RequestInvalid
 from pinlater.flows.tables import CALLBACKS, FLOWS, ITEMS, STAGES
-from pinlater.model.flows import FlowState, ItemState, NewItem, Stage
+from pinlater.model.flow_words import FlowState, ItemState, NewItem, Stage
 
 APPLET_SUFFIX = " applet"
 """Behind the name of a child stage: the hidden stage whose jobs make its items."""

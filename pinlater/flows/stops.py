@@ -23,7 +23,7 @@ from pinlater.flows.rows import (
     spec_of,
 )
 from pinlater.flows.tables import CALLBACKS, FAILURES, FLOWS, ITEMS, STAGES
-from pinlater.model.flows import AppletKind, ItemState
+from pinlater.model.flow_words import AppletKind, ItemState
 
 SLICE = 500
 """Items whose children are made in one step."""

@@ -13,7 +13,7 @@ from pinlater.errors import ItemNotFound
 from pinlater.flows.ends import DueCallback
 from pinlater.flows.rows import APPLET_SUFFIX, find_flow, stage_of
 from pinlater.flows.tables import CALLBACKS, FAILURES, FLOWS, ITEMS, STAGES
-from pinlater.model.flows import (
+from pinlater.model.flow_words import (
     Applet,
     AppletKind,
     CallbackStatus,

@@ -16,7 +16,7 @@ from pinlater.http.caller import is_word
 from pinlater.http.problems import NotAssigned, NotThere
 from pinlater.http.route import Incoming
 from pinlater.model import CLAIM_PARTS_BEFORE_SOURCE, MAX_TIME_MS, ClaimOutcome, is_descriptor
-from pinlater.model.flows import Assignment
+from pinlater.model.flow_words import Assignment
 
 _MAX_ID_CHARS = 2_000
 

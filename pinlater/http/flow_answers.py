@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from pinlater.http.answers import Answer, NextCursor, next_cursor
 from pinlater.http.flow_forms import AppletForm, AppletWord, CallbackForm, FlowWord, ItemWord, OnFailureWord
-from pinlater.model.flows import (
+from pinlater.model.flow_words import (
     Applet,
     Assignment,
     FlowItem,

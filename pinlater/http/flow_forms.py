@@ -11,7 +11,7 @@ from pinlater.http.encodings import refusal
 from pinlater.http.forms import Duration, Form, Priority, Wait, idempotency_key
 from pinlater.http.operator_forms import Cursor
 from pinlater.model import MAX_TIME_MS
-from pinlater.model.flows import (
+from pinlater.model.flow_words import (
     Applet,
     AppletKind,
     CompletionCallback,

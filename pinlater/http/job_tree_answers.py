@@ -12,7 +12,15 @@ from pinlater.http.assignments import AssignmentRef
 from pinlater.http.flow_answers import FLOW_WORDS, ITEM_WORDS, ON_FAILURE_WORDS, Sent, json_of
 from pinlater.http.flow_forms import FlowWord, ItemWord, OnFailureWord
 from pinlater.http.job_tree_forms import MISSED_HEARTBEATS, TreeAppletForm, TreeCallbackForm, TreeJobRef
-from pinlater.model.flows import AppletKind, Assignment, FlowItem, FlowItemsPage, FlowsPage, FlowStatus, StageStatus
+from pinlater.model.flow_words import (
+    AppletKind,
+    Assignment,
+    FlowItem,
+    FlowItemsPage,
+    FlowsPage,
+    FlowStatus,
+    StageStatus,
+)
 
 
 class TreeAnswerPart(Answer, rename="camel"):

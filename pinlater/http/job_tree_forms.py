@@ -31,7 +31,7 @@ from pinlater.http.flow_forms import (
 from pinlater.http.forms import Form, Priority, Wait
 from pinlater.http.operator_forms import Cursor
 from pinlater.model import MAX_TIME_MS
-from pinlater.model.flows import Applet, AppletKind, CompletionCallback, NewFlow, NewItem, OnFailure, Stage
+from pinlater.model.flow_words import Applet, AppletKind, CompletionCallback, NewFlow, NewItem, OnFailure, Stage
 
 HEARTBEAT_MS = 20_000
 """How often an assignment is to be kept, where its request does not say."""

@@ -15,7 +15,7 @@ from pinlater.http.job_tree_forms import MISSED_HEARTBEATS, TreeJobRef
 from pinlater.http.problems import NotHeld, NotThere
 from pinlater.http.route import IDEMPOTENCY_HEADER, Incoming, Route
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, Ack, AckOutcome, Heartbeat, HeartbeatOutcome
-from pinlater.model.flows import FlowItem, FlowStatus, ItemState
+from pinlater.model.flow_words import FlowItem, FlowStatus, ItemState
 from pinlater.wire import flow_methods, methods
 
 TREES = "Job trees"

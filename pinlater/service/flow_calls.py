@@ -27,7 +27,7 @@ from pinlater.model import (
     RequestContext,
     parse_descriptor,
 )
-from pinlater.model.flows import (
+from pinlater.model.flow_words import (
     Assignment,
     FlowCreated,
     FlowItemsPage,

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pinlater.errors import RequestInvalid
 from pinlater.model import CONTINUATION_END, ClaimOutcome, DequeuedJob
-from pinlater.model.flows import (
+from pinlater.model.flow_words import (
     Applet,
     AppletKind,
     Assignment,

@@ -28,7 +28,7 @@ from pinlater.model import (
     RescheduleJob,
     ScheduleChange,
 )
-from pinlater.model.flows import NewFlow, NewItem, Stage
+from pinlater.model.flow_words import NewFlow, NewItem, Stage
 from pinlater.wire.faults import error_from_exception
 from pinlater.wire.methods import METHODS, Access, Method
 from tests.server.running import Plain, RunningServer, running

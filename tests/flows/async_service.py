@@ -11,7 +11,7 @@ from typing import Any
 
 from pinlater.client.async_client import AsyncClient
 from pinlater.model import Ack, AckOutcome, DequeuedJob, DequeueRequest
-from pinlater.model.flows import FlowCreated, FlowItem, FlowState, FlowStatus, ItemState, NewFlow, NewItem, Stage
+from pinlater.model.flow_words import FlowCreated, FlowItem, FlowState, FlowStatus, ItemState, NewFlow, NewItem, Stage
 from tests.server.running import RunningServer
 
 SECRET = "not-so-secret-0123"

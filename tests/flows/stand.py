@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from pinlater.flows.database import FlowDatabase
 from pinlater.flows.ends import ItemEnd, Recorded, RecordedEnd, WaitingItem
 from pinlater.flows.tables import ITEMS, STAGES
-from pinlater.model.flows import ItemState, NewFlow, NewItem, Stage
+from pinlater.model.flow_words import ItemState, NewFlow, NewItem, Stage
 
 START_MS = 1_000_000
 ROOT = Stage("calculate", "calc", "payroll", max_failures=1, backoff_ms=100)

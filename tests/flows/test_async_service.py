@@ -16,7 +16,7 @@ from aiohttp import web
 
 from pinlater.errors import FlowNotFound, RequestInvalid, StageSealed
 from pinlater.model import ClaimOutcome, Heartbeat, HeartbeatOutcome, JobFilter, JobState
-from pinlater.model.flows import (
+from pinlater.model.flow_words import (
     Applet,
     AppletKind,
     CompletionCallback,

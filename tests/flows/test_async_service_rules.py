@@ -6,7 +6,7 @@ import pytest
 
 from pinlater.errors import ItemNotFound
 from pinlater.model import AckOutcome, ClaimOutcome, Heartbeat, HeartbeatOutcome
-from pinlater.model.flows import ItemState, NewItem
+from pinlater.model.flow_words import ItemState, NewItem
 from tests.flows.async_service import AsyncService, as_json, counts, items_of, payload_of
 
 

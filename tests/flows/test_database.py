@@ -9,7 +9,7 @@ import pytest
 from pinlater.errors import FlowNotFound, FlowsUnavailable, ItemNotFound, RequestInvalid, StageSealed
 from pinlater.flows.database import FlowDatabase
 from pinlater.flows.ends import EndOutcome, ItemEnd, RecordedEnd
-from pinlater.model.flows import (
+from pinlater.model.flow_words import (
     Applet,
     AppletKind,
     CompletionCallback,

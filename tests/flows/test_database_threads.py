@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pinlater.flows.database import FlowDatabase
 from pinlater.flows.ends import EndOutcome, ItemEnd, RecordedEnd
-from pinlater.model.flows import Applet, AppletKind, FlowState, NewItem, Stage
+from pinlater.model.flow_words import Applet, AppletKind, FlowState, NewItem, Stage
 from tests.flows.stand import ROOT, START_MS, feed, flow_of, job_of, opened, work
 
 BELOW = Stage("below", "x", "q", "calculate", Applet(AppletKind.PASS))

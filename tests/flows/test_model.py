@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pinlater.errors import StageSealed
 from pinlater.flows.ends import EndOutcome, ItemEnd
-from pinlater.model.flows import Applet, AppletKind, FlowState, ItemState, NewFlow, NewItem, Stage
+from pinlater.model.flow_words import Applet, AppletKind, FlowState, ItemState, NewFlow, NewItem, Stage
 from tests.flows.stand import START_MS, check_counters, feed, opened
 
 STAGES = [
