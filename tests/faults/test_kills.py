@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -15,9 +14,10 @@ import pytest
 from pinlater.wire.convert import lookup_from_wire, lookup_to_wire
 from tests.faults.ledger import Ledger
 from tests.faults.load import LATEST_MS, QUEUE, Load, acknowledge, take
-from tests.server.running import Plain, RunningServer
+from tests.faults.operated import Operated, store_steps
+from tests.server.running import Plain
 from tests.stores.places import Places
-from tests.stores.process import StoreServer, free_port
+from tests.stores.process import StoreServer
 
 ROUNDS = int(os.environ.get("PINLATER_KILL_ROUNDS", "20"))
 CALLS_BETWEEN = 1_000
@@ -25,65 +25,6 @@ CALLS_BETWEEN = 1_000
 
 CLAIM_TIMEOUT_MS = 2_000
 SETTINGS = ["--claim-timeout", "2s", "--maintenance-interval", "1s", "--crash-budget", "0", "--log-level", "warning"]
-
-
-class Operated:
-    """A server that is killed and started again on its port."""
-
-    def __init__(self, folder: Path, arguments: list[str]) -> None:
-        self.port = free_port()
-        self._folder = folder
-        self._arguments = arguments
-        self._server = self._started()
-
-    def _started(self) -> RunningServer:
-        return RunningServer(self._folder, *self._arguments, *SETTINGS, port=self.port)
-
-    def _children(self) -> list[int]:
-        pid = self._server.process.pid
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-    async def kill_a_worker(self) -> None:
-        """kill -9 of one process; the supervisor replaces it."""
-        for child in random.sample(self._children(), 1):
-            os.kill(child, signal.SIGKILL)
-
-    async def kill_all(self) -> None:
-        """kill -9 of the whole server, and a new start."""
-        children = self._children()
-        self._server.process.kill()
-        for child in children:
-            os.kill(child, signal.SIGKILL)
-        await self._again()
-
-    async def restart(self) -> None:
-        """SIGTERM, and a new start."""
-        self._server.process.terminate()
-        await self._again()
-
-    async def roll(self) -> None:
-        """SIGHUP: new processes take the connections over."""
-        self._server.process.send_signal(signal.SIGHUP)
-
-    async def _again(self) -> None:
-        await asyncio.to_thread(self._server.process.wait, 30)
-        self._server.clean_up()
-        self._server = self._started()
-
-    def stop(self) -> None:
-        self._server.clean_up()
-
-
-def store_steps(store: StoreServer) -> list[Callable[[], Awaitable[None]]]:
-    async def kill() -> None:
-        await asyncio.to_thread(store.kill)
-        await asyncio.to_thread(store.start)
-
-    async def restart() -> None:
-        await asyncio.to_thread(store.terminate)
-        await asyncio.to_thread(store.start)
-
-    return [kill, restart]
 
 
 async def when_it_serves(port: int) -> Plain:
@@ -152,7 +93,7 @@ def operated(tmp_path: Path) -> Iterator[Callable[..., Operated]]:
     running: list[Operated] = []
 
     def start(*arguments: str) -> Operated:
-        running.append(Operated(tmp_path, list(arguments)))
+        running.append(Operated(tmp_path, [*arguments, *SETTINGS]))
         return running[-1]
 
     yield start
