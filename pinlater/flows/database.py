@@ -68,6 +68,8 @@ class FlowDatabase:
         if is_sqlite:
             sa.event.listen(self._engine, "connect", _set_up_sqlite)
             sa.event.listen(self._engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+        if self._engine.dialect.name == "postgresql":
+            sa.event.listen(self._engine, "connect", _set_up_postgresql)
 
     def open(self) -> None:
         self._transaction(upgrade)
@@ -418,3 +420,12 @@ def _set_up_sqlite(connection: Any, _record: object) -> None:
     connection.isolation_level = None  # transactions are begun by hand
     for line in ("journal_mode = WAL", "synchronous = FULL", "busy_timeout = 10000"):
         connection.execute(f"PRAGMA {line}")
+
+
+def _set_up_postgresql(connection: Any, _record: object) -> None:
+    """Every statement has an index. Without statistics, as in the first minute of a table, the planner takes a list of
+    jobs for half of the table and reads all of it; and it compiles what it takes for dear.
+    """
+    connection.execute("SET enable_seqscan = off")
+    connection.execute("SET jit = off")
+    connection.commit()

@@ -11,10 +11,12 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 
 from pinlater.errors import FlowNotFound, RequestInvalid
 from pinlater.flows.tables import CALLBACKS, FLOWS, ITEMS, STAGES
@@ -113,38 +115,58 @@ def insert_items(
     """The numbers of the items, in order, that of the one which has it for a dedupe key that is taken; and how many are
     new.
     """
-    of_stage = sa.and_(ITEMS.c.flow == row.flow, ITEMS.c.place == row.place)
-    keys = [item.dedupe_key for item in items if item.dedupe_key]
-    known: dict[str, int] = {}
-    for start in range(0, len(keys), KEYS_AT_ONCE):
-        some = sa.select(ITEMS.c.dedupe_key, ITEMS.c.number).where(
-            of_stage, ITEMS.c.dedupe_key.in_(keys[start : start + KEYS_AT_ONCE])
+    numbers: list[int] = []
+    added = 0
+    for has_key, run in groupby(items, lambda item: bool(item.dedupe_key)):
+        some = list(run)
+        if has_key:
+            known, fresh = _insert_keyed(connection, row, some, now_ms)
+            numbers += [known[item.dedupe_key] for item in some]
+            added += fresh
+        else:
+            in_order = sa.insert(ITEMS).returning(ITEMS.c.number, sort_by_parameter_order=True)
+            numbers += connection.execute(in_order, [_new_row(row, item, now_ms) for item in some]).scalars()
+            added += len(some)
+    return numbers, added
+
+
+def _insert_keyed(
+    connection: sa.Connection, row: StageRow, items: Sequence[NewItem], now_ms: int
+) -> tuple[dict[str, int], int]:
+    """The numbers by their keys, and how many are new."""
+    first_of_key = {item.dedupe_key: item for item in reversed(items)}
+    rows = [_new_row(row, item, now_ms) for item in items if first_of_key[item.dedupe_key] is item]
+    if connection.dialect.name in ("mysql", "mariadb"):
+        unless_taken: Any = sa.insert(ITEMS).prefix_with("IGNORE")
+    else:
+        unless_taken = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(ITEMS)
+        unless_taken = unless_taken.on_conflict_do_nothing()
+    inserted = connection.execute(unless_taken.returning(ITEMS.c.dedupe_key, ITEMS.c.number), rows)
+    known: dict[str, int] = dict(inserted.tuples().all())
+    fresh = len(known)
+    taken = [key for key in first_of_key if key not in known]
+    for start in range(0, len(taken), KEYS_AT_ONCE):
+        of_keys = sa.select(ITEMS.c.dedupe_key, ITEMS.c.number).where(
+            ITEMS.c.flow == row.flow,
+            ITEMS.c.place == row.place,
+            ITEMS.c.dedupe_key.in_(taken[start : start + KEYS_AT_ONCE]),
         )
-        known.update((key, number) for key, number in connection.execute(some))
-    fresh: dict[str, NewItem] = {}
-    for index, item in enumerate(items):
-        if item.dedupe_key not in known:
-            fresh.setdefault(item.dedupe_key or f"\0{index}", item)
-    if fresh:
-        made = connection.execute(
-            sa.insert(ITEMS).returning(ITEMS.c.number, sort_by_parameter_order=True),
-            [
-                {
-                    "flow": row.flow,
-                    "place": row.place,
-                    "state": ItemState.PENDING,
-                    "is_queued": 0,
-                    "payload": item.payload,
-                    "failures": 0,
-                    "dedupe_key": item.dedupe_key or None,
-                    "serialize_key": item.serialize_key or None,
-                    "added_ms": now_ms,
-                }
-                for item in fresh.values()
-            ],
-        ).scalars()
-        known.update(zip(fresh, made, strict=True))
-    return [known[item.dedupe_key or f"\0{index}"] for index, item in enumerate(items)], len(fresh)
+        known.update((key, number) for key, number in connection.execute(of_keys))
+    return known, fresh
+
+
+def _new_row(row: StageRow, item: NewItem, now_ms: int) -> dict[str, Any]:
+    return {
+        "flow": row.flow,
+        "place": row.place,
+        "state": ItemState.PENDING,
+        "is_queued": 0,
+        "payload": item.payload,
+        "failures": 0,
+        "dedupe_key": item.dedupe_key or None,
+        "serialize_key": item.serialize_key or None,
+        "added_ms": now_ms,
+    }
 
 
 def count(connection: sa.Connection, counts: Mapping[tuple[int, int], Mapping[str, int]]) -> None:
