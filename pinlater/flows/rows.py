@@ -142,7 +142,8 @@ def _insert_keyed(
         unless_taken = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(ITEMS)
         unless_taken = unless_taken.on_conflict_do_nothing()
     inserted = connection.execute(unless_taken.returning(ITEMS.c.dedupe_key, ITEMS.c.number), rows)
-    known: dict[str, int] = dict(inserted.tuples().all())
+    known: dict[str, int] = {}
+    known.update((key, number) for key, number in inserted)
     fresh = len(known)
     taken = [key for key in first_of_key if key not in known]
     for start in range(0, len(taken), KEYS_AT_ONCE):
