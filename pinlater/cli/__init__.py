@@ -39,6 +39,7 @@ COMMANDS = {
     "queue": Entry("pinlater.cli.queue", "Create, look at, set, pause, drain and delete queues."),
     "job": Entry("pinlater.cli.job", "Enqueue, look at, retry, cancel and delete jobs."),
     "schedule": Entry("pinlater.cli.schedule_commands", "Enqueue jobs again and again, by cron or an interval."),
+    "flow": Entry("pinlater.cli.flow_commands", "Run work in several stages, each on many items."),
     "shard": Entry("pinlater.cli.shard", "Look at shards, and empty one."),
     "worker": Entry("pinlater.cli.worker", "Look at the workers."),
     "cluster": Entry("pinlater.cli.cluster", "Look at a cluster as a whole."),

@@ -1,4 +1,4 @@
-"""`pinlater completion`, and what a shell is offered: queues, schedules, states, shards, clusters, settings.
+"""`pinlater completion`, and what a shell is offered: queues, schedules, flows, states, shards, clusters, settings.
 
 What is offered comes from the servers that the command line so far means, within a second; where they do not answer,
 nothing is offered, and nothing is said.
@@ -62,6 +62,18 @@ def offer_schedules(ctx: click.Context, _: click.Parameter, incomplete: str) -> 
         _asked(ctx, lambda client: [each.schedule.name for each in client.get_schedules(limit=1000).schedules]),
         incomplete,
     )
+
+
+def offer_flows(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The ids of the newest flows."""
+    return begun_with(_asked(ctx, lambda client: [each.id for each in client.get_flows().flows]), incomplete)
+
+
+def offer_stages(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The names of the stages of the flow that the line names before."""
+    flow_id = ctx.params.get("flow_id") or ""
+    names = _asked(ctx, lambda client: [each.stage.name for each in client.get_flow(flow_id).stages])
+    return begun_with(names, incomplete)
 
 
 def offer_tokens(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -26,7 +26,9 @@ from pinlater.cli.times import duration_option
 from pinlater.client.token import Token
 from pinlater.errors import (
     BodyTooLarge,
+    FlowNotFound,
     Forbidden,
+    ItemNotFound,
     OutcomeUnknown,
     PasswordInvalid,
     PinLaterError,
@@ -36,6 +38,7 @@ from pinlater.errors import (
     QueueNameTooLong,
     RequestInvalid,
     ServerUnreachable,
+    StageSealed,
 )
 from pinlater.printable import printable
 from pinlater.redaction import redact
@@ -49,6 +52,8 @@ EXIT_INCOMPLETE = 5
 EXIT_NO_READER = 141
 _NOT_ALLOWED = (RequestInvalid, BodyTooLarge, PriorityNotSupported, QueueNameInvalid, QueueNameTooLong)
 """A value that the servers do not allow."""
+_REFUSED = (FlowNotFound, ItemNotFound, StageSealed)
+"""Among them what is no mistake of the command line."""
 
 _TOKEN = f"{__name__}.token"
 _OPTIONS = {"numAttemptsAllowed": "--attempts", "bodyRegexToMatch": "--match"}
@@ -81,7 +86,7 @@ def failures_as_exit_codes() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except PinLaterError as error:
-        say(_told(error))
+        say(error_text(error))
         raise SystemExit(exit_code(error)) from None
     except (KeyboardInterrupt, click.Abort):
         say("interrupted")
@@ -106,21 +111,24 @@ def exit_code(error: PinLaterError) -> int:
         return EXIT_UNREACHABLE
     if isinstance(error, OutcomeUnknown):
         return EXIT_OUTCOME_UNKNOWN
-    return EXIT_USAGE if isinstance(error, _NOT_ALLOWED) else EXIT_FAILED
+    is_mistake = isinstance(error, _NOT_ALLOWED) and not isinstance(error, _REFUSED)
+    return EXIT_USAGE if is_mistake else EXIT_FAILED
 
 
-def _told(error: PinLaterError) -> str:
+def error_text(error: PinLaterError) -> str:
     """For a person, who needs no word for programs in front of what says where the mistake is."""
     if isinstance(error, ServerUnreachable | ProtocolError):
         return error.message
-    told = error.wire_message().removeprefix(f"{RequestInvalid.reason}: ")
+    text = error.wire_message().removeprefix(f"{RequestInvalid.reason}: ")
+    if isinstance(error, _REFUSED):
+        return text.removeprefix(f"{error.reason}: ")
     if isinstance(error, Forbidden):
-        told, token = error.message, _token()
-        return told if token is None else f"{told} (the token came from {token.origin})"
+        text, token = error.message, _token()
+        return text if token is None else f"{text} (the token came from {token.origin})"
     if isinstance(error, PasswordInvalid) and (origin := password_origin()):
-        return f"{told} (it came from {origin})"
-    field, _, rest = told.partition(" ")
-    return f"{_OPTIONS[field]} {rest}" if isinstance(error, RequestInvalid) and field in _OPTIONS else told
+        return f"{text} (it came from {origin})"
+    field, _, rest = text.partition(" ")
+    return f"{_OPTIONS[field]} {rest}" if isinstance(error, RequestInvalid) and field in _OPTIONS else text
 
 
 def _token() -> Token | None:

@@ -46,6 +46,8 @@ class Progress:
         self._word = done_word
         self._line = StatusLine()
         self.done = 0
+        self.up_to = ""
+        """Says which ones they are, where that can be said."""
 
     def add(self, count: int, more: str = "") -> None:
         """`more` is shown behind the count."""
@@ -60,14 +62,14 @@ class Progress:
     ) -> None:
         self._line.clear()
         if kind is not None and self.done:
-            click.echo(f"pinlater: {self.done:,} {self._word} before that", err=True)
+            click.echo(f"pinlater: {self.done:,} {self._word}{self.up_to} before that", err=True)
 
 
 _PAUSE_S = 1.0
 _SAY_S = 10.0
 """How often what is left is said where there is no terminal that could show it all the time."""
 
-_PATIENCE_S = 60.0
+PATIENCE_S = 60.0
 """So long the servers may fail to answer, one call after the other."""
 
 
@@ -94,7 +96,7 @@ def wait_until_empty(look: Callable[[], Left], if_interrupted: str) -> Left:
             except (QueueNotFound, RequestInvalid):
                 raise
             except PinLaterError as error:
-                if time.monotonic() - answered_s > _PATIENCE_S:
+                if time.monotonic() - answered_s > PATIENCE_S:
                     raise
                 left = Left(error.message)
             if left.is_empty:

@@ -70,7 +70,7 @@ _NEEDED = 7
 """Columns of this worth are never left out."""
 
 
-class _Column(NamedTuple):
+class Column(NamedTuple):
     """`worth`: where the width does not suffice, the column of the least worth is left out."""
 
     heading: str
@@ -79,38 +79,38 @@ class _Column(NamedTuple):
 
 
 _SERVERS = (
-    _Column("SERVER", 9),
-    _Column("ADDRESS", 5),
-    _Column("STATE", 8),
-    _Column("UP", 3, True),
-    _Column("MAINTAINS", 4),
-    _Column("OUT", 6),
-    _Column("OVERFLOW", 2, True),
-    _Column("TROUBLE", 7),
+    Column("SERVER", 9),
+    Column("ADDRESS", 5),
+    Column("STATE", 8),
+    Column("UP", 3, True),
+    Column("MAINTAINS", 4),
+    Column("OUT", 6),
+    Column("OVERFLOW", 2, True),
+    Column("TROUBLE", 7),
 )
 _SHARDS = (
-    _Column("SHARD", 9),
-    _Column("STATE", 8),
-    _Column("JOBS", 6, True),
-    _Column("GOOD", 5, True),
-    _Column("STORE", 2),
-    _Column("TROUBLE", 7),
+    Column("SHARD", 9),
+    Column("STATE", 8),
+    Column("JOBS", 6, True),
+    Column("GOOD", 5, True),
+    Column("STORE", 2),
+    Column("TROUBLE", 7),
 )
 _RATES = ("enqueued", "dequeued", "succeeded", "failed", "retried")
 _QUEUES = (
-    _Column("QUEUE", 9),
-    _Column("READY", 8, True),
-    _Column("SCHEDULED", 4, True),
-    _Column("WAITING", 5, True),
-    _Column("RUNNING", 8, True),
-    _Column("FAILED", 5, True),
-    _Column("OLDEST", 7, True),
-    _Column("IN/S", 6, True),
-    _Column("OUT/S", 6, True),
-    _Column("DONE/S", 3, True),
-    _Column("FAIL/S", 4, True),
-    _Column("RETRY/S", 3, True),
-    _Column("FLAGS", 6),
+    Column("QUEUE", 9),
+    Column("READY", 8, True),
+    Column("SCHEDULED", 4, True),
+    Column("WAITING", 5, True),
+    Column("RUNNING", 8, True),
+    Column("FAILED", 5, True),
+    Column("OLDEST", 7, True),
+    Column("IN/S", 6, True),
+    Column("OUT/S", 6, True),
+    Column("DONE/S", 3, True),
+    Column("FAIL/S", 4, True),
+    Column("RETRY/S", 3, True),
+    Column("FLAGS", 6),
 )
 
 
@@ -126,10 +126,10 @@ def frame(status: ClusterStatus, servers: str, width: int, height: int | None = 
     head += f"  {len(status.shards) - out}/{len(status.shards)} shards in" + (f", {full} full" if full else "")
     head += f"  {counted(len(status.queues), 'queue')}"
     lines = [head, ""]
-    lines += _table(_SERVERS, [_server(each, status.now_ms) for each in status.servers], width)
-    lines += ["", *_table(_SHARDS, [_shard(each) for each in status.shards], width)]
+    lines += fitted_table(_SERVERS, [_server(each, status.now_ms) for each in status.servers], width)
+    lines += ["", *fitted_table(_SHARDS, [_shard(each) for each in status.shards], width)]
     queues = sorted(status.queues, key=_busiest_first)
-    lines += ["", *_table(_QUEUES, [_queue(each, status.now_ms) for each in queues], width)]
+    lines += ["", *fitted_table(_QUEUES, [_queue(each, status.now_ms) for each in queues], width)]
     lines = [printable(line)[:width] for line in lines]
     if height is not None and len(lines) > height:
         hidden = len(lines) - height + 1
@@ -190,7 +190,7 @@ def _per_second(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}".replace("0.0", "0")
 
 
-def _table(columns: Sequence[_Column], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+def fitted_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[str]:
     """Without columns that have nothing in them, and without those of the least worth until it fits."""
     widths = [max(map(len, cells)) for cells in zip([column.heading for column in columns], *rows, strict=True)]
     kept = [i for i, column in enumerate(columns) if column.worth >= _NEEDED or any(row[i] for row in rows)]

@@ -62,19 +62,23 @@ def check_items(items: Sequence[NewItem]) -> None:
         raise RequestInvalid.of("the number of items in one call", len(items), f"up to {MAX_ITEMS}: send several calls")
     size = 0
     for number, item in enumerate(items, 1):
-        if len(item.payload) > MAX_PAYLOAD_BYTES:
-            raise RequestInvalid.of(
-                f"the payload of item {number}", f"{len(item.payload)} bytes", f"up to {MAX_PAYLOAD_BYTES}"
-            )
-        mistake = json_mistake(item.payload)
-        if mistake:
-            raise RequestInvalid.of(f"the payload of item {number}", item.payload[:50], f"JSON ({mistake})")
-        _check_key("dedupeKey", item.dedupe_key)
-        _check_key("serializeKey", item.serialize_key)
+        check_item(item, f"item {number}")
         size += len(item.payload)
     if size > MAX_CALL_BYTES:
         allowed = f"up to {MAX_CALL_BYTES} bytes: send several calls"
         raise RequestInvalid.of("the payloads of one call", f"{size} bytes", allowed)
+
+
+def check_item(item: NewItem, name: str = "the item") -> None:
+    """`name` is what a mistake calls it."""
+    if len(item.payload) > MAX_PAYLOAD_BYTES:
+        size = f"{len(item.payload)} bytes"
+        raise RequestInvalid.of(f"the payload of {name}", size, f"up to {MAX_PAYLOAD_BYTES}")
+    mistake = json_mistake(item.payload)
+    if mistake:
+        raise RequestInvalid.of(f"the payload of {name}", item.payload[:50], f"JSON ({mistake})")
+    _check_key("dedupeKey", item.dedupe_key)
+    _check_key("serializeKey", item.serialize_key)
 
 
 def _check_stage(stage: Stage) -> None:

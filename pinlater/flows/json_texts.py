@@ -10,9 +10,11 @@ def json_mistake(text: bytes) -> str:
 
     >>> json_mistake(b'{"user": 1}'), json_mistake(b"[1")
     ('', 'Input data was truncated')
+    >>> json_mistake(bytes([34, 255, 34]))
+    "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
     """
     try:
         msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return str(error)
     return ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -124,5 +124,10 @@ def known_key(key: str) -> tuple[QueueSetting | None, str]:
         return setting, setting.kind.allowed
     if setting is not None:
         return None, "nothing: the server writes it itself"
-    close = difflib.get_close_matches(key, _KEYS, n=1)
-    return None, f"a known key (did you mean {close[0]}?)" if close else f"one of {', '.join(_KEYS)}"
+    return None, known_or_near(key, _KEYS)
+
+
+def known_or_near(key: str, known: Sequence[str]) -> str:
+    """What is allowed in place of an unknown key."""
+    close = difflib.get_close_matches(key, known, n=1)
+    return f"a known key (did you mean {close[0]}?)" if close else f"one of {', '.join(known)}"

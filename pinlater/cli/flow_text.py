@@ -1,0 +1,275 @@
+"""Flows and items as people and programs read them: a drawing of the tree, rows of tables, objects of JSON.
+
+The objects have the names and words of the HTTP interface (docs/http.md).
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from pinlater.cli.output import Row, counted
+from pinlater.cli.times import age_text, time_text
+from pinlater.cli.top import Column, fitted_table
+from pinlater.model.flow_words import (
+    CompletionCallback,
+    FlowItem,
+    FlowState,
+    FlowStatus,
+    StageStatus,
+)
+from pinlater.printable import printable
+
+LIST_COLUMNS = ("flow", "name", "state", "items", "pending", "failed", "dedupe_key", "created", "troubles")
+ITEM_COLUMNS = ("item", "stage", "state", "failures", "dedupe_key", "reason")
+_BAR = 10
+_LABEL_WIDTH = 12
+_REASON_CHARS = 100
+_PAYLOAD_CHARS = 60
+
+
+# -- for programs ------------------------------------------------------------------------------------------------------
+
+
+def flow_row(status: FlowStatus) -> Row:
+    row: dict[str, Any] = {
+        "id": status.id,
+        "name": status.name,
+        "state": _word(status.state),
+        "stages": list(map(_stage_row, status.stages)),
+        "created_at_ms": status.created_ms,
+        "on_failure": _word(status.on_failure),
+    }
+    made = status.callback
+    for key, value in (
+        ("completed_at_ms", status.completed_ms),
+        ("dedupe_key", status.dedupe_key or None),
+        ("metadata", dict(status.metadata) or None),
+        ("on_complete", None if status.on_complete is None else asdict(status.on_complete)),
+        ("callback", None if made is None else _without_none(
+            id=made.id, tries=made.tries, error=made.error or None, next_at_ms=made.next_ms, done_at_ms=made.done_ms
+        )),
+        ("troubles", list(status.troubles) or None),
+    ):  # fmt: skip
+        if value is not None:
+            row[key] = value
+    return row
+
+
+def _stage_row(status: StageStatus) -> Row:
+    stage = asdict(status.stage)
+    applet = stage.pop("applet") | {"kind": _word(status.stage.applet.kind)}
+    numbers = {name: getattr(status, name) for name in ("items", "pending", "queued", "succeeded", "failed")}
+    row = stage | numbers | {"applet_errors": status.applet_errors}
+    row |= {"is_sealed": status.is_sealed, "is_complete": status.is_complete}
+    return row | {"applet": applet} if status.stage.parent else row
+
+
+def item_row(item: FlowItem, *, with_payload: bool) -> Row:
+    """`with_payload`: payload and result too, as the JSON values that they are."""
+    row = _without_none(
+        number=item.number,
+        stage=item.stage,
+        state=_word(item.state),
+        failures=[asdict(each) for each in item.failures],
+        added_at_ms=item.added_ms,
+        dedupe_key=item.dedupe_key or None,
+        serialize_key=item.serialize_key or None,
+        retry_at_ms=item.retry_at_ms,
+        ended_at_ms=item.ended_ms,
+        job=item.job or None,
+        applet_error=item.applet_error or None,
+    )
+    if with_payload:
+        row |= {name: json.loads(text) for name, text in (("payload", item.payload), ("result", item.result)) if text}
+    return row
+
+
+def _without_none(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _word(value: Any) -> str:
+    """Of one of an IntEnum."""
+    return str(value.name.lower())
+
+
+# -- rows of tables ----------------------------------------------------------------------------------------------------
+
+
+def list_row(status: FlowStatus) -> Row:
+    return {
+        "flow": status.id,
+        "name": status.name,
+        "state": state_text(status),
+        "items": sum(each.items for each in status.stages),
+        "pending": sum(each.pending for each in status.stages),
+        "failed": failed_items(status),
+        "dedupe_key": status.dedupe_key or None,
+        "created": time_text(status.created_ms),
+        "troubles": len(status.troubles) or None,
+    }
+
+
+def item_table_row(item: FlowItem) -> Row:
+    """`reason`: why its children could not be made, or of the last failure, where it may be seen."""
+    reason = item.applet_error or (item.failures[-1].reason if item.failures else "")
+    return {
+        "item": item.number,
+        "stage": item.stage,
+        "state": _word(item.state),
+        "failures": len(item.failures),
+        "dedupe_key": item.dedupe_key or None,
+        "reason": _cut(reason.strip(), _REASON_CHARS) or None,
+        "payload": None if not item.payload else _cut(item.payload.decode(errors="replace"), _PAYLOAD_CHARS),
+        "result": None if not item.result else _cut(item.result.decode(errors="replace"), _PAYLOAD_CHARS),
+    }
+
+
+def _cut(text: str, max_chars: int) -> str:
+    return text if len(text) <= max_chars else text[: max_chars - 3] + "..."
+
+
+def state_text(status: FlowStatus) -> str:
+    """One that was cancelled goes on until nothing of it runs."""
+    if status.state is FlowState.CANCELLED and status.completed_ms is None:
+        return "stopping"
+    return _word(status.state)
+
+
+def failed_items(status: FlowStatus) -> int:
+    return sum(each.failed for each in status.stages)
+
+
+# -- the drawing -------------------------------------------------------------------------------------------------------
+
+_COLUMNS = (
+    Column("STAGE", 9),
+    Column("DONE", 6, True),
+    Column("ITEMS", 8, True),
+    Column("WAITING", 3, True),
+    Column("QUEUED", 4, True),
+    Column("SUCCEEDED", 5, True),
+    Column("FAILED", 7, True),
+    Column("QUEUE", 2),
+    Column("", 7),
+)
+
+
+def picture(status: FlowStatus, now_ms: int, width: int) -> list[str]:
+    """All that is known of a flow in lines of a terminal of this width."""
+    lines = [
+        *_field("flow", f"{status.name} {status.id}", width),
+        *_field("state", _state_line(status, now_ms), width),
+    ]
+    if status.dedupe_key:
+        lines += _field("dedupe key", status.dedupe_key, width)
+    if status.metadata:
+        lines += _field("metadata", ", ".join(f"{key}={value}" for key, value in status.metadata.items()), width)
+    rows = [_stage_line(branch, each) for branch, each in _tree(status)]
+    lines += ["", *(printable(line)[:width] for line in fitted_table(_COLUMNS, rows, width)), ""]
+    if status.on_complete is not None:
+        lines += _field("callback", callback_text(status, now_ms), width)
+    for trouble in status.troubles:
+        lines += _field("trouble", trouble, width)
+    if failed_items(status):
+        shown = f"{counted(failed_items(status), 'item')} failed: `pinlater flow items {status.id} --state failed`"
+        lines += _field("failed", shown, width)
+    return lines if lines[-1] else lines[:-1]
+
+
+def _field(label: str, text: str, width: int) -> list[str]:
+    """In as many lines as it takes."""
+    room = max(20, width - _LABEL_WIDTH)
+    parts = textwrap.wrap(printable(text), room, break_on_hyphens=False) or [""]
+    return [f"{label if not at else '':{_LABEL_WIDTH}}{part}"[:width] for at, part in enumerate(parts)]
+
+
+def _state_line(status: FlowStatus, now_ms: int) -> str:
+    if status.completed_ms is None:
+        return f"{state_text(status)}, since {age_text(max(0, now_ms - status.created_ms))}"
+    took = age_text(max(0, status.completed_ms - status.created_ms))
+    return f"{state_text(status)} at {time_text(status.completed_ms)}, after {took}"
+
+
+def _tree(status: FlowStatus) -> Iterator[tuple[str, StageStatus]]:
+    """Each stage below its parent, with the branch in front of its name."""
+    children: dict[str, list[StageStatus]] = {}
+    for each in status.stages:
+        children.setdefault(each.stage.parent, []).append(each)
+
+    def below(parent: str, indent: str) -> Iterator[tuple[str, StageStatus]]:
+        those = children.get(parent, [])
+        for each in those:
+            is_last = each is those[-1]
+            yield ("" if not parent else f"{indent}{'└─ ' if is_last else '├─ '}"), each
+            yield from below(each.stage.name, indent + ("" if not parent else "   " if is_last else "│  "))
+
+    return below("", "")
+
+
+def _stage_line(branch: str, status: StageStatus) -> list[str]:
+    ended = status.succeeded + status.failed
+    share = ended / status.items if status.items else 1.0 if status.is_complete else 0.0
+    filled = int(share * _BAR)
+    return [
+        branch + status.stage.name,
+        f"{'█' * filled}{'░' * (_BAR - filled)} {int(share * 100):3}%",
+        f"{status.items:,}",
+        f"{status.pending - status.queued:,}",
+        f"{status.queued:,}",
+        f"{status.succeeded:,}",
+        f"{status.failed:,}",
+        status.stage.queue,
+        stage_state(status),
+    ]
+
+
+def stage_state(status: StageStatus) -> str:
+    if status.applet_errors:
+        return f"stuck: the children of {counted(status.applet_errors, 'item')}"
+    if status.is_complete:
+        return "complete"
+    if status.is_sealed:
+        return "sealed"
+    return "open" if not status.stage.parent or status.stage.keeps_open else ""
+
+
+def callback_text(status: FlowStatus, now_ms: int) -> str:
+    told, made = status.on_complete, status.callback
+    assert told is not None
+    what = f"POST to {told.url}" if told.url else _job_text(told)
+    if made is None:
+        return f"{what}, when the flow is over"
+    tries = "1 try" if made.tries == 1 else f"{made.tries} tries"
+    if made.done_ms is not None:
+        return (
+            f"{what}: {f'given up after {tries}: {made.error}' if made.error else f'made at {time_text(made.done_ms)}'}"
+        )
+    if not made.error:
+        return f"{what}, now"
+    when = "now" if made.next_ms is None or made.next_ms <= now_ms else f"in {age_text(made.next_ms - now_ms)}"
+    return f"{what}: {tries} failed ({made.error}), the next one {when}"
+
+
+def _job_text(told: CompletionCallback) -> str:
+    return f"job {told.job} on queue {told.queue}" if told.job else f"a job on queue {told.queue}"
+
+
+def changes(before: FlowStatus | None, now: FlowStatus) -> Iterator[str]:
+    """What is new since, a line for each stage and trouble; all of it where there is no `before`."""
+    known = {} if before is None else {each.stage.name: each for each in before.stages}
+    for each in now.stages:
+        if known.get(each.stage.name) != each:
+            ended = each.succeeded + each.failed
+            failed = f", {each.failed:,} failed" if each.failed else ""
+            state = f", {stage_state(each)}" if stage_state(each) else ""
+            yield f"{each.stage.name}: {ended:,} of {counted(each.items, 'item')} done{failed}{state}"
+    for trouble in now.troubles:
+        if before is None or trouble not in before.troubles:
+            yield f"trouble: {trouble}"
+    if before is None or state_text(before) != state_text(now):
+        yield f"flow {now.name}: {state_text(now)}"
