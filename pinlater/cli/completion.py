@@ -71,7 +71,7 @@ def offer_flows(ctx: click.Context, _: click.Parameter, incomplete: str) -> list
 
 def offer_stages(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names of the stages of the flow that the line names before."""
-    flow_id = ctx.params.get("flow_id") or ""
+    flow_id = ctx.params.get("flow_id") or next(iter(ctx.args), "")  # of a line whose last option has no value yet
     names = _asked(ctx, lambda client: [each.stage.name for each in client.get_flow(flow_id).stages])
     return begun_with(names, incomplete)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 
@@ -25,6 +24,7 @@ from pinlater.cli.connection import (
 )
 from pinlater.cli.flow_files import ItemKeys, Line, read_flow, read_lines
 from pinlater.cli.flow_views import flow_argument, items, list_flows, metadata_of, status, wait
+from pinlater.cli.job import opened
 from pinlater.cli.job_views import slices
 from pinlater.cli.output import Output, counted, open_output, output_option
 from pinlater.cli.progress import Progress
@@ -162,7 +162,7 @@ def create(
         sealed=() if source is not None else sorted(sealed),
     )
     with ExitStack() as stack:
-        lines = None if source is None else read_lines(_opened(source, stack), source, keys)
+        lines = None if source is None else _lines(source, keys, stack)
         try:
             created = client.create_flow(new)
         except RequestInvalid as error:
@@ -257,12 +257,17 @@ def add(
         file, payloads = "-", ()
     output = open_output(format, ["number"])
     with ExitStack() as stack:
-        lines = _given(payloads, keys) if file is None else read_lines(_opened(file, stack), file, keys)
+        lines = _given(payloads, keys) if file is None else _lines(file, keys, stack)
         _add(client, flow_id, stage, lines, output)
     output.close()
     if seal:
         client.seal_stage(flow_id, stage)
         say(f"stage {stage} is sealed")
+
+
+def _lines(source: str, keys: ItemKeys, stack: ExitStack) -> Iterator[Line]:
+    """Those of a file, which is open until the end of `stack`. UsageError: it cannot be opened."""
+    return read_lines(stack.enter_context(opened(source)), "standard input" if source == "-" else source, keys)
 
 
 def _given(payloads: Sequence[str], keys: ItemKeys) -> Iterator[Line]:
@@ -271,15 +276,6 @@ def _given(payloads: Sequence[str], keys: ItemKeys) -> Iterator[Line]:
             yield Line(number, keys.item(text.encode("utf-8", "surrogateescape")))
         except ValueError as error:
             raise click.UsageError(f"item {number}: {error}") from None
-
-
-def _opened(name: str, stack: ExitStack) -> BinaryIO:
-    if name == "-":
-        return sys.stdin.buffer
-    try:
-        return stack.enter_context(open(name, "rb"))
-    except OSError as error:
-        raise click.UsageError(f"{name}: {error.strerror}") from None
 
 
 def _add(client: Client, flow_id: str, stage: str, lines: Iterator[Line], output: Output | None) -> None:

@@ -1,4 +1,4 @@
-"""Files about flows: a flow in TOML, items as lines of JSON. A mistake names the file, the table or line, and the key."""
+"""Files about flows: a flow in TOML, items as lines of JSON. A mistake names the file, the table or line, the key."""
 
 from __future__ import annotations
 

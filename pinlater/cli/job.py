@@ -124,7 +124,7 @@ def _bodies(source: str | bytes, lines: bool) -> Iterator[bytes]:
     if isinstance(source, bytes):
         yield source
         return
-    with _opened(source) as stream:
+    with opened(source) as stream:
         if not lines:
             body = stream.read(_LARGEST_BODY + 1)
             if not body and source == "-":
@@ -144,7 +144,8 @@ def _bounded(body: bytes) -> bytes:
 
 
 @contextmanager
-def _opened(name: str) -> Iterator[BinaryIO]:
+def opened(name: str) -> Iterator[BinaryIO]:
+    """A file, or for - standard input. UsageError: it cannot be read."""
     if name == "-":
         yield sys.stdin.buffer
         return

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pinlater import Client
+from pinlater.model.flow_words import NewFlow, Stage
 from tests.server.commands import Shell
 from tests.server.running import PROGRAM, running
 from tests.stores.process import free_port
@@ -25,6 +26,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             for name in ("mq10", "mq2", "mail"):
                 client.create_queue(name)
             password = (folder / "pinlater-data" / "admin-password").read_text().strip()
+            client.create_flow(
+                NewFlow("payroll", [Stage("calculate", "", "mail"), Stage("pay", "", "mq2", "calculate")])
+            )
             client.update_token("web-1", "0" * 64, ["viewer"], password)
         yield address
 
@@ -73,6 +77,13 @@ def offered(shell: Shell, line: str, **variables: str | None) -> list[str]:
 )
 def test_words_are_offered(shell: Shell, line: str, words: list[str]) -> None:
     assert offered(shell, line) == words
+
+
+def test_flows_and_their_stages_are_offered(shell: Shell) -> None:
+    (flow,) = offered(shell, "pinlater flow status ")
+    assert offered(shell, f"pinlater flow add {flow} ") == ["calculate", "pay"]
+    assert offered(shell, f"pinlater flow items {flow} --stage p") == ["pay"]
+    assert offered(shell, "pinlater flow list --state c") == ["complete", "cancelled"]
 
 
 def test_without_a_server_nothing_is_offered_soon_and_nothing_said(shell: Shell) -> None:
