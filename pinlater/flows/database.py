@@ -1,7 +1,7 @@
 """The database of flows: each method is one transaction, and blocks.
 
-FlowsUnavailable: it cannot be reached, or too many write at once; nothing was changed. See rows.py for the order of
-locks.
+FlowsUnavailable: it cannot be reached, or too many write at once; nothing was changed. RequestInvalid: some text or
+number is none that it takes. See rows.py for the order of locks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from pinlater.errors import FlowsUnavailable, StageSealed
+from pinlater.errors import FlowsUnavailable, RequestInvalid, StageSealed
 from pinlater.flows import end_records, queue_feed, stops, views
 from pinlater.flows.applets import check_expression
 from pinlater.flows.ends import DueCallback, ItemEnd, QueuedJob, Recorded, WaitingItem
@@ -83,6 +83,8 @@ class FlowDatabase:
             try:
                 with self._engine.begin() as connection:
                     return work(connection)
+            except sa.exc.DataError as error:
+                raise RequestInvalid(f"the database of flows takes no such text or number: {error.orig}") from None
             except sa.exc.DBAPIError as error:
                 if tried == _TRIES or not _is_conflict(error):
                     raise FlowsUnavailable(

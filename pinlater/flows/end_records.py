@@ -16,7 +16,7 @@ from pinlater.model.flow_words import ItemState, NewItem, OnFailure
 
 STOPPED = "stopped: another item of the flow failed"
 
-MAX_REASON_CHARS, MAX_WORKER_CHARS, MAX_ERROR_CHARS = 2_000, 255, 2_000
+MAX_REASON_CHARS, MAX_WORKER_CHARS, MAX_ERROR_CHARS, MAX_CLAIM_CHARS = 2_000, 255, 2_000, 1_000
 _READ = [ITEMS.c[name] for name in ("number", "flow", "place", "job", "state", "failures", "retry_ms", "is_queued")]
 
 
@@ -101,14 +101,14 @@ class _Recording:
         if not is_pending:
             has_failed = item["state"] == ItemState.FAILED
             return RecordedEnd(EndOutcome.FAILED if has_failed else EndOutcome.ENDED)
-        if end.claim and (item["number"], end.claim) in self._counted:
+        if end.claim and (item["number"], _claim(end)) in self._counted:
             return RecordedEnd(EndOutcome.RETRY, item["retry_ms"] or 0)
         return self._fail(end, item)
 
     def _fail(self, end: ItemEnd, item: dict[str, Any]) -> RecordedEnd:
         stage = self._stages[item["flow"], item["place"]].stage
         item["failures"] += 1
-        self._counted.add((item["number"], end.claim))
+        self._counted.add((item["number"], _claim(end)))
         self._failures.append(
             {
                 "item": item["number"],
@@ -116,7 +116,7 @@ class _Recording:
                 "at_ms": self._now_ms,
                 "worker": _text(end.worker, MAX_WORKER_CHARS),
                 "reason": _text(end.reason, MAX_REASON_CHARS),
-                "claim": end.claim,
+                "claim": _claim(end),
             }
         )
         if end.is_final or item["failures"] > stage.max_failures:
@@ -215,6 +215,11 @@ def new_children(row: StageRow, number: int, payload: bytes, result: bytes) -> l
     """
     payloads = children_of(row.stage.applet, payload, result)
     return [NewItem(each, f"@{number}:{index}") for index, each in enumerate(payloads)]
+
+
+def _claim(end: ItemEnd) -> str:
+    """As it is kept: callers may say what they like."""
+    return _text(end.claim, MAX_CLAIM_CHARS)
 
 
 def _text(text: str, most: int) -> str:

@@ -19,6 +19,7 @@ from pinlater.backends.base import AckRequest, EndRules, JobKey
 from pinlater.backends.requests import ExpiryRequest
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock
+from pinlater.errors import FlowsUnavailable
 from pinlater.flows.connection import FlowConnection
 from pinlater.flows.ends import EndOutcome, ItemEnd, Recorded, RecordedEnd
 from pinlater.flows.item_jobs import item_number
@@ -33,6 +34,9 @@ MAX_JOINED = 2_000
 NO_RESULT = b"null"
 _NOT_JSON = "the result is no JSON: "
 
+_Waiting = tuple[Sequence[ItemEnd], "asyncio.Future[list[RecordedEnd]]"]
+"""Ends, and who is told what became of them."""
+
 
 class ItemEnds:
     """Records ends, for one process. `recorded` hears of what follows from them."""
@@ -44,7 +48,7 @@ class ItemEnds:
         self._router = router
         self._clock = clock
         self._recorded = recorded
-        self._waiting: list[tuple[Sequence[ItemEnd], asyncio.Future[list[RecordedEnd]]]] = []
+        self._waiting: list[_Waiting] = []
         self._is_recording = False
         self._tasks = BackgroundTasks()
 
@@ -149,25 +153,31 @@ class ItemEnds:
         try:
             while self._waiting:
                 batch = self._take()
-                ends = [end for some, _ in batch for end in some]
                 try:
-                    now_ms = self._clock.now_ms()
-                    recorded = await self._connection.call(lambda database: database.record(ends, now_ms))  # noqa: B023
+                    await self._record_batch(batch)
                 except Exception as error:
-                    for _, future in batch:
-                        if not future.done():
-                            future.set_exception(error)
-                    continue
-                start = 0
-                for some, future in batch:
-                    if not future.done():
-                        future.set_result(recorded.ends[start : start + len(some)])
-                    start += len(some)
-                self._recorded(recorded)
+                    if len(batch) == 1 or isinstance(error, FlowsUnavailable):
+                        _fail(batch, error)
+                        continue
+                    for each in batch:  # what one of them says does not keep the others from being recorded
+                        try:
+                            await self._record_batch([each])
+                        except Exception as own:
+                            _fail([each], own)
         finally:
             self._is_recording = False
 
-    def _take(self) -> list[tuple[Sequence[ItemEnd], asyncio.Future[list[RecordedEnd]]]]:
+    async def _record_batch(self, batch: Sequence[_Waiting]) -> None:
+        ends, now_ms = [end for some, _ in batch for end in some], self._clock.now_ms()
+        recorded = await self._connection.call(lambda database: database.record(ends, now_ms))
+        start = 0
+        for some, future in batch:
+            if not future.done():
+                future.set_result(recorded.ends[start : start + len(some)])
+            start += len(some)
+        self._recorded(recorded)
+
+    def _take(self) -> list[_Waiting]:
         amount = taken = 0
         for some, _ in self._waiting:
             if taken and amount + len(some) > MAX_JOINED:
@@ -195,6 +205,12 @@ class ItemEnds:
             [(shard_id, lambda shard: shard.lookup(queue, jobs, with_body=False, max_bytes=0))]
         )
         return infos or ()
+
+
+def _fail(batch: Sequence[_Waiting], error: Exception) -> None:
+    for _, future in batch:
+        if not future.done():
+            future.set_exception(error)
 
 
 def _descriptor(queue: str, shard_id: str, job: AckRequest | ExpiryRequest) -> str:

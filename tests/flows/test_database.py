@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -347,3 +348,20 @@ def test_a_database_that_is_away() -> None:
     database = FlowDatabase("postgresql+psycopg://nobody@127.0.0.1:1/none?connect_timeout=2")
     with pytest.raises(FlowsUnavailable):
         database.open()
+
+
+def test_texts_that_a_database_cannot_keep(database: FlowDatabase) -> None:
+    flow_id = flow_of(database, replace(ROOT, max_failures=5), items=1)
+    (item,) = feed(database)
+    for claim in ("c\0d", "c\0d", "x" * 100_000, "x" * 100_000):
+        end = ItemEnd(job_of(item), None, claim, "w\0" * 300, "why\0" * 3_000)
+        assert database.record([end], START_MS).ends[0].outcome is EndOutcome.RETRY
+    assert len(database.items(flow_id, "", None, "", (), 0, 9)[0][0].failures) == 2
+    for ask in (
+        lambda: database.status("a\0b"),
+        lambda: database.flows("a\0b", "a\0b", None, 0, 1),
+        lambda: database.add(flow_id, "a\0b", [], START_MS),
+        lambda: database.items(flow_id, "a\0b", None, "a\0b", (), 0, 1),
+    ):
+        with suppress(RequestInvalid):  # not a trouble of the database, and tried again
+            ask()
