@@ -19,7 +19,7 @@ import structlog
 
 from pinlater.background_tasks import BackgroundTasks, exponential_backoff_s
 from pinlater.clock import Clock
-from pinlater.errors import PinLaterError, QueueNotFound, RequestInvalid
+from pinlater.errors import PinLaterError, RequestInvalid
 from pinlater.flows.connection import FlowConnection
 from pinlater.flows.ends import DueCallback
 from pinlater.flows.item_jobs import FLOW_HEADER, envelope
@@ -38,10 +38,13 @@ ATTEMPTS = 10
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 3_600.0
 POST_TIMEOUT_S = 15.0
 MOST = 100
-"""Of one look."""
+"""At once."""
 
 OTHERS_WAIT_MS = 2_000
 """So long a callback is left to the process that has seen the end of its flow."""
+
+TAKEN_MS = 30_000
+"""And so long a POST to the process that makes it."""
 
 
 class EnqueueCall(Protocol):
@@ -72,6 +75,7 @@ class FlowCallbacks:
         self._hosts = hosts
         self._secret = secret
         self._tasks = BackgroundTasks()
+        self._room = asyncio.Semaphore(MOST)
 
     def check(self, callback: CompletionCallback) -> None:
         """RequestInvalid: it could never be made."""
@@ -104,23 +108,38 @@ class FlowCallbacks:
         for flow_id in flow_ids:
             self._tasks.start(self._make_of(flow_id))
 
-    async def make_due(self) -> None:
-        """Those that nobody has made."""
-        before_ms = self._clock.now_ms() - OTHERS_WAIT_MS
-        due = await self._connection.call(lambda database: database.due_callbacks(before_ms, MOST))
-        await asyncio.gather(*[self._make(each) for each in due])
+    async def make_due(self) -> bool:
+        """Begin with those that nobody has made; nobody waits for a receiver that is slow."""
+        room = MOST - len(self._tasks)
+        if room > 0:
+            now_ms = self._clock.now_ms()
+            for each in await self._take(now_ms - OTHERS_WAIT_MS, room):
+                self._tasks.start(self._make_one(each))
+        return False
+
+    async def _take(self, before_ms: int, limit: int, flow_id: str = "") -> Sequence[DueCallback]:
+        until_ms = self._clock.now_ms() + TAKEN_MS
+        return await self._connection.call(
+            lambda database: database.take_callbacks(before_ms, until_ms, limit, flow_id)
+        )
 
     async def close(self) -> None:
         """Those under way are broken off: the keeper makes them again."""
         await self._tasks.cancel()
 
     async def _make_of(self, flow_id: str) -> None:
-        now_ms = self._clock.now_ms()
         try:
-            for each in await self._connection.call(lambda database: database.due_callbacks(now_ms, 1, flow_id)):
-                await self._make(each)
+            async with self._room:
+                for each in await self._take(self._clock.now_ms(), 1, flow_id):
+                    await self._make(each)
         except PinLaterError as error:
             _log.warning("flow_callback_put_off", flow=flow_id, error=error.message)
+
+    async def _make_one(self, due: DueCallback) -> None:
+        try:
+            await self._make(due)
+        except PinLaterError as error:
+            _log.warning("flow_callback_put_off", flow=due.status.id, error=error.message)
 
     async def _make(self, due: DueCallback) -> None:
         told = ""
@@ -129,8 +148,6 @@ class FlowCallbacks:
                 told = await self._post(due)
             else:
                 await self._enqueue(due.callback.queue, [_job(due)])
-        except QueueNotFound as error:
-            told = error.message
         except PinLaterError as error:
             told = error.message
         except Exception as error:

@@ -287,10 +287,16 @@ class FlowDatabase:
         return self._transaction(lambda connection: stops.stop(connection, flow_id, now_ms, limit))
 
     def delete(self, flow_id: str, limit: int) -> bool:
-        """Remove up to so many items; whether the flow is gone. FlowNotFound."""
-        return self._transaction(
-            lambda connection: stops.remove(connection, find_flow(connection, flow_id)["number"], limit)
-        )
+        """Remove up to so many items; whether the flow is gone. FlowNotFound. What is begun is reaped, if nobody goes
+        on with it.
+        """
+
+        def work(connection: sa.Connection) -> bool:
+            flow = find_flow(connection, flow_id)["number"]
+            connection.execute(sa.update(FLOWS).where(FLOWS.c.number == flow).values(reap_ms=0))
+            return stops.remove(connection, flow, limit)
+
+        return self._transaction(work)
 
     def reap(self, now_ms: int, limit: int) -> int:
         """Remove up to so many items of a flow whose time to live is over; how many were removed, the flow included."""
@@ -336,9 +342,18 @@ class FlowDatabase:
 
     # -- callbacks -----------------------------------------------------------------------------------------------------
 
-    def due_callbacks(self, now_ms: int, limit: int, flow_id: str = "") -> list[DueCallback]:
-        """Those that are to be made now, the first ones first; of one flow, where it is named."""
-        return self._transaction(lambda connection: views.due_callbacks(connection, now_ms, limit, flow_id))
+    def take_callbacks(self, before_ms: int, until_ms: int, limit: int, flow_id: str = "") -> list[DueCallback]:
+        """Those that are due at that time, the first ones first; of one flow, where it is named. A POST is due again
+        only at `until_ms`, unless something is said of it: nobody else makes it meanwhile.
+        """
+
+        def work(connection: sa.Connection) -> list[DueCallback]:
+            due = views.due_callbacks(connection, before_ms, limit, flow_id)
+            posts = CALLBACKS.c.flow.in_([each.flow for each in due if each.callback.url])
+            connection.execute(sa.update(CALLBACKS).where(posts).values(due_ms=until_ms))
+            return due
+
+        return self._transaction(work)
 
     def callback_made(self, flow: int, now_ms: int) -> None:
         self._set_callback(flow, done_ms=now_ms, error=None, tries=CALLBACKS.c.tries + 1)

@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 
 import structlog
 
 from pinlater.backends.base import JobKey
 from pinlater.background_tasks import exponential_backoff_s
 from pinlater.clock import Clock
-from pinlater.errors import FlowsUnavailable, PinLaterError
+from pinlater.errors import FlowNotFound, FlowsUnavailable, PinLaterError
 from pinlater.flows.callbacks import FlowCallbacks
 from pinlater.flows.connection import FlowConnection
 from pinlater.flows.ends import QueuedJob, WaitingItem
@@ -35,6 +36,9 @@ WINDOW = 10_000
 BATCH = 1_000
 """Items that come into queues in one step, and jobs looked at in one."""
 
+WORK_S = 0.1
+"""What may go on for long, as the removal of a flow, takes no more of one turn."""
+
 BUSY_S, OPEN_S, IDLE_S = 0.025, 0.25, 60.0
 """The pause after a look that found nothing: at first, while a flow runs, and while none does."""
 
@@ -42,7 +46,7 @@ KEPT_MS = 5_000
 """For so long a process says that it is the keeper; after its death the others wait so long."""
 
 CANCELLED_BY = "the end of its flow"
-CHECK_EVERY_S, REAP_EVERY_S = 10.0, 60.0
+CALLBACKS_EVERY_S, STOP_EVERY_S, CHECK_EVERY_S, REAP_EVERY_S = 1.0, 1.0, 10.0, 60.0
 HELD_MS = 30_000
 """Jobs are looked at that have been in their queues for so long."""
 
@@ -78,7 +82,7 @@ class FlowKeeper:
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_started = False
-        self._kept_until_ms = 0
+        self._kept_until_s = 0.0
         self._pause_s = 0.0
         self._next_s: dict[str, float] = {}
         self._checked_to = (0, 0, 0)
@@ -101,12 +105,8 @@ class FlowKeeper:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-            if self._kept_until_ms:
-                with_now = self._clock.now_ms()
-                await asyncio.gather(
-                    self._connection.call(lambda database: database.keep(self._name, with_now, with_now)),
-                    return_exceptions=True,
-                )
+            if self._kept_until_s:
+                await asyncio.gather(self._give_up(), return_exceptions=True)
 
     async def _run(self) -> None:
         failures = 0
@@ -140,13 +140,14 @@ class FlowKeeper:
         if not await self._keep():
             is_open = await self._connection.call(lambda database: database.open_flows())
             return OPEN_S if is_open else IDLE_S
-        if await self._feed():
+        is_busy = await self._feed() > 0
+        is_busy |= await self._every("callbacks", CALLBACKS_EVERY_S, self._callbacks.make_due)
+        is_busy |= await self._every("stop", STOP_EVERY_S, self._stop_some)
+        is_busy |= await self._every("check", CHECK_EVERY_S, self._check_jobs)
+        is_busy |= await self._every("reap", REAP_EVERY_S, self._reap_some)
+        if is_busy:
             self._pause_s = 0.0
             return 0.0
-        await self._every("callbacks", 1.0, self._callbacks.make_due)
-        await self._every("stop", 1.0, self._finish_stopping)
-        await self._every("check", CHECK_EVERY_S, self._check_jobs)
-        await self._every("reap", REAP_EVERY_S, self._reap)
         if self._pause_s < OPEN_S:
             self._pause_s = min(OPEN_S, max(BUSY_S, 2 * self._pause_s))
             return self._pause_s
@@ -156,25 +157,32 @@ class FlowKeeper:
         return IDLE_S
 
     async def _keep(self) -> bool:
-        """Whether this process is the keeper, for some time yet."""
-        now_ms = self._clock.now_ms()
-        if now_ms < self._kept_until_ms - KEPT_MS // 2:
+        """Whether this process is the keeper, for some time yet. That time is measured by a clock that nobody sets."""
+        now_s, now_ms = asyncio.get_running_loop().time(), self._clock.now_ms()
+        if now_s < self._kept_until_s - KEPT_MS / 2_000:
             return True
-        until_ms = now_ms + KEPT_MS
-        is_kept = await self._connection.call(lambda database: database.keep(self._name, until_ms, now_ms))
-        self._kept_until_ms = until_ms if is_kept else 0
+        is_kept = await self._connection.call(lambda database: database.keep(self._name, now_ms + KEPT_MS, now_ms))
+        self._kept_until_s = now_s + KEPT_MS / 1_000 if is_kept else 0.0
         return is_kept
 
     async def _give_up(self) -> None:
         """Nothing is to be kept: whoever has something next need not wait."""
-        self._kept_until_ms, now_ms = 0, self._clock.now_ms()
+        self._kept_until_s, now_ms = 0.0, self._clock.now_ms()
         await self._connection.call(lambda database: database.keep(self._name, now_ms - 1, now_ms))
 
-    async def _every(self, name: str, interval_s: float, work: Callable[[], Awaitable[object]]) -> None:
-        now_s = asyncio.get_running_loop().time()
-        if now_s >= self._next_s.get(name, 0.0):
-            self._next_s[name] = now_s + interval_s
-            await work()
+    async def _every(self, name: str, interval_s: float, step: Callable[[], Awaitable[bool]]) -> bool:
+        """Steps of a work, if it is time for it, until one has left nothing to do or it has taken long enough; whether
+        it is to go on at the next turn.
+        """
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        if began_s < self._next_s.get(name, 0.0):
+            return False
+        while await step():
+            if loop.time() >= began_s + WORK_S:
+                return True
+        self._next_s[name] = began_s + interval_s
+        return False
 
     # -- into queues ---------------------------------------------------------------------------------------------------
 
@@ -204,6 +212,8 @@ class FlowKeeper:
         if queue not in self._queues.flow_queues:
             hint = f"it was deleted; `pinlater queue create {queue}` and `pinlater flow resume` bring its items back"
             raise PinLaterError(f"queue {queue!r} takes no items: {hint}")
+        if asyncio.get_running_loop().time() >= self._kept_until_s:
+            return 0  # this process was held up, and another one may be the keeper by now
         offered = await self._router.enqueue_extended(queue, [item_job(item) for item in items], now_ms)
         jobs = {item.number: each.descriptor for item, each in zip(items, offered, strict=True)}
         ready = [each.ready_at_ms for each in offered if each.ready_at_ms is not None]
@@ -229,25 +239,31 @@ class FlowKeeper:
         now_ms = self._clock.now_ms()
         await self._router.ask_by_shard([(shard_id, lambda shard: shard.cancel(queue, keys, now_ms, CANCELLED_BY))])
 
-    async def _finish_stopping(self) -> None:
-        for flow_id in await self._connection.call(lambda database: database.stopping()):
-            await self.stop(flow_id)
-
     async def stop(self, flow_id: str) -> None:
-        """Fail what is to be stopped of a flow, in steps."""
-        while not await self._stop_some(flow_id):
+        """Fail what is to be stopped of a flow, in steps. FlowNotFound."""
+        while not await self._stop_step(flow_id):
             pass
-        self._over([flow_id])
 
-    async def _stop_some(self, flow_id: str) -> bool:
+    async def _stop_step(self, flow_id: str) -> bool:
+        """Whether it is done."""
         now_ms = self._clock.now_ms()
         jobs, is_done = await self._connection.call(lambda database: database.stop(flow_id, now_ms, BATCH))
         await self.cancel_jobs(jobs)
+        if is_done:
+            self._over([flow_id])
         return is_done
+
+    async def _stop_some(self) -> bool:
+        """Whether there is more to stop."""
+        flow_ids = await self._connection.call(lambda database: database.stopping())
+        for flow_id in flow_ids[:1]:
+            with suppress(FlowNotFound):  # it was deleted meanwhile
+                await self._stop_step(flow_id)
+        return bool(flow_ids)
 
     # -- what is stuck -------------------------------------------------------------------------------------------------
 
-    async def _check_jobs(self) -> None:
+    async def _check_jobs(self) -> bool:
         """Items whose jobs are gone, or ended without a word, wait in the database again. One slice at a time."""
         after, before_ms = self._checked_to, self._clock.now_ms() - HELD_MS
         held, self._checked_to = await self._connection.call(lambda database: database.held(after, before_ms, BATCH))
@@ -262,6 +278,7 @@ class FlowKeeper:
             self._metrics.add(amount, "flow_items_lost")
             _log.warning("item_jobs_gone", items=amount, hint="they are enqueued again")
             self._news.set()
+        return False
 
     async def _look_up(self, queue: str, shard_id: str, keys: Sequence[JobKey]) -> Sequence[JobInfo | None]:
         """Nothing of a shard that is away: it has lost nothing yet."""
@@ -272,10 +289,10 @@ class FlowKeeper:
             return ()
         return [None] * len(keys) if infos is None else infos
 
-    async def _reap(self) -> None:
+    async def _reap_some(self) -> bool:
+        """Whether there is more to reap."""
         now_ms = self._clock.now_ms()
-        while await self._connection.call(lambda database: database.reap(now_ms, BATCH)):
-            pass
+        return await self._connection.call(lambda database: database.reap(now_ms, BATCH)) > 0
 
 
 def _by_place(jobs: Sequence[QueuedJob]) -> Mapping[tuple[str, str], list[tuple[QueuedJob, JobKey]]]:

@@ -48,9 +48,11 @@ class StageRow:
         return self.sealed_ms is not None and not self.pending and not self.applet_errors
 
 
-def for_update(connection: sa.Connection, statement: sa.Select[Any]) -> sa.Select[Any]:
-    """SQLite has one writer, who has it all."""
-    return statement if connection.dialect.name == "sqlite" else statement.with_for_update()
+def for_update(connection: sa.Connection, statement: sa.Select[Any], of: sa.Table | None = None) -> sa.Select[Any]:
+    """SQLite has one writer, who has it all. `of`: the rows of this table alone, where a database can tell."""
+    if connection.dialect.name == "sqlite":
+        return statement
+    return statement.with_for_update(of=of if connection.dialect.name == "postgresql" else None)
 
 
 @lru_cache(maxsize=10_000)

@@ -35,14 +35,22 @@ def stop(connection: sa.Connection, flow_id: str, now_ms: int, limit: int) -> tu
     reasons = {
         place: reason
         for place, reason in connection.execute(
-            sa.select(STAGES.c.place, STAGES.c.stop_reason).where(STAGES.c.flow == flow)
+            sa.select(STAGES.c.place, STAGES.c.stop_reason).where(STAGES.c.flow == flow, STAGES.c.pending > 0)
         )
         if reason is not None
     }
+    numbers: list[int] = []
+    for place in reasons:
+        some = sa.select(ITEMS.c.number).where(
+            ITEMS.c.flow == flow, ITEMS.c.place == place, ITEMS.c.state == ItemState.PENDING
+        )
+        # what is in its queue first; as an index has them, backwards
+        in_order = some.order_by(ITEMS.c.is_queued.desc(), ITEMS.c.number.desc())
+        numbers += connection.execute(in_order.limit(limit - len(numbers))).scalars()
     pending = sa.select(ITEMS.c.number, ITEMS.c.place, ITEMS.c.job, ITEMS.c.failures, ITEMS.c.is_queued).where(
-        ITEMS.c.flow == flow, ITEMS.c.place.in_(list(reasons)), ITEMS.c.state == ItemState.PENDING
+        ITEMS.c.number.in_(numbers), ITEMS.c.state == ItemState.PENDING
     )
-    rows = connection.execute(for_update(connection, pending).order_by(ITEMS.c.number).limit(limit)).all()
+    rows = connection.execute(for_update(connection, pending).order_by(ITEMS.c.number)).all()
     stages = lock_stages(connection, [flow])
     counts: dict[tuple[int, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     jobs, failures = [], []
@@ -68,19 +76,20 @@ def stop(connection: sa.Connection, flow_id: str, now_ms: int, limit: int) -> tu
         of_these = ITEMS.c.number.in_([row[0] for row in rows])
         connection.execute(sa.update(ITEMS).where(of_these).values(**values, is_queued=0, retry_ms=None))
         count(connection, counts)
-    # a failure may have stopped a further stage since the reasons were read
-    is_done = len(rows) < limit and all(row.stop_reason is None or row.place in reasons for row in stages.values())
+    stopped = [row for row in stages.values() if row.stop_reason is not None]
+    is_done = all(row.pending + counts[row.where]["pending"] == 0 for row in stopped)
     if is_done:
         connection.execute(sa.update(FLOWS).where(FLOWS.c.number == flow).values(stopping_ms=None))
-        for place in reasons:
-            connection.execute(sa.update(STAGES).where(is_stage(stages[flow, place])).values(applet_errors=0))
+        for row in stopped:
+            connection.execute(sa.update(STAGES).where(is_stage(row)).values(applet_errors=0))
         complete(connection, [flow], now_ms)
     return jobs, is_done
 
 
 def remove(connection: sa.Connection, flow: int, limit: int) -> bool:
-    some = sa.select(ITEMS.c.number).where(ITEMS.c.flow == flow).order_by(ITEMS.c.number).limit(limit)
-    numbers = connection.execute(some).scalars().all()
+    some = sa.select(ITEMS.c.number).where(ITEMS.c.flow == flow)
+    in_order = some.order_by(ITEMS.c.place, ITEMS.c.state, ITEMS.c.is_queued, ITEMS.c.number)  # as an index has them
+    numbers = connection.execute(in_order.limit(limit)).scalars().all()
     if numbers:
         connection.execute(sa.delete(FAILURES).where(FAILURES.c.item.in_(numbers)))
         connection.execute(sa.delete(ITEMS).where(ITEMS.c.number.in_(numbers)))

@@ -104,6 +104,14 @@ ITEMS = sa.Table(
     sa.Index("flow_item_job", "job"),
     sa.Index("flow_item_state", "flow", "place", "state", "is_queued", "number"),
     sa.Index(
+        "flow_item_broken",
+        "flow",
+        "place",
+        "number",
+        sqlite_where=sa.text("applet_error IS NOT NULL"),
+        postgresql_where=sa.text("applet_error IS NOT NULL"),
+    ).ddl_if(callable_=lambda *_, dialect, **__: dialect.name in ("sqlite", "postgresql")),
+    sa.Index(
         "flow_item_serialize",
         "serialize_key",
         "state",

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from pinlater.errors import ItemNotFound
 from pinlater.flows.ends import DueCallback
-from pinlater.flows.rows import APPLET_SUFFIX, find_flow, stage_of
+from pinlater.flows.rows import APPLET_SUFFIX, find_flow, for_update, stage_of
 from pinlater.flows.tables import CALLBACKS, FAILURES, FLOWS, ITEMS, STAGES
 from pinlater.model.flow_words import (
     Applet,
@@ -177,6 +177,8 @@ def items(
     wanted = [ITEMS.c.flow == flow["number"], ITEMS.c.number > after, ITEMS.c.place.in_(places)]
     if state is not None:
         wanted.append(ITEMS.c.state == state)
+        if state is not ItemState.PENDING:
+            wanted.append(ITEMS.c.is_queued == 0)  # as it always is: so an index has them in order
     if dedupe_key:
         wanted.append(ITEMS.c.dedupe_key == dedupe_key)
     if numbers:
@@ -251,17 +253,18 @@ def _key(key: str | None) -> str:
 
 
 def due_callbacks(connection: sa.Connection, now_ms: int, limit: int, flow_id: str) -> list[DueCallback]:
-    """Those that are to be made now, the first ones first; of one flow, where it is named."""
+    """Those that are to be made now, taken, the first ones first; of one flow, where it is named."""
     due = [CALLBACKS.c.done_ms.is_(None), CALLBACKS.c.due_ms <= now_ms]
     if flow_id:
         due.append(FLOWS.c.id == flow_id)
-    rows = connection.execute(
+    wanted = (
         sa.select(CALLBACKS, FLOWS.c.on_complete, FLOWS.c.id.label("flow_id"))
         .join(FLOWS, FLOWS.c.number == CALLBACKS.c.flow)
         .where(*due)
         .order_by(CALLBACKS.c.due_ms)
         .limit(limit)
-    ).mappings()
+    )
+    rows = connection.execute(for_update(connection, wanted, of=CALLBACKS)).mappings()
     return [
         DueCallback(
             row["flow"],

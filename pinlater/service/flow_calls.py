@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -264,8 +265,9 @@ class FlowCalls:
         flows = self._on
         await self._may(flow_id, _OPERATE, context)
         await self._cancel(flows, flow_id)
-        while not await flows.connection.call(lambda database: database.delete(flow_id, MAX_PAGE)):
-            pass
+        with suppress(FlowNotFound):  # another call, or the end of its time to live, removes it too
+            while not await flows.connection.call(lambda database: database.delete(flow_id, MAX_PAGE)):
+                pass
 
     async def resume(self, flow_id: str, stage: str, expression: str, context: RequestContext | None) -> FlowStatus:
         flows, now_ms = self._on, self._clock.now_ms()

@@ -44,7 +44,7 @@ def test_a_flow_is_made_once_for_its_name_and_dedupe_key(database: FlowDatabase)
 def test_a_flow_sealed_at_birth_with_no_items_is_complete_at_once(database: FlowDatabase) -> None:
     flow_id = flow_of(database, ROOT, PAY, sealed=["calculate"], on_complete=CALLBACK)
     assert database.status(flow_id).state is FlowState.COMPLETE
-    assert [each.status.id for each in database.due_callbacks(START_MS, 10)] == [flow_id]
+    assert [each.status.id for each in database.take_callbacks(START_MS, START_MS, 10)] == [flow_id]
 
 
 def test_an_item_is_once_in_its_stage_for_its_dedupe_key(database: FlowDatabase) -> None:
@@ -263,7 +263,7 @@ def test_a_failure_stops_what_it_is_to_stop(database: FlowDatabase, on_failure: 
     assert recorded.stopping == database.stopping() == ([] if on_failure is OnFailure.GO_ON else [flow_id])
     if recorded.stopping:
         jobs, is_done = database.stop(flow_id, START_MS, 1)
-        assert ([each.job for each in jobs], is_done) == ([job_of(others[0])], False)
+        assert ([each.job for each in jobs], is_done) == ([job_of(others[-1])], False)
         assert database.stop(flow_id, START_MS, 10)[1]
     stopped = {name: values[0] == 0 for name, values in states(database, flow_id).items()}
     assert stopped == {
@@ -285,7 +285,7 @@ def test_cancelling_ends_a_flow_in_steps(database: FlowDatabase) -> None:
     assert [len(database.stop(flow_id, START_MS, 2)[0]) for _ in range(2)] == [1, 0]
     status = database.status(flow_id)
     assert (status.state, status.completed_ms, status.stages[0].failed) == (FlowState.CANCELLED, START_MS, 3)
-    assert len(database.due_callbacks(START_MS, 10, flow_id)) == 1
+    assert len(database.take_callbacks(START_MS, START_MS, 10, flow_id)) == 1
     database.cancel(flow_id, START_MS)
     assert database.stopping() == []
 
@@ -309,17 +309,17 @@ def test_flows_are_deleted_and_reaped_in_steps(database: FlowDatabase) -> None:
 
 def test_callbacks_are_due_until_they_are_made_or_given_up(database: FlowDatabase) -> None:
     flow_id = flow_of(database, ROOT, sealed=["calculate"], on_complete=CALLBACK)
-    [due] = database.due_callbacks(START_MS, 10)
+    [due] = database.take_callbacks(START_MS, START_MS, 10)
     assert (due.callback, due.tries, due.status.id) == (CALLBACK, 0, flow_id)
     database.callback_failed(due.flow, "refused", START_MS + 5, START_MS)
-    assert database.due_callbacks(START_MS + 4, 10) == []
-    assert [each.id for each in database.due_callbacks(START_MS + 5, 10)] == [due.id]
+    assert database.take_callbacks(START_MS + 4, START_MS, 10) == []
+    assert [each.id for each in database.take_callbacks(START_MS + 5, START_MS, 10)] == [due.id]
     database.callback_failed(due.flow, "refused", None, START_MS)
     assert "given up after 2 tries: refused" in database.status(flow_id).troubles[0]
     assert not database.open_flows()
     database.resume(flow_id, "", "", START_MS)
     assert database.open_flows()
-    database.callback_made(database.due_callbacks(START_MS, 1)[0].flow, START_MS)
+    database.callback_made(database.take_callbacks(START_MS, START_MS, 1)[0].flow, START_MS)
     assert (database.status(flow_id).troubles, database.open_flows()) == ([], False)
 
 

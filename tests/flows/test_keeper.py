@@ -1,0 +1,111 @@
+"""What goes on by itself, in a process whose stores and clock the test holds."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from pinlater.errors import FlowNotFound
+from pinlater.flows import keeper
+from pinlater.model.flow_words import CompletionCallback, NewFlow, NewItem
+from tests.flows.flow_stand import FlowStand, flow_stand
+from tests.flows.stand import ROOT, some_items
+
+WITHIN_S = 10.0
+
+
+async def made(at: FlowStand, **values: object) -> str:
+    new = NewFlow("payroll", [ROOT], **values)  # type: ignore[arg-type]
+    return (await at.at.service.create_flow(new)).id
+
+
+async def until_queued(at: FlowStand, flow_id: str, amount: int) -> None:
+    async with asyncio.timeout(WITHIN_S):
+        while (await at.at.service.get_flow(flow_id)).stages[0].queued < amount:
+            await asyncio.sleep(0.005)
+
+
+async def ended(at: FlowStand, items: int, **values: object) -> str:
+    """A flow whose items have ended."""
+    flow_id = await made(at, **values)
+    for _ in range(0, items, 1_000):
+        await at.at.service.add_flow_items(flow_id, ROOT.name, some_items(1_000))
+    await at.at.service.cancel_flow(flow_id)
+    return flow_id
+
+
+async def test_a_large_flow_is_reaped_while_others_are_fed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "BATCH", 5)
+    monkeypatch.setattr(keeper, "WORK_S", 0.0)
+    async with flow_stand(tmp_path) as at:
+        large = await ended(at, 2_000, ttl_ms=0)
+        at.at.clock.tick(1)
+    async with flow_stand(tmp_path) as at:
+        at.at.clock.tick(2)
+        flow_id = await made(at)
+        async with asyncio.timeout(WITHIN_S):
+            while (await at.at.service.get_flow_items(large, limit=1)).items[0].number == 1:
+                await asyncio.sleep(0.005)
+        await at.at.service.add_flow_items(flow_id, ROOT.name, some_items(1))
+        await until_queued(at, flow_id, 1)
+        assert (await at.at.service.get_flow_items(large, limit=1)).items  # it is not gone yet
+        async with asyncio.timeout(WITHIN_S):
+            while (await at.at.service.get_flows(name="payroll")).flows[-1].id == large:
+                await asyncio.sleep(0.005)
+
+
+async def test_a_receiver_that_answers_slowly_holds_up_nothing_and_hears_once(tmp_path: Path) -> None:
+    heard: list[str] = []
+    release = asyncio.Event()
+
+    async def hear(request: web.Request) -> web.Response:
+        heard.append(request.headers["PinLater-Callback"])
+        await release.wait()
+        return web.Response()
+
+    application = web.Application()
+    application.router.add_post("/over", hear)
+    site = web.AppRunner(application)
+    await site.setup()
+    await web.TCPSite(site, "127.0.0.1", 0).start()
+    callback = CompletionCallback(url=f"http://127.0.0.1:{site.addresses[0][1]}/over")
+    try:
+        async with flow_stand(tmp_path) as at:
+            over = await made(at, sealed=[ROOT.name], on_complete=callback)
+            async with asyncio.timeout(WITHIN_S):
+                while not heard:
+                    await asyncio.sleep(0.005)
+            at.at.clock.tick(5_000)  # nobody takes it for left by another process
+            await at.flows.callbacks.make_due()
+            flow_id = await made(at, items={ROOT.name: [NewItem(b"1")]})
+            await until_queued(at, flow_id, 1)
+            release.set()
+            async with asyncio.timeout(WITHIN_S):
+                while (told := (await at.at.service.get_flow(over)).callback) is None or told.done_ms is None:
+                    await asyncio.sleep(0.005)
+            assert (heard, told.tries) == ([told.id], 1)
+    finally:
+        await site.cleanup()
+
+
+async def test_a_flow_that_is_deleted_by_two_at_once(tmp_path: Path) -> None:
+    async with flow_stand(tmp_path) as at:
+        flow_id = await made(at, items={ROOT.name: some_items(1_000)})
+        await at.at.service.add_flow_items(flow_id, ROOT.name, some_items(1_000))
+        outcomes = await asyncio.gather(*[at.at.service.delete_flow(flow_id) for _ in range(2)], return_exceptions=True)
+        assert None in outcomes
+        assert all(each is None or isinstance(each, FlowNotFound) for each in outcomes)
+
+
+async def test_a_removal_that_its_caller_gave_up_is_ended(tmp_path: Path) -> None:
+    async with flow_stand(tmp_path) as at:
+        flow_id = await made(at, items={ROOT.name: some_items(10)})
+        await at.at.service.cancel_flow(flow_id)
+        assert not await at.flows.connection.call(lambda database: database.delete(flow_id, 5))
+    async with flow_stand(tmp_path) as at, asyncio.timeout(WITHIN_S):
+        left = await made(at)
+        while [each.id for each in (await at.at.service.get_flows(name="payroll")).flows] != [left]:
+            await asyncio.sleep(0.005)
