@@ -22,6 +22,7 @@ from pinlater.flows.applets import check_expression
 from pinlater.flows.ends import DueCallback, ItemEnd, QueuedJob, Recorded, WaitingItem
 from pinlater.flows.rows import (
     APPLET_SUFFIX,
+    COUNTERS,
     StageRow,
     complete,
     count,
@@ -54,8 +55,6 @@ SLICE = 500
 
 _TRIES = 5
 """Of a transaction that others were in the way of."""
-
-_COUNTERS = ("items", "pending", "queued", "succeeded", "failed", "applet_errors")
 
 
 class FlowDatabase:
@@ -131,7 +130,7 @@ class FlowDatabase:
         assert inserted.inserted_primary_key is not None
         number = inserted.inserted_primary_key[0]
         places = {stage.name: place for place, stage in enumerate(stages)}
-        counters = dict.fromkeys(_COUNTERS, 0)
+        counters = dict.fromkeys(COUNTERS, 0)
         rows = [
             {
                 "flow": number,

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from pinlater.flows.applets import AppletFailed, children_of
 from pinlater.flows.ends import EndOutcome, ItemEnd, Recorded, RecordedEnd
+from pinlater.flows.many_rows import among, change_items
 from pinlater.flows.rows import StageRow, complete, count, for_update, insert_items, lock_stages
 from pinlater.flows.tables import FAILURES, FLOWS, ITEMS, STAGES
 from pinlater.model.flow_words import ItemState, NewItem, OnFailure
@@ -32,7 +33,7 @@ def record(connection: sa.Connection, ends: Sequence[ItemEnd], now_ms: int) -> R
     stopping = recording.write(connection)
     over: list[str] = []
     if recording.counts:
-        over = complete(connection, flows, now_ms)
+        over = complete(connection, flows, now_ms, stages)
     return Recorded(outcomes, any(recording.children.values()), over, [each for each in stopping if each not in over])
 
 
@@ -43,7 +44,9 @@ def _items(connection: sa.Connection, ends: Sequence[ItemEnd]) -> dict[int | str
     jobs = list({end.job for end in ends if not end.number})
     numbers = list({end.number for end in ends if end.number})
     needs_payload = any(end.result is not None for end in ends)
-    named = sa.or_(ITEMS.c.job.in_(jobs), ITEMS.c.number.in_(numbers)) if numbers else ITEMS.c.job.in_(jobs)
+    named = among(connection, ITEMS.c.job, jobs)
+    if numbers:
+        named = sa.or_(named, among(connection, ITEMS.c.number, numbers))
     wanted = sa.select(*_READ, *([ITEMS.c.payload] if needs_payload else [])).where(named)
     found: dict[int | str, dict[str, Any]] = {}
     for row in connection.execute(for_update(connection, wanted).order_by(ITEMS.c.number)).mappings():
@@ -65,7 +68,7 @@ def _counted(
     }
     if not failed:
         return set()
-    of_these = sa.select(FAILURES.c.item, FAILURES.c.claim).where(FAILURES.c.item.in_(sorted(failed)))
+    of_these = sa.select(FAILURES.c.item, FAILURES.c.claim).where(among(connection, FAILURES.c.item, sorted(failed)))
     return {(item, claim) for item, claim in connection.execute(of_these)}
 
 
@@ -81,7 +84,7 @@ class _Recording:
             if row.parent is not None:
                 self._below[row.flow, row.parent].append(row)
         self._ended: list[dict[str, Any]] = []
-        self._retried: list[dict[str, Any]] = []
+        self._retried: dict[int, dict[str, Any]] = {}
         self._failures: list[dict[str, Any]] = []
         self._applet_errors: list[dict[str, Any]] = []
         self._failed_stages: set[tuple[int, int]] = set()
@@ -125,12 +128,14 @@ class _Recording:
             return RecordedEnd(EndOutcome.FAILED)
         backoff_ms = min(stage.backoff_ms << min(item["failures"] - 1, 40), stage.max_backoff_ms)
         item["retry_ms"] = self._now_ms + backoff_ms
-        self._retried.append({"of": item["number"], "f": item["failures"], "t": item["retry_ms"]})
+        retried = {"number": item["number"], "failures": item["failures"], "retry_ms": item["retry_ms"]}
+        self._retried[item["number"]] = retried
         return RecordedEnd(EndOutcome.RETRY, item["retry_ms"])
 
     def _over(self, item: dict[str, Any], state: ItemState, result: bytes | None) -> None:
         item["state"] = state
-        self._ended.append({"of": item["number"], "s": state, "r": result, "f": item["failures"]})
+        self._retried.pop(item["number"], None)
+        self._ended.append({"number": item["number"], "state": state, "result": result, "failures": item["failures"]})
         counts = self.counts[item["flow"], item["place"]]
         counts["pending"] -= 1
         counts["queued"] -= item["is_queued"]
@@ -147,25 +152,17 @@ class _Recording:
             except AppletFailed as error:
                 errors.append(f"{row.stage.name}: {error}")
         if errors:
-            self._applet_errors.append({"of": item["number"], "e": _text("; ".join(errors), MAX_ERROR_CHARS)})
+            self._applet_errors.append(
+                {"number": item["number"], "applet_error": _text("; ".join(errors), MAX_ERROR_CHARS)}
+            )
             self.counts[where]["applet_errors"] += 1
 
     def write(self, connection: sa.Connection) -> list[str]:
         """The ids of flows of which something is to be stopped now."""
-        by_number = sa.update(ITEMS).where(ITEMS.c.number == sa.bindparam("of"))
         if self._ended:
-            ended: dict[str, Any] = {
-                "state": sa.bindparam("s"),
-                "result": sa.bindparam("r"),
-                "failures": sa.bindparam("f"),
-            }
-            over = {"ended_ms": sa.bindparam("n"), "is_queued": 0, "retry_ms": None}
-            for each in self._ended:
-                each["n"] = self._now_ms
-            connection.execute(by_number.values(**ended, **over), self._ended)
+            change_items(connection, self._ended, {"ended_ms": self._now_ms, "is_queued": 0, "retry_ms": None})
         if self._retried:
-            retried: dict[str, Any] = {"failures": sa.bindparam("f"), "retry_ms": sa.bindparam("t")}
-            connection.execute(by_number.values(**retried), self._retried)
+            change_items(connection, list(self._retried.values()), {})
         if self._failures:
             connection.execute(sa.insert(FAILURES), self._failures)
         for where, children in sorted(self.children.items()):
@@ -173,8 +170,11 @@ class _Recording:
             self.counts[where]["items"] += added
             self.counts[where]["pending"] += added
         if self._applet_errors:
-            connection.execute(by_number.values(applet_error=sa.bindparam("e")), self._applet_errors)
+            change_items(connection, self._applet_errors, {})
         count(connection, self.counts)
+        for where, changes in self.counts.items():
+            self._stages[where].pending += changes["pending"]
+            self._stages[where].applet_errors += changes["applet_errors"]
         return self._stop(connection) if self._failed_stages else []
 
     def _stop(self, connection: sa.Connection) -> list[str]:

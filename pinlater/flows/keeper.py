@@ -39,6 +39,9 @@ BATCH = 1_000
 WORK_S = 0.1
 """What may go on for long, as the removal of a flow, takes no more of one turn."""
 
+COLLECT_S = 0.01
+"""Behind such a step that was not full: items that come meanwhile go together, in one step for many."""
+
 BUSY_S, OPEN_S, IDLE_S = 0.025, 0.25, 60.0
 """The pause after a look that found nothing: at first, while a flow runs, and while none does."""
 
@@ -140,7 +143,10 @@ class FlowKeeper:
         if not await self._keep():
             is_open = await self._connection.call(lambda database: database.open_flows())
             return OPEN_S if is_open else IDLE_S
-        is_busy = await self._feed() > 0
+        fed = await self._feed()
+        if 0 < fed < BATCH:
+            await asyncio.sleep(COLLECT_S)
+        is_busy = fed > 0
         is_busy |= await self._every("callbacks", CALLBACKS_EVERY_S, self._callbacks.make_due)
         is_busy |= await self._every("stop", STOP_EVERY_S, self._stop_some)
         is_busy |= await self._every("check", CHECK_EVERY_S, self._check_jobs)

@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from pinlater.flows.ends import QueuedJob, WaitingItem
+from pinlater.flows.many_rows import among, change_items
 from pinlater.flows.rows import count, for_update, stage_of
 from pinlater.flows.tables import FLOWS, ITEMS, STAGES
 from pinlater.model.flow_words import ItemState
@@ -69,16 +70,13 @@ def _waiting_of(connection: sa.Connection, row: Mapping[Any, Any], limit: int) -
 def queued(connection: sa.Connection, jobs: Mapping[int, str], now_ms: int) -> list[str]:
     """See FlowDatabase.queued."""
     of_these = sa.select(ITEMS.c.number, ITEMS.c.flow, ITEMS.c.place, ITEMS.c.is_queued).where(
-        ITEMS.c.number.in_(list(jobs)), ITEMS.c.state == ItemState.PENDING
+        among(connection, ITEMS.c.number, list(jobs)), ITEMS.c.state == ItemState.PENDING
     )
     rows = connection.execute(for_update(connection, of_these).order_by(ITEMS.c.number)).all()
     fresh = [(number, flow, place) for number, flow, place, is_queued in rows if not is_queued]
     if fresh:
-        placed = {"is_queued": 1, "job": sa.bindparam("j"), "queued_ms": now_ms}
-        connection.execute(
-            sa.update(ITEMS).where(ITEMS.c.number == sa.bindparam("of")).values(**placed),
-            [{"of": number, "j": jobs[number]} for number, _, _ in fresh],
-        )
+        placed = [{"number": number, "job": jobs[number]} for number, _, _ in fresh]
+        change_items(connection, placed, {"is_queued": 1, "queued_ms": now_ms})
         counts: dict[tuple[int, int], dict[str, int]] = defaultdict(lambda: {"queued": 0})
         for _, flow, place in fresh:
             counts[flow, place]["queued"] += 1
@@ -119,7 +117,7 @@ def held(
 def lost(connection: sa.Connection, jobs: Mapping[int, str]) -> int:
     """See FlowDatabase.lost."""
     of_these = sa.select(ITEMS.c.number, ITEMS.c.flow, ITEMS.c.place, ITEMS.c.job).where(
-        ITEMS.c.number.in_(list(jobs)), ITEMS.c.state == ItemState.PENDING, ITEMS.c.is_queued == 1
+        among(connection, ITEMS.c.number, list(jobs)), ITEMS.c.state == ItemState.PENDING, ITEMS.c.is_queued == 1
     )
     rows = connection.execute(for_update(connection, of_these).order_by(ITEMS.c.number)).all()
     gone = [(number, flow, place) for number, flow, place, job in rows if jobs[number] == job]
@@ -127,7 +125,7 @@ def lost(connection: sa.Connection, jobs: Mapping[int, str]) -> int:
         return 0
     numbers = [number for number, _, _ in gone]
     connection.execute(
-        sa.update(ITEMS).where(ITEMS.c.number.in_(numbers)).values(is_queued=0, job=None, queued_ms=None)
+        sa.update(ITEMS).where(among(connection, ITEMS.c.number, numbers)).values(is_queued=0, job=None, queued_ms=None)
     )
     counts: dict[tuple[int, int], dict[str, int]] = defaultdict(lambda: {"queued": 0})
     for _, flow, place in gone:

@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from pinlater.errors import FlowNotFound, RequestInvalid
+from pinlater.flows.many_rows import among, insert_in_order, insert_unless_taken
 from pinlater.flows.tables import CALLBACKS, FLOWS, ITEMS, STAGES
 from pinlater.model.flow_words import FlowState, ItemState, NewItem, Stage
 
@@ -26,6 +26,13 @@ APPLET_SUFFIX = " applet"
 """Behind the name of a child stage: the hidden stage whose jobs make its items."""
 
 KEYS_AT_ONCE = 500
+COUNTERS = ("items", "pending", "queued", "succeeded", "failed", "applet_errors")
+
+_COUNT = (
+    sa.update(STAGES)
+    .where(STAGES.c.flow == sa.bindparam("of_flow"), STAGES.c.place == sa.bindparam("of_place"))
+    .values({name: STAGES.c[name] + sa.bindparam(f"add_{name}") for name in COUNTERS})
+)
 
 
 @dataclass(slots=True)
@@ -118,7 +125,7 @@ def insert_items(
     new.
     """
     numbers: list[int] = []
-    added = 0
+    added, same = 0, _same_values(row, now_ms)
     for has_key, run in groupby(items, lambda item: bool(item.dedupe_key)):
         some = list(run)
         if has_key:
@@ -126,8 +133,7 @@ def insert_items(
             numbers += [known[item.dedupe_key] for item in some]
             added += fresh
         else:
-            in_order = sa.insert(ITEMS).returning(ITEMS.c.number, sort_by_parameter_order=True)
-            numbers += connection.execute(in_order, [_new_row(row, item, now_ms) for item in some]).scalars()
+            numbers += insert_in_order(connection, [_own_values(item) for item in some], same)
             added += len(some)
     return numbers, added
 
@@ -137,48 +143,43 @@ def _insert_keyed(
 ) -> tuple[dict[str, int], int]:
     """The numbers by their keys, and how many are new."""
     first_of_key = {item.dedupe_key: item for item in reversed(items)}
-    rows = [_new_row(row, item, now_ms) for item in items if first_of_key[item.dedupe_key] is item]
-    if connection.dialect.name in ("mysql", "mariadb"):
-        unless_taken: Any = sa.insert(ITEMS).prefix_with("IGNORE")
-    else:
-        unless_taken = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(ITEMS)
-        unless_taken = unless_taken.on_conflict_do_nothing()
-    inserted = connection.execute(unless_taken.returning(ITEMS.c.dedupe_key, ITEMS.c.number), rows)
-    known: dict[str, int] = {}
-    known.update((key, number) for key, number in inserted)
+    unique = [item for item in items if first_of_key[item.dedupe_key] is item]
+    known = insert_unless_taken(connection, [_own_values(item) for item in unique], _same_values(row, now_ms))
     fresh = len(known)
     taken = [key for key in first_of_key if key not in known]
     for start in range(0, len(taken), KEYS_AT_ONCE):
         of_keys = sa.select(ITEMS.c.dedupe_key, ITEMS.c.number).where(
             ITEMS.c.flow == row.flow,
             ITEMS.c.place == row.place,
-            ITEMS.c.dedupe_key.in_(taken[start : start + KEYS_AT_ONCE]),
+            among(connection, ITEMS.c.dedupe_key, taken[start : start + KEYS_AT_ONCE]),
         )
         known.update((key, number) for key, number in connection.execute(of_keys))
     return known, fresh
 
 
-def _new_row(row: StageRow, item: NewItem, now_ms: int) -> dict[str, Any]:
+def _own_values(item: NewItem) -> dict[str, Any]:
     return {
-        "flow": row.flow,
-        "place": row.place,
-        "state": ItemState.PENDING,
-        "is_queued": 0,
         "payload": item.payload,
-        "failures": 0,
         "dedupe_key": item.dedupe_key or None,
         "serialize_key": item.serialize_key or None,
-        "added_ms": now_ms,
     }
+
+
+def _same_values(row: StageRow, now_ms: int) -> dict[str, Any]:
+    """Of all items that come into a stage."""
+    where = {"flow": row.flow, "place": row.place}
+    return {**where, "state": ItemState.PENDING, "is_queued": 0, "failures": 0, "added_ms": now_ms}
 
 
 def count(connection: sa.Connection, counts: Mapping[tuple[int, int], Mapping[str, int]]) -> None:
     """Change counters: each stage once, parents first."""
-    for (flow, place), changes in sorted(counts.items()):
-        values = {name: STAGES.c[name] + change for name, change in changes.items() if change}
-        if values:
-            of_stage = sa.and_(STAGES.c.flow == flow, STAGES.c.place == place)
-            connection.execute(sa.update(STAGES).where(of_stage).values(**values))
+    changes = [
+        {"of_flow": flow, "of_place": place, **{f"add_{name}": change.get(name, 0) for name in COUNTERS}}
+        for (flow, place), change in sorted(counts.items())
+        if any(change.values())
+    ]
+    if changes:
+        connection.execute(_COUNT, changes)
 
 
 def seal(connection: sa.Connection, row: StageRow, now_ms: int) -> None:
@@ -186,10 +187,17 @@ def seal(connection: sa.Connection, row: StageRow, now_ms: int) -> None:
     connection.execute(sa.update(STAGES).where(is_stage(row)).values(sealed_ms=now_ms))
 
 
-def complete(connection: sa.Connection, flows: Collection[int], now_ms: int) -> list[str]:
-    """Seal the children of stages that are complete, and end the flows that are; the ids of those."""
+def complete(
+    connection: sa.Connection,
+    flows: Collection[int],
+    now_ms: int,
+    stages: Mapping[tuple[int, int], StageRow] | None = None,
+) -> list[str]:
+    """Seal the children of stages that are complete, and end the flows that are; the ids of those. `stages`: all of
+    them as they are now, where they are locked already.
+    """
     over: list[str] = []
-    stages = lock_stages(connection, flows)
+    stages = lock_stages(connection, flows) if stages is None else stages
     for flow in sorted(flows):
         by_place = {place: row for (number, place), row in stages.items() if number == flow}
         for place in sorted(by_place):  # parents first
