@@ -19,6 +19,11 @@ T = TypeVar("T")
 _THREADS = 4
 """Of a database that several can write to. An SQLite file has one."""
 
+ANSWER_S = 20.0
+"""A call that has no answer after so long is given up."""
+
+CLOSE_S = 5.0
+
 
 class FlowConnection:
     """`refusal`: why this server must not use its database now, "" where it may."""
@@ -31,14 +36,22 @@ class FlowConnection:
         self._threads: ThreadPoolExecutor | None = None
 
     async def call(self, work: Callable[[FlowDatabase], T]) -> T:
-        """What `work` makes of the database, on a thread. FlowsUnavailable, and what it raises."""
+        """What `work` makes of the database, on a thread. FlowsUnavailable, also where no answer came in time, and then
+        it may have been done; and what it raises.
+        """
         refusal = self._refusal()
         if refusal:
             raise FlowsUnavailable(refusal, retry_after_ms=1_000)
         if self._threads is None:
             amount = 1 if self._url.startswith("sqlite") else _THREADS
             self._threads = ThreadPoolExecutor(amount, thread_name_prefix="flows")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._do, work)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await asyncio.get_running_loop().run_in_executor(self._threads, self._do, work)
+        except TimeoutError:
+            raise FlowsUnavailable(
+                f"the database of flows has not answered within {ANSWER_S:g} s: send it again", retry_after_ms=5_000
+            ) from None
 
     def _do(self, work: Callable[[FlowDatabase], T]) -> T:
         if self._database is None:
@@ -48,9 +61,11 @@ class FlowConnection:
         return work(self._database)
 
     async def close(self) -> None:
-        """After the calls that are under way."""
+        """After the calls that are under way, if they end soon."""
         if self._threads is not None:
-            await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
+            last = self._threads.submit(int)
+            self._threads.shutdown(wait=False)
+            await asyncio.wait([asyncio.wrap_future(last)], timeout=CLOSE_S)
         if self._database is not None:
             self._database.close()
 

@@ -53,6 +53,10 @@ CANCELLED = "cancelled"
 SLICE = 500
 """Rows of one step of what may have many."""
 
+_LOOKS, _CHANGES = {"pinlater_looks": True}, {"pinlater_looks": False}
+_CONNECT_S, _SILENCE_S = 5, 30
+"""A database that does not answer is away after so long: to a new connection, and to one that waits."""
+
 _TRIES = 5
 """Of a transaction that others were in the way of."""
 
@@ -64,9 +68,10 @@ class FlowDatabase:
         is_sqlite = url.startswith("sqlite")
         options = {} if is_sqlite else {"pool_pre_ping": True, "isolation_level": "READ COMMITTED"}
         self._engine = sa.create_engine(url, **options)
+        sa.event.listen(self._engine, "do_connect", _limit_waits)
         if is_sqlite:
             sa.event.listen(self._engine, "connect", _set_up_sqlite)
-            sa.event.listen(self._engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+            sa.event.listen(self._engine, "begin", _begin_sqlite)
         if self._engine.dialect.name == "postgresql":
             sa.event.listen(self._engine, "connect", _set_up_postgresql)
 
@@ -76,11 +81,15 @@ class FlowDatabase:
     def close(self) -> None:
         self._engine.dispose()
 
-    def _transaction(self, work: Callable[[sa.Connection], T]) -> T:
+    def _look(self, work: Callable[[sa.Connection], T]) -> T:
+        """As `_transaction`, of what changes nothing: it waits for no writer."""
+        return self._transaction(work, _LOOKS)
+
+    def _transaction(self, work: Callable[[sa.Connection], T], options: Mapping[str, bool] = _CHANGES) -> T:
         """Again where others were in the way, a few times."""
         for tried in range(1, _TRIES + 1):
             try:
-                with self._engine.begin() as connection:
+                with self._engine.connect().execution_options(**options) as connection, connection.begin():
                     return work(connection)
             except sa.exc.DataError as error:
                 raise RequestInvalid(f"the database of flows takes no such text or number: {error.orig}") from None
@@ -202,7 +211,7 @@ class FlowDatabase:
         within a stage. One with a serialize key waits for those of other stages before it. None for queues `shut`.
         """
 
-        return self._transaction(lambda connection: queue_feed.waiting(connection, window, limit, shut))
+        return self._look(lambda connection: queue_feed.waiting(connection, window, limit, shut))
 
     def queued(self, jobs: Mapping[int, str], now_ms: int) -> list[str]:
         """These items are in their queues, as these jobs. The jobs of items that have ended meanwhile, or are gone."""
@@ -224,7 +233,7 @@ class FlowDatabase:
         behind; `(0, 0, 0)` is the beginning, and the answer at the end.
         """
 
-        return self._transaction(lambda connection: queue_feed.held(connection, after, before_ms, limit))
+        return self._look(lambda connection: queue_feed.held(connection, after, before_ms, limit))
 
     def lost(self, jobs: Mapping[int, str]) -> int:
         """These items have no jobs any more: they wait again, where they have that very job. How many."""
@@ -239,7 +248,7 @@ class FlowDatabase:
             due = sa.select(CALLBACKS.c.flow).where(CALLBACKS.c.done_ms.is_(None)).limit(1)
             return any(connection.execute(each).first() is not None for each in (runs, due))
 
-        return self._transaction(work)
+        return self._look(work)
 
     def over_among(self, flow_ids: Sequence[str]) -> list[str]:
         """Those of these flows that are over, or gone."""
@@ -252,7 +261,7 @@ class FlowDatabase:
                 runs.update(connection.execute(some).scalars())
             return [flow_id for flow_id in flow_ids if flow_id not in runs]
 
-        return self._transaction(work)
+        return self._look(work)
 
     # -- ends of flows -------------------------------------------------------------------------------------------------
 
@@ -276,7 +285,7 @@ class FlowDatabase:
             found = sa.select(FLOWS.c.id).where(FLOWS.c.stopping_ms.is_not(None)).order_by(FLOWS.c.stopping_ms)
             return list(connection.execute(found.limit(100)).scalars())
 
-        return self._transaction(work)
+        return self._look(work)
 
     def stop(self, flow_id: str, now_ms: int, limit: int) -> tuple[list[QueuedJob], bool]:
         """Fail up to so many pending items of the stages of a flow that are to be stopped. Their jobs, and whether it
@@ -371,13 +380,13 @@ class FlowDatabase:
 
     def status(self, flow_id: str) -> FlowStatus:
         """FlowNotFound."""
-        return self._transaction(lambda connection: views.status(connection, flow_id))
+        return self._look(lambda connection: views.status(connection, flow_id))
 
     def flows(
         self, name: str, dedupe_key: str, state: FlowState | None, below: int, limit: int
     ) -> tuple[list[FlowStatus], int]:
         """A page, the newest first, and the number to go on below; 0: it was the last one."""
-        return self._transaction(lambda connection: views.flows(connection, name, dedupe_key, state, below, limit))
+        return self._look(lambda connection: views.flows(connection, name, dedupe_key, state, below, limit))
 
     def items(
         self,
@@ -390,17 +399,17 @@ class FlowDatabase:
         limit: int,
     ) -> tuple[list[FlowItem], int]:
         """A page behind a number, in order, and the number to go on behind; 0: it was the last one. FlowNotFound."""
-        return self._transaction(
+        return self._look(
             lambda connection: views.items(connection, flow_id, stage, state, dedupe_key, numbers, after, limit)
         )
 
     def item(self, number: int) -> tuple[FlowItem, str]:
         """An item, and its queue. ItemNotFound."""
-        return self._transaction(lambda connection: views.item(connection, number))
+        return self._look(lambda connection: views.item(connection, number))
 
     def queues(self, flow_id: str) -> Mapping[str, str]:
         """The queue of each stage, hidden ones too. FlowNotFound."""
-        return self._transaction(lambda connection: views.queues(connection, flow_id))
+        return self._look(lambda connection: views.queues(connection, flow_id))
 
 
 def _in_order(stages: Sequence[Stage]) -> list[Stage]:
@@ -430,6 +439,23 @@ def _is_conflict(error: sa.exc.DBAPIError) -> bool:
     if getattr(original, "sqlstate", None) in ("40001", "40P01", "55P03", "42P07"):
         return True
     return bool(original.args) and original.args[0] in (1020, 1050, 1205, 1213)
+
+
+def _limit_waits(dialect: Any, _record: object, _arguments: object, named: dict[str, Any]) -> None:
+    """Where the URL does not say how long to wait."""
+    waits: dict[str, Any] = {}
+    if dialect.name == "postgresql":
+        waits = {"connect_timeout": _CONNECT_S, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4}
+        waits["tcp_user_timeout"] = _SILENCE_S * 1_000
+    elif dialect.name != "sqlite":
+        waits = {"connect_timeout": _CONNECT_S, "read_timeout": _SILENCE_S, "write_timeout": _SILENCE_S}
+    for name, value in waits.items():
+        named.setdefault(name, value)
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    looks = connection.get_execution_options().get("pinlater_looks")
+    connection.exec_driver_sql("BEGIN" if looks else "BEGIN IMMEDIATE")
 
 
 def _set_up_sqlite(connection: Any, _record: object) -> None:

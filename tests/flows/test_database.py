@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+import sqlalchemy as sa
 
 from pinlater.errors import FlowNotFound, FlowsUnavailable, ItemNotFound, RequestInvalid, StageSealed
 from pinlater.flows.database import FlowDatabase
 from pinlater.flows.ends import EndOutcome, ItemEnd, RecordedEnd
+from pinlater.flows.tables import STAGES
 from pinlater.model.flow_words import (
     Applet,
     AppletKind,
@@ -365,3 +368,16 @@ def test_texts_that_a_database_cannot_keep(database: FlowDatabase) -> None:
     ):
         with suppress(RequestInvalid):  # not a trouble of the database, and tried again
             ask()
+
+
+def test_who_looks_waits_for_no_writer(database: FlowDatabase, url: str) -> None:
+    flow_id = flow_of(database, ROOT, items=1)
+    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+    with engine.connect() as writer:
+        if writer.dialect.name == "sqlite":
+            writer.connection.driver_connection.isolation_level = None  # type: ignore[union-attr]
+            writer.exec_driver_sql("BEGIN IMMEDIATE")
+        writer.execute(sa.update(STAGES).values(items=99))
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(database.status, flow_id).result(5).stages[0].items == 1
+            assert len(pool.submit(database.waiting, 10, 10).result(5)) == 1

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from pathlib import Path
 
+import pytest
+
+from pinlater.errors import FlowsUnavailable
 from pinlater.flows.connection import FlowConnection
 from pinlater.flows.ends import EndOutcome, ItemEnd, Recorded
 from pinlater.flows.item_ends import ItemEnds
@@ -28,3 +33,22 @@ async def test_ends_that_cannot_be_recorded_keep_no_others_from_it(tmp_path: Pat
     assert [each[0].outcome for each in (first, *rest)] == [EndOutcome.SUCCEEDED] * 3  # type: ignore[index]
     assert (await connection.call(lambda database: database.status(flow_id))).stages[0].succeeded == 3
     await connection.close()
+
+
+async def test_a_database_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pinlater.flows.connection.ANSWER_S", 0.01)
+    connection, release = FlowConnection(f"sqlite:///{tmp_path}/flows.db"), threading.Event()
+    with pytest.raises(FlowsUnavailable, match="send it again") as refused:
+        await connection.call(lambda database: release.wait())
+    assert refused.value.retryable
+    release.set()
+    await connection.close()
+
+
+async def test_a_server_that_takes_connections_and_says_nothing_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pinlater.flows.database._CONNECT_S", 2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        connection = FlowConnection(f"postgresql+psycopg://me@127.0.0.1:{silent.getsockname()[1]}/flows")
+        with pytest.raises(FlowsUnavailable):
+            await connection.call(lambda database: database.open_flows())
+        await connection.close()
