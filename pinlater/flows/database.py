@@ -235,6 +235,12 @@ class FlowDatabase:
 
         return self._look(lambda connection: queue_feed.held(connection, after, before_ms, limit))
 
+    def longest_queued(self, flow_id: str, before_ms: int) -> list[tuple[str, QueuedJob]]:
+        """Of each stage of a flow, named for people, the first item that is in its queue, if it came there before that
+        time. FlowNotFound.
+        """
+        return self._look(lambda connection: queue_feed.longest_queued(connection, flow_id, before_ms))
+
     def lost(self, jobs: Mapping[int, str]) -> int:
         """These items have no jobs any more: they wait again, where they have that very job. How many."""
 

@@ -89,8 +89,8 @@ class FlowKeeper:
         self._pause_s = 0.0
         self._next_s: dict[str, float] = {}
         self._checked_to = (0, 0, 0)
-        self.troubles: dict[str, str] = {}
-        """Why items do not come into a queue, by the queue."""
+        self._troubles: dict[str, str] = {}
+        """What this process was told when it put items into a queue, by the queue."""
 
     def start(self) -> None:
         self._is_started = True
@@ -194,7 +194,7 @@ class FlowKeeper:
 
     async def _feed(self) -> int:
         """Put items that wait into their queues; how many."""
-        shut = [queue for queue in self.troubles if queue not in self._queues.flow_queues]
+        shut = [queue for queue in self._troubles if queue not in self._queues.flow_queues]
         items = await self._connection.call(lambda database: database.waiting(WINDOW, BATCH, shut))
         if not items:
             return 0
@@ -208,16 +208,27 @@ class FlowKeeper:
             except FlowsUnavailable:
                 raise
             except PinLaterError as error:
-                if self.troubles.get(queue) != error.message:
+                if self._troubles.get(queue) != error.message:
                     _log.warning("items_not_queued", queue=queue, items=len(some), error=error.message)
-                self.troubles[queue] = error.message
+                self._troubles[queue] = error.message
         return fed
+
+    def trouble_of(self, queue: str) -> str:
+        """Why items do not come into a queue, as far as this process knows; "" if they do."""
+        if queue in self._queues.flow_queues:
+            return self._troubles.get(queue, "")
+        why = "takes no items of flows now:" if self._queues.has(queue) else "is not there; it was deleted:"
+        return f"queue {queue!r} {why} `pinlater flow resume` brings the items into it"
+
+    def forget_troubles(self) -> None:
+        """Items are put into all queues again."""
+        self._troubles.clear()
+        self.wake()
 
     async def _feed_queue(self, queue: str, items: Sequence[WaitingItem]) -> int:
         now_ms = self._clock.now_ms()
         if queue not in self._queues.flow_queues:
-            hint = f"it was deleted; `pinlater queue create {queue}` and `pinlater flow resume` bring its items back"
-            raise PinLaterError(f"queue {queue!r} takes no items: {hint}")
+            raise PinLaterError(self.trouble_of(queue))
         if asyncio.get_running_loop().time() >= self._kept_until_s:
             return 0  # this process was held up, and another one may be the keeper by now
         offered = await self._router.enqueue_extended(queue, [item_job(item) for item in items], now_ms)
@@ -225,7 +236,7 @@ class FlowKeeper:
         ready = [each.ready_at_ms for each in offered if each.ready_at_ms is not None]
         later_ms = [time_ms for time_ms in ready if time_ms > now_ms]
         self._jobs_ready(queue, len(ready) - len(later_ms), later_ms)
-        self.troubles.pop(queue, None)
+        self._troubles.pop(queue, None)
         needless = await self._connection.call(lambda database: database.queued(jobs, now_ms))
         if needless:
             await self.cancel_jobs([QueuedJob(0, queue, job) for job in needless])

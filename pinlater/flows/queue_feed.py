@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from pinlater.flows.ends import QueuedJob, WaitingItem
 from pinlater.flows.many_rows import among, change_items
-from pinlater.flows.rows import count, for_update, stage_of
+from pinlater.flows.rows import APPLET_SUFFIX, count, find_flow, for_update, stage_of
 from pinlater.flows.tables import FLOWS, ITEMS, STAGES
 from pinlater.model.flow_words import ItemState
 
@@ -112,6 +112,22 @@ def held(
         if len(found) == limit:
             return found, (at_flow, at_place, found[-1].number)
     return found, (0, 0, 0)
+
+
+def longest_queued(connection: sa.Connection, flow_id: str, before_ms: int) -> list[tuple[str, QueuedJob]]:
+    """See FlowDatabase.longest_queued."""
+    flow = find_flow(connection, flow_id)["number"]
+    found = []
+    stages = sa.select(STAGES.c.place, STAGES.c.name, STAGES.c.queue).where(STAGES.c.flow == flow, STAGES.c.queued > 0)
+    for place, name, queue in connection.execute(stages.order_by(STAGES.c.place)).all():
+        in_queue = sa.select(ITEMS.c.number, ITEMS.c.job, ITEMS.c.queued_ms).where(
+            ITEMS.c.flow == flow, ITEMS.c.place == place, ITEMS.c.state == ItemState.PENDING, ITEMS.c.is_queued == 1
+        )
+        first = connection.execute(in_queue.order_by(ITEMS.c.number).limit(1)).one_or_none()
+        if first is not None and first.queued_ms <= before_ms:
+            shown = name if not name.endswith(APPLET_SUFFIX) else f"before {name.removesuffix(APPLET_SUFFIX)}"
+            found.append((shown, QueuedJob(first.number, queue, first.job)))
+    return found
 
 
 def lost(connection: sa.Connection, jobs: Mapping[int, str]) -> int:

@@ -13,7 +13,15 @@ from typing import TypeVar
 
 from pinlater.backends.base import ClaimRequest, JobKey
 from pinlater.clock import Clock
-from pinlater.errors import ContinuationInvalid, FlowNotFound, FlowsUnavailable, Forbidden, ItemNotFound, RequestInvalid
+from pinlater.errors import (
+    ContinuationInvalid,
+    FlowNotFound,
+    FlowsUnavailable,
+    Forbidden,
+    ItemNotFound,
+    PinLaterError,
+    RequestInvalid,
+)
 from pinlater.flows.flow_engine import Flows
 from pinlater.flows.flow_limits import check_flow, check_items
 from pinlater.flows.item_jobs import item_key
@@ -24,6 +32,8 @@ from pinlater.model import (
     AccessAction,
     ClaimOutcome,
     DequeuedJob,
+    JobInfo,
+    JobState,
     KeyRef,
     RequestContext,
     parse_descriptor,
@@ -51,6 +61,9 @@ from pinlater.shards.router import Router
 T = TypeVar("T")
 
 MAX_PAGE = 1_000
+NOBODY_MS = 3_600_000
+"""An item that nobody takes for so long is said to be left."""
+
 SETTLE_S = 1.2
 """After this time every live process has read that a queue takes items."""
 
@@ -184,17 +197,46 @@ class FlowCalls:
             await flows.waits.until_over(flow_id, ends_s - loop.time())
             await self._may(flow_id, READ, context)
             status = await flows.connection.call(lambda database: database.status(flow_id))
-        return self._with_troubles(status)
+        told = await self._unclaimed(flows, status)
+        return self._with_troubles(replace(status, troubles=[*status.troubles, *told]) if told else status)
 
     def _with_troubles(self, status: FlowStatus) -> FlowStatus:
-        """What the database cannot know: queues that take no items, or have nobody who takes their jobs."""
-        flows = self._on
-        told = [
-            f"stage {each.stage.name}: {flows.keeper.troubles[each.stage.queue]}"
-            for each in status.stages
-            if each.pending > each.queued and each.stage.queue in flows.keeper.troubles
-        ]
+        """What the database cannot know: queues that take no items, or hand none out."""
+        told = []
+        for each in status.stages:
+            queue = each.stage.queue
+            trouble = self._on.keeper.trouble_of(queue) if each.pending else ""
+            if not trouble and each.queued:
+                rejection = self._limits.rejection_of(queue)
+                trouble = "" if rejection is None else rejection.message
+            if trouble:
+                told.append(f"stage {each.stage.name}: {trouble}")
         return replace(status, troubles=[*status.troubles, *told]) if told else status
+
+    async def _unclaimed(self, flows: Flows, status: FlowStatus) -> list[str]:
+        """What is said of stages whose items no worker takes. It is asked of flows that are old enough alone."""
+        before_ms = self._clock.now_ms() - NOBODY_MS
+        if status.completed_ms is not None or status.created_ms > before_ms:
+            return []
+        told = []
+        for stage, job in await flows.connection.call(lambda database: database.longest_queued(status.id, before_ms)):
+            ref = parse_descriptor(job.job)
+            if ref is None or job.queue not in self._queues.flow_queues:
+                continue
+            info = await self._job_of(job.queue, ref.shard, JobKey(ref.priority, ref.id))
+            if _is_left(info, before_ms):
+                told.append(
+                    f"stage {stage}: no worker has taken item {job.number} from queue {job.queue!r} for an hour: start "
+                    "a worker of this queue"
+                )
+        return told
+
+    async def _job_of(self, queue: str, shard_id: str, job: JobKey) -> JobInfo | None:
+        """None where it is not there, and where the shard cannot be asked."""
+        (infos,) = await self._router.ask_by_shard(
+            [(shard_id, lambda shard: shard.lookup(queue, [job], with_body=False, max_bytes=0))]
+        )
+        return None if not infos or isinstance(infos, PinLaterError) else infos[0]
 
     async def page(
         self,
@@ -274,8 +316,7 @@ class FlowCalls:
         queues = await self._may(flow_id, _OPERATE, context)
         await self._take_items(flows, sorted(set(queues.values()) - self._queues.flow_queues), context)
         over = await flows.connection.call(lambda database: database.resume(flow_id, stage, expression, now_ms))
-        flows.keeper.troubles.clear()
-        flows.keeper.wake()
+        flows.keeper.forget_troubles()
         if over:
             flows.are_over([flow_id])
         return self._with_troubles(await flows.connection.call(lambda database: database.status(flow_id)))
@@ -367,6 +408,13 @@ class FlowCalls:
             assert context.caller is not None
             what = ", which shows payloads and results" if may(context, actions, queue) else ""
             raise Forbidden(f"{context.caller.identity} may not {' or '.join(actions)} on queue {queue!r}{what}")
+
+
+def _is_left(info: JobInfo | None, before_ms: int) -> bool:
+    """A job that could be taken since before that time."""
+    if info is None or info.state is not JobState.PENDING or info.waits_for is not None:
+        return False
+    return info.run_after_ms <= before_ms
 
 
 def _position(continuation: str) -> int:

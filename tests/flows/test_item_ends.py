@@ -45,10 +45,11 @@ async def test_a_database_that_does_not_answer_is_given_up(tmp_path: Path, monke
     await connection.close()
 
 
-async def test_a_server_that_takes_connections_and_says_nothing_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pinlater.flows.database._CONNECT_S", 2)
+async def test_a_server_that_takes_connections_and_says_nothing_is_away() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        connection = FlowConnection(f"postgresql+psycopg://me@127.0.0.1:{silent.getsockname()[1]}/flows")
+        connection = FlowConnection(
+            f"postgresql+psycopg://me@127.0.0.1:{silent.getsockname()[1]}/flows?connect_timeout=2"
+        )
         with pytest.raises(FlowsUnavailable):
             await connection.call(lambda database: database.open_flows())
         await connection.close()
