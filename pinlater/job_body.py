@@ -29,6 +29,11 @@ SECRET_HEADER = "pinlater-secret"
 A header, as workers of earlier versions keep every header where they write a body anew.
 """
 
+ITEM_HEADER, FLOW_HEADER = "pinlater-item", "pinlater-flow"
+"""Of a job that carries an item of a flow: the item's number, and the flow's id. The stage decides over its attempts,
+and its result is JSON.
+"""
+
 SECRET_MASK = MASK
 """In place of each of them."""
 

@@ -20,21 +20,17 @@ import structlog
 from pinlater.background_tasks import BackgroundTasks, exponential_backoff_s
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError, RequestInvalid
+from pinlater.flows.callback_job import ATTEMPTS, callback_job, status_document
 from pinlater.flows.connection import FlowConnection
 from pinlater.flows.ends import DueCallback
-from pinlater.flows.item_jobs import FLOW_HEADER, envelope
 from pinlater.metrics import Metrics
-from pinlater.model import ExtendedJob, Job
+from pinlater.model import Job
 from pinlater.model.callers import matches
-from pinlater.model.flow_words import CompletionCallback, FlowStatus
+from pinlater.model.flow_words import CompletionCallback
 
 _log = structlog.get_logger("pinlater.flows")
 
-CALLBACK_HEADER = "pinlater-callback"
 ID_HEADER, SIGNATURE_HEADER = "PinLater-Callback", "PinLater-Signature"
-ATTEMPTS = 10
-"""Of the job of a callback as of a POST."""
-
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 3_600.0
 POST_TIMEOUT_S = 15.0
 MOST = 100
@@ -147,7 +143,7 @@ class FlowCallbacks:
             if due.callback.url:
                 told = await self._post(due)
             else:
-                await self._enqueue(due.callback.queue, [_job(due)])
+                await self._enqueue(due.callback.queue, [callback_job(due)])
         except PinLaterError as error:
             told = error.message
         except Exception as error:
@@ -197,27 +193,3 @@ def signature(secret: str, signed_s: int, body: bytes) -> str:
     """
     mac = hmac.new(secret.encode(), b"%d." % signed_s + body, hashlib.sha256)
     return f"t={signed_s},v1={mac.hexdigest()}"
-
-
-def status_document(status: FlowStatus) -> dict[str, Any]:
-    """What a callback says of a flow."""
-    return {
-        "id": status.id,
-        "name": status.name,
-        "state": status.state.name,
-        "dedupeKey": status.dedupe_key,
-        "metadata": dict(status.metadata),
-        "createdMs": status.created_ms,
-        "completedMs": status.completed_ms,
-        "stages": [
-            {"name": each.stage.name, "items": each.items, "succeeded": each.succeeded, "failed": each.failed}
-            for each in status.stages
-        ],
-    }
-
-
-def _job(due: DueCallback) -> ExtendedJob:
-    arguments = msgspec.json.encode({"flow": status_document(due.status)})
-    headers = {CALLBACK_HEADER: due.id, FLOW_HEADER: due.status.id}
-    body = envelope(due.callback.job, arguments, headers) if due.callback.job else arguments
-    return ExtendedJob(body, attempts_allowed=ATTEMPTS, dedupe_key=f"@flow-end/{due.id}")

@@ -8,10 +8,9 @@ from functools import lru_cache
 import msgspec
 
 from pinlater.flows.ends import WaitingItem
-from pinlater.job_body import CONTENT_TYPES, VERSION
+from pinlater.job_body import CONTENT_TYPES, FLOW_HEADER, ITEM_HEADER, VERSION
 from pinlater.model import ExtendedJob
 
-ITEM_HEADER, FLOW_HEADER = "pinlater-item", "pinlater-flow"
 _KEY_PREFIX = "@flow/"
 _FIRST_LINE = f"PINLATER/{VERSION} {CONTENT_TYPES['json']}\n".encode()
 _JSON_SPACES = b" \t\r\n"

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
         ResultGone,
         WorkerError,
     )
+    from pinlater_workers.flows.flow import Flow, FlowStage
+    from pinlater_workers.flows.flow_run import AsyncFlowRun, FlowEnd, FlowRun
+    from pinlater_workers.flows.item_calls import EndedItem
     from pinlater_workers.jobs.batch import Batch, BatchJob
     from pinlater_workers.jobs.context import JobContext, StopReason, current
     from pinlater_workers.jobs.enqueue_calls import EnqueuedInPart
@@ -50,6 +53,7 @@ __all__ = [
     "Action",
     "App",
     "ArgumentsInvalid",
+    "AsyncFlowRun",
     "AsyncJobHandle",
     "Batch",
     "BatchJob",
@@ -57,10 +61,15 @@ __all__ = [
     "Constant",
     "Default",
     "Delays",
+    "EndedItem",
     "EnqueueOptions",
     "EnqueuedInPart",
     "Exponential",
     "Fail",
+    "Flow",
+    "FlowEnd",
+    "FlowRun",
+    "FlowStage",
     "Function",
     "JobCancelled",
     "JobContext",
@@ -89,6 +98,9 @@ _HOMES = {
     "app.app": ("App",),
     "app.loader": ("load_app", "load_file"),
     "errors": ("ArgumentsInvalid", "ConfigurationError", "JobCancelled", "JobFailed", "ResultGone", "WorkerError"),
+    "flows.flow": ("Flow", "FlowStage"),
+    "flows.flow_run": ("AsyncFlowRun", "FlowEnd", "FlowRun"),
+    "flows.item_calls": ("EndedItem",),
     "jobs.batch": ("Batch", "BatchJob"),
     "jobs.context": ("JobContext", "StopReason", "current"),
     "jobs.enqueue_calls": ("EnqueuedInPart",),

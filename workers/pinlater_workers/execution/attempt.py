@@ -173,7 +173,7 @@ def returned(job_type: JobType, begun: Sequence[Middleware], context: JobContext
     returned something says so, unless middleware has it.
     """
     if job_type.keeps_result(context.headers):
-        return Outcome(Action.SUCCEED, result=job_type.write_result(result))
+        return Outcome(Action.SUCCEED, result=job_type.write_result(result, context.headers))
     if result is None or job_type.result_said:
         return SUCCEEDED
     job_type.result_said = True

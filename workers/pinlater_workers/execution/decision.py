@@ -23,7 +23,7 @@ from types import TracebackType
 
 import msgspec
 
-from pinlater.job_body import secret_values
+from pinlater.job_body import ITEM_HEADER, secret_values
 from pinlater.model import DequeuedJob
 from pinlater.printable import printable
 from pinlater_workers.envelope import next_body, read_envelope, write_envelope
@@ -194,11 +194,13 @@ def _retry_s(
     """A job has the fewer of the attempts that it was enqueued with, which the server counts, and its type's; but more
     than these where its body says so.
     """
+    envelope = None if settings.raw else read_envelope(body)
+    if envelope is not None and ITEM_HEADER in envelope.headers:
+        return 0.0  # the stage of its flow says whether there is another attempt, and when
     attempt = attempt_number(job)
     allowed = settings.attempts
-    if job.attempts_allowed > settings.attempts_allowed and not settings.raw:
-        envelope = read_envelope(body)
-        allowed = envelope.attempts or allowed if envelope is not None else allowed
+    if job.attempts_allowed > settings.attempts_allowed and envelope is not None:
+        allowed = envelope.attempts or allowed
     if isinstance(error, Retry):
         if error.after_s is not None:
             return error.after_s if attempt < (allowed or settings.attempts_allowed) else None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
+from pinlater.job_body import ITEM_HEADER
 from pinlater.model import MAX_PROGRESS_CHARS, MAX_STATUS_CHARS, Checkpoint, DequeuedJob
 from pinlater_workers.envelope import Envelope, next_body, write_envelope
 from pinlater_workers.errors import ClaimLost, JobStopped
@@ -76,6 +77,11 @@ class RunningJob(msgspec.Struct, eq=False, gc=False):
     ahead: bool = False
     turn: int = 0
     cancelled_by: str | None = None
+
+    @property
+    def carries_item(self) -> bool:
+        """Its result is that of an item of a flow."""
+        return self.envelope is not None and ITEM_HEADER in self.envelope.headers
 
     def begin(self, now_s: float) -> None:
         """It begins then: that it has waited since it was read does not count. Also from the thread that runs it."""

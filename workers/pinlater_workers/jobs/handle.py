@@ -87,7 +87,7 @@ class _Handle(str):
         return JobChange(str(self), run_after_ms=at_ms, body=body, attempts_allowed=attempts)
 
 
-class _Patience:
+class Patience:
     """How long each look at a job may wait, until `timeout` is over. A server of an earlier version does not wait."""
 
     def __init__(self, timeout: Delay | None, clock: Clock) -> None:
@@ -131,7 +131,7 @@ class JobHandle(_Handle, Generic[ResultT]):
         TimeoutError: it has not ended within so much time.
         """
         refuse_on_loop("enqueue_async(...)'s handle, and its result")
-        patience = _Patience(timeout, self._job_type.app.clock)
+        patience = Patience(timeout, self._job_type.app.clock)
         for wait_ms in patience.waits_ms():
             info = self._lookup(wait_ms)
             if _is_over(info):
@@ -176,7 +176,7 @@ class AsyncJobHandle(_Handle, Generic[ResultT]):
     __slots__ = ()
 
     async def result(self, timeout: Delay | None = None) -> ResultT:
-        patience = _Patience(timeout, self._job_type.app.clock)
+        patience = Patience(timeout, self._job_type.app.clock)
         for wait_ms in patience.waits_ms():
             info = await self._lookup(wait_ms)
             if _is_over(info):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
-from pinlater.job_body import SECRET_HEADER
+from pinlater.job_body import ITEM_HEADER, SECRET_HEADER
 from pinlater.schedule import Delay
 from pinlater_workers.envelope import Envelope, write_envelope
 from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
@@ -20,7 +20,7 @@ from pinlater_workers.jobs.enqueue_calls import Producer
 from pinlater_workers.jobs.enqueue_options import Call, EnqueueOptions, OptionArguments
 from pinlater_workers.jobs.handle import AsyncJobHandle, JobHandle
 from pinlater_workers.jobs.keys import KeyOption, KeyTemplate
-from pinlater_workers.jobs.results import RESULT_HEADER, ResultCodec
+from pinlater_workers.jobs.results import RESULT_HEADER, ResultCodec, written_json
 from pinlater_workers.jobs.settings import JobSettings
 
 P = ParamSpec("P")
@@ -104,17 +104,37 @@ class JobType:
         return self._results
 
     def keeps_result(self, headers: Mapping[str, str]) -> bool:
-        """Of a job with these headers."""
+        """Of a job with these headers. That of an item of a flow is always kept."""
         said = headers.get(RESULT_HEADER)
-        return self.settings.keep_result if said is None else said == "1"
+        if said is None:
+            return self.settings.keep_result or ITEM_HEADER in headers
+        return said == "1"
 
-    def write_result(self, result: Any) -> bytes:
-        """ResultInvalid: it cannot be kept."""
-        return self.needs_results().write(result, self.settings.encoding)
+    def write_result(self, result: Any, headers: Mapping[str, str]) -> bytes:
+        """Of a job with these headers. ResultInvalid: it cannot be kept."""
+        codec = self.needs_results()
+        return codec.write_json(result) if ITEM_HEADER in headers else codec.write(result, self.settings.encoding)
 
     def read_result(self, result: bytes) -> Any:
         """BodyInvalid: it is none of this type."""
         return self.needs_results().read(result)
+
+    def read_item_result(self, result: bytes) -> Any:
+        """That of an item of a flow. BodyInvalid: it is none of this type."""
+        return self.needs_results().read_json(result)
+
+    def payload(self, arguments: Any) -> bytes:
+        """An item of a flow, as JSON: a dict is the arguments by their names, anything else the only argument.
+        ArgumentsInvalid.
+        """
+        by_name = isinstance(arguments, Mapping) and not self.is_batch
+        args, kwargs = ([], arguments) if by_name else ([arguments], {})
+        self._arguments.check(args, kwargs, "json")
+        try:
+            return written_json(arguments)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            self._arguments.check_written(args, kwargs, "json")
+            raise ArgumentsInvalid(f"job {self.name!r}: {error}") from error
 
     @property
     def app(self) -> Producer:

@@ -28,6 +28,11 @@ _WRITE: dict[Encoding, Callable[[Any], bytes]] = {
 _READ: dict[Encoding, Callable[[memoryview], Any]] = {"json": msgspec.json.decode, "msgpack": msgspec.msgpack.decode}
 
 
+def written_json(value: Any) -> bytes:
+    """TypeError, ValueError, OverflowError or RecursionError: what JSON does not have."""
+    return _WRITE["json"](value)
+
+
 class ResultCodec:
     """The results of one type of job."""
 
@@ -43,9 +48,16 @@ class ResultCodec:
 
     def write(self, result: Any, encoding: Encoding) -> bytes:
         """ResultInvalid: what is not as annotated, cannot be written, or is too large for any server."""
+        return self._write(result, encoding, f"PINLATER/{VERSION} {CONTENT_TYPES[encoding]}\n".encode())
+
+    def write_json(self, result: Any) -> bytes:
+        """That of an item of a flow: JSON, with no first line. ResultInvalid."""
+        return self._write(result, "json", b"")
+
+    def _write(self, result: Any, encoding: Encoding, first_line: bytes) -> bytes:
         try:
             self._annotation.check_written(result, encoding)
-            written = f"PINLATER/{VERSION} {CONTENT_TYPES[encoding]}\n".encode() + _WRITE[encoding](result)
+            written = first_line + _WRITE[encoding](result)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ResultInvalid(
                 f"job {self._job!r} returned {type(result).__qualname__}, which cannot be kept: {error}; allowed: "
@@ -64,8 +76,14 @@ class ResultCodec:
         encoding = None if match is None else named_encoding(match)
         if match is None or encoding is None:
             raise BodyInvalid(f"a result of job {self._job!r} that is not the framework's: {written[:40]!r}")
+        return self._read(memoryview(written)[match.end() :], encoding)
+
+    def read_json(self, written: bytes) -> Any:
+        """That of an item of a flow. BodyInvalid: not as annotated here."""
+        return self._read(memoryview(written), "json")
+
+    def _read(self, written: memoryview, encoding: Encoding) -> Any:
         try:
-            value = _READ[encoding](memoryview(written)[match.end() :])
-            return self._annotation.read(value, encoding)
+            return self._annotation.read(_READ[encoding](written), encoding)
         except (*UNREADABLE, ValueError) as error:
             raise BodyInvalid(f"a result of job {self._job!r} that cannot be read: {error}") from error

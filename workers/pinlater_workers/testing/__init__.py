@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -78,6 +78,7 @@ from pinlater_workers.testing.memory import (
 )
 from pinlater_workers.testing.memory_client import MemoryClient, MemoryClients
 from pinlater_workers.testing.memory_keys import MemoryKeys
+from pinlater_workers.testing.virtual_flows import VirtualFlows
 from pinlater_workers.testing.virtual_schedules import VirtualSchedules
 
 MAX_RUNS = 1000
@@ -129,6 +130,7 @@ def in_memory(app: App, *, queues: Sequence[str] = (), limits: JobLimits | None 
         yield jobs
     finally:
         app.sink, app.clock, app.clients = before
+        jobs.flows.close()
 
 
 @dataclass(slots=True)
@@ -165,7 +167,7 @@ class Jobs:
     """`runs`: all jobs in the order of their enqueueing. `tell`: why each job is to stop when it begins."""
 
     def __init__(self, app: App, queues: Sequence[str] = (), limits: JobLimits | None = None) -> None:
-        self._queues = frozenset(queues)
+        self._queues = set(queues)
         self._limits = limits or SERVER_LIMITS
         self.clock = VirtualClock()
         self.runs: list[Run] = []
@@ -177,6 +179,7 @@ class Jobs:
         self._named: dict[str, Run] = {}
         self._expiries: list[tuple[int, int, Run]] = []
         self._schedules = VirtualSchedules(self.clock.now_ms(), self.send)
+        self.flows = VirtualFlows(self)
 
     def send(self, queue: str, jobs: Sequence[Job], *, timeout_s: float | None = None) -> list[str]:
         """For the app: keep these, all or none. Their keys count as on a server. EnqueueRejected, DUPLICATE."""
@@ -202,6 +205,11 @@ class Jobs:
             raise _different(checked, offered)
         descriptors = [run.descriptor for run, _ in offered]
         return EnqueuedJobs(descriptors, outcomes if any(outcomes) else [])
+
+    def put(self, queue: str, job: ExtendedJob) -> str:
+        """For flows: keep a job that is no caller's."""
+        self._queues.add(queue)
+        return self._offer(queue, job)[0].descriptor
 
     async def send_async(self, queue: str, jobs: Sequence[Job]) -> list[str]:
         return self.send(queue, jobs)
@@ -247,34 +255,56 @@ class Jobs:
 
         NotPlayed: a job waits for another one. Jobs run one after the other here: that would be for ever.
         """
-        end_ms = self._refuse_waiting(descriptors, within_ms)
+        self._run_until(lambda: not self._all_live(descriptors), within_ms)
+
+    async def run_until_one_ended_async(self, descriptors: Sequence[str], within_ms: float) -> None:
+        """As `run_until_one_ended`, on the event loop."""
+        await self._run_until_async(lambda: not self._all_live(descriptors), within_ms)
+
+    def run_until_over(self, flow_id: str, within_ms: float) -> None:
+        """Run what is pending until this flow is over, or so long. NotPlayed, as above; or nothing is pending."""
+        self._refuse_idle(flow_id)
+        self._run_until(lambda: self.flows.is_over(flow_id), within_ms)
+
+    async def run_until_over_async(self, flow_id: str, within_ms: float) -> None:
+        """As `run_until_over`, on the event loop."""
+        self._refuse_idle(flow_id)
+        await self._run_until_async(lambda: self.flows.is_over(flow_id), within_ms)
+
+    def _refuse_idle(self, flow_id: str) -> None:
+        if not self.pending and not self.flows.is_over(flow_id):
+            raise NotPlayed(
+                f"flow {flow_id} is not over, and no job is pending: a stage is not sealed, or its status has troubles"
+            )
+
+    def _run_until(self, is_over: Callable[[], bool], within_ms: float) -> None:
+        end_ms = self._refuse_waiting(is_over, within_ms)
         try:
-            while self._all_live(descriptors) and (due := self._next(end_ms, MAX_RUNS, None)) is not None:
+            while not is_over() and (due := self._next(end_ms, MAX_RUNS, None)) is not None:
                 attempt = self._begin(due, end_ms, alone=False)
                 self._end(attempt, _run(attempt))
         finally:
             close_loop()
-        self._waited_until(descriptors, end_ms)
+        self._waited_until(is_over, end_ms)
 
-    async def run_until_one_ended_async(self, descriptors: Sequence[str], within_ms: float) -> None:
-        """As `run_until_one_ended`, on the event loop."""
-        end_ms = self._refuse_waiting(descriptors, within_ms)
-        while self._all_live(descriptors) and (due := self._next(end_ms, MAX_RUNS, None)) is not None:
+    async def _run_until_async(self, is_over: Callable[[], bool], within_ms: float) -> None:
+        end_ms = self._refuse_waiting(is_over, within_ms)
+        while not is_over() and (due := self._next(end_ms, MAX_RUNS, None)) is not None:
             attempt = self._begin(due, end_ms, alone=False)
             self._end(attempt, await _run_async(attempt))
-        self._waited_until(descriptors, end_ms)
+        self._waited_until(is_over, end_ms)
 
-    def _refuse_waiting(self, descriptors: Sequence[str], within_ms: float) -> float:
+    def _refuse_waiting(self, is_over: Callable[[], bool], within_ms: float) -> float:
         """Until when it is waited."""
-        if self._now_running is not None and self._all_live(descriptors):
+        if self._now_running is not None and not is_over():
             raise NotPlayed(
                 f"job {self._now_running.runs[0].job!r} waits for another one, and in memory one runs at a time: let "
                 "that one enqueue what follows, or test this against a server"
             )
         return self.clock.now_ms() + within_ms
 
-    def _waited_until(self, descriptors: Sequence[str], end_ms: float) -> None:
-        if self._all_live(descriptors) and end_ms < math.inf:
+    def _waited_until(self, is_over: Callable[[], bool], end_ms: float) -> None:
+        if end_ms < math.inf and not is_over():
             self.clock.advance_to(int(end_ms))
             self._expire()
 
@@ -493,7 +523,7 @@ class Jobs:
         for run, each in zip(attempt.runs, outcomes, strict=True):
             if each.body is not None:
                 self._limits.body(each.body, QUEUE_LIMITS.max_body_bytes)
-            run.end(each, self.clock.now_ms())
+            run.end(self.flows.end(run, each), self.clock.now_ms())
             if run.state is JobState.PENDING:
                 self._wait_its_turn(run)
             else:

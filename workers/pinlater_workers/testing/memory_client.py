@@ -12,6 +12,8 @@ from pinlater.client.job_times import delayed
 from pinlater.client.named_jobs import named_jobs
 from pinlater.clock import Clock
 from pinlater.model import (
+    CONTINUATION_END,
+    CONTINUATION_START,
     Cancelled,
     Heartbeat,
     HeartbeatAnswer,
@@ -21,10 +23,21 @@ from pinlater.model import (
     RescheduleJob,
     RescheduleOutcome,
 )
+from pinlater.model.flow_words import (
+    FlowCreated,
+    FlowItemsPage,
+    FlowsPage,
+    FlowState,
+    FlowStatus,
+    ItemState,
+    NewFlow,
+    NewItem,
+)
 from pinlater.schedule import Delay
 from pinlater_workers.errors import NotPlayed
+from pinlater_workers.testing.virtual_flows import VirtualFlows
 
-_PLAYED = "enqueue, lookup, wait, cancel, reschedule, heartbeat and queue_names"
+_PLAYED = "enqueue, lookup, wait, cancel, reschedule, heartbeat, queue_names, and those of flows but assign_item"
 
 
 class MemoryStore(Protocol):
@@ -54,6 +67,14 @@ class MemoryStore(Protocol):
     async def run_until_one_ended_async(self, descriptors: Sequence[str], within_ms: float) -> None: ...
 
     def queue_names(self) -> set[str]: ...
+
+    @property
+    def flows(self) -> VirtualFlows: ...
+
+    def run_until_over(self, flow_id: str, within_ms: float) -> None:
+        """Run jobs, until this flow is over, or so long. NotPlayed: a job is running, or nothing is pending."""
+
+    async def run_until_over_async(self, flow_id: str, within_ms: float) -> None: ...
 
 
 class _Calls:
@@ -101,6 +122,43 @@ class _Calls:
         given = [each for each in (queue, descriptors) if each is not None]
         of_queue, names = named_jobs(given, None, None, keys)
         return self._store.cancel_jobs(of_queue, names, keys, running=running)
+
+    def _flows(
+        self,
+        *,
+        name: str = "",
+        dedupe_key: str = "",
+        state: FlowState | None = None,
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        **_: Any,
+    ) -> FlowsPage:
+        found, below = self._store.flows.database.flows(name, dedupe_key, state, _position(continuation), limit)
+        return FlowsPage(found, _continuation(below))
+
+    def _flow_items(
+        self,
+        flow_id: str,
+        *,
+        stage: str = "",
+        state: ItemState | None = None,
+        dedupe_key: str = "",
+        numbers: Sequence[int] = (),
+        continuation: str = CONTINUATION_START,
+        limit: int = 100,
+        **_: Any,
+    ) -> FlowItemsPage:
+        after = _position(continuation)
+        found, last = self._store.flows.database.items(flow_id, stage, state, dedupe_key, numbers, after, limit)
+        return FlowItemsPage(found, _continuation(last))
+
+
+def _position(continuation: str) -> int:
+    return 0 if continuation == CONTINUATION_START else int(continuation)
+
+
+def _continuation(position: int) -> str:
+    return str(position) if position else CONTINUATION_END
 
 
 def _waited(
@@ -184,6 +242,37 @@ class MemoryClient(_Calls):
     def heartbeat(self, queue: str, heartbeats: Sequence[Heartbeat], **_: Any) -> list[HeartbeatAnswer]:
         return self._store.beat(queue, heartbeats)
 
+    def create_flow(self, flow: NewFlow, **_: Any) -> FlowCreated:
+        return self._store.flows.create(flow)
+
+    def add_flow_items(
+        self, flow_id: str, stage: str, items: Sequence[NewItem], *, seal: bool = False, **_: Any
+    ) -> list[int]:
+        return self._store.flows.add(flow_id, stage, items, seal=seal)
+
+    def seal_stage(self, flow_id: str, stage: str = "", **_: Any) -> None:
+        self._store.flows.seal(flow_id, stage)
+
+    def get_flow(self, flow_id: str, *, wait_ms: int = 0, **_: Any) -> FlowStatus:
+        if wait_ms:
+            self._store.run_until_over(flow_id, wait_ms)
+        return self._store.flows.database.status(flow_id)
+
+    def get_flows(self, **page: Any) -> FlowsPage:
+        return self._flows(**page)
+
+    def get_flow_items(self, flow_id: str, **page: Any) -> FlowItemsPage:
+        return self._flow_items(flow_id, **page)
+
+    def cancel_flow(self, flow_id: str, **_: Any) -> FlowStatus:
+        return self._store.flows.cancel(flow_id)
+
+    def delete_flow(self, flow_id: str, **_: Any) -> None:
+        self._store.flows.delete(flow_id)
+
+    def resume_flow(self, flow_id: str, *, stage: str = "", expression: str = "", **_: Any) -> FlowStatus:
+        return self._store.flows.resume(flow_id, stage, expression)
+
 
 class AsyncMemoryClient(_Calls):
     """As `AsyncClient`; likewise."""
@@ -248,6 +337,37 @@ class AsyncMemoryClient(_Calls):
 
     async def heartbeat(self, queue: str, heartbeats: Sequence[Heartbeat], **_: Any) -> list[HeartbeatAnswer]:
         return self._store.beat(queue, heartbeats)
+
+    async def create_flow(self, flow: NewFlow, **_: Any) -> FlowCreated:
+        return self._store.flows.create(flow)
+
+    async def add_flow_items(
+        self, flow_id: str, stage: str, items: Sequence[NewItem], *, seal: bool = False, **_: Any
+    ) -> list[int]:
+        return self._store.flows.add(flow_id, stage, items, seal=seal)
+
+    async def seal_stage(self, flow_id: str, stage: str = "", **_: Any) -> None:
+        self._store.flows.seal(flow_id, stage)
+
+    async def get_flow(self, flow_id: str, *, wait_ms: int = 0, **_: Any) -> FlowStatus:
+        if wait_ms:
+            await self._store.run_until_over_async(flow_id, wait_ms)
+        return self._store.flows.database.status(flow_id)
+
+    async def get_flows(self, **page: Any) -> FlowsPage:
+        return self._flows(**page)
+
+    async def get_flow_items(self, flow_id: str, **page: Any) -> FlowItemsPage:
+        return self._flow_items(flow_id, **page)
+
+    async def cancel_flow(self, flow_id: str, **_: Any) -> FlowStatus:
+        return self._store.flows.cancel(flow_id)
+
+    async def delete_flow(self, flow_id: str, **_: Any) -> None:
+        self._store.flows.delete(flow_id)
+
+    async def resume_flow(self, flow_id: str, *, stage: str = "", expression: str = "", **_: Any) -> FlowStatus:
+        return self._store.flows.resume(flow_id, stage, expression)
 
 
 @dataclass(frozen=True, slots=True)

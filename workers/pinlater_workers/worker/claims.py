@@ -166,12 +166,17 @@ class ClaimKeeper:
     def _on_lost(self, number: int, reason: StopReason) -> None:
         """Of a job that has ended here nothing is lost yet: its result is sent until a server answers, or the claim has
         surely expired. Where the claim is another's by now, that answer comes too, and changes nothing.
+
+        The job of an item of a flow ends when it is out of touch: after another beat that fails its item is assigned
+        anew, and two must not work on it.
         """
         running = self._table.find(number)
         if running is None or self._owner is None or self._owner.is_answered(running):
             return
+        if reason is StopReason.OUT_OF_TOUCH and running.carries_item:
+            reason = StopReason.CLAIM_LOST
         if reason is StopReason.CLAIM_LOST:
-            self._table.end([running])
+            self._heartbeats.forget(self._table.end([running]))
         self._owner.lost(running, reason)
 
     def _on_cancelled(self, number: int, by: str) -> None:

@@ -1,0 +1,246 @@
+"""A flow that runs: items are added to it, it is sealed, waited for, cancelled, and asked for its results.
+
+The calls of a FlowRun are for threads, those of an AsyncFlowRun are awaited. Both can be made for any flow by its id,
+as in a completion callback: `FlowRun(app, flow.id).results()`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import msgspec
+
+from pinlater.errors import StageSealed
+from pinlater.model.flow_words import FlowState, FlowStatus, NewItem
+from pinlater.schedule import Delay
+from pinlater_workers.app.app import App
+from pinlater_workers.errors import ConfigurationError
+from pinlater_workers.flows.item_calls import EndedItem, EndedItems, in_calls
+from pinlater_workers.jobs.context import refuse_on_loop
+from pinlater_workers.jobs.handle import Patience
+
+if TYPE_CHECKING:
+    from pinlater.client.async_client import AsyncClient
+    from pinlater.client.client import Client
+    from pinlater_workers.flows.flow import FlowStage
+
+ResultT = TypeVar("ResultT")
+
+SOONEST_MS, LATEST_MS = 50, 1_000
+"""Between looks for more items that have ended: after one that found some, and after many that found none."""
+
+
+class EndedStage(msgspec.Struct, frozen=True):
+    """A stage of a flow that is over, in numbers."""
+
+    name: str
+    items: int
+    succeeded: int
+    failed: int
+
+
+class FlowEnd(msgspec.Struct, frozen=True, rename="camel"):
+    """What a completion callback is told, as the argument `flow`. `state`: COMPLETE or CANCELLED. Times: milliseconds
+    since 1970.
+    """
+
+    id: str
+    name: str
+    state: str
+    dedupe_key: str
+    metadata: dict[str, str]
+    created_ms: int
+    completed_ms: int | None
+    stages: list[EndedStage]
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.state == FlowState.CANCELLED.name
+
+
+class _FlowHandle:
+    """`root`: the stage that `add` means where none is named. `is_new`: this start has made the flow."""
+
+    def __init__(self, app: App, flow_id: str, root: FlowStage[Any] | None = None, *, is_new: bool = False) -> None:
+        self._app = app
+        self._root = root
+        self.id = flow_id
+        self.is_new = is_new
+
+    def __repr__(self) -> str:
+        return f"<flow {self.id}>"
+
+    def _stage(self, stage: FlowStage[Any] | None) -> FlowStage[Any]:
+        found = stage or self._root
+        if found is None:
+            raise ConfigurationError(f"which stage of flow {self.id} is meant? say it, as in run.add(items, calculate)")
+        return found
+
+    def _ended_items(self, status: FlowStatus, stage: FlowStage[Any] | None) -> EndedItems:
+        """Of that stage, else of the final ones. Of a job that the app does not know results are plain values."""
+        jobs = {each.stage.name: each.stage.job for each in status.stages}
+        final = [each.stage.name for each in status.stages if each.stage.is_final]
+        if stage is None and not final:
+            raise ConfigurationError(f"flow {self.id} has no final stage: declare one with final=True, or name a stage")
+
+        def read(name: str, result: bytes) -> Any:
+            job_type = self._app.find(jobs[name])
+            return msgspec.json.decode(result) if job_type is None else job_type.read_item_result(result)
+
+        return EndedItems([stage.name] if stage else final, read)
+
+    def _late(self, timeout: Delay | None) -> TimeoutError:
+        return TimeoutError(f"flow {self.id} is not over within {timeout}; `pinlater flow status {self.id}` shows why")
+
+
+class _Pace:
+    """How long a look for ended items waits: longer and longer while nothing comes."""
+
+    def __init__(self) -> None:
+        self.wait_ms = 0
+
+    def after(self, found: int) -> None:
+        self.wait_ms = SOONEST_MS if found else min(LATEST_MS, max(SOONEST_MS, self.wait_ms * 2))
+
+
+class FlowRun(_FlowHandle):
+    """For threads. Errors of all calls, beside those named: those of Client; FlowNotFound: it was deleted."""
+
+    def add(self, items: Iterable[Any], stage: FlowStage[Any] | None = None) -> list[int]:
+        """Add items to the first stage, or to another one, in calls of up to 1,000; their numbers, in order.
+
+        Each call adds all of its items or none. ArgumentsInvalid: the job does not take one of them, and none was
+        added. StageSealed.
+        """
+        refuse_on_loop("start_async(...)'s run, and its add")
+        into = self._stage(stage)
+        calls = in_calls(list(into.items(items)))
+        return [number for some in calls for number in self._client.add_flow_items(self.id, into.name, some)]
+
+    def seal(self, stage: FlowStage[Any] | None = None) -> None:
+        """No more items come into the first stages, or into this one."""
+        self._client.seal_stage(self.id, stage.name if stage else "")
+
+    def send(self, calls: Sequence[Sequence[NewItem]]) -> None:
+        """The rest of what a start adds; nothing where another one has sealed the stage."""
+        for some in calls:
+            try:
+                self._client.add_flow_items(self.id, self._stage(None).name, some)
+            except StageSealed:
+                return
+
+    def status(self) -> FlowStatus:
+        return self._client.get_flow(self.id)
+
+    def cancel(self) -> FlowStatus:
+        """What waits fails, what runs is asked to stop, and the flow ends as cancelled."""
+        return self._client.cancel_flow(self.id)
+
+    def wait(self, timeout: Delay | None = None) -> FlowStatus:
+        """Until the flow is over. TimeoutError: it is not within so much time."""
+        refuse_on_loop("start_async(...)'s run, and its wait")
+        patience = Patience(timeout, self._app.clock)
+        for wait_ms in patience.waits_ms():
+            status = self._client.get_flow(self.id, wait_ms=wait_ms)
+            if status.completed_ms is not None:
+                return status
+            time.sleep(patience.pause_s())
+        raise self._late(timeout)
+
+    @overload
+    def results(self, stage: FlowStage[ResultT], *, timeout: Delay | None = None) -> Iterator[EndedItem[ResultT]]: ...
+
+    @overload
+    def results(self, stage: None = None, *, timeout: Delay | None = None) -> Iterator[EndedItem[Any]]: ...
+
+    def results(self, stage: FlowStage[Any] | None = None, *, timeout: Delay | None = None) -> Iterator[EndedItem[Any]]:
+        """The items of the final stages, or of this one, as they end, each once; until the flow is over.
+
+        TimeoutError: it is not within so much time. ConfigurationError: it has no final stage.
+        """
+        refuse_on_loop("start_async(...)'s run, and its results")
+        ended = self._ended_items(self.status(), stage)
+        patience, pace = Patience(timeout, self._app.clock), _Pace()
+        for wait_ms in patience.waits_ms():
+            status = self._client.get_flow(self.id, wait_ms=min(wait_ms, pace.wait_ms))
+            found = 0
+            for request in ended.requests(status):
+                for item in ended.take(self._client.get_flow_items(self.id, **request)):
+                    found += 1
+                    yield item
+            if status.completed_ms is not None:
+                return
+            pace.after(found)
+        raise self._late(timeout)
+
+    @property
+    def _client(self) -> Client:
+        return self._app.client
+
+
+class AsyncFlowRun(_FlowHandle):
+    """For the event loop. The calls are those of FlowRun, and awaited; `results` is for `async for`."""
+
+    async def add(self, items: Iterable[Any], stage: FlowStage[Any] | None = None) -> list[int]:
+        into = self._stage(stage)
+        numbers: list[int] = []
+        for some in in_calls(list(into.items(items))):
+            numbers += await self._client.add_flow_items(self.id, into.name, some)
+        return numbers
+
+    async def seal(self, stage: FlowStage[Any] | None = None) -> None:
+        await self._client.seal_stage(self.id, stage.name if stage else "")
+
+    async def send(self, calls: Sequence[Sequence[NewItem]]) -> None:
+        for some in calls:
+            try:
+                await self._client.add_flow_items(self.id, self._stage(None).name, some)
+            except StageSealed:
+                return
+
+    async def status(self) -> FlowStatus:
+        return await self._client.get_flow(self.id)
+
+    async def cancel(self) -> FlowStatus:
+        return await self._client.cancel_flow(self.id)
+
+    async def wait(self, timeout: Delay | None = None) -> FlowStatus:
+        patience = Patience(timeout, self._app.clock)
+        for wait_ms in patience.waits_ms():
+            status = await self._client.get_flow(self.id, wait_ms=wait_ms)
+            if status.completed_ms is not None:
+                return status
+            await asyncio.sleep(patience.pause_s())
+        raise self._late(timeout)
+
+    @overload
+    def results(
+        self, stage: FlowStage[ResultT], *, timeout: Delay | None = None
+    ) -> AsyncIterator[EndedItem[ResultT]]: ...
+
+    @overload
+    def results(self, stage: None = None, *, timeout: Delay | None = None) -> AsyncIterator[EndedItem[Any]]: ...
+
+    async def results(
+        self, stage: FlowStage[Any] | None = None, *, timeout: Delay | None = None
+    ) -> AsyncIterator[EndedItem[Any]]:
+        ended = self._ended_items(await self.status(), stage)
+        patience, pace = Patience(timeout, self._app.clock), _Pace()
+        for wait_ms in patience.waits_ms():
+            status = await self._client.get_flow(self.id, wait_ms=min(wait_ms, pace.wait_ms))
+            found = 0
+            for request in ended.requests(status):
+                for item in ended.take(await self._client.get_flow_items(self.id, **request)):
+                    found += 1
+                    yield item
+            if status.completed_ms is not None:
+                return
+            pace.after(found)
+        raise self._late(timeout)
+
+    @property
+    def _client(self) -> AsyncClient:
+        return self._app.async_client()
