@@ -1,14 +1,15 @@
-"""The flows of a test: their database is that of the servers, in memory, and their items run among the other jobs."""
+"""The flows of a test: their database is the servers' own, in a folder that goes away; their items run as jobs do."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pinlater.clock import Clock
+from pinlater.errors import install_command
 from pinlater.flows.callback_job import callback_job, status_document
 from pinlater.flows.ends import EndOutcome, ItemEnd, RecordedEnd
 from pinlater.flows.flow_limits import check_flow, check_items
@@ -48,11 +49,14 @@ class VirtualFlows:
     def __init__(self, host: FlowHost) -> None:
         self._host = host
         self._database: FlowDatabase | None = None
+        self._folder: TemporaryDirectory[str] | None = None
         self.posts: list[tuple[str, dict[str, Any]]] = []
 
     def close(self) -> None:
         if self._database is not None:
             self._database.close()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     @property
     def database(self) -> FlowDatabase:
@@ -64,7 +68,8 @@ class VirtualFlows:
                 raise NotPlayed(
                     f"flows in a test need what a server needs: pip install 'pinlater[server]' ({error})"
                 ) from error
-            self._database = opened(f"sqlite:///file:{uuid.uuid4().hex}?mode=memory&cache=shared&uri=true")
+            self._folder = TemporaryDirectory(prefix="pinlater-flows-")
+            self._database = opened(f"sqlite:///{self._folder.name}/flows.db")
             self._database.open()
         return self._database
 
@@ -144,7 +149,7 @@ class VirtualFlows:
             jobs = {item.number: self._host.put(item.stage.queue, item_job(item)) for item in waiting}
             self.database.queued(jobs, self._now_ms)
         for flow_id in flow_ids:
-            for due in self.database.due_callbacks(self._now_ms, 1, flow_id):
+            for due in self.database.take_callbacks(self._now_ms, self._now_ms, 1, flow_id):
                 if due.callback.url:
                     self.posts.append((due.callback.url, status_document(due.status)))
                 else:

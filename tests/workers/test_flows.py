@@ -1,0 +1,352 @@
+"""Flows in Python: each case at a real server with a worker, and in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from pinlater.errors import StageSealed
+from pinlater.model import JobState
+from pinlater.model.flow_words import FlowState
+from pinlater_workers import (
+    App,
+    ArgumentsInvalid,
+    ConfigurationError,
+    Fail,
+    Flow,
+    FlowEnd,
+    FlowRun,
+    JobFailed,
+    Never,
+    Retry,
+    testing,
+)
+from pinlater_workers.errors import NotPlayed
+from tests.server.running import RunningServer, running
+from tests.workers.site import Site
+
+Case = Callable[[App, str], None]
+"""Declares jobs on that queue, and plays with flows of them."""
+
+
+@dataclass
+class Amount:
+    cents: int
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with running(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+def streamed(app: App, queue: str) -> None:
+    """Three stages; items come while others run; one is broken."""
+    told: list[FlowEnd] = []
+    sent: list[tuple[int, int]] = []
+
+    @app.job(queue=queue, attempts=2)
+    def calculate(user: int) -> Amount:
+        if user == 13:
+            raise RuntimeError("no contract")
+        return Amount(user * 100)
+
+    @app.job(queue=queue)
+    async def send_check(user: int, cents: int) -> str:
+        sent.append((user, cents))
+        return f"check {user}"
+
+    @app.job(queue=queue)
+    def report(flow: FlowEnd) -> None:
+        told.append(flow)
+
+    payroll = Flow("payroll")
+    first = payroll.stage(calculate, backoff=0.01)
+    pay = first.then(send_check, payload="{user: payload.user, cents: result.cents}", final=True)
+    run = payroll.start([{"user": 1}, {"user": 13}], dedupe_key=queue, on_complete=report, metadata={"month": "11"})
+    again = payroll.start([{"user": 99}], dedupe_key=queue)
+    assert (run.is_new, again.is_new, again.id == run.id) == (True, False, True)
+    assert len(run.add([{"user": 3}])) == 1
+    run.seal()
+    with pytest.raises(StageSealed):
+        run.add([{"user": 4}])
+    results = {item.payload["user"]: item.result for item in run.results(pay, timeout=60)}
+    assert results == {1: "check 1", 3: "check 3"}
+    assert sorted(sent) == [(1, 100), (3, 300)]
+    ended = {item.payload["user"]: item for item in run.results(first, timeout=60)}
+    assert ended[1].result == Amount(100)
+    assert not ended[13].succeeded
+    assert ["no contract" in each.reason for each in ended[13].failures] == [True, True]
+    with pytest.raises(JobFailed, match="no contract"):
+        _ = ended[13].result
+    assert run.wait(60).state is FlowState.COMPLETE
+    _see_told(app, told)
+    assert (told[0].id, told[0].metadata, told[0].is_cancelled) == (run.id, {"month": "11"}, False)
+    assert [(each.name, each.succeeded, each.failed) for each in told[0].stages] == [
+        ("calculate", 2, 1),
+        ("send_check", 2, 0),
+    ]
+
+
+def _see_told(app: App, told: list[Any]) -> None:
+    """The callback has come; in memory, that is when its job runs."""
+    if isinstance(app.sink, testing.Jobs):
+        app.sink.run_all()
+    deadline_s = time.monotonic() + 20
+    while not told:
+        assert time.monotonic() < deadline_s, "the callback does not come"
+        time.sleep(0.01)
+
+
+def chained(app: App, queue: str) -> None:
+    """A chain: each job gets what the one before returned."""
+
+    @app.job(queue=queue)
+    def fetch(url: str) -> list[int]:
+        return [len(url), 1]
+
+    @app.job(queue=queue)
+    def resize(picture: list[int]) -> int:
+        return sum(picture)
+
+    @app.job(queue=queue)
+    def store(size: int) -> dict[str, int]:
+        return {"size": size}
+
+    chain = Flow("picture")
+    chain.stage(fetch).then(resize, payload="[result]").then(store, payload="[result]", final=True)
+    (stored,) = chain.start([{"url": "http://a"}], seal=True).results(timeout=60)
+    assert stored.result == {"size": 9}
+
+
+def grouped_with_a_callback(app: App, queue: str) -> None:
+    """A chord: many jobs, then one that has all of their results."""
+    sums: list[int] = []
+
+    @app.job(queue=queue)
+    def square(number: int) -> int:
+        return number * number
+
+    @app.job(queue=queue)
+    def total(flow: FlowEnd) -> None:
+        sums.append(sum(item.result for item in FlowRun(app, flow.id).results()))
+
+    squares = Flow("squares")
+    squares.stage(square, final=True)
+    squares.start(range(20), on_complete=total, seal=True).wait(60)
+    _see_told(app, sums)
+    assert sums == [sum(number * number for number in range(20))]
+
+
+def split_by_a_job(app: App, queue: str) -> None:
+    """A job makes the items of the stage below, out of what came before."""
+
+    @app.job(queue=queue)
+    def read(pages: int) -> str:
+        return "book"
+
+    @app.job(queue=queue)
+    def split(payload: dict[str, int], result: str) -> list[dict[str, Any]]:
+        return [{"book": result, "page": page} for page in range(payload["pages"])]
+
+    @app.job(queue=queue)
+    def scan(book: str, page: int) -> str:
+        return f"{book} {page}"
+
+    books = Flow("books")
+    books.stage(read).then(scan, items=split, final=True)
+    found = [item.result for item in books.start([{"pages": 3}], seal=True).results(timeout=60)]
+    assert sorted(found) == ["book 0", "book 1", "book 2"]
+
+
+def decided_by_the_stage(app: App, queue: str) -> None:
+    """The retry policies of jobs do not count for items: their stage says how often and when; Fail is for good."""
+    tries: dict[str, int] = {"never": 0, "fail": 0, "retry": 0}
+
+    @app.job(queue=queue, retry=Never())
+    def work(kind: str) -> str:
+        tries[kind] += 1
+        if kind == "fail":
+            raise Fail("not this one")
+        if tries[kind] < 3:
+            raise Retry(after="1h") if kind == "retry" else RuntimeError(kind)
+        return kind
+
+    flow = Flow("tries")
+    flow.stage(work, max_failures=2, backoff=0.01, max_backoff=0.02, final=True)
+    ended = {item.payload["kind"]: item for item in flow.start([{"kind": kind} for kind in tries], seal=True).results()}
+    assert tries == {"never": 3, "fail": 1, "retry": 3}
+    assert {kind: item.succeeded for kind, item in ended.items()} == {"never": True, "fail": False, "retry": True}
+    assert [len(item.failures) for _, item in sorted(ended.items())] == [1, 2, 2]
+
+
+def kept_results(app: App, queue: str) -> None:
+    """What is no JSON is a failure that says so; what a type keeps as MessagePack is JSON here."""
+
+    @app.job(queue=queue, encoding="msgpack", keep_result=True)
+    def made(kind: str) -> Any:
+        return {"nothing": None, "odd": object(), "list": [1, 2]}[kind]
+
+    flow = Flow("results")
+    flow.stage(made, final=True)
+    run = flow.start([{"kind": kind} for kind in ("nothing", "odd", "list")], seal=True)
+    ended = {item.payload["kind"]: item for item in run.results(timeout=60)}
+    assert (ended["nothing"].result, ended["list"].result) == (None, [1, 2])
+    assert "cannot be kept" in ended["odd"].failures[-1].reason
+
+
+def keyed(app: App, queue: str) -> None:
+    """Items with the keys of their jobs: a start may be run again, and one key runs in order."""
+    order: list[int] = []
+
+    @app.job(queue=queue, unique="{number}", serialize="all")
+    def note(number: int) -> None:
+        order.append(number)
+
+    flow = Flow("keyed")
+    flow.stage(note, final=True)
+    numbers = [{"number": number} for number in range(8)]
+    run = flow.start(numbers[:5], dedupe_key=queue)
+    again = flow.start(numbers, dedupe_key=queue, seal=False)
+    assert (again.id, again.is_new) == (run.id, False)
+    again.seal()
+    assert [item.key for item in run.results(timeout=60)] == [str(number) for number in range(8)]
+    assert order == list(range(8))
+
+
+def cancelled(app: App, queue: str) -> None:
+    @app.job(queue=queue)
+    def wait() -> None: ...
+
+    flow = Flow("cancelled")
+    flow.stage(wait, final=True)
+    run = flow.start()
+    run.cancel()
+    status = run.wait(60)
+    assert (status.state, list(run.results())) == (FlowState.CANCELLED, [])
+
+
+CASES = (
+    streamed,
+    chained,
+    grouped_with_a_callback,
+    split_by_a_job,
+    decided_by_the_stage,
+    kept_results,
+    keyed,
+    cancelled,
+)
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_a_flow_at_a_server(server: RunningServer, case: Case) -> None:
+    async with Site(server.port) as site, site.working():
+        await asyncio.to_thread(case, site.app, site.queue)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_flow_in_memory(case: Case) -> None:
+    app = App(servers=["127.0.0.1:1"])
+    with testing.in_memory(app):
+        case(app, f"q_{uuid.uuid4().hex[:8]}")
+
+
+async def test_a_flow_on_an_event_loop(server: RunningServer) -> None:
+    async with Site(server.port) as site:
+
+        @site.app.job(queue=site.queue, serialize="{number}")
+        async def double(number: int) -> int:
+            return number * 2
+
+        flow = Flow("doubles")
+        stage = flow.stage(double, final=True)
+        async with site.working():
+            run = await flow.start_async([{"number": 1}], keep_for="1h")
+            await run.add([{"number": 2}])
+            await run.seal()
+            assert sorted([item.result async for item in run.results(stage, timeout=60)]) == [2, 4]
+            assert (await run.wait(60)).state is (await run.status()).state is FlowState.COMPLETE
+            assert (await run.cancel()).state is FlowState.COMPLETE
+
+
+async def test_a_start_of_many_items_sends_several_calls(server: RunningServer) -> None:
+    async with Site(server.port) as site:
+
+        @site.app.job(queue=site.queue, unique="{number}")
+        def one(number: int) -> None: ...
+
+        flow = Flow("many")
+        flow.stage(one, final=True)
+        run = await flow.start_async([{"number": number} for number in range(2_500)], dedupe_key=site.queue, seal=True)
+        again = await flow.start_async(
+            [{"number": number} for number in range(2_500)], dedupe_key=site.queue, seal=True
+        )
+        (stage,) = (await again.status()).stages
+        assert (stage.items, stage.is_sealed, again.id) == (2_500, True, run.id)
+        await run.cancel()
+
+
+def test_what_cannot_be_a_flow_is_said_when_it_is_declared() -> None:
+    app = App(servers=["127.0.0.1:1"])
+
+    @app.job(queue="q")
+    def work(number: int) -> None: ...
+
+    @app.raw_job(queue="raw")
+    def raw(body: bytes) -> None: ...
+
+    flow = Flow("wrong")
+    with pytest.raises(ConfigurationError, match="has no stage"):
+        flow.start()
+    stage = flow.stage(work)
+    with pytest.raises(ConfigurationError, match="already"):
+        flow.stage(work)
+    with pytest.raises(ConfigurationError, match="no option 'max_failure'; allowed: name"):
+        flow.stage(work, name="b", max_failure=1)  # type: ignore[call-overload]
+    with pytest.raises(ConfigurationError, match="is raw"):
+        flow.stage(raw)
+    with pytest.raises(ConfigurationError, match="is no job"):
+        flow.stage(print)  # type: ignore[call-overload]
+    with pytest.raises(ConfigurationError, match="not both"):
+        stage.then(work, payload="result", items=work, name="c")
+    with pytest.raises(ConfigurationError, match="allowed: go_on, stop_stage, stop_flow"):
+        flow.start(on_failure="stop")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentsInvalid, match="no parameter 'nubmer'"):
+        flow.start([{"nubmer": 1}])
+
+
+def test_a_flow_that_nobody_seals_is_no_endless_wait_in_memory() -> None:
+    app = App(servers=["127.0.0.1:1"])
+
+    @app.job(queue="q")
+    def work(number: int) -> int:
+        return number
+
+    flow = Flow("open")
+    flow.stage(work, final=True)
+    with testing.in_memory(app) as jobs:
+        run = flow.start([1])
+        with pytest.raises(NotPlayed, match="not sealed"):
+            list(run.results())
+        assert [each.state for each in jobs.runs] == [JobState.SUCCEEDED]
+        flow.start([2], on_complete="https://example.org/done", seal=True).wait()
+        ((url, told),) = jobs.flows.posts
+        assert (url, told["name"], told["state"]) == ("https://example.org/done", "open", "COMPLETE")
+
+
+def test_a_program_that_starts_no_flow_loads_nothing_for_them() -> None:
+    code = (
+        "import sys; from pinlater_workers import App, testing; a = App(servers=['127.0.0.1:1'])\n"
+        "@a.job(queue='q')\ndef f() -> None: ...\n"
+        "assert testing.run(f).state == 2\n"
+        "assert not [n for n in sys.modules if n.startswith(('sqlalchemy', 'pinlater_workers.flows'))]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
