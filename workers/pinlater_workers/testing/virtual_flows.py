@@ -65,9 +65,8 @@ class VirtualFlows:
             try:
                 opened = import_module("pinlater.flows.database").FlowDatabase
             except ImportError as error:
-                raise NotPlayed(
-                    f"flows in a test need what a server needs: pip install 'pinlater[server]' ({error})"
-                ) from error
+                needed = f"flows in a test need what a server needs ({error})"
+                raise NotPlayed(f"{needed}: {install_command('server')}") from error
             self._folder = TemporaryDirectory(prefix="pinlater-flows-")
             self._database = opened(f"sqlite:///{self._folder.name}/flows.db")
             self._database.open()
