@@ -31,12 +31,13 @@ from pinlater.clock import SystemClock
 from pinlater.errors import Forbidden, PinLaterError
 from pinlater.model import CONTINUATION_END, CONTINUATION_START
 from pinlater.model.flow_words import FlowItem, FlowState, FlowStatus, ItemState
+from pinlater.printable import printable
 
 EXIT_TIMED_OUT = 124
 """As of timeout(1)."""
 
 _PAGE = 1_000
-_PAGE_OF_BODIES = 100
+_PAGE_OF_FLOWS = 100
 _WAIT_MS = 5_000
 _PAUSE_S = 0.25
 _UP, _REST_OF_LINE, _BELOW = "\033[{}A", "\033[K", "\033[J"
@@ -115,7 +116,7 @@ def status(client: Client, flow_id: str, watch: bool, interval_ms: int, format: 
         for each in looks:
             now = time_text(SystemClock().now_ms())
             for text in changes(before, each):
-                click.echo(f"{now} {text}")
+                click.echo(printable(f"{now} {text}"))
             before = each
 
 
@@ -232,7 +233,6 @@ def items(
     position = CONTINUATION_START
     shows_reasons = True
     while position != CONTINUATION_END and left != 0:
-        most = _PAGE_OF_BODIES if shows_reasons else _PAGE
         try:
             page = client.get_flow_items(
                 flow_id,
@@ -242,7 +242,7 @@ def items(
                 numbers=numbers,
                 include_body=shows_reasons,
                 continuation=position,
-                limit=most if left is None else min(most, left),
+                limit=_PAGE if left is None else min(_PAGE, left),
             )
         except Forbidden:
             if payloads or not shows_reasons:
@@ -305,7 +305,7 @@ def list_flows(
             dedupe_key=dedupe_key,
             state=None if state is None else _STATES[state],
             continuation=position,
-            limit=_PAGE_OF_BODIES,
+            limit=_PAGE_OF_FLOWS,
         )
         found = [each for each in page.flows if has <= each.metadata.items()][:left]
         output.write([list_row(each) if format == "table" else flow_row(each) for each in found])

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import sqlalchemy as sa
 
 from pinlater.errors import ItemNotFound
+from pinlater.flows.end_records import MAX_REASON_CHARS
 from pinlater.flows.ends import DueCallback
+from pinlater.flows.flow_limits import MAX_CALL_BYTES
 from pinlater.flows.rows import APPLET_SUFFIX, find_flow, for_update, stage_of
 from pinlater.flows.tables import CALLBACKS, FAILURES, FLOWS, ITEMS, STAGES
 from pinlater.model.flow_words import (
@@ -29,6 +32,13 @@ from pinlater.model.flow_words import (
 )
 
 _COUNTERS = ("items", "pending", "queued", "succeeded", "failed", "applet_errors")
+
+_SIZE = (
+    sa.func.length(ITEMS.c.payload)
+    + sa.func.coalesce(sa.func.length(ITEMS.c.result), 0)
+    + ITEMS.c.failures * MAX_REASON_CHARS
+)
+"""The most bytes of an item in an answer, about."""
 
 
 def status(connection: sa.Connection, flow_id: str) -> FlowStatus:
@@ -167,7 +177,9 @@ def items(
     after: int,
     limit: int,
 ) -> tuple[list[FlowItem], int]:
-    """A page behind a number, in order, and the number to go on behind; 0: it was the last one. FlowNotFound."""
+    """A page behind a number, in order, and the number to go on behind; 0: it was the last one. It ends before it has
+    more bytes than a call may bring, but has one item. FlowNotFound.
+    """
     flow = find_flow(connection, flow_id)
     names = _names(connection, flow["number"])
     if stage:
@@ -183,12 +195,18 @@ def items(
         wanted.append(ITEMS.c.dedupe_key == dedupe_key)
     if numbers:
         wanted.append(ITEMS.c.number.in_(numbers))
-    page = sa.select(ITEMS).where(*wanted).order_by(ITEMS.c.number).limit(limit + 1)
+    found = connection.execute(
+        sa.select(ITEMS.c.number, _SIZE.label("size")).where(*wanted).order_by(ITEMS.c.number).limit(limit + 1)
+    ).all()
+    sizes = accumulate(row.size for row in found[:limit])
+    fitting = sum(size <= MAX_CALL_BYTES for size in sizes)
+    shown = found[: max(1, fitting)]
+    if not shown:
+        return [], 0
+    last = shown[-1].number
+    page = sa.select(ITEMS).where(*wanted, ITEMS.c.number <= last).order_by(ITEMS.c.number)
     rows = connection.execute(page).mappings().all()
-    shown = rows[:limit]
-    return _items(connection, shown, {flow["number"]: flow_id}, names), (
-        shown[-1]["number"] if len(rows) > limit else 0
-    )
+    return _items(connection, rows, {flow["number"]: flow_id}, names), last if len(found) > len(shown) else 0
 
 
 def item(connection: sa.Connection, number: int) -> tuple[FlowItem, str]:

@@ -326,6 +326,18 @@ def test_callbacks_are_due_until_they_are_made_or_given_up(database: FlowDatabas
     assert (database.status(flow_id).troubles, database.open_flows()) == ([], False)
 
 
+def test_a_page_of_items_ends_before_it_is_too_long_for_an_answer(database: FlowDatabase) -> None:
+    flow_id = flow_of(database, ROOT)
+    added = []
+    for bytes_of_one in (1_500_000, 1_500_000, 1_500_000, 5_000_000, 5_000_000):
+        added += database.add(flow_id, "calculate", [NewItem(b'"%b"' % (b"x" * bytes_of_one))], START_MS)
+    pages, after = [], 0
+    while not pages or after:
+        page, after = database.items(flow_id, "", None, "", (), after, 100)
+        pages.append([item.number for item in page])
+    assert pages == [added[:2], added[2:3], added[3:4], added[4:]]
+
+
 def test_pages_of_flows_and_items(database: FlowDatabase) -> None:
     ids = [flow_of(database, ROOT, items=2, dedupe_key=key) for key in "abc"]
     page, below = database.flows("payroll", "", FlowState.RUNNING, 0, 2)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from pinlater.data_folder.password import hash_password
 from tests.server.commands import Shell
 from tests.server.running import running
 from tests.server.terminal import Terminal
+from tests.stores.process import free_port
 
 PASSWORD = "correct horse"
 WITHIN_S = 20.0
@@ -90,6 +93,16 @@ def until(holds: Callable[[], object]) -> None:
     while not holds():
         assert time.monotonic() < deadline_s, "it did not come to pass"
         time.sleep(0.02)
+
+
+@contextmanager
+def started(folder: Path, address: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`pinlater flow ARGUMENTS` under way; it does not outlive the block."""
+    with Shell(folder, address).start("flow", *arguments) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def work(client: Client, queue: str, results: list[Any]) -> list[Any]:
@@ -219,15 +232,13 @@ def test_items_that_a_killed_command_added_are_not_added_again(
 ) -> None:
     made = flow.made("mails", "--stage", f"send:{queue}")
     lines = [b'{"user": %d}\n' % each for each in range(3_000)]
-    add = ("flow", "add", made, "send", "-", "--dedupe-key-from", "user")
-    shell = Shell(tmp_path, address)
-    with shell.start(*add) as process:
+    add = ("add", made, "send", "-", "--dedupe-key-from", "user")
+    with started(tmp_path, address, *add) as process:
         assert process.stdin is not None
         process.stdin.write(b"".join(lines[:1_500]))
         until(lambda: flow.stage(made, "send")["items"] == 1_000)
-        process.kill()
-    whole = shell(*add, stdin=b"".join(lines))
-    assert len(set(whole.out.split())) == 3_000
+    whole = flow(*add, stdin=b"".join(lines))
+    assert len(set(whole.stdout.split())) == 3_000
     assert flow.stage(made, "send")["items"] == 3_000
 
 
@@ -339,7 +350,7 @@ def test_changes_are_lines_where_there_is_no_terminal(
     flow: Command, client: Client, address: str, queue: str, tmp_path: Path
 ) -> None:
     made = flow.made("mails", "--stage", f"send:{queue}", "--items", "-", stdin="1\n2\n")
-    with Shell(tmp_path, address).start("flow", "status", made, "--watch", "--interval", "50ms") as watching:
+    with started(tmp_path, address, "status", made, "--watch", "--interval", "50ms") as watching:
         assert watching.stdout is not None
         first = [watching.stdout.readline().decode() for _ in range(2)]
         assert [line.partition(" ")[2] for line in first] == [
@@ -352,6 +363,24 @@ def test_changes_are_lines_where_there_is_no_terminal(
         assert rest.endswith("flow mails: complete\n")
         assert "send: 2 of 2 items done, complete\n" in rest
         assert watching.wait(WITHIN_S) == 0
+
+
+def test_a_server_that_restarts_is_waited_for(tmp_path: Path) -> None:
+    port = free_port()
+    address = f"127.0.0.1:{port}"
+    flow = Command(address)
+    with ExitStack() as stack:
+        with running(tmp_path, port=port) as server:
+            assert server.port == port
+            made = flow.made("mails", "--stage", "send:mails", "--items", "-", stdin="1\n")
+            watching = stack.enter_context(started(tmp_path, address, "status", made, "--watch"))
+            assert watching.stdout is not None
+            assert watching.stdout.readline()
+        with running(tmp_path, port=port) as server:
+            assert server.port == port
+            flow("cancel", made, "--yes")
+            assert watching.stdout.read().endswith(b"flow mails: cancelled\n")
+            assert watching.wait(WITHIN_S) == 0
 
 
 def test_a_server_without_flows_says_so(tmp_path: Path) -> None:
