@@ -353,7 +353,8 @@ class Api(Protocol):
         context: RequestContext | None = None,
     ) -> FlowItemsPage:
         """One page of the items of a flow, in order of their numbers; of all that is named an item has to have all.
-        Without `include_body` payloads and results are empty, and failures have no reasons.
+        Without `include_body` payloads and results are empty, and failures have no reasons. A page of long items has
+        fewer than `limit`: about 4 MiB, but one item at least.
         """
 
     async def cancel_flow(self, flow_id: str, *, context: RequestContext | None = None) -> FlowStatus:

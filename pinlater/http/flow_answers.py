@@ -122,7 +122,7 @@ class ItemAnswer(Answer):
 
 
 class ItemsAnswer(Answer):
-    """A page of the items of a flow, by number."""
+    """A page of the items of a flow, by number; one of long items ends at about 4 MiB, before `limit`."""
 
     items: list[ItemAnswer]
     next_cursor: NextCursor | None = None
