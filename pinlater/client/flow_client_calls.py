@@ -35,6 +35,17 @@ class FlowClientCalls(ABC):
     ) -> ResultT:
         """One call of the table: its arguments in order, and what it returns."""
 
+    @abstractmethod
+    async def _call_and_wait(
+        self,
+        method: Method[ResultT],
+        context: RequestContext | None,
+        timeout: float | None,
+        wait_ms: int,
+        *values: object,
+    ) -> ResultT:
+        """One call of the table whose answer may take so much longer."""
+
     async def create_flow(
         self, flow: NewFlow, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> FlowCreated:
@@ -65,7 +76,7 @@ class FlowClientCalls(ABC):
     ) -> FlowStatus:
         """A flow in numbers; with `wait_ms` when it is over, or after that time."""
         if wait_ms:
-            timeout = (DEFAULT_TIMEOUT_S if timeout is None else timeout) + wait_ms / 1000
+            return await self._call_and_wait(flow_methods.GET_FLOW, context, timeout, wait_ms, flow_id, wait_ms)
         return await self._call(flow_methods.GET_FLOW, context, timeout, flow_id, wait_ms)
 
     async def get_flows(

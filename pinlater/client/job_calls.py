@@ -186,7 +186,19 @@ class JobCalls(ABC):
         if len(descriptors) + len(keys) > LOOKED_UP_AT_ONCE:
             raise RequestInvalid(f"a lookup that waits may name {LOOKED_UP_AT_ONCE} jobs")
         values = (descriptors, include_body, include_result, wait_ms, queue, keys)
-        args = methods.LOOKUP.arguments(self._context if context is None else self._caller.of(context), *values)
+        return await self._call_and_wait(methods.LOOKUP, context, timeout, wait_ms, *values, with_keys=bool(keys))
+
+    async def _call_and_wait(
+        self,
+        method: methods.Method[ResultT],
+        context: RequestContext | None,
+        timeout: float | None,
+        wait_ms: int,
+        *values: Any,
+        with_keys: bool = False,
+    ) -> ResultT:
+        """One call of the table whose answer may take so much longer, as its `wait_ms` says."""
+        args = method.arguments(self._context if context is None else self._caller.of(context), *values)
         loop = asyncio.get_running_loop()
         waits_until_s = loop.time() + wait_ms / 1000
 
@@ -194,15 +206,15 @@ class JobCalls(ABC):
             args.request.wait_ms = max(1, int((waits_until_s - loop.time()) * 1000))
 
         call = CallSpec(
-            methods.LOOKUP,
+            method,
             args,
-            methods.LOOKUP.idempotency_with(*values),
+            method.idempotency_with(*values),
             self._deadline_s(timeout) + wait_ms / 1000,
             long_poll=True,
             revise=revise,
-            with_keys=bool(keys),
+            with_keys=with_keys,
         )
-        return methods.LOOKUP.result(await self._dispatcher.call(call))
+        return method.result(await self._dispatcher.call(call))
 
     @overload
     async def wait(  # type: ignore[overload-overlap]  # a text is a sequence of texts too

@@ -68,7 +68,7 @@ class FlowCallbacks:
         self._enqueue = enqueue
         self._clock = clock
         self._metrics = metrics
-        self._hosts = hosts
+        self._hosts = [host.lower() for host in hosts]
         self._secret = secret
         self._tasks = BackgroundTasks()
         self._room = asyncio.Semaphore(MOST)

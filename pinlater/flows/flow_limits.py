@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from pinlater.errors import RequestInvalid
 from pinlater.flows.json_texts import json_mistake
+from pinlater.model import MAX_KEY_BYTES
 from pinlater.model.flow_words import AppletKind, NewFlow, NewItem, Stage
 
 MAX_STAGES, MAX_DEPTH = 64, 16
@@ -19,7 +20,10 @@ MAX_BACKOFF_MS, MAX_TTL_MS = 30 * DAY_MS, 3650 * DAY_MS
 
 NAME_ALLOWED = "1 to 200 letters, digits, ., _ and -"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
-_JOB = re.compile(r"[^\s\x00-\x1f]{0,200}")
+_URL = re.compile(rf"[!-\[\]-~]{{0,{MAX_URL_CHARS}}}")
+_TEXT = re.compile(r"[^\x00\ud800-\udfff]*")
+_KEY = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]*")
+_JOB = re.compile(r"[^\s\x00-\x1f\ud800-\udfff]{0,200}")
 
 
 def check_flow(new: NewFlow) -> None:
@@ -38,6 +42,9 @@ def check_flow(new: NewFlow) -> None:
     if len(new.metadata) > MAX_METADATA or size > MAX_METADATA_BYTES:
         allowed = f"up to {MAX_METADATA} entries and {MAX_METADATA_BYTES} bytes"
         raise RequestInvalid.of("metadata", f"{len(new.metadata)} entries, {size} bytes", allowed)
+    for text in (*new.metadata, *new.metadata.values()):
+        if not _TEXT.fullmatch(text):
+            raise RequestInvalid.of("metadata", text, "texts that are UTF-8, without \\0")
     if not 0 <= new.ttl_ms <= MAX_TTL_MS:
         raise RequestInvalid.of("ttlMillis", new.ttl_ms, f"0 to {MAX_TTL_MS}")
     names = {stage.name for stage in new.stages}
@@ -50,8 +57,9 @@ def check_flow(new: NewFlow) -> None:
         return
     if bool(callback.url) == bool(callback.queue):
         raise RequestInvalid("the callback needs either a queue or a URL")
-    if len(callback.url) > MAX_URL_CHARS:
-        raise RequestInvalid.of("the URL of the callback", callback.url, f"up to {MAX_URL_CHARS} characters")
+    if not _URL.fullmatch(callback.url):  # whatever reads it reads the same host
+        allowed = f"up to {MAX_URL_CHARS} printable ASCII characters without spaces and backslashes"
+        raise RequestInvalid.of("the URL of the callback", callback.url, allowed)
     if not _JOB.fullmatch(callback.job):
         raise RequestInvalid.of("the job of the callback", callback.job, "up to 200 characters without spaces")
 
@@ -129,5 +137,11 @@ def _check_name(field: str, name: str) -> None:
 
 
 def _check_key(field: str, key: str) -> None:
-    if len(key) > MAX_KEY_CHARS or key.startswith("@") or "\0" in key:
-        raise RequestInvalid.of(field, key, f"up to {MAX_KEY_CHARS} characters, without @ in front")
+    # not every database tells keys apart that end in spaces
+    is_text = len(key) <= MAX_KEY_CHARS and _KEY.fullmatch(key) and len(key.encode()) <= MAX_KEY_BYTES
+    if not is_text or key.startswith("@") or key.endswith(" "):
+        allowed = (
+            f"up to {MAX_KEY_CHARS} characters, and {MAX_KEY_BYTES} bytes of UTF-8, without @ in front, spaces at the "
+            "end, and control characters"
+        )
+        raise RequestInvalid.of(field, key, allowed)

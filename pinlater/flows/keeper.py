@@ -36,6 +36,9 @@ WINDOW = 10_000
 BATCH = 1_000
 """Items that come into queues in one step, and jobs looked at in one."""
 
+SHUT_S = 1.0
+"""A queue into which items could not be put is left out for so long, so that those of others have their turn."""
+
 WORK_S = 0.1
 """What may go on for long, as the removal of a flow, takes no more of one turn."""
 
@@ -91,6 +94,7 @@ class FlowKeeper:
         self._checked_to = (0, 0, 0)
         self._troubles: dict[str, str] = {}
         """What this process was told when it put items into a queue, by the queue."""
+        self._shut_until_s: dict[str, float] = {}
 
     def start(self) -> None:
         self._is_started = True
@@ -194,7 +198,12 @@ class FlowKeeper:
 
     async def _feed(self) -> int:
         """Put items that wait into their queues; how many."""
-        shut = [queue for queue in self._troubles if queue not in self._queues.flow_queues]
+        now_s = asyncio.get_running_loop().time()
+        shut = [
+            queue
+            for queue in self._troubles
+            if queue not in self._queues.flow_queues or self._shut_until_s.get(queue, 0.0) > now_s
+        ]
         items = await self._connection.call(lambda database: database.waiting(WINDOW, BATCH, shut))
         if not items:
             return 0
@@ -207,10 +216,13 @@ class FlowKeeper:
                 fed += await self._feed_queue(queue, some)
             except FlowsUnavailable:
                 raise
-            except PinLaterError as error:
-                if self._troubles.get(queue) != error.message:
-                    _log.warning("items_not_queued", queue=queue, items=len(some), error=error.message)
-                self._troubles[queue] = error.message
+            except Exception as error:  # whatever it is, other queues go on
+                told = error.message if isinstance(error, PinLaterError) else repr(error)
+                if self._troubles.get(queue) != told:
+                    is_known = isinstance(error, PinLaterError)
+                    _log.warning("items_not_queued", queue=queue, items=len(some), error=told, exc_info=not is_known)
+                self._troubles[queue] = told
+                self._shut_until_s[queue] = now_s + SHUT_S
         return fed
 
     def trouble_of(self, queue: str) -> str:

@@ -182,10 +182,8 @@ def items(
     """
     flow = find_flow(connection, flow_id)
     names = _names(connection, flow["number"])
-    if stage:
-        places = [place for place, name in names.items() if name == stage]
-    else:
-        places = [place for place, name in names.items() if not name.endswith(APPLET_SUFFIX)]
+    shown_names = {place: name for place, name in names.items() if not name.endswith(APPLET_SUFFIX)}
+    places = [place for place, name in shown_names.items() if stage in ("", name)]
     wanted = [ITEMS.c.flow == flow["number"], ITEMS.c.number > after, ITEMS.c.place.in_(places)]
     if state is not None:
         wanted.append(ITEMS.c.state == state)

@@ -25,6 +25,7 @@ from pinlater.wire.codec import (
 )
 from pinlater.wire.convert import emptied_to_wire
 from pinlater.wire.faults import exception_from_error
+from pinlater.wire.flow_methods import GET_FLOW
 from pinlater.wire.message import ApplicationErrorKind, Header, read_header
 from pinlater.wire.methods import DEQUEUE, DEQUEUE_FROM_QUEUES, LOOKUP, METHODS, Method
 
@@ -97,7 +98,7 @@ class Handler:
                     raise
             if method is DEQUEUE or method is DEQUEUE_FROM_QUEUES:
                 success = await self._dequeue(method, args, context, call)
-            elif method is LOOKUP and args.request.wait_ms:
+            elif (method is LOOKUP or method is GET_FLOW) and args.request.wait_ms:
                 success = await self._wait(method, args, context, call)
             else:
                 if method.answer_size is not None:
@@ -131,7 +132,8 @@ class Handler:
         is_dequeue = method is DEQUEUE or method is DEQUEUE_FROM_QUEUES
         try:
             await gate.admit(method, args, context)
-            return await gate.begin(context, call.size, bool((is_dequeue or method is LOOKUP) and args.request.wait_ms))
+            may_wait = is_dequeue or method is LOOKUP or method is GET_FLOW
+            return await gate.begin(context, call.size, bool(may_wait and args.request.wait_ms))
         except PinLaterError as error:
             if is_dequeue:
                 error.acks_applied = False
@@ -166,14 +168,14 @@ class Handler:
         return method.answer(jobs, awaits_receipt=call.needs_receipt)
 
     async def _wait(self, method: Method[Any], args: Any, context: RequestContext, call: InflightCall) -> Any:
-        """A lookup that waits, until its caller is gone. No room is kept meanwhile."""
+        """A call that waits for an end, until its caller is gone. No room is kept meanwhile."""
         call.is_parked = call.is_long_poll = True
         try:
             found = await method.serve(self._service, args, context)
         except asyncio.CancelledError:
             if not call.caller_gone:
                 raise
-            found = {}
+            return None
         finally:
             call.is_parked = False
         self._check_again(method, args, context)

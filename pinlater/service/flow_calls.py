@@ -343,14 +343,15 @@ class FlowCalls:
             return Assignment(ClaimOutcome.LIMITED)
         settings = self._queues.settings(queue)
         timeout_ms = settings.claim_timeout_ms if claim_timeout_ms is None else claim_timeout_ms
-        if timeout_ms < 1:
-            raise RequestInvalid.of("claimTimeoutMillis", claim_timeout_ms, "1 or more")
+        most_ms = self._settings.max_claim_timeout_ms
+        if claim_timeout_ms is not None and not 1 <= claim_timeout_ms <= most_ms:  # its holder has to know how long
+            raise RequestInvalid.of("claimTimeoutMillis", claim_timeout_ms, f"1 to {most_ms}")
         source = self._validator.source(context)
         request = ClaimRequest(
             self._claims.next_secret(source),
             1,
             self._validator.priorities,
-            min(timeout_ms, self._settings.max_claim_timeout_ms),
+            min(timeout_ms, most_ms),
             self._settings.max_body_bytes,
             0,
             claim_timeout_ms is None,

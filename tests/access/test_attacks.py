@@ -17,8 +17,10 @@ from pinlater import Client, DequeueRequest, JobState
 from pinlater.access.guesses import FREE_TRIES, MAX_WAITING_EACH
 from pinlater.data_folder.password import hash_password
 from pinlater.model import Ack, ExtendedJob, Job, KeyRef, RequestContext, WorkerJob, WorkerReport
+from pinlater.model.flow_words import NewFlow, Stage
 from pinlater.wire.codec import decode_reply
 from pinlater.wire.convert import dequeue_to_wire, enqueue_to_wire, lookup_to_wire
+from pinlater.wire.convert_flows import get_to_wire
 from tests.access.cluster import PASSWORD
 from tests.server.commands import Shell
 from tests.server.planted import family
@@ -166,6 +168,27 @@ async def test_a_lookup_that_waits_tells_nothing_to_a_token_that_was_revoked_mea
         assert (await enqueue(other, shown, "awaited")).reason == "FORBIDDEN"
         jobs = ops.dequeue(DequeueRequest("awaited", 2))
         ops.ack("awaited", [Ack(job.descriptor) for job in jobs])
+        reply = await waiting.answer()
+        assert reply.exception is not None
+        assert reply.exception.reason == "FORBIDDEN"
+    await waiting.close()
+    await other.close()
+
+
+async def test_a_wait_for_a_flow_tells_nothing_to_a_token_that_was_revoked_meanwhile(server: RunningServer) -> None:
+    waiting, other = await Plain.to(server.port, "127.0.0.10"), await Plain.to(server.port, "127.0.0.11")
+    shown = RequestContext("me", token="plt_" + "f" * 43)
+    with Client(f"127.0.0.1:{server.port}", token=OPS) as ops:
+        ops.update_token(
+            "following", hashlib.sha256(str(shown.token).encode()).hexdigest(), ["operator", "producer"], ""
+        )
+        ops.create_queue("steps")
+        assert await enqueue(other, shown, "steps") is None
+        flow_id = ops.create_flow(NewFlow("secret", [Stage("one", "", "steps")])).id
+        await waiting.send("getFlow", context=shown, request=get_to_wire(flow_id, 8_000))
+        ops.delete_token("following", "")
+        assert (await enqueue(other, shown, "steps")).reason == "FORBIDDEN"
+        ops.seal_stage(flow_id)
         reply = await waiting.answer()
         assert reply.exception is not None
         assert reply.exception.reason == "FORBIDDEN"

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import json
+import signal
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -26,6 +27,7 @@ from pinlater.model.flow_words import (
     NewItem,
     OnFailure,
 )
+from pinlater.wire.convert_flows import get_to_wire
 from tests.flows.async_service import (
     SECRET,
     SETTINGS,
@@ -39,7 +41,7 @@ from tests.flows.async_service import (
     payload_of,
     service_of,
 )
-from tests.server.running import running
+from tests.server.running import Plain, running
 
 # -- trees, streaming, sealing -----------------------------------------------------------------------------------------
 
@@ -452,3 +454,19 @@ async def test_a_result_that_is_no_json_is_a_failure_that_says_so(service: Async
     await service.client.ack(root.queue, [ack_of(job, result=b"\x00no json")], [])
     await service.over(flow_id)
     assert "JSON" in (await service.items(flow_id))[0].failures[0].reason
+
+
+async def test_a_server_that_ends_keeps_nobody_waiting_for_a_flow(tmp_path: Path) -> None:
+    with running(tmp_path, *SETTINGS) as server:
+        async with service_of(server) as service:
+            flow_id = await service.start(service.stage("root"), items=items_of(1))
+        waits, gone = await Plain.to(server.port), await Plain.to(server.port)
+        for each in (waits, gone):
+            await each.send("getFlow", request=get_to_wire(flow_id, 600_000))
+        await gone.close()
+        server.send(signal.SIGTERM)
+        async with asyncio.timeout(WITHIN_S):
+            assert (await waits.answer()).success.id == flow_id
+        assert server.ended() == 0
+        assert not [event for event in server.events if event.get("level") == "error"]
+        await waits.close()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
-from pinlater.errors import FlowNotFound
+from pinlater.errors import FlowNotFound, NoHealthyShards
 from pinlater.flows import keeper
 from pinlater.model.flow_words import CompletionCallback, NewFlow, NewItem
 from tests.flows.flow_stand import FlowStand, flow_stand
@@ -25,6 +27,12 @@ async def made(at: FlowStand, **values: object) -> str:
 async def until_queued(at: FlowStand, flow_id: str, amount: int) -> None:
     async with asyncio.timeout(WITHIN_S):
         while (await at.at.service.get_flow(flow_id)).stages[0].queued < amount:
+            await asyncio.sleep(0.005)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WITHIN_S):
+        while not holds():
             await asyncio.sleep(0.005)
 
 
@@ -109,3 +117,21 @@ async def test_a_removal_that_its_caller_gave_up_is_ended(tmp_path: Path) -> Non
         left = await made(at)
         while [each.id for each in (await at.at.service.get_flows(name="payroll")).flows] != [left]:
             await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("error", [NoHealthyShards("away"), IndexError("a fault")])
+async def test_a_queue_that_takes_no_items_does_not_hold_up_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(keeper, "BATCH", 1)
+    async with flow_stand(tmp_path) as at:
+        (store,) = at.at.stores
+        store.failures["enqueue_extended"] = [error]
+        stuck = await made(at, items={ROOT.name: some_items(3)})
+        await until(lambda: at.flows.keeper.trouble_of("payroll") != "")
+        other = replace(ROOT, queue="other")
+        store.failures["enqueue_extended"] = []
+        new = NewFlow("other", [other], items={ROOT.name: some_items(1)})
+        await until_queued(at, (await at.at.service.create_flow(new)).id, 1)
+        await until_queued(at, stuck, 3)  # and it is tried again
+        assert at.flows.keeper.trouble_of("payroll") == ""
