@@ -45,8 +45,9 @@ def _items(connection: sa.Connection, ends: Sequence[ItemEnd]) -> dict[int | str
     numbers = list({end.number for end in ends if end.number})
     needs_payload = any(end.result is not None for end in ends)
     named = among(connection, ITEMS.c.job, jobs)
-    if numbers:
-        named = sa.or_(named, among(connection, ITEMS.c.number, numbers))
+    if numbers:  # by two conditions at once no index is found everywhere
+        numbers += connection.execute(sa.select(ITEMS.c.number).where(named)).scalars()
+        named = among(connection, ITEMS.c.number, numbers)
     wanted = sa.select(*_READ, *([ITEMS.c.payload] if needs_payload else [])).where(named)
     found: dict[int | str, dict[str, Any]] = {}
     for row in connection.execute(for_update(connection, wanted).order_by(ITEMS.c.number)).mappings():

@@ -18,7 +18,9 @@ from pinlater.model.flow_words import ItemState
 def waiting(connection: sa.Connection, window: int, limit: int, shut: Collection[str]) -> list[WaitingItem]:
     """See FlowDatabase.waiting."""
     found: list[WaitingItem] = []
-    has_room = sa.select(STAGES).where(sa.text("pending > queued"), STAGES.c.queued < window)
+    has_room = sa.select(STAGES).where(
+        sa.text("pending > queued"), STAGES.c.queued < window, _may_have_work(connection)
+    )
     if shut:
         has_room = has_room.where(STAGES.c.queue.not_in(list(shut)))
     for row in connection.execute(has_room.order_by(STAGES.c.flow, STAGES.c.place)).mappings():
@@ -28,6 +30,13 @@ def waiting(connection: sa.Connection, window: int, limit: int, shut: Collection
         if row["stop_reason"] is None:
             found += _waiting_of(connection, row, room)
     return found
+
+
+def _may_have_work(connection: sa.Connection) -> sa.ColumnElement[bool]:
+    """Of stages: where a database has no index of those that have something to do, those of flows that run."""
+    if connection.dialect.name not in ("mysql", "mariadb"):
+        return sa.true()
+    return STAGES.c.flow.in_(sa.select(FLOWS.c.number).where(FLOWS.c.completed_ms.is_(None)))
 
 
 def _waiting_of(connection: sa.Connection, row: Mapping[Any, Any], limit: int) -> list[WaitingItem]:
@@ -92,7 +101,9 @@ def held(
     found: list[QueuedJob] = []
     flow, place, number = after
     behind = sa.or_(STAGES.c.flow > flow, sa.and_(STAGES.c.flow == flow, STAGES.c.place >= place))
-    stages = sa.select(STAGES.c.flow, STAGES.c.place, STAGES.c.queue).where(sa.text("queued > 0"), behind)
+    stages = sa.select(STAGES.c.flow, STAGES.c.place, STAGES.c.queue).where(
+        sa.text("queued > 0"), behind, _may_have_work(connection)
+    )
     for at_flow, at_place, queue in connection.execute(stages.order_by(STAGES.c.flow, STAGES.c.place)).all():
         first = number if (at_flow, at_place) == (flow, place) else 0
         some = (
