@@ -34,6 +34,7 @@ NAMES = (
     "result_wait",
     "far_ahead",
     "schedules",
+    "flows",
     "idle",
     "idle_queues",
     "sqlite",
