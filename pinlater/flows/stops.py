@@ -77,7 +77,8 @@ def stop(connection: sa.Connection, flow_id: str, now_ms: int, limit: int) -> tu
         connection.execute(sa.update(ITEMS).where(of_these).values(**values, is_queued=0, retry_ms=None))
         count(connection, counts)
     stopped = [row for row in stages.values() if row.stop_reason is not None]
-    is_done = all(row.pending + counts[row.where]["pending"] == 0 for row in stopped)
+    left = {row.place for row in stopped if row.pending + counts[row.where]["pending"]}
+    is_done = not left or (not numbers and left <= reasons.keys())  # a stage may have been stopped meanwhile
     if is_done:
         connection.execute(sa.update(FLOWS).where(FLOWS.c.number == flow).values(stopping_ms=None))
         for row in stopped:
