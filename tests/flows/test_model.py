@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pinlater.errors import StageSealed
 from pinlater.flows.ends import EndOutcome, ItemEnd
-from pinlater.model.flow_words import Applet, AppletKind, FlowState, ItemState, NewFlow, NewItem, Stage
+from pinlater.model.flow_words import Applet, AppletKind, FlowState, ItemState, NewFlow, NewItem, OnFailure, Stage
 from tests.flows.stand import START_MS, check_counters, feed, opened
 
+BREAKS = "result.bad && abs(result.bad) || result.many"
 STAGES = [
     Stage("one", "a", "q1", max_failures=1),
-    Stage("two", "b", "q2", "one", Applet(AppletKind.MAP, "result.many"), max_failures=0),
+    Stage(
+        "two", "b", "q2", "one", Applet(AppletKind.MAP, "result.bad && abs(result.bad) || result.many"), max_failures=0
+    ),
     Stage("three", "c", "q3", "two"),
 ]
-RESULTS = {b'{"many":[1,2]}': 2, b'{"many":[]}': 0, b"null": 0}
+MENDED = "result.many"
+RESULTS = {b'{"many":[1,2]}': 2, b'{"many":[]}': 0, b"null": 0, b'{"many":[1],"bad":"no number"}': 1}
 NAMES = [stage.name for stage in STAGES]
 
 
@@ -30,6 +35,8 @@ class ModelItem:
     stage: int
     state: ItemState = ItemState.PENDING
     claims: list[str] = field(default_factory=list)
+    is_broken: bool = False
+    """Its children could not be made."""
 
 
 class FlowModel(RuleBasedStateMachine):
@@ -38,22 +45,47 @@ class FlowModel(RuleBasedStateMachine):
         self.stack = ExitStack()
         self.url = f"sqlite:///{self.stack.enter_context(tempfile.TemporaryDirectory())}/flows.db"
         self.database = self.stack.enter_context(opened(self.url))
-        self.flow_id = self.database.create(NewFlow("model", STAGES), START_MS).id
+        self.flow_id = ""
+        self.on_failure = OnFailure.GO_ON
+        self.stopped = [False] * 3
+        self.is_mended = False
         self.items: dict[int, ModelItem] = {}
         self.sealed = [False] * 3
         self.is_cancelled = False
+
+    @initialize(on_failure=st.sampled_from(OnFailure))
+    def create(self, on_failure: OnFailure) -> None:
+        self.on_failure = on_failure
+        self.flow_id = self.database.create(NewFlow("model", STAGES, on_failure=on_failure), START_MS).id
 
     def teardown(self) -> None:
         self.stack.close()
 
     def settle(self) -> None:
         for index in (1, 2):
-            above = [item.state for item in self.items.values() if item.stage == index - 1]
-            self.sealed[index] |= self.sealed[index - 1] and ItemState.PENDING not in above
+            self.sealed[index] |= self.sealed[index - 1] and not self.keeps_open(index - 1)
+
+    def keeps_open(self, *stages: int) -> bool:
+        """Something of these stages has not ended."""
+        found = [item for item in self.items.values() if item.stage in stages]
+        return any(item.state is ItemState.PENDING or item.is_broken for item in found)
+
+    def stop(self, stages: Sequence[int], limit: int) -> None:
+        """All that is pending of these stages fails, in steps."""
+        while not self.database.stop(self.flow_id, START_MS, limit)[1]:
+            pass
+        for stage in stages:
+            self.stopped[stage] = self.sealed[stage] = True
+        for item in self.items.values():
+            if self.stopped[item.stage]:
+                item.is_broken = False
+                if item.state is ItemState.PENDING:
+                    item.state = ItemState.FAILED
+                    item.claims.append("stopped")
 
     def children(self, stage: int, count: int) -> None:
         """Learn the numbers of children: they are the newest of their stage."""
-        if stage > 2 or self.is_cancelled:
+        if stage > 2 or self.stopped[stage]:
             return
         found = self.database.items(self.flow_id, NAMES[stage], None, "", (), 0, 1_000)[0]
         fresh = [item.number for item in found if item.number not in self.items]
@@ -99,36 +131,50 @@ class FlowModel(RuleBasedStateMachine):
             return
         assert told is EndOutcome.SUCCEEDED
         item.state = ItemState.SUCCEEDED
-        self.children(item.stage + 1, {0: RESULTS[result], 1: 1, 2: 0}[item.stage])
+        if item.stage == 0 and b"bad" in result and not self.is_mended and not self.stopped[1]:
+            item.is_broken = True
+        else:
+            self.children(item.stage + 1, {0: RESULTS[result], 1: 1, 2: 0}[item.stage])
         self.settle()
 
-    @rule(data=st.data(), claim=st.sampled_from(["", "c1", "c2"]))
-    def fail(self, data: st.DataObject, claim: str) -> None:
+    @rule(mends=st.booleans())
+    def resume(self, mends: bool) -> None:
+        self.database.resume(self.flow_id, "two" if mends else "", MENDED if mends else "", START_MS)
+        self.is_mended |= mends
+        if self.is_mended:
+            broken = [item for item in self.items.values() if item.is_broken]
+            for item in broken:
+                item.is_broken = False
+            self.children(1, len(broken))
+            self.settle()
+
+    @rule(data=st.data(), claim=st.sampled_from(["", "c1", "c2"]), limit=st.integers(1, 20))
+    def fail(self, data: st.DataObject, claim: str, limit: int) -> None:
         if not self.items:
             return
         number = data.draw(st.sampled_from(sorted(self.items)))
         item = self.items[number]
-        told = self.database.record([ItemEnd("", None, claim, number=number)], START_MS).ends[0].outcome
+        recorded = self.database.record([ItemEnd("", None, claim, number=number)], START_MS)
+        told = recorded.ends[0].outcome
+        had_ended = item.state is not ItemState.PENDING
         if item.state is ItemState.PENDING and not (claim and claim in item.claims):
             item.claims.append(claim)
             if len(item.claims) > STAGES[item.stage].max_failures:
                 item.state = ItemState.FAILED
         expected = {ItemState.PENDING: EndOutcome.RETRY, ItemState.FAILED: EndOutcome.FAILED}
         assert told is expected.get(item.state, EndOutcome.ENDED)
+        if not had_ended and item.state is ItemState.FAILED and self.on_failure is not OnFailure.GO_ON:
+            stages = range(3) if self.on_failure is OnFailure.STOP_FLOW else [item.stage]
+            self.stop([stage for stage in stages if not self.stopped[stage]], limit)
         self.settle()
 
     @rule(limit=st.integers(1, 20))
     def cancel(self, limit: int) -> None:
         if self.database.status(self.flow_id).completed_ms is None:
             self.is_cancelled = True
-            self.sealed = [True] * 3
         self.database.cancel(self.flow_id, START_MS)
-        while self.is_cancelled and not self.database.stop(self.flow_id, START_MS, limit)[1]:
-            pass
-        for item in self.items.values():
-            if self.is_cancelled and item.state is ItemState.PENDING:
-                item.state = ItemState.FAILED
-                item.claims.append("cancelled")
+        if self.is_cancelled:
+            self.stop(range(3), limit)
 
     @invariant()
     def says_the_same(self) -> None:
@@ -138,7 +184,9 @@ class FlowModel(RuleBasedStateMachine):
             number: (item.stage, item.state, len(item.claims)) for number, item in self.items.items()
         }
         assert [stage.is_sealed for stage in status.stages] == self.sealed
-        is_over = all(self.sealed) and ItemState.PENDING not in [item.state for item in self.items.values()]
+        broken = [item.stage for item in self.items.values() if item.is_broken]
+        assert [stage.applet_errors for stage in status.stages] == [broken.count(stage) for stage in range(3)]
+        is_over = all(self.sealed) and not self.keeps_open(0, 1, 2)
         over = FlowState.CANCELLED if self.is_cancelled else FlowState.COMPLETE
         assert status.state is (over if is_over else FlowState.RUNNING)
         assert (status.completed_ms is not None) == is_over
@@ -146,4 +194,4 @@ class FlowModel(RuleBasedStateMachine):
 
 
 TestFlowModel = FlowModel.TestCase
-TestFlowModel.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+TestFlowModel.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
