@@ -1,0 +1,109 @@
+"""What else is done with queues into which items of flows come, and with the jobs of items."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from pinlater.errors import RequestInvalid
+from pinlater.flows import keeper
+from pinlater.flows.item_jobs import ITEM_HEADER, envelope
+from pinlater.model import (
+    AckOutcome,
+    DequeuedJob,
+    DequeueRequest,
+    ExtendedJob,
+    Job,
+    JobFilter,
+    JobState,
+    RequestContext,
+    RescheduleJob,
+)
+from pinlater.model.flow_words import FlowState, ItemState, NewFlow
+from pinlater.service import Service
+from tests.flows.async_service import WITHIN_S, AsyncService, ack_of, items_of
+from tests.flows.flow_stand import flow_stand
+from tests.flows.stand import ROOT, some_items
+
+ME = RequestContext("w")
+
+
+async def test_jobs_of_nobody_are_on_such_a_queue_as_on_any(service: AsyncService) -> None:
+    root = service.stage("root")
+    flow_id = await service.start(root, seal=False)
+    (descriptor,) = await service.client.enqueue(root.queue, [Job(b"plain", attempts_allowed=2)])
+    (job,) = await service.take(root)
+    assert list(await service.client.ack(root.queue, [], [ack_of(job, append_status="once")])) == [AckOutcome.RETRIED]
+    (job,) = await service.take(root)
+    assert await service.client.ack(root.queue, [ack_of(job, result=b"\x00no JSON")], []) == [AckOutcome.SUCCEEDED]
+    assert (await service.client.get_flow(flow_id)).stages[0].items == 0
+    assert await service.has_none(root)
+    assert descriptor == job.descriptor
+
+
+async def test_who_enqueues_cannot_speak_for_an_item(service: AsyncService) -> None:
+    root = service.stage("root", max_failures=3)
+    flow_id = await service.start(root, items=items_of(1))
+    (real,) = await service.take(root)
+    (item,) = await service.items(flow_id)
+    with pytest.raises(RequestInvalid, match="@"):
+        await service.client.enqueue(root.queue, [ExtendedJob(b"x", dedupe_key=f"@flow/{item.number}")])
+    await service.client.enqueue(root.queue, [Job(envelope("do.root", b"1", {ITEM_HEADER: str(item.number)}))])
+    (forged,) = await service.take(root)
+    await service.succeed(root, [forged], "forged")
+    (item,) = await service.items(flow_id)
+    assert (item.state, item.result) == (ItemState.PENDING, None)
+    await service.succeed(root, [real], "real")
+    assert (await service.items(flow_id))[0].result == b'"real"'
+
+
+@pytest.mark.parametrize("succeeds", [True, False])
+async def test_what_is_said_of_items_that_were_deleted_ends_their_jobs(service: AsyncService, succeeds: bool) -> None:
+    root = service.stage("root", max_failures=3)
+    flow_id = await service.start(root, items=items_of(1))
+    (job,) = await service.take(root)
+    await service.client.delete_flow(flow_id)
+    acks = [ack_of(job)]
+    (outcome,) = await service.client.ack(root.queue, acks if succeeds else [], [] if succeeds else acks)
+    assert outcome is (AckOutcome.SUCCEEDED if succeeds else AckOutcome.CANCELLED)
+    assert await service.has_none(root)
+
+
+async def deleted(service: Service, job: DequeuedJob) -> None:
+    await service.delete_jobs(JobFilter("payroll", JobState.PENDING, 1), limit=10)
+
+
+async def cancelled(service: Service, job: DequeuedJob) -> None:
+    await service.cancel("payroll", [job.descriptor])
+
+
+async def without_attempts(service: Service, job: DequeuedJob) -> None:
+    await service.reschedule("payroll", [RescheduleJob(job.descriptor, attempts_allowed=1)])
+    (taken,) = await service.dequeue(DequeueRequest("payroll", 1), context=ME)
+    await service.ack("payroll", [], [ack_of(taken)])
+
+
+@pytest.mark.parametrize("harm", [deleted, cancelled, without_attempts])
+async def test_an_item_whose_job_an_operator_ends_gets_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Service, DequeuedJob], Awaitable[None]]
+) -> None:
+    monkeypatch.setattr(keeper, "CHECK_EVERY_S", 0.02)
+    async with flow_stand(tmp_path) as at:
+        service = at.at.service
+        new = NewFlow("payroll", [ROOT], items={ROOT.name: some_items(1)}, sealed=[ROOT.name])
+        flow_id = (await service.create_flow(new)).id
+        async with asyncio.timeout(WITHIN_S):
+            while (await service.get_flow(flow_id)).stages[0].queued < 1:
+                await asyncio.sleep(0.005)
+        (job,) = await service.dequeue(DequeueRequest("payroll", 1, dry_run=True), context=ME)
+        await harm(service, job)
+        at.at.clock.tick(keeper.HELD_MS + 1)
+        async with asyncio.timeout(WITHIN_S):
+            while not (taken := await service.dequeue(DequeueRequest("payroll", 1), context=ME)):
+                await asyncio.sleep(0.005)
+        assert taken[0].descriptor != job.descriptor
+        await service.ack("payroll", [ack_of(taken[0])], [])
+        assert (await service.get_flow(flow_id)).state is FlowState.COMPLETE
