@@ -474,6 +474,7 @@ def _set_up_postgresql(connection: Any, _record: object) -> None:
     """Every statement has an index. Without statistics, as in the first minute of a table, the planner takes a list of
     jobs for half of the table and reads all of it; and it compiles what it takes for dear.
     """
-    connection.execute("SET enable_seqscan = off")
+    for way in ("seqscan", "hashjoin", "mergejoin"):
+        connection.execute(f"SET enable_{way} = off")
     connection.execute("SET jit = off")
     connection.commit()

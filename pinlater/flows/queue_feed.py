@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from pinlater.flows.ends import QueuedJob, WaitingItem
 from pinlater.flows.many_rows import among, change_items
-from pinlater.flows.rows import APPLET_SUFFIX, count, find_flow, for_update, stage_of
+from pinlater.flows.rows import APPLET_SUFFIX, count, find_flow, lock_pending, stage_of
 from pinlater.flows.tables import FLOWS, ITEMS, STAGES
 from pinlater.model.flow_words import ItemState
 
@@ -78,11 +78,8 @@ def _waiting_of(connection: sa.Connection, row: Mapping[Any, Any], limit: int) -
 
 def queued(connection: sa.Connection, jobs: Mapping[int, str], now_ms: int) -> list[str]:
     """See FlowDatabase.queued."""
-    of_these = sa.select(ITEMS.c.number, ITEMS.c.flow, ITEMS.c.place, ITEMS.c.is_queued).where(
-        among(connection, ITEMS.c.number, list(jobs)), ITEMS.c.state == ItemState.PENDING
-    )
-    rows = connection.execute(for_update(connection, of_these).order_by(ITEMS.c.number)).all()
-    fresh = [(number, flow, place) for number, flow, place, is_queued in rows if not is_queued]
+    rows = lock_pending(connection, list(jobs))
+    fresh = [(row.number, row.flow, row.place) for row in rows if not row.is_queued]
     if fresh:
         placed = [{"number": number, "job": jobs[number]} for number, _, _ in fresh]
         change_items(connection, placed, {"is_queued": 1, "queued_ms": now_ms})
@@ -90,7 +87,7 @@ def queued(connection: sa.Connection, jobs: Mapping[int, str], now_ms: int) -> l
         for _, flow, place in fresh:
             counts[flow, place]["queued"] += 1
         count(connection, counts)
-    known = {row[0] for row in rows}
+    known = {row.number for row in rows}
     return [job for number, job in jobs.items() if number not in known]
 
 
@@ -143,11 +140,8 @@ def longest_queued(connection: sa.Connection, flow_id: str, before_ms: int) -> l
 
 def lost(connection: sa.Connection, jobs: Mapping[int, str]) -> int:
     """See FlowDatabase.lost."""
-    of_these = sa.select(ITEMS.c.number, ITEMS.c.flow, ITEMS.c.place, ITEMS.c.job).where(
-        among(connection, ITEMS.c.number, list(jobs)), ITEMS.c.state == ItemState.PENDING, ITEMS.c.is_queued == 1
-    )
-    rows = connection.execute(for_update(connection, of_these).order_by(ITEMS.c.number)).all()
-    gone = [(number, flow, place) for number, flow, place, job in rows if jobs[number] == job]
+    rows = lock_pending(connection, list(jobs))
+    gone = [(row.number, row.flow, row.place) for row in rows if row.is_queued and jobs[row.number] == row.job]
     if not gone:
         return 0
     numbers = [number for number, _, _ in gone]

@@ -114,6 +114,16 @@ def lock_stage(connection: sa.Connection, flow_id: str, name: str) -> StageRow:
     return stage_row(row)
 
 
+def lock_pending(connection: sa.Connection, numbers: Sequence[int]) -> list[sa.Row[Any]]:
+    """Those of these items that are pending. They are found by their numbers alone: where the state is said, too,
+    PostgreSQL may keep a plan from when the table was small, and read the index of states whole.
+    """
+    read = [ITEMS.c[name] for name in ("number", "flow", "place", "job", "state", "failures", "is_queued")]
+    of_these = sa.select(*read).where(among(connection, ITEMS.c.number, numbers))
+    rows = connection.execute(for_update(connection, of_these).order_by(ITEMS.c.number)).all()
+    return [row for row in rows if row.state == ItemState.PENDING]
+
+
 def is_stage(row: StageRow) -> sa.ColumnElement[bool]:
     return sa.and_(STAGES.c.flow == row.flow, STAGES.c.place == row.place)
 

@@ -18,6 +18,7 @@ from pinlater.flows.rows import (
     for_update,
     insert_items,
     is_stage,
+    lock_pending,
     lock_stage,
     lock_stages,
     spec_of,
@@ -47,10 +48,7 @@ def stop(connection: sa.Connection, flow_id: str, now_ms: int, limit: int) -> tu
         # what is in its queue first; as an index has them, backwards
         in_order = some.order_by(ITEMS.c.is_queued.desc(), ITEMS.c.number.desc())
         numbers += connection.execute(in_order.limit(limit - len(numbers))).scalars()
-    pending = sa.select(ITEMS.c.number, ITEMS.c.place, ITEMS.c.job, ITEMS.c.failures, ITEMS.c.is_queued).where(
-        ITEMS.c.number.in_(numbers), ITEMS.c.state == ItemState.PENDING
-    )
-    rows = connection.execute(for_update(connection, pending).order_by(ITEMS.c.number)).all()
+    rows = [(row.number, row.place, row.job, row.failures, row.is_queued) for row in lock_pending(connection, numbers)]
     stages = lock_stages(connection, [flow])
     counts: dict[tuple[int, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     jobs, failures = [], []
