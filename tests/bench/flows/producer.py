@@ -15,10 +15,10 @@ import uvloop
 
 from pinlater import Ack, AsyncClient, DequeueRequest
 from pinlater.model.flow_words import Applet, AppletKind, NewFlow, NewItem, Stage
+from tests.bench.flows.steps import QUEUES
 
-QUEUES = ("calculate", "pay")
 ALONE = "alone"
-TOLD = 50
+WARM_UP, TOLD = 5, 50
 BATCH = 1_000
 WAIT_MS = 30_000
 STAGES = (
@@ -63,7 +63,7 @@ async def measured(server: str, items: int, warm_up: int) -> dict[str, object]:
     async with AsyncClient(server, timeout=60.0) as client:
         for queue in (*QUEUES, ALONE):
             await client.create_queue(queue)
-        told = [await told_ms(client) for _ in range(TOLD)]
+        told = [await told_ms(client) for _ in range(WARM_UP + TOLD)][WARM_UP:]
         await carried_out(client, warm_up)
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)

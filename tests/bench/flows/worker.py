@@ -14,18 +14,10 @@ from typing import Any
 import uvloop
 
 from pinlater import Ack, AsyncClient, DequeueRequest, PinLaterError
-from tests.bench.flows.producer import QUEUES
+from tests.bench.flows.steps import QUEUES, calculate, pay
 
 LOOPS = 2
 """On each queue."""
-
-
-def calculate(user: int) -> dict[str, int]:
-    return {"amount": 7 * user}
-
-
-def pay(user: int, amount: int) -> dict[str, int]:
-    return {"paid": amount}
 
 
 STEPS = {"calculate": calculate, "pay": pay}
@@ -57,7 +49,7 @@ async def run(server: str, slots: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", required=True, help="HOST:PORT")
-    parser.add_argument("--slots", type=int, default=100, help="jobs that it has at the same time at most [100]")
+    parser.add_argument("--slots", type=int, default=400, help="jobs that it has at the same time at most [400]")
     options = parser.parse_args()
     uvloop.run(run(options.server, options.slots))
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from tests.bench.figures import AtLeast, AtMost, Figure, OfFloor
 from tests.bench.flows import loop
 from tests.bench.measures.pickup import quantile
 from tests.bench.peers.products import PRODUCTS, Product, environment, others_missing
-from tests.bench.processes import Outcome, Program, loaded, served
+from tests.bench.processes import CpuWatch, Program, children, per_job, served
 from tests.bench.run import Run
 from tests.stores.process import dies_with_us
 
@@ -44,31 +44,31 @@ def measure(run: Run) -> Iterator[Figure]:
         if why:
             run.say(f"  {name} is left out, since its packages could not be installed: {why}")
     rates: dict[str, list[float]] = defaultdict(list)
-    told, cpu = dict[str, list[float]](), dict[str, Mapping[str, float]]()
+    told, cpu = defaultdict[str, list[float]](list), dict[str, Mapping[str, float]]()
+    items = run.sizes.jobs(ITEMS)
     for number in range(run.sizes.rounds):
         for name in DATABASES:
             rates[f"loop {name}"].append(_by_hand(run, name))
-            outcome, times = _ours(run, name, run.sizes.jobs(ITEMS))
-            rates[name].append(outcome.rate)
-            cpu[name] = outcome.cpu_us
-            told.setdefault(name, []).append(quantile(times, 0.99))
+            for worker in WORKERS:
+                flow = _ours(run, name, items, worker)
+                rates[f"{name}, {worker}"].append(flow.rate)
+                cpu[f"{name}, {worker}"] = flow.cpu_us
+            told[name].append(quantile(flow.told_ms, 0.99))
         if not node_missing:
             rates["bullmq"].append(_on_bullmq(run))
         if not others_missing():
             rates["celery"].append(_on_celery(run, celery))
-        run.say(f"  round {number + 1}: " + ", ".join(f"{name} {each[-1]:,.0f}" for name, each in rates.items()))
+        run.say(f"  round {number + 1}: " + "; ".join(f"{name} {each[-1]:,.0f}" for name, each in rates.items()))
     for name, kept in DATABASES.items():
-        goals = [AtLeast(1_000), OfFloor(0.6)]
-        notes = f"{run.sizes.jobs(ITEMS):,} root items, a server, a worker of 100 slots; the queues on Redis"
-        yield Figure(
-            f"flows/{name}", "items/s", rates[name], goals, rates[f"loop {name}"], LOOP_IS, cpu[name], kept, notes=notes
-        )
+        floors = rates[f"loop {name}"]
+        for worker, (_, notes) in WORKERS.items():
+            shown, notes = f"{name}, {worker}", f"{items:,} root items; the queues on Redis; {notes}"
+            goals = [AtLeast(1_000), OfFloor(0.6)]
+            yield Figure(
+                f"flows/{shown}", "items/s", rates[shown], goals, floors, LOOP_IS, cpu[shown], kept, notes=notes
+            )
         yield Figure(f"flows/told p99, {name}", "ms", told[name], [AtMost(100)], persistence=kept)
-        many = run.sizes.jobs(BIG)
-        small, big = (_ours(run, name, items)[0].rate for items in (run.sizes.jobs(ITEMS), many))
-        run.say(f"  {name}: {small:,.0f} items/s of a flow of {run.sizes.jobs(ITEMS):,}, {big:,.0f} of one of {many:,}")
-        notes = f"{many:,} items beside {run.sizes.jobs(ITEMS):,}, one after the other"
-        yield Figure(f"flows/cost of an item of a big flow, {name}", "x", [small / big], [AtMost(1.2)], notes=notes)
+        yield _growth(run, name, items, run.sizes.jobs(BIG))
     for name, notes in (
         (
             "bullmq",
@@ -83,28 +83,63 @@ def measure(run: Run) -> Iterator[Figure]:
 # -- ours, and by hand -------------------------------------------------------------------------------------------------
 
 
-def _ours(run: Run, name: str, items: int) -> tuple[Outcome, Sequence[float]]:
-    """The items that began the flow, per second, until its end was told; and how soon the ends of small ones are."""
+def _growth(run: Run, name: str, few: int, many: int) -> Figure:
+    """The processor time of an item of a big flow, over that of one of a small one before and after."""
+    before, big, after = (_ours(run, name, items, PLAIN) for items in (few, many, few))
+    small_us, big_us = (before.store_us + after.store_us) / 2, big.store_us
+    notes = (
+        f"{few:,} and {many:,} items; processor time of server and databases for one "
+        f"{small_us:.0f} and {big_us:.0f} us; {before.rate:,.0f}, {big.rate:,.0f} and {after.rate:,.0f} items/s"
+    )
+    run.say(f"  {name}: {notes}")
+    return Figure(f"flows/cost of an item of a big flow, {name}", "x", [big_us / small_us], [AtMost(1.2)], notes=notes)
+
+
+class _Flow(NamedTuple):
+    """The items that began it, per second, until its end was told; `told_ms`: how soon the ends of small ones are;
+    `store_us`: the processor time of server and databases for an item.
+    """
+
+    rate: float
+    cpu_us: Mapping[str, float]
+    told_ms: Sequence[float]
+    store_us: float
+
+
+def _ours(run: Run, name: str, items: int, worker: str) -> _Flow:
     store = run.store("redis")
     store.empty(PLACE)
     with ExitStack() as stack:
         options = [] if name == "sqlite" else ["--flows", _postgresql(run)]
         server = stack.enter_context(served([store.url(PLACE)], 1, options=options))
-        stack.enter_context(_running([sys.executable, "-m", "tests.bench.flows.worker", "--server", server.address]))
-        program = _Producer("flows.producer", server=server.address, items=items)
-        outcome = loaded(program, server, store)
-        return outcome, program.told_ms
+        stack.enter_context(_running(*WORKERS[worker][0](server.address)))
+        program = Program("flows.producer", server=server.address, items=items)
+        backends = [] if name == "sqlite" else children(run.store("postgres", durable=True).pid)
+        watch = CpuWatch({"redis 1": store.pid, **server.pids(), **{f"database {pid}": pid for pid in backends}})
+        watch.start()
+        program.go()
+        result = program.result()
+        spent = per_job(watch.stop(), items)
+    database_us = sum(spent.pop(each) for each in list(spent) if each.startswith("database"))
+    cpu_us = {**spent, "database": database_us, "client": result["cpu"] / items * 1e6}
+    return _Flow(items / result["seconds"], cpu_us, result["told_ms"], sum(spent.values()) + database_us)
 
 
-class _Producer(Program):
-    """It says how soon the ends of flows were told, too."""
+def _framework(address: str) -> tuple[list[str], dict[str, str]]:
+    command = [str(Path(sys.executable).parent / "pinlater-worker"), "--app", "tests.bench.flows.on_pinlater:app"]
+    ours = next(each for each in PRODUCTS if each.is_ours)
+    return [*command, "--concurrency", "100"], environment(ours, address, ["-"], Path(os.devnull), {})
 
-    told_ms: Sequence[float] = ()
 
-    def result(self) -> dict[str, Any]:
-        result = super().result()
-        self.told_ms = result["told_ms"]
-        return result
+def _plain(address: str) -> tuple[list[str], dict[str, str]]:
+    return [sys.executable, "-m", "tests.bench.flows.worker", "--server", address], dict(os.environ)
+
+
+PLAIN = "plain worker"
+WORKERS = {
+    "pinlater-worker": (_framework, "a worker command with 100 slots"),
+    PLAIN: (_plain, "a plain client that dequeues by 100, up to 400 at a time, its acks riding on the next dequeue"),
+}
 
 
 def _by_hand(run: Run, name: str) -> float:
