@@ -72,6 +72,10 @@ class FlowConnection:
 
 def _opened(url: str) -> FlowDatabase:
     # SQLAlchemy is loaded by the first flow, not by every server
-    database: FlowDatabase = import_module("pinlater.flows.database").FlowDatabase(url)
+    try:
+        database: FlowDatabase = import_module("pinlater.flows.database").FlowDatabase(url)
+    except ImportError as error:
+        told = f"the driver of the database of flows is not installed: {error.name or error}"
+        raise FlowsUnavailable(told, retryable=False) from error
     database.open()
     return database

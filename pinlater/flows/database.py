@@ -342,15 +342,18 @@ class FlowDatabase:
 
     # -- the keeper ----------------------------------------------------------------------------------------------------
 
-    def keep(self, holder: str, until_ms: int, now_ms: int) -> bool:
-        """Whether this process is the keeper of all flows from now until then: nobody else is. With `until_ms` in the
-        past it is no more.
+    def keep(self, holder: str, until_ms: int, over_ms: int = -1) -> tuple[bool, int]:
+        """Whether this process is the keeper of all flows from now on, nobody else is, and what the keeper said last.
+        It is that where another one has said nothing since `over_ms`. With an `until_ms` of 0 it is no more.
+
+        Clocks of servers may differ: times are only compared for being the same.
         """
 
-        def work(connection: sa.Connection) -> bool:
-            is_free = sa.or_(KEEPERS.c.holder == holder, KEEPERS.c.until_ms < now_ms)
+        def work(connection: sa.Connection) -> tuple[bool, int]:
+            is_free = sa.or_(KEEPERS.c.holder == holder, KEEPERS.c.until_ms.in_((0, over_ms)))
             taken = connection.execute(sa.update(KEEPERS).where(is_free).values(holder=holder, until_ms=until_ms))
-            return taken.rowcount > 0
+            said: int = connection.execute(sa.select(KEEPERS.c.until_ms)).scalar_one()
+            return taken.rowcount > 0, said
 
         return self._transaction(work)
 

@@ -52,7 +52,10 @@ KEPT_MS = 5_000
 """For so long a process says that it is the keeper; after its death the others wait so long."""
 
 CANCELLED_BY = "the end of its flow"
-CALLBACKS_EVERY_S, STOP_EVERY_S, CHECK_EVERY_S, REAP_EVERY_S = 1.0, 1.0, 10.0, 60.0
+CANCEL_EVERY_S, CALLBACKS_EVERY_S, STOP_EVERY_S, CHECK_EVERY_S, REAP_EVERY_S = 1.0, 1.0, 1.0, 10.0, 60.0
+MAX_LEFT = 100_000
+"""Jobs that are kept in mind to be cancelled."""
+
 HELD_MS = 30_000
 """Jobs are looked at that have been in their queues for so long."""
 
@@ -89,12 +92,16 @@ class FlowKeeper:
         self._task: asyncio.Task[None] | None = None
         self._is_started = False
         self._kept_until_s = 0.0
+        self._said_ms, self._said_s = -1, 0.0
+        """What the keeper said last, and when this process has seen it first."""
         self._pause_s = 0.0
         self._next_s: dict[str, float] = {}
         self._checked_to = (0, 0, 0)
         self._troubles: dict[str, str] = {}
         """What this process was told when it put items into a queue, by the queue."""
         self._shut_until_s: dict[str, float] = {}
+        self._left: list[QueuedJob] = []
+        """Jobs of items that have ended, on shards that could not be asked."""
 
     def start(self) -> None:
         self._is_started = True
@@ -144,6 +151,8 @@ class FlowKeeper:
 
     async def _turn(self) -> float:
         """Do what is to be done now; in how many seconds to look again at the latest."""
+        if self._left:
+            await self._every("cancel", CANCEL_EVERY_S, self._cancel_left)
         if not await self._keep():
             is_open = await self._connection.call(lambda database: database.open_flows())
             return OPEN_S if is_open else IDLE_S
@@ -163,22 +172,28 @@ class FlowKeeper:
             return self._pause_s
         if await self._connection.call(lambda database: database.open_flows()):
             return OPEN_S
+        if self._left:
+            return CANCEL_EVERY_S
         await self._give_up()
         return IDLE_S
 
     async def _keep(self) -> bool:
         """Whether this process is the keeper, for some time yet. That time is measured by a clock that nobody sets."""
-        now_s, now_ms = asyncio.get_running_loop().time(), self._clock.now_ms()
-        if now_s < self._kept_until_s - KEPT_MS / 2_000:
+        loop, kept_s = asyncio.get_running_loop(), KEPT_MS / 1_000
+        now_s, until_ms = loop.time(), self._clock.now_ms() + KEPT_MS
+        if now_s < self._kept_until_s - kept_s / 2:
             return True
-        is_kept = await self._connection.call(lambda database: database.keep(self._name, now_ms + KEPT_MS, now_ms))
-        self._kept_until_s = now_s + KEPT_MS / 1_000 if is_kept else 0.0
+        over_ms = self._said_ms if now_s >= self._said_s + kept_s else -1
+        is_kept, said_ms = await self._connection.call(lambda database: database.keep(self._name, until_ms, over_ms))
+        if said_ms != self._said_ms:
+            self._said_ms, self._said_s = said_ms, loop.time()
+        self._kept_until_s = now_s + kept_s if is_kept else 0.0
         return is_kept
 
     async def _give_up(self) -> None:
         """Nothing is to be kept: whoever has something next need not wait."""
-        self._kept_until_s, now_ms = 0.0, self._clock.now_ms()
-        await self._connection.call(lambda database: database.keep(self._name, now_ms - 1, now_ms))
+        self._kept_until_s = 0.0
+        await self._connection.call(lambda database: database.keep(self._name, 0))
 
     async def _every(self, name: str, interval_s: float, step: Callable[[], Awaitable[bool]]) -> bool:
         """Steps of a work, if it is time for it, until one has left nothing to do or it has taken long enough; whether
@@ -259,14 +274,27 @@ class FlowKeeper:
 
     async def cancel_jobs(self, jobs: Sequence[QueuedJob]) -> None:
         """Take the jobs of items that have ended out of their queues; those that run are asked to stop. A shard that
-        cannot be reached keeps them: what their workers say then changes nothing.
+        cannot be reached is asked again; what their workers say until then changes nothing.
         """
         for (queue, shard_id), named in _by_place(jobs).items():
-            await self._cancel_on(queue, shard_id, [key for _, key in named])
+            if not await self._cancel_on(queue, shard_id, [key for _, key in named]):
+                self._left += [each for each, _ in named]
+        if self._left:
+            self.wake()
 
-    async def _cancel_on(self, queue: str, shard_id: str, keys: Sequence[JobKey]) -> None:
+    async def _cancel_on(self, queue: str, shard_id: str, keys: Sequence[JobKey]) -> bool:
+        """Whether the shard answered."""
         now_ms = self._clock.now_ms()
-        await self._router.ask_by_shard([(shard_id, lambda shard: shard.cancel(queue, keys, now_ms, CANCELLED_BY))])
+        (told,) = await self._router.ask_by_shard(
+            [(shard_id, lambda shard: shard.cancel(queue, keys, now_ms, CANCELLED_BY))]
+        )
+        return not isinstance(told, PinLaterError)
+
+    async def _cancel_left(self) -> bool:
+        """Ask again what could not be asked."""
+        jobs, self._left = self._left[-MAX_LEFT:], []
+        await self.cancel_jobs(jobs)
+        return False
 
     async def stop(self, flow_id: str) -> None:
         """Fail what is to be stopped of a flow, in steps. FlowNotFound."""

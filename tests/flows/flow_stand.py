@@ -18,6 +18,8 @@ SECRET = "not-so-secret-0123"
 class FlowStand:
     at: Stand
     flows: Flows
+    settings: FlowSettings
+    metrics: Metrics
 
 
 @asynccontextmanager
@@ -25,10 +27,11 @@ async def flow_stand(folder: Path, shards: int = 1) -> AsyncIterator[FlowStand]:
     settings = FlowSettings(url=f"sqlite:///{folder}/flows.db", callback_hosts=("127.0.0.1:*",), callback_secret=SECRET)
     async with stand(shards) as at:
         service = at.service
-        flows = Flows(settings, "me/1", at.router, service.queues, at.clock, Metrics(), service.fired)
+        metrics = Metrics()
+        flows = Flows(settings, "me/1", at.router, service.queues, at.clock, metrics, service.fired)
         service.attach_flows(flows)
         flows.start()
         try:
-            yield FlowStand(at, flows)
+            yield FlowStand(at, flows, settings, metrics)
         finally:
             await flows.close()

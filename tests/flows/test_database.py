@@ -353,10 +353,14 @@ def test_pages_of_flows_and_items(database: FlowDatabase) -> None:
 
 
 def test_one_keeper_at_a_time(database: FlowDatabase) -> None:
-    assert database.keep("a", 100, 1)
-    assert not database.keep("b", 200, 100)
-    assert database.keep("a", 150, 100)
-    assert database.keep("b", 300, 151)
+    assert database.keep("a", 100) == (True, 100)
+    assert database.keep("b", 200) == (False, 100)
+    assert database.keep("a", 150) == (True, 150)
+    assert database.keep("b", 200, 100) == (False, 150)  # the other one lives
+    assert database.keep("b", 50, 150) == (True, 50)  # whatever the clocks say
+    assert database.keep("a", 0) == (False, 50)
+    assert database.keep("b", 0) == (True, 0)
+    assert database.keep("a", 300) == (True, 300)
 
 
 def test_a_database_that_is_away() -> None:

@@ -10,11 +10,15 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from pinlater.errors import FlowNotFound, NoHealthyShards
+from pinlater.errors import FlowNotFound, NoHealthyShards, ShardConnectionFailed
 from pinlater.flows import keeper
+from pinlater.flows.flow_engine import Flows
+from pinlater.metrics import Metrics
+from pinlater.model import DequeueRequest, RequestContext
 from pinlater.model.flow_words import CompletionCallback, NewFlow, NewItem
 from tests.flows.flow_stand import FlowStand, flow_stand
 from tests.flows.stand import ROOT, some_items
+from tests.unit.breaking import HeldClock
 
 WITHIN_S = 10.0
 
@@ -46,10 +50,10 @@ async def ended(at: FlowStand, items: int, **values: object) -> str:
 
 
 async def test_a_large_flow_is_reaped_while_others_are_fed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "BATCH", 5)
+    monkeypatch.setattr(keeper, "BATCH", 20)
     monkeypatch.setattr(keeper, "WORK_S", 0.0)
     async with flow_stand(tmp_path) as at:
-        large = await ended(at, 2_000, ttl_ms=0)
+        large = await ended(at, 1_000, ttl_ms=0)
         at.at.clock.tick(1)
     async with flow_stand(tmp_path) as at:
         at.at.clock.tick(2)
@@ -135,3 +139,46 @@ async def test_a_queue_that_takes_no_items_does_not_hold_up_others(
         await until_queued(at, (await at.at.service.create_flow(new)).id, 1)
         await until_queued(at, stuck, 3)  # and it is tried again
         assert at.flows.keeper.trouble_of("payroll") == ""
+
+
+async def test_jobs_of_a_cancelled_flow_are_taken_back_when_their_shard_answers_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "CANCEL_EVERY_S", 0.01)
+    async with flow_stand(tmp_path) as at:
+        (store,) = at.at.stores
+        flow_id = await made(at, items={ROOT.name: some_items(2)})
+        await until_queued(at, flow_id, 2)
+        store.failures["cancel"] = [ShardConnectionFailed("away")] * 2
+        await at.at.service.cancel_flow(flow_id)
+        async with asyncio.timeout(WITHIN_S):
+            while await at.at.service.dequeue(DequeueRequest("payroll", 1, dry_run=True), context=RequestContext("me")):
+                await asyncio.sleep(0.005)
+        assert store.begun["cancel"] == 3
+
+
+async def test_a_keeper_whose_clock_is_set_back_keeps_nothing_beside_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "KEPT_MS", 200)
+    async with flow_stand(tmp_path) as at:
+        service, metrics = at.at.service, Metrics()
+        flow_id = await made(at, items={ROOT.name: some_items(1)})
+        await until_queued(at, flow_id, 1)
+        at.at.clock.tick(-3_600_000)
+        other = Flows(at.settings, "me/2", at.at.router, service.queues, HeldClock(), metrics, service.fired)
+        other.start()
+        try:
+            for _ in range(20):
+                at.at.clock.tick(50)
+                await service.add_flow_items(flow_id, ROOT.name, some_items(1))
+                await asyncio.sleep(0.05)
+            await until_queued(at, flow_id, 21)
+            assert fed(at.metrics) == 21  # the first one goes on as the only one
+            assert fed(metrics) == 0
+        finally:
+            await other.close()
+
+
+def fed(metrics: Metrics) -> float:
+    return sum(sum(values) for key, values in metrics.snapshot() if key[0] == "flow_items_queued")
