@@ -124,7 +124,7 @@ class FlowKeeper:
 
     async def _run(self) -> None:
         failures = 0
-        while True:
+        while self._is_started:
             self._news.clear()
             try:
                 pause_s = await self._turn()
@@ -141,11 +141,10 @@ class FlowKeeper:
             if failures:  # news do not mend it
                 await asyncio.sleep(pause_s)
                 continue
-            try:
-                await asyncio.wait_for(self._news.wait(), pause_s)
-            except TimeoutError:
-                continue
-            self._pause_s = 0.0
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._news.wait()
+                    self._pause_s = 0.0
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
