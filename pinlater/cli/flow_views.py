@@ -109,15 +109,21 @@ def status(client: Client, flow_id: str, watch: bool, interval_ms: int, format: 
     elif not watch:
         width = shutil.get_terminal_size((120, 40)).columns if sys.stdout.isatty() else 120
         click.echo("\n".join(picture(next(looks), SystemClock().now_ms(), width)))
-    elif sys.stdout.isatty():
-        _redraw(looks)
     else:
-        before: FlowStatus | None = None
-        for each in looks:
-            now = time_text(SystemClock().now_ms())
-            for text in changes(before, each):
-                click.echo(printable(f"{now} {text}"))
-            before = each
+        show_looks(looks)
+
+
+def show_looks(looks: Iterator[FlowStatus]) -> None:
+    """A drawing in place of the one before on a terminal, else lines that say what is new."""
+    if sys.stdout.isatty():
+        _redraw(looks)
+        return
+    before: FlowStatus | None = None
+    for each in looks:
+        now = time_text(SystemClock().now_ms())
+        for text in changes(before, each):
+            click.echo(printable(f"{now} {text}"))
+        before = each
 
 
 def _write_new(format: str, looks: Iterator[FlowStatus]) -> None:

@@ -1,6 +1,7 @@
 """The demonstration: a server on SQLite, a worker with a pool of processes, and a job per picture and size.
 
     ./scripts/demo [--images DIR]
+    ./scripts/demo --payroll            # another one: a flow of three stages (payday.py)
 
 Exit codes: 0 all went as it should (of the pictures that ship with it, the truncated one fails); 1 something did not;
 2 a wrong command line; 130 Ctrl-C.
@@ -15,6 +16,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from payday import pay_all
 from processes import OUTPUT, check, free_address, make_anew, run_to_its_end, server, worker
 from progress import Progress
 from report import Report, collect, show
@@ -31,14 +33,22 @@ LOOK_EVERY_S = 0.1
 
 
 def main() -> int:
-    pictures = _pictures(_arguments())
+    folder = _arguments()
+    if folder is None:
+        return run_to_its_end(pay_all)
+    pictures = _pictures(folder)
     return run_to_its_end(lambda: _demonstrate(pictures, OUTPUT / "thumbnails"))
 
 
-def _arguments() -> Path:
+def _arguments() -> Path | None:
+    """The folder of the pictures; None: the payroll is meant."""
     parser = argparse.ArgumentParser(prog="scripts/demo", description="Thumbnails of photographs, made by a worker.")
+    parser.add_argument("--payroll", action="store_true", help="instead of them, a flow: people are paid in three steps")
     parser.add_argument("--images", type=Path, default=PICTURES, metavar="DIR", help="a folder of pictures of your own")
-    folder: Path = parser.parse_args().images
+    given = parser.parse_args()
+    folder: Path = given.images
+    if given.payroll:
+        return None
     if not folder.is_dir():
         parser.error(f"--images {folder} is no folder")
     return folder.resolve()
