@@ -24,7 +24,7 @@ from pinlater_workers import (
     Flow,
     FlowEnd,
     FlowRun,
-    JobFailed,
+    ItemFailed,
     Never,
     Retry,
     testing,
@@ -85,7 +85,7 @@ def streamed(app: App, queue: str) -> None:
     assert ended[1].result == Amount(100)
     assert not ended[13].succeeded
     assert ["no contract" in each.reason for each in ended[13].failures] == [True, True]
-    with pytest.raises(JobFailed, match="no contract"):
+    with pytest.raises(ItemFailed, match=r"^item \d+ has failed: .*no contract"):
         _ = ended[13].result
     assert run.wait(60).state is FlowState.COMPLETE
     _see_told(app, told)
@@ -317,10 +317,51 @@ def test_what_cannot_be_a_flow_is_said_when_it_is_declared() -> None:
         flow.stage(print)  # type: ignore[call-overload]
     with pytest.raises(ConfigurationError, match="not both"):
         stage.then(work, payload="result", items=work, name="c")
+    with pytest.raises(ConfigurationError, match=r"no parameter 'payload'; without payload= and items= it gets those"):
+        stage.then(work, name="c")
+    with pytest.raises(ConfigurationError, match="as items= it gets payload and result"):
+        stage.then(work, items=work, name="c")
+    with pytest.raises(ConfigurationError, match="is no job"):
+        stage.then(work, items="result", name="c")  # type: ignore[call-overload]
+    with pytest.raises(ConfigurationError, match="allowed: a JMESPath expression"):
+        stage.then(work, payload=work, name="c")  # type: ignore[call-overload]
+    with pytest.raises(ConfigurationError, match="max_failures is 100; allowed: 0 to 99"):
+        flow.stage(work, name="c", max_failures=100)
     with pytest.raises(ConfigurationError, match="allowed: go_on, stop_stage, stop_flow"):
         flow.start(on_failure="stop")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="allowed: a job of the app, or a URL"):
+        flow.start(on_complete="work")
+    with pytest.raises(ConfigurationError, match="as on_complete= it gets flow, a FlowEnd"):
+        flow.start(on_complete=work)
+    with pytest.raises(ConfigurationError, match="has 11; allowed: texts"):
+        flow.start(metadata={"month": 11})  # type: ignore[dict-item]
     with pytest.raises(ArgumentsInvalid, match="no parameter 'nubmer'"):
         flow.start([{"nubmer": 1}])
+    for no_list in ({"number": 1}, "1", 1):
+        with pytest.raises(ArgumentsInvalid, match=r"the items of stage work are .*; allowed: a list of them"):
+            flow.start(no_list)  # type: ignore[arg-type]
+    assert flow.stages.keys() == {"work"}
+    for call in (lambda run: run.add([1], "work"), lambda run: run.seal("work"), lambda run: next(run.results("work"))):
+        with testing.in_memory(app), pytest.raises(ConfigurationError, match="'work' is no stage; allowed: what"):
+            call(flow.start([1]))
+
+
+async def test_a_wait_that_is_over_says_what_is_in_the_way(server: RunningServer) -> None:
+    async with Site(server.port) as site:
+
+        @site.app.job(queue=site.queue)
+        def work(number: int) -> None: ...
+
+        flow = Flow("slow")
+        flow.stage(work, final=True)
+        run = await flow.start_async([1, 2])
+        with pytest.raises(TimeoutError) as caught:
+            await run.wait(0.01)
+        assert "stage work is open until it is sealed, as by run.seal()" in str(caught.value)
+        assert f"2 items of stage work are pending, on queue {site.queue}" in str(caught.value)
+        with pytest.raises(TimeoutError, match="is open until it is sealed"):
+            _ = [item async for item in run.results(timeout=0.01)]
+        await run.cancel()
 
 
 def test_a_flow_that_nobody_seals_is_no_endless_wait_in_memory() -> None:

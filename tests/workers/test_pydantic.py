@@ -155,7 +155,7 @@ def test_a_model_that_cannot_be_written_is_refused_in_the_caller() -> None:
 
 
 def test_a_model_for_a_parameter_without_annotation_is_refused() -> None:
-    with pytest.raises(ArgumentsInvalid, match=r"would arrive as dict; annotate the parameter, so that .* as Line"):
+    with pytest.raises(ArgumentsInvalid, match=r"would arrive as dict; annotate it, so that .* as Line"):
         job(of_anything).body(LINE)
 
 

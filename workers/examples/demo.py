@@ -43,7 +43,7 @@ def main() -> int:
 def _arguments() -> Path | None:
     """The folder of the pictures; None: the payroll is meant."""
     parser = argparse.ArgumentParser(prog="scripts/demo", description="Thumbnails of photographs, made by a worker.")
-    parser.add_argument("--payroll", action="store_true", help="instead of them, a flow: people are paid in three steps")
+    parser.add_argument("--payroll", action="store_true", help="instead: a flow that pays people in three steps")
     parser.add_argument("--images", type=Path, default=PICTURES, metavar="DIR", help="a folder of pictures of your own")
     given = parser.parse_args()
     folder: Path = given.images

@@ -42,7 +42,9 @@ def pay_all() -> int:
         for queue in {stage.declared.queue for stage in payroll.stages.values()}:
             app.client.create_queue(queue)
         working = stack.enter_context(worker("payroll:app", serving.address, "--concurrency", "8"))
-        print(f"A server on SQLite listens on {serving.address}; a worker process (pid {working.pid}) waits for items.\n")
+        print(
+            f"A server on SQLite listens on {serving.address}; a worker process (pid {working.pid}) waits for items.\n"
+        )
         run = payroll.start(dedupe_key=MONTH, metadata={"month": MONTH}, on_complete=close_month)
         show_looks(_paid(run, serving.process, working))
         ended = {stage.name: list(run.results(stage)) for stage in (calculated, sent, booked)}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pinlater_workers.errors import (
         ArgumentsInvalid,
         ConfigurationError,
+        ItemFailed,
         JobCancelled,
         JobFailed,
         ResultGone,
@@ -71,6 +72,7 @@ __all__ = [
     "FlowRun",
     "FlowStage",
     "Function",
+    "ItemFailed",
     "JobCancelled",
     "JobContext",
     "JobFailed",
@@ -97,7 +99,15 @@ __all__ = [
 _HOMES = {
     "app.app": ("App",),
     "app.loader": ("load_app", "load_file"),
-    "errors": ("ArgumentsInvalid", "ConfigurationError", "JobCancelled", "JobFailed", "ResultGone", "WorkerError"),
+    "errors": (
+        "ArgumentsInvalid",
+        "ConfigurationError",
+        "ItemFailed",
+        "JobCancelled",
+        "JobFailed",
+        "ResultGone",
+        "WorkerError",
+    ),
     "flows.flow": ("Flow", "FlowStage"),
     "flows.flow_run": ("AsyncFlowRun", "FlowEnd", "FlowRun"),
     "flows.item_calls": ("EndedItem",),

@@ -11,7 +11,8 @@ WorkerError
 ├── ResultInvalid          what a job returned cannot be kept as its result: it fails for good
 ├── JobStopped             raise_if_cancelled(): the job is to stop
 ├── JobFailed              to who waits for a job: it failed; `status` says how
-│   └── JobCancelled       likewise: it was asked to stop
+│   ├── JobCancelled       likewise: it was asked to stop
+│   └── ItemFailed         likewise: to who reads the result of an item of a flow
 ├── ResultGone             to who waits for a job: there is nothing of it, or of its result, any more
 └── NotPlayed              in a test in memory: a call that needs a server, or a job that waits for another one
 """
@@ -62,7 +63,7 @@ class JobStopped(WorkerError):
 class JobFailed(WorkerError):
     """`status`: the job's custom status."""
 
-    _ended = "has failed"
+    _named, _ended = "job", "has failed"
 
     def __init__(self, descriptor: str, status: str) -> None:
         super().__init__(descriptor, status)
@@ -70,7 +71,7 @@ class JobFailed(WorkerError):
         self.status = status
 
     def __str__(self) -> str:
-        text = f"job {self.descriptor} {self._ended}: {self.status.rstrip() or 'it has no status'}"
+        text = f"{self._named} {self.descriptor} {self._ended}: {self.status.rstrip() or 'it has no status'}"
         if "RESULT_TOO_LARGE" in self.status:
             text += "\nstore such a result elsewhere, and return where it is; or raise max_result of the queue"
         return text
@@ -78,6 +79,12 @@ class JobFailed(WorkerError):
 
 class JobCancelled(JobFailed):
     _ended = "was cancelled"
+
+
+class ItemFailed(JobFailed):
+    """`descriptor`: the number of the item; `status`: its last failure."""
+
+    _named = "item"
 
 
 class ResultGone(WorkerError, LookupError):

@@ -26,7 +26,7 @@ from pinlater.model.flow_words import (
 )
 from pinlater.schedule import Delay, delay_seconds
 from pinlater_workers.app.app import App
-from pinlater_workers.errors import ConfigurationError
+from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
 from pinlater_workers.flows.flow_run import AsyncFlowRun, FlowRun
 from pinlater_workers.flows.item_calls import in_calls
 from pinlater_workers.jobs.job_type import JobFunction, JobType
@@ -129,16 +129,24 @@ class FlowStage(Generic[ResultT]):
         each makes one, whose job gets `payload` and `result`. ConfigurationError: both; a stage of that name is there.
         """
         if payload is not None and items is not None:
-            raise ConfigurationError(f"stage {job.name}: either payload or items can be given, not both")
+            raise ConfigurationError(f"stage {_job(job).name}: either payload or items can be given, not both")
         applet = Applet()
         if payload is not None:
+            if not isinstance(payload, str):
+                raise ConfigurationError(f"payload is {payload!r:.200}; allowed: a JMESPath expression as a text")
             applet = Applet(AppletKind.MAP, payload)
         elif items is not None:
+            _see_it_takes(items, ("payload", "result"), "as items= it gets payload and result, those of an item above")
             applet = Applet(AppletKind.JOB, job=items.name, queue=items.settings.queue)
+        else:
+            _see_it_takes(job, ("payload", "result"), "without payload= and items= it gets those of an item above")
         return self.flow._declare(job, self.name, applet, options)
 
     def items(self, payloads: Iterable[Any]) -> Iterable[NewItem]:
         """What becomes of these in this stage. ArgumentsInvalid: the job does not take one of them."""
+        if isinstance(payloads, (str, bytes, Mapping)) or not isinstance(payloads, Iterable):
+            allowed = "a list of them, each the arguments as a dict or the only argument"
+            raise ArgumentsInvalid(f"the items of stage {self.name} are {payloads!r:.200}; allowed: {allowed}")
         for payload in payloads:
             written = self.job.payload(payload)
             keys = self._key("unique", self.unique, payload), self._key("serialize", self.serialize, payload)
@@ -181,21 +189,20 @@ class Flow:
         return self._declare(job, "", Applet(), options)
 
     def _declare(self, job: JobType, parent: str, applet: Applet, options: StageOptions) -> FlowStage[Any]:
-        if not isinstance(job, JobType):
-            raise ConfigurationError(f"{job!r:.200} is no job; allowed: a function with @app.job(queue=...) above it")
-        if job.is_raw:
-            raise ConfigurationError(f"job {job.name!r} is raw, and items come in an envelope; allowed: @app.job")
-        _refuse_unknown(f"stage {job.name}", options, StageOptions)
+        _refuse_unknown(f"stage {_job(job).name}", options, StageOptions)
         name, settings = options.get("name", job.name), job.settings
         if name in self.stages:
             raise ConfigurationError(f"flow {self.name} has a stage {name!r} already: give this one another name=")
+        failures = options.get("max_failures", min(settings.attempts_allowed - 1, MOST_FAILURES))
+        if not isinstance(failures, int) or not 0 <= failures <= MOST_FAILURES:
+            raise ConfigurationError(f"stage {name}: max_failures is {failures!r}; allowed: 0 to {MOST_FAILURES}")
         declared = Stage(
             name,
             job.name,
             options.get("queue", settings.queue),
             parent,
             applet,
-            options.get("max_failures", min(settings.attempts_allowed - 1, MOST_FAILURES)),
+            failures,
             _ms(options.get("backoff", 1.0)),
             _ms(options.get("max_backoff", max(3_600.0, delay_seconds(options.get("backoff", 1.0))))),
             options.get("final", False),
@@ -248,15 +255,22 @@ class Flow:
         told = options.get("on_complete")
         callback = None
         if isinstance(told, JobType):
+            _see_it_takes(told, ("flow",), "as on_complete= it gets flow, a FlowEnd")
             callback = CompletionCallback(told.settings.queue, told.name)
         elif told:
+            if not isinstance(told, str) or not told.startswith(("http://", "https://")):
+                raise ConfigurationError(f"on_complete is {told!r:.200}; allowed: a job of the app, or a URL")
             callback = CompletionCallback(url=told)
+        metadata = options.get("metadata", {})
+        for text in (options.get("dedupe_key", ""), *metadata, *metadata.values()):
+            if not isinstance(text, str):
+                raise ConfigurationError(f"dedupe_key or metadata has {text!r:.200}; allowed: texts")
         root = self._root().name
         return NewFlow(
             self.name,
             [stage.declared for stage in self.stages.values()],
             options.get("dedupe_key", ""),
-            options.get("metadata", {}),
+            metadata,
             callback,
             _ON_FAILURE[on_failure],
             _ms(options.get("keep_for", WEEK_S)),
@@ -270,6 +284,23 @@ def _left(calls: Sequence[Sequence[NewItem]], created: FlowCreated) -> Sequence[
     if created.is_new:
         return calls[1:]
     return calls if all(item.dedupe_key for item in chain(*calls)) else []
+
+
+def _job(job: object) -> JobType:
+    """ConfigurationError: it is none, or cannot take items."""
+    if not isinstance(job, JobType):
+        raise ConfigurationError(f"{job!r:.200} is no job; allowed: a function with @app.job(queue=...) above it")
+    if job.is_raw:
+        raise ConfigurationError(f"job {job.name!r} is raw, and items come in an envelope; allowed: @app.job")
+    return job
+
+
+def _see_it_takes(job: object, names: Sequence[str], why: str) -> None:
+    """ConfigurationError: it does not take these arguments."""
+    try:
+        _job(job).check_takes(*names)
+    except ArgumentsInvalid as error:
+        raise ConfigurationError(f"{error}; {why}") from error
 
 
 def _template(job: JobType, what: str, said: KeyOption | None, of_job: KeyTemplate | None) -> KeyTemplate | None:

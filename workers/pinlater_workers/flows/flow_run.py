@@ -74,6 +74,7 @@ class _FlowHandle:
         return f"<flow {self.id}>"
 
     def _stage(self, stage: FlowStage[Any] | None) -> FlowStage[Any]:
+        _refuse_no_stage(stage)
         found = stage or self._root
         if found is None:
             raise ConfigurationError(f"which stage of flow {self.id} is meant? say it, as in run.add(items, calculate)")
@@ -81,6 +82,7 @@ class _FlowHandle:
 
     def _ended_items(self, status: FlowStatus, stage: FlowStage[Any] | None) -> EndedItems:
         """Of that stage, else of the final ones. Of a job that the app does not know results are plain values."""
+        _refuse_no_stage(stage)
         jobs = {each.stage.name: each.stage.job for each in status.stages}
         final = [each.stage.name for each in status.stages if each.stage.is_final]
         if stage is None and not final:
@@ -92,8 +94,20 @@ class _FlowHandle:
 
         return EndedItems([stage.name] if stage else final, read)
 
-    def _late(self, timeout: Delay | None) -> TimeoutError:
-        return TimeoutError(f"flow {self.id} is not over within {timeout}; `pinlater flow status {self.id}` shows why")
+    def _late(self, status: FlowStatus, timeout: Delay | None) -> TimeoutError:
+        why = [f"flow {self.id} is not over within {timeout}"]
+        for each in status.stages:
+            stage = each.stage
+            if not each.is_sealed and (stage.keeps_open or not stage.parent):
+                why.append(f"stage {stage.name} is open until it is sealed, as by run.seal()")
+            if each.pending:
+                why.append(f"{each.pending} items of stage {stage.name} are pending, on queue {stage.queue}")
+        return TimeoutError("; ".join([*why, *status.troubles, f"`pinlater flow status {self.id}` shows more"]))
+
+
+def _refuse_no_stage(stage: FlowStage[Any] | None) -> None:
+    if stage is not None and not hasattr(stage, "declared"):
+        raise ConfigurationError(f"{stage!r:.200} is no stage; allowed: what flow.stage(...) or then(...) has returned")
 
 
 class _Pace:
@@ -122,6 +136,7 @@ class FlowRun(_FlowHandle):
 
     def seal(self, stage: FlowStage[Any] | None = None) -> None:
         """No more items come into the first stages, or into this one."""
+        _refuse_no_stage(stage)
         self._client.seal_stage(self.id, stage.name if stage else "")
 
     def send(self, calls: Sequence[Sequence[NewItem]]) -> None:
@@ -148,7 +163,7 @@ class FlowRun(_FlowHandle):
             if status.completed_ms is not None:
                 return status
             time.sleep(patience.pause_s())
-        raise self._late(timeout)
+        raise self._late(status, timeout)
 
     @overload
     def results(self, stage: FlowStage[ResultT], *, timeout: Delay | None = None) -> Iterator[EndedItem[ResultT]]: ...
@@ -174,7 +189,7 @@ class FlowRun(_FlowHandle):
             if status.completed_ms is not None:
                 return
             pace.after(found)
-        raise self._late(timeout)
+        raise self._late(status, timeout)
 
     @property
     def _client(self) -> Client:
@@ -192,6 +207,7 @@ class AsyncFlowRun(_FlowHandle):
         return numbers
 
     async def seal(self, stage: FlowStage[Any] | None = None) -> None:
+        _refuse_no_stage(stage)
         await self._client.seal_stage(self.id, stage.name if stage else "")
 
     async def send(self, calls: Sequence[Sequence[NewItem]]) -> None:
@@ -214,7 +230,7 @@ class AsyncFlowRun(_FlowHandle):
             if status.completed_ms is not None:
                 return status
             await asyncio.sleep(patience.pause_s())
-        raise self._late(timeout)
+        raise self._late(status, timeout)
 
     @overload
     def results(
@@ -239,7 +255,7 @@ class AsyncFlowRun(_FlowHandle):
             if status.completed_ms is not None:
                 return
             pace.after(found)
-        raise self._late(timeout)
+        raise self._late(status, timeout)
 
     @property
     def _client(self) -> AsyncClient:

@@ -10,7 +10,7 @@ import msgspec
 
 from pinlater.model import CONTINUATION_END, CONTINUATION_START
 from pinlater.model.flow_words import FlowItem, FlowItemsPage, FlowStatus, ItemFailure, ItemState, NewItem
-from pinlater_workers.errors import JobFailed
+from pinlater_workers.errors import ItemFailed
 
 ResultT = TypeVar("ResultT")
 
@@ -46,9 +46,9 @@ class EndedItem(Generic[ResultT]):
 
     @property
     def result(self) -> ResultT:
-        """What its job returned. JobFailed: it failed, with the last reason."""
+        """What its job returned. ItemFailed: it failed, with the last reason."""
         if not self.succeeded:
-            raise JobFailed(f"item {self.number}", self.failures[-1].reason if self.failures else "")
+            raise ItemFailed(str(self.number), self.failures[-1].reason if self.failures else "")
         return self._result  # type: ignore[return-value]
 
 

@@ -104,6 +104,10 @@ class Arguments:
             if type(value) not in annotation.exact or type(value) is float:
                 self._try(annotation.check, name, annotation, value, encoding)
 
+    def check_names(self, *names: str) -> None:
+        """The function can be called with these arguments. ArgumentsInvalid."""
+        self._takers([], dict.fromkeys(names))
+
     def check_written(self, args: Sequence[Any], kwargs: Mapping[str, Any], encoding: Encoding) -> None:
         """ArgumentsInvalid for the one that cannot be written, where writing all of them failed."""
         takers = self._takers(args, kwargs)
@@ -336,6 +340,6 @@ def _compare(value: Any, arrived: Any) -> None:
 
 def _refuse(value: Any, arrived: Any) -> NoReturn:
     if isinstance(value, dict) and isinstance(arrived, dict):
-        raise TypeError("a key that is no text would arrive as one; annotate the parameter, as in dict[int, str]")
+        raise TypeError("a key that is no text would arrive as one; annotate it, as in dict[int, str]")
     kind, other = type(value).__name__, type(arrived).__name__
-    raise TypeError(f"{value!r:.100} would arrive as {other}; annotate the parameter, so that it arrives as {kind}")
+    raise TypeError(f"{value!r:.100} would arrive as {other}; annotate it, so that it arrives as {kind}")

@@ -136,6 +136,11 @@ class JobType:
             self._arguments.check_written(args, kwargs, "json")
             raise ArgumentsInvalid(f"job {self.name!r}: {error}") from error
 
+    def check_takes(self, *names: str) -> None:
+        """ArgumentsInvalid: it cannot be called with a dict of these."""
+        if not self.is_batch:
+            self._arguments.check_names(*names)
+
     @property
     def app(self) -> Producer:
         """The one that it was declared with."""
