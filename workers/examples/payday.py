@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from typing import Any
 
-from payroll import NO_CONTRACT, app, booked, calculated, close_month, open_ledger, payroll, sent
+from payroll import NO_CONTRACT, app, close_month, open_ledger, payroll, sent
 from processes import OUTPUT, ExampleFailed, check, make_anew, server, worker
 
 from pinlater.cli.flow_views import show_looks
@@ -42,12 +42,10 @@ def pay_all() -> int:
         for queue in {stage.declared.queue for stage in payroll.stages.values()}:
             app.client.create_queue(queue)
         working = stack.enter_context(worker("payroll:app", serving.address, "--concurrency", "8"))
-        print(
-            f"A server on SQLite listens on {serving.address}; a worker process (pid {working.pid}) waits for items.\n"
-        )
+        print(f"A server on SQLite listens on {serving.address}; a worker (pid {working.pid}) waits for items.\n")
         run = payroll.start(dedupe_key=MONTH, metadata={"month": MONTH}, on_complete=close_month)
         show_looks(_paid(run, serving.process, working))
-        ended = {stage.name: list(run.results(stage)) for stage in (calculated, sent, booked)}
+        ended: Ended = {stage.name: list(run.results(stage)) for stage in payroll.stages.values()}
         _wait_for_the_callback(serving.process, working)
         return _show(run, ended)
 

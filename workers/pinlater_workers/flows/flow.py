@@ -231,7 +231,7 @@ class Flow:
         created = self.app.client.create_flow(self._new(calls, options))
         run = FlowRun(self.app, created.id, root, is_new=created.is_new)
         run.send(_left(calls, created))
-        if len(calls) > 1 and options.get("seal", False):
+        if (len(calls) > 1 or not created.is_new) and options.get("seal", False):
             run.seal(root)
         return run
 
@@ -242,7 +242,7 @@ class Flow:
         created = await self.app.async_client().create_flow(self._new(calls, options))
         run = AsyncFlowRun(self.app, created.id, root, is_new=created.is_new)
         await run.send(_left(calls, created))
-        if len(calls) > 1 and options.get("seal", False):
+        if (len(calls) > 1 or not created.is_new) and options.get("seal", False):
             await run.seal(root)
         return run
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
-from pinlater.errors import StageSealed
+from pinlater.clock import Clock
+from pinlater.errors import PinLaterError, StageSealed
 from pinlater.model.flow_words import FlowState, FlowStatus, NewItem
-from pinlater.schedule import Delay
+from pinlater.schedule import Delay, delay_seconds
 from pinlater_workers.app.app import App
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.flows.item_calls import EndedItem, EndedItems, in_calls
@@ -31,6 +32,9 @@ ResultT = TypeVar("ResultT")
 
 SOONEST_MS, LATEST_MS = 50, 1_000
 """Between looks for more items that have ended: after one that found some, and after many that found none."""
+
+PATIENCE_S = 300.0
+"""So long servers may be away while a flow is waited for."""
 
 
 class EndedStage(msgspec.Struct, frozen=True):
@@ -120,6 +124,24 @@ class _Pace:
         self.wait_ms = SOONEST_MS if found else min(LATEST_MS, max(SOONEST_MS, self.wait_ms * 2))
 
 
+class _Outage:
+    """Servers that are away meanwhile."""
+
+    def __init__(self, clock: Clock, timeout: Delay | None) -> None:
+        self._clock = clock
+        self._patience_ms = round(1_000 * (PATIENCE_S if timeout is None else delay_seconds(timeout)))
+        self._answered_ms = clock.now_ms()
+
+    def is_over(self) -> None:
+        self._answered_ms = self._clock.now_ms()
+
+    def pause_s(self, error: PinLaterError) -> float:
+        """Before the next look. The error itself: it will not pass, or they are away for too long."""
+        if not error.retryable or self._clock.now_ms() - self._answered_ms >= self._patience_ms:
+            raise error
+        return LATEST_MS / 1_000
+
+
 class FlowRun(_FlowHandle):
     """For threads. Errors of all calls, beside those named: those of Client; FlowNotFound: it was deleted."""
 
@@ -155,11 +177,20 @@ class FlowRun(_FlowHandle):
         return self._client.cancel_flow(self.id)
 
     def wait(self, timeout: Delay | None = None) -> FlowStatus:
-        """Until the flow is over. TimeoutError: it is not within so much time."""
+        """Until the flow is over. TimeoutError: it is not within so much time.
+
+        Servers that are away meanwhile are waited for, without `timeout` for five minutes.
+        """
         refuse_on_loop("start_async(...)'s run, and its wait")
-        patience = Patience(timeout, self._app.clock)
+        patience, outage = Patience(timeout, self._app.clock), _Outage(self._app.clock, timeout)
+        status = self.status()
         for wait_ms in patience.waits_ms():
-            status = self._client.get_flow(self.id, wait_ms=wait_ms)
+            try:
+                status = self._client.get_flow(self.id, wait_ms=wait_ms)
+            except PinLaterError as error:
+                time.sleep(outage.pause_s(error))
+                continue
+            outage.is_over()
             if status.completed_ms is not None:
                 return status
             time.sleep(patience.pause_s())
@@ -174,18 +205,25 @@ class FlowRun(_FlowHandle):
     def results(self, stage: FlowStage[Any] | None = None, *, timeout: Delay | None = None) -> Iterator[EndedItem[Any]]:
         """The items of the final stages, or of this one, as they end, each once; until the flow is over.
 
-        TimeoutError: it is not within so much time. ConfigurationError: it has no final stage.
+        TimeoutError: it is not within so much time. ConfigurationError: it has no final stage. Servers that are away
+        meanwhile are waited for, as by `wait`.
         """
         refuse_on_loop("start_async(...)'s run, and its results")
-        ended = self._ended_items(self.status(), stage)
-        patience, pace = Patience(timeout, self._app.clock), _Pace()
+        status = self.status()
+        ended = self._ended_items(status, stage)
+        patience, pace, outage = Patience(timeout, self._app.clock), _Pace(), _Outage(self._app.clock, timeout)
         for wait_ms in patience.waits_ms():
-            status = self._client.get_flow(self.id, wait_ms=min(wait_ms, pace.wait_ms))
             found = 0
-            for request in ended.requests(status):
-                for item in ended.take(self._client.get_flow_items(self.id, **request)):
-                    found += 1
-                    yield item
+            try:
+                status = self._client.get_flow(self.id, wait_ms=min(wait_ms, pace.wait_ms))
+                for request in ended.requests(status):
+                    for item in ended.take(self._client.get_flow_items(self.id, **request)):
+                        found += 1
+                        yield item
+            except PinLaterError as error:
+                time.sleep(outage.pause_s(error))
+                continue
+            outage.is_over()
             if status.completed_ms is not None:
                 return
             pace.after(found)
@@ -224,9 +262,15 @@ class AsyncFlowRun(_FlowHandle):
         return await self._client.cancel_flow(self.id)
 
     async def wait(self, timeout: Delay | None = None) -> FlowStatus:
-        patience = Patience(timeout, self._app.clock)
+        patience, outage = Patience(timeout, self._app.clock), _Outage(self._app.clock, timeout)
+        status = await self.status()
         for wait_ms in patience.waits_ms():
-            status = await self._client.get_flow(self.id, wait_ms=wait_ms)
+            try:
+                status = await self._client.get_flow(self.id, wait_ms=wait_ms)
+            except PinLaterError as error:
+                await asyncio.sleep(outage.pause_s(error))
+                continue
+            outage.is_over()
             if status.completed_ms is not None:
                 return status
             await asyncio.sleep(patience.pause_s())
@@ -243,15 +287,21 @@ class AsyncFlowRun(_FlowHandle):
     async def results(
         self, stage: FlowStage[Any] | None = None, *, timeout: Delay | None = None
     ) -> AsyncIterator[EndedItem[Any]]:
-        ended = self._ended_items(await self.status(), stage)
-        patience, pace = Patience(timeout, self._app.clock), _Pace()
+        status = await self.status()
+        ended = self._ended_items(status, stage)
+        patience, pace, outage = Patience(timeout, self._app.clock), _Pace(), _Outage(self._app.clock, timeout)
         for wait_ms in patience.waits_ms():
-            status = await self._client.get_flow(self.id, wait_ms=min(wait_ms, pace.wait_ms))
             found = 0
-            for request in ended.requests(status):
-                for item in ended.take(await self._client.get_flow_items(self.id, **request)):
-                    found += 1
-                    yield item
+            try:
+                status = await self._client.get_flow(self.id, wait_ms=min(wait_ms, pace.wait_ms))
+                for request in ended.requests(status):
+                    for item in ended.take(await self._client.get_flow_items(self.id, **request)):
+                        found += 1
+                        yield item
+            except PinLaterError as error:
+                await asyncio.sleep(outage.pause_s(error))
+                continue
+            outage.is_over()
             if status.completed_ms is not None:
                 return
             pace.after(found)

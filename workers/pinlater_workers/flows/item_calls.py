@@ -73,7 +73,6 @@ class EndedItems:
             stage, ended = each.stage.name, each.succeeded + each.failed
             if stage not in self._told or ended == self._ended[stage]:
                 continue
-            self._ended[stage] = ended
             yield {"stage": stage, "state": ItemState.PENDING, "limit": 1, "include_body": False}
             pending = self._answer().items
             for state in (ItemState.SUCCEEDED, ItemState.FAILED):
@@ -84,6 +83,7 @@ class EndedItems:
             told = self._told[stage]
             self._below[stage] = pending[0].number - 1 if pending else max(told, default=self._below[stage])
             self._told[stage] = {number for number in told if number > self._below[stage]}
+            self._ended[stage] = ended  # at last: a look that is broken off is made anew
 
     def take(self, page: FlowItemsPage) -> Iterator[EndedItem[Any]]:
         """Those that were not told before."""
