@@ -73,7 +73,8 @@ def test_the_page_on_flows_is_true_in_memory(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_page_for_users_of_celery_and_rq_is_true_in_memory(capsys: pytest.CaptureFixture[str]) -> None:
     app = App(servers=["127.0.0.1:1"])
     names: dict[str, Any] = {"app": app, "Flow": Flow, "FlowEnd": FlowEnd, "FlowRun": FlowRun}
-    (found,) = re.findall(r"^## Chains.*?(?=^## )", document := celery(), re.MULTILINE | re.DOTALL)
+    page = (ROOT / "docs" / "from-celery-and-rq.md").read_text(encoding="utf-8")
+    (found,) = re.findall(r"^## Chains.*?(?=^## )", page, re.MULTILINE | re.DOTALL)
     with testing.in_memory(app) as jobs:
         for block in BLOCK.findall(found):
             exec(compile(block, "celery", "exec"), names)
@@ -82,7 +83,3 @@ def test_the_page_for_users_of_celery_and_rq_is_true_in_memory(capsys: pytest.Ca
     assert names["shrunk"] == [100, 400]
     assert capsys.readouterr().out == "500\n"
     assert [run.job for run in jobs.runs].count("fetch") == 2
-
-
-def celery() -> str:
-    return (ROOT / "docs" / "from-celery-and-rq.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pinlater.errors import StageSealed
+from pinlater.errors import ServerUnreachable, StageSealed
 from pinlater.model import JobState
 from pinlater.model.flow_words import FlowState
 from pinlater_workers import (
@@ -215,9 +215,8 @@ def keyed(app: App, queue: str) -> None:
     flow.stage(note, final=True)
     numbers = [{"number": number} for number in range(8)]
     run = flow.start(numbers[:5], dedupe_key=queue)
-    again = flow.start(numbers, dedupe_key=queue, seal=False)
+    again = flow.start(numbers, dedupe_key=queue, seal=True)
     assert (again.id, again.is_new) == (run.id, False)
-    again.seal()
     assert [item.key for item in run.results(timeout=60)] == [str(number) for number in range(8)]
     assert order == list(range(8))
 
@@ -381,6 +380,42 @@ def test_a_flow_that_nobody_seals_is_no_endless_wait_in_memory() -> None:
         flow.start([2], on_complete="https://example.org/done", seal=True).wait()
         ((url, told),) = jobs.flows.posts
         assert (url, told["name"], told["state"]) == ("https://example.org/done", "open", "COMPLETE")
+
+
+def test_servers_that_are_away_are_waited_for_and_each_item_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = App(servers=["127.0.0.1:1"])
+
+    @app.job(queue="q")
+    def double(number: int) -> int:
+        return number * 2
+
+    flow = Flow("away")
+    flow.stage(double, final=True)
+    with testing.in_memory(app):
+        run = flow.start([1, 2, 3], seal=True)
+        tried = dict.fromkeys(("get_flow", "get_flow_items"), 0)
+
+        def answers_now_and_then(name: str) -> None:
+            client = type(app.client)
+            call = getattr(client, name)
+
+            def tries(*args: Any, **kwargs: Any) -> Any:
+                tried[name] += 1
+                if tried[name] in (2, 3):
+                    raise ServerUnreachable("no answer from any server")
+                return call(*args, **kwargs)
+
+            monkeypatch.setattr(client, name, tries)
+
+        for name in tried:
+            answers_now_and_then(name)
+        assert sorted(item.result for item in run.results(timeout=60)) == [2, 4, 6]
+        assert tried["get_flow_items"] > 3
+        tried["get_flow"] = 0
+        assert run.wait(60).state is FlowState.COMPLETE
+        tried["get_flow"] = 1
+        with pytest.raises(ServerUnreachable):  # of the first look there is nobody to wait for
+            run.wait()
 
 
 def test_a_program_that_starts_no_flow_loads_nothing_for_them() -> None:

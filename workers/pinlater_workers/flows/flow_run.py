@@ -131,6 +131,7 @@ class _Outage:
         self._clock = clock
         self._patience_ms = round(1_000 * (PATIENCE_S if timeout is None else delay_seconds(timeout)))
         self._answered_ms = clock.now_ms()
+        self._pace = _Pace()
 
     def is_over(self) -> None:
         self._answered_ms = self._clock.now_ms()
@@ -139,7 +140,8 @@ class _Outage:
         """Before the next look. The error itself: it will not pass, or they are away for too long."""
         if not error.retryable or self._clock.now_ms() - self._answered_ms >= self._patience_ms:
             raise error
-        return LATEST_MS / 1_000
+        self._pace.after(0)
+        return self._pace.wait_ms / 1_000
 
 
 class FlowRun(_FlowHandle):
