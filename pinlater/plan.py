@@ -22,7 +22,7 @@ from pinlater.data_folder.password import (
     read_password_file,
 )
 from pinlater.data_folder.private_files import others_can_read, tighten_folder
-from pinlater.errors import PinLaterError, StoreRefused
+from pinlater.errors import PinLaterError, StoreRefused, install_command
 from pinlater.listener import raise_descriptor_limit
 from pinlater.server.generation import ServePlan
 from pinlater.server.server_process import StartRefused
@@ -40,6 +40,13 @@ _STORE_DESCRIPTORS = 8
 
 _LEAST_CONNECTIONS = 16
 
+_FLOW_DRIVERS = {
+    "postgresql+psycopg": ("psycopg", "postgresql"),
+    "mysql+pymysql": ("pymysql", "mysql"),
+    "mysql+mysqldb": ("MySQLdb", "mysqldb"),
+}
+"""What the database of flows is reached by, and which extra brings it."""
+
 _DEFAULT_API = "127.0.0.1:9012"
 _OPEN_TO_ALL = (
     "other machines reach the server without TLS, and no rules say who may do what; see --tls-cert and --rules, or "
@@ -56,6 +63,7 @@ async def make_plan(config: Config, accept_new_stores: Sequence[str], check: Che
         for key in store.key_files():
             if told := others_can_read(Path(key)):
                 raise ServeRefused(f"shard {store.id}: {told}")
+    _check_flow_driver(config.flows)
     tighten_folder(folder)
     known = _known(folder, accept_new_stores)
     resolved, stores = await _looked_at(within_descriptors(config, raise_descriptor_limit()), known)
@@ -78,6 +86,13 @@ async def make_plan(config: Config, accept_new_stores: Sequence[str], check: Che
         drain_timeout_ms=config.drain_timeout_ms,
         facts={"shards": {store.id: store.masked() for store in resolved.stores}, "processes": config.processes},
     )
+
+
+def _check_flow_driver(url: str) -> None:
+    """ServeRefused: what speaks to the database of flows is not installed. It is loaded when the first flow comes."""
+    driver, extra = _FLOW_DRIVERS.get(url.partition(":")[0], ("sqlite3", ""))
+    if find_spec(driver) is None:
+        raise ServeRefused(f"the database of flows needs the Python package {driver}: {install_command(extra)}")
 
 
 def _operator_hash(config: Config, folder: Path) -> str:

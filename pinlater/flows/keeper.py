@@ -320,7 +320,9 @@ class FlowKeeper:
     # -- what is stuck -------------------------------------------------------------------------------------------------
 
     async def _check_jobs(self) -> bool:
-        """Items whose jobs are gone, or ended without a word, wait in the database again. One slice at a time."""
+        """Items whose jobs are gone, or ended without a word, wait in the database again. One slice at a time; where a
+        store has lost its jobs each slice has some, and the next one follows at once.
+        """
         after, before_ms = self._checked_to, self._clock.now_ms() - HELD_MS
         held, self._checked_to = await self._connection.call(lambda database: database.held(after, before_ms, BATCH))
         lost: dict[int, str] = {}
@@ -333,8 +335,7 @@ class FlowKeeper:
             amount = await self._connection.call(lambda database: database.lost(lost))
             self._metrics.add(amount, "flow_items_lost")
             _log.warning("item_jobs_gone", items=amount, hint="they are enqueued again")
-            self._news.set()
-        return False
+        return bool(lost)
 
     async def _look_up(self, queue: str, shard_id: str, keys: Sequence[JobKey]) -> Sequence[JobInfo | None]:
         """Nothing of a shard that is away: it has lost nothing yet."""

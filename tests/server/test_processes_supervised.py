@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from pinlater.config import load
+from pinlater.plan import make_plan
 from pinlater.server import generation
 from pinlater.server.generation import Generation, ProcessFailed, ServePlan
 from pinlater.server.supervisor import ServeRefused, Supervisor
@@ -140,3 +142,12 @@ async def test_one_that_does_not_start_takes_the_others_with_it() -> None:
     with pytest.raises(ProcessFailed):
         await workers.start()
     assert workers.pids() == []
+
+
+async def test_a_start_says_what_is_missing_to_reach_the_database_of_flows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pinlater.plan.find_spec", lambda name: None if name == "psycopg" else name)
+    flags = {"data": str(tmp_path / "data"), "flows": "postgresql+psycopg://pinlater@127.0.0.1/flows"}
+    with pytest.raises(ServeRefused, match=r"needs the Python package psycopg: pip install '\.\[postgresql\]'"):
+        await make_plan(load(flags, {}).config, ())
