@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pinlater.errors import FlowsUnavailable
@@ -34,6 +35,12 @@ class FlowConnection:
         self._opening = threading.Lock()
         self._database: FlowDatabase | None = None
         self._threads: ThreadPoolExecutor | None = None
+
+    @property
+    def is_made(self) -> bool:
+        """There may be flows in it: it is no file that is still to be made."""
+        scheme, _, path = self._url.partition(":///")
+        return scheme != "sqlite" or Path(path).exists()
 
     async def call(self, work: Callable[[FlowDatabase], T]) -> T:
         """What `work` makes of the database, on a thread. FlowsUnavailable, also where no answer came in time, and then

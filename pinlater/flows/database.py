@@ -256,6 +256,12 @@ class FlowDatabase:
 
         return self._look(work)
 
+    def open_queues(self) -> list[str]:
+        """The queues of flows that are not over, those of hidden stages too."""
+        is_open = sa.and_(FLOWS.c.number == STAGES.c.flow, FLOWS.c.completed_ms.is_(None))
+        found = sa.select(STAGES.c.queue).distinct().join(FLOWS, is_open).order_by(STAGES.c.queue)
+        return self._look(lambda connection: list(connection.execute(found).scalars()))
+
     def over_among(self, flow_ids: Sequence[str]) -> list[str]:
         """Those of these flows that are over, or gone."""
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import structlog
+
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock
-from pinlater.errors import PinLaterError, QueueNotFound
+from pinlater.errors import FlowsUnavailable, PinLaterError, QueueNotFound
 from pinlater.flows.callbacks import FlowCallbacks
 from pinlater.flows.connection import FlowConnection
 from pinlater.flows.ends import Recorded
@@ -19,6 +22,13 @@ from pinlater.metrics import Metrics
 from pinlater.model import Job
 from pinlater.queues.directory import QueueDirectory
 from pinlater.shards.router import Router
+
+_log = structlog.get_logger("pinlater.flows")
+
+_SELF = "flows"
+"""Who makes queues anew, for the audit."""
+
+_LONGEST_PAUSE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +76,30 @@ class Flows:
 
     def start(self) -> None:
         self.keeper.start()
+        if self.connection.is_made:
+            self._tasks.start(self._mark_queues())
+
+    async def _mark_queues(self) -> None:
+        """Queues that flows need, and of which no store knows any more: the one that did has lost all. One that
+        somebody has deleted stays so.
+        """
+        pause_s = 1.0
+        while True:
+            try:
+                needed = await self.connection.call(lambda database: database.open_queues())
+                lost = [
+                    queue for queue in needed if not self._queues.has(queue) and not self._queues.was_deleted(queue)
+                ]
+                if lost and self.unaware():
+                    raise FlowsUnavailable("servers of an earlier version do not know flows")
+                for queue in lost:
+                    await self._queues.take_items(queue, _SELF)
+                    _log.warning("flow_queue_made_anew", queue=queue, hint="the stores had lost it, with its settings")
+                return
+            except PinLaterError as error:
+                _log.warning("flow_queues_unknown", error=error.message)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def close(self) -> None:
         """Ends are recorded that are under way; all else is done by another process, or later."""

@@ -1,0 +1,64 @@
+"""A cluster whose only store loses all that it had: flows go on from their database."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from pinlater import Ack, AsyncClient
+from pinlater.errors import QueueNotFound
+from pinlater.model import DequeueRequest
+from pinlater.model.flow_words import FlowState, NewFlow, NewItem, Stage
+from tests.server.running import running
+from tests.stores.process import StoreServer
+from tests.stores.redis_server import RedisServer
+
+WITHIN_S = 60.0
+
+
+async def _done(port: int, queue: str, limit: int) -> int:
+    """Take up to so many items, and say that they succeeded; how many there were."""
+    async with AsyncClient(f"127.0.0.1:{port}") as client:
+        async with asyncio.timeout(WITHIN_S):
+            while True:
+                try:
+                    jobs = await client.dequeue(DequeueRequest(queue, limit, wait_ms=5_000))
+                except QueueNotFound:
+                    await asyncio.sleep(0.05)
+                    continue
+                if jobs:
+                    break
+        acks = [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in jobs]
+        await client.ack(queue, acks, [])
+        return len(jobs)
+
+
+@pytest.mark.timeout(180)
+async def test_items_come_again_into_queues_that_no_store_knows_any_more(tmp_path: Path) -> None:
+    store: StoreServer = RedisServer()
+    store.start()
+    try:
+        shard = f"1={store.url()}"
+        stages = [Stage("work", "", "lost_work"), Stage("after", "", "lost_after", parent="work", is_final=True)]
+        with running(tmp_path, "--store", shard) as server:
+            async with AsyncClient(f"127.0.0.1:{server.port}") as client:
+                items = {"work": [NewItem(b"%d" % number) for number in range(5)]}
+                flow = await client.create_flow(NewFlow("lost", stages, items=items, sealed=["work"]))
+            assert await _done(server.port, "lost_work", 2) == 2
+        store.kill()
+        store.start()
+        with running(tmp_path, "--store", shard, "--accept-new-store", "1") as server:
+            done = 0
+            while done < 3:
+                done += await _done(server.port, "lost_work", 10)
+            done = 0
+            while done < 5:
+                done += await _done(server.port, "lost_after", 10)
+            async with AsyncClient(f"127.0.0.1:{server.port}") as client:
+                status = await client.get_flow(flow.id, wait_ms=20_000)
+                assert status.state is FlowState.COMPLETE
+                assert [(each.items, each.succeeded) for each in status.stages] == [(5, 5), (5, 5)]
+    finally:
+        store.stop()
