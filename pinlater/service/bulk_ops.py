@@ -27,6 +27,7 @@ from pinlater.errors import (
     ShardConnectionFailed,
     UnknownError,
 )
+from pinlater.flows.item_jobs import item_number
 from pinlater.metrics import Metrics
 from pinlater.model import (
     CONTINUATION_END,
@@ -123,7 +124,7 @@ class BulkOps:
     # -- the calls ---------------------------------------------------------------------------------------------------
 
     async def retry_failed(
-        self, who: str, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int
+        self, who: str, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int, has_items: bool
     ) -> int:
         """When the time is over, what was done so far is the answer: callers ask again until nothing is left to do."""
         self._validator.priority(priority)
@@ -135,7 +136,7 @@ class BulkOps:
         def step(shard: Shard, amount: int) -> Coroutine[Any, Any, int]:
             return shard.retry_failed(queue, priority, granted, at_ms, amount, self._clock.now_ms())
 
-        if await self._router.keys.may_have_moved():
+        if has_items or await self._router.keys.may_have_moved():
             return await self._retry_pages(who, queue, priority, granted, run_after_ms, limit)
         retried = await self._shard_by_shard(step, limit)
         if run_after_ms is not None and run_after_ms > self._clock.now_ms():
@@ -148,8 +149,8 @@ class BulkOps:
     async def _retry_pages(
         self, who: str, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int
     ) -> int:
-        """Jobs whose keys live elsewhere now stay; stores cannot tell them, so the jobs are read first. However many
-        stay, those behind them come in turn: this call has no continuation, and tells no refusals.
+        """Jobs whose keys live elsewhere now stay, and those of items; stores cannot tell them, so jobs are read first.
+        However many stay, those behind them come in turn: this call has no continuation, and tells no refusals.
         """
         change = JobChange(
             queue,
@@ -455,7 +456,7 @@ def _is_meant(job: JobInfo, change: JobChange, began_ms: int) -> bool:
     if change.created_after_ms is not None and job.created_at_ms < change.created_after_ms:
         return False
     if change.action is JobAction.RETRY:  # what somebody stopped is not what failed
-        return not job.cancelled
+        return not job.cancelled and not item_number(job.dedupe_key)  # nor is the end of an item taken back
     return change.action is not JobAction.REPLAY or job.origin is not None
 
 

@@ -128,10 +128,17 @@ class FlowCalls:
         for queue in asked:
             validation.new_queue(queue)
             self._require(context, _ENQUEUE, queue)
+        fresh = [queue for queue in queues if queue not in self._queues.flow_queues]
+        for queue in [*fresh, *(queue for queue in asked if not self._queues.has(queue))]:
+            if not may(context, _OPERATE, queue):
+                raise Forbidden(
+                    f"queue {queue!r} takes no items yet, or is not there: who may operate it makes it ready, as by "
+                    f"`pinlater flow create ready --stage ready:{queue} --seal`"
+                )
         for stage in new.stages:
             if not 1 <= stage.priority <= self._settings.num_priority_levels:
                 raise RequestInvalid.of("priority", stage.priority, f"1 to {self._settings.num_priority_levels}")
-        await self._take_items(flows, [queue for queue in queues if queue not in self._queues.flow_queues], context)
+        await self._take_items(flows, fresh, context)
         if callback is not None and callback.queue and not self._queues.has(callback.queue):
             await self._queues.create(callback.queue, self._who(context))
         created = await flows.connection.call(lambda database: database.create(new, now_ms))

@@ -429,7 +429,8 @@ class Service(FlowApi):
         context: RequestContext | None = None,
     ) -> int:
         who = self._who(context)
-        return await self._bulk_ops.retry_failed(who, queue, priority, attempts, run_after_ms, limit)
+        has_items = queue in self.queues.flow_queues
+        return await self._bulk_ops.retry_failed(who, queue, priority, attempts, run_after_ms, limit, has_items)
 
     async def delete_jobs(self, filter: JobFilter, *, limit: int = 1000, context: RequestContext | None = None) -> int:
         return await self._bulk_ops.delete_jobs(self._who(context), filter, limit)

@@ -15,7 +15,7 @@ import pytest
 
 from pinlater import Client, DequeueRequest, Job, JobFilter, JobState, RequestContext
 from pinlater.data_folder.password import hash_password
-from pinlater.errors import PasswordInvalid
+from pinlater.errors import Forbidden, PasswordInvalid
 from pinlater.model import (
     AccessAction,
     Ack,
@@ -123,6 +123,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             client.update_token(role, hashlib.sha256(tokens[role].encode()).hexdigest(), [role], PASSWORD)
         with Client(f"127.0.0.1:{server.port}", token=tokens["only-operate"]) as operator:
             operator.create_queue("mail")
+        with Client(f"127.0.0.1:{server.port}", token=tokens["all-but-read"]) as operator:
+            operator.create_flow(NewFlow("ready", [Stage("ready", "", "mail")], sealed=["ready"]))
         yield Place(server, tokens)
 
 
@@ -131,6 +133,21 @@ def limited(folder: Path, rules: str) -> Iterator[RunningServer]:
     (folder / "rules.toml").write_text(rules)
     with running(folder, "--rules", "rules.toml", "--admin-password-hash", hash_password(PASSWORD)) as server:
         yield server
+
+
+@pytest.mark.parametrize("queue", ["not_there", "plain"])
+def test_a_queue_is_made_ready_for_items_by_who_may_operate_it(place: Place, queue: str) -> None:
+    """It loses its crash budget and dead letters; and to make a queue is an operator's too."""
+    address = f"127.0.0.1:{place.server.port}"
+    flow = NewFlow(queue, [Stage("one", "", queue)], sealed=["one"])
+    producing, operating = place.tokens["only-enqueue"], place.tokens["all-but-read"]
+    with Client(address, token=producing) as producer, Client(address, token=operating) as operator:
+        if queue == "plain":
+            operator.create_queue(queue)
+        with pytest.raises(Forbidden, match=f"makes it ready, as by `pinlater flow create ready --stage ready:{queue}"):
+            producer.create_flow(flow)
+        operator.create_flow(NewFlow("ready", [Stage("ready", "", queue)], sealed=["ready"]))
+        assert producer.create_flow(flow).is_new
 
 
 def test_every_call_is_tried_here() -> None:

@@ -17,6 +17,8 @@ from pinlater.model import (
     DequeueRequest,
     ExtendedJob,
     Job,
+    JobAction,
+    JobChange,
     JobFilter,
     JobState,
     RequestContext,
@@ -107,3 +109,18 @@ async def test_an_item_whose_job_an_operator_ends_gets_another_one(
         assert taken[0].descriptor != job.descriptor
         await service.ack("payroll", [ack_of(taken[0])], [])
         assert (await service.get_flow(flow_id)).state is FlowState.COMPLETE
+
+
+async def test_a_retry_of_failed_jobs_leaves_those_of_items(service: AsyncService) -> None:
+    """The end of an item counts; what else failed in its queue runs again."""
+    root = service.stage("root")
+    await service.start(root, items=items_of(1, 2))
+    for job in await service.take(root, 2):
+        await service.client.ack(root.queue, [], [ack_of(job, append_status="no")])
+    await service.client.enqueue(root.queue, [Job(b"plain", attempts_allowed=1)])
+    (plain,) = await service.take(root)
+    await service.client.ack(root.queue, [], [ack_of(plain, append_status="no")])
+    assert await service.client.retry_failed(root.queue) == 1
+    change = JobChange(root.queue, JobAction.RETRY, JobState.FAILED)
+    assert (await service.client.change_jobs(change)).changed == 0
+    assert [job.descriptor for job in await service.take(root)] == [plain.descriptor]
