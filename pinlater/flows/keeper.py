@@ -62,6 +62,15 @@ HELD_MS = 30_000
 _LONGEST_TROUBLE_S = 5.0
 
 
+class _FedInPart(Exception):
+    """So many items came into their queue; the shards of the others could not be used."""
+
+    def __init__(self, fed: int, error: PinLaterError) -> None:
+        super().__init__(error.message)
+        self.fed = fed
+        self.error = error
+
+
 class FlowKeeper:
     """Keeps the flows of a cluster, or waits until it is this process's turn. `jobs_ready` hears of jobs that may be
     handed out: the queue, how many now, and when others may. `over` hears of flows that are over.
@@ -100,6 +109,8 @@ class FlowKeeper:
         self._troubles: dict[str, str] = {}
         """What this process was told when it put items into a queue, by the queue."""
         self._shut_until_s: dict[str, float] = {}
+        self._left_out: dict[str, int] = {}
+        """Items of a queue whose shards cannot be used now, by the last attempt."""
         self._left: list[QueuedJob] = []
         """Jobs of items that have ended, on shards that could not be asked."""
 
@@ -218,7 +229,8 @@ class FlowKeeper:
             for queue in self._troubles
             if queue not in self._queues.flow_queues or self._shut_until_s.get(queue, 0.0) > now_s
         ]
-        items = await self._connection.call(lambda database: database.waiting(WINDOW, BATCH, shut))
+        limit = BATCH + min(WINDOW, max(self._left_out.values(), default=0))  # those behind them may go elsewhere
+        items = await self._connection.call(lambda database: database.waiting(WINDOW, limit, shut))
         if not items:
             return 0
         by_queue: dict[str, list[WaitingItem]] = defaultdict(list)
@@ -230,14 +242,20 @@ class FlowKeeper:
                 fed += await self._feed_queue(queue, some)
             except FlowsUnavailable:
                 raise
+            except _FedInPart as part:
+                fed += part.fed
+                self._note_trouble(queue, len(some) - part.fed, part.error, now_s)
             except Exception as error:  # whatever it is, other queues go on
-                told = error.message if isinstance(error, PinLaterError) else repr(error)
-                if self._troubles.get(queue) != told:
-                    is_known = isinstance(error, PinLaterError)
-                    _log.warning("items_not_queued", queue=queue, items=len(some), error=told, exc_info=not is_known)
-                self._troubles[queue] = told
-                self._shut_until_s[queue] = now_s + SHUT_S
+                self._note_trouble(queue, len(some), error, now_s)
         return fed
+
+    def _note_trouble(self, queue: str, items: int, error: Exception, now_s: float) -> None:
+        told = error.message if isinstance(error, PinLaterError) else repr(error)
+        if self._troubles.get(queue) != told:
+            is_known = isinstance(error, PinLaterError)
+            _log.warning("items_not_queued", queue=queue, items=items, error=told, exc_info=not is_known)
+        self._troubles[queue] = told
+        self._shut_until_s[queue] = now_s + SHUT_S
 
     def trouble_of(self, queue: str) -> str:
         """Why items do not come into a queue, as far as this process knows; "" if they do."""
@@ -257,17 +275,31 @@ class FlowKeeper:
             raise PinLaterError(self.trouble_of(queue))
         if asyncio.get_running_loop().time() >= self._kept_until_s:
             return 0  # this process was held up, and another one may be the keeper by now
-        offered = await self._router.enqueue_extended(queue, [item_job(item) for item in items], now_ms)
+        try:
+            offered = await self._router.enqueue_extended(queue, [item_job(item) for item in items], now_ms)
+        except PinLaterError as error:  # a shard is away, and others have taken what lives there
+            stored = error.job_descriptors or ()
+            jobs = {item.number: each for item, each in zip(items, stored, strict=False) if each}
+            self._left_out[queue] = len(items) - len(jobs)
+            if not jobs:
+                raise
+            self._jobs_ready(queue, len(jobs), ())
+            await self._note_queued(queue, jobs, now_ms)
+            raise _FedInPart(len(jobs), error) from error
         jobs = {item.number: each.descriptor for item, each in zip(items, offered, strict=True)}
         ready = [each.ready_at_ms for each in offered if each.ready_at_ms is not None]
         later_ms = [time_ms for time_ms in ready if time_ms > now_ms]
         self._jobs_ready(queue, len(ready) - len(later_ms), later_ms)
         self._troubles.pop(queue, None)
+        self._left_out.pop(queue, None)
+        await self._note_queued(queue, jobs, now_ms)
+        return len(jobs)
+
+    async def _note_queued(self, queue: str, jobs: Mapping[int, str], now_ms: int) -> None:
         needless = await self._connection.call(lambda database: database.queued(jobs, now_ms))
         if needless:
             await self.cancel_jobs([QueuedJob(0, queue, job) for job in needless])
         self._metrics.add(len(jobs), "flow_items_queued", queue)
-        return len(jobs)
 
     # -- out of queues -------------------------------------------------------------------------------------------------
 

@@ -62,3 +62,36 @@ async def test_items_come_again_into_queues_that_no_store_knows_any_more(tmp_pat
                 assert [(each.items, each.succeeded) for each in status.stages] == [(5, 5), (5, 5)]
     finally:
         store.stop()
+
+
+@pytest.mark.timeout(180)
+async def test_items_go_on_where_shards_are_while_another_one_is_away(tmp_path: Path) -> None:
+    """Also those that were added behind more than come into a queue in one step."""
+    stores = [RedisServer(durable=True) for _ in range(2)]
+    for store in stores:
+        store.start()
+    try:
+        shards = [part for number, store in enumerate(stores, 1) for part in ("--store", f"{number}={store.url()}")]
+        with running(tmp_path, *shards) as server:
+            async with AsyncClient(f"127.0.0.1:{server.port}") as client:
+                first = {"work": [NewItem(b"0")]}  # by the first of all keys it is decided where they live
+                stage = Stage("work", "", "parts", is_final=True)
+                flow = await client.create_flow(NewFlow("parts", [stage], items=first))
+                assert await _done(server.port, "parts", 1) == 1
+                stores[1].kill()
+                for start in range(0, 3_000, 1_000):
+                    items = [NewItem(b"%d" % number) for number in range(start, start + 1_000)]
+                    await client.add_flow_items(flow.id, "work", items, seal=start == 2_000, timeout=60)
+                done = 1
+                while done < 1_100:  # of 1,500 or so
+                    done += await _done(server.port, "parts", 500)
+                status = await client.get_flow(flow.id)
+                assert any(each.startswith("stage work: ") for each in status.troubles)
+                stores[1].start()
+                while done < 3_001:
+                    done += await _done(server.port, "parts", 500)
+                status = await client.get_flow(flow.id, wait_ms=20_000)
+                assert (status.state, status.stages[0].succeeded, status.troubles) == (FlowState.COMPLETE, 3_001, [])
+    finally:
+        for store in stores:
+            store.stop()
