@@ -107,6 +107,7 @@ async def test_an_item_whose_job_an_operator_ends_gets_another_one(
             while not (taken := await service.dequeue(DequeueRequest("payroll", 1), context=ME)):
                 await asyncio.sleep(0.005)
         assert taken[0].descriptor != job.descriptor
+        assert dict(at.metrics.snapshot())[("flow_items_lost",)] == [1.0]
         await service.ack("payroll", [ack_of(taken[0])], [])
         assert (await service.get_flow(flow_id)).state is FlowState.COMPLETE
 

@@ -38,6 +38,7 @@ class EveryCall:
         self._cancel(now, later)
         self._name()
         self._plan()
+        self._flow()
         self._identify()
         self._steer(now)
         self._say_who_works()
@@ -237,6 +238,39 @@ class EveryCall:
         assert (found.schedule.body, found.updatedBy) == (b"nightly", SOURCE)
         client.deleteSchedule(context, types.DeleteScheduleRequest(name=name, password=self.password))
         assert client.getSchedules(context, wanted).schedules == []
+
+    def _flow(self) -> None:
+        types, client, context = self.types, self.client, self.context
+        steps = f"{self.queue}_steps"
+        stage = types.FlowStage(name="add", queueName=steps)
+        asked = types.CreateFlowRequest(name="sums", stages=[stage], metadata={"month": "11"})
+        made = client.createFlow(context, asked)
+        added = types.AddFlowItemsRequest(
+            flowId=made.id, stage="add", items=[types.NewFlowItem(payload=b"[1, 2]")], seal=False
+        )
+        (number,) = client.addFlowItems(context, added).numbers
+        taken = client.assignItem(context, types.AssignItemRequest(number=number, claimTimeoutMillis=60_000))
+        assert (made.isNew, taken.outcome, taken.payload) == (True, types.AssignOutcome.CLAIMED, b"[1, 2]")
+        result = types.PinLaterJobAckInfo(
+            jobDescriptor=taken.jobDescriptor, claimDescriptor=taken.claimDescriptor, result=b"3"
+        )
+        done = types.PinLaterJobAckRequest(queueName=steps, jobsSucceeded=[result], jobsFailed=[])
+        client.ackJobs(context, done)
+        client.sealStage(context, types.SealStageRequest(flowId=made.id))
+        status = client.getFlow(context, types.GetFlowRequest(flowId=made.id, waitMillis=5_000))
+        assert (status.state, status.metadata, status.stages[0].succeeded) == (
+            types.FlowState.COMPLETE,
+            {"month": "11"},
+            1,
+        )
+        wanted = types.GetFlowItemsRequest(flowId=made.id, stage="add", numbers=[number])
+        assert [each.result for each in client.getFlowItems(context, wanted).items] == [b"3"]
+        named = types.FlowIdRequest(flowId=made.id)
+        assert client.resumeFlow(context, types.ResumeFlowRequest(flowId=made.id)).id == made.id
+        assert client.cancelFlow(context, named).state == types.FlowState.COMPLETE
+        client.deleteFlow(context, named)
+        assert not client.getFlows(context, types.GetFlowsRequest(dedupeKey=made.id)).flows
+        assert self.refused(client.getFlow, types.GetFlowRequest(flowId=made.id)) == "UNKNOWN"
 
     def _identify(self) -> None:
         types, client, context = self.types, self.client, self.context

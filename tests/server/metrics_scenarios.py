@@ -24,6 +24,7 @@ from pinlater.model import (
     ScheduleChange,
     WorkerReport,
 )
+from pinlater.model.flow_words import CompletionCallback, NewFlow, NewItem, Stage
 from pinlater.wire.convert import dequeue_to_wire
 from tests.server.running import Plain
 
@@ -153,6 +154,24 @@ async def a_schedule_that_fires_once(client: AsyncClient) -> Counts:
         ("jobs_enqueued", "timed", "1"): 1,
         ("schedule_firings", "timed", "stored"): 1,
         ("schedule_lateness", "timed"): 1,
+    }
+
+
+async def a_flow_that_ends(client: AsyncClient) -> Counts:
+    stage = Stage("only", "", "steps")
+    callback = CompletionCallback("flow_ends", "told")
+    made = await client.create_flow(NewFlow("counted", [stage], on_complete=callback))
+    await client.add_flow_items(made.id, "only", [NewItem(b"1"), NewItem(b"2")], seal=True)
+    done = 0
+    while done < 2:
+        jobs = await client.dequeue(DequeueRequest("steps", 2, wait_ms=5_000))
+        await client.ack("steps", [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in jobs])
+        done += len(jobs)
+    return {
+        ("flows_created",): 1,
+        ("flow_items_added",): 2,
+        ("flow_items_queued", "steps"): 2,
+        ("flow_callbacks", "made"): 1,
     }
 
 

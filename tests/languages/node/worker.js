@@ -177,6 +177,32 @@ async function plan() {
   await call('deleteSchedule', new types.DeleteScheduleRequest({ name: schedule.name, password }));
 }
 
+async function flow() {
+  const steps = `${queue}_steps`;
+  const stage = new types.FlowStage({ name: 'add', queueName: steps });
+  const { id, isNew } = await call('createFlow', new types.CreateFlowRequest({ name: 'sums', stages: [stage], metadata: { month: '11' } }));
+  assert.strictEqual(isNew, true);
+  const item = new types.NewFlowItem({ payload: Buffer.from('[1, 2]') });
+  const { numbers } = await call('addFlowItems', new types.AddFlowItemsRequest({ flowId: id, stage: 'add', items: [item] }));
+  const taken = await call('assignItem', new types.AssignItemRequest({ number: numbers[0] }));
+  assert.deepStrictEqual([taken.outcome, `${taken.payload}`], [types.AssignOutcome.CLAIMED, '[1, 2]']);
+  const result = new types.PinLaterJobAckInfo({
+    jobDescriptor: taken.jobDescriptor, claimDescriptor: taken.claimDescriptor, result: Buffer.from('3'),
+  });
+  await call('ackJobs', new types.PinLaterJobAckRequest({ queueName: steps, jobsSucceeded: [result], jobsFailed: [] }));
+  await call('sealStage', new types.SealStageRequest({ flowId: id }));
+  const status = await call('getFlow', new types.GetFlowRequest({ flowId: id, waitMillis: 20_000 }));
+  assert.deepStrictEqual([status.state, status.metadata.month], [types.FlowState.COMPLETE, '11']);
+  const { items } = await call('getFlowItems', new types.GetFlowItemsRequest({ flowId: id, stage: 'add' }));
+  assert.deepStrictEqual(items.map((each) => `${each.result}`), ['3']);
+  await call('resumeFlow', new types.ResumeFlowRequest({ flowId: id }));
+  await call('cancelFlow', new types.FlowIdRequest({ flowId: id }));
+  await call('deleteFlow', new types.FlowIdRequest({ flowId: id }));
+  const { flows } = await call('getFlows', new types.GetFlowsRequest({ name: 'sums' }));
+  assert.deepStrictEqual(flows.filter((each) => each.id === id), []);
+  await assert.rejects(call('getFlow', new types.GetFlowRequest({ flowId: id })), (error) => error.reason === 'FLOW_NOT_FOUND');
+}
+
 async function identify() {
   const token = `plt_${queue}`;
   const tokenHash = crypto.createHash('sha256').update(token).digest('hex');
@@ -231,6 +257,7 @@ async function main() {
   await operate(now, failing, later);
   await name();
   await plan();
+  await flow();
   await identify();
   await steer(now);
   await clean();
