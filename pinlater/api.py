@@ -354,7 +354,8 @@ class Api(Protocol):
     ) -> FlowItemsPage:
         """One page of the items of a flow, in order of their numbers; of all that is named an item has to have all.
         Without `include_body` payloads and results are empty, and failures have no reasons. A page of long items has
-        fewer than `limit`: about 4 MiB, but one item at least.
+        fewer than `limit`: about 4 MiB, but one item at least. A continuation is also the number of an item, as text:
+        the page behind it.
         """
 
     async def cancel_flow(self, flow_id: str, *, context: RequestContext | None = None) -> FlowStatus:
