@@ -14,7 +14,7 @@ from pinlater.model.flow_words import FlowStatus
 
 CALLBACK_HEADER = "pinlater-callback"
 ATTEMPTS = 10
-"""Of the job of a callback as of a POST."""
+"""Of the job of a callback, once it is in its queue."""
 
 
 def status_document(status: FlowStatus) -> dict[str, Any]:

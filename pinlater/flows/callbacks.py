@@ -19,8 +19,8 @@ import structlog
 
 from pinlater.background_tasks import BackgroundTasks, exponential_backoff_s
 from pinlater.clock import Clock
-from pinlater.errors import PinLaterError, RequestInvalid
-from pinlater.flows.callback_job import ATTEMPTS, callback_job, status_document
+from pinlater.errors import PinLaterError, QueueNotFound, RequestInvalid
+from pinlater.flows.callback_job import callback_job, status_document
 from pinlater.flows.connection import FlowConnection
 from pinlater.flows.ends import DueCallback
 from pinlater.metrics import Metrics
@@ -31,7 +31,12 @@ from pinlater.model.flow_words import CompletionCallback
 _log = structlog.get_logger("pinlater.flows")
 
 ID_HEADER, SIGNATURE_HEADER = "PinLater-Callback", "PinLater-Signature"
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 3_600.0
+TRIES = 36
+"""Of a POST, and of a job whose queue is not there: with these pauses it is given up after about a day. A job that
+no store takes now is tried for as long as it takes.
+"""
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S, LONGEST_AWAY_S = 1.0, 3_600.0, 60.0
 POST_TIMEOUT_S = 15.0
 MOST = 100
 """At once."""
@@ -138,14 +143,14 @@ class FlowCallbacks:
             _log.warning("flow_callback_put_off", flow=due.status.id, error=error.message)
 
     async def _make(self, due: DueCallback) -> None:
-        told = ""
+        told, is_away = "", False
         try:
             if due.callback.url:
                 told = await self._post(due)
             else:
                 await self._enqueue(due.callback.queue, [callback_job(due)])
         except PinLaterError as error:
-            told = error.message
+            told, is_away = error.message, not isinstance(error, QueueNotFound)
         except Exception as error:
             _log.exception("flow_callback_failed", flow=due.status.id)
             told = repr(error)
@@ -155,8 +160,8 @@ class FlowCallbacks:
             await self._connection.call(lambda database: database.callback_made(due.flow, now_ms))
             return
         tries = due.tries + 1
-        pause_s = exponential_backoff_s(tries, FIRST_PAUSE_S, LONGEST_PAUSE_S)
-        retry_ms = None if tries >= ATTEMPTS else now_ms + round(pause_s * 1_000)
+        pause_s = exponential_backoff_s(tries, FIRST_PAUSE_S, LONGEST_AWAY_S if is_away else LONGEST_PAUSE_S)
+        retry_ms = None if tries >= TRIES and not is_away else now_ms + round(pause_s * 1_000)
         self._metrics.add(1, "flow_callbacks", "given_up" if retry_ms is None else "failed")
         _log.warning("flow_callback_failed", flow=due.status.id, tries=tries, given_up=retry_ms is None, error=told)
         await self._connection.call(lambda database: database.callback_failed(due.flow, told, retry_ms, now_ms))

@@ -21,7 +21,7 @@ from pinlater.model.flow_words import Assignment
 _MAX_ID_CHARS = 2_000
 
 _WHY_NOT = {
-    ClaimOutcome.NOT_DUE: "it failed, and its next attempt is not due yet: retry_at says when",
+    ClaimOutcome.NOT_DUE: "it failed, and its next attempt is not due yet: see when in the item",
     ClaimOutcome.BEHIND: "it is not its turn: an older item of its serialize key is not done, or its queue is full",
     ClaimOutcome.IN_PROGRESS: "another worker has it",
     ClaimOutcome.ENDED: "it has succeeded or failed: nothing is left to do",

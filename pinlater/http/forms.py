@@ -119,10 +119,12 @@ class JobsForm(Form):
 
 
 class ClaimedJobForm(Struct):
-    """A job as a dequeue answered it; what else it has does not count."""
+    """A job as a dequeue answered it, with its result where it has one; what else it has does not count."""
 
     descriptor: Descriptor
     claim_descriptor: ClaimDescriptor
+    result: Value | UnsetType = UNSET
+    result_encoding: Encoding = "text"
 
 
 class SuccessForm(Form):
@@ -135,8 +137,12 @@ class SuccessForm(Form):
     result_encoding: Encoding = "text"
 
     def ack(self, field: str) -> Ack:
-        result = None if self.result is UNSET else from_json(self.result, self.result_encoding, f"{field}.result")
+        result = _result(self, field)
         return Ack(self.descriptor, self.append_status, claim_descriptor=self.claim_descriptor, result=result)
+
+
+def _result(job: ClaimedJobForm | SuccessForm, field: str) -> bytes | None:
+    return None if job.result is UNSET else from_json(job.result, job.result_encoding, f"{field}.result")
 
 
 class FailureForm(Form):
@@ -162,7 +168,10 @@ class AcksForm(Form):
     def acks(self, field: str = "") -> tuple[list[Ack], list[Ack]]:
         """The successes and the failures."""
         succeeded = [each.ack(f"{field}succeeded[{at}]") for at, each in enumerate(self.succeeded)]
-        succeeded += [Ack(each.descriptor, claim_descriptor=each.claim_descriptor) for each in self.jobs]
+        succeeded += [
+            Ack(each.descriptor, claim_descriptor=each.claim_descriptor, result=_result(each, f"{field}jobs[{at}]"))
+            for at, each in enumerate(self.jobs)
+        ]
         return succeeded, [each.ack() for each in self.failed]
 
 

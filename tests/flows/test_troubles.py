@@ -11,7 +11,7 @@ import pytest
 from pinlater.client.async_client import AsyncClient
 from pinlater.data_folder.password import hash_password
 from pinlater.errors import FlowsUnavailable
-from pinlater.flows.callbacks import ATTEMPTS
+from pinlater.flows.callbacks import TRIES
 from pinlater.model import DequeueRequest, Job, RequestContext
 from pinlater.model.flow_words import Applet, AppletKind, CompletionCallback, NewFlow, Stage
 from tests.flows.async_service import SETTINGS, WITHIN_S, ack_of, items_of, service_of
@@ -151,9 +151,9 @@ async def test_a_callback_that_is_refused_is_said_and_made_when_it_is_resumed(tm
                 at.at.clock.tick(HOUR_MS)
                 await at.flows.callbacks.make_due()
                 await asyncio.sleep(0.005)
-        assert made.tries == ATTEMPTS
+        assert made.tries == TRIES
         (trouble,) = await troubles_of(at, flow_id)
-        assert "given up after 10 tries" in trouble
+        assert f"given up after {TRIES} tries" in trouble
         assert "queue 'done'" in trouble
         await service.create_queue("done")
         await service.resume_flow(flow_id)

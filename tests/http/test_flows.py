@@ -67,6 +67,14 @@ def test_a_flow_from_its_making_to_its_end(caller: Caller, queue: str) -> None:
     assert caller.refused("GET", f"/v1/flows/{flow}")[:2] == (404, "FLOW_NOT_FOUND")
 
 
+def test_an_ack_of_jobs_as_they_came_has_their_results(caller: Caller, queue: str) -> None:
+    flow = made(caller, queue, 1)
+    done = {"jobs": [{**dequeued(caller, queue), "result": {"amount": 7}, "result_encoding": "json"}]}
+    assert caller.done("POST", f"/v1/queues/{queue}/ack", done)["outcomes"] == ["succeeded"]
+    (item,) = caller.done("GET", f"/v1/flows/{flow}/items?stage=calculate")["items"]
+    assert item["result"] == {"amount": 7}
+
+
 def test_json_comes_back_as_it_was_sent(caller: Caller, queue: str) -> None:
     sent = b'{"name":"x","stages":[{"name":"s","queue":"%b"}],"items":{"s":[{"payload":{"b": 1.50, "a":"\\u00e9"}}]}}'
     flow = caller.done("POST", "/v1/flows", sent % queue.encode())["id"]
