@@ -16,6 +16,7 @@ from pinlater.http.assignments import AssignmentRef
 from pinlater.http.route import Route
 from pinlater.http.routes import ROUTES
 from pinlater.model import AccessAction
+from pinlater.model.flow_words import NewFlow, Stage
 from tests.http.calls import PASSWORD, problem_of
 from tests.server.running import running
 
@@ -127,6 +128,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
                 client.update_token(role, hashlib.sha256(token.encode()).hexdigest(), [role], PASSWORD)
         with Client(f"127.0.0.1:{server.port}", token=tokens["only-operate"]) as operator:
             operator.create_queue("mail")
+        with Client(f"127.0.0.1:{server.port}", token=tokens["of-pay"]) as operator:  # it may make the first one there
+            operator.create_flow(NewFlow("ready", [Stage("ready", "", "pay")], sealed=["ready"]))
         address = str(server.wait_for("api_ready")["address"])
         with httpx.Client(base_url=address, timeout=30.0, trust_env=False) as caller:
             place = Place(caller, tokens, "")
