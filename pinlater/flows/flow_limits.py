@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import msgspec
+
 from pinlater.errors import RequestInvalid
-from pinlater.flows.json_texts import json_mistake
 from pinlater.model import MAX_KEY_BYTES
 from pinlater.model.flow_words import AppletKind, NewFlow, NewItem, Stage
 
@@ -145,3 +146,18 @@ def _check_key(field: str, key: str) -> None:
             "end, and control characters"
         )
         raise RequestInvalid.of(field, key, allowed)
+
+
+def json_mistake(text: bytes) -> str:
+    """Why a text is no JSON; "" if it is. Payloads and results are kept as they came.
+
+    >>> json_mistake(b'{"user": 1}'), json_mistake(b"[1")
+    ('', 'Input data was truncated')
+    >>> json_mistake(bytes([34, 255, 34]))
+    "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
+    """
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return str(error)
+    return ""

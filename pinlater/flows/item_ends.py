@@ -22,8 +22,8 @@ from pinlater.clock import Clock
 from pinlater.errors import FlowsUnavailable
 from pinlater.flows.connection import FlowConnection
 from pinlater.flows.ends import EndOutcome, ItemEnd, Recorded, RecordedEnd
+from pinlater.flows.flow_limits import json_mistake
 from pinlater.flows.item_jobs import item_number
-from pinlater.flows.json_texts import json_mistake
 from pinlater.model import CLAIM_PARTS_BEFORE_SOURCE, AckOutcome, JobInfo, JobState, parse_descriptor
 from pinlater.model.jobs import descriptor_prefix
 from pinlater.shards.router import Router

@@ -62,15 +62,6 @@ HELD_MS = 30_000
 _LONGEST_TROUBLE_S = 5.0
 
 
-class _FedInPart(Exception):
-    """So many items came into their queue; the shards of the others could not be used."""
-
-    def __init__(self, fed: int, error: PinLaterError) -> None:
-        super().__init__(error.message)
-        self.fed = fed
-        self.error = error
-
-
 class FlowKeeper:
     """Keeps the flows of a cluster, or waits until it is this process's turn. `jobs_ready` hears of jobs that may be
     handed out: the queue, how many now, and when others may. `over` hears of flows that are over.
@@ -242,20 +233,17 @@ class FlowKeeper:
                 fed += await self._feed_queue(queue, some)
             except FlowsUnavailable:
                 raise
-            except _FedInPart as part:
-                fed += part.fed
-                self._note_trouble(queue, len(some) - part.fed, part.error, now_s)
             except Exception as error:  # whatever it is, other queues go on
-                self._note_trouble(queue, len(some), error, now_s)
+                self._note_trouble(queue, len(some), error)
         return fed
 
-    def _note_trouble(self, queue: str, items: int, error: Exception, now_s: float) -> None:
+    def _note_trouble(self, queue: str, items: int, error: Exception) -> None:
         told = error.message if isinstance(error, PinLaterError) else repr(error)
         if self._troubles.get(queue) != told:
             is_known = isinstance(error, PinLaterError)
             _log.warning("items_not_queued", queue=queue, items=items, error=told, exc_info=not is_known)
         self._troubles[queue] = told
-        self._shut_until_s[queue] = now_s + SHUT_S
+        self._shut_until_s[queue] = asyncio.get_running_loop().time() + SHUT_S
 
     def trouble_of(self, queue: str) -> str:
         """Why items do not come into a queue, as far as this process knows; "" if they do."""
@@ -270,6 +258,7 @@ class FlowKeeper:
         self.wake()
 
     async def _feed_queue(self, queue: str, items: Sequence[WaitingItem]) -> int:
+        """How many came into their queue."""
         now_ms = self._clock.now_ms()
         if queue not in self._queues.flow_queues:
             raise PinLaterError(self.trouble_of(queue))
@@ -285,7 +274,8 @@ class FlowKeeper:
                 raise
             self._jobs_ready(queue, len(jobs), ())
             await self._note_queued(queue, jobs, now_ms)
-            raise _FedInPart(len(jobs), error) from error
+            self._note_trouble(queue, self._left_out[queue], error)
+            return len(jobs)
         jobs = {item.number: each.descriptor for item, each in zip(items, offered, strict=True)}
         ready = [each.ready_at_ms for each in offered if each.ready_at_ms is not None]
         later_ms = [time_ms for time_ms in ready if time_ms > now_ms]

@@ -144,6 +144,9 @@ class FlowCalls:
         created = await flows.connection.call(lambda database: database.create(new, now_ms))
         if created.is_new:
             self._metrics.add(1, "flows_created")
+            added = sum(len(items) for items in new.items.values())
+            if added:
+                self._metrics.add(added, "flow_items_added")
             flows.keeper.wake()
             if set(new.sealed) or not new.items:
                 status = await flows.connection.call(lambda database: database.status(created.id))
@@ -176,7 +179,7 @@ class FlowCalls:
         if items:
             self._metrics.add(len(items), "flow_items_added")
             flows.keeper.wake()
-        elif seal:
+        if seal:  # all of them may be known, and over
             await self._see_end(flows, flow_id)
         return numbers
 

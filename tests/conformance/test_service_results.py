@@ -251,12 +251,16 @@ async def test_thousands_who_wait_ask_no_store_again_and_again_one_by_one(served
     counted = member.shard = Counted(member.shard)
     waiting = [wait_for(served, job.descriptor) for job in jobs for _ in range(2)]
     await waited(served, 2_000)
-    began_s = asyncio.get_running_loop().time()
-    counted.lookups = 0
-    await asyncio.sleep(0.5)
-    took_s = asyncio.get_running_loop().time() - began_s
     tells = await other.shard.watch_ends(QUEUE, [], served.clock.now_ms() + 1_000, served.clock.now_ms())
-    assert counted.lookups <= (2 if tells else 2 + 2 * took_s / 0.04)
+    for _ in range(20):  # each looks once by itself, which takes a busy machine a while
+        began_s = asyncio.get_running_loop().time()
+        counted.lookups = 0
+        await asyncio.sleep(0.5)
+        took_s = asyncio.get_running_loop().time() - began_s
+        if counted.lookups <= (2 if tells else 2 + 2 * took_s / 0.04):
+            break
+    else:
+        pytest.fail(f"{counted.lookups} lookups in {took_s:.2f} s")
     served.api.start_draining()
     assert len(await asyncio.gather(*waiting)) == 2_000
 

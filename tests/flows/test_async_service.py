@@ -87,6 +87,16 @@ async def test_a_sealed_stage_takes_no_items(service: AsyncService) -> None:
     assert [item.payload for item in await service.items(flow_id)] == [b"1"]
 
 
+async def test_a_flow_that_known_items_seal_is_over_at_once(service: AsyncService) -> None:
+    root = service.stage("root")
+    known = [NewItem(b"1", dedupe_key="one")]
+    flow_id = await service.start(root, items=known, seal=False)
+    await service.do(root)
+    await service.client.add_flow_items(flow_id, "root", known, seal=True)
+    assert (await service.client.get_flow(flow_id)).state is FlowState.COMPLETE
+    assert len(await service.items(flow_id)) == 1
+
+
 async def test_a_stage_is_sealed_when_its_parent_is_complete(service: AsyncService) -> None:
     root, child = service.stage("root"), service.stage("child", "root")
     flow_id = await service.start(root, child, items=items_of(1))

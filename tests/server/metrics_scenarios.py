@@ -160,8 +160,8 @@ async def a_schedule_that_fires_once(client: AsyncClient) -> Counts:
 async def a_flow_that_ends(client: AsyncClient) -> Counts:
     stage = Stage("only", "", "steps")
     callback = CompletionCallback("flow_ends", "told")
-    made = await client.create_flow(NewFlow("counted", [stage], on_complete=callback))
-    await client.add_flow_items(made.id, "only", [NewItem(b"1"), NewItem(b"2")], seal=True)
+    made = await client.create_flow(NewFlow("counted", [stage], on_complete=callback, items={"only": [NewItem(b"1")]}))
+    await client.add_flow_items(made.id, "only", [NewItem(b"2")], seal=True)
     done = 0
     while done < 2:
         jobs = await client.dequeue(DequeueRequest("steps", 2, wait_ms=5_000))

@@ -12,9 +12,8 @@ from pinlater.clock import Clock
 from pinlater.errors import install_command
 from pinlater.flows.callback_job import callback_job, status_document
 from pinlater.flows.ends import EndOutcome, ItemEnd, RecordedEnd
-from pinlater.flows.flow_limits import check_flow, check_items
+from pinlater.flows.flow_limits import check_flow, check_items, json_mistake
 from pinlater.flows.item_jobs import item_job, item_number
-from pinlater.flows.json_texts import json_mistake
 from pinlater.model import ExtendedJob, KeyRef
 from pinlater.model.flow_words import FlowCreated, FlowStatus, NewFlow, NewItem
 from pinlater_workers.errors import NotPlayed
