@@ -179,5 +179,9 @@ async def test_an_address_that_another_owner_has_now_finds_nothing_wrong(tmp_pat
     async with process(tmp_path / "a") as first, process(tmp_path / "b", addresses=known) as second:
         known["o0123456789"] = first.overflow.describe()["overflow_address"]
         await second.overflow.look()
-        with pytest.raises(ShardConnectionFailed, match=f"here is overflow shard {first.overflow.id}"):
-            await second.api.lookup(["mail:so0123456789:p1:1790000000000000"])
+        for _ in range(10):
+            with pytest.raises(ShardConnectionFailed) as error:
+                await second.api.lookup(["mail:so0123456789:p1:1790000000000000"])
+            if "no time was left" not in str(error.value):  # a busy machine did not connect in time
+                break
+        assert f"here is overflow shard {first.overflow.id}" in str(error.value)
