@@ -149,7 +149,7 @@ def _check_key(field: str, key: str) -> None:
 
 
 def json_mistake(text: bytes) -> str:
-    """Why a text is no JSON; "" if it is. Payloads and results are kept as they came.
+    """Why a payload or a result, which is kept as it came, is no JSON; "" if it is.
 
     >>> json_mistake(b'{"user": 1}'), json_mistake(b"[1")
     ('', 'Input data was truncated')

@@ -144,14 +144,10 @@ class FlowCalls:
         created = await flows.connection.call(lambda database: database.create(new, now_ms))
         if created.is_new:
             self._metrics.add(1, "flows_created")
-            added = sum(len(items) for items in new.items.values())
-            if added:
-                self._metrics.add(added, "flow_items_added")
+            self._metrics.add(sum(map(len, new.items.values())), "flow_items_added")
             flows.keeper.wake()
-            if set(new.sealed) or not new.items:
-                status = await flows.connection.call(lambda database: database.status(created.id))
-                if status.completed_ms is not None:
-                    flows.are_over([created.id])
+            if new.sealed:
+                await self._see_end(flows, created.id)
         return created
 
     async def _take_items(self, flows: Flows, queues: Sequence[str], context: RequestContext | None) -> None:
@@ -189,6 +185,7 @@ class FlowCalls:
         flows.are_over(await flows.connection.call(lambda database: database.seal(flow_id, stage, now_ms)))
 
     async def _see_end(self, flows: Flows, flow_id: str) -> None:
+        """Where what was sealed has ended the flow, whoever waits is told now."""
         status = await flows.connection.call(lambda database: database.status(flow_id))
         if status.completed_ms is not None:
             flows.are_over([flow_id])

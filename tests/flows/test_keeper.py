@@ -14,7 +14,7 @@ from pinlater.errors import FlowNotFound, NoHealthyShards, ShardConnectionFailed
 from pinlater.flows import keeper
 from pinlater.flows.flow_engine import Flows
 from pinlater.metrics import Metrics
-from pinlater.model import DequeueRequest, RequestContext
+from pinlater.model import Ack, DequeueRequest, RequestContext
 from pinlater.model.flow_words import CompletionCallback, NewFlow, NewItem
 from tests.flows.flow_stand import FlowStand, flow_stand
 from tests.flows.stand import ROOT, some_items
@@ -101,6 +101,19 @@ async def test_a_receiver_that_answers_slowly_holds_up_nothing_and_hears_once(tm
             assert (heard, told.tries) == ([told.id], 1)
     finally:
         await site.cleanup()
+
+
+async def test_the_callback_of_a_flow_that_known_items_seal_is_made_at_once(tmp_path: Path) -> None:
+    async with flow_stand(tmp_path) as at:
+        service, known = at.at.service, [NewItem(b"1", dedupe_key="one")]
+        flow_id = await made(at, items={ROOT.name: known}, on_complete=CompletionCallback("ends", "told"))
+        await until_queued(at, flow_id, 1)
+        (job,) = await service.dequeue(DequeueRequest(ROOT.queue, 1))
+        await service.ack(ROOT.queue, [Ack(job.descriptor, claim_descriptor=job.claim_descriptor)], [])
+        await service.add_flow_items(flow_id, ROOT.name, known, seal=True)
+        async with asyncio.timeout(WITHIN_S):  # the clock stands still, so nobody makes it for its time
+            while (told := (await service.get_flow(flow_id)).callback) is None or told.done_ms is None:
+                await asyncio.sleep(0.005)
 
 
 async def test_a_flow_that_is_deleted_by_two_at_once(tmp_path: Path) -> None:
