@@ -30,6 +30,8 @@
     │   │   └── StoreFull         502       NOTHING_STORED     the store lacks room for the write
     │   └── OutcomeUnknown        502       OUTCOME_UNKNOWN    the call may or may not have been carried out
     ├── FlowsUnavailable          UNKNOWN   FLOWS_UNAVAILABLE  retryable: the database of flows cannot be reached
+    ├── TierUnavailable           UNKNOWN   TIER_UNAVAILABLE   retryable: the tier of a body cannot be reached
+    ├── BodyGone                  UNKNOWN   BODY_UNAVAILABLE   the tier does not have a body, or has other bytes
     ├── StoreRefused              UNKNOWN   STORE_REFUSED      a store under another id, wiped, or two ids for one store
     ├── ServerUnreachable                                      client only: no server could be reached
     ├── ProtocolError                                          client only: bytes that are not the contract
@@ -276,6 +278,17 @@ class FlowsUnavailable(PinLaterError):
     quotes_stores = True
     reason = "FLOWS_UNAVAILABLE"
     retryable = True
+
+
+class TierUnavailable(PinLaterError):
+    quotes_stores = True
+    reason = "TIER_UNAVAILABLE"
+    retryable = True
+
+
+class BodyGone(PinLaterError):
+    quotes_stores = True
+    reason = "BODY_UNAVAILABLE"
 
 
 class StoreRefused(PinLaterError):

@@ -16,6 +16,13 @@ A job is named on its shard by (queue, priority, id); a name whose priority is n
 it has one. Priority 1 is the highest.
 
 What few jobs have beside this is in extended.py: it lies apart from the job, so that other jobs cost nothing more.
+
+A body or a result may be a BodyReference (model/body_reference.py), given as one and returned as one: the record says
+so by a mark of its own. Wherever a call bounds bytes it counts the length that the reference says. Whatever takes a
+reference from its job (a removal, a new body, a result that is gone) lists it as dropped in the same step, but for one
+that is given to its own job again. `dead_letter` and `replay` share it: it is dropped when the last of its jobs let go
+of it. The first reference of a store raises its version, so that processes of older versions cannot open it any more;
+`open` lowers it where no reference is left.
 """
 
 from __future__ import annotations
@@ -29,6 +36,7 @@ from pinlater.backends.beside_jobs import ConfigPage as ConfigPage
 from pinlater.backends.beside_jobs import KvEntry as KvEntry
 from pinlater.backends.beside_jobs import LevelCounts as LevelCounts
 from pinlater.backends.beside_jobs import Quota as Quota
+from pinlater.backends.beside_jobs import ReferencesPage as ReferencesPage
 from pinlater.backends.beside_jobs import StatsPage as StatsPage
 from pinlater.backends.beside_jobs import StatsPosition as StatsPosition
 from pinlater.backends.beside_jobs import Tokens as Tokens
@@ -53,6 +61,11 @@ from pinlater.backends.requests import ScanPosition as ScanPosition
 from pinlater.backends.requests import ScanRequest as ScanRequest
 from pinlater.backends.requests import SilentClaim as SilentClaim
 from pinlater.backends.requests import UnrenewedClaim as UnrenewedClaim
+from pinlater.backends.shard_events import UNKNOWN_CHANGE as UNKNOWN_CHANGE
+from pinlater.backends.shard_events import NoEvents as NoEvents
+from pinlater.backends.shard_events import Notification as Notification
+from pinlater.backends.shard_events import OnNotification as OnNotification
+from pinlater.backends.shard_events import ShardEvents as ShardEvents
 from pinlater.model import AckOutcome as AckOutcome
 from pinlater.model import (
     CancelOutcome,
@@ -64,6 +77,7 @@ from pinlater.model import (
     KeyRef,
     RescheduleOutcome,
 )
+from pinlater.model.body_reference import BodyReference as BodyReference
 
 T = TypeVar("T")
 
@@ -139,40 +153,6 @@ class DeadLetterTarget(NamedTuple):
 
     queue: str
     attempts_allowed: int
-
-
-class Notification(NamedTuple):
-    """A store's message about a queue: `ready` jobs are eligible now, and the first of the others is at `due_ms`."""
-
-    ready: int
-    due_ms: int | None
-
-
-UNKNOWN_CHANGE = Notification(0, None)
-"""Something has changed, by whichever process, and perhaps in this queue: a look tells."""
-
-OnNotification = Callable[[Notification | None], None]
-"""Told the notifications of one queue; None: there will be none any more."""
-
-
-class ShardEvents(Protocol):
-    """What a shard tells its process, in its event loop, right behind the answer of the call or when it hears of it."""
-
-    def jobs_freed(self, queue: str, run_after_ms: Sequence[int]) -> None:
-        """Jobs of this queue became the first of their serialize keys, by a call of this process. A store whose
-        `subscribe` returns True need not tell: these notifications come as well.
-        """
-
-    def jobs_ended(self, queue: str, ids: Sequence[int]) -> None:
-        """Jobs that `watch_ends` named have ended, or are gone."""
-
-
-class NoEvents:
-    """Hears nothing."""
-
-    def jobs_freed(self, queue: str, run_after_ms: Sequence[int]) -> None: ...
-
-    def jobs_ended(self, queue: str, ids: Sequence[int]) -> None: ...
 
 
 class Shard(Protocol):
@@ -548,6 +528,21 @@ class Shard(Protocol):
         """The first of each key's jobs here goes from WAITING to PENDING; the run_afters of these, by queue. A barrier
         goes with the last of the jobs behind it.
         """
+
+    # -- references to bodies --------------------------------------------------------------------------------------------
+
+    async def list_references(self, after: str, limit: int) -> ReferencesPage:
+        """About `limit` references behind `after` ("": from the beginning), dropped ones included. One that was here
+        all the time while the pages were read, at whichever of its jobs, is on one of them at least.
+        """
+
+    async def dropped_references(self, limit: int) -> list[BodyReference]:
+        """Some of the references that no job has any more: no further one will ever come to have them. Which of them
+        is by chance, or in turns, so that some that cannot be deleted do not hide the others.
+        """
+
+    async def forget_references(self, references: Sequence[BodyReference]) -> None:
+        """Strike these off the list of those that were dropped: their objects are deleted."""
 
     # -- what the servers of a cluster tell each other -----------------------------------------------------------------
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pinlater.model.body_reference import BodyReference
+
 
 class ConfigEntry(NamedTuple):
     """A queue, or something else that all shards should agree on (a name with "@"), as of one version.
@@ -84,3 +86,10 @@ class StatsPage(NamedTuple):
 
     levels: dict[int, LevelCounts]
     after: StatsPosition | None
+
+
+class ReferencesPage(NamedTuple):
+    """References to bodies, and where the next page begins; `continuation` "": there is none."""
+
+    references: list[BodyReference]
+    continuation: str

@@ -93,6 +93,10 @@ OPERATIONS = {
         Operation("has_chains", "has_chains", reads=True),
         Operation("list_barriers", "list_barriers", reads=True),
         Operation("lift_barriers", "lift_barriers"),
+        # References to bodies
+        Operation("list_references", "list_references", reads=True, bulk=True),
+        Operation("dropped_references", "dropped_references", reads=True),
+        Operation("forget_references", "forget_references", batch=0, batch_label="forget_references"),
         # What the servers of a cluster tell each other
         Operation("kv_put", "put_note"),
         Operation("kv_list", "notes", reads=True),

@@ -320,7 +320,7 @@ class JobInfo:
     What few jobs have is None where they do not: `result` (only where it was asked for, and is still kept), the keys,
     `cancelled` (True: FAILED because it was to stop), `progress`, `waits_for` (the first job of its serialize key,
     while it is not this one), `expires_at_ms`, `claim_timeout_ms`, `cancel_requested_by`. `dedupe_for_ms` is not on the
-    wire.
+    wire. `body_stored_at` says in which tier the body lies, and why (BodyReference.text, .why); None: in its shard.
     """
 
     descriptor: str
@@ -350,6 +350,7 @@ class JobInfo:
     claim_timeout_ms: int | None = None
     cancel_requested_by: str | None = None
     dedupe_for_ms: int = 0
+    body_stored_at: str | None = None
 
 
 @dataclass(slots=True)
