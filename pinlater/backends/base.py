@@ -27,7 +27,7 @@ of it. The first reference of a store raises its version, so that processes of o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -529,7 +529,7 @@ class Shard(Protocol):
         goes with the last of the jobs behind it.
         """
 
-    # -- references to bodies --------------------------------------------------------------------------------------------
+    # -- references to bodies ------------------------------------------------------------------------------------------
 
     async def list_references(self, after: str, limit: int) -> ReferencesPage:
         """About `limit` references behind `after` ("": from the beginning), dropped ones included. One that was here

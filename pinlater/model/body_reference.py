@@ -67,9 +67,7 @@ class BodyReference(bytes):
     @classmethod
     def new(cls, tier: str, queue: str, body: bytes, now_ms: int, rule: BodyRule) -> BodyReference:
         """The reference of a body that is stored at `now_ms`, with a new random id."""
-        head = HEAD.pack(
-            len(body), rule, now_ms >> 32, now_ms & 0xFFFFFFFF, secrets.token_bytes(8), body_digest(body)
-        )
+        head = HEAD.pack(len(body), rule, now_ms >> 32, now_ms & 0xFFFFFFFF, secrets.token_bytes(8), body_digest(body))
         return cls(head + f"{tier}:{queue}".encode())
 
     @property
