@@ -141,6 +141,13 @@ FAMILIES: dict[str, Family] = {
     "queue_workers": Family(
         "gauge", ("queue",), "Workers that take jobs from the queue, in the whole cluster.", merge="max"
     ),
+    "body_seconds": Family("histogram", ("tier", "call"), "Puts and gets of bodies, as their tier took.", _SECONDS),
+    "body_failures": Family("counter", ("tier", "call"), "Puts and gets of bodies that failed."),
+    "body_fallbacks": Family(
+        "counter", ("tier",), "Bodies that stayed in their shard: their tier could not take them."
+    ),
+    "bodies_unread": Family("counter", ("tier",), "Dequeued jobs that went back: their body could not be read."),
+    "bodies_deleted": Family("counter", ("tier",), "Objects deleted: no job refers to them any more."),
     "connections": Family("gauge", (), "Open connections."),
     "waiting_dequeues": Family("gauge", (), "Dequeues that wait for jobs."),
     "waiting_lookups": Family("gauge", (), "Lookups that wait for the end of a job."),

@@ -26,6 +26,7 @@ SHOWN_PARAMETERS = frozenset(
         *("connect_timeout", "read_timeout", "write_timeout", "socket_timeout", "max_allowed_packet", "compress"),
         *("ssl", "ssl_ca", "ssl_cert", "ssl_key", "ssl_capath", "ssl_cipher", "ssl_disabled", "ssl_mode"),
         *("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"),
+        *("endpoint", "region"),
         *("ssl_ciphers", "ssl_min_version", "ssl_verify_cert", "ssl_verify_identity"),
     )
 )

@@ -26,9 +26,7 @@ JOBS_AT_ONCE = 50
 class FetchAhead:
     """Fetches for the claims of this process. `ahead_ms`: jobs that are due within this time."""
 
-    def __init__(
-        self, tiers: Tiers, members: ShardSet, clock: Clock, priorities: Sequence[int], ahead_ms: int
-    ) -> None:
+    def __init__(self, tiers: Tiers, members: ShardSet, clock: Clock, priorities: Sequence[int], ahead_ms: int) -> None:
         self._tiers = tiers
         self._members = members
         self._clock = clock
@@ -53,9 +51,7 @@ class FetchAhead:
 
     async def _fetch(self, shard: TieredShard, queue: str, now_ms: int) -> None:
         fetched = self._tiers.fetched
-        due = await shard.inner.peek(
-            queue, self._priorities, JOBS_AT_ONCE, fetched.room // 2, now_ms + self._ahead_ms
-        )
+        due = await shard.inner.peek(queue, self._priorities, JOBS_AT_ONCE, fetched.room // 2, now_ms + self._ahead_ms)
         bodies = [job.body for job in due]
         wanted = [body for body in bodies if isinstance(body, BodyReference) and body not in fetched]
         for reference, body in zip(wanted, await self._tiers.read_all(shard.store_id, queue, wanted), strict=True):

@@ -85,7 +85,7 @@ class Sweeper:
     async def close(self) -> None:
         await self._tasks.cancel()
 
-    # -- by itself -------------------------------------------------------------------------------------------------------
+    # -- by itself ----------------------------------------------------------------------------------------------------
 
     async def look(self, owns: Callable[[str], bool]) -> None:
         """Sweep the shards of this process that were not swept for a day."""
@@ -105,7 +105,7 @@ class Sweeper:
             if progress.found:
                 _log.info("bodies_swept", shard=shard_id, objects=progress.looked_at, orphans=progress.done)
 
-    # -- by command ------------------------------------------------------------------------------------------------------
+    # -- by command ---------------------------------------------------------------------------------------------------
 
     def begin(self, *, only_tier: str = "", dry_run: bool = False, store: str = "") -> str:
         """Begin a run over all shards, beside the calls; its name."""
@@ -153,7 +153,7 @@ class Sweeper:
             except PinLaterError as error:
                 _log.info("sweep_not_told", error=error.message)
 
-    # -- one shard -------------------------------------------------------------------------------------------------------
+    # -- one shard ----------------------------------------------------------------------------------------------------
 
     async def sweep(
         self,
@@ -179,10 +179,9 @@ class Sweeper:
         self, tier: Tier, prefix: str, held: Sequence[int] | None, progress: SweepProgress, run: str, dry_run: bool
     ) -> TierCounts:
         """`held` None: no object is."""
-        counts, after = TierCounts(), ""
+        counts = TierCounts()
         told_ms = self._clock.now_ms()
-        while page := await tier.list(prefix, after, PAGE):
-            after = page[-1].path
+        async for page in tier.pages(prefix):
             counts.bodies += len(page)
             counts.bytes += sum(each.size for each in page)
             orphans = [each for each in page if self._is_orphan(each, held)]
@@ -219,7 +218,7 @@ class Sweeper:
         kept: dict[str, Any] = {"at_ms": now_ms, "tiers": {tier: asdict(each) for tier, each in counts.items()}}
         await shard.kv_put(NAMESPACE, name, json.dumps(kept).encode(), now_ms + _KEPT_MS, now_ms)
 
-    # -- objects of no shard ---------------------------------------------------------------------------------------------
+    # -- objects of no shard ------------------------------------------------------------------------------------------
 
     async def strangers(self) -> list[str]:
         """The store ids under which objects lie, and which are no shard's of this configuration."""
@@ -232,9 +231,7 @@ class Sweeper:
                 continue
         return sorted(found - known)
 
-    async def _remove_store(
-        self, run: str, progress: SweepProgress, only_tier: str, dry_run: bool, store: str
-    ) -> None:
+    async def _remove_store(self, run: str, progress: SweepProgress, only_tier: str, dry_run: bool, store: str) -> None:
         try:
             for tier in self._tiers.all.values():
                 if only_tier in ("", tier.name):

@@ -1,5 +1,5 @@
-"""A shard whose large and long-delayed bodies lie in tiers: outermost of its chain, so that a slow tier holds up no call
-to the store.
+"""A shard whose large and long-delayed bodies lie in tiers: outermost of its chain, so that a slow tier holds up no
+call to the store.
 
 What goes in is put by the rules of `Tiers`; what comes out is read before it is handed on. Everything else passes
 without a frame more. A job whose body cannot be read goes back without an attempt, for a pause that grows.
@@ -102,9 +102,7 @@ class TieredShard(ShardDecorator):
 
     async def _enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> list[str]:
         bodies = await self._put_all(queue, [(job.body, _delay(job.run_after_ms, now_ms), "") for job in jobs])
-        stored = [
-            job if body is job.body else replace(job, body=body) for job, body in zip(jobs, bodies, strict=True)
-        ]
+        stored = [job if body is job.body else replace(job, body=body) for job, body in zip(jobs, bodies, strict=True)]
         return await self._storing(self.inner.enqueue(queue, stored, now_ms), bodies)
 
     async def enqueue_extended(
@@ -357,9 +355,7 @@ class TieredShard(ShardDecorator):
     async def lookup(
         self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int, with_result: bool = False
     ) -> list[JobInfo | None]:
-        infos = await self.inner.lookup(
-            queue, jobs, with_body=with_body, max_bytes=max_bytes, with_result=with_result
-        )
+        infos = await self.inner.lookup(queue, jobs, with_body=with_body, max_bytes=max_bytes, with_result=with_result)
         if with_body or with_result:
             await self._fill(queue, infos)
         return infos

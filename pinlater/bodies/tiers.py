@@ -1,8 +1,8 @@
 """The tiers of a server: bodies that go there by the rules, and come back.
 
-    enqueue   the object first, the job second. A tier that fails, or that a live server of the cluster lacks, leaves the
-              body in its shard; only one that is too large for a shard is refused.
-    dequeue   bodies are read side by side, those fetched ahead from memory; the hash is checked on each.
+enqueue   the object first, the job second. A tier that fails, or that a live server of the cluster lacks, leaves the
+          body in its shard; only one that is too large for a shard is refused.
+dequeue   bodies are read side by side, those fetched ahead from memory; the hash is checked on each.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def object_name(path: str) -> ObjectName | None:
 
 
 class Tiers:
-    """All tiers of a process. `lacking` names the live processes of others that do not have a tier, `fail_for_good` acks
-    jobs whose bodies nobody will ever read.
+    """All tiers of a process. `lacking` names the live processes of others that do not have a tier, `fail_for_good`
+    acks jobs whose bodies nobody will ever read.
     """
 
     def __init__(
@@ -157,8 +157,8 @@ class Tiers:
         except TierUnavailable as error:
             if len(body) > self._max_in_shard:
                 raise TierUnavailable(
-                    f"a body of {len(body)} bytes is too large for a shard (body-in-shard is {self._max_in_shard}), and "
-                    f"its tier cannot take it now: {error.message}",
+                    f"a body of {len(body)} bytes is too large for a shard (body-in-shard is {self._max_in_shard}), "
+                    f"and its tier cannot take it now: {error.message}",
                     retry_after_ms=error.retry_after_ms or 1_000,
                 ) from error
             self._metrics.add(1, "body_fallbacks", placed.tier)

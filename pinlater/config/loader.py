@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pinlater.config.body_rules import SHARD, parse_rule, tier_urls
 from pinlater.config.settings import (
     BY_NAME,
     CONFIG_NAME,
@@ -158,6 +159,7 @@ _BOUNDS: Sequence[tuple[str, str, Callable[[Config], int]]] = (
     ("claim-timeout", "max-claim-timeout", lambda config: config.max_claim_timeout_ms),
     ("max-frame", "max-buffered", lambda config: config.max_buffered_bytes),
     ("max-body", "half of max-frame", lambda config: config.max_frame_bytes // 2),
+    ("body-in-shard", "max-body", lambda config: config.max_body_bytes),
     ("max-unframed", "max-frame", lambda config: config.max_frame_bytes),
     ("max-jobs", "max-container", lambda config: config.max_container),
     ("max-jobs", "a tenth of max-steps", lambda config: config.max_steps // 10),  # six each; less in compact
@@ -219,6 +221,8 @@ def secrets_of(config: Config) -> Iterator[str]:
     for store in config.stores:
         yield from secrets_of_url(store.url)
     yield from secrets_of_url(config.flows)
+    for tier in tier_urls(config.bodies):
+        yield from secrets_of_url(tier.url)
     if config.flow_callback_secret:
         yield config.flow_callback_secret
     yield from _secrets_of_hash(config.admin_password_hash)
@@ -317,12 +321,28 @@ def _contradictions(config: Config, origins: Mapping[str, str]) -> list[Mistake]
             if getattr(config, BY_NAME[name].field):
                 allowed = "nothing without tls-cert, the certificate that makes the port speak TLS"
                 mistakes.append(Mistake(name, getattr(config, BY_NAME[name].field), allowed, origins[name]))
+    mistakes += _mistakes_of_bodies(config, origins)
     for name, what, bound in _BOUNDS:
         value, most = getattr(config, BY_NAME[name].field), bound(config)
         if value > most:
             kind = BY_NAME[name].kind
             allowed = f"at most {what}, {_as_text(kind, most)}"
             mistakes.append(Mistake(name, _as_text(kind, value), allowed, origins[name]))
+    return mistakes
+
+
+def _mistakes_of_bodies(config: Config, origins: Mapping[str, str]) -> list[Mistake]:
+    mistakes = []
+    tiers = [tier.name for tier in tier_urls(config.bodies)]
+    for name in dict.fromkeys(each for each in tiers if tiers.count(each) > 1 or each == SHARD):
+        allowed = f"names that differ, and none of them {SHARD}: NAME=URL gives a tier its name"
+        mistakes.append(Mistake("bodies", name, allowed, origins["bodies"]))
+    for text in config.body_rules:
+        if parse_rule(text).tier not in (*tiers, SHARD):
+            allowed = (
+                f"a rule for one of: {', '.join([*tiers, SHARD])}" if tiers else "nothing without bodies, the tiers"
+            )
+            mistakes.append(Mistake("body-rules", text, allowed, origins["body-rules"]))
     return mistakes
 
 

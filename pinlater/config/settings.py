@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from pinlater.config.body_rules import BodyRules, TierUrls
 from pinlater.config.stores import ALLOWED_ID, SHARD_ID, StoreConfig
 from pinlater.config.values import DAY_MS, Choice, Duration, Integer, Kind, PasswordHash, PathText, Size, Text, Words
 
@@ -256,6 +257,48 @@ class Config:
     )
     flow_callback_secret: str = _row(
         "Flows", Text(r"(\S{16,500})?", "16 to 500 characters without spaces"), "", "What signs these POSTs."
+    )
+
+    bodies: tuple[str, ...] = _row(
+        "Bodies",
+        TierUrls(),
+        (),
+        "A tier, in which large and long-delayed bodies lie outside the shards; the same for all servers of a cluster. "
+        "The first is the one that rules mean where none are given.",
+    )
+    body_rules: tuple[str, ...] = _row(
+        "Bodies",
+        BodyRules(),
+        (),
+        "Which bodies go to which tier; the first that applies counts. Without one the first tier takes what is larger "
+        "than 256KiB, and what is larger than 4KiB and delayed by more than 10m.",
+    )
+    body_in_shard_bytes: int = _row(
+        "Bodies",
+        Size(0, 512 * _MIB),
+        _MIB,
+        "The largest body that stays in its shard where its tier cannot take it; a larger one is refused then.",
+    )
+    body_put_ms: int = _row("Bodies", Duration(10, 600_000), 2000, "How long a tier may take to store a body.")
+    body_get_ms: int = _row("Bodies", Duration(10, 600_000), 3000, "How long a tier may take to give a body.")
+    body_tries: int = _row(
+        "Bodies",
+        Integer(1, 1_000_000),
+        20,
+        "A job whose body could not be read so often, while its tier gave others, fails as BODY_UNAVAILABLE.",
+    )
+    body_ahead_ms: int = _row(
+        "Bodies", Duration(0, 600_000), 2000, "Bodies of jobs that are due so soon are fetched ahead; 0s: none."
+    )
+    body_cache_bytes: int = _row(
+        "Bodies", Size(0, 64 * _GIB), 64 * _MIB, "Bytes of bodies that were fetched ahead, per process."
+    )
+    body_orphan_age_ms: int = _row(
+        "Bodies",
+        Duration(1000, 3650 * DAY_MS),
+        DAY_MS,
+        "An object that no job refers to is swept when it is so old. Shorter than a job may take to come to its "
+        "object, it would take bodies away from jobs.",
     )
 
     statsd: str = _row(

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from pinlater.config.body_rules import QueueBodies
 from pinlater.config.values import DAY_MS, Duration, Flag, Integer, Kind, OrNone, Rate, Size, Text
 from pinlater.model import QUEUE_NAME_PATTERN
 
@@ -93,6 +94,12 @@ class QueueSettings:
     )
     crash_budget: int = _row(
         Integer(0, 1_000_000), 3, "A job whose workers were lost so often fails whatever attempts remain; 0: no bound."
+    )
+    bodies: str = _row(
+        QueueBodies(),
+        "",
+        "Where large bodies go, before the rules of the server: shard, or a rule as in its body-rules. Servers without "
+        "the tier keep them in the shard.",
     )
     flow_items: bool = _row(
         Flag(),
