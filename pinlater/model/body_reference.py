@@ -92,6 +92,11 @@ class BodyReference(bytes):
         """For people: what the rule asked for, as in "size, delay"."""
         return ", ".join(str(each.name).lower() for each in self.parts.rule)
 
+    @property
+    def described(self) -> str:
+        """For people: where it is, and why there."""
+        return f"{self.text} ({self.why})"
+
 
 def body_length(body: bytes) -> int:
     """The bytes of a body, wherever it lies."""

@@ -21,6 +21,7 @@ from pinlater.backends.sql.extensions import (
     on_entries,
     set_extended,
 )
+from pinlater.backends.sql.held_references import RESULT, release, replace_body, share
 from pinlater.backends.sql.key_entries import remove_entries_over
 from pinlater.backends.sql.keyed_jobs import Returning, queue_by_homes, take_keys
 from pinlater.backends.sql.ready_jobs import first_new_id
@@ -32,6 +33,7 @@ from pinlater.backends.sql.records import (
     STATE_SHOWN,
     STATES_OF,
     STOPPING,
+    TIERED,
     WAITING,
     Descriptors,
     how_many_fit,
@@ -138,7 +140,9 @@ def _is_live(state: int) -> bool:
 
 
 def _delete(session: Session, ends: Sequence[End], now_ms: int, freed: Freed) -> int:
-    session.run_of("remove_results", (), sorted(each.job_id for each in ends if not each.is_live))
+    ended = sorted(each.job_id for each in ends if not each.is_live)
+    release(session, ended, RESULT)
+    session.run_of("remove_results", (), ended)
     return remove(session, ends, now_ms, freed)
 
 
@@ -213,7 +217,7 @@ def reschedule(
         changed.add(each.id)
         changes.setdefault((each.run_after_ms, each.attempts_allowed), []).append(each.id)
         if each.body is not None:
-            session.replace_body(each.id, each.body)
+            rows[each.id] = (*row[:4], replace_body(session, each.id, row[4] or 0, each.body))
         updated[each.id] = now_ms
     _carry_out_changes(session, changes, now_ms)
     return outcomes
@@ -268,8 +272,9 @@ def _copy_letters(
     first_id = first_new_id(session, len(rows), now_ms)
     origins, copies = Descriptors(queue, session.shard_id), Descriptors(target.queue, session.shard_id)
     known = extensions(session, [row[0] for row in rows if row[6]])
-    shown: list[int] = []
-    for copy_id, (job_id, priority, allowed, crashes, created_at_ms, *_) in enumerate(rows, first_id):
+    extended: dict[int, int] = {}
+    tiered: dict[int, int] = {}
+    for copy_id, (job_id, priority, allowed, crashes, created_at_ms, _, flags) in enumerate(rows, first_id):
         origin = origins.of(priority, job_id)
         history = dead_letter_status(origin, created_at_ms, allowed, crashes, now_ms)
         _copy(session, job_id, copy_id, target_id, target.attempts_allowed, history, now_ms)
@@ -278,8 +283,13 @@ def _copy_letters(
         keys = known[job_id].keys._replace(send_id=b"", place=0) if job_id in known else NO_KEYS
         if keys.flags:
             session.run("set_job_keys", (keys.dump(), copy_id))
-            shown.append(copy_id)
-    set_extended(session, dict.fromkeys(shown, SHOWN))
+            extended[copy_id] = SHOWN
+        if flags and flags & TIERED:
+            extended[copy_id] = extended.get(copy_id, 0) | TIERED
+            tiered[copy_id] = job_id
+    set_extended(session, extended)
+    if tiered:
+        share(session, tiered)
     session.run_of("clear_dead_letter_pending", (now_ms,), sorted(row[0] for row in rows))
 
 
@@ -328,10 +338,13 @@ def replay(
         del rows[job.id]  # named twice, it goes once
         _copy(session, job.id, new_id, home_id, link[2] if attempts is None else attempts, "", now_ms)
         session.run("put_origin", (new_id, letters.of(job.priority, job.id), None))
+        if flags & TIERED:
+            share(session, {new_id: job.id})
+            set_extended(session, {new_id: keys.flags | TIERED})
         if keys.flags:
             place = new_id if keys.serialize_key else 0
             session.run("set_job_keys", (keys._replace(place=place).dump(), new_id))
-            set_extended(session, {new_id: keys.flags})
+            set_extended(session, {new_id: keys.flags | flags & TIERED})
             session.run_of("hold_back", (), [new_id] if state == WAITING else [])
         new.append(f"{descriptor_prefix(home_queue, session.shard_id, job.priority)}{new_id}")
         sent.append(End(job.id, flags, is_live))

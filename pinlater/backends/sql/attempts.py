@@ -21,10 +21,12 @@ from pinlater.backends.base import (
 from pinlater.backends.extended import HeartbeatRequest
 from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.extensions import End, Extension, Stays, end, extend, extensions
+from pinlater.backends.sql.held_references import RESULT, hold, replace_body, result_bytes
 from pinlater.backends.sql.records import DEAD_LETTER_PENDING_MS, IN_PROGRESS, SHOWN, STOPPING
 from pinlater.backends.sql.session import IDS_PER_STATEMENT, Row, Session, in_slices
 from pinlater.backends.status_lines import crash_budget_status, expired_status, released_status
 from pinlater.model import MAX_PROGRESS_CHARS, MAX_TIME_MS, HeartbeatAnswer, HeartbeatOutcome, claim_source
+from pinlater.model.body_reference import BodyReference
 from pinlater.model.status_text import append_at, job_expired_status
 
 Effects = dict[tuple[str, int, str], list[int]]
@@ -130,10 +132,16 @@ def _keep_results(
     queue_id = session.queue_id(queue)
     expires_at_ms = min(now_ms + rules.result_ttl_ms, MAX_TIME_MS)
     rows = [
-        (each.id, queue_id, each.priority, row[REMAINING], now_ms, expires_at_ms, len(each.result or b""), each.result)
+        (
+            *(each.id, queue_id, each.priority, row[REMAINING], now_ms, expires_at_ms),
+            *(result_bytes(each.result or b""), each.result),
+        )
         for each, row in results
     ]
     session.put("put_results", rows)
+    references = {each.id: each.result for each, _ in results if isinstance(each.result, BodyReference)}
+    if references:
+        hold(session, references, RESULT)
 
 
 def _outcome(each: AckRequest, attempts_remaining: int) -> AckOutcome:
@@ -218,7 +226,7 @@ def checkpoint(
             beats.add(each.id, now_ms if each.run_after_ms is None else each.run_after_ms, each.latest_expiry_ms)
         if not _is_plain(each):
             beats.send()
-            _change(session, each)
+            row = rows[each.id] = _changed(session, each, row)
         if each.move_to_pending:
             to_pending(session, [row], now_ms, freed)
             del rows[each.id]
@@ -240,13 +248,17 @@ def _is_plain(each: CheckpointRequest) -> bool:
     )
 
 
-def _change(session: Session, each: CheckpointRequest) -> None:
-    """What is asked beyond the heartbeat itself."""
+def _changed(session: Session, each: CheckpointRequest, row: Row) -> Row:
+    """The row, behind what is asked beyond the heartbeat itself."""
     attempts = each.attempts_allowed
     if attempts is not None or each.prepend_status:
         session.run("checkpoint", (attempts, attempts, each.prepend_status, each.id))
     if each.new_body is not None:
-        session.replace_body(each.id, each.new_body)
+        flags = row[EXTENDED] or 0
+        now = replace_body(session, each.id, flags, each.new_body)
+        if now != flags:
+            return (*row[:EXTENDED], now, *row[EXTENDED + 1 :])
+    return row
 
 
 class _Beats:

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pinlater.backends.base import ConfigEntry, ConfigPage, KvEntry, Quota, StoreStatus, Tokens
+from pinlater.backends.sql.held_references import lower_version
 from pinlater.backends.sql.session import Session, in_slices
 from pinlater.backends.token_bucket import BucketLevel, take
 from pinlater.errors import NothingStored, StoreRefused
 
 SCHEMA_VERSION = 2
-EXTENDED_VERSION = 3
-"""Of a store that has held an extended job; the tables are those of SCHEMA_VERSION."""
+LAST_VERSION = 4
+"""Of a store with references to bodies; 3 of one that has held an extended job. The tables are those of SCHEMA_VERSION.
+"""
 
 
 class Identity(NamedTuple):
@@ -39,10 +41,10 @@ def read_identity(session: Session, shard_id: str) -> Found | None:
             f"this store belongs to shard {found.shard_id!r}, not to {shard_id!r}; correct the address or the id"
         )
     schema_version = int(record["schema_version"])
-    if schema_version > EXTENDED_VERSION:
+    if schema_version > LAST_VERSION:
         raise StoreRefused(
             f"this store has the tables of a newer PinLater (version {schema_version}, this one knows "
-            f"{EXTENDED_VERSION}); upgrade this server"
+            f"{LAST_VERSION}); upgrade this server"
         )
     return Found(found, schema_version)
 
@@ -58,6 +60,8 @@ def establish_identity(session: Session, shard_id: str) -> Identity:
     if found is None or not _is_whole(session, found):
         with session.schema_lock():
             found = _made(session, shard_id)
+    if found.schema_version == LAST_VERSION:
+        lower_version(session)
     add_missing_entries(session)
     return found.identity
 

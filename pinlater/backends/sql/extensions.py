@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from pinlater.backends.sql import chains
 from pinlater.backends.sql.chains import Freed
-from pinlater.backends.sql.records import EXPIRES, HAS_ENTRY, HAS_WINDOW, IN_CHAIN, OWN_TIMEOUT, SHOWN, STOPPING
+from pinlater.backends.sql.held_references import release
+from pinlater.backends.sql.records import EXPIRES, HAS_ENTRY, HAS_WINDOW, IN_CHAIN, OWN_TIMEOUT, SHOWN, STOPPING, TIERED
 from pinlater.backends.sql.session import KEYS_PER_STATEMENT, Session, in_slices
 
 HAS_ROW = OWN_TIMEOUT | EXPIRES | STOPPING | SHOWN
@@ -146,6 +147,9 @@ def end(session: Session, ends: Sequence[End], stays: Stays, now_ms: int, freed:
     if chained:
         chains.leave(session, [known[each] for each in chained], now_ms, freed)
     if stays is not Stays.JOB:
+        tiered = [each.job_id for each in ends if each.flags & TIERED]
+        if tiered:
+            release(session, tiered)
         session.run_of("remove_extensions", (), [each.job_id for each in sorted(ends) if each.flags & HAS_ROW])
         session.run_of("remove_cancelled", (), [each.job_id for each in sorted(ends) if each.flags & STOPPING])
 

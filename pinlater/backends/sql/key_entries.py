@@ -9,8 +9,9 @@ from pinlater.backends.extended import SEND_ID_KEPT_MS, KeyWindow, OfferOutcome
 from pinlater.backends.key_windows import WindowText
 from pinlater.backends.sql.attempts import queue_names_of
 from pinlater.backends.sql.extensions import dedupe_name
+from pinlater.backends.sql.held_references import RESULT, release
 from pinlater.backends.sql.keyed_jobs import entries, marks, send_name
-from pinlater.backends.sql.records import Descriptors
+from pinlater.backends.sql.records import REFERENCE_BIT, Descriptors
 from pinlater.backends.sql.session import Row, Session, in_slices
 from pinlater.model import parse_descriptor
 
@@ -85,8 +86,9 @@ def remove_entries_over(session: Session, limit: int, now_ms: int) -> None:
         per_queue[queue_id].append(bytes(name))
     for queue_id, names in sorted(per_queue.items()):
         session.run_in("remove_keys", (queue_id,), names)
-    over = sorted(job_id for (job_id,) in session.rows("results_over", (now_ms, limit)))
-    for some in in_slices(over, limit or 1):
+    over = session.rows("results_over", (now_ms, limit))
+    release(session, [job_id for job_id, size in over if size & REFERENCE_BIT], RESULT)
+    for some in in_slices(sorted(job_id for job_id, _ in over), limit or 1):
         session.run_of("remove_results", (), some)
 
 

@@ -14,6 +14,7 @@ from pinlater.backends.base import JobKey
 from pinlater.backends.extended import SEND_ID_KEPT_MS, Offer, Offered, OfferOutcome
 from pinlater.backends.sql.chains import Joining, Member, firsts
 from pinlater.backends.sql.extensions import Extension, dedupe_name, dump_keys, extensions
+from pinlater.backends.sql.held_references import hold, replace_body
 from pinlater.backends.sql.ready_jobs import first_new_id
 from pinlater.backends.sql.records import (
     EXPIRES,
@@ -22,6 +23,7 @@ from pinlater.backends.sql.records import (
     IN_CHAIN,
     OWN_TIMEOUT,
     STATES_OF,
+    TIERED,
     WAITING,
     Descriptors,
     new_extended_job,
@@ -29,6 +31,7 @@ from pinlater.backends.sql.records import (
 from pinlater.backends.sql.session import NewJob, Row, Session
 from pinlater.errors import HomesChanged, QueueNotFound
 from pinlater.model import ExtendedJob, JobState, KeyRef, OnDuplicate, parse_descriptor
+from pinlater.model.body_reference import BodyReference
 
 RUN_AFTER = 6
 """Where the row of a new extended job has it."""
@@ -128,6 +131,7 @@ class _Enqueue:
         self._fired = marks(session, [offer.schedule for offer in offers if offer.schedule])
         self._pending = self._lock_replaced() if looks else {}
         self._jobs: list[NewJob] = []
+        self._references: dict[int, bytes] = {}
         self._extensions: list[Row] = []
         self._expiries: list[Row] = []
         self._live_entries: list[Row] = []
@@ -145,8 +149,8 @@ class _Enqueue:
             send_name(job.send_id) if job.send_id else b"",
         )
 
-    def _lock_replaced(self) -> dict[int, tuple[int, int]]:
-        """The priority and state of the PENDING jobs that this call may change, locked."""
+    def _lock_replaced(self) -> dict[int, tuple[int, int, int]]:
+        """The priority, state and `extended` of the PENDING jobs that this call may change, locked."""
         ids = {
             entry.job_id
             for offer, (*_, name, _) in zip(self._offers, self._keys, strict=True)
@@ -155,7 +159,7 @@ class _Enqueue:
             and entry.until_ms is None
         }
         rows = self._session.rows_of("states", (), sorted(ids)) if ids else []
-        return {row[0]: (row[1], row[2]) for row in rows if row[2] in STATES_OF[JobState.PENDING]}
+        return {row[0]: (row[1], row[2], row[3] or 0) for row in rows if row[2] in STATES_OF[JobState.PENDING]}
 
     def carry_out(self, first_id: int) -> list[Offered] | None:
         offered = [
@@ -212,14 +216,15 @@ class _Enqueue:
             return Offered(OfferOutcome.REJECTED, descriptor)
         if job.on_duplicate != OnDuplicate.REPLACE or entry.job_id not in self._pending:
             return Offered(OfferOutcome.KEPT, descriptor)
-        priority, state = self._pending[entry.job_id]
+        priority, state, flags = self._pending[entry.job_id]
         if priority != job.priority:
             return Offered(OfferOutcome.DIFFERENT, descriptor)
         self._write()  # it may be of this very call
         run_after_ms = self._now_ms if job.run_after_ms is None else job.run_after_ms
         attempts = job.attempts_allowed
         self._session.run_of("reschedule", (run_after_ms, attempts, attempts, self._now_ms), [entry.job_id])
-        self._session.replace_body(entry.job_id, job.body)
+        flags = replace_body(self._session, entry.job_id, flags, job.body)
+        self._pending[entry.job_id] = (priority, state, flags)
         return Offered(OfferOutcome.REPLACED, descriptor, None if state == WAITING else run_after_ms)
 
     def _store(self, offer: Offer, keys: tuple[bytes, bytes, bytes, bytes], job_id: int) -> Offered:
@@ -241,6 +246,9 @@ class _Enqueue:
             self._expiries.append((job_id, expires_at_ms))
         if timeout_ms is not None or expires_at_ms is not None:
             self._extensions.append((job_id, timeout_ms, expires_at_ms))
+        if type(job.body) is BodyReference:
+            flags |= TIERED
+            self._references[job_id] = job.body
         held = dump_keys(dedupe, serialize, send[1:], place, slot, window_ms)
         row = new_extended_job(job, held, flags, state, queue_id, job_id, self._now_ms)
         self._jobs.append(row)
@@ -252,7 +260,7 @@ class _Enqueue:
             if send:
                 self._entries[send] = entry
                 self._live_entries.append((queue_id, send, job_id, priority, slot, SEND_ID_KEPT_MS, 1, 0))
-        self._pending[job_id] = (priority, state)
+        self._pending[job_id] = (priority, state, flags)
         ready_at_ms = None if state else row[RUN_AFTER]
         return Offered(OfferOutcome.STORED, self._descriptors.of(priority, job_id), ready_at_ms)
 
@@ -272,6 +280,9 @@ class _Enqueue:
         session = self._session
         if self._jobs:
             session.insert_jobs(self._jobs, "insert_extended_jobs")
+            if self._references:
+                hold(session, self._references)
+                self._references = {}
             session.put("put_extensions", self._extensions)
             session.put("put_expiries", self._expiries)
         session.put("put_live_keys", sorted(self._live_entries))

@@ -179,6 +179,23 @@ CREATE TABLE IF NOT EXISTS pinlater_firings (
     schedule VARBINARY(600) NOT NULL PRIMARY KEY,
     mark VARBINARY(64) NOT NULL
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+-- References to bodies (held_references.py): of a job's body (kind 0) or result (1); how many further jobs share one; and
+-- those that no job has any more. `spot` is by chance, so that each of these comes up in its turn.
+CREATE TABLE IF NOT EXISTS pinlater_held (
+    job_id BIGINT NOT NULL,
+    kind TINYINT UNSIGNED NOT NULL,
+    reference VARBINARY(255) NOT NULL,
+    PRIMARY KEY (job_id, kind)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+CREATE TABLE IF NOT EXISTS pinlater_shared (
+    reference VARBINARY(255) NOT NULL PRIMARY KEY,
+    others INT NOT NULL
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+CREATE TABLE IF NOT EXISTS pinlater_dropped (
+    reference VARBINARY(255) NOT NULL PRIMARY KEY,
+    spot INT UNSIGNED NOT NULL,
+    KEY pinlater_dropped_spots (spot)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- name: has_old_index
 SELECT COUNT(*) FROM information_schema.statistics
@@ -192,8 +209,10 @@ ALTER TABLE pinlater_jobs ADD KEY pinlater_jobs_ends (claim_expires_at_ms, queue
 -- name: lacks_columns
 -- Servers before these columns go on using the tables that have them: the version of the tables stays.
 SELECT COALESCE(SUM(table_name = 'pinlater_links' AND column_name = 'undelivered'), 0) = 0,
-    COALESCE(SUM(table_name = 'pinlater_jobs' AND column_name = 'extended'), 0) = 0
-FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name IN ('pinlater_links', 'pinlater_jobs')
+    COALESCE(SUM(table_name = 'pinlater_jobs' AND column_name = 'extended'), 0) = 0,
+    COALESCE(SUM(table_name = 'pinlater_dropped' AND column_name = 'spot'), 0) = 0
+FROM information_schema.columns
+WHERE table_schema = DATABASE() AND table_name IN ('pinlater_links', 'pinlater_jobs', 'pinlater_dropped')
 
 -- name: add_columns
 ALTER TABLE pinlater_links ADD COLUMN undelivered INT NULL, ADD COLUMN undelivered_attempts INT NULL,
@@ -340,7 +359,7 @@ UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 1, claim_descriptor = ELT
 WHERE id IN %s
 
 -- name: bodies
-SELECT id, body FROM pinlater_jobs FORCE INDEX (PRIMARY) WHERE id IN %s
+SELECT id, body, extended FROM pinlater_jobs FORCE INDEX (PRIMARY) WHERE id IN %s
 
 -- name: in_progress
 SELECT {in_progress}
@@ -677,7 +696,7 @@ WHERE ended.queue_id = %s AND ended.finished_at_ms < %s ORDER BY ended.finished_
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET claim_expires_at_ms = %s + claim_timeout_ms, updated_at_ms = %s WHERE id IN %s
 
 -- name: reschedulable
-SELECT id, priority, state, updated_at_ms FROM pinlater_jobs FORCE INDEX (PRIMARY)
+SELECT id, priority, state, updated_at_ms, extended FROM pinlater_jobs FORCE INDEX (PRIMARY)
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND id IN %s ORDER BY id FOR UPDATE
 
 -- name: reschedule
@@ -870,10 +889,10 @@ SELECT job_id, priority, attempts_remaining, finished_at_ms, result_bytes FROM p
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND job_id IN %s
 
 -- name: result_bodies
-SELECT job_id, result FROM pinlater_results FORCE INDEX (PRIMARY) WHERE job_id IN %s
+SELECT job_id, result, result_bytes FROM pinlater_results FORCE INDEX (PRIMARY) WHERE job_id IN %s
 
 -- name: results_over
-SELECT job_id FROM pinlater_results FORCE INDEX (pinlater_results_expiry)
+SELECT job_id, result_bytes FROM pinlater_results FORCE INDEX (pinlater_results_expiry)
 WHERE expires_at_ms <= %s ORDER BY expires_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 
 -- name: remove_results
@@ -892,7 +911,7 @@ DELETE firing FROM pinlater_firings firing FORCE INDEX (PRIMARY) WHERE firing.sc
 SELECT id, queue_id, run_after_ms FROM pinlater_jobs FORCE INDEX (PRIMARY) WHERE id IN %s FOR UPDATE
 
 -- name: states
-SELECT id, priority, state FROM pinlater_jobs FORCE INDEX (PRIMARY) WHERE id IN %s ORDER BY id FOR UPDATE
+SELECT id, priority, state, extended FROM pinlater_jobs FORCE INDEX (PRIMARY) WHERE id IN %s ORDER BY id FOR UPDATE
 
 -- name: hold_back
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 4 WHERE id IN %s
@@ -907,3 +926,56 @@ SELECT name FROM pinlater_keys FORCE INDEX (PRIMARY) WHERE queue_id = %s LIMIT %
 SELECT waiting.job_id FROM pinlater_waiting waiting FORCE INDEX (PRIMARY)
     STRAIGHT_JOIN pinlater_jobs job ON job.id = waiting.job_id
 WHERE job.queue_id = %s AND waiting.serialize_key IN (/*keys*/) LIMIT %s
+
+-- name: hold_references
+INSERT INTO pinlater_held (job_id, kind, reference) VALUES /*rows*/
+
+-- name: release_references
+DELETE FROM pinlater_held WHERE kind = %s AND job_id IN %s RETURNING reference
+
+-- name: held_references
+SELECT job_id, reference FROM pinlater_held FORCE INDEX (PRIMARY) WHERE kind = %s AND job_id IN %s
+
+-- name: shared_references
+SELECT reference, others FROM pinlater_shared FORCE INDEX (PRIMARY) WHERE reference IN (/*keys*/) FOR UPDATE
+
+-- name: put_shared_references
+INSERT INTO pinlater_shared (reference, others) VALUES /*rows*/ ON DUPLICATE KEY UPDATE others = VALUES(others)
+
+-- name: share_references
+UPDATE pinlater_shared SET others = %s WHERE reference = %s
+
+-- name: unshare_references
+DELETE FROM pinlater_shared WHERE reference = %s
+
+-- name: drop_references
+INSERT IGNORE INTO pinlater_dropped (reference, spot) VALUES /*rows*/
+
+-- name: forget_references
+DELETE FROM pinlater_dropped WHERE reference IN (/*keys*/)
+
+-- name: dropped_from
+SELECT reference FROM pinlater_dropped FORCE INDEX (pinlater_dropped_spots) WHERE spot >= %s ORDER BY spot LIMIT %s
+
+-- name: dropped_before
+SELECT reference FROM pinlater_dropped FORCE INDEX (pinlater_dropped_spots) WHERE spot < %s ORDER BY spot LIMIT %s
+
+-- name: all_held_references
+SELECT job_id, kind, reference FROM pinlater_held FORCE INDEX (PRIMARY)
+WHERE job_id >= %s AND (job_id > %s OR kind > %s) ORDER BY job_id, kind LIMIT %s
+
+-- name: all_dropped_references
+SELECT reference FROM pinlater_dropped FORCE INDEX (PRIMARY) WHERE reference > %s ORDER BY reference LIMIT %s
+
+-- name: schema_version
+-- Until the commit nobody lowers it.
+SELECT value FROM pinlater_meta WHERE name = 'schema_version' LOCK IN SHARE MODE
+
+-- name: schema_version_for_change
+SELECT value FROM pinlater_meta WHERE name = 'schema_version' FOR UPDATE
+
+-- name: raise_references_version
+UPDATE pinlater_meta SET value = '4' WHERE name = 'schema_version' AND value IN ('2', '3')
+
+-- name: any_references
+SELECT 1 FROM (SELECT job_id FROM pinlater_held LIMIT 1) held UNION ALL SELECT 1 FROM (SELECT spot FROM pinlater_dropped LIMIT 1) dropped

@@ -61,7 +61,7 @@ class MysqlSession(Session):
             self.cursor.execute(statement)
         if self.rows("has_old_index")[0][0]:
             self.run("upgrade")
-        lacks_links, lacks_extended = self.rows("lacks_columns")[0]
+        lacks_links, lacks_extended, _ = self.rows("lacks_columns")[0]
         if lacks_links:
             self.run("add_columns")
         if lacks_extended:

@@ -10,10 +10,13 @@ from typing import NamedTuple
 from pinlater.backends.base import JobKey, LevelCounts, ScanPosition, ScanRequest, StatsPage, StatsPosition
 from pinlater.backends.sql.chains import firsts
 from pinlater.backends.sql.extensions import extensions
+from pinlater.backends.sql.held_references import kept_result, stored_at
 from pinlater.backends.sql.records import (
     CANCELLED,
     INFO,
+    REFERENCE_BIT,
     STATES_OF,
+    TIERED,
     WAITING,
     Descriptors,
     bodies,
@@ -48,6 +51,10 @@ def lookup(
 
 def _add_extensions(session: Session, rows: Iterable[Row], infos: Mapping[int, JobInfo]) -> None:
     """What few jobs have, and what those wait for that wait for another one."""
+    tiered = [row[0] for row in rows if row[EXTENDED] and row[EXTENDED] & TIERED]
+    if tiered:
+        for job_id, text in stored_at(session, tiered).items():
+            infos[job_id].body_stored_at = text
     known = extensions(session, [row[0] for row in rows if row[EXTENDED]])
     waiting = {row[0] for row in rows if row[1] == WAITING}
     keys = [each.keys.serialize_key for each in known.values() if each.keys.serialize_key and each.job_id in waiting]
@@ -74,10 +81,14 @@ def results(
     """
     found = {row[0]: row for row in session.rows_of("results", (queue,), sorted({job.id for job in jobs}))}
     rows = [row for job in jobs if (row := found.get(job.id)) is not None and row[1] == job.priority]
-    fitting = how_many_fit([row[RESULT_BYTES] for row in rows], room)
-    if rows and not first and rows[0][RESULT_BYTES] > room:
+    sizes = [row[RESULT_BYTES] & ~REFERENCE_BIT for row in rows]
+    fitting = how_many_fit(sizes, room)
+    if rows and not first and sizes[0] > room:
         fitting = 0
-    texts: dict[int, bytes] = dict(session.rows_of("result_bodies", (), sorted({row[0] for row in rows[:fitting]})))
+    texts = {
+        job_id: kept_result(result, size)
+        for job_id, result, size in session.rows_of("result_bodies", (), sorted({row[0] for row in rows[:fitting]}))
+    }
     descriptors = Descriptors(queue, session.shard_id)
     answer: list[JobInfo | None] = []
     for job, info in zip(jobs, known, strict=True):
@@ -92,7 +103,7 @@ def results(
                     finished_at_ms=finished_at_ms,
                 )
             if job.id in texts:
-                info.result = bytes(texts[job.id])
+                info.result = texts[job.id]
         answer.append(info)
     return answer
 

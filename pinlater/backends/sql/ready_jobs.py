@@ -19,21 +19,25 @@ from pinlater.backends.sql.attempts import REMAINING, RUN_AFTER, ack, claims_fre
 from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.coordination import room_for_claims
 from pinlater.backends.sql.extensions import extensions
+from pinlater.backends.sql.held_references import hold
 from pinlater.backends.sql.records import (
     CANDIDATE,
     EXPIRES,
     OWN_TIMEOUT,
     STATES_OF,
+    TIERED,
     WAITING,
     Descriptors,
     bodies,
     dequeued_jobs,
     how_many_fit,
+    new_extended_job,
     new_jobs,
 )
 from pinlater.backends.sql.session import Row, Session
 from pinlater.errors import QueueNotFound
 from pinlater.model import ClaimAnswer, ClaimOutcome, DequeuedJob, Job, JobState
+from pinlater.model.body_reference import BodyReference
 
 SMALLEST_ID = 10**15
 """Ids are 16 digits wide, so that their text order is their age."""
@@ -50,9 +54,23 @@ def enqueue(session: Session, queue: str, jobs: Sequence[Job], now_ms: int) -> l
     if not jobs:
         return []
     first_id = first_new_id(session, len(jobs), now_ms)
-    session.insert_jobs(new_jobs(jobs, queue_id, first_id, now_ms))
+    if BodyReference in [type(job.body) for job in jobs]:
+        _insert_with_references(session, jobs, queue_id, first_id, now_ms)
+    else:
+        session.insert_jobs(new_jobs(jobs, queue_id, first_id, now_ms))
     descriptors = Descriptors(queue, session.shard_id)
     return [f"{descriptors[job.priority]}{job_id}" for job_id, job in enumerate(jobs, first_id)]
+
+
+def _insert_with_references(session: Session, jobs: Sequence[Job], queue_id: int, first_id: int, now_ms: int) -> None:
+    rows, held = [], {}
+    for job_id, job in enumerate(jobs, first_id):
+        is_reference = type(job.body) is BodyReference
+        rows.append(new_extended_job(job, None, TIERED if is_reference else 0, 0, queue_id, job_id, now_ms))
+        if is_reference:
+            held[job_id] = job.body
+    session.insert_jobs(rows, "insert_extended_jobs")
+    hold(session, held)
 
 
 BODY = len(CANDIDATE) - 1

@@ -12,6 +12,7 @@ from importlib.resources import files
 
 from pinlater.backends.sql.session import NewJob, Row, Session
 from pinlater.model import MAX_STATUS_CHARS, MAX_TIME_MS, DequeuedJob, Job, JobInfo, JobState, descriptor_prefix
+from pinlater.model.body_reference import BodyReference, body_length
 
 NEW_JOB = (
     *("id", "queue_id", "state", "priority", "run_after_ms", "attempts_allowed", "attempts_remaining"),
@@ -19,11 +20,15 @@ NEW_JOB = (
 )
 """What a row has when it comes in; `new_jobs` makes the values, but for the state, which is PENDING."""
 
-OWN_TIMEOUT, EXPIRES, HAS_ENTRY, IN_CHAIN, STOPPING, SHOWN, HAS_WINDOW = 1, 2, 4, 8, 16, 32, 64
+OWN_TIMEOUT, EXPIRES, HAS_ENTRY, IN_CHAIN, STOPPING, SHOWN, HAS_WINDOW, TIERED = 1, 2, 4, 8, 16, 32, 64, -128
 """The bits of a job's `extended`: what it has in other tables, so that nobody looks there in vain. A claim time-out of
 its own; an expiry; a dedupe key or a send id; a serialize key; a request to stop; something to show (progress, or the
-keys of a dead letter); an entry that counts beyond the job's end. NULL: nothing, as of nearly all jobs.
+keys of a dead letter); an entry that counts beyond the job's end; a reference in place of its body, the sign of the
+column's byte. NULL: nothing, as of nearly all jobs.
 """
+
+REFERENCE_BIT = 1 << 31
+"""In the size of a result: it is a reference, and the rest is the size of what it refers to."""
 
 WAITING, CANCELLED = 4, 5
 """States of the tables alone: PENDING, behind another job of its serialize key; FAILED, since it was to stop."""
@@ -39,9 +44,11 @@ STATE_SHOWN = {state: shown for shown, states in STATES_OF.items() for state in 
 CANDIDATE = (
     *("id", "priority", "run_after_ms", "attempts_allowed", "attempts_remaining", "created_at_ms", "extended"),
     "body_bytes",
-    "CASE WHEN body_bytes <= 4096 THEN body END",
+    "CASE WHEN body_bytes <= 4096 AND (extended IS NULL OR extended >= 0) THEN body END",
 )
-"""What a claim hands out; `dequeued_jobs` reads it. A large body is read only once it is known to be handed out."""
+"""What a claim hands out; `dequeued_jobs` reads it. A large body is read only once it is known to be handed out, and so
+is a reference, which is for `bodies` to tell.
+"""
 
 IN_PROGRESS = ("id", "priority", "attempts_remaining", "crashes", "claim_descriptor", "extended")
 """What ends a claim looks at these, and at one or two more."""
@@ -186,7 +193,7 @@ def new_extended_job(
         now_ms,
         now_ms,
         job.custom_status[:MAX_STATUS_CHARS],
-        len(job.body),
+        body_length(job.body),
         job.body,
     )
 
@@ -224,7 +231,10 @@ def job_info(row: Row, descriptors: Descriptors, body: bytes | None) -> JobInfo:
 
 def bodies(session: Session, ids: Sequence[int]) -> dict[int, bytes]:
     """The bodies of these jobs."""
-    return {job_id: bytes(body) for job_id, body in session.rows_of("bodies", (), sorted(ids))}
+    return {
+        job_id: BodyReference(body) if extended and extended < 0 else bytes(body)
+        for job_id, body, extended in session.rows_of("bodies", (), sorted(ids))
+    }
 
 
 def how_many_fit(sizes: Iterable[int], max_bytes: int) -> int:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from pinlater.backends.base import ClaimRequest
 from pinlater.errors import QueueNotFound
+from pinlater.model.body_reference import body_length
 
 Item = TypeVar("Item")
 Row = tuple[Any, ...]
@@ -71,7 +72,7 @@ class Session(ABC):
         return len(ids)
 
     def replace_body(self, job_id: int, body: bytes) -> None:
-        self.run("replace_body", (len(body), body, job_id))
+        self.run("replace_body", (body_length(body), body, job_id))
 
     @abstractmethod
     def bound(self, ids: Sequence[int]) -> object:

@@ -27,6 +27,7 @@ from pinlater.backends.base import (
     OnNotification,
     PerQueue,
     Quota,
+    ReferencesPage,
     Retention,
     ScanRequest,
     ShardEvents,
@@ -47,10 +48,21 @@ from pinlater.backends.extended import (
     Offered,
     RescheduleRequest,
 )
-from pinlater.backends.sql import admin, attempts, chains, coordination, key_entries, keyed_jobs, queries, ready_jobs
+from pinlater.backends.sql import (
+    admin,
+    attempts,
+    chains,
+    coordination,
+    held_references,
+    key_entries,
+    keyed_jobs,
+    queries,
+    ready_jobs,
+)
 from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.coordination import Identity, ping
 from pinlater.model import CancelOutcome, ClaimAnswer, DequeuedJob, Job, JobInfo, JobState, KeyRef, RescheduleOutcome
+from pinlater.model.body_reference import BodyReference, body_length
 
 Result = TypeVar("Result")
 _JOBS_PER_SLICE = 64
@@ -306,6 +318,17 @@ class SqlShard(ABC):
     async def lift_barriers(self, barriers: Sequence[Barrier], now_ms: int) -> Mapping[str, Sequence[int]]:
         return await self.write(chains.lift_barriers, barriers, now_ms)
 
+    # -- references to bodies ------------------------------------------------------------------------------------------
+
+    async def list_references(self, after: str, limit: int) -> ReferencesPage:
+        return await self.read(held_references.list_references, after, limit)
+
+    async def dropped_references(self, limit: int) -> list[BodyReference]:
+        return await self.read(held_references.dropped_references, limit)
+
+    async def forget_references(self, references: Sequence[BodyReference]) -> None:
+        await self.write(held_references.forget_references, references)
+
     # -- what the servers of a cluster tell each other ---------------------------------------------------------------
 
     async def kv_put(
@@ -339,4 +362,4 @@ class SqlShard(ABC):
 
 
 def _body_bytes(infos: Sequence[JobInfo | None]) -> int:
-    return sum([len(info.body) for info in infos if info is not None and info.body is not None])
+    return sum([body_length(info.body) for info in infos if info is not None and info.body is not None])

@@ -182,6 +182,23 @@ CREATE TABLE IF NOT EXISTS pinlater_firings (
     schedule BLOB NOT NULL PRIMARY KEY,
     mark BLOB NOT NULL
 ) WITHOUT ROWID;
+-- References to bodies (held_references.py): of a job's body (kind 0) or result (1); how many further jobs share one; and
+-- those that no job has any more. `spot` is by chance, so that each of these comes up in its turn.
+CREATE TABLE IF NOT EXISTS pinlater_held (
+    job_id INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
+    reference BLOB NOT NULL,
+    PRIMARY KEY (job_id, kind)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS pinlater_shared (
+    reference BLOB NOT NULL PRIMARY KEY,
+    others INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS pinlater_dropped (
+    reference BLOB NOT NULL PRIMARY KEY,
+    spot INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS pinlater_dropped_spots ON pinlater_dropped (spot);
 
 -- name: upgrade
 -- Indexes of version 1.
@@ -191,7 +208,8 @@ DROP INDEX IF EXISTS pinlater_jobs_failed;
 -- name: lacks_columns
 -- Servers before these columns go on using the tables that have them: the version of the tables stays.
 SELECT (SELECT COUNT(*) FROM pragma_table_info('pinlater_links') WHERE name = 'undelivered') = 0,
-    (SELECT COUNT(*) FROM pragma_table_info('pinlater_jobs') WHERE name = 'extended') = 0
+    (SELECT COUNT(*) FROM pragma_table_info('pinlater_jobs') WHERE name = 'extended') = 0,
+    (SELECT COUNT(*) FROM pragma_table_info('pinlater_dropped') WHERE name = 'spot') = 0
 
 -- name: add_columns
 ALTER TABLE pinlater_links ADD COLUMN undelivered_attempts INTEGER;
@@ -315,7 +333,7 @@ UPDATE pinlater_jobs NOT INDEXED SET state = 1, claim_descriptor = ?, claimed_at
 WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: bodies
-SELECT id, body FROM pinlater_jobs WHERE id IN (SELECT value FROM json_each(?))
+SELECT id, body, extended FROM pinlater_jobs WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: in_progress
 SELECT {in_progress}
@@ -648,7 +666,7 @@ WHERE ended.queue_id = ? AND ended.finished_at_ms < ? ORDER BY ended.finished_at
 UPDATE pinlater_jobs NOT INDEXED SET claim_expires_at_ms = ? + claim_timeout_ms, updated_at_ms = ? WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: reschedulable
-SELECT id, priority, state, updated_at_ms FROM pinlater_jobs NOT INDEXED
+SELECT id, priority, state, updated_at_ms, extended FROM pinlater_jobs NOT INDEXED
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND id IN (SELECT value FROM json_each(?))
 
 -- name: reschedule
@@ -833,10 +851,10 @@ SELECT job_id, priority, attempts_remaining, finished_at_ms, result_bytes FROM p
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND job_id IN (SELECT value FROM json_each(?))
 
 -- name: result_bodies
-SELECT job_id, result FROM pinlater_results WHERE job_id IN (SELECT value FROM json_each(?))
+SELECT job_id, result, result_bytes FROM pinlater_results WHERE job_id IN (SELECT value FROM json_each(?))
 
 -- name: results_over
-SELECT job_id FROM pinlater_results INDEXED BY pinlater_results_expiry
+SELECT job_id, result_bytes FROM pinlater_results INDEXED BY pinlater_results_expiry
 WHERE expires_at_ms <= ? ORDER BY expires_at_ms LIMIT ?
 
 -- name: remove_results
@@ -855,7 +873,7 @@ DELETE FROM pinlater_firings WHERE schedule IN (/*keys*/)
 SELECT id, queue_id, run_after_ms FROM pinlater_jobs NOT INDEXED WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: states
-SELECT id, priority, state FROM pinlater_jobs NOT INDEXED WHERE id IN (SELECT value FROM json_each(?))
+SELECT id, priority, state, extended FROM pinlater_jobs NOT INDEXED WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: hold_back
 UPDATE pinlater_jobs NOT INDEXED SET state = 4 WHERE id IN (SELECT value FROM json_each(?))
@@ -870,3 +888,56 @@ SELECT name FROM pinlater_keys WHERE queue_id = ? LIMIT ?
 SELECT waiting.job_id FROM pinlater_waiting waiting
     CROSS JOIN pinlater_jobs job ON job.id = waiting.job_id
 WHERE job.queue_id = ? AND waiting.serialize_key IN (/*keys*/) LIMIT ?
+
+-- name: hold_references
+INSERT INTO pinlater_held (job_id, kind, reference) VALUES /*rows*/
+
+-- name: release_references
+DELETE FROM pinlater_held WHERE kind = ? AND job_id IN (SELECT value FROM json_each(?)) RETURNING reference
+
+-- name: held_references
+SELECT job_id, reference FROM pinlater_held WHERE kind = ? AND job_id IN (SELECT value FROM json_each(?))
+
+-- name: shared_references
+SELECT reference, others FROM pinlater_shared WHERE reference IN (/*keys*/)
+
+-- name: put_shared_references
+INSERT INTO pinlater_shared (reference, others) VALUES /*rows*/ ON CONFLICT (reference) DO UPDATE SET others = excluded.others
+
+-- name: share_references
+UPDATE pinlater_shared SET others = ? WHERE reference = ?
+
+-- name: unshare_references
+DELETE FROM pinlater_shared WHERE reference = ?
+
+-- name: drop_references
+INSERT OR IGNORE INTO pinlater_dropped (reference, spot) VALUES /*rows*/
+
+-- name: forget_references
+DELETE FROM pinlater_dropped WHERE reference IN (/*keys*/)
+
+-- name: dropped_from
+SELECT reference FROM pinlater_dropped INDEXED BY pinlater_dropped_spots WHERE spot >= ? ORDER BY spot LIMIT ?
+
+-- name: dropped_before
+SELECT reference FROM pinlater_dropped INDEXED BY pinlater_dropped_spots WHERE spot < ? ORDER BY spot LIMIT ?
+
+-- name: all_held_references
+SELECT job_id, kind, reference FROM pinlater_held
+WHERE job_id >= ? AND (job_id > ? OR kind > ?) ORDER BY job_id, kind LIMIT ?
+
+-- name: all_dropped_references
+SELECT reference FROM pinlater_dropped WHERE reference > ? ORDER BY reference LIMIT ?
+
+-- name: schema_version
+-- Until the commit nobody lowers it.
+SELECT value FROM pinlater_meta WHERE name = 'schema_version'
+
+-- name: schema_version_for_change
+SELECT value FROM pinlater_meta WHERE name = 'schema_version'
+
+-- name: raise_references_version
+UPDATE pinlater_meta SET value = '4' WHERE name = 'schema_version' AND value IN ('2', '3')
+
+-- name: any_references
+SELECT 1 FROM (SELECT job_id FROM pinlater_held LIMIT 1) held UNION ALL SELECT 1 FROM (SELECT spot FROM pinlater_dropped LIMIT 1) dropped

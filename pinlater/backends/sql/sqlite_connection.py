@@ -87,7 +87,7 @@ class SqliteSession(Session):
     def make_tables(self) -> None:
         for statement in parts(self.statements["schema"]) + parts(self.statements["upgrade"]):
             self.cursor.execute(statement)
-        lacks_links, lacks_extended = self.rows("lacks_columns")[0]
+        lacks_links, lacks_extended, _ = self.rows("lacks_columns")[0]
         if lacks_links:
             for statement in parts(self.statements["add_columns"]):
                 self.cursor.execute(statement)
