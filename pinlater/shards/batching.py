@@ -24,6 +24,7 @@ from pinlater.backends.extended import Offer, Offered
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.errors import OutcomeUnknown, Overloaded, PinLaterError, QueueNotFound
 from pinlater.model import DequeuedJob, Job, JobInfo, JobState, KeyRef
+from pinlater.model.body_reference import body_length
 from pinlater.shards.bulkhead import AcquireTimeout, ShardSlow
 from pinlater.shards.compensation import requeue
 from pinlater.shards.decorator import ShardDecorator
@@ -435,7 +436,7 @@ class BatchingShard(ShardDecorator):
         size = fitting = 0
         for place, info in enumerate(infos):
             if info is not None and info.result is not None:
-                size += len(info.result)
+                size += body_length(info.result)
                 if size > max_bytes and fitting:
                     infos[place] = replace(info, result=None)
                 else:
@@ -446,7 +447,7 @@ class BatchingShard(ShardDecorator):
         queue, with_result = key
         look = partial(self.inner.lookup, queue, with_body=False, max_bytes=_MAX_RESULTS_BYTES, with_result=with_result)
         infos = await look(jobs)
-        if with_result and sum(len(info.result or b"") for info in infos if info is not None) > _MAX_RESULTS_BYTES // 2:
+        if with_result and sum(body_length(each.result or b"") for each in infos if each) > _MAX_RESULTS_BYTES // 2:
             for place, info in enumerate(infos):
                 if info is not None and info.result is None and info.state is JobState.SUCCEEDED:
                     (infos[place],) = await look(jobs[place : place + 1])

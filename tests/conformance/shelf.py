@@ -68,6 +68,9 @@ async def emptied(shard: Shard) -> None:
         await drop_queue(shard, queue, START_MS)
     while await shard.prune(ALL_AT_ONCE, START_MS, NOTHING_KEPT, tombstones_before=EVERY_MARK):
         pass
+    while dropped := await shard.dropped_references(ALL_AT_ONCE):
+        await shard.forget_references(dropped)
+    assert not (await shard.list_references("", 1)).references, "a reference is left"
     left = [record for record in (await shard.list_config(0, ALL_AT_ONCE)).entries if "@" not in record.name]
     assert left == []
     assert not await shard.key_slots(), "a key is left"
