@@ -1,6 +1,7 @@
 """The composition root: from a configuration to objects, the only file that imports every part.
 
     BatchingShard(ResilientShard(backend)) per shard -> ShardSet -> Router -> Service -> ThriftServer
+    (and outermost of each chain a TieredShard, where bodies have tiers)
     beside it, on Periodic: QueueDirectory, PendingCounts, QuotaBalancer, Membership, StatsCollector, Maintenance
     and, where it is configured, Overflow
 
@@ -28,6 +29,7 @@ from pinlater.access.guesses import TokenGuesses
 from pinlater.access.peers import PeerSecret
 from pinlater.access.rules_file import RulesFile
 from pinlater.access.tokens import TokenBook
+from pinlater.bodies.body_engine import Bodies, StoreInvalid
 from pinlater.cluster.blocked_chains import EVERY_MS as CHAINS_MS
 from pinlater.cluster.blocked_chains import BlockedChains
 from pinlater.cluster.clocks import ClusterClock
@@ -38,13 +40,14 @@ from pinlater.cluster.status import Cluster
 from pinlater.cluster.worker_list import WorkerList
 from pinlater.config import Config, ConfigInvalid, from_plain, secrets_of
 from pinlater.data_folder.identity import RecordBroken, new_server_id, server_id
-from pinlater.errors import PinLaterError
+from pinlater.errors import PinLaterError, StoreRefused
 from pinlater.flows.flow_engine import Flows
 from pinlater.homes.change import LOOK_EVERY_MS, HomesChange
 from pinlater.homes.cluster_homes import ClusterHomes
 from pinlater.homes.upkeep import EmptyShard, LiftBarriers, MoveWindows
 from pinlater.logs import configure
 from pinlater.maintenance import MaintenanceRunner, Periodic, tasks
+from pinlater.maintenance.body_tasks import DeleteBodies
 from pinlater.maintenance.item_expiry import ExpireItems
 from pinlater.metrics import Metrics
 from pinlater.overflow.overflow import Overflow
@@ -91,6 +94,10 @@ _FLOWS_NEED_A_URL = (
     "server {} shares the stores of this one, and its flows would be others: start all servers with --flows URL of one "
     "PostgreSQL or MariaDB"
 )
+_BODIES_ELSEWHERE = (
+    "it has jobs whose bodies lie in tiers, and this server has none: start it with the same --bodies as the others; "
+    "`pinlater bodies move` brings bodies back into shards"
+)
 _AHEAD = "jobs were stored at times that are yet to come: was a clock ahead then, or is it behind now?"
 
 
@@ -120,7 +127,9 @@ class ServerProcess:
 
         # the shards, and the queues on them
         settings = settings_map.service_settings(config)
-        self._members = shards = shard_set(config, known, metrics, clock, clock.steady)
+        self._bodies = self._new_bodies(config)
+        wrap = None if self._bodies is None else self._bodies.wrap
+        self._members = shards = shard_set(config, known, metrics, clock, clock.steady, wrap)
         self._queues = queues = QueueDirectory(shards, clock, queue_defaults(settings), queue_file(config))
         self._pending = pending = PendingCounts(shards, queues, clock, priorities)
         self._quotas = QuotaBalancer(shards, queues, clock, priorities)
@@ -200,6 +209,13 @@ class ServerProcess:
         host = me.address.rpartition(":")[0].strip("[]")
         self._overflow = Overflow(folder, server, config.overflow_bytes, context, host=config.host, advertised=host)
         service.attach_overflow(RoutedCalls(self._overflow))
+        body_tasks = []
+        if self._bodies is not None:
+            body_tasks = [DeleteBodies(self._bodies.tiers, clock)]
+            every, names = self._periodic.every, lambda: sorted(queues.names())
+            service.attach_bodies(self._bodies.begin(shards, names, priorities, membership.owns, every))
+            if self._bodies.tiers.rules.names_callers:
+                service.mark_callers(self._bodies.tiers.least_bytes)
         item_tasks = (
             [] if self._flows is None else [ExpireItems(queues, self._flows.ends, clock, metrics, service.jobs_ready)]
         )
@@ -213,9 +229,28 @@ class ServerProcess:
                 MoveWindows(router, homes, clock),
                 EmptyShard(router, homes, clock, me, queues.names, membership.alive),
                 *item_tasks,
+                *body_tasks,
             ),
             settings_map.maintenance_settings(config),
         )
+
+    def _new_bodies(self, config: Config) -> Bodies | None:
+        """None: all bodies are in their shards. StartRefused."""
+        settings = settings_map.body_settings(config)
+        if settings is None:
+            return None
+        try:
+            return Bodies(
+                settings,
+                self._clock,
+                self._clock.steady,
+                self._metrics,
+                lacking=lambda tier: self._membership.lacking_tier(tier),
+                rule_of_queue=lambda queue: self._queues.settings(queue).bodies,
+                fail_for_good=lambda queue, acks: self._service.ack(queue, (), acks),
+            )
+        except StoreInvalid as error:
+            raise StartRefused(str(error)) from error
 
     def _new_flows(self, config: Config, router: Router, me: ServerName) -> Flows | None:
         """None: they are off."""
@@ -244,7 +279,9 @@ class ServerProcess:
 
     def _describe(self) -> Mapping[str, Any]:
         """What the lease says beside what it knows itself."""
-        exposed = {"exposed": self._exposed} if self._exposed else {}
+        exposed: dict[str, Any] = {"exposed": self._exposed} if self._exposed else {}
+        if self._bodies is not None:
+            exposed["tiers"] = list(self._bodies.tiers.all)
         return {**exposed, **self._overflow.describe(), **self._workers.describe(), **self._homes_change.describe()}
 
     async def _sync_shard(self, member: ShardHandle) -> None:
@@ -253,11 +290,15 @@ class ServerProcess:
         ahead_ms = member.newest_ms - self._clock.now_ms() - self._clock.uncertainty_ms
         if ahead_ms > self._tolerance_ms:
             log.warning("store_is_ahead", shard=member.shard.shard_id, jobs_stored_ahead_ms=ahead_ms, hint=_AHEAD)
+        if self._bodies is None and (await member.shard.list_references("", 1)).references:
+            raise StoreRefused(_BODIES_ELSEWHERE)
         await self._queues.sync(member)
 
     async def open(self) -> None:
         """Open what can be opened of the shards, and begin. StartRefused."""
         self._members.sync_before_serving = self._sync_shard
+        if self._bodies is not None:
+            await self._bodies.open()
         try:
             await self._service.open()
         except PinLaterError as refused:
@@ -332,6 +373,8 @@ class ServerProcess:
         await self._workers.close()
         note_stores(self._folder, self._members.store_ids())
         await self._service.close()
+        if self._bodies is not None:
+            await self._bodies.close()
 
 
 def server_tls(config: Config) -> tuple[ServerTls | None, PeerTls | None]:

@@ -188,6 +188,18 @@ class Histogram:
         slots[bisect_left(self._buckets, value)] += 1
         slots[-1] += value
 
+    def quantile_ms(self, part: float) -> float | None:
+        """The bound below which such a part of the observations of seconds lies, in milliseconds; None without any."""
+        counts = self.slots[:-1]
+        wanted, seen = part * sum(counts), 0.0
+        if not sum(counts):
+            return None
+        for bound, count in zip((*self._buckets, self._buckets[-1]), counts, strict=True):
+            seen += count
+            if seen >= wanted:
+                return bound * 1000
+        return self._buckets[-1] * 1000
+
 
 class Metrics:
     """The counts of one process. Label values are given in the order of the family; numbers become text when read."""

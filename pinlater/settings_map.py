@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pinlater.access.fair_use import UseLimits
+from pinlater.bodies.body_engine import BodySettings
+from pinlater.bodies.placement import PlacementRules
 from pinlater.client.client_tls import Tls
 from pinlater.config import Config
+from pinlater.config.body_rules import default_rules, parse_rule, tier_urls
 from pinlater.flows.flow_engine import FlowSettings
 from pinlater.maintenance import MaintenanceSettings
 from pinlater.server.limits import ServerLimits
@@ -55,6 +58,25 @@ def flow_settings(config: Config) -> FlowSettings | None:
         return None
     url = f"sqlite:///{config.data.rstrip('/')}/flows.db" if config.flows == "sqlite" else config.flows
     return FlowSettings(url=url, callback_hosts=config.flow_callback_hosts, callback_secret=config.flow_callback_secret)
+
+
+def body_settings(config: Config) -> BodySettings | None:
+    """None: all bodies are in their shards."""
+    tiers = tier_urls(config.bodies)
+    if not tiers:
+        return None
+    rules = [parse_rule(text) for text in config.body_rules] or default_rules(tiers[0].name)
+    return BodySettings(
+        tiers=tiers,
+        rules=PlacementRules(rules, [tier.name for tier in tiers]),
+        max_in_shard=config.body_in_shard_bytes,
+        put_ms=config.body_put_ms,
+        get_ms=config.body_get_ms,
+        tries=config.body_tries,
+        ahead_ms=config.body_ahead_ms,
+        cache_bytes=config.body_cache_bytes,
+        orphan_age_ms=config.body_orphan_age_ms,
+    )
 
 
 def tls_files(config: Config) -> TlsFiles | None:

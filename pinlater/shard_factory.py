@@ -1,4 +1,5 @@
-"""The shards of a configuration, each with its chain: BatchingShard(ResilientShard(the store's own)).
+"""The shards of a configuration, each with its chain: BatchingShard(ResilientShard(the store's own)), and outermost
+TieredShard where bodies have tiers.
 
 A supervisor looks at the stores with it, so it imports no part that only a server process has.
 """
@@ -6,7 +7,7 @@ A supervisor looks at the stores with it, so it imports no part that only a serv
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import structlog
@@ -66,16 +67,18 @@ def shard_set(
     metrics: Metrics | None = None,
     clock: Clock | None = None,
     steady: Clock | None = None,
+    outermost: Callable[[Shard], Shard] | None = None,
 ) -> ShardSet:
-    """The shards of a configuration, each with its chain, not yet opened. StartRefused.
+    """The shards of a configuration, each with its chain, not yet opened. StartRefused. `outermost` wraps each chain.
 
     Claims go by `clock`; pauses, and the skews of the stores' clocks, by `steady`, which nobody sets.
     """
     clock, metrics, guard = clock or SystemClock(), metrics or Metrics(), guard_settings(config)
     steady = steady or clock
+    wrap = outermost or (lambda shard: shard)
     handles = [
         ShardHandle(
-            BatchingShard(ResilientShard(bare_shard(store), guard, clock, metrics)),
+            wrap(BatchingShard(ResilientShard(bare_shard(store), guard, clock, metrics))),
             steady,
             dequeue_only=store.dequeue_only,
             health=health_settings(config),

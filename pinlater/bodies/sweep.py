@@ -175,6 +175,14 @@ class Sweeper:
         if not only_tier:
             await self._keep(shard, counts, is_done=not dry_run)
 
+    async def count(self, shard: TieredShard) -> dict[str, TierCounts]:
+        """What lies in each tier for this shard now. TierUnavailable."""
+        held = await _ids_of_references(shard)
+        return {
+            tier.name: await self._sweep_tier(tier, f"{shard.store_id}/", held, SweepProgress(), "", True)
+            for tier in self._tiers.all.values()
+        }
+
     async def _sweep_tier(
         self, tier: Tier, prefix: str, held: Sequence[int] | None, progress: SweepProgress, run: str, dry_run: bool
     ) -> TierCounts:

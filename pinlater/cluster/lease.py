@@ -82,6 +82,12 @@ class Lease:
         return said if isinstance(said, list | tuple) else ()
 
     @property
+    def tiers(self) -> Collection[str]:
+        """The tiers of bodies that it has."""
+        said = self.more.get("tiers")
+        return said if isinstance(said, list | tuple) else ()
+
+    @property
     def age(self) -> tuple[int, int]:
         """Of two leases of one name the one with the greater is newer, also where the clock was set back meanwhile."""
         return self.started_ms, self.renewal

@@ -90,6 +90,11 @@ class Membership:
         others = (lease for lease in self.alive() if lease.name != self.me.lease_name)
         return [lease.name for lease in others if feature not in lease.knows]
 
+    def lacking_tier(self, tier: str) -> list[str]:
+        """The live processes of others that do not have a tier of bodies, as SERVER/PROCESS."""
+        others = (lease for lease in self.alive() if lease.name != self.me.lease_name)
+        return [lease.name for lease in others if tier not in lease.tiers]
+
     def does(self, work: str) -> bool:
         """Whether this process, of all that are ready, is the one for a piece of work that one is to do."""
         able = [lease.name for lease in self.alive() if lease.is_ready]

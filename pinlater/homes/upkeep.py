@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pinlater.backends.base import Shard
 from pinlater.backends.extended import Barrier, KeyWindow
+from pinlater.bodies.tiered_shard import TieredShard
 from pinlater.clock import Clock
 from pinlater.cluster.lease import Lease, ServerName
 from pinlater.homes.job_mover import PRIORITIES, JobMover
@@ -178,8 +179,7 @@ class EmptyShard:
             return 0
         self._looked_ms[shard_id] = now_ms
         if mover is None:
-            store = shard.inner if isinstance(shard, BatchingShard) else shard  # its claims are joined with no others
-            mover = JobMover(store, self._router, self._clock, self._tokens, leaving=shard_id)
+            mover = JobMover(_unjoined(shard), self._router, self._clock, self._tokens, leaving=shard_id)
             await mover.recover(sorted(self._queues()), lambda claim: self._is_orphan(claim, is_first=True))
             self._movers[shard_id], self._recovered_ms[shard_id] = mover, now_ms
         elif not 0 <= now_ms - self._recovered_ms[shard_id] < RECOVERED_EVERY_MS:
@@ -209,3 +209,10 @@ class EmptyShard:
             (lease.server, lease.process, str(lease.started_ms)) != (server, process, started_ms)
             for lease in self._alive()
         )
+
+
+def _unjoined(shard: Shard) -> Shard:
+    """The same shard, but for that its claims are joined with no others."""
+    if isinstance(shard, TieredShard):
+        return shard.over(_unjoined(shard.inner))
+    return shard.inner if isinstance(shard, BatchingShard) else shard
