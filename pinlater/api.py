@@ -46,6 +46,7 @@ from pinlater.model import (
     WorkerReport,
     WorkersPage,
 )
+from pinlater.model.body_words import BodiesChange, BodiesStep, BodyTiers
 from pinlater.model.flow_words import (
     Assignment,
     FlowCreated,
@@ -241,6 +242,14 @@ class Api(Protocol):
 
     async def change_jobs(self, change: JobChange, *, context: RequestContext | None = None) -> JobsChanged:
         """One bounded slice of a change to all jobs that match; to be called again with the continuation it gives."""
+
+    async def get_body_tiers(self, *, context: RequestContext | None = None) -> BodyTiers:
+        """The tiers of bodies as this server process sees them, and the rules; empty where there are none."""
+
+    async def change_bodies(self, change: BodiesChange, *, context: RequestContext | None = None) -> BodiesStep:
+        """One step of a sweep, of a check or of a move over all bodies; see BodiesChange. A sweep goes on by itself
+        between its steps, which tell how far it is. RequestInvalid; ContinuationInvalid: the run is gone.
+        """
 
     async def get_workers(
         self,

@@ -432,6 +432,8 @@ struct PinLaterJobInfo {
   113: optional i32 claimTimeoutMillis,
   /** Who asked it to stop. */
   114: optional string cancelRequestedBy,
+  /** In which tier the body lies, and why: TIER::QUEUE::TIME::ID (WHY). Not there: in the shard. */
+  115: optional string bodyStoredAt,
 }
 
 struct PinLaterGetJobCountRequest {
@@ -756,6 +758,72 @@ struct AuditEntry {
 struct GetAuditResponse {
   /** The latest first. */
   1: required list<AuditEntry> entries,
+}
+
+/** What changeBodies does. */
+enum BodiesAction {
+  /** Delete objects that no job refers to. */
+  SWEEP = 0,
+  /** Read each body, and check it. */
+  VERIFY = 1,
+  /** Put each body of a pending job where the rules of now would put it. */
+  MOVE = 2,
+}
+
+struct BodyTier {
+  1: required string name,
+  /** Without secrets. */
+  2: required string url,
+  /** Why it is not used now. */
+  3: optional string trouble,
+  /** As of countedAtMillis, over all shards. */
+  4: optional i64 bodies,
+  5: optional i64 bytes,
+  6: optional i64 orphans,
+  7: optional i64 countedAtMillis,
+  /** Of this server process, since it began. */
+  8: optional double putP50Millis,
+  9: optional double putP99Millis,
+  10: optional double getP50Millis,
+  11: optional double getP99Millis,
+  12: optional i64 fallbacks,
+  13: optional i64 readFailures,
+}
+
+struct BodyTiers {
+  1: required list<BodyTier> tiers,
+  2: required list<string> rules,
+  /** Live server processes that do not have all of these tiers, as SERVER/PROCESS: until they do, or are gone, no body goes there. */
+  3: optional list<string> lacking,
+  /** Objects whose jobs are gone. */
+  4: optional i64 toDelete,
+  /** Store ids of objects that belong to no shard of this cluster. */
+  5: optional list<string> strangers,
+}
+
+struct ChangeBodiesRequest {
+  1: required BodiesAction action,
+  /** Not for SWEEP. */
+  2: optional string queueName,
+  3: optional string tier,
+  4: optional bool dryRun = false,
+  /** For SWEEP: of BodyTiers.strangers; all its objects go. */
+  5: optional string store,
+  6: optional string continuation = "0",
+  7: optional i32 limit = 500,
+}
+
+struct ChangeBodiesResponse {
+  1: required string continuation,
+  /** Objects (SWEEP) or jobs. */
+  2: required i64 lookedAt,
+  /** Orphans, bodies that cannot be read, or bodies that belong elsewhere. */
+  3: required i64 found,
+  /** Deleted, or moved. */
+  4: required i64 done,
+  /** Of what was found. */
+  5: required i64 bytes,
+  6: optional list<string> troubles,
 }
 
 struct GetWorkersRequest {
@@ -1295,6 +1363,13 @@ service PinLater {
       throws (1: PinLaterException e),
 
   GetWorkersResponse getWorkers(1: RequestContext context, 2: GetWorkersRequest request)
+      throws (1: PinLaterException e),
+
+  /** The tiers of bodies, and the rules; empty where there are none. */
+  BodyTiers getBodyTiers(1: RequestContext context) throws (1: PinLaterException e),
+
+  /** One step of a run over bodies; to be called again with the continuation it gives. */
+  ChangeBodiesResponse changeBodies(1: RequestContext context, 2: ChangeBodiesRequest request)
       throws (1: PinLaterException e),
 
   /** Makes or changes a schedule. */

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from pinlater.bodies.tier import Tier
 from pinlater.clock import Clock
 from pinlater.errors import BodyGone, TierUnavailable
 from pinlater.metrics import Metrics
-from pinlater.model import Ack
+from pinlater.model import Ack, Job, RequestContext
 from pinlater.model.body_reference import BodyReference, body_digest
 
 _log = structlog.get_logger("pinlater.bodies")
@@ -36,6 +37,16 @@ class CallersBody(bytes):
         made = cls(body)
         made.caller = caller
         return made
+
+
+def with_caller(jobs: Sequence[Job], context: RequestContext | None, least_bytes: int) -> Sequence[Job]:
+    """The jobs, of which large bodies name their caller, for rules that ask for it."""
+    if context is None or not context.source or all(len(job.body) < least_bytes for job in jobs):
+        return jobs
+    return [
+        replace(job, body=CallersBody.of(job.body, context.source)) if len(job.body) >= least_bytes else job
+        for job in jobs
+    ]
 
 
 class ReadFailure(NamedTuple):

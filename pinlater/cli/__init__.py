@@ -41,6 +41,7 @@ COMMANDS = {
     "schedule": Entry("pinlater.cli.schedule_commands", "Enqueue jobs again and again, by cron or an interval."),
     "flow": Entry("pinlater.cli.flow_commands", "Run work in several stages, each on many items."),
     "shard": Entry("pinlater.cli.shard", "Look at shards, and empty one."),
+    "bodies": Entry("pinlater.cli.bodies_commands", "Look at bodies in tiers; sweep, verify and move them."),
     "worker": Entry("pinlater.cli.worker", "Look at the workers."),
     "cluster": Entry("pinlater.cli.cluster", "Look at a cluster as a whole."),
     "top": Entry("pinlater.cli.top", "Watch a cluster, live."),

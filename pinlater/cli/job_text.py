@@ -82,6 +82,7 @@ def job_row(info: JobInfo) -> Row:
         ("expires_at_ms", info.expires_at_ms),
         ("claim_timeout_ms", info.claim_timeout_ms),
         ("cancel_requested_by", info.cancel_requested_by),
+        ("body_stored_at", info.body_stored_at),
         ("progress", None if info.progress is None else info.progress._asdict()),
     ):
         if value is not None:
@@ -184,6 +185,7 @@ def page(info: JobInfo, now_ms: int) -> Iterator[str]:
         ("serialize key", info.serialize_key),
         ("waits for", info.waits_for),
         ("to stop, by", info.cancel_requested_by),
+        ("body stored at", info.body_stored_at),
         ("progress", None if info.progress is None else progress_text(info.progress)),
         ("copy of", info.origin),
         ("copied to", info.moved_to),

@@ -23,7 +23,8 @@ from pinlater.model import (
     TokenView,
     WorkersPage,
 )
-from pinlater.wire import access_methods, methods, operator_methods, schedule_methods
+from pinlater.model.body_words import BodiesChange, BodiesStep, BodyTiers
+from pinlater.wire import access_methods, body_methods, methods, operator_methods, schedule_methods
 from pinlater.wire.methods import Method
 
 ResultT = TypeVar("ResultT")
@@ -93,6 +94,16 @@ class ClusterCalls(ABC):
         """One slice of a change to all jobs that match; to be called again with the continuation it gives."""
         check_times([change])
         return await self._call(methods.CHANGE_JOBS, context, timeout, change)
+
+    async def get_body_tiers(self, *, context: RequestContext | None = None, timeout: float | None = None) -> BodyTiers:
+        """The tiers of bodies, and the rules. MethodUnknown: an older server, which has none."""
+        return await self._call(body_methods.GET_BODY_TIERS, context, timeout)
+
+    async def change_bodies(
+        self, change: BodiesChange, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> BodiesStep:
+        """One step of a run over bodies; to be called again with the continuation it gives."""
+        return await self._call(body_methods.CHANGE_BODIES, context, timeout, change)
 
     async def get_workers(
         self,

@@ -22,6 +22,7 @@ from pinlater.model import (
     TokenView,
     WorkersPage,
 )
+from pinlater.model.body_words import BodiesChange, BodiesStep, BodyTiers
 
 
 class ClusterClient:
@@ -91,6 +92,14 @@ class ClusterClient:
         self, change: JobChange, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> JobsChanged:
         return self._run(AsyncClient.change_jobs, change, context=context, timeout=timeout)
+
+    def get_body_tiers(self, *, context: RequestContext | None = None, timeout: float | None = None) -> BodyTiers:
+        return self._run(AsyncClient.get_body_tiers, context=context, timeout=timeout)
+
+    def change_bodies(
+        self, change: BodiesChange, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> BodiesStep:
+        return self._run(AsyncClient.change_bodies, change, context=context, timeout=timeout)
 
     def get_workers(
         self,

@@ -229,6 +229,7 @@ class JobAnswer(Answer):
     expires_at_ms: int | None = None
     claim_timeout_ms: int | None = None
     cancel_requested_by: str | None = None
+    body_stored_at: str | None = None
 
 
 class JobsAnswer(Answer):

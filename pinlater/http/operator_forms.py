@@ -9,10 +9,12 @@ from msgspec import UNSET, Meta, UnsetType
 from pinlater.http.encodings import Encoding, from_json
 from pinlater.http.forms import Count, Duration, Form, Key, Priority, StateWord, Time, Value, Wait, Wanted
 from pinlater.model import MAX_TIME_MS, Misfire, ScheduleChange
+from pinlater.model.body_words import BodiesAction, BodiesChange
 from pinlater.model.callers import MAX_ROLES
 
 Cursor = Annotated[str, Meta(description="Where the page begins: `next_cursor` of the page before.")]
 Limit = Annotated[int, Meta(ge=1, le=10_000)]
+BodiesWord = Literal["sweep", "verify", "move"]
 MisfireWord = Literal["skip", "run_once", "run_all"]
 Version = Annotated[str, Meta(description='Only where it is of this version; "": only where it is not there.')]
 
@@ -97,6 +99,22 @@ class ShardForm(Form):
 
     dequeue_only: bool
     give_up: bool = False
+
+
+class BodiesForm(Form):
+    """One step of a run over bodies; the answer's `continuation` begins the next one, "-1" is the end."""
+
+    action: BodiesWord
+    queue: Annotated[str, Meta(description="Not for a sweep. Without one: all.")] = ""
+    tier: str = ""
+    dry_run: bool = False
+    store: Annotated[str, Meta(description="For a sweep: the store id of objects that belong to no shard here.")] = ""
+    continuation: str = "0"
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 500
+
+    def change(self) -> BodiesChange:
+        action = BodiesAction[self.action.upper()]
+        return BodiesChange(action, self.queue, self.tier, self.dry_run, self.store, self.continuation, self.limit)
 
 
 class TokenForm(Form):

@@ -10,7 +10,8 @@ from pinlater.http import operator_forms as forms
 from pinlater.http.problems import NotThere
 from pinlater.http.route import Incoming, Route
 from pinlater.model import CONTINUATION_START, Changed, ClusterStatus, QueueStatus
-from pinlater.wire import access_methods, methods, operator_methods, schedule_methods
+from pinlater.model.body_words import BodiesStep, BodyTiers
+from pinlater.wire import access_methods, body_methods, methods, operator_methods, schedule_methods
 
 QUEUES, CLUSTER, SCHEDULES, ACCESS = "Queues", "Cluster", "Schedules", "Access"
 _AUDIT_CURSOR = re.compile(r"([0-9]{1,15})-([0-9]{1,5})", re.ASCII)
@@ -90,6 +91,15 @@ async def _change_shard(incoming: Incoming) -> Changed:
         give_up=form.give_up,
         context=incoming.context,
     )
+
+
+async def _body_tiers(incoming: Incoming) -> BodyTiers:
+    return await incoming.api.get_body_tiers(context=incoming.context)
+
+
+async def _change_bodies(incoming: Incoming) -> BodiesStep:
+    form: forms.BodiesForm = incoming.form
+    return await incoming.api.change_bodies(form.change(), context=incoming.context)
 
 
 async def _workers(incoming: Incoming) -> answers.WorkersAnswer:
@@ -307,6 +317,27 @@ OPERATOR_ROUTES = (
         call=_change_shard,
         form=forms.ShardForm,
         answer=Changed,
+    ),
+    Route(
+        name="get_body_tiers",
+        verb="GET",
+        path="/v1/bodies",
+        tag=CLUSTER,
+        summary="The tiers of bodies, and the rules",
+        method=body_methods.GET_BODY_TIERS,
+        call=_body_tiers,
+        answer=BodyTiers,
+    ),
+    Route(
+        name="change_bodies",
+        verb="POST",
+        path="/v1/bodies/changes",
+        tag=CLUSTER,
+        summary="One step of a sweep, a check or a move of bodies",
+        method=body_methods.CHANGE_BODIES,
+        call=_change_bodies,
+        form=forms.BodiesForm,
+        answer=BodiesStep,
     ),
     Route(
         name="get_workers",

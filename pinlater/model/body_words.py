@@ -77,7 +77,7 @@ class BodiesChange:
 
 @dataclass(slots=True)
 class BodiesStep:
-    """What a step did. `total`: about how many there are to look at in the whole run, where that is known.
+    """What a step did.
 
     `looked_at` counts objects (sweep) or jobs (verify, move), `found` orphans, bodies that cannot be read, or bodies
     that belong elsewhere, `done` what was deleted or moved, `bytes` the bytes of what was found. `troubles` names some
@@ -89,5 +89,4 @@ class BodiesStep:
     found: int = 0
     done: int = 0
     bytes: int = 0
-    total: int | None = None
     troubles: list[str] = field(default_factory=list)

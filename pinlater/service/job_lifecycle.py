@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar, overload
 
 from pinlater.backends.acks import Acks
 from pinlater.backends.base import EndRules, Shard
+from pinlater.bodies.tiers import with_caller
 from pinlater.clock import Clock
 from pinlater.errors import (
     BodyTooLarge,
@@ -100,6 +101,8 @@ class JobLifecycle:
         """Takes what no shard takes, and what names jobs of overflow shards."""
         self.item_ends: ItemEnds | None = None
         """Records what is said of the jobs of items, before the stores are told."""
+        self.callers_from_bytes = 0
+        """Bodies from this size on name their caller, for the rules of tiers; 0: none ask for it."""
         self._acking: set[asyncio.Task[Any]] = set()
 
     # -- enqueue -----------------------------------------------------------------------------------------------------
@@ -117,6 +120,8 @@ class JobLifecycle:
             checked, later_ms = self._validator.enqueue(queue, jobs, now_ms, settings)
             if not checked:
                 return []
+            if self.callers_from_bytes:
+                checked = with_caller(checked, context, self.callers_from_bytes)
             extended = None
             if type(checked[0]) is not Job or (
                 len(checked) > 1 and [type(job) for job in checked].count(Job) != len(checked)

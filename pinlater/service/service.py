@@ -58,6 +58,7 @@ from pinlater.schedules.book import ScheduleBook
 from pinlater.schedules.record import ScheduleRecord
 from pinlater.service.admin_password import AdminPassword, Operator
 from pinlater.service.audit import Audit
+from pinlater.service.body_calls import BodyApi, BodyCalls
 from pinlater.service.bulk_ops import BulkOps
 from pinlater.service.connection_claims import ConnectionClaims, DisconnectReaper
 from pinlater.service.dequeuer import Dequeuer
@@ -102,7 +103,7 @@ class HeardWorkers(Protocol):
         """See Api.get_workers."""
 
 
-class Service(FlowApi):
+class Service(FlowApi, BodyApi):
     """The product's rules. Opened and closed with its router; `claims` must be of this process alone.
 
     Without `queues` it keeps plain ones, which change only when somebody polls them. Services that share `queues` share
@@ -172,6 +173,7 @@ class Service(FlowApi):
         )
         self._queries = JobQueries(router, clock, settings, validator, parser, end_waits)
         self._audit = Audit(router.members, clock, claims.server)
+        self._body_calls = BodyCalls(self._audit)
         self._admin = AdminPassword(settings.admin_password_hash, self._audit)
         unaware = list if cluster is None else cluster.unaware_of_dashes
         self._queue_admin = QueueAdmin(router.members, queues, clock, self._admin, self._audit, unaware)

@@ -488,6 +488,7 @@ def job_info_from_wire(info: Any) -> JobInfo:
         expires_at_ms=info.expires_at_ms,
         claim_timeout_ms=info.claim_timeout_ms,
         cancel_requested_by=info.cancel_requested_by,
+        body_stored_at=info.body_stored_at,
     )
 
 

@@ -48,6 +48,10 @@ _RENAMED = {
     ("FlowApplet", "queueName"): "queue",
     ("CompletionCallback", "queueName"): "queue",
     ("Schedule", "numAttemptsAllowed"): "attempts_allowed",
+    ("BodyTier", "putP50Millis"): "put_p50_ms",
+    ("BodyTier", "putP99Millis"): "put_p99_ms",
+    ("BodyTier", "getP50Millis"): "get_p50_ms",
+    ("BodyTier", "getP99Millis"): "get_p99_ms",
 }
 """Attributes of the model that do not follow from the field's name."""
 

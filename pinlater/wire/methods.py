@@ -26,6 +26,7 @@ from pinlater.wire import convert
 from pinlater.wire import convert_keyed as keyed
 from pinlater.wire import convert_operators as operators
 from pinlater.wire.access_methods import DELETE_TOKEN, GET_ACCESS, GET_TOKENS, UPDATE_TOKEN
+from pinlater.wire.body_methods import CHANGE_BODIES, GET_BODY_TIERS
 from pinlater.wire.flow_methods import (
     ADD_FLOW_ITEMS,
     ASSIGN_ITEM,
@@ -517,6 +518,8 @@ METHODS: dict[str, Method[Any]] = {
         GET_CLUSTER_STATUS,
         GET_AUDIT,
         GET_WORKERS,
+        GET_BODY_TIERS,
+        CHANGE_BODIES,
         UPDATE_SCHEDULE,
         GET_SCHEDULES,
         DELETE_SCHEDULE,
