@@ -1,4 +1,4 @@
-"""`pinlater bodies status | sweep | verify | move`: large and long-delayed bodies outside the shards (docs/bodies.md)."""
+"""`pinlater bodies status | sweep | verify | move`: bodies outside the shards (docs/bodies.md)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import EXIT_CODES, EXIT_INCOMPLETE, ServerGroup, confirm, say, talks_to_server
-from pinlater.cli.output import counted, open_output, output_option, write_one
+from pinlater.cli.output import counted, open_output, output_option
 from pinlater.cli.progress import StatusLine
 from pinlater.cli.times import time_text
 from pinlater.client.client import Client
@@ -19,6 +19,7 @@ from pinlater.config.values import size_text
 from pinlater.errors import MethodUnknown
 from pinlater.model import CONTINUATION_END
 from pinlater.model.body_words import BodiesAction, BodiesChange, BodiesStep, BodyTier
+from pinlater.printable import json_text
 
 COLUMNS = ("tier", "url", "bodies", "bytes", "orphans", "put", "get", "fallbacks", "read_failures", "trouble")
 TOO_OLD = "this server is of an earlier version, which keeps all bodies in its shards"
@@ -29,7 +30,7 @@ _FOUND = {
     BodiesAction.MOVE: "that belong elsewhere",
 }
 _DONE = {BodiesAction.SWEEP: "deleted", BodiesAction.VERIFY: "", BodiesAction.MOVE: "moved"}
-_LOOKED_AT = {BodiesAction.SWEEP: "object", BodiesAction.VERIFY: "body", BodiesAction.MOVE: "job"}
+_LOOKED_AT = {BodiesAction.SWEEP: "objects", BodiesAction.VERIFY: "bodies", BodiesAction.MOVE: "jobs"}
 
 
 @click.group(
@@ -113,16 +114,8 @@ def bodies_status(client: Client, format: str) -> None:
     except MethodUnknown as unknown:
         raise MethodUnknown(TOO_OLD) from unknown
     if format != "table":
-        write_one(
-            {
-                "tiers": [_tier_json(tier) for tier in found.tiers],
-                "rules": found.rules,
-                "lacking": found.lacking,
-                "to_delete": found.to_delete,
-                "strangers": found.strangers,
-            },
-            format,
-        )
+        shown = {"tiers": [_tier_json(tier) for tier in found.tiers], "rules": found.rules, "lacking": found.lacking}
+        click.echo(json_text(shown | {"to_delete": found.to_delete, "strangers": found.strangers}))
         return
     if not found.tiers:
         say("this server has no tiers: all bodies are in their shards; `pinlater serve --bodies URL` begins with one")
@@ -174,7 +167,7 @@ def bodies_sweep(client: Client, tier: str, store: str, dry_run: bool, yes: bool
     with all its objects. The sweep runs on the server: an interrupted command leaves it to end there.
     """
     if store and not (yes or dry_run):
-        confirm(f"Delete all objects of store {store}?")
+        confirm(f"Delete all objects of store {store}?", "nothing was deleted")
     run(client, BodiesChange(BodiesAction.SWEEP, tier=tier, store=store, dry_run=dry_run), None, format)
 
 
@@ -257,7 +250,7 @@ def run(client: Client, change: BodiesChange, rate: float | None, format: str) -
         say(_told(change, total))
     else:
         names = ("looked_at", "found", "done", "bytes", "troubles")
-        write_one({name: getattr(total, name) for name in names}, format)
+        click.echo(json_text({name: getattr(total, name) for name in names}))
     for trouble in total.troubles:
         say(trouble)
     if total.troubles or (change.action is BodiesAction.VERIFY and total.found):
@@ -265,10 +258,7 @@ def run(client: Client, change: BodiesChange, rate: float | None, format: str) -
 
 
 def _told(change: BodiesChange, total: BodiesStep) -> str:
-    looked_at = counted(
-        total.looked_at, _LOOKED_AT[change.action], "bodies" if change.action is BodiesAction.VERIFY else ""
-    )
-    text = f"{looked_at} looked at, {total.found:,} {_FOUND[change.action]} ({rough_size(total.bytes)})"
+    text = f"{total.looked_at:,} {_LOOKED_AT[change.action]} looked at, {total.found:,} {_FOUND[change.action]} ({rough_size(total.bytes)})"
     if _DONE[change.action]:
         text += ", none changed: a dry run" if change.dry_run else f", {total.done:,} {_DONE[change.action]}"
     return text
