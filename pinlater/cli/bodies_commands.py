@@ -30,7 +30,7 @@ _FOUND = {
     BodiesAction.MOVE: "that belong elsewhere",
 }
 _DONE = {BodiesAction.SWEEP: "deleted", BodiesAction.VERIFY: "", BodiesAction.MOVE: "moved"}
-_LOOKED_AT = {BodiesAction.SWEEP: "objects", BodiesAction.VERIFY: "bodies", BodiesAction.MOVE: "jobs"}
+_LOOKED_AT = {BodiesAction.SWEEP: "object", BodiesAction.VERIFY: "reference", BodiesAction.MOVE: "job"}
 
 
 @click.group(
@@ -258,7 +258,8 @@ def run(client: Client, change: BodiesChange, rate: float | None, format: str) -
 
 
 def _told(change: BodiesChange, total: BodiesStep) -> str:
-    text = f"{total.looked_at:,} {_LOOKED_AT[change.action]} looked at, {total.found:,} {_FOUND[change.action]} ({rough_size(total.bytes)})"
+    looked_at = counted(total.looked_at, _LOOKED_AT[change.action])
+    text = f"{looked_at} looked at, {total.found:,} {_FOUND[change.action]} ({rough_size(total.bytes)})"
     if _DONE[change.action]:
         text += ", none changed: a dry run" if change.dry_run else f", {total.done:,} {_DONE[change.action]}"
     return text

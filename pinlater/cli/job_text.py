@@ -185,7 +185,7 @@ def page(info: JobInfo, now_ms: int) -> Iterator[str]:
         ("serialize key", info.serialize_key),
         ("waits for", info.waits_for),
         ("to stop, by", info.cancel_requested_by),
-        ("body stored at", info.body_stored_at),
+        ("body in", info.body_stored_at),
         ("progress", None if info.progress is None else progress_text(info.progress)),
         ("copy of", info.origin),
         ("copied to", info.moved_to),
