@@ -17,6 +17,7 @@ from pinlater.backends.base import (
     KvEntry,
     PerQueue,
     Quota,
+    ReferencesPage,
     Retention,
     Tokens,
 )
@@ -33,6 +34,7 @@ from pinlater.backends.redis.records import (
 from pinlater.backends.redis.scripts import ScriptCaller, lowest_id
 from pinlater.backends.status_lines import expired_status
 from pinlater.errors import StoreRefused
+from pinlater.model.body_reference import BodyReference
 
 
 class Maintenance(ScriptCaller):
@@ -81,7 +83,21 @@ def _before(now_ms: int, retention: Retention) -> tuple[int, int]:
 _VERSION = Struct(">Q")
 
 
+_LOOKED_AT = 100
+"""Jobs of one page of references at most: a queue that has some may have large bodies too."""
+
+
 class Coordination(ScriptCaller):
+    async def list_references(self, after: str, limit: int) -> ReferencesPage:
+        continuation, found = await self._store.call("list_references", after, min(limit, _LOOKED_AT))
+        return ReferencesPage([BodyReference(each) for each in found], continuation.decode())
+
+    async def dropped_references(self, limit: int) -> list[BodyReference]:
+        return [BodyReference(each) for each in await self._store.call("dropped_references", limit)]
+
+    async def forget_references(self, references: Sequence[BodyReference]) -> None:
+        await self._store.call("forget_references", *references)
+
     async def kv_put(
         self,
         namespace: str,

@@ -30,6 +30,7 @@ from pinlater.backends.redis.records import (
     OFFER,
     PLACEHOLDER,
     PROGRESS,
+    TIERED,
     Args,
     first_of_chain,
     named,
@@ -44,6 +45,7 @@ from pinlater.model import (
     RescheduleOutcome,
     descriptor_prefix,
 )
+from pinlater.model.body_reference import BodyReference
 from pinlater.model.status_text import job_expired_status
 
 _IF_KNOWN, _TAKES_NO_JOBS = 1, 2
@@ -123,7 +125,8 @@ class ExtendedCommands(ScriptCaller):
         args: Args = [queue, now_ms]
         for each in requests:
             args += (each.priority, ID.pack(each.id), *map(_or_nothing, (each.run_after_ms, each.attempts_allowed)))
-            args += (_or_nothing(each.only_if_updated_at_ms), int(each.body is not None), each.body or b"")
+            kind = 0 if each.body is None else 2 if type(each.body) is BodyReference else 1
+            args += (_or_nothing(each.only_if_updated_at_ms), kind, each.body or b"")
         codes: bytes = await self._store.call_queue("reschedule", queue, args)
         return [RescheduleOutcome(int(chr(code))) for code in codes]
 
@@ -287,7 +290,9 @@ def _all_new_args(offers: Sequence[Offer], now_ms: int) -> Args:
     kinds = (len(names) + len(keys)) // len(offers)
     slots = Counter([offer.slot for offer in offers]) if kinds else {}
     head: Args = [priority, now_ms if run_after_ms is None else run_after_ms, len(names), len(keys), len(slots)]
-    return [*head, *names, *keys, *slots, *[amount * kinds for amount in slots.values()]]
+    references = [type(offer.job.body) for offer in offers].count(BodyReference)
+    more = [references] if references else []
+    return [*head, *names, *keys, *slots, *[amount * kinds for amount in slots.values()], *more]
 
 
 def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes]:
@@ -317,5 +322,6 @@ def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes]:
     if behind or schedule:
         about = about[: OFFER.size] + behind + schedule + mark + about[OFFER.size :]
     status = job.custom_status[:MAX_STATUS_CHARS].encode()
-    value = HEAD.pack(now_ms, job.attempts_allowed, job.priority, len(status)) + status + job.body
+    level = job.priority + TIERED if type(job.body) is BodyReference else job.priority
+    value = HEAD.pack(now_ms, job.attempts_allowed, level, len(status)) + status + job.body
     return about + _KEY_LENGTHS[len(serialize_key)] + serialize_key + dedupe_key + b"i" + send_id, value

@@ -47,6 +47,7 @@ from pinlater.backends.redis.scripts import ScriptCaller, lowest_id
 from pinlater.backends.status_lines import expired_status, released_status
 from pinlater.errors import HomesChanged
 from pinlater.model import CancelOutcome, ClaimAnswer, ClaimOutcome, DequeuedJob, Job, JobInfo, JobState
+from pinlater.model.body_reference import body_length
 
 _ACK_OUTCOMES = {ord(str(int(outcome))): outcome for outcome in AckOutcome}
 _CLAIM_OUTCOMES = tuple(ClaimOutcome)
@@ -204,7 +205,7 @@ class Queries(ScriptCaller):
             looked_at, *flat = await self._store.call_queue("lookup", queue, args)
             for place, info in described(flat, queue, self.shard_id):
                 found[start + place] = info
-                max_bytes -= len(info.body or b"")
+                max_bytes -= body_length(info.body or b"")
                 if info.body is None:
                     bodies = _NO_BODIES
             if bodies and (flat or max_bytes < 0):
@@ -232,7 +233,7 @@ class Queries(ScriptCaller):
             left = request.limit - len(found)
             if left <= 0 or not page or not (goes_on or len(page) == limit):
                 return found
-            room -= sum([len(info.body or b"") for info in page])
+            room -= sum([body_length(info.body or b"") for info in page])
             if bodies:
                 bodies = _BODIES_THAT_FIT
             after = ScanPosition(page[-1].run_after_ms, int(page[-1].descriptor.rpartition(":")[2]))

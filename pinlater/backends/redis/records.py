@@ -12,6 +12,10 @@ Every key begins with the root, whose braces are a hash tag. Numbers in records 
     ROOT:claimed                  zset    queue -> lower bound of its earliest claim expiry
     ROOT:ended:2, ROOT:ended:3    zset    queue -> no job in it succeeded (2) or failed (3) before this
 
+    ROOT:tiered                   set     queues that have references in place of bodies (_references.lua)
+    ROOT:shared                   hash    reference -> how many further jobs share it
+    ROOT:dropped                  set     references that no job has any more
+
     ROOT:dead                     zset    queue -> no job in it became dead-letter pending before this
     ROOT:shares                   hash    queue -> quota, version; missing where none was set
     ROOT:buckets                  hash    queue -> tokens, as of when; only of queues with a rate limit
@@ -28,6 +32,7 @@ Every key begins with the root, whose braces are a hash tag. Numbers in records 
     BASE:dead                     zset    id -> finished_at
     BASE:news                     channel: what becomes pending in the queue (pubsub.py); nothing is kept
     BASE:undelivered              hash    id -> how often in a row nobody received it (requeue_undelivered.lua)
+    BASE:tiered                   string  how many references the jobs and results of the queue have; else missing
     BASE:links                    hash    id -> where the job came from and went to (_links.lua); missing for most jobs
 
 What few jobs have (extended.py); none of it is there while no job has it:
@@ -50,7 +55,8 @@ What few jobs have (extended.py); none of it is there while no job has it:
     ROOT:results                  zset    QUEUE:id -> until when the result is kept
     ROOT:until                    zset    queue -> lower bound of its earliest expires_at
     ROOT:fired                    hash    config entry of a schedule -> its highest mark
-    ROOT:orphan:QUEUE:KIND:N      hash    BASE:extra or BASE:keys of a deleted queue, which `prune` undoes
+    ROOT:orphan:QUEUE:KIND:N      hash    BASE:extra or BASE:keys of a deleted queue, which `prune` undoes; of a queue with
+                                          references BASE:jobs and BASE:results too
     ROOT:orphans:KIND             set     what stands behind ROOT:orphan: in the names of these
     ROOT:ends                     channel: the ends that somebody waits for
 
@@ -86,6 +92,7 @@ from pinlater.backends.base import (
 from pinlater.backends.extended import SEND_ID_KEPT_MS
 from pinlater.backends.status_lines import crash_budget_status, dead_letter_status
 from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobProgress, JobState, descriptor_prefix
+from pinlater.model.body_reference import BodyReference
 from pinlater.model.status_text import CUT_MARK, MAX_WITH_MARK
 
 MAX_PRIORITY = 127
@@ -100,10 +107,13 @@ def base_key(root: bytes, queue: str) -> bytes:
     return b"%s:q:%s" % (root, queue.encode())
 
 
-STORE_VERSION = 2
-"""Stands behind the shard id in the identity once there were extended jobs, as `1 (version 2)`: versions before take it
-for another shard then, and leave it alone.
+EXTENDED_VERSION, REFERENCES_VERSION = 2, 3
+"""Stands behind the shard id in the identity once there were extended jobs, as `1 (version 2)`, and while there are
+references to bodies: versions before take it for another shard then, and leave it alone.
 """
+
+TIERED = 128
+"""Is added to the priority of a HEAD or a RESULT: a reference stands in place of the body (_references.lua)."""
 
 _VERSION_OF_SHARD = re.compile(r"([A-Za-z0-9]*)(?: \(version ([0-9]+)\))?")
 
@@ -148,9 +158,9 @@ counts before that, number of priorities; behind it the priorities, a byte each,
 """
 
 _ACK_KIND = Struct(">BBqI")
-"""What a script is told of acks of one kind: 1 succeeded or 0 failed or 2 failed for good or 3 succeeded with a result,
-priority, retry delay, bytes of the claim descriptor; that and the status to append follow. With a result _ACK_RESULT
-stands before the status, and the result behind it.
+"""What a script is told of acks of one kind: 1 succeeded or 0 failed or 2 failed for good or 3 succeeded with a result
+(4: that is a reference), priority, retry delay, bytes of the claim descriptor; that and the status to append follow.
+With a result _ACK_RESULT stands before the status, and the result behind it.
 """
 
 _ACK_RESULT = Struct(">QI")
@@ -230,11 +240,15 @@ LUA_LAYOUT = {
     "OFFER": _lua_format(OFFER),
     "OFFER_BYTES": str(OFFER.size),
     "SEND_ID_KEPT_MS": str(SEND_ID_KEPT_MS),
-    "STORE_VERSION": str(STORE_VERSION),
+    "EXTENDED_VERSION": str(EXTENDED_VERSION),
+    "REFERENCES_VERSION": str(REFERENCES_VERSION),
+    "TIERED": str(TIERED),
+    "PRIORITY_AT": str(Struct(">QI").size + 1),
+    "LENGTH": _lua_format(Struct(">I")),
 }
 """What scripts have in place of `$NAME`, so that the layout is written once."""
 
-_BODY, _ATTEMPTS, _MOVE = 1, 2, 4
+_BODY, _ATTEMPTS, _MOVE, _REFERENCE = 1, 2, 4, 8
 
 Arg = str | bytes | int
 Args = list[Arg]
@@ -248,7 +262,13 @@ def enqueue_args(jobs: Sequence[Job], now_ms: int) -> tuple[Args, list[int]]:
         if priorities.count(priority) != len(jobs):
             return _args_of_priorities(jobs, priorities, now_ms)
     about, lists = _listed(jobs, priority, now_ms)
-    return [1, *about, *lists], [priority]
+    return [1, *about, *lists, *_references(jobs)], [priority]
+
+
+def _references(jobs: Sequence[Job]) -> list[int]:
+    """How many there are, where there are any."""
+    count = [type(job.body) for job in jobs].count(BodyReference)
+    return [count] if count else []
 
 
 def _args_of_priorities(jobs: Sequence[Job], priorities: list[int], now_ms: int) -> tuple[Args, list[int]]:
@@ -262,7 +282,7 @@ def _args_of_priorities(jobs: Sequence[Job], priorities: list[int], now_ms: int)
         heads += about
         tails += lists
         tails += own
-    return heads + tails, priorities
+    return heads + tails + _references(jobs), priorities
 
 
 def _listed(jobs: Sequence[Job], priority: int, now_ms: int) -> tuple[Args, Args]:
@@ -274,9 +294,10 @@ def _listed(jobs: Sequence[Job], priority: int, now_ms: int) -> tuple[Args, Args
         if job.run_after_ms != first_ms:
             are_alike = False
         attempts = job.attempts_allowed
-        if job.custom_status:
+        if job.custom_status or type(job.body) is BodyReference:
             status = job.custom_status[:MAX_STATUS_CHARS].encode()
-            lists.append(HEAD.pack(now_ms, attempts, priority, len(status)) + status + job.body)
+            level = priority + TIERED if type(job.body) is BodyReference else priority
+            lists.append(HEAD.pack(now_ms, attempts, level, len(status)) + status + job.body)
             continue
         head = heads.get(attempts)
         if head is None:
@@ -329,6 +350,7 @@ def dequeued(
     jobs: list[DequeuedJob] = []
     append, head_bytes = jobs.append, HEAD.size
     head = score = None
+    is_reference = False
     run_after_ms = created_at_ms = attempts = priority = body_at = thousand = 0
     before = ""
     for job_id, own_score, value, changed in zip(ids, scores.split(b","), values, changes or repeat(b""), strict=False):
@@ -339,6 +361,9 @@ def dequeued(
             head = own_head
             created_at_ms, attempts, priority, status_bytes = HEAD.unpack(head)
             body_at, thousand = head_bytes + status_bytes, 0
+            is_reference = priority >= TIERED
+            if is_reference:
+                priority -= TIERED
         last_digits = job_id - thousand
         if not 0 <= last_digits < 1000:
             last_digits = job_id % 1000
@@ -360,6 +385,8 @@ def dequeued(
                 expires_at_ms,
             )
         )
+        if is_reference:
+            jobs[-1].body = BodyReference(jobs[-1].body)
     if expiries and expiries[0]:
         own = iter(expiries[0])
         for place, own_expires_at_ms in zip(own, own, strict=True):
@@ -378,7 +405,8 @@ def ack_args(acks: Acks, result_ttl_ms: int) -> Args:
         holder, text = claim.encode(), status.encode()
         ending = 1 if succeeded else 2 if permanent else 0
         if succeeded and result is not None:
-            ending, text = 3, _ACK_RESULT.pack(result_ttl_ms, len(text)) + text + result
+            ending = 4 if type(result) is BodyReference else 3
+            text = _ACK_RESULT.pack(result_ttl_ms, len(text)) + text + result
         args.append(_ACK_KIND.pack(ending, priority, delay_ms, len(holder)) + holder + text)
     args.append(b"" if len(kinds) == 1 else Struct(f">{len(which)}H").pack(*which))
     args.append(_ids(len(which)).pack(*acks.ids))
@@ -404,6 +432,7 @@ def checkpoint_args(queue: str, checkpoints: Sequence[CheckpointRequest], now_ms
     for each in checkpoints:
         flags = _MOVE if each.move_to_pending else 0
         flags += _BODY if each.new_body is not None else 0
+        flags += _REFERENCE if type(each.new_body) is BodyReference else 0
         flags += _ATTEMPTS if each.attempts_allowed is not None else 0
         args += (each.priority, ID.pack(each.id), each.source, each.claim_descriptor, flags)
         args += (now_ms if each.run_after_ms is None else each.run_after_ms, each.attempts_allowed or 0)
@@ -434,7 +463,7 @@ def _described(queue: str, shard: str, state: int, job_id: bytes, score: bytes, 
         info.cancelled = True if state == _CANCELLED else None
     if head:
         info.waits_for = first_of_chain(head, shard)
-    info.result = result[RESULT.size :] if result else None
+    info.result = _result(result) if result else None
     return info
 
 
@@ -444,6 +473,7 @@ _CANCELLED = 5
 def _gone(queue: str, shard: str, job_id: bytes, result: bytes) -> JobInfo:
     """What the result tells of a job that is not kept."""
     created_at_ms, run_after_ms, finished_at_ms, allowed, remaining, priority = RESULT.unpack_from(result)
+    priority %= TIERED
     return JobInfo(
         named(queue, shard, priority, job_id),
         JobState.SUCCEEDED,
@@ -455,8 +485,13 @@ def _gone(queue: str, shard: str, job_id: bytes, result: bytes) -> JobInfo:
         run_after_ms,
         finished_at_ms,
         finished_at_ms=finished_at_ms,
-        result=result[RESULT.size :],
+        result=_result(result),
     )
+
+
+def _result(entry: bytes) -> bytes:
+    result = entry[RESULT.size :]
+    return BodyReference(result) if entry[RESULT.size - 1] >= TIERED else result
 
 
 def _extend(info: JobInfo, extra: bytes) -> None:
@@ -510,6 +545,8 @@ def _info(
 ) -> JobInfo:
     created_at_ms, allowed, priority, status_bytes = HEAD.unpack_from(value)
     body_at = HEAD.size + status_bytes
+    reference = BodyReference(value[body_at:]) if priority >= TIERED else None
+    priority %= TIERED
     updated_at_ms, remaining, crashes, status = created_at_ms, allowed, 0, value[HEAD.size : body_at]
     if changed:
         updated_at_ms, remaining, allowed, crashes = CHANGED.unpack_from(changed)
@@ -525,7 +562,8 @@ def _info(
         run_after_ms,
         updated_at_ms,
         crashes=crashes,
-        body=value[body_at:] if full else None,
+        body=(reference or value[body_at:]) if full else None,
+        body_stored_at=None if reference is None else reference.described,
     )
     if claim:
         info.claimed_at_ms = CLAIM.unpack_from(claim)[0]

@@ -10,7 +10,7 @@ from pinlater.backends.redis.coordination import ConfigCommands, Coordination, M
 from pinlater.backends.redis.extended_jobs import ExtendedCommands, KeyHomes
 from pinlater.backends.redis.jobs import AdminCommands, JobCommands, Queries
 from pinlater.backends.redis.pubsub import PubSub
-from pinlater.backends.redis.records import STORE_VERSION, shard_and_version
+from pinlater.backends.redis.records import REFERENCES_VERSION, shard_and_version
 from pinlater.backends.redis.scripts import RedisStore
 from pinlater.backends.store_warnings import warn_once
 from pinlater.errors import StoreRefused
@@ -57,10 +57,10 @@ class RedisShard(
         answer = await store.call("open", given, secrets.token_hex(16))
         about, store_id = (str(part, "ascii") for part in answer)
         shard, version = shard_and_version(about)
-        if version > STORE_VERSION:
+        if version > REFERENCES_VERSION:
             raise StoreRefused(
                 f"redis {store.address.shown} has jobs of a newer PinLater (version {version}, this one knows "
-                f"{STORE_VERSION}): run that one"
+                f"{REFERENCES_VERSION}): run that one"
             )
         if not shard:
             raise StoreRefused(f"redis {store.address.shown} has no shard id yet: give it one, as in ID=URL")

@@ -1,6 +1,6 @@
 -- End attempts. The first write removes, so a Redis out of memory can be emptied. ARGV has from `from` on:
 --   keep succeeded (1 or 0), keep failed (1 or 0), send failed ones to the dead letters (1 or 0), number of kinds
---   then packed, one per kind: 1 succeeded or 0 failed or 2 failed for good or 3 succeeded with a result, priority, retry
+--   then packed, one per kind: 1 succeeded or 0 failed or 2 failed for good or 3 succeeded with a result (4: a reference), priority, retry
 --   delay, bytes of the claim descriptor, that, the status to append; with a result before it how long that is kept and
 --   the bytes of the status, and the result behind it
 --   then which kind each ack is, two bytes each ('' where there is one kind), then the ids, eight bytes each
@@ -41,10 +41,12 @@ end
 -- Results are kept apart, with what is left of a job that is not kept itself.
 local function keep_results(root, base, queue, now, results)
   if #results == 0 then return end
-  local set, untils = {}, {}
+  local set, untils, tiered = {}, {}, 0
   for i, each in ipairs(results) do
     local id, kind, run_after = each[1], each[2], tonumber(each[3])
     local created, allowed, priority = unpack_record(HEAD, redis.call('HGET', base .. ':jobs', id))
+    priority = priority % TIERED + (kind.is_reference and TIERED or 0)
+    if kind.is_reference then tiered = tiered + 1 end
     local remaining, changed = allowed, redis.call('HGET', base .. ':changed', id)
     if changed then remaining, allowed = mutable(changed) end
     set[2 * i - 1], set[2 * i] = id, pack($RESULT, created, run_after, tonumber(now), allowed, remaining, priority) .. kind.result
@@ -52,6 +54,7 @@ local function keep_results(root, base, queue, now, results)
   end
   write('HSET', base .. ':results', set)
   write('ZADD', root .. ':results', untils)
+  if tiered > 0 then references(root).hold(queue, tiered) end
 end
 
 local function ack(root, base, queue, now, from)
@@ -79,9 +82,9 @@ local function ack(root, base, queue, now, from)
       run_after = string.format('%d', math.min(tonumber(now) + delay, MAX_TIME)),
       claim = holder_bytes > 0 and sub(about, $ACK_KIND_BYTES + 1, status_at - 1), status = sub(about, status_at),
     }
-    if ending == 3 then
+    if ending >= 3 then
       local ttl, status_bytes, text_at = unpack_record($ACK_RESULT, about, status_at)
-      kind.ending, kind.result_until = '1', tonumber(now) + ttl
+      kind.ending, kind.result_until, kind.is_reference = '1', tonumber(now) + ttl, ending == 4
       kind.status, kind.result = sub(about, text_at, text_at + status_bytes - 1), sub(about, text_at + status_bytes)
     end
     kind.rewrites = kind.ending ~= '1' or kind.status ~= ''
@@ -109,7 +112,7 @@ local function ack(root, base, queue, now, from)
       for n, place in ipairs(group.places) do run_after[place] = found[n] end
     end
   end
-  local any_extra, any_watched = apart(base)
+  local any_extra, any_watched, any_tiered = apart(base)
   local extras = any_extra and read('HMGET', base .. ':extra', ids)
   local ends, results, told = any_extra and new_ends(root, now), {}, {}
   local claims = needs_claims and read('HMGET', base .. ':claims', ids)
@@ -173,7 +176,10 @@ local function ack(root, base, queue, now, from)
       if #finished[state] > 0 then redis.call('ZADD', root .. index, 'LT', now, queue) end
     end
     keep_results(root, base, queue, now, results)
+    local R = any_tiered and references(root)
+    local dropped = R and R.among(base .. ':jobs', gone, R.of_job)
     for _, key in ipairs({':jobs', ':changed', ':claims', ':links'}) do write('HDEL', base .. key, gone) end
+    if R then R.release(queue, dropped) end
     notify(base, tonumber(now), times)
     if any_extra then
       expire_again(root, base, queue, expiring)

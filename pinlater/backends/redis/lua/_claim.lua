@@ -61,11 +61,12 @@ local function claim(root, base, queue, now, within_quota, at)
         local about = sub(value, $CREATED_BYTES + 1, $HEAD_BYTES)
         local record = records[about]
         if not record then
-          local _, attempts, _, status_bytes = unpack_record(HEAD, value)
-          record = {prefix .. pack($CLAIM_END, attempts, priority) .. descriptor, status_bytes, attempts}
+          local _, attempts, level, status_bytes = unpack_record(HEAD, value)
+          local refers = level >= TIERED and $HEAD_BYTES + status_bytes + 1
+          record = {prefix .. pack($CLAIM_END, attempts, priority) .. descriptor, status_bytes, attempts, refers}
           records[about] = record
         end
-        local size = #value - $HEAD_BYTES - record[2]
+        local size = record[4] and unpack_record($LENGTH, value, record[4]) or #value - $HEAD_BYTES - record[2]
         room = room - size
         if room < 0 and o > 0 then break end
         given = given + size

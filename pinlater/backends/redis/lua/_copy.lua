@@ -14,11 +14,11 @@ end
 
 -- Store a copy of a job as a new pending one of another queue, to run now; returns its descriptor.
 -- `value` is what the original has in `jobs`: the copy has its body, and its head but for the time, attempts and status.
--- `lowest` is the lowest id that may be given. `e` is what the original has of keys, or nil: of a dead letter they are
+-- A reference to a body is shared by then. `lowest` is the lowest id that may be given. `e` is what the original has of keys, or nil: of a dead letter they are
 -- to show alone, else its dedupe key must be free.
 local function copy(root, shard, queue, value, attempts, status, now, lowest, origin, origin_attempts, e)
   local base, head = root .. ':q:' .. queue, {unpack_record(HEAD, value)}
-  local priority, body = head[3], sub(value, $HEAD_BYTES + 1 + head[4])
+  local priority, body = head[3] % TIERED, sub(value, $HEAD_BYTES + 1 + head[4])
   head[1], head[2], head[4] = tonumber(now), attempts, #status
   local number = math.max((tonumber(redis.call('GET', root .. ':last')) or 0) + 1, lowest)
   local id = pack($ID, number)
@@ -36,6 +36,7 @@ local function copy(root, shard, queue, value, attempts, status, now, lowest, or
   redis.call('ZADD', base .. ':s:' .. state .. ':' .. priority, now, id)
   redis.call('HSET', base .. ':jobs', id, pack(HEAD, unpack(head, 1, #head - 1)) .. status .. body)
   link(base, id, origin, origin_attempts, '')
+  if head[3] >= TIERED then references(root).hold(queue, 1) end
   if state == 0 then notify(base, tonumber(now), {now}) end
   return named(queue, shard, priority, id)
 end

@@ -43,8 +43,9 @@ local function describe(root, base, ids, state_of, emit)
   return first - 1
 end
 
--- A value without its body.
+-- A value without its body; a reference stays, since it says where the body is.
 local function bodiless(value)
-  local _, _, _, status_bytes = unpack_record(HEAD, value)
+  local _, _, priority, status_bytes = unpack_record(HEAD, value)
+  if priority >= TIERED then return value end
   return sub(value, 1, $HEAD_BYTES + status_bytes)
 end

@@ -3,10 +3,11 @@ local STOP, HISTORY = 1, 2  -- flags: it is to stop; its keys are to show alone 
 local WAITING, CANCELLED = 4, 5
 local KEPT, SEND_ID_KEPT_MS = 9007199254740991, $SEND_ID_KEPT_MS
 
--- Which of the two there are: jobs with something extra, and jobs whose end somebody waits for.
+-- Which of the three there are: jobs with something extra, jobs whose end somebody waits for, and references to bodies.
 local function apart(base)
-  if redis.call('EXISTS', base .. ':extra', base .. ':watched') == 0 then return false, false end
-  return redis.call('EXISTS', base .. ':extra') == 1, redis.call('EXISTS', base .. ':watched') == 1
+  if redis.call('EXISTS', base .. ':extra', base .. ':watched', base .. ':tiered') == 0 then return false, false, false end
+  return redis.call('EXISTS', base .. ':extra') == 1, redis.call('EXISTS', base .. ':watched') == 1,
+    redis.call('EXISTS', base .. ':tiered') == 1
 end
 
 local function extra_of(record)

@@ -5,6 +5,7 @@
 local pack, unpack_record = struct.pack, struct.unpack
 local sub, byte = string.sub, string.byte
 local HEAD, CHANGED, CLAIM = $HEAD, $CHANGED, $CLAIM
+local TIERED = $TIERED  -- is added to the priority of a head or a result: a reference stands in place of the body
 local DESCRIPTOR_AT = $CLAIM_BYTES + 1  -- where the descriptor begins in a claim
 local CHANGED_STATUS_AT = $CHANGED_BYTES + 1
 

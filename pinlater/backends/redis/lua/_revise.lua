@@ -1,5 +1,6 @@
 -- Change a PENDING job: nil leaves body, run_after or attempts as they are. `state` is 0 or 4. The first write adds.
-local function revise(base, priority, state, id, run_after, body, attempts, now)
+local function revise(root, queue, priority, state, id, run_after, body, is_reference, attempts, now)
+  local base = root .. ':q:' .. queue
   local value, changed = redis.call('HGET', base .. ':jobs', id), redis.call('HGET', base .. ':changed', id)
   local _, allowed, _, status_bytes = unpack_record(HEAD, value)
   local remaining, crashes, status = allowed, 0, sub(value, $HEAD_BYTES + 1, $HEAD_BYTES + status_bytes)
@@ -9,7 +10,7 @@ local function revise(base, priority, state, id, run_after, body, attempts, now)
   end
   if attempts then remaining, allowed = attempts, attempts end
   redis.call('HSET', base .. ':changed', id, pack(CHANGED, now, remaining, allowed, crashes) .. status)
-  if body then redis.call('HSET', base .. ':jobs', id, sub(value, 1, $HEAD_BYTES + status_bytes) .. body) end
+  if body then references(root).set_body(queue, id, value, body, is_reference) end
   if run_after then redis.call('ZADD', base .. ':s:' .. state .. ':' .. priority, run_after, id) end
 end
 

@@ -7,6 +7,7 @@
 --#include layout
 --#include notify
 --#include extra
+--#include references
 --#include chain
 --#include ends
 --#include ack

@@ -1,13 +1,14 @@
 -- Heartbeats, in order. The first write removes, so that heartbeats work in a Redis out of memory.
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   2 now   then per heartbeat: priority, id, source, claim descriptor or '', flags (1 body, 2 attempts,
---          4 to PENDING), run_after, attempts, status to put in front, body, the latest expiry that run_after may give
+--          4 to PENDING, 8 the body is a reference), run_after, attempts, status to put in front, body, the latest expiry that run_after may give
 -- RETURNS  one character per heartbeat: 1 done, 0 no match
 -- BOUND    the heartbeats given
 --#include many
 --#include layout
 --#include notify
 --#include extra
+--#include references
 --#include chain
 --#include ends
 --#include stop
@@ -29,12 +30,6 @@ local function held(priority, id, source, descriptor)
   return claim, running
 end
 
-local function replace_body(id, body)
-  local value = call('HGET', base .. ':jobs', id)
-  local _, _, _, status_bytes = unpack_record(HEAD, value)
-  call('HSET', base .. ':jobs', id, sub(value, 1, $HEAD_BYTES + status_bytes) .. body)
-end
-
 local any_extra, ends, again = apart(base), new_ends(KEYS[1], now), {}
 local outcome, earliest, times = {}, nil, {}
 for at = 3, #ARGV, 10 do
@@ -47,8 +42,10 @@ for at = 3, #ARGV, 10 do
     call('ZREM', base .. ':expiry', id)
     local changed = pack(CHANGED, now, remaining, allowed, crashes) .. cut(ARGV[at + 7] .. status)
     call('HSET', base .. ':changed', id, changed)
-    if flags % 2 == 1 then replace_body(id, ARGV[at + 8]) end
-    if flags >= 4 then
+    if flags % 2 == 1 then
+      references(KEYS[1]).set_body(ARGV[1], id, call('HGET', base .. ':jobs', id), ARGV[at + 8], flags >= 8)
+    end
+    if flags % 8 >= 4 then
       local extra = any_extra and call('HGET', base .. ':extra', id)
       call('ZREM', running, id)
       if not stop(ends, base, ARGV[1], priority, id, extra, ARGV[at + 5], changed) then

@@ -8,7 +8,9 @@
 -- BOUND    the jobs given; the most bytes and one body
 --#include many
 --#include layout
+--#include size
 --#include extra
+--#include references
 --#include revise
 local NOT_DUE, BEHIND, IN_PROGRESS, ENDED, NOT_FOUND, LIMITED = 1, 2, 3, 4, 5, 6
 local root, base, queue, now, call = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), redis.call
@@ -61,7 +63,7 @@ for at = 9, #ARGV, 2 do
   if not code then
     local value = call('HGET', base .. ':jobs', id)
     local _, attempts, _, status_bytes = unpack_record(HEAD, value)
-    room = room - (#value - $HEAD_BYTES - status_bytes)
+    room = room - body_bytes(value)
     if room < 0 and any then break end
     local lasts = ARGV[6] == '1' and own > 0 and own or timeout
     code = hand_out(priority, id, run_after, value, attempts, status_bytes, lasts)

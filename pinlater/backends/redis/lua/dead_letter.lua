@@ -8,6 +8,7 @@
 --#include layout
 --#include notify
 --#include extra
+--#include references
 --#include chain
 --#include keys
 --#include links
@@ -24,6 +25,11 @@ for at = 10, #ARGV, 3 do targets[ARGV[at]] = {queue = ARGV[at + 1], attempts = t
 local function move(queue, base, id, finished, target)
   local value = call('HGET', base .. ':jobs', id)
   local created, _, priority = unpack_record(HEAD, value)
+  if priority >= TIERED then
+    local R = references(root)
+    R.share(R.of_job(value))
+    priority = priority - TIERED
+  end
   local changed = call('HGET', base .. ':changed', id)
   local _, remaining, allowed, crashes = unpack_record(CHANGED, changed)
   local origin = named(queue, shard, priority, id)

@@ -13,6 +13,7 @@
 --#include layout
 --#include config
 --#include extra
+--#include references
 --#include chain
 --#include keys
 --#include revise
@@ -24,14 +25,15 @@ local call = redis.call
 if call('HEXISTS', root .. ':queues', queue) == 0 then return false end
 local function mark_version()
   local shard = call('HGET', root, 'shard')
-  if not string.find(shard, ' ', 1, true) then call('HSET', root, 'shard', shard .. ' (version $STORE_VERSION)') end
+  if not string.find(shard, ' ', 1, true) then call('HSET', root, 'shard', shard .. ' (version $EXTENDED_VERSION)') end
 end
 if homes_changed(root, ARGV[5]) then return 0 end
 
 -- As most often: the jobs are alike, in that they have the same priority and run_after, the same kinds of keys, which
 -- differ, and nothing else; and none of the keys stands. Then there is nothing to decide, and each hash is written once.
 -- ARGV has from `at` on: priority, run_after, number of dedupe names, of serialize keys (of each as many as jobs, or
--- none) and of slots; names, keys, slots, and how many of the keys each slot has. Returns the first id, or nil.
+-- none) and of slots; names, keys, slots, how many of the keys each slot has, and the number of references, where there are
+-- any. Returns the first id, or nil.
 local function all_new(at, count)
   local priority, run_after = ARGV[at], ARGV[at + 1]
   local name_count, key_count, slot_count = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
@@ -67,6 +69,8 @@ local function all_new(at, count)
     if key_count > 0 then heads[a], heads[b] = ARGV[keys_at + i], head .. id .. behind_id end
   end
   write('HSET', base .. ':jobs', jobs)
+  local tiered = ARGV[slots_at + 2 * slot_count]
+  if tiered then references(root).hold(queue, tonumber(tiered)) end
   write('HSET', base .. ':extra', of_extra)
   write('HSET', base .. ':keys', entries)
   write('HSET', root .. ':heads', heads)
@@ -117,10 +121,10 @@ for i, mark in ipairs(read('HMGET', root .. ':fired', schedules)) do fired[sched
 -- What is to be written: at the end, or before something that has to see it.
 local last = tonumber(call('GET', root .. ':last')) or 0
 local times, earliest = {}, math.huge
-local new_jobs, new_extras, new_entries, new_windows, new_heads, new_fired, pending, waiting, expiring, slots, stored
+local new_jobs, new_extras, new_entries, new_windows, new_heads, new_fired, pending, waiting, expiring, slots, stored, tiered
 local function begin()
   new_jobs, new_extras, new_entries, new_windows, new_heads, new_fired = {}, {}, {}, {}, {}, {}
-  pending, waiting, expiring, slots, stored = {}, {}, {}, {}, 0
+  pending, waiting, expiring, slots, stored, tiered = {}, {}, {}, {}, 0, 0
 end
 local function note(list, a, b)
   local n = #list
@@ -132,6 +136,7 @@ local function carry_out()
     mark_version()
   end
   write('HSET', base .. ':jobs', new_jobs)
+  if tiered > 0 then references(root).hold(queue, tiered) end
   write('HSET', base .. ':extra', new_extras)
   write('HSET', base .. ':keys', new_entries)
   write('ZADD', root .. ':windows', new_windows)
@@ -182,7 +187,8 @@ local function decide(i, entry, run_after, on_duplicate)
   if priority ~= priority_of[i] then return answer_entry(i, DIFFERENT, entry) end
   local value = ARGV[6 + 2 * i]
   local _, attempts, _, status_bytes = unpack_record(HEAD, value)
-  revise(base, priority, state, id, run_after, sub(value, $HEAD_BYTES + 1 + status_bytes), attempts, now)
+  local body, is_reference = sub(value, $HEAD_BYTES + 1 + status_bytes), byte(value, $PRIORITY_AT) >= TIERED
+  revise(root, queue, priority, state, id, run_after, body, is_reference, attempts, now)
   if state == 0 then times[#times + 1] = run_after end
   answer_entry(i, REPLACED + (state == 0 and PENDING_NOW or 0), entry)
   return REPLACED
@@ -196,6 +202,7 @@ local function store(i, run_after, behind)
   local id, into = pack($ID, last), pending
   stored = stored + 1
   note(new_jobs, id, ARGV[6 + 2 * i])
+  if byte(ARGV[6 + 2 * i], $PRIORITY_AT) >= TIERED then tiered = tiered + 1 end
   note(new_extras, id, extras[i])
   if dedupe_of[i] or send_of[i] then
     local job = id .. pack($KEY_ENTRY, 0, slot, priority, STORED)

@@ -8,6 +8,7 @@
 -- BOUND    the jobs given; SLICE_BYTES of values; bodies up to max_bytes
 --#include many
 --#include layout
+--#include size
 --#include extra
 --#include describe
 local STATES, GONE = {0, 1, 2, 3, WAITING, CANCELLED}, 6
@@ -39,7 +40,7 @@ end
 local with_results, results = ARGV[3] == '1' and call('EXISTS', base .. ':results') == 1, {}
 for priority, group in pairs(with_results and by_priority or {}) do
   for i, result in ipairs(read('HMGET', base .. ':results', group.ids)) do
-    if result and byte(result, $RESULT_BYTES) == tonumber(priority) then
+    if result and byte(result, $RESULT_BYTES) % TIERED == tonumber(priority) then
       results[group.places[i]] = result
       if not is_found[group.places[i]] then table.insert(found, {group.places[i], GONE, group.ids[i], 0}) end
     end
@@ -52,7 +53,7 @@ local function emit(i, value, changed, claim, expiry, finished, link, extra, hea
   local n, job, full = #out, found[i], 0
   local result, short = results[job[1]] or '', value and bodiless(value) or ''
   if result ~= '' then
-    room = room - (#result - $RESULT_BYTES)
+    room = room - result_bytes(result)
     if room < 0 and not first then result = '' end
     first = false
   end
@@ -61,7 +62,7 @@ local function emit(i, value, changed, claim, expiry, finished, link, extra, hea
     value = ''
   end
   if with_body and room >= 0 then
-    room = room - (#value - #short)
+    room = room - (value == '' and 0 or body_bytes(value))
     if room >= 0 or first then full = 1 end
     first = false
   end

@@ -13,6 +13,12 @@ if not (known[1] and known[2]) then
   return {ARGV[1], ARGV[2]}
 end
 if ARGV[1] ~= '' and ARGV[1] ~= string.match(known[1], '^%w*') then return known end
+-- A store without references is one that earlier versions understand.
+local any = {root .. ':tiered', root .. ':dropped', root .. ':orphans:jobs', root .. ':orphans:results'}
+if string.find(known[1], '(version $REFERENCES_VERSION)', 1, true) and redis.call('EXISTS', unpack(any)) == 0 then
+  known[1] = string.match(known[1], '^%w*') .. ' (version $EXTENDED_VERSION)'
+  redis.call('HSET', root, 'shard', known[1])
+end
 local queues = redis.call('HGETALL', root .. ':queues')
 for i = 1, #queues, 2 do
   local name, micros = queues[i], tonumber(queues[i + 1]) * 1000

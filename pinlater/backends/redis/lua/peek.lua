@@ -5,6 +5,7 @@
 -- BOUND    limit and max_bytes; one page of values at a time
 --#include many
 --#include layout
+--#include size
 --#include sweep
 local base = KEYS[2]
 if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
@@ -28,8 +29,7 @@ for p = 5, #ARGV do
     local values = redis.call('HMGET', base .. ':jobs', unpack(ids))
     local changed = redis.call('HMGET', base .. ':changed', unpack(ids))
     for i = 1, #ids do
-      local _, _, _, status_bytes = unpack_record(HEAD, values[i])
-      room = room - (#values[i] - $HEAD_BYTES - status_bytes)
+      room = room - body_bytes(values[i])
       if room < 0 and #ids_out > 0 then break end
       local o = #ids_out + 1
       ids_out[o], scores_out[o], values_out[o], changed_out[o] = ids[i], found[2 * i], values[i], changed[i] or ''

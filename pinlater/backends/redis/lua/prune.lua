@@ -11,6 +11,7 @@
 --#include config
 --#include notify
 --#include extra
+--#include references
 --#include chain
 --#include ends
 --#include forget
@@ -78,7 +79,13 @@ local function passed(index)
   return list
 end
 
-for _, each in ipairs(passed(':results')) do call('HDEL', root .. ':q:' .. each[1] .. ':results', each[2]) end
+local R = call('EXISTS', root .. ':tiered', root .. ':orphans:jobs', root .. ':orphans:results') > 0 and references(root)
+for _, each in ipairs(passed(':results')) do
+  local base = root .. ':q:' .. each[1]
+  local dropped = R and R.among(base .. ':results', {each[2]}, R.of_result)
+  call('HDEL', base .. ':results', each[2])
+  if R then R.release(each[1], dropped) end
+end
 
 local deltas = {}
 local function drop_key(base, name, slot)
@@ -100,7 +107,7 @@ for _, each in ipairs(passed(':windows')) do
 end
 
 -- Up to `limit` fields of the hashes that deleted queues have left, by the kind of hash: {queue, field, value}.
-local function orphans(kind)
+local function orphans(kind, limit)
   local index, list = root .. ':orphans:' .. kind, {}
   for _, name in ipairs(call('SRANDMEMBER', index, limit)) do
     local wanted, key = limit - #list, root .. ':orphan:' .. name
@@ -116,12 +123,12 @@ local function orphans(kind)
   return list
 end
 
-for _, each in ipairs(orphans('keys')) do
+for _, each in ipairs(orphans('keys', limit)) do
   local _, slot = unpack_record($KEY_ENTRY, each[3], 9)
   deltas[slot] = (deltas[slot] or 0) - 1
 end
 count_slots(root, deltas)
-local freed, left_chains, left_behind = {}, {}, orphans('extra')
+local freed, left_chains, left_behind = {}, {}, orphans('extra', limit)
 if #left_behind > 0 then
   answer[#answer + 1] = ''
   answer[#answer + 1] = #left_behind
@@ -133,6 +140,16 @@ for _, each in ipairs(left_behind) do
     local left = leave_chain(root, e.serialize, head, {member_of(each[1], each[2], e.priority)}, tonumber(now), freed)
     left_chains[e.slot] = (left_chains[e.slot] or 0) - left
   end
+end
+-- Bodies that are none may be large.
+local FEW = 20
+for kind, from in pairs(R and {jobs = R.of_job, results = R.of_result} or {}) do
+  local left = orphans(kind, math.min(limit, FEW))
+  if #left > 0 then
+    answer[#answer + 1] = ''
+    answer[#answer + 1] = #left
+  end
+  for _, each in ipairs(left) do R.drop({from(each[3])}) end
 end
 count_slots(root, left_chains)
 notify_freed(root, tonumber(now), freed)

@@ -24,6 +24,11 @@ local function drop(queue)
   local base = root .. ':q:' .. queue
   set_aside(base, queue, 'extra')
   set_aside(base, queue, 'keys')
+  if call('DEL', base .. ':tiered') == 1 then  -- references to bodies, which are to be dropped
+    set_aside(base, queue, 'jobs')
+    set_aside(base, queue, 'results')
+    call('SREM', root .. ':tiered', queue)
+  end
   local watched = call('ZRANGE', base .. ':watched', 0, -1)
   if #watched > 0 then redis.pcall('PUBLISH', root .. ':ends', queue .. ':' .. table.concat(watched)) end
   local keys = {

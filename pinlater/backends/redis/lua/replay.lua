@@ -10,6 +10,7 @@
 --#include config
 --#include notify
 --#include extra
+--#include references
 --#include chain
 --#include keys
 --#include ends
@@ -40,6 +41,10 @@ local function replay(priority, id)
   local status = changed and sub(changed, CHANGED_STATUS_AT) or sub(value, $HEAD_BYTES + 1, $HEAD_BYTES + status_bytes)
   local allowed = tonumber(ARGV[5] ~= '' and ARGV[5] or attempts)
   local letter = named(queue, ARGV[4], priority, id)
+  if byte(value, $PRIORITY_AT) >= TIERED then  -- first: the letter lets go of it
+    local R = references(root)
+    R.share(R.of_job(value))
+  end
   forget(root, queue, state, {id}, now)
   return copy(root, ARGV[4], home, value, allowed, status, now, tonumber(ARGV[3]), letter, '', e)
 end

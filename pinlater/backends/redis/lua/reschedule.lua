@@ -1,13 +1,14 @@
 -- Change PENDING jobs, in order.
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   2 now   then per job: priority, id, run_after or '', attempts or '', when it was last updated or '',
---          1 with a new body or 0, body
+--          1 with a new body, 2 with a reference, or 0, body
 -- RETURNS  one character per job: 0 changed, 1 in progress, 2 ended, 3 not found, 4 updated at another time
 -- BOUND    the jobs given
 --#include many
 --#include layout
 --#include notify
 --#include extra
+--#include references
 --#include revise
 local base, now, call, outcome, times = KEYS[2], tonumber(ARGV[2]), redis.call, {}, {}
 
@@ -28,8 +29,9 @@ for at = 3, #ARGV, 7 do
     if known ~= tonumber(updated) then code = '4' end
   end
   if code == '0' then
-    local body, attempts = ARGV[at + 5] == '1' and ARGV[at + 6] or nil, tonumber(ARGV[at + 3])
-    revise(base, priority, state, id, run_after ~= '' and run_after, body, attempts, now)
+    local body, attempts = ARGV[at + 5] ~= '0' and ARGV[at + 6] or nil, tonumber(ARGV[at + 3])
+    local is_reference = ARGV[at + 5] == '2'
+    revise(KEYS[1], ARGV[1], priority, state, id, run_after ~= '' and run_after, body, is_reference, attempts, now)
     if state == 0 and run_after ~= '' then times[#times + 1] = run_after end
   end
   outcome[#outcome + 1] = code

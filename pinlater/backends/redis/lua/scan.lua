@@ -9,6 +9,7 @@
 -- BOUND    limit jobs of each priority; SLICE_BYTES of values; bodies up to max_bytes
 --#include many
 --#include layout
+--#include size
 --#include extra
 --#include describe
 local base, call = KEYS[2], redis.call
@@ -86,7 +87,7 @@ local function emit(i, value, changed, claim, expiry, finished, link, extra, hea
   if not value then return true end
   local n, short = #out, bodiless(value)
   if full == 1 then
-    room = room - (#value - #short)
+    room = room - body_bytes(value)
     if room < 0 and not first then return false end
     first = false
   end
