@@ -55,7 +55,7 @@ What few jobs have (extended.py); none of it is there while no job has it:
     ROOT:results                  zset    QUEUE:id -> until when the result is kept
     ROOT:until                    zset    queue -> lower bound of its earliest expires_at
     ROOT:fired                    hash    config entry of a schedule -> its highest mark
-    ROOT:orphan:QUEUE:KIND:N      hash    BASE:extra or BASE:keys of a deleted queue, which `prune` undoes; of a queue with
+    ROOT:orphan:QUEUE:KIND:N      hash    BASE:extra or BASE:keys of a deleted queue, which `prune` undoes; with
                                           references BASE:jobs and BASE:results too
     ROOT:orphans:KIND             set     what stands behind ROOT:orphan: in the names of these
     ROOT:ends                     channel: the ends that somebody waits for
