@@ -91,6 +91,13 @@ class TieredShard(ShardDecorator):
         await self._tasks.drain()
         await self.inner.close()
 
+    @property
+    def keeps_order(self) -> bool:
+        """That of the store, but for an enqueue whose bodies go to a tier first: who begins a claim behind that is told
+        of its jobs when they are stored.
+        """
+        return self.inner.keeps_order
+
     # -- what goes in --------------------------------------------------------------------------------------------------
 
     def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> Coroutine[Any, Any, list[str]]:

@@ -56,6 +56,7 @@ STATUSES: dict[type[PinLaterError], HTTPStatus] = {
     errors.ItemNotFound: HTTPStatus.NOT_FOUND,
     errors.StageSealed: HTTPStatus.CONFLICT,
     errors.FlowsUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.TierUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     errors.DequeueRateLimited: HTTPStatus.TOO_MANY_REQUESTS,
     errors.EnqueueRejected: HTTPStatus.TOO_MANY_REQUESTS,

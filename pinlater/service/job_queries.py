@@ -377,7 +377,8 @@ def info_bytes(job: JobInfo) -> int:
     size = _FIELDS_BYTES + 2 * len(job.descriptor) + _bytes(job.custom_status)
     if job.claim_descriptor:
         size += _bytes(job.claim_descriptor)
-    for text in (job.dedupe_key, job.serialize_key, job.progress and job.progress.text, job.cancel_requested_by):
+    progress = job.progress and job.progress.text
+    for text in (job.dedupe_key, job.serialize_key, progress, job.cancel_requested_by, job.body_stored_at):
         if text is not None:
             size += _EXTENDED_BYTES + _bytes(text)
     return size + _value_bytes(job)

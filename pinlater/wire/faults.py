@@ -31,6 +31,8 @@ _BY_REASON: dict[str, type[PinLaterError]] = {
         errors.ItemNotFound,
         errors.StageSealed,
         errors.FlowsUnavailable,
+        errors.TierUnavailable,
+        errors.BodyGone,
         errors.StoreRefused,
         errors.Forbidden,
     )

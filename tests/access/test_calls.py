@@ -28,6 +28,7 @@ from pinlater.model import (
     RescheduleJob,
     ScheduleChange,
 )
+from pinlater.model.body_words import BodiesAction, BodiesChange
 from pinlater.model.flow_words import NewFlow, NewItem, Stage
 from pinlater.wire.faults import error_from_exception
 from pinlater.wire.methods import METHODS, Access, Method
@@ -63,6 +64,8 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "updateShard": ("1", "", False, False),
     "getClusterStatus": (None,),
     "getAudit": (10, None),
+    "getBodyTiers": (),
+    "changeBodies": (BodiesChange(BodiesAction.SWEEP, dry_run=True),),
     "getWorkers": ("mail", "", False, "0", 10),
     "updateSchedule": (ScheduleChange(name="nightly", queue="mail", every_ms=3_600_000), "", False, None),
     "getSchedules": (None, "mail", "", False, 0, "0", 10),

@@ -43,3 +43,23 @@ BINDINGS = (
 )
 KINDS = tuple(dict.fromkeys(binding.kind for binding in BINDINGS))
 DEPTHS = ("bare", "chain")
+TIERED = frozenset(
+    {
+        "test_ack_and_claim",
+        "test_bodies",
+        "test_checkpoints",
+        "test_claims",
+        "test_claims_of_named_jobs",
+        "test_dead_letters",
+        "test_dedupe_keys",
+        "test_ended_jobs",
+        "test_queries",
+        "test_replay",
+        "test_retry_listed",
+        "test_states",
+    }
+)
+"""Modules that run a third time, through a chain whose bodies all lie in a tier."""
+
+NOT_TIERED = frozenset({"test_a_claim_begun_right_behind_an_enqueue_sees_its_jobs_where_the_store_keeps_order"})
+"""What does not hold for an enqueue that first puts a body into its tier; it announces its jobs all the same."""

@@ -2,11 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from pinlater.backends.base import Shard
-from pinlater.clock import Clock
+from pinlater.bodies.placement import PlacementRules
+from pinlater.bodies.tier import Tier
+from pinlater.bodies.tiered_shard import TieredShard
+from pinlater.bodies.tiers import Tiers
+from pinlater.clock import Clock, SystemClock
+from pinlater.config.body_rules import parse_rule
+from pinlater.metrics import Metrics
+from pinlater.model import Ack
 from pinlater.shards.batching import BatchingShard
 from pinlater.shards.bulkhead import BulkheadSettings
 from pinlater.shards.resilience import ResilientShard
+
+
+def tiered(shard: Shard, folder: Path) -> TieredShard:
+    """The same where every body, however small, lies in a tier."""
+    clock, metrics = SystemClock(), Metrics()
+    tier = Tier("files", folder.as_uri(), clock, metrics, put_ms=30_000, get_ms=30_000)
+    rules = PlacementRules([parse_rule("files: size > 0B")], ["files"], least_bytes=1)
+
+    async def fail_for_good(queue: str, acks: Sequence[Ack]) -> None:
+        raise AssertionError(f"bodies of {queue} cannot be read: {acks}")
+
+    tiers = Tiers(
+        [tier],
+        rules,
+        clock,
+        metrics,
+        lambda name: (),
+        lambda queue: "",
+        fail_for_good,
+        max_in_shard=0,
+        cache_bytes=2**20,
+    )
+    return TieredShard(chained(shard), tiers, clock, metrics)
 
 
 def chained(shard: Shard, *, deadline_ms: int = 30_000, clock: Clock | None = None) -> Shard:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from pinlater.backends.base import Shard
-from tests.conformance.bindings import BINDINGS, DEPTHS, Binding
-from tests.conformance.chain import chained
+from tests.conformance.bindings import BINDINGS, DEPTHS, NOT_TIERED, TIERED, Binding
+from tests.conformance.chain import chained, tiered
 from tests.conformance.crowd import CROWD, Crowd
 from tests.conformance.outage import OUT, Outage, through
 from tests.conformance.served import Served
@@ -42,9 +43,19 @@ def networked(request: pytest.FixtureRequest) -> Binding:
     return chosen
 
 
-@pytest.fixture(params=DEPTHS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "depth" in metafunc.fixturenames:
+        is_tiered = (
+            metafunc.module.__name__.rpartition(".")[2] in TIERED
+            and metafunc.function.__name__ not in NOT_TIERED
+            and "crowd" not in metafunc.fixturenames
+        )
+        metafunc.parametrize("depth", (*DEPTHS, "tiered") if is_tiered else DEPTHS, indirect=True)
+
+
+@pytest.fixture
 def depth(request: pytest.FixtureRequest) -> str:
-    """The shard itself, or what the service sees of it."""
+    """The shard itself, what the service sees of it, or that with all bodies in a tier."""
     chosen: str = request.param
     return chosen
 
@@ -81,14 +92,29 @@ def no_task_left(runner: asyncio.Runner) -> Iterator[None]:
 
 
 @pytest.fixture
-def shard(binding: Binding, depth: str, places: Places, shelf: Shelf, runner: asyncio.Runner) -> Iterator[Shard]:
+def shard(
+    binding: Binding, depth: str, places: Places, shelf: Shelf, runner: asyncio.Runner, tmp_path: Path
+) -> Iterator[Shard]:
     """An open shard on an empty store."""
     shards = shelf.take(f"{binding.name} alone", lambda: [binding.make(places.fresh(), "1")])
-    under_test = chained(shelf.kept(shards[0])) if depth == "chain" else shards[0]
-    yield under_test
-    if depth == "chain":
+    if depth == "tiered":
+        yield from _tiered(shelf.kept(shards[0]), runner, tmp_path)
+    elif depth == "chain":
+        under_test = chained(shelf.kept(shards[0]))
+        yield under_test
         runner.run(under_test.close())
+    else:
+        yield shards[0]
     shelf.put_back(shards)
+
+
+def _tiered(shard: Shard, runner: asyncio.Runner, folder: Path) -> Iterator[Shard]:
+    under_test = tiered(shard, folder / "tier")
+    runner.run(under_test.tiers.open())
+    runner.run(under_test.open())
+    yield under_test
+    runner.run(under_test.close())
+    runner.run(under_test.tiers.close())
 
 
 @pytest.fixture

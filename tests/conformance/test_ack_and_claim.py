@@ -158,6 +158,7 @@ async def seen(subject: Subject, descriptors: Sequence[str], claims: list[list[D
         info = await subject.find(descriptor)
         if info is not None:
             info.descriptor, info.claim_descriptor = str(descriptors.index(descriptor)), None
+            info.body_stored_at = None
         infos.append(info)
     pending = await subject.shard.peek(subject.queue, ALL, 99, 2**20, subject.now_ms)
     order = [descriptors.index(job.descriptor) for job in pending]

@@ -62,6 +62,7 @@ async def test_a_job_that_is_named_is_handed_out_as_by_a_claim(subject: Subject)
         attempts_remaining=4,
         custom_status="new",
         claim_descriptor=job.claim_descriptor,
+        body_stored_at=info.body_stored_at,
     )
     assert (await subject.claimed()).descriptor == third
     await subject.ack_all([first, second, third])

@@ -330,7 +330,7 @@ async def test_a_result_may_be_a_reference(subject: Subject) -> None:
     assert [type(info.result), type(other.result)] == [BodyReference, bytes]
     assert info.result == other.result == one
     keys = [key_of(descriptor), key_of(plain)]
-    infos = await subject.shard.lookup(subject.queue, keys, with_body=False, max_bytes=1_050, with_result=True)
+    infos = await subject.shard.lookup(subject.queue, keys, with_body=False, max_bytes=1_010, with_result=True)
     assert [each and each.result for each in infos] == [one, None]
     assert await listed(subject) == [one]
     subject.tick(3_600_001)

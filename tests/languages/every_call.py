@@ -312,6 +312,10 @@ class EveryCall:
         entries = client.getAudit(context, types.GetAuditRequest(limit=1000)).entries
         assert any(entry.target == self.queue and entry.who == SOURCE for entry in entries)
 
+        assert client.getBodyTiers(context).tiers == []
+        sweep = types.ChangeBodiesRequest(action=types.BodiesAction.SWEEP, dryRun=True)
+        assert self.refused(client.changeBodies, sweep) == "UNKNOWN"
+
     def _say_who_works(self) -> None:
         client, context, types = self.client, self.context, self.types
         job = types.WorkerJob(jobDescriptor=f"{self.queue}:s1:p1:1790000000000000", jobType="send", runningMillis=2_000)

@@ -80,6 +80,7 @@ def test_what_changes_nothing_is_told_apart() -> None:
     assert reads == {
         "getAccess",
         "getAudit",
+        "getBodyTiers",
         "getClusterStatus",
         "getFlow",
         "getFlowItems",

@@ -23,6 +23,7 @@ from pinlater.backends.extended import SEND_ID_KEPT_MS, OfferOutcome
 from pinlater.backends.redis import RedisShard
 from pinlater.errors import StoreFull, StoreRefused
 from pinlater.model import AckOutcome, CancelOutcome, ClaimOutcome, Job, JobState, OnDuplicate
+from pinlater.model.body_reference import BodyReference, BodyRule
 from tests.conformance.extended_subject import found, offer, offer_all, offer_of, stop, store, with_result
 from tests.conformance.subject import DAY_MS, START_MS, TIMEOUT_MS, Subject, claim_key_of, key_of
 from tests.queues import drop_queue, make_queue
@@ -90,8 +91,26 @@ async def test_the_first_extended_job_shuts_older_versions_out(subject: Subject,
     await other.close()
 
 
+async def test_a_store_has_the_version_of_references_while_it_has_some(
+    subject: Subject, url: str, admin: redis.Redis
+) -> None:
+    reference = BodyReference.new("files", "mail", b"x" * 300, subject.now_ms, BodyRule.SIZE)
+    descriptor = await subject.job(reference)
+    assert admin.hget("{pinlater}", "shard") == "1 (version 3)"
+    await store(subject, dedupe_key="d")
+    await subject.shard.ping()
+    await subject.cancel(descriptor)
+    for expected in ("1 (version 3)", "1 (version 2)"):
+        other = RedisShard(url, "1")
+        await other.open()
+        await other.close()
+        assert admin.hget("{pinlater}", "shard") == expected
+        await subject.shard.forget_references([reference])
+    assert admin.keys("*tiered*") == admin.keys("*shared*") == admin.keys("*dropped*") == []
+
+
 async def test_a_store_of_a_newer_version_is_refused(subject: Subject, url: str, admin: redis.Redis) -> None:
-    admin.hset("{pinlater}", "shard", "1 (version 3)")
+    admin.hset("{pinlater}", "shard", "1 (version 4)")
     other = RedisShard(url, "1")
     with pytest.raises(StoreRefused, match="newer PinLater"):
         await other.open()

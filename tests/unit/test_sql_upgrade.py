@@ -32,7 +32,8 @@ from pinlater.backends.sql.records import load_statements, parts
 from pinlater.backends.sql.shard import SqlShard
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import NothingStored, QueueNotFound, StoreRefused
-from pinlater.model import CancelOutcome, ExtendedJob, Job, JobState, KeyRef
+from pinlater.model import CancelOutcome, ExtendedJob, Job, JobState, KeyRef, parse_descriptor
+from pinlater.model.body_reference import BodyReference, BodyRule
 from tests.conformance.subject import key_of
 from tests.queues import make_queue, names_of
 from tests.stores.places import Places
@@ -183,6 +184,28 @@ async def test_the_first_extended_job_raises_the_version_and_plain_ones_do_not(o
     await again.close()
 
 
+async def test_a_store_has_the_version_of_references_while_it_has_some(old: Old) -> None:
+    version = "SELECT value FROM pinlater_meta WHERE name = 'schema_version'"
+    reference = BodyReference.new("files", "mail", b"x" * 300, NOW_MS, BodyRule.SIZE)
+    shard = old.shard()
+    await shard.open()
+    (descriptor,) = await shard.enqueue("mail", [Job(reference)], NOW_MS)
+    assert old.asked(version) == ["4"]
+    await shard.enqueue_extended("mail", keyed(dedupe_key="d"), NOW_MS)
+    ref = parse_descriptor(descriptor)
+    assert ref is not None
+    await shard.cancel("mail", [JobKey(1, ref.id)], NOW_MS)
+    for expected in ("4", "3"):
+        await shard.close()
+        shard = old.shard()
+        await shard.open()
+        assert old.asked(version) == [expected]
+        await shard.forget_references([reference])
+    await shard.enqueue("mail", [Job(reference)], NOW_MS)
+    assert old.asked(version) == ["4"]
+    await shard.close()
+
+
 async def test_a_request_to_stop_and_progress_of_a_job_that_had_nothing_raise_the_version(old: Old) -> None:
     version = "SELECT value FROM pinlater_meta WHERE name = 'schema_version'"
     shard = old.shard()
@@ -218,7 +241,7 @@ async def test_a_store_of_a_version_to_come_is_refused(old: Old) -> None:
     shard = old.shard()
     await shard.open()
     await shard.close()
-    old.asked("UPDATE pinlater_meta SET value = '4' WHERE name = 'schema_version'")
+    old.asked("UPDATE pinlater_meta SET value = '5' WHERE name = 'schema_version'")
     with pytest.raises(StoreRefused, match="upgrade this server"):
         await old.shard().open()
 

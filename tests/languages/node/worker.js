@@ -234,6 +234,11 @@ async function steer(now) {
   await call('updateShard', new types.UpdateShardRequest({ shardId: '1', password, dequeueOnly: false }));
   const status = await call('getClusterStatus', new types.GetClusterStatusRequest({ queueNames: [queue] }));
   assert.deepStrictEqual(status.shards.map((shard) => [shard.id, shard.state]), [['1', 'in']]);
+  assert.deepStrictEqual((await call('getBodyTiers')).tiers, []);
+  await assert.rejects(
+    call('changeBodies', new types.ChangeBodiesRequest({ action: types.BodiesAction.SWEEP })),
+    (error) => error.reason === 'REQUEST_INVALID',
+  );
   const { workers } = await call('getWorkers', new types.GetWorkersRequest({ queueName: queue }));
   assert.deepStrictEqual(workers.map((each) => each.name), [queue]);
   const { entries } = await call('getAudit', new types.GetAuditRequest({ limit: 1000 }));
