@@ -23,6 +23,8 @@ R = TypeVar("R")
 PAGE = 1_000
 _MARK = ".pinlater-tier"
 _THREADS = 16
+_TRIES = 20
+"""Of a write whose folder is removed meanwhile."""
 
 
 class StoreInvalid(ValueError):
@@ -107,8 +109,18 @@ class FolderStore:
         await self._run(self._put, path, body)
 
     def _put(self, path: str, body: bytes) -> None:
-        self._refuse_another_folder()
-        target = self._folder / path
+        """A deletion, by whichever process, may remove the folder as long as nothing is in it."""
+        for attempt in range(1, _TRIES + 1):
+            self._refuse_another_folder()
+            try:
+                self._write(self._folder / path, body)
+            except FileNotFoundError as error:
+                if attempt == _TRIES:
+                    raise OSError(f"{self._folder}: a folder in it is removed again and again") from error
+            else:
+                return
+
+    def _write(self, target: Path, body: bytes) -> None:
         self._make(target.parent)
         beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, TypeVar
 
 from pinlater.bodies.object_store import ObjectStore, object_store
@@ -109,7 +110,8 @@ class Tier:
         """TierUnavailable: it may be there all the same."""
         if self._not_opened:
             await self._open_again()
-        await self._call("put", self._puts, self._put_turns, self._put_s, lambda: self._store.put(path, body))
+        free = nullcontext()
+        await self._call("put", self._puts, (free, self._put_turns), self._put_s, lambda: self._store.put(path, body))
 
     async def _open_again(self) -> None:
         """A folder that was not there at the start may be now."""
@@ -126,10 +128,9 @@ class Tier:
         turns = self._queue_turns.setdefault(queue, asyncio.Semaphore(MAX_GETS_OF_QUEUE))
         self._users[queue] += 1
         try:
-            async with asyncio.timeout(self._get_s), turns:
-                return await self._call("get", self._gets, self._get_turns, self._get_s, lambda: self._store.get(path))
-        except TimeoutError as error:
-            raise TierUnavailable(f"tier {self.name} ({self.url}): too many bodies of one queue are read") from error
+            return await self._call(
+                "get", self._gets, (turns, self._get_turns), self._get_s, lambda: self._store.get(path)
+            )
         finally:
             self._users[queue] -= 1
             if not self._users[queue]:
@@ -145,14 +146,14 @@ class Tier:
         self,
         kind: str,
         breaker: CircuitBreaker,
-        turns: asyncio.Semaphore,
+        turns: tuple[AbstractAsyncContextManager[None], asyncio.Semaphore],
         patience_s: float,
         call: Callable[[], Coroutine[Any, Any, R]],
     ) -> R:
         loop = asyncio.get_running_loop()
         begun_at: float | None = None
         try:
-            async with asyncio.timeout(patience_s), turns:
+            async with asyncio.timeout(patience_s), turns[0], turns[1]:
                 if not breaker.admits():
                     raise self._refused(kind, breaker)
                 begun_at = loop.time()
@@ -167,8 +168,12 @@ class Tier:
                 breaker.left()
             raise
         except Exception as error:
-            why = f"no answer to a {kind} within {patience_s:g} s" if isinstance(error, TimeoutError) else _told(error)
-            if begun_at is not None:
+            why = _told(error)
+            if begun_at is None:
+                why = f"too many bodies are on their way: no turn for a {kind} within {patience_s:g} s"
+            else:
+                if isinstance(error, TimeoutError):
+                    why = f"no answer to a {kind} within {patience_s:g} s"
                 breaker.failed(why)
                 self._metrics.add(1, "body_failures", self.name, kind)
             raise TierUnavailable(f"tier {self.name} ({self.url}): {why}", retry_after_ms=1_000) from error

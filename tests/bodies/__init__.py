@@ -1,0 +1,1 @@
+"""Bodies in tiers: the object stores under faults, servers with tiers, kills."""
