@@ -72,8 +72,8 @@ class Ledger:
         with suppress(PinLaterError):
             jobs = client.dequeue(DequeueRequest("images", 10, wait_ms=wait_ms))
             assert {job.body for job in jobs} <= self.perhaps
-            client.ack("images", [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in jobs], [])
             self.came |= {job.body for job in jobs}
+            client.ack("images", [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in jobs], [])
             return len(jobs)
         return 0
 

@@ -49,6 +49,17 @@ def test_it_takes_a_folder_of_ones_own(demo: list[str], tmp_path: Path) -> None:
     assert (code, table(output)["failed"]) == (1, "3"), output
 
 
+def test_photographs_travel_through_a_tier(demo: list[str], tmp_path: Path) -> None:
+    code, output = run([*demo, "--bodies"])
+    assert code == 0, output
+    rows = table(output)
+    assert (rows["succeeded"], rows["failed"]) == (str((len(SIZES)) * 8), "3")
+    assert "holds 24 photographs of these jobs" in output
+    assert "the tier is empty again" in output
+    assert not [each for each in (tmp_path / "demo-output" / "tier").rglob("*-*") if each.is_file()]
+    assert not processes_of(tmp_path)
+
+
 def test_a_folder_without_pictures_is_refused(demo: list[str], tmp_path: Path) -> None:
     code, output = run([*demo, "--images", str(tmp_path)])
     assert (code, output.count("\n")) == (2, 1)

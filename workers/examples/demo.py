@@ -1,6 +1,6 @@
 """The demonstration: a server on SQLite, a worker with a pool of processes, and a job per picture and size.
 
-    ./scripts/demo [--images DIR]
+    ./scripts/demo [--images DIR] [--bodies]    # --bodies: the photographs travel as bodies, through a tier (tier.py)
     ./scripts/demo --payroll            # another one: a flow of three stages (payday.py)
 
 Exit codes: 0 all went as it should (of the pictures that ship with it, the truncated one fails); 1 something did not;
@@ -21,6 +21,7 @@ from processes import OUTPUT, check, free_address, make_anew, run_to_its_end, se
 from progress import Progress
 from report import Report, collect, show
 from thumbnails import app, thumbnail
+from tier import enqueue_bodies, show_tier, tier_options
 
 from pinlater import Client, JobFilter, JobState
 
@@ -33,25 +34,31 @@ LOOK_EVERY_S = 0.1
 
 
 def main() -> int:
-    folder = _arguments()
-    if folder is None:
+    given = _arguments()
+    if given.payroll:
         return run_to_its_end(pay_all)
-    pictures = _pictures(folder)
-    return run_to_its_end(lambda: _demonstrate(pictures, OUTPUT / "thumbnails"))
+    pictures = _pictures(given.images)
+    return run_to_its_end(lambda: _demonstrate(pictures, OUTPUT / "thumbnails", given.bodies))
 
 
-def _arguments() -> Path | None:
-    """The folder of the pictures; None: the payroll is meant."""
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/demo", description="Thumbnails of photographs, made by a worker.")
     parser.add_argument("--payroll", action="store_true", help="instead: a flow that pays people in three steps")
     parser.add_argument("--images", type=Path, default=PICTURES, metavar="DIR", help="a folder of pictures of your own")
+    parser.add_argument(
+        "--bodies",
+        nargs="?",
+        const="",
+        metavar="URL",
+        help="send the photographs themselves, through a tier: a folder of the demonstration's own, or file:///, s3://...",
+    )
     given = parser.parse_args()
-    folder: Path = given.images
-    if given.payroll:
-        return None
-    if not folder.is_dir():
-        parser.error(f"--images {folder} is no folder")
-    return folder.resolve()
+    if not given.images.is_dir():
+        parser.error(f"--images {given.images} is no folder")
+    if given.payroll and given.bodies is not None:
+        parser.error("--bodies is for pictures, not for --payroll")
+    given.images = given.images.resolve()
+    return given
 
 
 def _pictures(folder: Path) -> list[Path]:
@@ -62,18 +69,18 @@ def _pictures(folder: Path) -> list[Path]:
     return found
 
 
-def _demonstrate(pictures: list[Path], thumbnails: Path) -> int:
+def _demonstrate(pictures: list[Path], thumbnails: Path, bodies: str | None) -> int:
     make_anew(thumbnails)
-    report = _run(pictures, thumbnails)
+    report = _run(pictures, thumbnails, bodies)
     show(report, thumbnails, BROKEN_ON_PURPOSE)
     return 0 if report.failed_pictures <= BROKEN_ON_PURPOSE else 1
 
 
-def _run(pictures: list[Path], thumbnails: Path) -> Report:
+def _run(pictures: list[Path], thumbnails: Path, bodies: str | None) -> Report:
     queue = thumbnail.settings.queue
     with ExitStack() as stack:
         api = free_address()
-        serving = stack.enter_context(server("--api", api))
+        serving = stack.enter_context(server("--api", api, *([] if bodies is None else tier_options(bodies))))
         print(f"A server on SQLite listens on {serving.address}; its HTTP interface is http://{api}/.", flush=True)
         app.use(servers=[serving.address], source="demo")
         stack.callback(app.close)
@@ -82,10 +89,16 @@ def _run(pictures: list[Path], thumbnails: Path) -> Report:
         working = stack.enter_context(worker("thumbnails:app", serving.address, *pool))
         print(f"A worker process (pid {working.pid}) waits for jobs.", flush=True)
         started = time.monotonic()
-        jobs = thumbnail.enqueue_many((picture, size, thumbnails) for picture in pictures for size in SIZES)
+        if bodies is None:
+            jobs = thumbnail.enqueue_many((picture, size, thumbnails) for picture in pictures for size in SIZES)
+        else:
+            jobs = [job for each in pictures for job in enqueue_bodies(each, SIZES, thumbnails)]
         print(f"Enqueued {len(jobs)} jobs: {len(pictures)} pictures in {len(SIZES)} sizes.", flush=True)
         _wait(app.client, queue, len(jobs), serving.process, working)
-        return collect(app.client, queue, len(jobs), time.monotonic() - started)
+        report = collect(app.client, queue, len(jobs), time.monotonic() - started)
+        if bodies is not None:
+            show_tier(app.client, queue)
+        return report
 
 
 def _wait(client: Client, queue: str, total: int, *processes: subprocess.Popen[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from thumbnails import thumbnail
+from thumbnails import thumbnail, thumbnail_of
 
 from pinlater import Client, JobFilter, JobInfo, JobState
 from pinlater_workers.envelope import read_envelope
@@ -56,6 +56,9 @@ def _wanted(job: JobInfo) -> tuple[Path, int]:
     """The picture and the size that a job was about."""
     envelope = read_envelope(job.body or b"")
     assert envelope is not None
+    if envelope.job == thumbnail_of.name:
+        (_, name, size, _), _ = thumbnail_of.arguments(envelope)
+        return Path(name), size
     (picture, size, _), _ = thumbnail.arguments(envelope)
     return picture, size
 

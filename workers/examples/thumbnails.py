@@ -9,6 +9,7 @@ step.
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 from pathlib import Path
@@ -25,9 +26,16 @@ def thumbnail(picture: Path, size: int, folder: Path) -> None:
     make_thumbnail(picture, size, folder)
 
 
-def make_thumbnail(picture: Path, size: int, folder: Path) -> Path:
+@app.job(queue="thumbnails", attempts=3, retry=[0.4, 0.8], time_limit="1m", encoding="msgpack")
+def thumbnail_of(picture: bytes, name: str, size: int, folder: Path) -> None:
+    """The same where the photograph itself travels with the job: a body of some MiB, for a tier of the server's."""
+    make_thumbnail(io.BytesIO(picture), size, folder, name)
+
+
+def make_thumbnail(picture: Path | io.BytesIO, size: int, folder: Path, name: str = "") -> Path:
     """Write a JPEG that fits into a square of `size` pixels. OSError for a picture that cannot be read."""
-    target = folder / f"{picture.name.replace('.', '-')}-{size}.jpg"
+    name = picture.name if isinstance(picture, Path) else name
+    target = folder / f"{name.replace('.', '-')}-{size}.jpg"
     unfinished = target.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
     with Image.open(picture) as image:
         image.thumbnail((size, size))
