@@ -1,4 +1,4 @@
-"""The demonstration's photographs as bodies: through a tier of the server's, which lies in a folder unless a URL is given.
+"""The demonstration's photographs as bodies, through a tier of the server's: a folder, unless a URL is given.
 
 A photograph smaller than those that people send is made as large: 300 KB at least.
 """
@@ -9,12 +9,14 @@ import io
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 from processes import OUTPUT, ExampleFailed
 from thumbnails import thumbnail_of
 
 from pinlater import Client, JobFilter, JobState
+from pinlater_workers import JobHandle
 
 LEAST_BYTES, MOST_BYTES = 300_000, 5_000_000
 GONE_WITHIN_S = 30.0
@@ -30,7 +32,7 @@ def tier_options(url: str) -> Sequence[str]:
     )
 
 
-def enqueue_bodies(picture: Path, sizes: Iterable[int], folder: Path) -> list[str]:
+def enqueue_bodies(picture: Path, sizes: Iterable[int], folder: Path) -> list[JobHandle[Any]]:
     """A job per size, each with the whole photograph."""
     data = _as_large(picture)
     return thumbnail_of.enqueue_many([(data, picture.name, size, folder) for size in sizes])
@@ -59,7 +61,7 @@ def show_tier(client: Client, queue: str) -> None:
     print(f"\nThe tier {tier.url} holds {held} photographs of these jobs, {size / 2**20:,.1f} MiB.")
     if held:
         print(
-            f"To put one took {tier.put_p50_ms:g} ms or less for half of them, to get one {tier.get_p50_ms or 0:g} ms."
+            f"Half of them took {tier.put_p50_ms:g} ms or less to be put, and {tier.get_p50_ms or 0:g} ms to be read."
         )
     for state in (JobState.SUCCEEDED, JobState.FAILED):
         while client.delete_jobs(JobFilter(queue, state, priority=1)):
