@@ -55,8 +55,14 @@ class JobLimits:
         """BodyTooLarge, beyond the queue's bound or the server's."""
         bound = min(self.max_body_bytes, of_queue)
         if len(body) > bound:
-            setting = "--max-body of the server" if bound == self.max_body_bytes else "max_body of the queue"
-            raise BodyTooLarge(f"a body has {len(body)} bytes; allowed: at most {bound} ({setting})")
+            raise BodyTooLarge(f"a body has {len(body)} bytes; allowed: at most {bound} ({self._raised_by(of_queue)})")
+
+    def _raised_by(self, of_queue: int) -> str:
+        """Which setting is the bound of bodies, and how far it goes."""
+        if of_queue < self.max_body_bytes:
+            return f"max_body of the queue, which goes up to {self.max_body_bytes}, the --max-body of the server"
+        also = ", and the max_body of the queue with it" if of_queue == self.max_body_bytes else ""
+        return f"--max-body of the server, which goes up to half of its --max-frame{also}"
 
     def enqueue(
         self, queue: str, jobs: Sequence[Job], now_ms: int, queue_limits: QueueJobLimits

@@ -809,7 +809,7 @@ struct ChangeBodiesRequest {
   4: optional bool dryRun = false,
   /** For SWEEP: of BodyTiers.strangers; all its objects go. */
   5: optional string store,
-  6: optional string continuation = "0",
+  6: optional string continuation = CONTINUATION_START,
   7: optional i32 limit = 500,
 }
 

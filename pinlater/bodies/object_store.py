@@ -1,4 +1,4 @@
-"""Where the objects of a tier lie: a folder, or a bucket of S3, Google Cloud Storage or Azure.
+"""The object store behind a tier: a folder, or a bucket of S3, Google Cloud Storage or Azure.
 
 An object is written whole or not at all, and stands on disk before `put` returns. Objects are never changed: a path
 that is written twice gets the same bytes. What fails raises whatever the store raises; FileNotFoundError says that an

@@ -327,6 +327,8 @@ def _contradictions(config: Config, origins: Mapping[str, str]) -> list[Mistake]
         if value > most:
             kind = BY_NAME[name].kind
             allowed = f"at most {what}, {_as_text(kind, most)}"
+            if name == "max-body":
+                allowed += f"; with a max-frame of {_as_text(kind, 2 * value)} it may be so large"
             mistakes.append(Mistake(name, _as_text(kind, value), allowed, origins[name]))
     return mistakes
 

@@ -268,7 +268,8 @@ class ApiSite:
             del self._bytes_of[host]
 
     def _too_large(self) -> PinLaterError:
-        return BodyTooLarge(f"the request is too large; allowed: {self.settings.max_request_bytes} bytes")
+        bound = self.settings.max_request_bytes
+        return BodyTooLarge(f"the request is too large; allowed: {bound} bytes (--max-frame, which goes up to 1GiB)")
 
     async def _refused(self, request: web.Request) -> None:
         """Count wrong tokens by the address that they come from."""

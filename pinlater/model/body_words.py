@@ -1,4 +1,4 @@
-"""What operators see and change of the tiers of bodies: their state, and the runs that sweep, verify and move."""
+"""The words of operators about tiers of bodies: their state, and the runs that sweep, verify and move."""
 
 from __future__ import annotations
 

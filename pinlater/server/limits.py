@@ -71,7 +71,7 @@ class ServerLimits:
         """The bounds of one message."""
         return WireLimits(
             max_message_bytes=self.max_frame_bytes,
-            frame_setting="--max-frame",
+            frame_setting="--max-frame of the server, which goes up to 1GiB",
             max_unframed_bytes=self.max_unframed_bytes,
             max_container=self.max_container,
             max_steps=self.max_steps,

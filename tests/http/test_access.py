@@ -58,6 +58,7 @@ REQUESTS: dict[str, tuple[str, Any]] = {
     "get_job_items": ("?jobId={flow}", None),
     "end_assignment_with_result": ("", {"result": 1}),
     "end_assignment_with_failure": ("", {"reason": "x"}),
+    "change_bodies": ("", {"action": "sweep", "dry_run": True}),
     "put_token": ("", {"hash": "0" * 64, "roles": ["viewer"]}),
 }
 """What follows the path, and the body; others have neither."""
@@ -119,6 +120,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder: Path = tmp_path_factory.mktemp("access")
     (folder / "rules.toml").write_text(RULES + OTHER_RULES)
     arguments = ["--api", "127.0.0.1:0", "--rules", "rules.toml", "--admin-password-hash", hash_password(PASSWORD)]
+    arguments += ["--bodies", (folder / "tier").as_uri()]
     with running(folder, *arguments) as server:
         roles = [f"{kind}-{action}" for kind in ("only", "all-but") for action in AccessAction]
         roles += ["of-pay", "of-mail", "blind"]

@@ -68,5 +68,5 @@ def base_install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Envir
 def full_install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """Everything: `pip install '.[server,redis,mysql,workers,...]'`"""
     environment = Environment(tmp_path_factory.mktemp("full") / "venv")
-    environment.install(f"{wheel}[server,redis,mysql,workers,reload,opentelemetry,sentry,django]")
+    environment.install(f"{wheel}[server,redis,mysql,bodies,workers,reload,opentelemetry,sentry,django]")
     return environment

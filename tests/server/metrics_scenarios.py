@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -172,6 +173,36 @@ async def a_flow_that_ends(client: AsyncClient) -> Counts:
         ("flow_items_added",): 2,
         ("flow_items_queued", "steps"): 2,
         ("flow_callbacks", "made"): 1,
+    }
+
+
+async def bodies_in_a_tier(client: AsyncClient, tier: Path) -> Counts:
+    """Of three bodies one comes back, one is gone, and one cannot be read; a fourth cannot be put."""
+    for name in ("photos", "walled"):
+        await new_queue(client, name)
+    bodies = {number: bytes([number]) * 300_000 for number in range(3)}
+    files = {}
+    for number, body in bodies.items():
+        before = set(tier.rglob("*-*"))
+        await client.enqueue("photos", Job(body))
+        (files[number],) = {each for each in set(tier.rglob("*-*")) - before if each.is_file()}
+    files[1].unlink()
+    files[2].unlink()
+    files[2].mkdir()
+    (files[0].parents[2] / "walled").write_text("no folder")
+    await client.enqueue("walled", Job(bodies[0]))
+    (job,) = await client.dequeue(DequeueRequest("photos", 3))
+    assert job.body == bodies[0]
+    await client.ack("photos", [Ack(job.descriptor)])
+    assert await client.delete_jobs(JobFilter("photos", JobState.SUCCEEDED, priority=1)) == 1
+    return {
+        ("body_seconds", "file", "put"): 3,
+        ("body_seconds", "file", "get"): 1,
+        ("body_failures", "file", "put"): 1,
+        ("body_failures", "file", "get"): 1,
+        ("body_fallbacks", "file"): 1,
+        ("bodies_unread", "file"): 2,
+        ("bodies_deleted", "file"): 1,
     }
 
 

@@ -521,12 +521,15 @@ async def test_a_port_of_something_else_is_named_as_what_it_is(first: bytes, pro
 
 async def test_a_call_beyond_the_frame_of_a_server_names_the_setting(tmp_path: Path) -> None:
     async with serving(max_frame_bytes=100_000) as served, AsyncClient(f"127.0.0.1:{served.port}") as client:
-        with pytest.raises(errors.ProtocolError, match=r"a frame of 3\d+ bytes; allowed: 1 to 100000 \(--max-frame\)"):
+        with pytest.raises(errors.ProtocolError, match=r"a frame of 3\d+ bytes; allowed: 1 to 100000 \(--max-frame of"):
             await client.enqueue("mail", Job(bytes(300_000)))
     with running(tmp_path, "--max-body", "1KiB") as server:
         async with AsyncClient(f"127.0.0.1:{server.port}") as client:
             await client.create_queue("mail")
-            with pytest.raises(errors.BodyTooLarge, match=r"1025 bytes; .* 1024 \(--max-body of the server\)"):
+            with pytest.raises(
+                errors.BodyTooLarge,
+                match=r"1025 bytes; .* 1024 \(--max-body of the server, which goes up to half of its --max-frame",
+            ):
                 await client.enqueue("mail", Job(bytes(1025)))
             with pytest.raises(errors.RequestInvalid, match=r"size of the call is .*--max-frame"):
                 await client.enqueue("mail", Job(bytes(17 * 2**20)))

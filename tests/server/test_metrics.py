@@ -88,6 +88,7 @@ def server(tmp_path: Path, durable_redis_server: StoreServer, statsd: Statsd) ->
         *("--maintenance-interval", "100ms", "--health-pause", "200ms", "--max-waiters", "1", "--overflow", "64MiB"),
         *("--release-grace", "100ms", "--blocked-chain-jobs", "2"),
         *("--admin-password-hash", hash_password(PASSWORD)),
+        *("--bodies", (tmp_path / "tier").as_uri(), "--body-ahead", "0s"),
     ) as started:
         yield started
 
@@ -98,7 +99,7 @@ def workers_of(server: RunningServer) -> list[int]:
 
 
 async def test_every_metric_is_counted(
-    server: RunningServer, durable_redis_server: StoreServer, statsd: Statsd
+    server: RunningServer, durable_redis_server: StoreServer, statsd: Statsd, tmp_path: Path
 ) -> None:
     scrapes = Scrapes(server)
     async with clients_of(server, 4) as clients:
@@ -114,6 +115,7 @@ async def test_every_metric_is_counted(
             **await scenarios.jobs_with_keys(client),
             **await scenarios.a_schedule_that_fires_once(client),
             **await scenarios.a_flow_that_ends(client),
+            **await scenarios.bodies_in_a_tier(client, tmp_path / "tier"),
             **await scenarios.enqueues_that_are_refused(client),
             **await scenarios.dequeues_that_are_limited(client),
             **await scenarios.calls_that_fail(client),

@@ -21,15 +21,17 @@ from pinlater.backends.base import (
     Retention,
     Tokens,
 )
-from pinlater.backends.redis.records import (
-    MAX_PRIORITY,
+from pinlater.backends.redis.claim_ends import (
     PLACEHOLDER,
-    Arg,
-    Args,
     expired_claims,
     expiry_rules,
     expiry_templates,
     history_templates,
+)
+from pinlater.backends.redis.records import (
+    MAX_PRIORITY,
+    Arg,
+    Args,
 )
 from pinlater.backends.redis.scripts import ScriptCaller, lowest_id
 from pinlater.backends.status_lines import expired_status

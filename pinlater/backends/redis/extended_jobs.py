@@ -20,6 +20,7 @@ from pinlater.backends.extended import (
     RescheduleRequest,
 )
 from pinlater.backends.key_windows import WindowText
+from pinlater.backends.redis.claim_ends import PLACEHOLDER
 from pinlater.backends.redis.records import (
     CHAIN_HEAD,
     EXTRA,
@@ -28,7 +29,6 @@ from pinlater.backends.redis.records import (
     KEY_AT,
     KEY_ENTRY,
     OFFER,
-    PLACEHOLDER,
     PROGRESS,
     TIERED,
     Args,

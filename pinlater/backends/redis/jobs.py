@@ -27,10 +27,10 @@ from pinlater.backends.base import (
     StatsPosition,
     UnrenewedClaim,
 )
+from pinlater.backends.redis.claim_ends import PLACEHOLDER, expiry_rules, expiry_templates
 from pinlater.backends.redis.pubsub import announcement
 from pinlater.backends.redis.records import (
     ID,
-    PLACEHOLDER,
     Args,
     ack_args,
     checkpoint_args,
@@ -39,8 +39,6 @@ from pinlater.backends.redis.records import (
     described,
     descriptors,
     enqueue_args,
-    expiry_rules,
-    expiry_templates,
     key_args,
 )
 from pinlater.backends.redis.scripts import ScriptCaller, lowest_id

@@ -82,15 +82,12 @@ from pinlater.backends.base import (
     CheckpointRequest,
     ClaimKey,
     ClaimRequest,
-    EndRules,
-    ExpiredClaim,
     ExpiryRequest,
     JobKey,
     SilentClaim,
     UnrenewedClaim,
 )
 from pinlater.backends.extended import SEND_ID_KEPT_MS
-from pinlater.backends.status_lines import crash_budget_status, dead_letter_status
 from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobProgress, JobState, descriptor_prefix
 from pinlater.model.body_reference import BodyReference
 from pinlater.model.status_text import CUT_MARK, MAX_WITH_MARK
@@ -575,36 +572,3 @@ def _info(
         info.origin, info.moved_to = origin or None, moved_to or None
     info.updated_at_ms = max(updated_at_ms, info.claimed_at_ms or 0, info.finished_at_ms or 0)
     return info
-
-
-PLACEHOLDER = -1
-"""Stands for a number where a line is made to be cut up."""
-
-
-def expiry_templates(line: str) -> list[str]:
-    """What stands around the number of attempts in a status line, and around the crashes in the one behind it."""
-    return [*line.split(str(PLACEHOLDER)), *crash_budget_status(PLACEHOLDER).split(str(PLACEHOLDER))]
-
-
-def expiry_rules(rules: EndRules) -> tuple[int, int]:
-    """What the scripts that end expired claims are told of the rules of a queue."""
-    return rules.crash_budget, int(rules.dead_letters)
-
-
-def expired_claims(flat: Sequence[Any]) -> list[ExpiredClaim]:
-    """From five values per claim (see expired_claims.lua)."""
-    claims, parts = [], iter(flat)
-    for job_id, expiry, claim, changed, is_to_stop in zip(*[parts] * 5, strict=True):
-        _, _, allowed, priority = CLAIM.unpack_from(claim)
-        remaining, crashes = allowed, 0
-        if changed:
-            _, remaining, allowed, crashes = CHANGED.unpack_from(changed)
-        attempts = (allowed, remaining, crashes)
-        key = (priority, ID.unpack(job_id)[0], claim[CLAIM.size :].decode())
-        claims.append(ExpiredClaim(*key, int(expiry), *attempts, bool(is_to_stop)))
-    return claims
-
-
-def history_templates(now_ms: int) -> list[str]:
-    """What stands around the origin, its time, its attempts and its crashes in a dead letter's history."""
-    return dead_letter_status(str(PLACEHOLDER), PLACEHOLDER, PLACEHOLDER, PLACEHOLDER, now_ms).split(str(PLACEHOLDER))
