@@ -43,6 +43,7 @@ NAMES = (
     "growth",
     "maintenance",
     "memory",
+    "bodies",
     "unread",
 )
 """In the order in which they are measured."""

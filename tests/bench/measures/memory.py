@@ -50,10 +50,10 @@ async def _growth(store: StoreServer, jobs: int, body: int) -> int:
     try:
         now_ms = time.time_ns() // 1_000_000
         await make_queue(shard, "bench", now_ms)
-        before = _used_memory(store.port)
+        before = used_memory(store.port)
         for first in range(0, jobs, BATCH):
             await shard.enqueue("bench", [_delayed(now_ms, first + i, jobs, body) for i in range(BATCH)], now_ms)
-        return _used_memory(store.port) - before
+        return used_memory(store.port) - before
     finally:
         await shard.close()
 
@@ -64,7 +64,8 @@ def _delayed(now_ms: int, number: int, jobs: int, body: int) -> Job:
     return Job(os.urandom(body), run_after_ms=run_after_ms, attempts_allowed=5)
 
 
-def _used_memory(port: int) -> int:
+def used_memory(port: int) -> int:
+    """Of a Redis, in bytes."""
     command = ["redis-cli", "-p", str(port), "INFO", "memory"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return int(next(line for line in said.splitlines() if line.startswith("used_memory:")).partition(":")[2])

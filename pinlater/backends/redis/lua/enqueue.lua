@@ -8,13 +8,11 @@
 -- RETURNS  the first id, the others following it in order of place; nil: no such queue
 -- BOUND    the jobs given
 --#include many
---#include layout
---#include references
 local root, base = KEYS[1], KEYS[2]
 if redis.call('HEXISTS', root .. ':queues', ARGV[1]) == 0 then return false end
 local kinds = tonumber(ARGV[4])
 local first = math.max((tonumber(redis.call('GET', root .. ':last')) or 0) + 1, tonumber(ARGV[2]))
-local at, total = 5 + 3 * kinds, 0
+local at, total, pack = 5 + 3 * kinds, 0, struct.pack
 for kind = 1, kinds do total = total + tonumber(ARGV[3 + 3 * kind]) end
 redis.call('SET', root .. ':last', string.format('%d', first + total - 1))
 local jobs, n = {}, 0
@@ -33,6 +31,10 @@ for kind = 1, kinds do
   at = kinds > 1 and places + count or places
 end
 write('HSET', base .. ':jobs', jobs)
-if ARGV[at] then references(root).hold(ARGV[1], tonumber(ARGV[at])) end
+if ARGV[at] then  -- what is taken in here costs no call without references
+--#include layout
+--#include references
+  references(root).hold(ARGV[1], tonumber(ARGV[at]))
+end
 redis.pcall('PUBLISH', base .. ':news', ARGV[3])  -- nobody need be allowed to (see _notify.lua)
 return string.format('%d', first)
