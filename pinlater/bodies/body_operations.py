@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ PROGRESS_S = 0.5
 PARALLEL = 16
 """Bodies that one step reads or moves at a time."""
 
+_STORE_ID = re.compile(r"[0-9a-f]{1,64}", re.ASCII)
 _SCAN_BYTES = 4 * 2**20
 _MOST_TROUBLES = 10
 _END = BodiesStep(CONTINUATION_END)
@@ -156,7 +158,9 @@ class TierOperations:
     async def _sweep(self, change: BodiesChange) -> BodiesStep:
         """The run goes on by itself; a step tells what it did since the step before."""
         if change.continuation == CONTINUATION_START:
-            if change.store in self._members.store_ids().values() and change.store:
+            if change.store and not _STORE_ID.fullmatch(change.store):
+                raise RequestInvalid.of("store", change.store, "a store id, as the status of bodies names it")
+            if change.store in self._members.store_ids().values():
                 raise RequestInvalid.of("store", change.store, "the id of no shard here: those are swept without it")
             run = self._sweeper.begin(only_tier=change.tier, dry_run=change.dry_run, store=change.store)
             told = [0, 0, 0, 0]

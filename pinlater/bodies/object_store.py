@@ -22,6 +22,9 @@ from pinlater.errors import install_command
 R = TypeVar("R")
 PAGE = 1_000
 _MARK = ".pinlater-tier"
+_PRIVATE_FOLDER, _PRIVATE_FILE = 0o700, 0o600
+"""Bodies are nobody's business but the server's; a folder that is there already keeps what it has."""
+
 _THREADS = 16
 _TRIES = 20
 """Of a write whose folder is removed meanwhile."""
@@ -99,7 +102,7 @@ class FolderStore:
         await self._run(self._open)
 
     def _open(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
         mark = self._folder / _MARK
         if not mark.exists():
             mark.touch()
@@ -124,7 +127,7 @@ class FolderStore:
         self._make(target.parent)
         beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
         try:
-            with beside.open("xb") as file:
+            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE_FILE), "wb") as file:
                 file.write(body)
                 file.flush()
                 os.fsync(file.fileno())
@@ -139,7 +142,7 @@ class FolderStore:
             return
         if folder != self._folder:
             self._make(folder.parent)
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(mode=_PRIVATE_FOLDER, exist_ok=True)
             _sync(folder.parent)
         self._synced.add(folder)
         if len(self._synced) > 10_000:

@@ -163,6 +163,7 @@ def test_operators_see_sweep_verify_and_move_bodies(stand: Stand) -> None:
 def test_mistakes_are_told(embedded: Stand) -> None:
     shell = embedded.shell
     assert "one of file" in shell("bodies", "sweep", "--tier", "s3", code=2).err
+    assert "a store id" in shell("bodies", "sweep", "--store", "../..", "--yes", code=2).err
     assert "name a --queue, or say --all" in shell("bodies", "move", code=2).err
     with pytest.raises(RequestInvalid, match="limit"):
         embedded.client.change_bodies(BodiesChange(BodiesAction.VERIFY, limit=0))

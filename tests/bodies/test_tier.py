@@ -75,6 +75,13 @@ async def test_many_at_once(tier_url: str) -> None:
         ]
 
 
+async def test_what_a_folder_holds_is_for_its_owner_alone(tmp_path: Path) -> None:
+    async with opened((tmp_path / "tier").as_uri()) as tier:
+        await tier.put("store/mail/20261124/a-1", b"x")
+    made = [tmp_path / "tier", *(tmp_path / "tier").rglob("*")]
+    assert {oct(each.stat().st_mode & 0o077) for each in made if each.name != ".pinlater-tier"} == {"0o0"}
+
+
 async def test_a_folder_that_is_emptied_by_a_deletion_takes_the_next_body(tmp_path: Path) -> None:
     async with opened((tmp_path / "tier").as_uri()) as tier:
 
