@@ -13,6 +13,7 @@ from tests.conformance.crowd import CROWD
 from tests.conformance.mutation import Mutation
 from tests.conformance.mutations_redis import REDIS
 from tests.conformance.mutations_redis_listed import LISTED as REDIS_LISTED
+from tests.conformance.mutations_references import REFERENCES
 from tests.conformance.mutations_sql import SQL
 from tests.conformance.mutations_sql_keys import KEYS as SQL_KEYS
 from tests.conformance.mutations_sql_listed import LISTED as SQL_LISTED
@@ -25,7 +26,7 @@ FAILURES = (AssertionError, ValueError, pytest.fail.Exception)
 """What a failing test raises: a wrong answer, other than one job, or no error where one was expected."""
 
 BY_NAME = {binding.name: binding for binding in BINDINGS}
-MUTATIONS = [*REDIS, *REDIS_LISTED, *SQL, *SQL_KEYS, *SQL_LISTED]
+MUTATIONS = [*REDIS, *REDIS_LISTED, *SQL, *SQL_KEYS, *SQL_LISTED, *REFERENCES]
 
 
 def parameters() -> Iterator[object]:
