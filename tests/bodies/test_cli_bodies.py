@@ -8,13 +8,15 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from pinlater import Ack, Checkpoint, Client, DequeueRequest, Job
 from pinlater.data_folder.password import hash_password
 from pinlater.errors import PinLaterError, RequestInvalid
-from pinlater.model import ExtendedJob, JobFilter, JobState, OnDuplicate, RescheduleJob
+from pinlater.model import ExtendedJob, JobFilter, JobState, OnDuplicate, RequestContext, RescheduleJob
 from pinlater.model.body_words import BodiesAction, BodiesChange
+from pinlater.model.flow_words import NewFlow, NewItem, Stage
 from tests.server.commands import Shell
 from tests.server.running import RunningServer, running
 from tests.stores.places import Places
@@ -158,6 +160,40 @@ def test_operators_see_sweep_verify_and_move_bodies(stand: Stand) -> None:
     stand.wait_for(lambda: "28 moved" in shell("bodies", "move", "--queue", "images", code=5).err)
     stand.wait_for(lambda: stand.objects() == [damaged])
     assert len(client.scan(JobFilter("images", JobState.PENDING, future=True), limit=28).jobs) == 28
+
+
+def test_the_payloads_of_flows_pass_the_tier(embedded: Stand) -> None:
+    client = embedded.client
+    client.create_queue("steps")
+    client.update_queue("steps", PASSWORD, set={"bodies": "file: size > 16KiB"})
+    payload = json.dumps(LARGE.hex()[:60_000]).encode()
+    flow = NewFlow("photos", [Stage("only", "", "steps")], items={"only": [NewItem(payload)]})
+    made = client.create_flow(flow)
+    (job,) = client.dequeue(DequeueRequest("steps", 1, wait_ms=10_000))
+    assert payload in job.body
+    (info,) = client.lookup([job.descriptor]).values()
+    assert info.body_stored_at
+    client.ack("steps", [Ack(job.descriptor, claim_descriptor=job.claim_descriptor)], [])
+    client.seal_stage(made.id, "only")
+
+
+def test_a_rule_may_go_by_the_caller_and_http_is_one_like_any_other(tmp_path: Path) -> None:
+    rules = ("--body-rules", "file: caller nightly-* and size > 1KiB", "--api", "127.0.0.1:0")
+    tier = ("--bodies", (tmp_path / "tier").as_uri())
+    with running(tmp_path, *tier, *rules) as server, Client(f"127.0.0.1:{server.port}") as client:
+        client.create_queue("images")
+        by_night = client.enqueue("images", [Job(bytes(5_000))], context=RequestContext("nightly-report"))
+        by_day = client.enqueue("images", [Job(bytes(5_000))], context=RequestContext("shop"))
+        places = [client.lookup(names)[names[0]].body_stored_at for names in (by_night, by_day)]
+        assert places[0]
+        assert "(size, caller)" in places[0]
+        assert places[1] is None
+        address = str(server.wait_for("api_ready")["address"]).rstrip("/")
+        with httpx.Client(base_url=address, trust_env=False) as http:
+            assert http.get(f"/v1/jobs/{by_night[0]}").json()["body_stored_at"] == places[0]
+            assert [each["bodies"] for each in http.get("/v1/bodies").json()["tiers"]] == [1]
+            step = http.post("/v1/bodies/changes", json={"action": "verify"}).json()
+            assert (step["looked_at"], step["found"]) == (1, 0)
 
 
 def test_mistakes_are_told(embedded: Stand) -> None:
