@@ -61,8 +61,7 @@ class JobLimits:
         """Which setting is the bound of bodies, and how far it goes."""
         if of_queue < self.max_body_bytes:
             return f"max_body of the queue, which goes up to {self.max_body_bytes}, the --max-body of the server"
-        also = ", and the max_body of the queue with it" if of_queue == self.max_body_bytes else ""
-        return f"--max-body of the server, which goes up to half of its --max-frame{also}"
+        return "--max-body of the server, which goes up to half of its --max-frame"
 
     def enqueue(
         self, queue: str, jobs: Sequence[Job], now_ms: int, queue_limits: QueueJobLimits

@@ -159,7 +159,6 @@ _BOUNDS: Sequence[tuple[str, str, Callable[[Config], int]]] = (
     ("claim-timeout", "max-claim-timeout", lambda config: config.max_claim_timeout_ms),
     ("max-frame", "max-buffered", lambda config: config.max_buffered_bytes),
     ("max-body", "half of max-frame", lambda config: config.max_frame_bytes // 2),
-    ("body-in-shard", "max-body", lambda config: config.max_body_bytes),
     ("max-unframed", "max-frame", lambda config: config.max_frame_bytes),
     ("max-jobs", "max-container", lambda config: config.max_container),
     ("max-jobs", "a tenth of max-steps", lambda config: config.max_steps // 10),  # six each; less in compact

@@ -57,10 +57,12 @@ class Store:
 
 
 class SmallMariadb(MariadbServer):
-    """All tables are in one file, which may not grow beyond its bound; what undoes changes lies beside it."""
+    """All tables are in one file, which may not grow beyond its bound; what undoes changes lies beside it. A much
+    lower bound is reached before InnoDB has the extents that it keeps for changes to what is there.
+    """
 
     FILE = (
-        *("--innodb-file-per-table=0", "--innodb-data-file-path=ibdata1:12M:autoextend:max:24M"),
+        *("--innodb-file-per-table=0", "--innodb-data-file-path=ibdata1:12M:autoextend:max:28M"),
         "--innodb-undo-tablespaces=2",
     )
 

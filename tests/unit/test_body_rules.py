@@ -77,7 +77,6 @@ def test_defaults_take_what_is_large_and_what_waits() -> None:
         ({"body-rules": ["s3: size > 1"]}, "nothing without bodies"),
         ({"bodies": ["s3://a/b"], "body-rules": ["gs: size > 1"]}, "a rule for one of: s3, shard"),
         ({"bodies": ["s3://a/b"], "body-rules": ["s3: big"]}, "size > 256KiB"),
-        ({"max-body": "1MiB", "body-in-shard": "2MiB"}, "at most max-body"),
         ({"max-body": "10MiB"}, "with a max-frame of 20MiB"),
     ],
 )

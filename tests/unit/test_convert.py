@@ -356,6 +356,8 @@ FINER = {
     errors.ItemNotFound: "ITEM_NOT_FOUND",
     errors.StageSealed: "STAGE_SEALED",
     errors.FlowsUnavailable: "FLOWS_UNAVAILABLE",
+    errors.TierUnavailable: "TIER_UNAVAILABLE",
+    errors.BodyGone: "BODY_UNAVAILABLE",
     errors.RequestInvalid: "REQUEST_INVALID",
     errors.BodyTooLarge: "BODY_TOO_LARGE",
     errors.Overloaded: "OVERLOADED",

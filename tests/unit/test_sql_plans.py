@@ -27,7 +27,7 @@ MYSQL_ONLY |= {"lock_tables", "unlock_tables"}
 SQLITE_ONLY = {"remove_links"}
 MAKE_TABLES = {"schema", "upgrade", "add_columns", "add_extended"}
 OVER_ALL_QUEUES = {"queues_without_config_entry", "deleted_queues", "oldest_ended"}
-FROM_ONE_END = {"most_blocked", "longest_blocked", "barriers"}
+FROM_ONE_END = {"most_blocked", "longest_blocked", "barriers", "any_references"}
 """These read an index from its beginning, up to a limit."""
 
 OVER_ALL_KEYS = {"key_slots"}

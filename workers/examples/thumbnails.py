@@ -29,12 +29,15 @@ def thumbnail(picture: Path, size: int, folder: Path) -> None:
 @app.job(queue="thumbnails", attempts=3, retry=[0.4, 0.8], time_limit="1m", encoding="msgpack")
 def thumbnail_of(picture: bytes, name: str, size: int, folder: Path) -> None:
     """The same where the photograph itself travels with the job: a body of some MiB, for a tier of the server's."""
-    make_thumbnail(io.BytesIO(picture), size, folder, name)
+    _write_thumbnail(io.BytesIO(picture), name, size, folder)
 
 
-def make_thumbnail(picture: Path | io.BytesIO, size: int, folder: Path, name: str = "") -> Path:
+def make_thumbnail(picture: Path, size: int, folder: Path) -> Path:
     """Write a JPEG that fits into a square of `size` pixels. OSError for a picture that cannot be read."""
-    name = picture.name if isinstance(picture, Path) else name
+    return _write_thumbnail(picture, picture.name, size, folder)
+
+
+def _write_thumbnail(picture: Path | io.BytesIO, name: str, size: int, folder: Path) -> Path:
     target = folder / f"{name.replace('.', '-')}-{size}.jpg"
     unfinished = target.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
     with Image.open(picture) as image:
