@@ -13,6 +13,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -142,7 +143,8 @@ class FolderStore:
             return
         if folder != self._folder:
             self._make(folder.parent)
-            folder.mkdir(mode=_PRIVATE_FOLDER, exist_ok=True)
+            with suppress(FileExistsError):  # not exist_ok, which looks again: it may be gone by then
+                folder.mkdir(mode=_PRIVATE_FOLDER)
             _sync(folder.parent)
         self._synced.add(folder)
         if len(self._synced) > 10_000:
