@@ -27,15 +27,21 @@ SHOWN_PARAMETERS = frozenset(
         *("ssl", "ssl_ca", "ssl_cert", "ssl_key", "ssl_capath", "ssl_cipher", "ssl_disabled", "ssl_mode"),
         *("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"),
         *("endpoint", "region"),
+        *("sslmode", "sslrootcert", "sslcert", "sslkey", "application_name", "target_session_attrs"),
         *("ssl_ciphers", "ssl_min_version", "ssl_verify_cert", "ssl_verify_identity"),
     )
 )
 """What a URL's query may say aloud; all else may be a secret, a mistyped `passwrd` too."""
-_SECRET_PARAMETERS = frozenset(("password", "passwd", "ssl_password", "ssl_key_password"))
+_SECRET_PARAMETERS = frozenset(("password", "passwd", "ssl_password", "ssl_key_password", "sslpassword"))
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.=-]{0,40}://[^\s\"'<>`]*")
-_PUBLIC = frozenset(("pinlater", "mysql", "redis", "rediss", "sqlite", "localhost", "mysql+pymysql", "mysql+mysqldb"))
-_LONE_USER = ("mysql+pymysql", "mysql+mysqldb")
+_PUBLIC = frozenset(
+    (
+        *("pinlater", "mysql", "postgres", "postgresql", "redis", "rediss", "sqlite", "localhost"),
+        *("mysql+pymysql", "mysql+mysqldb", "postgresql+psycopg"),
+    )
+)
+_LONE_USER = ("mysql+pymysql", "mysql+mysqldb", "postgresql+psycopg")
 """With these, USER@HOST is a user; with others what stands there alone may be a password."""
 
 

@@ -313,7 +313,7 @@ def _contradictions(config: Config, origins: Mapping[str, str]) -> list[Mistake]
     """Values that are right alone, and wrong together."""
     mistakes = []
     if config.processes not in (None, 1) and any(store.embedded for store in config.stores):
-        allowed = "1 with an SQLite store, which is embedded in one process (or Redis or MySQL stores alone)"
+        allowed = "1 with an SQLite store, which is embedded in one process (or stores of other kinds alone)"
         mistakes.append(Mistake("processes", config.processes, allowed, origins["processes"]))
     if not config.tls_cert:
         for name in ("tls-key", "tls-client-ca", "tls-ca", "tls-peers"):

@@ -74,10 +74,12 @@ dequeue-only = true   # takes no new jobs; workers empty it
 ```
 
 or shorter `store = ["1=redis://127.0.0.1:6379/0"]`. The URL is one of {urls}.
-With TLS, and a certificate of PinLater's own where the store asks for one, it says what redis-py and PyMySQL know:
+With TLS, and a certificate of PinLater's own where the store asks for one, it says what redis-py, PyMySQL and libpq
+know:
 `rediss://queue.example:6379/0?ssl_ca_certs=ca.pem&ssl_certfile=me.pem&ssl_keyfile=me.key`, and
 `mysql+pymysql://pinlater@queue.example/pinlater?ssl_ca=ca.pem&ssl_cert=me.pem&ssl_key=me.key`. The store's certificate
-and the name in it are checked.
+and the name in it are checked. For PostgreSQL that has to be said:
+`postgresql+psycopg://pinlater@queue.example/pinlater?sslmode=verify-full&sslrootcert=ca.pem&sslcert=me.pem&sslkey=me.key`.
 An ID is 1 to 16 letters and digits, stands in every job descriptor, and is written into the store when it is first
 opened: it never changes afterwards. Without an ID the id in the store decides; a single new store without one
 becomes shard 1. Without any store, jobs are kept in one SQLite file in the data folder.

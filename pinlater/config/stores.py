@@ -9,17 +9,17 @@ from urllib.parse import parse_qs, urlsplit
 from pinlater.data_folder.identity import OVERFLOW_ID
 from pinlater.redaction import MASK, redact_url
 
-SCHEMES = ("sqlite", "redis", "rediss", "mysql+pymysql", "mysql+mysqldb")
+SCHEMES = ("sqlite", "redis", "rediss", "mysql+pymysql", "mysql+mysqldb", "postgresql+psycopg")
 SHARD_ID = rf"(?!{OVERFLOW_ID}(?![A-Za-z0-9]))[A-Za-z0-9]{{1,16}}"
 ALLOWED_ID = "1 to 16 letters and digits, and not like an overflow shard's (o and ten digits or capital letters)"
-ALLOWED_URL = "sqlite:///path, redis://…, rediss://…, mysql+pymysql://… or mysql+mysqldb://…"
+ALLOWED_URL = "sqlite:///path, redis://…, rediss://…, mysql+pymysql://…, mysql+mysqldb://… or postgresql+psycopg://…"
 ALLOWED_STORE = f"URL or ID=URL, the URL one of {ALLOWED_URL}"
 _ENCODED = "what is special in user and password, encoded: %2F for /, %23 for #, %3F for ?, %40 for @"
 _STORE = re.compile(rf"(?:({SHARD_ID})=)?([a-z+]+://.*)", re.ASCII | re.DOTALL)
 
 
-_KEY_PARAMETERS = ("ssl_keyfile", "ssl_key")
-"""Of redis-py's URLs, and of the MySQL drivers'."""
+_KEY_PARAMETERS = ("ssl_keyfile", "ssl_key", "sslkey")
+"""Of redis-py's URLs, of the MySQL drivers', and of libpq's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def checked_url(url: str) -> str:
         raise StoreMistake("url", redact_url(url), _ENCODED)
     elif not parts.hostname:
         raise StoreMistake("url", redact_url(url), f"{parts.scheme}://HOST:PORT/…")
-    if parts.scheme.startswith("mysql") and parts.path in ("", "/"):
+    if parts.scheme.startswith(("mysql", "postgresql")) and parts.path in ("", "/"):
         raise StoreMistake("url", redact_url(url), f"{parts.scheme}://USER@HOST:PORT/DATABASE")
     return url
 

@@ -13,6 +13,7 @@ import pytest
 from pinlater.backends.base import Shard
 from pinlater.backends.redis import RedisShard
 from pinlater.backends.sql.mysql import MysqlShard
+from pinlater.backends.sql.postgres import PostgresShard
 from pinlater.backends.sql.sqlite import SqliteShard
 
 
@@ -40,6 +41,7 @@ BINDINGS = (
     Binding("sqlite-file", "sqlite", "sqlite_places", SqliteShard),
     Binding("redis", "redis", "redis_places", RedisShard, networked=True),
     Binding("mysql", "mysql", "mysql_places", MysqlShard, networked=True),
+    Binding("postgres", "postgres", "postgres_places", PostgresShard, networked=True),
 )
 KINDS = tuple(dict.fromkeys(binding.kind for binding in BINDINGS))
 DEPTHS = ("bare", "chain")

@@ -16,7 +16,11 @@ from typing import Any
 
 from pinlater.backends.redis.scripts import Script, load_scripts
 
-STATEMENTS = {"sqlite": "pinlater.backends.sql.sqlite_connection", "mysql": "pinlater.backends.sql.mysql"}
+STATEMENTS = {
+    "sqlite": "pinlater.backends.sql.sqlite_connection",
+    "mysql": "pinlater.backends.sql.mysql",
+    "postgres": "pinlater.backends.sql.postgres",
+}
 """Where the statements of a dialect are held once they are read."""
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from tests.conformance.mutation import Mutation
 
-DIALECTS = (("sqlite", "?"), ("mysql", "%s"))
+DIALECTS = (("sqlite", "?"), ("mysql", "%s"), ("postgres", "%s"))
 
 
 def sql(statement: str, old: str, new: str, test: Callable[..., Any], **given: Any) -> list[Mutation]:
-    """The same in both dialects; `$` stands for a value that is bound."""
+    """The same in all dialects; `$` stands for a value that is bound."""
     return [
         Mutation(store, statement, old.replace("$", value), new.replace("$", value), test, given)
         for store, value in DIALECTS

@@ -1,8 +1,10 @@
 """Fixtures that start real stores, once per run and only where a selected test needs them.
 
 redis_server, mysql_server, postgres_server   fast settings, shared by all tests
-durable_redis_server, durable_mysql_server    what they answered survives kill -9; one per test
-redis_places, mysql_places, sqlite_places     `.fresh()` is the URL of an empty place for one shard
+durable_redis_server, durable_mysql_server, durable_postgres_server
+                                              what they answered survives kill -9; one per test
+redis_places, mysql_places, postgres_places, sqlite_places
+                                              `.fresh()` is the URL of an empty place for one shard
 """
 
 from __future__ import annotations
@@ -46,7 +48,6 @@ def mysql_server() -> Iterator[StoreServer]:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[StoreServer]:
-    """For outboxes: no shard of a service."""
     yield from _started("postgres")
 
 
@@ -58,6 +59,11 @@ def durable_redis_server() -> Iterator[StoreServer]:
 @pytest.fixture
 def durable_mysql_server() -> Iterator[StoreServer]:
     yield from _started("mysql", durable=True)
+
+
+@pytest.fixture
+def durable_postgres_server() -> Iterator[StoreServer]:
+    yield from _started("postgres", durable=True)
 
 
 def _places(name: str, request: pytest.FixtureRequest) -> Places:
@@ -75,6 +81,11 @@ def redis_places(request: pytest.FixtureRequest) -> Places:
 @pytest.fixture(scope="session")
 def mysql_places(request: pytest.FixtureRequest) -> Places:
     return _places("mysql", request)
+
+
+@pytest.fixture(scope="session")
+def postgres_places(request: pytest.FixtureRequest) -> Places:
+    return _places("postgres", request)
 
 
 @pytest.fixture(scope="session")

@@ -9,19 +9,20 @@ from typing import Protocol
 
 from tests.stores.containers import ContainerServer, docker_answers
 from tests.stores.mariadb_server import MariadbServer, empty_mysql
-from tests.stores.postgres_server import PostgresServer
+from tests.stores.postgres_server import PostgresServer, empty_postgres
 from tests.stores.process import StoreMissing, StoreServer
 from tests.stores.redis_server import RedisServer, empty_redis
 
 RUNNING_STORES = "PINLATER_TEST_STORES"
-"""Stores that run already, as `redis=redis://HOST:PORT mysql=mysql+pymysql://USER:PASSWORD@HOST:PORT`.
+"""Stores that run already, as `redis=redis://HOST:PORT mysql=mysql+pymysql://USER:PASSWORD@HOST:PORT`, and
+`postgres=postgresql+psycopg://USER:PASSWORD@HOST:PORT`.
 
-Everything in their databases 0 to 15 (Redis) or `pinlater_test_0` to `pinlater_test_15` (MySQL) is deleted.
+Everything in their databases 0 to 15 (Redis) or `pinlater_test_0` to `pinlater_test_15` (the others) is deleted.
 """
 
 PLACES = 16
 SERVERS: dict[str, type[StoreServer]] = {"redis": RedisServer, "mysql": MariadbServer, "postgres": PostgresServer}
-EMPTY = {"redis": empty_redis, "mysql": empty_mysql}
+EMPTY = {"redis": empty_redis, "mysql": empty_mysql, "postgres": empty_postgres}
 
 
 class Places(Protocol):
@@ -57,7 +58,7 @@ class RunningPlaces:
         self._numbers = count()
 
     def fresh(self) -> str:
-        prefix = "pinlater_test_" if self._name == "mysql" else ""
+        prefix = "" if self._name == "redis" else "pinlater_test_"
         url = f"{self._address}/{prefix}{next(self._numbers) % PLACES}"
         EMPTY[self._name](url)
         return url

@@ -1,4 +1,4 @@
-"""Debian's PostgreSQL for the tests of outboxes: every place is a database of its own.
+"""Debian's PostgreSQL for the tests: every place is a database of its own.
 
 It refuses to run as root: there it runs as nobody.
 """
@@ -13,6 +13,7 @@ import signal
 import subprocess
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from tests.stores.process import StoreMissing, StoreServer
 
@@ -55,14 +56,17 @@ class PostgresServer(StoreServer):
         return True
 
     def empty(self, place: int) -> None:
-        with contextlib.closing(self._connect()) as connection:
-            connection.execute(f"DROP DATABASE IF EXISTS place_{place} WITH (FORCE)")
-            connection.execute(f"CREATE DATABASE place_{place}")
+        empty_postgres(self.url(place))
 
     def _connect(self) -> Any:
-        """Only tests that start this server need the driver."""
-        where = f"host=127.0.0.1 port={self.port} user=postgres dbname=postgres connect_timeout=2"
-        return importlib.import_module("psycopg").connect(where, autocommit=True)
+        return _connected(f"postgresql://postgres@127.0.0.1:{self.port}/postgres")
+
+    def _signal(self, number: signal.Signals) -> None:
+        """It has a process for each connection."""
+        super()._signal(number)
+        for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), number)
 
     def terminate(self) -> None:
         """Its SIGTERM waits for every client to leave."""
@@ -71,6 +75,22 @@ class PostgresServer(StoreServer):
     def stop(self) -> None:
         self._end(signal.SIGINT)
         super().stop()
+
+
+def empty_postgres(url: str) -> None:
+    """Make the database that the address names, or drop all that is in it, with its connections as they are."""
+    parts = urlsplit(url)
+    database = parts.path.strip("/")
+    with contextlib.closing(_connected(urlunsplit(("postgresql", parts.netloc, "/postgres", "", "")))) as connection:
+        if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [database]).fetchall():
+            connection.execute(f"CREATE DATABASE {database} ENCODING 'UTF8' TEMPLATE template0")
+    with contextlib.closing(_connected(urlunsplit(("postgresql", parts.netloc, database, "", "")))) as connection:
+        connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+
+
+def _connected(url: str) -> Any:
+    """Only tests that start this server need the driver."""
+    return importlib.import_module("psycopg").connect(url, autocommit=True, connect_timeout=2)
 
 
 def _program(name: str) -> str:

@@ -1,4 +1,4 @@
-"""MySQL's and MariaDB's own: both drivers, exact text, large packets, conflicts, and servers that go away mid-call."""
+"""MySQL's and MariaDB's own, by both drivers: large packets, and what its numbers mean."""
 
 from __future__ import annotations
 
@@ -6,50 +6,24 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import Any
 
 import pymysql
 import pytest
-from sqlalchemy.engine import make_url
 
-from pinlater.backends.base import AckOutcome, AckRequest, CheckpointRequest, ClaimRequest, JobKey, PerQueue, Retention
-from pinlater.backends.sql.mysql import MysqlShard, Timeouts, shard_error
-from pinlater.errors import NothingStored, OutcomeUnknown, StoreConflict, StoreFull, StoreRefused
-from pinlater.model import Job, JobInfo, parse_descriptor
-from pinlater.model.status_text import append_at, append_status
-from tests.queues import make_queue, names_of
+from pinlater.backends.base import CheckpointRequest
+from pinlater.backends.sql.mysql import MysqlShard, shard_error
+from pinlater.errors import NothingStored, OutcomeUnknown, StoreFull, StoreRefused
+from pinlater.model import Job
+from tests.queues import make_queue
 from tests.stores.places import Places
 from tests.stores.process import StoreServer, free_port
-
-NOW_MS = 1_790_000_000_000
-NO_BOUND = 2**30
-DRIVERS = ("pymysql", "mysqldb")
-QUICK = Timeouts(connect_s=2, read_s=2, write_s=2, lock_wait_s=1)
+from tests.unit.test_sql_servers import NOW_MS, QUICK, claimed, client, enqueued, info, key_of
 
 
-def by(driver: str, url: str) -> str:
-    return url.replace("mysql+pymysql", f"mysql+{driver}")
-
-
-def client(url: str) -> contextlib.closing[Any]:
-    """Another client of the same store."""
-    parsed = make_url(url)
-    return contextlib.closing(
-        pymysql.connect(
-            host=parsed.host,
-            port=parsed.port or 3306,
-            user=parsed.username or "",
-            password=str(parsed.password or ""),
-            database=parsed.database,
-            autocommit=True,
-        )
-    )
-
-
-@pytest.fixture(params=DRIVERS)
+@pytest.fixture(params=["mysql+pymysql", "mysql+mysqldb"])
 def url(request: pytest.FixtureRequest, mysql_places: Places) -> str:
     """An empty place, by each driver."""
-    return by(request.param, mysql_places.fresh())
+    return mysql_places.fresh().replace("mysql+pymysql", request.param)
 
 
 @pytest.fixture
@@ -60,98 +34,6 @@ def shard(url: str, runner: asyncio.Runner) -> Iterator[MysqlShard]:
     runner.run(make_queue(made, "mail", NOW_MS))
     yield made
     runner.run(made.close())
-
-
-def key_of(descriptor: str) -> JobKey:
-    ref = parse_descriptor(descriptor)
-    assert ref is not None
-    return JobKey(ref.priority, ref.id)
-
-
-async def enqueued(shard: MysqlShard, body: bytes = b"body", **fields: Any) -> JobKey:
-    (descriptor,) = await shard.enqueue("mail", [Job(body, **fields)], NOW_MS)
-    return key_of(descriptor)
-
-
-async def claimed(shard: MysqlShard, claim: str = "a:b:c:d:e", limit: int = 1) -> list[JobKey]:
-    (jobs,) = await shard.claim("mail", [ClaimRequest(claim, limit, (1, 2, 3), 60_000, NO_BOUND)], NOW_MS)
-    return [key_of(job.descriptor) for job in jobs]
-
-
-async def info(shard: MysqlShard, job: JobKey) -> JobInfo:
-    (found,) = await shard.lookup("mail", [job], with_body=True, max_bytes=NO_BOUND)
-    assert found is not None
-    return found
-
-
-# -- what is stored comes back exactly -------------------------------------------------------------------------------
-
-
-async def test_bodies_are_any_bytes(shard: MysqlShard) -> None:
-    for body in (b"", bytes(range(256)) * 40, b"\\'\"%s%%\0\n\x1a", "é😀".encode(), os.urandom(70_000)):
-        job = await enqueued(shard, body)
-        assert (await info(shard, job)).body == body
-
-
-@pytest.mark.parametrize("other", ["a:b:c:d:W", "a:b:c:d:w ", "a:b:c:d:ẃ", "a:b:c:d:w\0", "a:b:c:d:\uff57"])
-async def test_a_claim_is_another_if_one_character_is(shard: MysqlShard, other: str) -> None:
-    """Collations hold upper and lower case, accents and blanks at the end for equal."""
-    job = await enqueued(shard)
-    await claimed(shard, "a:b:c:d:w")
-    source = other.split(":")[-1]
-    assert await shard.ack("mail", [AckRequest(*job, True, claim_descriptor=other)], NOW_MS) == [AckOutcome.IGNORED]
-    assert await shard.checkpoint("mail", [CheckpointRequest(*job, source)], NOW_MS) == [False]
-    assert await shard.ack("mail", [AckRequest(*job, True, claim_descriptor="a:b:c:d:w")], NOW_MS) == [
-        AckOutcome.SUCCEEDED
-    ]
-
-
-async def test_status_keeps_nul_and_blanks_and_is_cut_between_characters(shard: MysqlShard) -> None:
-    job = await enqueued(shard, custom_status="a\0b \\'% ")
-    await claimed(shard)
-    assert await shard.checkpoint("mail", [CheckpointRequest(*job, "e", prepend_status="\0😀 ")], NOW_MS) == [True]
-    await shard.ack("mail", [AckRequest(*job, True, append_status="é😀" * 3000)], NOW_MS)
-    kept = append_status("\0😀 a\0b \\'% ", *append_at("é😀" * 3000))
-    assert (await info(shard, job)).custom_status == kept
-
-
-async def test_times_and_attempts_beyond_32_bits(shard: MysqlShard) -> None:
-    job = await enqueued(shard, run_after_ms=2**53 - 1, attempts_allowed=2**31 - 1)
-    found = await info(shard, job)
-    assert (found.run_after_ms, found.attempts_remaining) == (2**53 - 1, 2**31 - 1)
-
-
-async def test_lists_of_thousands(shard: MysqlShard) -> None:
-    descriptors = await shard.enqueue("mail", [Job(b"x")] * 2500, NOW_MS)
-    assert len(set(descriptors)) == 2500
-    jobs = await claimed(shard, limit=3000)
-    assert jobs == [key_of(descriptor) for descriptor in descriptors]
-    outcomes = await shard.ack("mail", [AckRequest(*job, True) for job in jobs], NOW_MS)
-    assert outcomes == [AckOutcome.SUCCEEDED] * 2500
-    assert dict(await shard.prune(3000, NOW_MS + 2, PerQueue(Retention(1, 1)))) == {"mail": 2500}
-
-
-async def test_joined_claims_each_get_their_own(shard: MysqlShard) -> None:
-    await shard.enqueue("mail", [Job(b"x")] * 300, NOW_MS)
-    requests = [ClaimRequest(f"a:b:c:{n}:e", 3, (1, 2, 3), 1000 + n % 2, NO_BOUND) for n in range(60)]
-    shares = await shard.claim("mail", requests, NOW_MS)
-    for request, share in zip(requests, shares, strict=True):
-        assert len(share) == 3
-        for job in share:
-            found = await info(shard, key_of(job.descriptor))
-            assert found.claim_descriptor == request.claim_descriptor
-            assert found.claim_expires_at_ms == NOW_MS + request.claim_timeout_ms
-    assert await shard.count_ready("mail", [1], 1000, NOW_MS) == [120]
-
-
-async def test_no_priorities_are_no_jobs(shard: MysqlShard) -> None:
-    await enqueued(shard)
-    assert await shard.claim("mail", [ClaimRequest("a:b:c:d:e", 1, (), 1000, NO_BOUND)], NOW_MS) == [[]]
-    assert await shard.peek("mail", (), 1, NO_BOUND, NOW_MS) == []
-    assert await shard.count_ready("mail", (), 1, NOW_MS) == []
-
-
-# -- packets ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -184,72 +66,6 @@ async def test_a_body_beyond_a_packet_is_refused_with_what_to_do(shard: MysqlSha
         await shard.checkpoint("mail", [CheckpointRequest(*job, "e", new_body=bytes(2**20))], NOW_MS)
 
 
-# -- conflicts and refusals ------------------------------------------------------------------------------------------
-
-
-async def test_a_lock_that_is_not_had_in_time_is_a_conflict(shard: MysqlShard, url: str) -> None:
-    job = await enqueued(shard)
-    await claimed(shard)
-    with client(url) as other, other.cursor() as cursor:
-        cursor.execute("BEGIN")
-        cursor.execute("SELECT id FROM pinlater_jobs FOR UPDATE")
-        with pytest.raises(StoreConflict):
-            await shard.ack("mail", [AckRequest(*job, True)], NOW_MS)
-        assert await claimed(shard) == []  # claims do not wait for what others hold
-    assert await shard.ack("mail", [AckRequest(*job, True)], NOW_MS) == [AckOutcome.SUCCEEDED]
-
-
-async def test_a_read_only_store_stores_nothing_and_says_so(shard: MysqlShard, url: str) -> None:
-    with client(url) as other, other.cursor() as cursor:
-        cursor.execute("SET GLOBAL read_only = 1")
-        try:
-            with pytest.raises(NothingStored, match="read-only"):
-                await shard.ping()
-        finally:
-            cursor.execute("SET GLOBAL read_only = 0")
-    await shard.ping()
-
-
-async def test_a_transaction_that_may_only_read_stores_nothing(shard: MysqlShard) -> None:
-    def enqueue(session: Any) -> None:
-        session.cursor.execute("SET TRANSACTION READ ONLY")
-        session.run("create_queue", ("other", NOW_MS))
-
-    with pytest.raises(NothingStored, match="read-only"):
-        await shard.write(enqueue)
-
-
-async def test_wiped_tables_are_refused(shard: MysqlShard, url: str) -> None:
-    with client(url) as other, other.cursor() as cursor:
-        cursor.execute("UPDATE pinlater_meta SET value = 'another' WHERE name = 'store_id'")
-        with pytest.raises(StoreRefused, match="wiped or replaced"):
-            await shard.ping()
-        cursor.execute("DROP TABLE pinlater_meta, pinlater_jobs")
-    for call in (shard.ping(), shard.enqueue("mail", [Job(b"x")], NOW_MS)):
-        with pytest.raises(StoreRefused, match="wiped or replaced"):
-            await call
-
-
-@pytest.mark.parametrize("driver", DRIVERS)
-@pytest.mark.parametrize(
-    ("change", "advice"),
-    [
-        ({"database": "no_such_place"}, "CREATE DATABASE"),
-        ({"username": "nobody", "password": "x"}, "refused"),
-        ({"port": 1}, "cannot be reached"),
-        ({"host": "no-such-host.invalid"}, "cannot be reached|host name"),
-    ],
-)
-async def test_what_cannot_be_opened_says_what_to_do(
-    mysql_places: Places, driver: str, change: dict[str, Any], advice: str
-) -> None:
-    url = make_url(by(driver, mysql_places.fresh())).set(**change)
-    shard = MysqlShard(url.render_as_string(hide_password=False), "1", timeouts=QUICK)
-    with pytest.raises(NothingStored, match=advice) as refused:
-        await shard.open()
-    assert "nobody:x" not in str(refused.value)
-
-
 @pytest.mark.parametrize(
     ("number", "text", "kind"),
     [
@@ -267,95 +83,8 @@ def test_only_a_lack_of_room_makes_a_store_full(number: int, text: str, kind: ty
     assert type(shard_error(Exception(number, text), "db-1", committing=True)) is OutcomeUnknown
 
 
-async def test_many_open_one_new_store_at_once_and_agree(url: str) -> None:
-    shards = [MysqlShard(url, "1", threads=1) for _ in range(6)]
-    ids = await asyncio.gather(*[shard.open() for shard in shards])
-    assert len(set(ids)) == 1
-    for shard in shards:
-        await shard.close()
-
-
-# -- servers that go away --------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(params=DRIVERS)
-def mortal(
-    request: pytest.FixtureRequest, durable_mysql_server: StoreServer, runner: asyncio.Runner
-) -> Iterator[MysqlShard]:
-    """An open shard with one queue, on a server of its own."""
+async def test_too_many_connections_says_so(durable_mysql_server: StoreServer) -> None:
     durable_mysql_server.empty(0)
-    made = MysqlShard(by(request.param, durable_mysql_server.url(0)), "1", timeouts=QUICK)
-    runner.run(made.open())
-    runner.run(make_queue(made, "mail", NOW_MS))
-    yield made
-    runner.run(made.close())
-
-
-async def test_a_server_killed_at_rest_fails_one_call_with_nothing_stored(
-    mortal: MysqlShard, durable_mysql_server: StoreServer
-) -> None:
-    await asyncio.gather(*[enqueued(mortal) for _ in range(8)])  # so every connection of the pool is in use once
-    durable_mysql_server.kill()
-    with pytest.raises(NothingStored):
-        await mortal.enqueue("mail", [Job(b"lost")], NOW_MS)
-    with pytest.raises(NothingStored, match="cannot be reached"):
-        await mortal.enqueue("mail", [Job(b"lost")], NOW_MS)
-    durable_mysql_server.start()
-    await asyncio.gather(*[enqueued(mortal) for _ in range(8)])
-    assert await mortal.count_ready("mail", [1], 100, NOW_MS) == [16]
-
-
-async def test_a_server_killed_before_the_commit_stored_nothing(
-    mortal: MysqlShard, durable_mysql_server: StoreServer
-) -> None:
-    def killed_amid(session: Any) -> None:
-        session.run("put_config_entry", ("other", "1790000000000000-00000000", "", 99, "{}"))
-        durable_mysql_server.kill()
-        session.rows("store_id")
-
-    with pytest.raises(NothingStored):
-        await mortal.write(killed_amid)
-    durable_mysql_server.start()
-    assert await names_of(mortal) == {"mail"}
-
-
-async def test_a_server_killed_during_the_commit_leaves_the_outcome_unknown(
-    mortal: MysqlShard, durable_mysql_server: StoreServer
-) -> None:
-    def killed_behind(session: Any) -> None:
-        session.run("put_config_entry", ("other", "1790000000000000-00000000", "", 99, "{}"))
-        durable_mysql_server.kill()
-
-    with pytest.raises(OutcomeUnknown):
-        await mortal.write(killed_behind)
-    durable_mysql_server.start()
-    await mortal.ping()
-
-
-async def test_a_server_that_hangs_is_given_up(mortal: MysqlShard, durable_mysql_server: StoreServer) -> None:
-    durable_mysql_server.pause()
-    try:
-        with pytest.raises(NothingStored, match=r"lost|in time"):
-            await mortal.count_ready("mail", [1], 10, NOW_MS)
-    finally:
-        durable_mysql_server.resume()
-    assert await mortal.count_ready("mail", [1], 10, NOW_MS) == [0]
-
-
-async def test_connections_cut_by_the_server_are_replaced(
-    mortal: MysqlShard, durable_mysql_server: StoreServer
-) -> None:
-    await asyncio.gather(*[enqueued(mortal) for _ in range(8)])
-    with client(durable_mysql_server.url(0)) as other, other.cursor() as cursor:
-        cursor.execute("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND user = 'root'")
-        for (number,) in cursor.fetchall():
-            cursor.execute(f"KILL {number}")
-    with pytest.raises(NothingStored):
-        await enqueued(mortal)
-    await asyncio.gather(*[enqueued(mortal) for _ in range(8)])
-
-
-async def test_too_many_connections_says_so(mortal: MysqlShard, durable_mysql_server: StoreServer) -> None:
     url = durable_mysql_server.url(0)
     with client(url) as other, other.cursor() as cursor, contextlib.ExitStack() as taken:
         cursor.execute("SET GLOBAL max_connections = 10")
@@ -365,17 +94,6 @@ async def test_too_many_connections_says_so(mortal: MysqlShard, durable_mysql_se
         late = MysqlShard(url, timeouts=QUICK)
         with pytest.raises(NothingStored, match="max_connections"):
             await late.open()
-
-
-async def test_a_store_that_flushes_later_than_it_answers_is_told_of_once(
-    url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pinlater.backends.store_warnings._said", set())
-    for _ in range(2):
-        shard = MysqlShard(url, "1")
-        await shard.open()
-        await shard.close()
-    assert caplog.text.count("innodb_flush_log_at_trx_commit is 0") == 1
 
 
 def test_a_driver_that_is_not_there_is_named() -> None:

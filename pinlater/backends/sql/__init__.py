@@ -1,4 +1,5 @@
-"""Shards in SQL: `sqlite.SqliteShard` (the standard library alone) and `mysql.MysqlShard` (the extra `mysql`).
+"""Shards in SQL: `sqlite.SqliteShard` (the standard library alone), `mysql.MysqlShard` and
+`postgres.PostgresShard` (the extras `mysql` and `postgresql`).
 
 shard.py runs each call of the protocol as one transaction, on a thread. The transactions (ready_jobs, attempts,
 queries, admin, coordination, keyed_jobs, key_entries) are the same for every dialect and speak to a session by the

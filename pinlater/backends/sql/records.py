@@ -73,14 +73,18 @@ that is not marked pays nothing. FAILED with a `claim_expires_at_ms` that is not
 expiry in IN_PROGRESS alone.
 """
 
-_NEW_NUMBER = {"sqlite.sql": "?", "mysql.sql": "%d"}
-_NEW_TEXT = {"sqlite.sql": "?", "mysql.sql": "%%s"}
+_NEW_NUMBER = {"sqlite.sql": "?", "mysql.sql": "%d", "postgres.sql": "%s"}
+_NEW_TEXT = {"sqlite.sql": "?", "mysql.sql": "%%s", "postgres.sql": "%s"}
 """Placeholders in the row of a new job. For MySQL Python writes the numbers: that the driver looks at each value costs
 10 us a job.
 """
 
-_BOUND = {"sqlite.sql": "?", "mysql.sql": "%s"}
-_WITH_HISTORY = {"sqlite.sql": "prepend_status(custom_status, ?)", "mysql.sql": "LEFT(CONCAT(%s, custom_status), 5000)"}
+_BOUND = {"sqlite.sql": "?", "mysql.sql": "%s", "postgres.sql": "%s"}
+_WITH_HISTORY = {
+    "sqlite.sql": "prepend_status(custom_status, ?)",
+    "mysql.sql": "LEFT(CONCAT(%s, custom_status), 5000)",
+    "postgres.sql": "pinlater_prepend(custom_status, %s)",
+}
 """The status of a copy, behind a line of history."""
 
 EXTENSION = (
@@ -90,17 +94,29 @@ EXTENSION = (
 LIVE_KEY_ENTRY = ("queue_id", "name", "job_id", "priority", "slot", "window_ms", "is_send_id", "outcome")
 KEY_ENTRY = (*LIVE_KEY_ENTRY, "until_ms", "remove_at_ms", "elsewhere")
 
+QUEUE_STORAGE = (
+    *(
+        "autovacuum_vacuum_scale_factor = 0.02",
+        "autovacuum_vacuum_threshold = 5000",
+        "autovacuum_vacuum_cost_delay = 0",
+    ),
+    *("autovacuum_vacuum_insert_scale_factor = 0.2", "autovacuum_analyze_scale_factor = 0.1"),
+)
+"""How PostgreSQL keeps a table whose rows change a few times and go: dead rows go soon, and at full speed."""
+
 _COLUMNS = {
     "extension": ", ".join(EXTENSION),
     "key_entry": ", ".join(KEY_ENTRY),
     "live_key_entry": ", ".join(LIVE_KEY_ENTRY),
     "forever": str(MAX_TIME_MS),
     "new_job": ", ".join(NEW_JOB),
+    "stored_job": ", ".join([column for column in NEW_JOB if column != "state"]),
     "candidate": ", ".join(CANDIDATE),
     "in_progress": ", ".join(IN_PROGRESS),
     "info": ", ".join(INFO),
     "no_claim": ", ".join([f"{column} = NULL" for column in CLAIM]),
     "dead_letter_pending_ms": str(DEAD_LETTER_PENDING_MS),
+    "queue_storage": ", ".join(QUEUE_STORAGE),
 }
 _MARK = "-- name: "
 

@@ -1,0 +1,187 @@
+"""A shard on PostgreSQL 13 or newer, through psycopg 3.
+
+How much a power cut may take is the server's own setting: with fsync and synchronous_commit on, nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import psycopg
+from psycopg.abc import Buffer
+from psycopg.adapt import AdaptersMap
+from psycopg.types.string import StrBinaryDumper, StrDumperUnknown, TextBinaryLoader
+from sqlalchemy import event
+from sqlalchemy.pool import PoolProxiedConnection
+
+from pinlater.backends.sql.postgres_session import PostgresSession
+from pinlater.backends.sql.records import load_statements
+from pinlater.backends.sql.server_pool import ServerPool, ServerShard, Timeouts
+from pinlater.backends.store_warnings import warn_once
+from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, StoreConflict, StoreFull, StoreRefused
+
+CONFLICTS = frozenset({"40001", "40P01", "55P03"})
+"""Serialization failure, deadlock, a lock that was not had in time
+(https://www.postgresql.org/docs/current/errcodes-appendix.html; so all below).
+"""
+
+READ_ONLY = "25006"
+FULL = frozenset({"53000", "53100"})
+_NO_SUCH_TABLE = frozenset({"42P01", "42883", "3F000"})
+_GOES = ("08", "57P0", "25P03")
+"""The connection broke, or the server ends it: it stops, crashed, was told to, or waited too long."""
+
+_ADVICE = {
+    "28P01": "user or password refused",
+    "28000": "user or password refused",
+    "3D000": "there is no such database: CREATE DATABASE ... ENCODING 'UTF8'",
+    "25006": "it is read-only: is it a replica, or did another server take over?",
+    "42501": "this user lacks a grant: it needs SELECT, INSERT, UPDATE, DELETE, and CREATE for the first start",
+    "53100": "the store's disk is full: free some space",
+    "53200": "it is out of memory",
+    "53300": "it has too many connections: raise its max_connections, or lower the number of servers or their threads",
+    "25P03": "the transaction stood still for too long",
+    "57014": "a statement took too long",
+    "57P01": "it is shutting down",
+    "57P02": "it crashed",
+    "57P03": "it is starting, or shutting down",
+}
+_LOST = "the connection was lost, or the answer did not come in time"
+_UNCONNECTED = "connection failed", "connection timeout", "connection is bad", "failed to resolve"
+_SAID = {
+    "password": "28P01",
+    "no pg_hba.conf entry": "28000",
+    "too many": "53300",
+    "connection slots": "53300",
+    "is starting up": "57P03",
+    "is shutting down": "57P03",
+    "database": "3D000",
+}
+"""A refused connection has no code; what the server says of it stands behind."""
+
+
+def _advice(error: BaseException, code: str) -> str:
+    text = str(error)
+    if not code and text.startswith(_UNCONNECTED):
+        code = next((code for said, code in _SAID.items() if "FATAL" in text and said in text), "")
+        return _ADVICE.get(code, "it cannot be reached: is it running, and the address right?")
+    return _ADVICE.get(code) or (_LOST if is_disconnect(error) else "the store refused the call")
+
+
+def shard_error(error: BaseException, place: str, *, committing: bool) -> PinLaterError:
+    """An error of the server is one of a transaction that is rolled back, also where it is the answer to a COMMIT."""
+    code = getattr(error, "sqlstate", None) or ""
+    said = " ".join(str(error).split())
+    message = f"{place}: {_advice(error, code)} ({said})"
+    if code in CONFLICTS:
+        return StoreConflict(message)
+    if code in _NO_SUCH_TABLE:
+        wiped = "its tables are gone: it was wiped or replaced since it was opened"
+        return StoreRefused(f"{place}: {wiped} ({said})")
+    if committing and is_disconnect(error):
+        return OutcomeUnknown(message)
+    return StoreFull(message) if code in FULL else NothingStored(message)
+
+
+def is_disconnect(error: BaseException) -> bool:
+    code = getattr(error, "sqlstate", None)
+    if code is None:
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return str(code).startswith(_GOES)
+
+
+class BoundedConnection(psycopg.Connection[Any]):
+    """A connection that waits for no answer longer than `read_s`."""
+
+    read_s = 30.0
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        return super().wait(gen, interval, timeout or self.read_s)
+
+
+NUL, STAND_IN = "\0", "\U0010ffff"
+"""No text of PostgreSQL has a NUL character. A noncharacter of Unicode, for a program's own use, stands in for it
+(https://www.unicode.org/faq/private_use.html).
+"""
+
+
+class _Text(StrDumperUnknown):
+    def dump(self, obj: str) -> Buffer | None:
+        return super().dump(obj.replace(NUL, STAND_IN))
+
+
+class _BinaryText(StrBinaryDumper):
+    def dump(self, obj: str) -> Buffer | None:
+        return super().dump(obj.replace(NUL, STAND_IN))
+
+
+class _TextLoader(TextBinaryLoader):
+    def load(self, data: Buffer) -> str:
+        return str(super().load(data)).replace(STAND_IN, NUL)
+
+
+_ADAPTERS = AdaptersMap(psycopg.adapters)
+_ADAPTERS.register_dumper(str, _BinaryText)
+_ADAPTERS.register_dumper(str, _Text)
+_ADAPTERS.register_loader("text", _TextLoader)
+_SETTINGS = {
+    "client_encoding": "'UTF8'",
+    "default_transaction_isolation": "'read committed'",
+    # one way to the rows of each statement, whatever the planner knows of a table that just grew from nothing
+    **dict.fromkeys(("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "jit"), "off"),
+    **dict.fromkeys(("join_collapse_limit", "from_collapse_limit"), "1"),
+    "plan_cache_mode": "force_custom_plan",
+}
+_FLUSHES_LATER = "{} is off: a power cut takes some of what was answered; turn it on"
+
+
+class PostgresPool(ServerPool):
+    """Connections to PostgreSQL."""
+
+    DRIVERS: ClassVar[Mapping[str, str]] = {"psycopg": "psycopg[binary]"}
+
+    def __init__(self, url: str, size: int, timeouts: Timeouts) -> None:
+        super().__init__(url, size, timeouts)
+        event.listen(self.engine, "do_connect", self._connect)
+
+    def connect_args(self, timeouts: Timeouts) -> dict[str, Any]:
+        return {"connect_timeout": timeouts.connect_s, "application_name": "pinlater"}
+
+    def _connect(self, dialect: Any, record: Any, arguments: list[Any], named: dict[str, Any]) -> BoundedConnection:
+        connection = BoundedConnection.connect(*arguments, **named | {"context": _ADAPTERS})
+        connection.read_s = float(self.timeouts.read_s)
+        return connection
+
+    def set_up(self, connection: Any, info: dict[str, Any]) -> None:
+        timeouts = self.timeouts
+        settings = _SETTINGS | {
+            "lock_timeout": f"'{timeouts.lock_wait_s}s'",
+            "statement_timeout": f"'{timeouts.read_s}s'",
+            "idle_in_transaction_session_timeout": f"'{2 * timeouts.read_s}s'",  # of one whose server stands still
+        }
+        connection.execute("; ".join([f"SET {name} = {value}" for name, value in settings.items()]))
+        shown = "SELECT name FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit') AND setting = 'off'"
+        for (name,) in connection.execute(shown).fetchall():
+            warn_once(self.place, _FLUSHES_LATER.format(name))
+        connection.commit()
+
+    def shard_error(self, error: BaseException, *, committing: bool) -> PinLaterError:
+        return shard_error(error, self.place, committing=committing)
+
+    def is_disconnect(self, error: BaseException) -> bool:
+        return is_disconnect(error)
+
+
+_STATEMENTS = load_statements("postgres.sql")
+
+
+class PostgresShard(ServerShard):
+    """A shard in PostgreSQL. `url` is postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE."""
+
+    POOL = PostgresPool
+    NAME = "postgres"
+
+    def session(self, connection: PoolProxiedConnection, *, writes: bool) -> PostgresSession:
+        driver: Any = connection.driver_connection
+        return PostgresSession(driver.cursor(binary=True), _STATEMENTS, self.shard_id, locking=writes)

@@ -1,0 +1,115 @@
+"""A transaction on a connection to PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from typing import Any
+
+from pinlater.backends.sql.records import NEW_JOB, parts
+from pinlater.backends.sql.session import NewJob, Row, Session, in_slices
+
+MOST_ROWS_INSERTED = 8
+"""More new jobs at once are copied in: that begins with a round trip, and is planned for no row."""
+
+ROWS_PER_INSERT = 64
+JOBS_PER_COPY = 10_000
+
+_JOB_TYPES = {
+    **dict.fromkeys(("queue_id", "attempts_allowed", "attempts_remaining", "body_bytes"), "int4"),
+    **dict.fromkeys(("state", "priority", "extended"), "int2"),
+    **{"custom_status": "text", "body": "bytea", "job_keys": "bytea"},
+}
+_COLUMNS = {
+    "insert_jobs": [column for column in NEW_JOB if column != "state"],
+    "insert_extended_jobs": ["job_keys", "extended", *NEW_JOB],
+}
+_COPIES = {
+    name: (
+        f"COPY pinlater_jobs ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)",
+        [_JOB_TYPES.get(column, "int8") for column in columns],
+    )
+    for name, columns in _COLUMNS.items()
+}
+
+
+class PostgresSession(Session):
+    """A session on PostgreSQL. `locking`: it writes."""
+
+    mark = "%s"
+
+    def __init__(self, cursor: Any, statements: Mapping[str, str], shard_id: str, *, locking: bool) -> None:
+        super().__init__(cursor, statements, shard_id)
+        self._locking = locking
+
+    def rows(self, name: str, values: Sequence[object] = ()) -> list[Row]:
+        if name in _LOCKED_FIRST:
+            self.cursor.execute(self.statements[f"lock_{name}"])
+        return super().rows(name, values)
+
+    def rows_in(self, name: str, values: Sequence[object], keys: Iterable[bytes], ids: object = None) -> list[Row]:
+        if name in _KEYS_LOCKED_FIRST:
+            keys = sorted(set(keys))
+            super().rows_in(f"lock_{name}", (), keys)
+        return super().rows_in(name, values, keys, ids)
+
+    def bound(self, ids: Sequence[int]) -> list[int]:
+        return list(ids)
+
+    def bound_texts(self, texts: Sequence[str]) -> list[str]:
+        return list(texts)
+
+    @contextmanager
+    def schema_lock(self) -> Iterator[None]:
+        self.cursor.execute(self.statements["lock_tables"])
+        yield
+
+    def make_tables(self) -> None:
+        for statement in parts(self.statements["schema"]):
+            self.cursor.execute(statement)
+
+    def allocate_revisions(self, count: int) -> int:
+        return int(self.rows("allocate_revisions", (count,))[0][0]) - count + 1
+
+    def allocate_ids(self, count: int, floor: int) -> int:
+        return int(self.rows("allocate_ids", (floor, count))[0][0]) - count
+
+    def rows_at_once(self, rows: int) -> int:
+        return min(ROWS_PER_INSERT, 1 << rows.bit_length() - 1)
+
+    def insert_jobs(self, jobs: Sequence[NewJob], statement: str = "insert_jobs") -> None:
+        if len(jobs) <= MOST_ROWS_INSERTED:
+            self.put(statement, jobs)
+            return
+        text, types = _COPIES[statement]
+        for some in in_slices(jobs, JOBS_PER_COPY):
+            with self.cursor.copy(text) as copy:
+                copy.set_types(types)
+                for job in some:
+                    copy.write_row(job)
+
+    def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:
+        lock = "FOR UPDATE SKIP LOCKED" if self._locking else ""
+        text = self.statements["candidates"].replace("/*lock*/", lock)
+        self.cursor.execute(text, (list(priorities), queue_id, now_ms, limit, limit))
+        return list(self.cursor.fetchall())
+
+    def claim(self, claims: Sequence[tuple[str, int, list[int]]], from_ms: int) -> None:
+        for timeout_ms, alike in groupby(claims, key=lambda claim: claim[1]):
+            times = (from_ms, timeout_ms, from_ms + timeout_ms, from_ms)
+            same = list(alike)
+            if len(same) == 1:
+                claim_descriptor, _, ids = same[0]
+                self.run_of("claim", (claim_descriptor, *times), sorted(ids))
+                continue
+            jobs = sorted((job_id, claim[0]) for claim in same for job_id in claim[2])
+            self.run("claim_several", (*times, [each[0] for each in jobs], [each[1] for each in jobs]))
+
+    def snapshot(self) -> None:
+        self.run("snapshot")
+
+
+_LOCKED_FIRST = frozenset({"queue_id_by_homes"})
+_KEYS_LOCKED_FIRST = frozenset({"chains"})
+"""Statements that others go before, to lock: what stands in a statement that waits is as it was before the wait."""

@@ -1,0 +1,212 @@
+"""Connections to a database server, and the shard on them: a small pool, and as many threads.
+
+Every call is one transaction, so until its COMMIT is sent nothing is stored, whatever happens: the server rolls back
+what a broken connection leaves. Only a COMMIT without an answer leaves the outcome unknown.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, ClassVar, TypeVar
+
+from sqlalchemy import Engine, create_engine, event, exc
+from sqlalchemy.pool import PoolProxiedConnection
+
+from pinlater.backends.sql.coordination import establish_identity
+from pinlater.backends.sql.session import Session
+from pinlater.backends.sql.shard import SqlShard
+from pinlater.backends.sql.threads import Threads
+from pinlater.errors import PinLaterError, StoreConflict, StoreRefused
+from pinlater.redaction import redact_url
+
+RECYCLE_AFTER_S = 3_600
+PING_AFTER_IDLE_S = 30
+"""A connection that rested longer is tried before it is used: firewalls drop resting ones without a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds. A lock that is not had in time is a StoreConflict; any other time-out a lost connection."""
+
+    connect_s: int = 5
+    read_s: int = 30
+    write_s: int = 30
+    lock_wait_s: int = 5
+
+
+class ServerPool(ABC):
+    """At most `size` connections at a time, made when they are first needed; a subclass per kind of server."""
+
+    DRIVERS: ClassVar[Mapping[str, str]] = {}
+    """The packages that bring drivers, by their modules, where the names differ."""
+
+    def __init__(self, url: str, size: int, timeouts: Timeouts) -> None:
+        self.place = redact_url(url)
+        self.timeouts = timeouts
+        self._broken_at = 0.0
+        try:
+            self.engine: Engine = create_engine(
+                url,
+                pool_size=size,
+                max_overflow=0,
+                pool_recycle=RECYCLE_AFTER_S,
+                pool_reset_on_return=None,  # a call ends its transaction itself; a reset would be one more round trip
+                connect_args=self.connect_args(timeouts),
+            )
+        except ModuleNotFoundError as error:
+            driver = self.DRIVERS.get(error.name.lower() if error.name else "", error.name)
+            raise StoreRefused(f"{self.place}: the driver is not installed: pip install {driver}") from error
+        except (exc.ArgumentError, ValueError):
+            # what these say has parts of the URL in it, which may be some of the password
+            why = "this is no URL; what is special in user and password has to be encoded"
+            raise StoreRefused(f"{self.place}: {why}") from None
+        event.listen(self.engine, "connect", self._made)
+        event.listen(self.engine, "checkout", self._check)
+        event.listen(self.engine, "checkin", self._note_rest)
+
+    @abstractmethod
+    def connect_args(self, timeouts: Timeouts) -> dict[str, Any]:
+        """What the driver is told for each connection."""
+
+    @abstractmethod
+    def set_up(self, connection: Any, info: dict[str, Any]) -> None:
+        """Settings of a new connection; what sessions have to know of it goes into `info`."""
+
+    @abstractmethod
+    def shard_error(self, error: BaseException, *, committing: bool) -> PinLaterError:
+        """An error of the driver as ours."""
+
+    @abstractmethod
+    def is_disconnect(self, error: BaseException) -> bool:
+        """Whether other connections of the same age are likely to be broken too."""
+
+    def connection(self) -> PoolProxiedConnection:
+        """One that works, as far as can be told. NothingStored with what to do."""
+        try:
+            return self.engine.raw_connection()
+        except exc.DBAPIError as error:
+            raise self.shard_error(error.orig or error, committing=False) from error
+        except (TypeError, ValueError) as error:  # before any connection
+            raise StoreRefused(f"{self.place}: the driver does not take these parameters with these values") from error
+        except (self.driver_error, exc.SQLAlchemyError, OSError, RuntimeError) as error:
+            raise self.shard_error(error, committing=False) from error
+
+    def mapped(self, error: BaseException, *, committing: bool) -> PinLaterError | None:
+        """A driver's error as ours; None for any other."""
+        if isinstance(error, self.driver_error):
+            return self.shard_error(error, committing=committing)
+        return None
+
+    def put_back(self, connection: PoolProxiedConnection) -> None:
+        connection.close()
+
+    def put_back_after(self, connection: PoolProxiedConnection, error: BaseException) -> None:
+        """Roll back; after anything unexpected the connection is not used again."""
+        ours = self.mapped(error, committing=False)
+        if ours is not None and self.is_disconnect(error):
+            self._broken_at = monotonic()
+        elif self._rolled_back(connection) and isinstance(ours or error, StoreConflict if ours else PinLaterError):
+            connection.close()
+            return
+        connection.invalidate()
+        connection.close()
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    @property
+    def driver_error(self) -> type[Exception]:
+        found: type[Exception] = self.engine.dialect.loaded_dbapi.Error
+        return found
+
+    def _rolled_back(self, connection: PoolProxiedConnection) -> bool:
+        with suppress(self.driver_error):
+            connection.rollback()
+            return True
+        return False
+
+    def _made(self, connection: Any, record: Any) -> None:
+        self.set_up(connection, record.info)
+        record.info["made_at"] = record.info["rests_since"] = monotonic()
+
+    def _check(self, connection: Any, record: Any, proxy: Any) -> None:
+        """Where one connection broke, those of its age are not trusted either: a new one is made instead."""
+        if record.info["made_at"] < self._broken_at:
+            raise exc.DisconnectionError
+        if monotonic() - record.info["rests_since"] > PING_AFTER_IDLE_S:
+            try:
+                self.engine.dialect.do_ping(connection)
+            except self.driver_error as error:
+                raise exc.DisconnectionError from error
+
+    def _note_rest(self, connection: Any, record: Any) -> None:
+        record.info["rests_since"] = monotonic()
+
+
+Result = TypeVar("Result")
+
+THREADS = 4
+
+
+class ServerShard(SqlShard):
+    """A shard on a database server; a subclass per server makes the pool and the sessions."""
+
+    POOL: ClassVar[type[ServerPool]]
+    NAME: ClassVar[str]
+
+    def __init__(
+        self, url: str, shard_id: str = "", *, threads: int = THREADS, timeouts: Timeouts | None = None
+    ) -> None:
+        super().__init__(shard_id)
+        self._count = threads
+        self._pool = self.POOL(url, threads, timeouts or Timeouts())
+        self._threads: Threads | None = None
+
+    @abstractmethod
+    def session(self, connection: PoolProxiedConnection, *, writes: bool) -> Session:
+        """A session on a connection of the pool."""
+
+    async def open(self) -> str:
+        self._threads = Threads(self._count, f"pinlater-{self.NAME}")
+        try:
+            self._identity = await self.write(establish_identity, self.shard_id)
+        except BaseException:
+            await self.close()
+            raise
+        self.shard_id = self._identity.shard_id
+        return self._identity.store_id
+
+    async def close(self) -> None:
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            await threads.close()
+            self._pool.close()
+
+    def write(self, transaction: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
+        assert self._threads is not None, "the shard is not open"
+        return self._threads.call(self._transact, True, transaction, arguments)
+
+    def read(self, transaction: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
+        assert self._threads is not None, "the shard is not open"
+        return self._threads.call(self._transact, False, transaction, arguments)
+
+    def _transact(self, writes: bool, transaction: Callable[..., Result], arguments: tuple[Any, ...]) -> Result:
+        """The drivers begin a transaction with the first statement."""
+        connection = self._pool.connection()
+        committing = False
+        try:
+            result = transaction(self.session(connection, writes=writes), *arguments)
+            committing = writes
+            connection.commit()
+        except BaseException as error:
+            self._pool.put_back_after(connection, error)
+            ours = self._pool.mapped(error, committing=committing)
+            if ours is None:
+                raise
+            raise ours from error
+        self._pool.put_back(connection)
+        return result
