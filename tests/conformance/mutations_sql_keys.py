@@ -176,7 +176,7 @@ ENDS = [
     *sql(
         "drop_keys_over",
         "THEN window_ms <= 0 ELSE",
-        "THEN 1 ELSE",
+        "THEN TRUE ELSE",
         dedupe.test_a_window_outlasts_a_job_that_is_not_kept,
     ),
     *step(

@@ -17,6 +17,7 @@ from tests.conformance.mutations_references import REFERENCES
 from tests.conformance.mutations_sql import SQL
 from tests.conformance.mutations_sql_keys import KEYS as SQL_KEYS
 from tests.conformance.mutations_sql_listed import LISTED as SQL_LISTED
+from tests.conformance.mutations_sql_postgres import POSTGRES
 from tests.conformance.subject import START_MS, Subject
 from tests.conformance.test_identity import Stores
 from tests.queues import make_queue
@@ -26,7 +27,7 @@ FAILURES = (AssertionError, ValueError, pytest.fail.Exception)
 """What a failing test raises: a wrong answer, other than one job, or no error where one was expected."""
 
 BY_NAME = {binding.name: binding for binding in BINDINGS}
-MUTATIONS = [*REDIS, *REDIS_LISTED, *SQL, *SQL_KEYS, *SQL_LISTED, *REFERENCES]
+MUTATIONS = [*REDIS, *REDIS_LISTED, *SQL, *SQL_KEYS, *SQL_LISTED, *POSTGRES, *REFERENCES]
 
 
 def parameters() -> Iterator[object]:

@@ -9,8 +9,9 @@ import pytest
 from pinlater.backends.base import NO_RULES, AckRequest, DeadLetterTarget, EndRules, PerQueue
 from pinlater.backends.extended import Barrier, OfferOutcome
 from pinlater.model import AckOutcome, CancelOutcome, JobState
+from tests.conformance.crowd import Crowd, at_once
 from tests.conformance.extended_subject import found, offer, offer_all, offer_of, slots, stop, store
-from tests.conformance.subject import START_MS, TIMEOUT_MS, Subject, key_of
+from tests.conformance.subject import START_MS, TIMEOUT_MS, Subject, key_of, new_name
 from tests.queues import drop_queue
 
 
@@ -63,6 +64,22 @@ async def test_a_chain_goes_through_several_queues(subject: Subject) -> None:
     assert (await subject.info(third)).waits_for == second
     await other.fail(second, permanent=True)
     assert await claims(subject) == [b"3"]
+
+
+async def test_a_job_that_comes_in_while_the_first_one_ends_is_handed_out(crowd: Crowd) -> None:
+    one, *others = crowd
+    for number in range(20):
+        key = new_name("key")
+        await offer(one, b"first", serialize_key=key)
+        first = await one.claimed()
+        await at_once(
+            lambda first=first: one.succeed(first.descriptor),
+            *[lambda key=key, each=each: offer(each, b"behind", serialize_key=key) for each in 2 * others],
+        )
+        for _ in 2 * others:
+            behind = await one.claim(10)
+            assert [job.body for job in behind] == [b"behind"], f"in turn {number}"
+            await one.succeed(behind[0].descriptor)
 
 
 async def by_success(subject: Subject, descriptor: str) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy.engine import make_url
 from pinlater.backends.base import AckRequest, ClaimRequest, ConfigEntry, JobKey, ScanRequest
 from pinlater.backends.extended import Offer, RescheduleRequest
 from pinlater.backends.sql.mysql import MysqlShard
+from pinlater.backends.sql.postgres import PostgresShard
 from pinlater.backends.sql.records import load_statements, parts
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.model import CancelOutcome, ExtendedJob, Job, JobState, KeyRef, RescheduleOutcome, parse_descriptor
@@ -25,6 +26,9 @@ NAMES = sorted(load_statements("sqlite.sql"))
 MYSQL_ONLY = {"queue_id_if_eligible", "lock_and_skip", "claim_several", "snapshot", "has_old_index"}
 MYSQL_ONLY |= {"lock_tables", "unlock_tables"}
 SQLITE_ONLY = {"remove_links"}
+NOT_IN_POSTGRES = {"remove_links", "upgrade", "add_columns", "add_extended"}
+NOT_IN_POSTGRES |= {"insert_jobs_row", "insert_extended_jobs_row"}
+POSTGRES_ONLY = {"lock_tables", "snapshot", "claim_several", "lock_chains", "lock_queue_id_by_homes"}
 MAKE_TABLES = {"schema", "upgrade", "add_columns", "add_extended"}
 OVER_ALL_QUEUES = {"queues_without_config_entry", "deleted_queues", "oldest_ended"}
 FROM_ONE_END = {"most_blocked", "longest_blocked", "barriers", "any_references"}
@@ -57,10 +61,12 @@ ON_JOBS = [
 ]
 
 
-def test_both_dialects_have_the_same_statements() -> None:
-    sqlite, mysql = set(load_statements("sqlite.sql")), set(load_statements("mysql.sql"))
+def test_all_dialects_have_the_same_statements() -> None:
+    sqlite, mysql, postgres = (set(load_statements(f"{name}.sql")) for name in ("sqlite", "mysql", "postgres"))
     assert sqlite - mysql == SQLITE_ONLY
     assert mysql - sqlite == MYSQL_ONLY
+    assert sqlite - postgres == NOT_IN_POSTGRES
+    assert postgres - sqlite == POSTGRES_ONLY
 
 
 @pytest.fixture
@@ -267,6 +273,110 @@ async def test_many_idle_queues_cost_one_statement_and_three_looks_each(mysql_pl
 
     assert await shard.read(touched) <= 100 + 6 * 100 + 10
     await shard.close()
+
+
+@pytest.fixture
+def postgres_shard(postgres_places: Places, runner: Any) -> Iterator[PostgresShard]:
+    """A store with jobs of three priorities in all states."""
+    shard = PostgresShard(postgres_places.fresh(), "1", threads=1)
+
+    def look(session: Any) -> None:
+        session.cursor.execute("INSERT INTO pinlater_links (job_id) SELECT id FROM pinlater_jobs")
+        session.cursor.execute("INSERT INTO pinlater_expiries SELECT id, run_after_ms FROM pinlater_jobs")
+        session.cursor.execute("INSERT INTO pinlater_cancelled SELECT id, 1, run_after_ms FROM pinlater_jobs")
+        entries = "1, convert_to(id::TEXT, 'UTF8'), id, 1, 1, 1, 0, 0, id, id FROM pinlater_jobs"
+        session.cursor.execute(f"INSERT INTO pinlater_keys SELECT {entries}")
+        session.cursor.execute("INSERT INTO pinlater_notes SELECT 'lease', id, 1, id, '' FROM pinlater_jobs")
+        session.cursor.execute("ANALYZE")
+
+    async def fill() -> None:
+        await shard.open()
+        await make_queue(shard, "mail", NOW_MS)
+        jobs = [Job(b"x", priority=1 + n % 3, run_after_ms=NOW_MS + (n % 2) * 9999) for n in range(9000)]
+        await shard.enqueue("mail", jobs, NOW_MS)
+        await shard.claim("mail", [ClaimRequest("a:b:c:d:e", 1000, (1,), 1000, 2**30)], NOW_MS)
+        taken = await shard.scan("mail", ScanRequest(JobState.IN_PROGRESS, (1,), False, 600), NOW_MS)
+        refs = [ref for job in taken if (ref := parse_descriptor(job.descriptor)) is not None]
+        await shard.ack("mail", [AckRequest(ref.priority, ref.id, ref.id % 2 == 0) for ref in refs], NOW_MS)
+        await shard.write(look)
+
+    runner.run(fill())
+    yield shard
+    runner.run(shard.close())
+
+
+IDS = [10**15 + 1, 10**15 + 2, 10**15 + 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "index"),
+    [
+        ("candidates", ([1, 2, 3], 1, NOW_MS, 100, 100), "pinlater_jobs_order"),
+        ("ready_in_priority", (1, "mail", 1, NOW_MS, 100), "pinlater_jobs_order"),
+        ("next_due_in_priority", (1, ["mail"]), "pinlater_jobs_order"),
+        ("expired_claims", (NOW_MS, 10), "pinlater_jobs_claims"),
+        ("expired_claims_of", (NOW_MS, [1, 2, 3], 10), "pinlater_jobs_claims"),
+        ("expired_claims_of_others", (NOW_MS, [1, 2, 3], 10), "pinlater_jobs_claims"),
+        ("listed", (1, IDS), "pinlater_jobs_pkey"),
+        ("succeeded_before", (1, NOW_MS, 10), "pinlater_jobs_ended_2"),
+        ("failed_before", (1, NOW_MS, 10), "pinlater_jobs_ended_3"),
+        ("dead_letters_pending", (1, 10), "pinlater_jobs_marked"),
+        ("queues_with_dead_letters_pending", (["mail"],), "pinlater_jobs_marked"),
+        ("links", (IDS,), "pinlater_links_pkey"),
+        ("clear_moved_to", (IDS,), "pinlater_links_pkey"),
+        ("remove_kv_entries", ("lease", ["a", "b"]), "pinlater_notes_pkey"),
+        ("expired_kv_entries", ("lease", NOW_MS, 10), "pinlater_notes_expiry"),
+        ("stats_place_between", (1, 0, 1, 0, NOW_MS, 9), "pinlater_jobs_order"),
+        ("stats_place_at", (1, 0, 1, NOW_MS, 5, 9), "pinlater_jobs_order"),
+        ("stats_all", (NOW_MS, 1, 100), "pinlater_jobs_order"),
+        ("stats_between", (0, 1, 0, 1, 0, NOW_MS, 100), "pinlater_jobs_order"),
+        ("in_progress_up_to", (1, 100), "pinlater_jobs_order"),
+        ("oldest", (1, 0, 1, 10), "pinlater_jobs_order"),
+        ("scan_time", (1, 0, 1, 0, NOW_MS, 9), "pinlater_jobs_order"),
+        ("scan_at", (1, 0, 1, NOW_MS, 5, 9), "pinlater_jobs_order"),
+        ("count_between", (1, 0, 1, 0, NOW_MS), "pinlater_jobs_order"),
+        ("leftovers", (1, 10), "pinlater_jobs_order"),
+        ("in_progress", ("mail", IDS), "pinlater_jobs_pkey"),
+        ("last_seen", ("mail", IDS), "pinlater_jobs_pkey"),
+        ("when_claimed", ("mail", IDS), "pinlater_jobs_pkey"),
+        ("named", ("mail", IDS), "pinlater_jobs_pkey"),
+        ("infos", ("mail", IDS), "pinlater_jobs_pkey"),
+        ("bodies", (IDS,), "pinlater_jobs_pkey"),
+        ("claim", ("c", 1, 1, 1, 1, IDS), "pinlater_jobs_pkey"),
+        ("claim_several", (1, 1, 1, 1, IDS, ["a", "b", "c"]), "pinlater_jobs_pkey"),
+        ("succeed", (1, 1, IDS), "pinlater_jobs_pkey"),
+        ("remove", (IDS,), "pinlater_jobs_pkey"),
+        ("keys", (1, b"a", b"b"), "pinlater_keys_pkey"),
+        ("keys_over", (NOW_MS, 10), "pinlater_keys_over"),
+        ("end_keys", (NOW_MS, NOW_MS, 1, b"a", b"b", IDS), "pinlater_keys_pkey"),
+        ("windows", (1, 1, b"a", NOW_MS, 10), "pinlater_keys_pkey"),
+        ("chains", (b"a", b"b"), "pinlater_chains_pkey"),
+        ("next_in_chains", (b"a", b"b"), "pinlater_blocked_pkey"),
+        ("most_blocked", (10,), "pinlater_blocked_waiting"),
+        ("longest_blocked", (10,), "pinlater_blocked_since"),
+        ("expired_jobs", (NOW_MS, 10), "pinlater_expiries_due"),
+        ("cancelled_before", (1, NOW_MS, 10), "pinlater_cancelled_ended"),
+        ("results_over", (NOW_MS, 10), "pinlater_results_expiry"),
+        ("renew_claims", (NOW_MS, NOW_MS, IDS), "pinlater_jobs_pkey"),
+    ],
+)
+async def test_postgres_reaches_rows_by_an_index(
+    postgres_shard: PostgresShard, name: str, values: tuple[object, ...], index: str
+) -> None:
+    def plan(session: Any) -> str:
+        text = filled(name, "postgres.sql").replace("/*lock*/", "FOR UPDATE SKIP LOCKED")
+        session.cursor.execute(f"EXPLAIN {text}", values)
+        return "\n".join(row[0] for row in session.cursor.fetchall())
+
+    found = await postgres_shard.write(plan)
+    assert f" {index} on " in found, found
+    assert "Seq Scan on pinlater_jobs" not in found, found
+    assert "Bitmap" not in found, found
+    if name not in SORTS_A_PAGE | SORTS_WHAT_IS_NAMED:
+        assert "Sort" not in found, found
+
+
+SORTS_WHAT_IS_NAMED = {"chains"}
 
 
 async def test_an_empty_queue_costs_mysql_two_round_trips(mysql_places: Places) -> None:

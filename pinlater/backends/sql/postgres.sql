@@ -505,8 +505,9 @@ SELECT share, version FROM pinlater_shares WHERE queue_id = %s FOR UPDATE
 UPDATE pinlater_shares SET share = %s, version = %s WHERE queue_id = %s
 
 -- name: in_progress_up_to
+-- Not `state = 1`, for which the index of all claims of the shard would do.
 SELECT COUNT(*) FROM (SELECT 1 FROM pinlater_jobs
-    WHERE queue_id = %s AND state = 1 LIMIT %s) AS claims
+    WHERE queue_id = %s AND state BETWEEN 1 AND 1 LIMIT %s) AS claims
 
 -- name: touch_kv_entry
 INSERT INTO pinlater_notes (kind, name, version, expires_at_ms, body) VALUES (%s, %s, 0, 0, '')
