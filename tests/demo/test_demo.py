@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from tests.demo.examples import EXAMPLES, copied, processes_of, run, table
+from tests.stores.places import Places
 
 SIZES = (64, 128, 256)
 
@@ -47,6 +48,21 @@ def test_it_takes_a_folder_of_ones_own(demo: list[str], tmp_path: Path) -> None:
     (own / "no picture.png").write_bytes(b"not at all")
     code, output = run([*demo, "--images", str(own)])
     assert (code, table(output)["failed"]) == (1, "3"), output
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=pytest.mark.store(kind)) for kind in ("redis", "mysql", "postgres")],
+)
+def test_it_keeps_its_jobs_in_another_store(
+    demo: list[str], tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    shutil.copy(EXAMPLES / "pictures" / "rocket.jpg", own)
+    places: Places = request.getfixturevalue(f"{kind}_places")
+    code, output = run([*demo, "--images", str(own), "--store", places.fresh()])
+    assert (code, table(output)["succeeded"]) == (0, "3"), output
 
 
 def test_photographs_travel_through_a_tier(demo: list[str], tmp_path: Path) -> None:

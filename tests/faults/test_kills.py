@@ -124,6 +124,17 @@ async def test_what_was_answered_on_mariadb_survives_kills_of_server_and_store(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+async def test_what_was_answered_on_postgres_survives_kills_of_server_and_store(
+    operated: Callable[..., Operated], durable_postgres_server: StoreServer
+) -> None:
+    durable_postgres_server.empty(0)
+    server = operated("--store", f"1={durable_postgres_server.url()}", "--processes", "2")
+    ours = [server.kill_a_worker, server.kill_all, server.roll, server.restart]
+    await survives(server, [*ours, *store_steps(durable_postgres_server)])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 async def test_what_was_answered_on_sqlite_survives_kills_of_the_server(
     operated: Callable[..., Operated], sqlite_places: Places
 ) -> None:

@@ -69,7 +69,7 @@ class Cluster:
     two: RunningServer
 
 
-@pytest.fixture(scope="module", params=["redis", "mysql"])
+@pytest.fixture(scope="module", params=["redis", "mysql", "postgres"])
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     places: Places = request.getfixturevalue(f"{request.param}_places")
     store = f"1={places.fresh()}"

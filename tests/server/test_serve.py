@@ -103,10 +103,11 @@ def test_a_signal_while_it_starts_ends_it_too(tmp_path: Path) -> None:
         "sqlite",
         pytest.param("redis", marks=pytest.mark.store("redis")),
         pytest.param("mysql", marks=pytest.mark.store("mysql")),
+        pytest.param("postgresql", marks=pytest.mark.store("postgres")),
     ],
 )
 async def test_each_file_in_conf_starts_a_server(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    url = request.getfixturevalue(f"{kind}_places").fresh()
+    url = request.getfixturevalue(f"{'postgres' if kind == 'postgresql' else kind}_places").fresh()
     with running(tmp_path, "--config", str(ROOT / "conf" / f"{kind}.toml"), "--store", url) as server:
         await works(server.port)
         assert server.stop() == 0

@@ -27,7 +27,7 @@ from tests.server.unread import BODY_BYTES, dequeues, large_jobs, lookups, non_r
 MB = 1_000_000
 
 
-@pytest.fixture(params=["sqlite", "redis", "mysql"])
+@pytest.fixture(params=["sqlite", "redis", "mysql", "postgres"])
 def url(request: pytest.FixtureRequest) -> str:
     fresh: str = request.getfixturevalue(f"{request.param}_places").fresh()
     return fresh

@@ -11,11 +11,12 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from tests.stores.process import StoreMissing, StoreServer
+from tests.stores.process import STOPPED_WITHIN_S, StoreMissing, StoreServer
 
 INSTALL = "postgres is not installed: apt-get install postgresql (or leave it out: --without postgres)"
 FAST = ["-c", "fsync=off", "-c", "full_page_writes=off"]
@@ -62,11 +63,26 @@ class PostgresServer(StoreServer):
         return _connected(f"postgresql://postgres@127.0.0.1:{self.port}/postgres")
 
     def _signal(self, number: signal.Signals) -> None:
-        """It has a process for each connection."""
         super()._signal(number)
-        for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
+        for pid in self._children():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), number)
+                os.kill(pid, number)
+
+    def kill(self) -> None:
+        """All of it: what is left of it would keep the next one from starting."""
+        children = self._children()
+        super().kill()
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + STOPPED_WITHIN_S
+        while any(Path(f"/proc/{pid}").exists() for pid in children):
+            assert time.monotonic() < deadline, "a process of the database goes on"
+            time.sleep(0.005)
+
+    def _children(self) -> list[int]:
+        """It has a process for each connection."""
+        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
 
     def terminate(self) -> None:
         """Its SIGTERM waits for every client to leave."""

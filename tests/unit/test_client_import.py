@@ -10,7 +10,7 @@ import pytest
 import pinlater
 
 LOADED = '; import sys; print(" ".join(sorted(sys.modules)))'
-DRIVERS = {"redis", "hiredis", "sqlalchemy", "pymysql", "MySQLdb", "sqlite3"}
+DRIVERS = {"redis", "hiredis", "sqlalchemy", "pymysql", "MySQLdb", "psycopg", "sqlite3"}
 OTHERS = {"structlog", "apscheduler", "re2", "uvloop", "click"}
 PARTS = {f"pinlater.{part}" for part in ("server", "service", "shards", "backends", "app", "config", "cli")}
 

@@ -38,7 +38,7 @@ def main() -> int:
     if given.payroll:
         return run_to_its_end(pay_all)
     pictures = _pictures(given.images)
-    return run_to_its_end(lambda: _demonstrate(pictures, OUTPUT / "thumbnails", given.bodies))
+    return run_to_its_end(lambda: _demonstrate(pictures, OUTPUT / "thumbnails", given))
 
 
 def _arguments() -> argparse.Namespace:
@@ -52,11 +52,18 @@ def _arguments() -> argparse.Namespace:
         metavar="URL",
         help="send the photographs themselves, through a tier: a folder of the demonstration's own, or file:///, s3://...",
     )
+    parser.add_argument(
+        "--store",
+        metavar="URL",
+        help="keep the jobs there, in an empty store: redis://..., postgresql+psycopg://..., and so on",
+    )
     given = parser.parse_args()
     if not given.images.is_dir():
         parser.error(f"--images {given.images} is no folder")
     if given.payroll and given.bodies is not None:
         parser.error("--bodies is for pictures, not for --payroll")
+    if given.payroll and given.store is not None:
+        parser.error("--store is for pictures, not for --payroll")
     given.images = given.images.resolve()
     return given
 
@@ -69,19 +76,22 @@ def _pictures(folder: Path) -> list[Path]:
     return found
 
 
-def _demonstrate(pictures: list[Path], thumbnails: Path, bodies: str | None) -> int:
+def _demonstrate(pictures: list[Path], thumbnails: Path, given: argparse.Namespace) -> int:
     make_anew(thumbnails)
-    report = _run(pictures, thumbnails, bodies)
+    report = _run(pictures, thumbnails, given.bodies, given.store)
     show(report, thumbnails, BROKEN_ON_PURPOSE)
     return 0 if report.failed_pictures <= BROKEN_ON_PURPOSE else 1
 
 
-def _run(pictures: list[Path], thumbnails: Path, bodies: str | None) -> Report:
+def _run(pictures: list[Path], thumbnails: Path, bodies: str | None, store: str | None) -> Report:
     queue = thumbnail.settings.queue
     with ExitStack() as stack:
         api = free_address()
-        serving = stack.enter_context(server("--api", api, *([] if bodies is None else tier_options(bodies))))
-        print(f"A server on SQLite listens on {serving.address}; its HTTP interface is http://{api}/.", flush=True)
+        options = [] if bodies is None else list(tier_options(bodies))
+        options += [] if store is None else ["--store", f"1={store}"]
+        serving = stack.enter_context(server("--api", api, *options))
+        kept = "SQLite" if store is None else store.partition(":")[0]
+        print(f"A server on {kept} listens on {serving.address}; its HTTP interface is http://{api}/.", flush=True)
         app.use(servers=[serving.address], source="demo")
         stack.callback(app.close)
         app.client.create_queue(queue)
