@@ -29,6 +29,7 @@ SQLITE_ONLY = {"remove_links"}
 NOT_IN_POSTGRES = {"remove_links", "upgrade", "add_columns", "add_extended"}
 NOT_IN_POSTGRES |= {"insert_jobs_row", "insert_extended_jobs_row"}
 POSTGRES_ONLY = {"lock_tables", "snapshot", "claim_several", "lock_chains", "lock_queue_id_by_homes"}
+POSTGRES_ONLY |= {"follow", "unfollow", "forget_followers", "notify"}
 MAKE_TABLES = {"schema", "upgrade", "add_columns", "add_extended"}
 OVER_ALL_QUEUES = {"queues_without_config_entry", "deleted_queues", "oldest_ended"}
 FROM_ONE_END = {"most_blocked", "longest_blocked", "barriers", "any_references"}

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from pinlater.backends.base import CheckpointRequest
+from pinlater.backends.base import UNKNOWN_CHANGE, CheckpointRequest, Notification
 from pinlater.backends.sql.postgres import STAND_IN, PostgresShard, shard_error
 from pinlater.backends.sql.server_pool import Timeouts
 from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, StoreConflict, StoreFull, StoreRefused
@@ -96,3 +96,63 @@ async def test_a_server_that_stands_still_in_a_transaction_loses_its_locks(url: 
             await shard.write(stands_still)
     await enqueued(shard)
     await shard.close()
+
+
+# -- notifications -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def other(url: str, shard: PostgresShard, runner: asyncio.Runner) -> Iterator[PostgresShard]:
+    """The shard in another process, as far as the store can tell."""
+    made = PostgresShard(url, "1", timeouts=QUICK)
+    runner.run(made.open())
+    yield made
+    runner.run(made.close())
+
+
+async def test_a_follower_is_told_of_what_other_processes_bring_and_not_of_its_own_enqueues(
+    shard: PostgresShard, other: PostgresShard
+) -> None:
+    heard: asyncio.Queue[Notification | None] = asyncio.Queue()
+    await make_queue(other, "post", NOW_MS)
+    assert await shard.subscribe("mail", heard.put_nowait)
+    await enqueued(shard)
+    await other.enqueue("post", [Job(b"x")], NOW_MS)
+    await asyncio.sleep(0.3)
+    assert heard.empty()
+    await other.enqueue("mail", [Job(b"x")] * 30, NOW_MS)
+    assert await asyncio.wait_for(heard.get(), 5) == UNKNOWN_CHANGE
+    assert not await shard.subscribe("mail", None)
+
+
+async def test_nobody_is_notified_where_nobody_follows(shard: PostgresShard, other: PostgresShard, url: str) -> None:
+    with client(url) as listener:
+        store_id = listener.execute("SELECT value FROM pinlater_meta WHERE name = 'store_id'").fetchone()[0]
+        listener.execute(f'LISTEN "pinlater_{store_id}"')
+        await enqueued(other)
+        await asyncio.sleep(0.3)
+        assert list(listener.notifies(timeout=0)) == []
+        assert await shard.subscribe("mail", lambda event: None)
+        for _ in range(5):
+            await enqueued(other)
+        await asyncio.sleep(0.3)
+        found = [each.payload.split(" ")[1] for each in listener.notifies(timeout=0)]
+        assert 1 <= len(found) <= 5
+        assert set(found) == {"mail"}
+        await shard.subscribe("mail", None)
+        await enqueued(other)
+        await asyncio.sleep(0.3)
+        assert list(listener.notifies(timeout=0)) == []
+
+
+async def test_a_follower_whose_connection_breaks_is_told_and_may_follow_again(
+    shard: PostgresShard, other: PostgresShard, url: str
+) -> None:
+    heard: asyncio.Queue[Notification | None] = asyncio.Queue()
+    assert await shard.subscribe("mail", heard.put_nowait)
+    with client(url) as admin:
+        admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+    assert await asyncio.wait_for(heard.get(), 5) is None
+    assert await shard.subscribe("mail", heard.put_nowait)
+    await enqueued(other)
+    assert await asyncio.wait_for(heard.get(), 5) == UNKNOWN_CHANGE

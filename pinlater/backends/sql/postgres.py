@@ -5,6 +5,8 @@ How much a power cut may take is the server's own setting: with fsync and synchr
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -15,9 +17,12 @@ from psycopg.types.string import StrBinaryDumper, StrDumperUnknown, TextBinaryLo
 from sqlalchemy import event
 from sqlalchemy.pool import PoolProxiedConnection
 
+from pinlater.backends.base import OnNotification
+from pinlater.backends.sql.postgres_notifications import PostgresNotifications
 from pinlater.backends.sql.postgres_session import PostgresSession
 from pinlater.backends.sql.records import load_statements
-from pinlater.backends.sql.server_pool import ServerPool, ServerShard, Timeouts
+from pinlater.backends.sql.server_pool import THREADS, ServerPool, ServerShard, Timeouts
+from pinlater.backends.sql.session import Session
 from pinlater.backends.store_warnings import warn_once
 from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, StoreConflict, StoreFull, StoreRefused
 
@@ -153,6 +158,12 @@ class PostgresPool(ServerPool):
         connection.read_s = float(self.timeouts.read_s)
         return connection
 
+    def apart(self) -> BoundedConnection:
+        """A connection beside the pool's, in autocommit."""
+        arguments, named = self.engine.dialect.create_connect_args(self.engine.url)
+        named = {**named, **self.connect_args(self.timeouts), "autocommit": True}
+        return self._connect(self.engine.dialect, None, list(arguments), named)
+
     def set_up(self, connection: Any, info: dict[str, Any]) -> None:
         timeouts = self.timeouts
         settings = _SETTINGS | {
@@ -181,6 +192,39 @@ class PostgresShard(ServerShard):
 
     POOL = PostgresPool
     NAME = "postgres"
+    _pool: PostgresPool
+
+    def __init__(
+        self, url: str, shard_id: str = "", *, threads: int = THREADS, timeouts: Timeouts | None = None
+    ) -> None:
+        super().__init__(url, shard_id, threads=threads, timeouts=timeouts)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._notifications: PostgresNotifications | None = None
+
+    async def open(self) -> str:
+        store_id = await super().open()
+        self._loop = asyncio.get_running_loop()
+        self._notifications = PostgresNotifications(f"pinlater_{store_id}", self._pool.apart, self.write)
+        return store_id
+
+    async def close(self) -> None:
+        notifications, self._notifications = self._notifications, None
+        if notifications is not None:
+            await notifications.close()
+        await super().close()
+
+    async def subscribe(self, queue: str, on_event: OnNotification | None) -> bool:
+        return self._notifications is not None and await self._notifications.subscribe(queue, on_event)
+
+    def on_commit(self, session: Session) -> None:
+        assert isinstance(session, PostgresSession)
+        if (session.enqueued or session.freed) and self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+                self._loop.call_soon_threadsafe(self._committed, session.enqueued, session.freed)
+
+    def _committed(self, enqueued: set[int], freed: set[int]) -> None:
+        if self._notifications is not None:
+            self._notifications.committed(enqueued, freed)
 
     def session(self, connection: PoolProxiedConnection, *, writes: bool) -> PostgresSession:
         driver: Any = connection.driver_connection

@@ -199,6 +199,13 @@ CREATE TABLE IF NOT EXISTS pinlater_dropped (
     spot INTEGER NOT NULL
 );
 CREATE INDEX IF NOT EXISTS pinlater_dropped_spots ON pinlater_dropped (spot);
+-- Processes that wait for jobs of a queue (postgres_notifications.py).
+CREATE TABLE IF NOT EXISTS pinlater_followers (
+    queue_id INTEGER NOT NULL,
+    process TEXT COLLATE "C" NOT NULL,
+    until TIMESTAMPTZ NOT NULL,
+    PRIMARY KEY (queue_id, process)
+);
 -- As append_status and prepend_status of status_text.py.
 CREATE OR REPLACE FUNCTION pinlater_append(status TEXT, at INTEGER, behind TEXT) RETURNS TEXT LANGUAGE SQL IMMUTABLE AS
     $$ SELECT CASE WHEN length(status) < at THEN status ELSE left(status, at - 1) || E'…\n' END || behind $$;
@@ -374,10 +381,12 @@ WHERE id = ANY(%s)
 UPDATE pinlater_jobs SET state = 0, attempts_remaining = attempts_remaining - 1, run_after_ms = %s,
     updated_at_ms = %s, {no_claim}, crashes = crashes + %s, custom_status = pinlater_append(custom_status, %s, %s)
 WHERE id = ANY(%s)
+RETURNING queue_id
 
 -- name: requeue
 UPDATE pinlater_jobs SET state = 0, updated_at_ms = %s, {no_claim}
 WHERE id = ANY(%s)
+RETURNING queue_id
 
 -- name: heartbeat
 UPDATE pinlater_jobs SET
@@ -606,6 +615,7 @@ UPDATE pinlater_jobs SET state = 0, attempts_remaining = coalesce(%s, attempts_a
     run_after_ms = %s, updated_at_ms = %s, crashes = 0, {no_claim},
     finished_at_ms = NULL
 WHERE id = ANY(%s)
+RETURNING queue_id
 
 -- name: insert_extended_jobs
 INSERT INTO pinlater_jobs (job_keys, extended, {new_job}) VALUES /*rows*/
@@ -677,6 +687,7 @@ UPDATE pinlater_jobs SET run_after_ms = COALESCE(%s, run_after_ms),
     attempts_allowed = COALESCE(%s, attempts_allowed), attempts_remaining = COALESCE(%s, attempts_remaining),
     updated_at_ms = %s
 WHERE id = ANY(%s)
+RETURNING queue_id
 
 -- name: lock_queue_id_by_homes
 -- The counter is what `put_config` locks first, so that there is something to wait for where there is no entry yet.
@@ -820,6 +831,7 @@ WHERE blocked.serialize_key IN (/*keys*/)
 
 -- name: free_waiting
 UPDATE pinlater_jobs SET state = 0 WHERE id = ANY(%s)
+RETURNING queue_id
 
 -- name: most_blocked
 SELECT serialize_key, waiting, since_ms FROM pinlater_blocked ORDER BY waiting DESC LIMIT %s
@@ -952,3 +964,19 @@ UPDATE pinlater_meta SET value = '4' WHERE name = 'schema_version' AND value IN 
 
 -- name: any_references
 SELECT 1 FROM (SELECT job_id FROM pinlater_held LIMIT 1) held UNION ALL SELECT 1 FROM (SELECT spot FROM pinlater_dropped LIMIT 1) dropped
+
+-- name: follow
+INSERT INTO pinlater_followers (process, queue_id, until)
+SELECT %s, id, clock_timestamp() + %s * INTERVAL '1 second' FROM pinlater_queues WHERE name = ANY(%s)
+ON CONFLICT (queue_id, process) DO UPDATE SET until = excluded.until
+
+-- name: unfollow
+DELETE FROM pinlater_followers WHERE process = %s AND queue_id = (SELECT id FROM pinlater_queues WHERE name = %s)
+
+-- name: forget_followers
+DELETE FROM pinlater_followers WHERE until < clock_timestamp() - %s * INTERVAL '1 second'
+
+-- name: notify
+SELECT COUNT(pg_notify(%s, %s || queue.name)) FROM pinlater_queues queue
+WHERE queue.id = ANY(%s) AND EXISTS (SELECT 1 FROM pinlater_followers follower
+    WHERE follower.queue_id = queue.id AND follower.process <> %s AND follower.until > clock_timestamp())

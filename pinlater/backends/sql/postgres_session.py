@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 from pinlater.backends.sql.records import NEW_JOB, parts
 from pinlater.backends.sql.session import NewJob, Row, Session, in_slices
@@ -25,6 +25,7 @@ _COLUMNS = {
     "insert_jobs": [column for column in NEW_JOB if column != "state"],
     "insert_extended_jobs": ["job_keys", "extended", *NEW_JOB],
 }
+_QUEUE_AT = {name: columns.index("queue_id") for name, columns in _COLUMNS.items()}
 _COPIES = {
     name: (
         f"COPY pinlater_jobs ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)",
@@ -34,14 +35,34 @@ _COPIES = {
 }
 
 
+MAKE_PENDING = frozenset({"retry", "requeue", "retry_failed", "reschedule", "free_waiting"})
+"""These tell of which queues the jobs are."""
+
+
 class PostgresSession(Session):
-    """A session on PostgreSQL. `locking`: it writes."""
+    """A session on PostgreSQL. `locking`: it writes. `enqueued` and `freed` are the ids of queues in which jobs became
+    pending.
+    """
 
     mark = "%s"
 
     def __init__(self, cursor: Any, statements: Mapping[str, str], shard_id: str, *, locking: bool) -> None:
         super().__init__(cursor, statements, shard_id)
         self._locking = locking
+        self.enqueued: set[int] = set()
+        self.freed: set[int] = set()
+
+    def run(self, name: str, values: Sequence[object] = ()) -> int:
+        if name == "copy_job":
+            self.freed.add(cast(int, values[1]))
+        return super().run(name, values)
+
+    def run_of(self, name: str, values: Sequence[object], ids: Sequence[int]) -> int:
+        if name not in MAKE_PENDING:
+            return super().run_of(name, values, ids)
+        rows = self.rows_of(name, values, ids)
+        self.freed.update([queue_id for (queue_id,) in rows])
+        return len(rows)
 
     def rows(self, name: str, values: Sequence[object] = ()) -> list[Row]:
         if name in _LOCKED_FIRST:
@@ -79,6 +100,7 @@ class PostgresSession(Session):
         return min(ROWS_PER_INSERT, 1 << rows.bit_length() - 1)
 
     def insert_jobs(self, jobs: Sequence[NewJob], statement: str = "insert_jobs") -> None:
+        self.enqueued.update([job[_QUEUE_AT[statement]] for job in jobs])
         if len(jobs) <= MOST_ROWS_INSERTED:
             self.put(statement, jobs)
             return

@@ -6,6 +6,7 @@ what a broken connection leaves. Only a COMMIT without an answer leaves the outc
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -170,6 +171,9 @@ class ServerShard(SqlShard):
     def session(self, connection: PoolProxiedConnection, *, writes: bool) -> Session:
         """A session on a connection of the pool."""
 
+    def on_commit(self, session: Session) -> None:
+        """Behind the commit of a session that wrote, in its thread."""
+
     async def open(self) -> str:
         self._threads = Threads(self._count, f"pinlater-{self.NAME}")
         try:
@@ -186,7 +190,7 @@ class ServerShard(SqlShard):
             await threads.close()
             self._pool.close()
 
-    def write(self, transaction: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
+    def write(self, transaction: Callable[..., Result], *arguments: Any) -> asyncio.Future[Result]:
         assert self._threads is not None, "the shard is not open"
         return self._threads.call(self._transact, True, transaction, arguments)
 
@@ -199,7 +203,8 @@ class ServerShard(SqlShard):
         connection = self._pool.connection()
         committing = False
         try:
-            result = transaction(self.session(connection, writes=writes), *arguments)
+            session = self.session(connection, writes=writes)
+            result = transaction(session, *arguments)
             committing = writes
             connection.commit()
         except BaseException as error:
@@ -209,4 +214,6 @@ class ServerShard(SqlShard):
                 raise
             raise ours from error
         self._pool.put_back(connection)
+        if writes:
+            self.on_commit(session)
         return result

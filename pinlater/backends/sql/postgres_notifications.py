@@ -1,0 +1,189 @@
+"""Notifications of PostgreSQL's queues while somebody follows them: LISTEN and NOTIFY, behind the commits.
+
+A process that follows a queue says so in `pinlater_followers`, for FOLLOWS_S at a time. A process whose commit made
+jobs pending notifies the other followers of these queues in a transaction of its own: one for all that was committed
+meanwhile, and none where nobody follows. So no commit of a job waits for the lock that all notifying commits of a
+database share. What a process that dies then did not tell, the polls of the followers find.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+from collections.abc import Callable, Iterable
+from functools import partial
+from threading import Thread
+from typing import Any
+
+import psycopg
+
+from pinlater.backends.base import UNKNOWN_CHANGE, OnNotification
+from pinlater.backends.sql.session import Session
+from pinlater.errors import PinLaterError
+
+FOLLOWS_S = 15
+RENEW_S = 5.0
+GAP_S = 0.01
+"""Between two notifications of one process: what is committed meanwhile goes together."""
+
+
+def follow(session: Session, process: str, queues: list[str]) -> dict[int, str]:
+    """Say so, or say it again; the queues that there are, by their ids."""
+    session.run("follow", (process, FOLLOWS_S, queues))
+    session.run("forget_followers", (FOLLOWS_S,))
+    return dict(session.rows("ids_of_queues", (queues,)))
+
+
+def unfollow(session: Session, process: str, queue: str) -> None:
+    session.run("unfollow", (process, queue))
+
+
+def notify(session: Session, channel: str, process: str, queue_ids: list[int]) -> None:
+    session.rows("notify", (channel, f"{process} ", queue_ids, process))
+
+
+class PostgresNotifications:
+    """Of one shard. `connect` opens a connection of its own, in autocommit; `write` runs a transaction."""
+
+    def __init__(
+        self, channel: str, connect: Callable[[], psycopg.Connection[Any]], write: Callable[..., asyncio.Future[Any]]
+    ) -> None:
+        self._channel = channel
+        self._connect = connect
+        self._write = write
+        self._process = secrets.token_hex(6)
+        self._listeners: dict[str, OnNotification] = {}
+        self._names: dict[int, str] = {}
+        self._connection: psycopg.Connection[Any] | None = None
+        self._connecting: asyncio.Task[bool] | None = None
+        self._unsaid: set[int] = set()
+        self._is_saying = False
+        self._is_closed = False
+
+    async def subscribe(self, queue: str, on_event: OnNotification | None) -> bool:
+        """See Shard.subscribe."""
+        if on_event is None:
+            if self._listeners.pop(queue, None) is not None and not self._is_closed:
+                with contextlib.suppress(PinLaterError):
+                    await self._write(unfollow, self._process, queue)
+            return False
+        if not await self._listens():
+            return False
+        self._listeners[queue] = on_event
+        try:
+            self._names |= await self._write(follow, self._process, [queue])
+        except PinLaterError:
+            if self._listeners.get(queue) is on_event:
+                del self._listeners[queue]
+            return False
+        return self._listeners.get(queue) is on_event
+
+    def committed(self, enqueued: Iterable[int], freed: Iterable[int]) -> None:
+        """Jobs of the queues with these ids were enqueued, or became pending otherwise."""
+        for queue_id in freed:
+            self._tell(self._names.get(queue_id, ""))
+        self._unsaid.update(enqueued, freed)
+        if not self._is_saying:
+            self._say()
+
+    async def close(self) -> None:
+        """Nobody is told anything more."""
+        self._is_closed = True
+        self._listeners.clear()
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait([self._connecting])
+        self._hang_up()
+
+    def _say(self) -> None:
+        self._is_saying = bool(self._unsaid) and not self._is_closed
+        if self._is_saying:
+            queue_ids, self._unsaid = sorted(self._unsaid), set()
+            said = self._write(notify, self._channel, self._process, queue_ids)
+            said.add_done_callback(self._said)
+
+    def _said(self, said: asyncio.Future[None]) -> None:
+        """Whether it was: who follows polls too."""
+        if not said.cancelled():
+            said.exception()
+        asyncio.get_running_loop().call_later(GAP_S, self._say)
+
+    async def _listens(self) -> bool:
+        if self._connection is not None or self._is_closed:
+            return not self._is_closed
+        if self._connecting is None:
+            self._connecting = asyncio.get_running_loop().create_task(self._begin())
+        return await asyncio.shield(self._connecting)
+
+    async def _begin(self) -> bool:
+        loop = asyncio.get_running_loop()
+        try:
+            connection = await asyncio.to_thread(self._connected)
+        except (psycopg.Error, PinLaterError, OSError):
+            return False
+        finally:
+            self._connecting = None
+        self._connection = connection
+        Thread(target=self._listen, args=(connection, loop), name="pinlater-postgres-listen", daemon=True).start()
+        return True
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        connection = self._connect()
+        connection.execute(f'LISTEN "{self._channel}"')
+        return connection
+
+    def _listen(self, connection: psycopg.Connection[Any], loop: asyncio.AbstractEventLoop) -> None:
+        """In a thread of its own, until the connection breaks."""
+        call = partial(_call_soon, loop)
+        with contextlib.suppress(psycopg.Error, OSError):
+            while True:
+                for notification in connection.notifies(timeout=RENEW_S):
+                    call(self._heard, notification.payload)
+                call(self._renew)
+                connection.execute("SELECT 1")  # within its bound: a host that is gone answers nothing
+        connection.close()
+        call(self._lost, connection)
+
+    def _renew(self) -> None:
+        if self._listeners and not self._is_closed:
+            self._write(follow, self._process, sorted(self._listeners)).add_done_callback(self._renewed)
+
+    def _renewed(self, renewed: asyncio.Future[dict[int, str]]) -> None:
+        if renewed.cancelled() or renewed.exception() is not None:
+            self._hang_up()  # who does not say that it follows hears nothing
+        else:
+            self._names |= renewed.result()
+
+    def _heard(self, payload: str) -> None:
+        process, _, queue = payload.partition(" ")
+        if process != self._process:
+            self._tell(queue)
+
+    def _tell(self, queue: str) -> None:
+        on_event = self._listeners.get(queue)
+        if on_event is not None:
+            on_event(UNKNOWN_CHANGE)
+
+    def _hang_up(self) -> None:
+        """The thread ends at once, and `_lost` follows."""
+        if self._connection is None:
+            return
+        with contextlib.suppress(psycopg.Error, OSError):
+            peer = socket.socket(fileno=os.dup(self._connection.fileno()))
+            with peer:
+                peer.shutdown(socket.SHUT_RDWR)
+
+    def _lost(self, connection: psycopg.Connection[Any]) -> None:
+        if self._connection is connection:
+            self._connection = None
+            listeners, self._listeners = self._listeners, {}
+            for on_event in listeners.values():
+                on_event(None)
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+        loop.call_soon_threadsafe(function, *arguments)
