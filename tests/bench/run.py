@@ -23,6 +23,7 @@ PERSISTENCE = {
     "redis": "redis: appendonly no, save ''",
     "mysql": "mariadb: innodb_flush_log_at_trx_commit 1",
     "sqlite": "sqlite: WAL, synchronous FULL",
+    "postgres": "postgres: fsync on, synchronous_commit on",
 }
 
 

@@ -40,6 +40,7 @@ NAMES = (
     "sqlite",
     "mariadb",
     "mariadb_single",
+    "postgres",
     "growth",
     "maintenance",
     "memory",

@@ -14,7 +14,7 @@ from pathlib import Path
 from pinlater import Client
 from tests.bench.figures import Figure
 from tests.bench.measures.pickup import quantile
-from tests.bench.peers.products import PRODUCTS, Product, environment, others_missing
+from tests.bench.peers.products import PRODUCTS, TASKS, Product, environment, others_missing
 from tests.bench.peers.record import Begun, count_begun, read_begun
 from tests.bench.processes import served
 from tests.bench.run import PERSISTENCE, Run
@@ -43,18 +43,18 @@ def measure(run: Run) -> Iterator[Figure]:
         run.say(f"  the others are left out, since their packages could not be installed: {missing}")
     products = [each for each in PRODUCTS if each.is_ours or not missing]
     for product in products:
-        yield _drain(run, product, "defaults", ())
+        yield drain(run, product, "defaults", ())
     for product in products:
-        yield _drain(run, product, "100 slots", product.slots)
+        yield drain(run, product, "100 slots", product.slots)
     for product in products:
         for queues in (1, 15, 100) if product.has_many_queues else (1,):
-            yield from _pick_up(run, product, queues)
+            yield from pick_up(run, product, queues)
     for product in products:
         if product.has_rates:
             yield from _rates(run, product)
 
 
-def _drain(run: Run, product: Product, name: str, options: Sequence[str]) -> Figure:
+def drain(run: Run, product: Product, name: str, options: Sequence[str], prefix: str = "peers") -> Figure:
     """Jobs per second from a full queue by one worker command, without the first and the last tenth."""
     jobs, rates = run.sizes.jobs(OURS_DRAINED if product.is_ours else OTHERS_DRAINED), []
     for number in range(run.sizes.rounds):
@@ -68,10 +68,10 @@ def _drain(run: Run, product: Product, name: str, options: Sequence[str]) -> Fig
         first, last = begun[jobs // 10], begun[jobs * 9 // 10]
         rates.append((jobs * 9 // 10 - jobs // 10) / ((last.begun_ns - first.begun_ns) / 1e9))
         run.say(f"  {product.name}, {name}, round {number + 1}: {rates[-1]:,.0f} jobs/s")
-    return _figure(f"peers/drain, {name}, {product.name}", "jobs/s", rates, product, options)
+    return _figure(f"{prefix}/drain, {name}, {product.name}", "jobs/s", rates, product, options)
 
 
-def _pick_up(run: Run, product: Product, queues: int) -> Iterator[Figure]:
+def pick_up(run: Run, product: Product, queues: int, prefix: str = "peers") -> Iterator[Figure]:
     """From the producer's call until the job begins, in a worker at its defaults that has nothing else to do."""
     jobs, rounds = run.sizes.jobs(PICKED_UP), []
     for _ in range(run.sizes.rounds):
@@ -85,7 +85,7 @@ def _pick_up(run: Run, product: Product, queues: int) -> Iterator[Figure]:
         run.say(f"  {product.name}, {queues} queues: p50 {quantile(rounds[-1], 0.5):.2f} ms")
     for share in (0.5, 0.99):
         values = [quantile(times, share) for times in rounds]
-        yield _figure(f"peers/pickup p{share * 100:.0f}, {queues} queues, {product.name}", "ms", values, product)
+        yield _figure(f"{prefix}/pickup p{share * 100:.0f}, {queues} queues, {product.name}", "ms", values, product)
 
 
 def _rates(run: Run, product: Product) -> Iterator[Figure]:
@@ -111,7 +111,7 @@ def _rates(run: Run, product: Product) -> Iterator[Figure]:
 
 def _figure(name: str, unit: str, rounds: Sequence[float], product: Product, options: Sequence[str] = ()) -> Figure:
     notes = f"{product.name} {product.version}; options of its worker: {' '.join(options) or 'none'}"
-    return Figure(name, unit, list(rounds), [], persistence=PERSISTENCE["redis"], notes=notes)
+    return Figure(name, unit, list(rounds), [], persistence=PERSISTENCE[product.store], notes=notes)
 
 
 class Stand:
@@ -125,14 +125,14 @@ class Stand:
         ending: ExitStack,
         rates: Mapping[str, int] | None = None,
     ) -> None:
-        store = run.store("redis")
+        store = run.store(product.store, durable=product.store != "redis")
         store.empty(0)
         self.product, self.queues, self.warmed_up = product, list(queues), 0
         self._ending = ending
         folder = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="pinlater-bench-")))
         self._record = folder / "record"
         self._record.touch()
-        broker = store.url(0)
+        broker = store.url(0) if product.is_ours else store.url(0).replace("+psycopg", "")
         if product.is_ours:
             file = folder / "queues.toml"
             file.write_text(
@@ -143,11 +143,18 @@ class Stand:
                 for queue in queues:
                     client.create_queue(queue)
         self._env = environment(product, broker, queues, self._record, rates or {})
+        if product.prepare:
+            subprocess.run(product.prepare, env=self._env, cwd=TASKS, check=True, capture_output=True)
 
     def start_worker(self, options: Sequence[str] = ()) -> None:
         command = [*dies_with_us(), *self.product.command(self.queues), *options]
         process = subprocess.Popen(
-            command, env=self._env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+            command,
+            env=self._env,
+            cwd=TASKS,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         self._ending.callback(_stop, process)
 

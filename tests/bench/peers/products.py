@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-PACKAGES = ("celery[redis]>=5.5", "dramatiq[redis]>=2", "taskiq>=0.12", "taskiq-redis>=1.2")
+PACKAGES = ("celery[redis]>=5.5", "dramatiq[redis]>=2", "taskiq>=0.12", "taskiq-redis>=1.2", "procrastinate>=3")
+NODE_PACKAGES = ("graphile-worker@0.16",)
 _ROOT = Path(__file__).parents[3]
 _FOLDER = Path(sys.prefix) / "peers"
 _BIN = Path(sys.executable).parent
+TASKS = Path(__file__).with_name("graphile_tasks")
+"""Where graphile-worker finds its task."""
 
 
 @dataclass(frozen=True)
 class Product:
     """`command`: of a worker at its own defaults, for these queues. `slots`: the options for a hundred slots.
 
-    `has_rates`: a limit per queue can be given that makes jobs wait, without a failed attempt.
+    `has_rates`: a limit per queue can be given that makes jobs wait, without a failed attempt. `prepare`: what makes
+    its tables, in the store that it needs.
     """
 
     name: str
@@ -30,6 +35,8 @@ class Product:
     slots: tuple[str, ...]
     has_many_queues: bool = True
     has_rates: bool = False
+    store: str = "redis"
+    prepare: tuple[str, ...] = ()
 
     @property
     def is_ours(self) -> bool:
@@ -39,6 +46,9 @@ class Product:
     def version(self) -> str:
         if self.is_ours:
             return version(self.package)
+        if self.prepare and self.prepare[0] == _GRAPHILE:
+            manifest = _FOLDER / "node_modules" / self.package / "package.json"
+            return str(json.loads(manifest.read_text())["version"])
         script = f"from importlib.metadata import version; print(version({self.package!r}))"
         return subprocess.run([self.python, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
 
@@ -77,6 +87,28 @@ PRODUCTS = (
     ),
 )
 
+_GRAPHILE = str(_FOLDER / "node_modules" / ".bin" / "graphile-worker")
+_PROCRASTINATE = (str(_FOLDER / "bin" / "procrastinate"), "--app", "tests.bench.peers.on_procrastinate.app")
+ON_POSTGRES = (
+    replace(PRODUCTS[0], store="postgres"),
+    Product(
+        "procrastinate",
+        "procrastinate",
+        lambda queues: [*_PROCRASTINATE, "worker"],
+        ("--concurrency", "100"),
+        store="postgres",
+        prepare=(*_PROCRASTINATE, "schema", "--apply"),
+    ),
+    Product(
+        "graphile",
+        "graphile-worker",
+        lambda queues: [_GRAPHILE],
+        ("--jobs", "100"),
+        store="postgres",
+        prepare=(_GRAPHILE, "--schema-only"),
+    ),
+)
+
 
 def _other(program: str) -> list[str]:
     return [str(_FOLDER / "bin" / program)]
@@ -91,6 +123,7 @@ def environment(
         **os.environ,
         "PYTHONPATH": paths,
         "BENCH_BROKER": broker,
+        "DATABASE_URL": broker,
         "BENCH_QUEUES": ",".join(queues),
         "BENCH_RATES": ",".join(f"{queue}={rate}" for queue, rate in rates.items()),
         "BENCH_RECORD": str(record),
@@ -101,12 +134,13 @@ def environment(
 def others_missing() -> str:
     """Why the others' packages cannot be had; "": they are there. They are installed once."""
     done = _FOLDER / ".installed"
-    wanted = " ".join(PACKAGES)
+    wanted = " ".join([*PACKAGES, *NODE_PACKAGES])
     if done.exists() and done.read_text() == wanted:
         return ""
     for command in (
         [sys.executable, "-m", "venv", "--clear", str(_FOLDER)],
         [str(_FOLDER / "bin" / "python"), "-m", "pip", "install", "--quiet", *PACKAGES],
+        ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(_FOLDER), *NODE_PACKAGES],
     ):
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         if ended.returncode:
