@@ -22,11 +22,25 @@ ANYWHERE_CHARS = 8
 
 SHOWN_PARAMETERS = frozenset(
     (
-        *("prefix", "db", "database", "host", "port", "user", "username", "unix_socket", "charset", "collation"),
+        *(
+            "prefix",
+            "wait",
+            "wait_ms",
+            "sentinel_username",
+            "db",
+            "database",
+            "host",
+            "port",
+            "user",
+            "username",
+            "unix_socket",
+            "charset",
+            "collation",
+        ),
         *("connect_timeout", "read_timeout", "write_timeout", "socket_timeout", "max_allowed_packet", "compress"),
         *("ssl", "ssl_ca", "ssl_cert", "ssl_key", "ssl_capath", "ssl_cipher", "ssl_disabled", "ssl_mode"),
         *("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"),
-        *("endpoint", "region"),
+        *("endpoint", "region", "wait", "wait_ms", "sentinel_username"),
         *("sslmode", "sslrootcert", "sslcert", "sslkey", "application_name", "target_session_attrs"),
         *("ssl_ciphers", "ssl_min_version", "ssl_verify_cert", "ssl_verify_identity"),
     )
@@ -99,6 +113,10 @@ def redact_url(url: str) -> str:
     if not separator:
         return (f"{MASK}@{_host(head)}" if "@" in head else head) + query
     user, at, host = head.rpartition("@")
+    if not at and scheme.endswith("+sentinel") and "," in head:
+        hosts, slash, path = head.partition("/")
+        shown = ",".join(_redact_port(each, is_odd=is_odd) for each in hosts.split(","))
+        return f"{scheme}://{shown}{slash}{path}{query}"
     if not at:
         return f"{scheme}://{_redact_port(head, is_odd=is_odd)}{query}"
     name, colon, _ = user.partition(":")

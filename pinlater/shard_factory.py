@@ -31,6 +31,8 @@ DRIVERS = {
     "sqlite": ("pinlater.backends.sql.sqlite", "SqliteShard", "server"),
     "redis": ("pinlater.backends.redis.shard", "RedisShard", "redis"),
     "rediss": ("pinlater.backends.redis.shard", "RedisShard", "redis"),
+    "redis+sentinel": ("pinlater.backends.redis.shard", "RedisShard", "redis"),
+    "rediss+sentinel": ("pinlater.backends.redis.shard", "RedisShard", "redis"),
     "mysql+pymysql": ("pinlater.backends.sql.mysql", "MysqlShard", "mysql"),
     "mysql+mysqldb": ("pinlater.backends.sql.mysql", "MysqlShard", "mysqldb"),
     "postgresql+psycopg": ("pinlater.backends.sql.postgres", "PostgresShard", "postgresql"),

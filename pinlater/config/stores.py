@@ -9,10 +9,14 @@ from urllib.parse import parse_qs, urlsplit
 from pinlater.data_folder.identity import OVERFLOW_ID
 from pinlater.redaction import MASK, redact_url
 
-SCHEMES = ("sqlite", "redis", "rediss", "mysql+pymysql", "mysql+mysqldb", "postgresql+psycopg")
+SENTINEL_SCHEMES = ("redis+sentinel", "rediss+sentinel")
+SCHEMES = ("sqlite", "redis", "rediss", *SENTINEL_SCHEMES, "mysql+pymysql", "mysql+mysqldb", "postgresql+psycopg")
 SHARD_ID = rf"(?!{OVERFLOW_ID}(?![A-Za-z0-9]))[A-Za-z0-9]{{1,16}}"
 ALLOWED_ID = "1 to 16 letters and digits, and not like an overflow shard's (o and ten digits or capital letters)"
-ALLOWED_URL = "sqlite:///path, redis://…, rediss://…, mysql+pymysql://…, mysql+mysqldb://… or postgresql+psycopg://…"
+ALLOWED_URL = (
+    "sqlite:///path, redis://…, rediss://…, redis+sentinel://…, rediss+sentinel://…, mysql+pymysql://…, "
+    "mysql+mysqldb://… or postgresql+psycopg://…"
+)
 ALLOWED_STORE = f"URL or ID=URL, the URL one of {ALLOWED_URL}"
 _ENCODED = "what is special in user and password, encoded: %2F for /, %23 for #, %3F for ?, %40 for @"
 _STORE = re.compile(rf"(?:({SHARD_ID})=)?([a-z+]+://.*)", re.ASCII | re.DOTALL)
@@ -68,7 +72,8 @@ def checked_url(url: str) -> str:
     """The URL, if it can be one of a store. StoreMistake."""
     try:
         parts = urlsplit(url)
-        _ = parts.port
+        if parts.scheme not in SENTINEL_SCHEMES:
+            _ = parts.port
     except ValueError as error:
         raise StoreMistake("url", redact_url(url), f"{ALLOWED_URL}; {_ENCODED}") from error
     if parts.scheme not in SCHEMES:
@@ -82,6 +87,8 @@ def checked_url(url: str) -> str:
         raise StoreMistake("url", redact_url(url), _ENCODED)
     elif not parts.hostname:
         raise StoreMistake("url", redact_url(url), f"{parts.scheme}://HOST:PORT/…")
+    if parts.scheme in SENTINEL_SCHEMES and parts.path in ("", "/"):
+        raise StoreMistake("url", redact_url(url), f"{parts.scheme}://SENTINEL:PORT,SENTINEL:PORT/NAME/DATABASE")
     if parts.scheme.startswith(("mysql", "postgresql")) and parts.path in ("", "/"):
         raise StoreMistake("url", redact_url(url), f"{parts.scheme}://USER@HOST:PORT/DATABASE")
     return url

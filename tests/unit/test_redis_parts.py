@@ -8,7 +8,8 @@ import pytest
 
 from pinlater.backends.acks import Acks
 from pinlater.backends.base import AckRequest
-from pinlater.backends.redis.connection import ReplyError, mapped, parse_address
+from pinlater.backends.redis.address import parse_address
+from pinlater.backends.redis.connection import ReplyError, mapped
 from pinlater.backends.redis.records import (
     CHANGED,
     CLAIM,

@@ -10,14 +10,12 @@ A message on the channel of ends is `QUEUE:IDS`, eight bytes each: jobs whose en
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, cast
-
-import hiredis
+from collections.abc import Sequence
+from typing import Any
 
 from pinlater.backends.base import JobKey, NoEvents, Notification, OnNotification, ShardEvents
 from pinlater.backends.redis.connection import ReplyError
+from pinlater.backends.redis.pubsub_connection import PubSubConnection
 from pinlater.backends.redis.records import ID, base_key
 from pinlater.backends.redis.scripts import RedisStore, ScriptCaller
 from pinlater.errors import PinLaterError
@@ -56,114 +54,6 @@ def parse(message: bytes) -> tuple[bytes, Notification]:
     return publisher_id, Notification(int(ready), int(due_ms) or None)
 
 
-# -- the connection ---------------------------------------------------------------------------------------------------
-
-PING_EVERY_S = 5.0
-"""A connection that has died without a word is found out after twice this."""
-
-OnMessage = Callable[[bytes, bytes], None]
-"""Told channel and message."""
-
-
-class PubSubConnection(asyncio.Protocol):
-    """A connection to Redis that receives what is published. `on_close` is called once, when nothing more comes."""
-
-    def __init__(self, on_message: OnMessage, on_close: Callable[[], None]) -> None:
-        self._on_message = on_message
-        self._on_close = on_close
-        self._loop = asyncio.get_running_loop()
-        self._reader = hiredis.Reader(replyError=ReplyError)
-        self._waiting: deque[asyncio.Future[Any]] = deque()
-        self._transport: asyncio.Transport | None = None
-        self._ping: asyncio.Future[Any] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-
-    @classmethod
-    async def connect(cls, store: RedisStore, on_message: OnMessage, on_close: Callable[[], None]) -> PubSubConnection:
-        """Logged in, and in no channel yet. ReplyError, OSError (TimeoutError is one)."""
-        address, connection = store.address, cls(on_message, on_close)
-        try:
-            async with asyncio.timeout(store.connect_timeout_s):
-                where = (address.host, address.port)
-                await asyncio.get_running_loop().create_connection(lambda: connection, *where, ssl=address.tls)
-                if address.password is not None:
-                    login = (address.username, address.password) if address.username else (address.password,)
-                    await connection._send("AUTH", *login)
-        except BaseException:
-            connection._on_close = _nothing
-            connection.close()
-            raise
-        return connection
-
-    def subscribe(self, channel: bytes) -> asyncio.Future[Any]:
-        """Done when what is published from now on comes here; ReplyError where that is not allowed, OSError."""
-        return self._send("SUBSCRIBE", channel)
-
-    def unsubscribe(self, channel: bytes) -> None:
-        self._send("UNSUBSCRIBE", channel)
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-    def _send(self, *command: Any) -> asyncio.Future[Any]:
-        answer = self._loop.create_future()
-        if self._transport is None:
-            answer.set_exception(ConnectionError("not connected"))
-            answer.exception()  # nobody need look
-            return answer
-        self._waiting.append(answer)
-        self._transport.write(hiredis.pack_command(command))
-        return answer
-
-    def _check(self) -> None:
-        if self._ping is not None and not self._ping.done():
-            self.close()
-            return
-        self._ping = self._send("PING")
-        self._timer = self._loop.call_later(PING_EVERY_S, self._check)
-
-    # -- asyncio -----------------------------------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
-        self._timer = self._loop.call_later(PING_EVERY_S, self._check)
-
-    def data_received(self, data: bytes) -> None:
-        reader = self._reader
-        try:
-            reader.feed(data)
-            while (answer := reader.gets()) is not False:
-                if type(answer) is list and answer[0] == b"message":
-                    self._on_message(answer[1], answer[2])
-                    continue
-                future = self._waiting.popleft()
-                if future.done():
-                    continue
-                if isinstance(answer, ReplyError):
-                    future.set_exception(answer)
-                    future.exception()
-                else:
-                    future.set_result(answer)
-        except (hiredis.HiredisError, IndexError):
-            self.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        if self._timer is not None:
-            self._timer.cancel()
-        while self._waiting:
-            future = self._waiting.popleft()
-            if not future.done():
-                future.set_exception(ConnectionError("the connection broke"))
-                future.exception()
-        self._on_close()
-
-
-def _nothing() -> None:
-    """Who connects is told by the error."""
-
-
 class PubSub(ScriptCaller):
     """The subscriptions of a shard in Redis. Connects with the first one, and again after a break."""
 
@@ -180,6 +70,7 @@ class PubSub(ScriptCaller):
         self._connecting: asyncio.Task[PubSubConnection | None] | None = None
         self._listeners: dict[bytes, OnNotification] = {}
         self._are_closed = False
+        store.on_failover = self._leave
 
     async def subscribe(self, queue: str, on_event: OnNotification | None) -> bool:
         channel = channel_of(base_key(self._store.root, queue))
@@ -247,7 +138,10 @@ class PubSub(ScriptCaller):
     async def _connect(self) -> PubSubConnection | None:
         try:
             if await self._store.may_publish():
-                self._connection = await PubSubConnection.connect(self._store, self._on_message, self._on_close)
+                place = await self._store.place()
+                self._connection = await self._store.listen(
+                    place, self._store.address.login, self._on_message, self._on_close
+                )
         except (PinLaterError, ReplyError, OSError):
             self._connection = None
         finally:
@@ -281,6 +175,11 @@ class PubSub(ScriptCaller):
                 ids_of.setdefault(queue, []).append(job_id)
             for queue, ids in ids_of.items():
                 self.events.jobs_ended(queue, ids)
+
+    def _leave(self) -> None:
+        """Another Redis is the primary: what is published there is what counts."""
+        if self._connection is not None:
+            self._connection.close()
 
     async def close_pubsub(self) -> None:
         self._are_closed = True

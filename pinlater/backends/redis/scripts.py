@@ -13,15 +13,18 @@ import os
 import re
 import secrets
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, NoReturn
 
-from pinlater.backends.redis.connection import PipelinedConnection, RedisAddress, ReplyError, is_read_only, mapped
+from pinlater.backends.redis.address import RedisAddress
+from pinlater.backends.redis.connection import PipelinedConnection, ReplyError, is_read_only, mapped
+from pinlater.backends.redis.pubsub_connection import OnMessage, PubSubConnection
 from pinlater.backends.redis.records import LUA_LAYOUT, Arg, root_key, shard_and_version
+from pinlater.backends.redis.replication import FailoverWatch, ReplicatedConnection, find_primary
 from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound, ShardConnectionFailed, StoreRefused
 
 _INCLUDE = re.compile(r"^--#include ([a-z]+)$", re.MULTILINE)
@@ -67,6 +70,13 @@ class RedisStore:
         self._connection: PipelinedConnection | None = None
         self._attempt: asyncio.Task[PipelinedConnection] | None = None
         self._closed = False
+        self._place: tuple[str, int] | None = None
+        """Where the connection leads to."""
+        self.on_failover: Callable[[], None] = _nothing
+        """Told when another Redis is the primary."""
+        self._watch: FailoverWatch | None = None
+        if address.sentinels is not None:
+            self._watch = FailoverWatch(address.sentinels, self.listen, self._failed_over)
 
     async def call(self, name: str, *args: Arg) -> Any:
         """What a script answers that works on the whole shard. NothingStored, OutcomeUnknown, StoreRefused (found when
@@ -126,6 +136,8 @@ class RedisStore:
 
     async def close(self) -> None:
         self._closed = True
+        if self._watch is not None:
+            await self._watch.close()
         if self._attempt is not None:
             self._attempt.cancel()
             await asyncio.wait([self._attempt])
@@ -160,10 +172,11 @@ class RedisStore:
     async def _connect(self) -> PipelinedConnection:
         """A connection that is logged in, on the right database, and on the right store."""
         address, loop = self.address, asyncio.get_running_loop()
-        connection = PipelinedConnection(self._call_timeout_s)
+        connection = _connection(address, self._call_timeout_s)
+        place = await self.place()
         try:
             async with asyncio.timeout(self.connect_timeout_s):
-                await loop.create_connection(lambda: connection, address.host, address.port, ssl=address.tls)
+                await loop.create_connection(lambda: connection, *place, ssl=address.tls)
                 await self._handshake(connection)
         except ReplyError as error:
             await self._give_up(connection, str(error), error)
@@ -175,7 +188,34 @@ class RedisStore:
         except BaseException:
             connection.abort()
             raise
+        self._place = place
+        if isinstance(connection, ReplicatedConnection):
+            connection.waits = True
         return connection
+
+    async def place(self) -> tuple[str, int]:
+        """Where Redis is: of several, the primary. NothingStored where no sentinel knows."""
+        address = self.address
+        if address.sentinels is None:
+            return address.host, address.port
+        assert self._watch is not None
+        self._watch.begin()
+        return await find_primary(address.sentinels, address.tls)
+
+    async def listen(
+        self, place: tuple[str, int], login: tuple[str, ...] | None, on_message: OnMessage, on_close: Callable[[], None]
+    ) -> PubSubConnection:
+        """A connection that receives what is published there. ReplyError, OSError."""
+        return await PubSubConnection.connect(
+            place, login, on_message, on_close, tls=self.address.tls, timeout_s=self.connect_timeout_s
+        )
+
+    def _failed_over(self, host: str, port: int) -> None:
+        """What was the primary may stand still, or go on although nobody hears of it: its answers count no more."""
+        if self._place != (host, port):
+            if self._connection is not None:
+                self._connection.abort()
+            self.on_failover()
 
     async def _give_up(self, connection: PipelinedConnection, why: str, error: Exception) -> NoReturn:
         connection.abort()
@@ -183,9 +223,10 @@ class RedisStore:
 
     async def _handshake(self, connection: PipelinedConnection) -> None:
         address = self.address
-        if address.password is not None:
-            login = (address.username, address.password) if address.username else (address.password,)
-            await connection.send(("AUTH", *login))
+        if address.login is not None:
+            await connection.send(("AUTH", *address.login))
+        if address.sentinels is not None and (await connection.send(("ROLE",)))[0] != b"master":
+            raise ReplyError("READONLY this is a replica; the failover is not over")
         if address.db:
             await connection.send(("SELECT", address.db))
         # Before the scripts also where nothing is known yet: a Redis that wants a password says so to a short command,
@@ -205,6 +246,16 @@ class RedisStore:
         if (shard, store) != self.identity:
             was = "nothing (it was wiped)" if not store else f"shard {shard!r}, store {store}"
             raise StoreRefused(f"redis {self.address.shown} carries {was}; opened was shard and store {self.identity}")
+
+
+def _nothing() -> None:
+    """Nobody listens."""
+
+
+def _connection(address: RedisAddress, timeout_s: float) -> PipelinedConnection:
+    if address.replicas.count:
+        return ReplicatedConnection(timeout_s, address.replicas)
+    return PipelinedConnection(timeout_s)
 
 
 def _mapped(error: ReplyError, connection: PipelinedConnection) -> ShardConnectionFailed:

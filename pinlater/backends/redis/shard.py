@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 
 from pinlater.backends.base import StoreStatus
-from pinlater.backends.redis.connection import FULL, parse_address
+from pinlater.backends.redis.address import parse_address
+from pinlater.backends.redis.connection import FULL
 from pinlater.backends.redis.coordination import ConfigCommands, Coordination, Maintenance
 from pinlater.backends.redis.extended_jobs import ExtendedCommands, KeyHomes
 from pinlater.backends.redis.jobs import AdminCommands, JobCommands, Queries
@@ -35,8 +36,8 @@ class RedisShard(
     KeyHomes,
     Coordination,
 ):
-    """A shard in Redis. Takes a `redis://` or `rediss://` URL (see connection.py); an id of "" lets the store's own
-    record decide.
+    """A shard in Redis. Takes a `redis://`, `rediss://` or `redis+sentinel://` URL (see address.py); an id
+    of "" lets the store's own record decide.
     """
 
     keeps_order = True  # one connection

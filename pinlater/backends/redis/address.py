@@ -1,0 +1,138 @@
+"""The addresses of Redis: of one server, and of one that sentinels watch."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
+
+from redis import RedisError
+from redis.asyncio.connection import RedisSSLContext, SSLConnection, parse_url
+
+from pinlater.backends.redis.replication import NO_REPLICAS, Replicas, Sentinels
+from pinlater.errors import RequestInvalid
+from pinlater.redaction import MASK
+
+DEFAULT_PREFIX = "pinlater"
+_DATABASE = re.compile(r"[0-9]{1,5}", re.ASCII)
+_KNOWN = {"connection_class", "host", "port", "db", "username", "password", "prefix"}
+_PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class RedisAddress:
+    """Several shards in one database differ in `prefix`."""
+
+    host: str
+    port: int
+    db: int
+    username: str | None
+    password: str | None = field(repr=False)
+    prefix: str
+    tls: ssl.SSLContext | None
+    replicas: Replicas = NO_REPLICAS
+    sentinels: Sentinels | None = None
+    """They know the host and the port."""
+
+    @property
+    def shown(self) -> str:
+        """As it may be logged."""
+        place = f"{self.host}:{self.port}" if self.sentinels is None else self.sentinels.shown
+        return f"{place}/{self.db} ({self.prefix})"
+
+    @property
+    def login(self) -> tuple[str, ...] | None:
+        """What AUTH takes."""
+        if self.password is None:
+            return None
+        return (self.username, self.password) if self.username else (self.password,)
+
+
+def parse_address(url: str) -> RedisAddress:
+    """The parts of a URL. RequestInvalid.
+
+    >>> parse_address("redis+sentinel://s1,s2:26380/jobs/2?wait=1").shown
+    's1:26379,s2:26380/jobs/2 (pinlater)'
+    """
+    try:
+        split, own = urlsplit(url), dict[str, str]()
+    except ValueError as error:
+        raise RequestInvalid(f"redis url: {error}") from error
+    query = {name: values[-1] for name, values in parse_qs(split.query, keep_blank_values=True).items()}
+    for name in [each for each in query if each in _OURS]:
+        own[name] = query.pop(name)
+    replicas = Replicas(_number(own, "wait", 0, 9), _number(own, "wait_ms", 1_000, 4_000))
+    if not split.scheme.endswith(_SENTINEL):
+        return replace(_parsed(urlunsplit(split._replace(query=urlencode(query)))), replicas=replicas)
+    user, at, hosts = split.netloc.rpartition("@")
+    name, _, database = split.path.strip("/").partition("/")
+    if not name or not hosts.strip(","):
+        raise RequestInvalid("redis url: write redis+sentinel://SENTINEL:PORT,SENTINEL:PORT/NAME/DATABASE")
+    places = tuple(_place(host) for host in hosts.split(","))
+    plain = (split.scheme.removesuffix(_SENTINEL), f"{user}{at}sentinels", f"/{database}", urlencode(query), "")
+    sentinels = Sentinels(places, name, own.get("sentinel_username"), own.get("sentinel_password"))
+    return replace(_parsed(urlunsplit(plain)), replicas=replicas, sentinels=sentinels)
+
+
+_SENTINEL = "+sentinel"
+_SENTINEL_PORT = 26379
+_OURS = ("wait", "wait_ms", "sentinel_username", "sentinel_password")
+
+
+def _number(given: dict[str, str], name: str, default: int, most: int) -> int:
+    text = given.get(name, str(default))
+    if not text.isdecimal() or int(text) > most:
+        raise RequestInvalid.of(f"{name} of a redis url", text, f"0 to {most}")
+    return int(text)
+
+
+def _place(host: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(f"//{host}")
+        place = parts.hostname or "", parts.port or _SENTINEL_PORT
+    except ValueError as error:
+        raise RequestInvalid(f"redis url: a sentinel: {error}") from error
+    if not place[0]:
+        raise RequestInvalid("redis url: a sentinel without a host")
+    return place
+
+
+def _parsed(url: str) -> RedisAddress:
+    try:
+        parts: dict[str, Any] = dict(parse_url(url))
+        path = urlsplit(url).path.strip("/")
+    except ValueError as error:
+        raise RequestInvalid(f"redis url: {error}") from error
+    if path and not _DATABASE.fullmatch(path):  # the parser would take 0
+        raise RequestInvalid("redis url: the database is no number; in a password / is written %2F")
+    for name in parts:
+        if name not in _KNOWN and not name.startswith("ssl_"):
+            ends_password = any(each.endswith("password") for each in parts)  # the rest of one with & in it
+            shown = MASK if ends_password else repr(name)
+            raise RequestInvalid(
+                f"redis url: the parameter {shown}; allowed: prefix, wait, wait_ms, and for rediss:// ssl_…"
+            )
+    prefix = parts.pop("prefix", DEFAULT_PREFIX)
+    if _PREFIX.fullmatch(prefix) is None:
+        raise RequestInvalid.of("prefix of a redis url", prefix, "1 to 64 letters, digits, _ . -")
+    secure = parts.get("connection_class") is SSLConnection
+    return RedisAddress(
+        parts.get("host") or "localhost",
+        parts.get("port") or 6379,
+        parts.get("db") or 0,
+        parts.get("username"),
+        parts.get("password"),
+        prefix,
+        _tls(parts) if secure else None,
+    )
+
+
+def _tls(parts: dict[str, Any]) -> ssl.SSLContext:
+    """From `ssl_ca_certs`, `ssl_certfile`, `ssl_cert_reqs` and so on; without them certificate and name are checked."""
+    given = {name[len("ssl_") :]: value for name, value in parts.items() if name.startswith("ssl_")}
+    try:
+        return RedisSSLContext(**{"cert_reqs": "required", "check_hostname": True, **given}).get()
+    except (TypeError, RedisError, OSError) as error:
+        raise RequestInvalid(f"redis url: {error}") from error
