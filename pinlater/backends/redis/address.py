@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 from redis import RedisError
 from redis.asyncio.connection import RedisSSLContext, SSLConnection, parse_url
 
-from pinlater.backends.redis.replication import NO_REPLICAS, Replicas, Sentinels
+from pinlater.backends.redis.failover import NO_REPLICAS, Replicas, Sentinels
 from pinlater.errors import RequestInvalid
 from pinlater.redaction import MASK
 

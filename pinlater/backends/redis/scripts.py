@@ -22,9 +22,9 @@ from typing import Any, NoReturn
 
 from pinlater.backends.redis.address import RedisAddress
 from pinlater.backends.redis.connection import PipelinedConnection, ReplyError, is_read_only, mapped
+from pinlater.backends.redis.failover import FailoverWatch, ReplicatedConnection, find_primary
 from pinlater.backends.redis.pubsub_connection import OnMessage, PubSubConnection
 from pinlater.backends.redis.records import LUA_LAYOUT, Arg, root_key, shard_and_version
-from pinlater.backends.redis.replication import FailoverWatch, ReplicatedConnection, find_primary
 from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound, ShardConnectionFailed, StoreRefused
 
 _INCLUDE = re.compile(r"^--#include ([a-z]+)$", re.MULTILINE)

@@ -1,0 +1,124 @@
+"""A Redis with two replicas and three sentinels, each a process, and a relay before each Redis that can cut it off."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+import redis
+
+from tests.faults.proxy import Proxy
+from tests.stores.redis_server import RedisServer
+
+NAME = "jobs"
+DOWN_AFTER_MS = 1_000
+SENTINELS = 3
+REPLICAS = 2
+READY_WITHIN_S = 30.0
+
+
+class ReplicatedRedis(RedisServer):
+    """Known to the others by the port of its relay."""
+
+    def __init__(self, *options: str) -> None:
+        super().__init__()
+        self.relay = Proxy(self.port)
+        self.options = options
+
+    def command(self) -> list[str]:
+        announced = ["--replica-announce-ip", "127.0.0.1", "--replica-announce-port", str(self.relay.port)]
+        return [*super().command(), *announced, "--repl-diskless-sync-delay", "0", *self.options]
+
+    def role(self) -> str:
+        with redis.Redis(port=self.port, socket_timeout=1) as client:
+            return str(client.role()[0].decode())
+
+
+class Sentinel(RedisServer):
+    """`primary`: the port that it watches at first."""
+
+    def __init__(self, primary: int) -> None:
+        super().__init__()
+        (self.directory / "sentinel.conf").write_text(
+            f"port {self.port}\nbind 127.0.0.1\ndir {self.directory}\n"
+            f"sentinel monitor {NAME} 127.0.0.1 {primary} 2\n"
+            f"sentinel down-after-milliseconds {NAME} {DOWN_AFTER_MS}\n"
+            f"sentinel failover-timeout {NAME} 5000\nsentinel parallel-syncs {NAME} {REPLICAS}\n"
+        )
+
+    def command(self) -> list[str]:
+        program, *_ = super().command()
+        return [program, str(self.directory / "sentinel.conf"), "--sentinel"]
+
+
+class SentinelGroup:
+    """`options` are those of each Redis."""
+
+    def __init__(self, *options: str) -> None:
+        self.nodes = [ReplicatedRedis(*options) for _ in range(1 + REPLICAS)]
+        primary = self.nodes[0].relay.port
+        for node in self.nodes[1:]:
+            node.options = (*node.options, "--replicaof", "127.0.0.1", str(primary))
+        self.sentinels = [Sentinel(primary) for _ in range(SENTINELS)]
+
+    def __enter__(self) -> SentinelGroup:
+        with contextlib.ExitStack() as stack:
+            for node in self.nodes:
+                stack.callback(node.stop)
+                stack.enter_context(node.relay)
+                node.start()
+            for sentinel in self.sentinels:
+                stack.callback(sentinel.stop)
+                sentinel.start()
+            self.settle()
+            self._ending = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.close()
+
+    def url(self, query: str = "") -> str:
+        places = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
+        return f"redis+sentinel://{places}/{NAME}/0{query}"
+
+    def primary(self) -> ReplicatedRedis:
+        """What the first sentinel names."""
+        with redis.Redis(port=self.sentinels[0].port, socket_timeout=1) as client:
+            _, port = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME)
+        return next(node for node in self.nodes if node.relay.port == int(port))
+
+    def settle(self) -> None:
+        """Until every sentinel knows the others and both replicas, and these are in step with the primary."""
+        for _ in _until("the group does not settle"):
+            with contextlib.suppress(redis.RedisError):
+                if all(self._knows_all(sentinel) for sentinel in self.sentinels) and self._is_in_step():
+                    return
+
+    def _knows_all(self, sentinel: Sentinel) -> bool:
+        with redis.Redis(port=sentinel.port, socket_timeout=1) as client:
+            about = client.sentinel_master(NAME)
+            replicas = client.sentinel_slaves(NAME)
+        well = [each for each in replicas if each["flags"] == "slave" and each["master-link-status"] == "ok"]
+        return about["num-other-sentinels"] == SENTINELS - 1 and about["flags"] == "master" and len(well) == REPLICAS
+
+    def _is_in_step(self) -> bool:
+        with redis.Redis(port=self.primary().port, socket_timeout=1) as client:
+            return int(client.info("replication")["connected_slaves"]) == REPLICAS
+
+    def failed_over(self, before: ReplicatedRedis) -> ReplicatedRedis:
+        """The next primary, as soon as there is one."""
+        for _ in _until("no replica was promoted"):
+            with contextlib.suppress(redis.RedisError):
+                now = self.primary()
+                if now is not before and now.role() == "master":
+                    return now
+        raise AssertionError
+
+
+def _until(why: str) -> Iterator[None]:
+    deadline = time.monotonic() + READY_WITHIN_S
+    while time.monotonic() < deadline:
+        yield
+        time.sleep(0.05)
+    raise AssertionError(why)
