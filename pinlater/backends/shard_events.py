@@ -31,6 +31,9 @@ class ShardEvents(Protocol):
     def jobs_ended(self, queue: str, ids: Sequence[int]) -> None:
         """Jobs that `watch_ends` named have ended, or are gone."""
 
+    def store_moved(self) -> None:
+        """Another machine has taken over the store. What went wrong with the former says nothing of it."""
+
 
 class NoEvents:
     """Hears nothing."""
@@ -38,3 +41,5 @@ class NoEvents:
     def jobs_freed(self, queue: str, run_after_ms: Sequence[int]) -> None: ...
 
     def jobs_ended(self, queue: str, ids: Sequence[int]) -> None: ...
+
+    def store_moved(self) -> None: ...

@@ -24,5 +24,8 @@ class ShardNews:
         later_ms = [time_ms for time_ms in run_after_ms if time_ms > now_ms]
         self._long_polls.jobs_ready(queue, len(run_after_ms) - len(later_ms), later_ms)
 
+    def store_moved(self) -> None:
+        self._member.health.probe_now()
+
     def jobs_ended(self, queue: str, ids: Sequence[int]) -> None:
         self._end_waits.ended(self._member.shard.shard_id, queue, ids)

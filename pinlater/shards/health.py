@@ -215,6 +215,13 @@ class Health:
         """Whether a ping is welcome now."""
         return not self._pause.since_ms <= now_ms < self.next_probe_ms(is_alone=is_alone)
 
+    def probe_now(self) -> None:
+        """What made it sick is gone: one ping is enough, and welcome at once."""
+        if not self.is_healthy:
+            self._pause.forget()
+            self._pause.since_ms = 0
+            self._probes_left = 1
+
     def probe_succeeded(self, now_ms: int) -> bool:
         """True: these were enough, and `admit` may follow."""
         self._pause.since_ms = now_ms

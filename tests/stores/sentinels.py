@@ -44,7 +44,7 @@ class Sentinel(RedisServer):
             f"port {self.port}\nbind 127.0.0.1\ndir {self.directory}\n"
             f"sentinel monitor {NAME} 127.0.0.1 {primary} 2\n"
             f"sentinel down-after-milliseconds {NAME} {DOWN_AFTER_MS}\n"
-            f"sentinel failover-timeout {NAME} 5000\nsentinel parallel-syncs {NAME} {REPLICAS}\n"
+            f"sentinel failover-timeout {NAME} 2000\nsentinel parallel-syncs {NAME} {REPLICAS}\n"
         )
 
     def command(self) -> list[str]:

@@ -30,6 +30,9 @@ ENDS = b":ends"
 
 _MANY_WATCHED = 10_000
 
+CALLS_END_S = 0.1
+"""For the calls to the former primary to have failed."""
+
 
 def channel_of(base: bytes) -> bytes:
     """Of the queue whose keys begin with `base`."""
@@ -180,6 +183,7 @@ class PubSub(ScriptCaller):
         """Another Redis is the primary: what is published there is what counts."""
         if self._connection is not None:
             self._connection.close()
+        asyncio.get_running_loop().call_later(CALLS_END_S, lambda: self.events.store_moved())
 
     async def close_pubsub(self) -> None:
         self._are_closed = True
