@@ -19,6 +19,7 @@ from pinlater.errors import install_command
 from tests.server.running import PROGRAM, WITHIN_S, Plain, RunningServer, lives, running
 from tests.stores.places import Places
 from tests.stores.process import StoreServer, free_port
+from tests.stores.sentinels import SentinelGroup
 
 ROOT = Path(__file__).parents[2]
 
@@ -111,6 +112,16 @@ async def test_each_file_in_conf_starts_a_server(kind: str, tmp_path: Path, requ
     with running(tmp_path, "--config", str(ROOT / "conf" / f"{kind}.toml"), "--store", url) as server:
         await works(server.port)
         assert server.stop() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.store("redis")
+async def test_the_file_with_sentinels_starts_a_server(tmp_path: Path) -> None:
+    with SentinelGroup() as group:
+        file = str(ROOT / "conf" / "redis-sentinel.toml")
+        with running(tmp_path, "--config", file, "--store", f"1={group.url('?wait=1')}") as server:
+            await works(server.port)
+            assert server.stop() == 0
 
 
 async def test_the_sqlite_file_in_conf_needs_no_flag(tmp_path: Path) -> None:
