@@ -56,17 +56,32 @@ NO_REPLICAS = Replicas()
 
 
 async def find_primary(sentinels: Sentinels, tls: ssl.SSLContext | None) -> tuple[str, int]:
-    """What most sentinels that answer say. NothingStored where none does."""
-    answers = await asyncio.gather(*[_ask(sentinels, place, tls) for place in sentinels.places])
-    named = Counter(answer for answer in answers if isinstance(answer, tuple))
+    """What most sentinels say, as soon as they do; else most of those that answer. NothingStored where none does."""
+    named: Counter[tuple[str, int]] = Counter()
+    silent: list[str] = []
+    asked = [asyncio.create_task(_ask(sentinels, place, tls)) for place in sentinels.places]
+    try:
+        for each in asyncio.as_completed(asked):
+            place, answer = await each
+            if isinstance(answer, str):
+                silent.append(f"{place[0]}:{place[1]}: {answer}")
+                continue
+            named[answer] += 1
+            if named[answer] > len(asked) // 2:
+                return answer
+    finally:
+        for task in asked:
+            task.cancel()
+        await asyncio.wait(asked)
     if named:
         return named.most_common(1)[0][0]
-    why = "; ".join(f"{host}:{port}: {said}" for (host, port), said in zip(sentinels.places, answers, strict=True))
-    raise NothingStored(f"redis {sentinels.shown}: no sentinel names a primary ({why})")
+    raise NothingStored(f"redis {sentinels.shown}: no sentinel names a primary ({'; '.join(sorted(silent))})")
 
 
-async def _ask(sentinels: Sentinels, place: tuple[str, int], tls: ssl.SSLContext | None) -> tuple[str, int] | str:
-    """Where one says that it is, or why it does not."""
+async def _ask(
+    sentinels: Sentinels, place: tuple[str, int], tls: ssl.SSLContext | None
+) -> tuple[tuple[str, int], tuple[str, int] | str]:
+    """Who was asked, and where that one says that it is, or why it does not."""
     connection = PipelinedConnection(ASK_WITHIN_S)
     try:
         async with asyncio.timeout(ASK_WITHIN_S):
@@ -75,12 +90,14 @@ async def _ask(sentinels: Sentinels, place: tuple[str, int], tls: ssl.SSLContext
                 await connection.send(("AUTH", *sentinels.login))
             found = await connection.send(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", sentinels.name))
     except TimeoutError:
-        return "no answer"
+        return place, "no answer"
     except (OSError, ReplyError, ShardConnectionFailed) as error:
-        return str(error)
+        return place, str(error)
     finally:
         connection.abort()
-    return (found[0].decode(), int(found[1])) if found else f"it watches nothing called {sentinels.name!r}"
+    if not found:
+        return place, f"it watches nothing called {sentinels.name!r}"
+    return place, (found[0].decode(), int(found[1]))
 
 
 class FailoverWatch:
