@@ -40,7 +40,7 @@ SHOWN_PARAMETERS = frozenset(
         *("connect_timeout", "read_timeout", "write_timeout", "socket_timeout", "max_allowed_packet", "compress"),
         *("ssl", "ssl_ca", "ssl_cert", "ssl_key", "ssl_capath", "ssl_cipher", "ssl_disabled", "ssl_mode"),
         *("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"),
-        *("endpoint", "region", "wait", "wait_ms", "sentinel_username"),
+        *("endpoint", "region", "wait", "wait_ms", "sentinel_username", "shard", "shards"),
         *("sslmode", "sslrootcert", "sslcert", "sslkey", "application_name", "target_session_attrs"),
         *("ssl_ciphers", "ssl_min_version", "ssl_verify_cert", "ssl_verify_identity"),
     )
@@ -113,7 +113,7 @@ def redact_url(url: str) -> str:
     if not separator:
         return (f"{MASK}@{_host(head)}" if "@" in head else head) + query
     user, at, host = head.rpartition("@")
-    if not at and scheme.endswith("+sentinel") and "," in head:
+    if not at and scheme.endswith(("+sentinel", "+cluster")) and "," in head:
         hosts, slash, path = head.partition("/")
         shown = ",".join(_redact_port(each, is_odd=is_odd) for each in hosts.split(","))
         return f"{scheme}://{shown}{slash}{path}{query}"

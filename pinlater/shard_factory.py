@@ -33,6 +33,8 @@ DRIVERS = {
     "rediss": ("pinlater.backends.redis.shard", "RedisShard", "redis"),
     "redis+sentinel": ("pinlater.backends.redis.shard", "RedisShard", "redis"),
     "rediss+sentinel": ("pinlater.backends.redis.shard", "RedisShard", "redis"),
+    "redis+cluster": ("pinlater.backends.redis.shard", "RedisShard", "redis"),
+    "rediss+cluster": ("pinlater.backends.redis.shard", "RedisShard", "redis"),
     "mysql+pymysql": ("pinlater.backends.sql.mysql", "MysqlShard", "mysql"),
     "mysql+mysqldb": ("pinlater.backends.sql.mysql", "MysqlShard", "mysqldb"),
     "postgresql+psycopg": ("pinlater.backends.sql.postgres", "PostgresShard", "postgresql"),

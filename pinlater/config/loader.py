@@ -34,6 +34,7 @@ from pinlater.config.stores import (
     StoreMistake,
     checked_url,
     default_store,
+    expanded,
     parse_store,
 )
 from pinlater.config.values import Kind, Text
@@ -268,7 +269,8 @@ def _stores(given: Given | None, mistakes: list[Mistake]) -> tuple[StoreConfig, 
     stores = []
     for each in written:
         try:
-            stores.append(parse_store(each) if isinstance(each, str) else _store_table(each, given.origin, mistakes))
+            store = parse_store(each) if isinstance(each, str) else _store_table(each, given.origin, mistakes)
+            stores += expanded(store)
         except StoreMistake as mistake:
             key = f"{STORE_NAME}.{mistake.part}" if mistake.part else STORE_NAME
             mistakes.append(Mistake(key, mistake.value, mistake.allowed, given.origin))

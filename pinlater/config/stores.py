@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from urllib.parse import parse_qs, urlsplit
+from dataclasses import dataclass, replace
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from pinlater.data_folder.identity import OVERFLOW_ID
 from pinlater.redaction import MASK, redact_url
 
 SENTINEL_SCHEMES = ("redis+sentinel", "rediss+sentinel")
-SCHEMES = ("sqlite", "redis", "rediss", *SENTINEL_SCHEMES, "mysql+pymysql", "mysql+mysqldb", "postgresql+psycopg")
+CLUSTER_SCHEMES = ("redis+cluster", "rediss+cluster")
+SCHEMES = (
+    "sqlite",
+    "redis",
+    "rediss",
+    *SENTINEL_SCHEMES,
+    *CLUSTER_SCHEMES,
+    "mysql+pymysql",
+    "mysql+mysqldb",
+    "postgresql+psycopg",
+)
 SHARD_ID = rf"(?!{OVERFLOW_ID}(?![A-Za-z0-9]))[A-Za-z0-9]{{1,16}}"
 ALLOWED_ID = "1 to 16 letters and digits, and not like an overflow shard's (o and ten digits or capital letters)"
 ALLOWED_URL = (
-    "sqlite:///path, redis://…, rediss://…, redis+sentinel://…, rediss+sentinel://…, mysql+pymysql://…, "
+    "sqlite:///path, redis://…, rediss://…, redis+sentinel://…, rediss+sentinel://…, redis+cluster://…, "
+    "rediss+cluster://…, mysql+pymysql://…, "
     "mysql+mysqldb://… or postgresql+psycopg://…"
 )
 ALLOWED_STORE = f"URL or ID=URL, the URL one of {ALLOWED_URL}"
@@ -72,7 +83,7 @@ def checked_url(url: str) -> str:
     """The URL, if it can be one of a store. StoreMistake."""
     try:
         parts = urlsplit(url)
-        if parts.scheme not in SENTINEL_SCHEMES:
+        if parts.scheme not in SENTINEL_SCHEMES + CLUSTER_SCHEMES:
             _ = parts.port
     except ValueError as error:
         raise StoreMistake("url", redact_url(url), f"{ALLOWED_URL}; {_ENCODED}") from error
@@ -92,6 +103,35 @@ def checked_url(url: str) -> str:
     if parts.scheme.startswith(("mysql", "postgresql")) and parts.path in ("", "/"):
         raise StoreMistake("url", redact_url(url), f"{parts.scheme}://USER@HOST:PORT/DATABASE")
     return url
+
+
+def expanded(store: StoreConfig) -> list[StoreConfig]:
+    """The stores of one entry: a cluster with `shards` is so many, whose ids begin with the one that is given, or c.
+
+    >>> [each.id for each in expanded(StoreConfig("jobs", "redis+cluster://n1,n2/?shards=2"))]
+    ['jobs1', 'jobs2']
+    >>> expanded(StoreConfig("", "redis+cluster://n1/?shards=2&wait=1"))[1].url
+    'redis+cluster://n1/?wait=1&shard=2'
+    """
+    parts = urlsplit(store.url)
+    if parts.scheme not in CLUSTER_SCHEMES:
+        return [store]
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    given = dict(query)
+    if "shard" in given:
+        return [store]
+    shards = given.get("shards", str(SHARDS))
+    if not shards.isdecimal() or not 1 <= int(shards) <= MOST_SHARDS:
+        raise StoreMistake("url", redact_url(store.url), f"shards=1 to shards={MOST_SHARDS}")
+    ids = [f"{store.id or 'c'}{number}" for number in range(1, int(shards) + 1)]
+    if not all(re.fullmatch(SHARD_ID, each, re.ASCII) for each in ids):
+        raise StoreMistake("id", store.id, f"{ALLOWED_ID}; with the numbers of {shards} shards behind it")
+    rest = urlencode([(name, value) for name, value in query if name != "shards"])
+    urls = [parts._replace(query=f"{rest}{'&' if rest else ''}shard={number + 1}") for number in range(len(ids))]
+    return [replace(store, id=each, url=urlunsplit(url)) for each, url in zip(ids, urls, strict=True)]
+
+
+SHARDS, MOST_SHARDS = 16, 64
 
 
 def default_store(data: str) -> StoreConfig:

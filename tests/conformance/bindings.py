@@ -40,6 +40,7 @@ BINDINGS = (
     Binding("sqlite", "sqlite", "sqlite_memory_places", SqliteShard, lasting=False),
     Binding("sqlite-file", "sqlite", "sqlite_places", SqliteShard),
     Binding("redis", "redis", "redis_places", RedisShard, networked=True),
+    Binding("redis-cluster", "redis", "redis_cluster_places", RedisShard),
     Binding("mysql", "mysql", "mysql_places", MysqlShard, networked=True),
     Binding("postgres", "postgres", "postgres_places", PostgresShard, networked=True),
 )

@@ -9,21 +9,18 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pinlater.client.async_client import AsyncClient
-from pinlater.errors import PinLaterError
-from pinlater.model import Ack, DequeueRequest, Job
+from tests.faults.answered import CALLERS, Load, drained
 from tests.server.running import running
 from tests.stores.sentinels import ReplicatedRedis, SentinelGroup
 
 pytestmark = [pytest.mark.slow, pytest.mark.store("redis"), pytest.mark.timeout(600)]
 FAILOVERS = int(os.environ.get("PINLATER_FAILOVERS", "3"))
-PER_S = 1_000
-CALLERS = 40
 AFTER_PROMOTION_S = 8.0
 """More than the 3 s that are promised: this machine may be busy."""
 
@@ -50,57 +47,6 @@ def bring_back(node: ReplicatedRedis) -> None:
         node.start()
     node.resume()
     node.relay.heal()
-
-
-class Load:
-    """Enqueues of one job each by many callers; what was answered is kept here, outside of any store."""
-
-    def __init__(self, clients: list[AsyncClient]) -> None:
-        self.answered: set[bytes] = set()
-        self.reasons: dict[str, int] = {}
-        self.last_s = 0.0
-        self._clients = clients
-        self._number = 0
-        self._ends = asyncio.Event()
-
-    async def call(self, client: AsyncClient) -> None:
-        while not self._ends.is_set():
-            self._number += 1
-            body = str(self._number).encode()
-            try:
-                await client.enqueue("mail", [Job(body)])
-                self.answered.add(body)
-                self.last_s = time.monotonic()
-            except PinLaterError as error:
-                if not (error.retryable or error.reason == "OUTCOME_UNKNOWN"):
-                    raise
-                self.reasons[error.reason] = self.reasons.get(error.reason, 0) + 1
-            await asyncio.sleep(CALLERS / PER_S)
-
-    @contextlib.asynccontextmanager
-    async def going(self) -> AsyncIterator[None]:
-        callers = [asyncio.create_task(self.call(client)) for client in self._clients]
-        try:
-            yield
-        finally:
-            self._ends.set()
-            await asyncio.gather(*callers)
-
-    async def goes_on(self, since_s: float) -> float:
-        """How many seconds after that a call was answered."""
-        async with asyncio.timeout(30):
-            while self.last_s < since_s:
-                await asyncio.sleep(0.02)
-        return self.last_s - since_s
-
-
-async def drained(client: AsyncClient) -> set[bytes]:
-    """All that is there."""
-    bodies: set[bytes] = set()
-    while jobs := await client.dequeue(DequeueRequest("mail", 500, wait_ms=2_000)):
-        bodies |= {job.body for job in jobs}
-        await client.ack("mail", [Ack(job.descriptor) for job in jobs], [])
-    return bodies
 
 
 @pytest.mark.parametrize("query", ["?wait=1", ""])

@@ -3,7 +3,7 @@
 redis_server, mysql_server, postgres_server   fast settings, shared by all tests
 durable_redis_server, durable_mysql_server, durable_postgres_server
                                               what they answered survives kill -9; one per test
-redis_places, mysql_places, postgres_places, sqlite_places
+redis_places, redis_cluster_places, mysql_places, postgres_places, sqlite_places
                                               `.fresh()` is the URL of an empty place for one shard
 """
 
@@ -23,6 +23,7 @@ from tests.stores.places import (
     start_server,
 )
 from tests.stores.process import StoreMissing, StoreServer
+from tests.stores.redis_cluster import RedisCluster
 
 
 def _started(name: str, *, durable: bool = False) -> Iterator[StoreServer]:
@@ -76,6 +77,15 @@ def _places(name: str, request: pytest.FixtureRequest) -> Places:
 @pytest.fixture(scope="session")
 def redis_places(request: pytest.FixtureRequest) -> Places:
     return _places("redis", request)
+
+
+@pytest.fixture(scope="session")
+def redis_cluster_places() -> Iterator[Places]:
+    try:
+        with RedisCluster() as cluster:
+            yield cluster
+    except StoreMissing as missing:
+        pytest.fail(str(missing), pytrace=False)
 
 
 @pytest.fixture(scope="session")

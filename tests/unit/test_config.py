@@ -196,7 +196,7 @@ def test_the_page_on_the_configuration_is_current() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["sqlite", "redis", "redis-sentinel", "mysql", "postgresql"])
+@pytest.mark.parametrize("name", ["sqlite", "redis", "redis-sentinel", "redis-cluster", "mysql", "postgresql"])
 def test_the_files_in_conf_have_no_mistakes(name: str) -> None:
     loaded = load({"config": str(ROOT / "conf" / f"{name}.toml")}, {})
     assert loaded.config.stores[0].url.startswith(name.replace("-", "+"))

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 import redis
+from redis.crc import key_slot
 
 from pinlater.backends.base import Notification
 from pinlater.backends.redis import RedisShard
 from pinlater.backends.redis.address import parse_address
+from pinlater.backends.redis.cluster_slots import prefix_of
+from pinlater.config.stores import StoreMistake, expanded, parse_store
 from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, RequestInvalid
 from pinlater.model import Job
 from tests.queues import make_queue
@@ -58,6 +61,40 @@ def test_tls_is_for_sentinels_and_redis_alike() -> None:
 def test_mistakes_in_an_address_are_refused(url: str) -> None:
     with pytest.raises(RequestInvalid, match="redis url"):
         parse_address(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("redis+cluster:///?shard=1", "redis+cluster://n1/3?shard=1", "redis+cluster://n1,/?shard=1"),
+        *("redis+cluster://n1/?shard=0", "redis+cluster://n1/?shard=65", "redis+cluster://n1:port/?shard=1"),
+    ],
+)
+def test_mistakes_in_an_address_of_a_cluster_are_refused(url: str) -> None:
+    with pytest.raises(RequestInvalid, match="redis url"):
+        parse_address(url)
+
+
+def test_shards_of_a_cluster_keep_their_slots_and_are_spread_over_them() -> None:
+    slots = [key_slot(parse_address(f"redis+cluster://n1/?shard={n}").prefix.encode()) for n in range(1, 65)]
+    assert slots[:4] == [2, 8273, 4293, 12419]
+    for shards in (4, 16, 64):
+        assert len({slot * shards // 16_384 for slot in slots[:shards]}) == shards
+
+
+def test_an_entry_of_a_cluster_is_as_many_shards() -> None:
+    stores = expanded(parse_store("jobs=redis+cluster://:geheim@n1:7001,n2/?shards=3&prefix=mail"))
+    assert [store.id for store in stores] == ["jobs1", "jobs2", "jobs3"]
+    assert [parse_address(store.url).prefix for store in stores] == [prefix_of("mail", n) for n in (1, 2, 3)]
+    assert {store.masked().partition("?")[0] for store in stores} == {"redis+cluster://:***@n1:7001,n2/"}
+    assert len(expanded(parse_store("redis+cluster://n1/"))) == 16
+    for wrong in (
+        "redis+cluster://n1/?shards=0",
+        "redis+cluster://n1/?shards=65",
+        "fifteenletters1=redis+cluster://n1/",
+    ):
+        with pytest.raises(StoreMistake):
+            expanded(parse_store(wrong))
 
 
 # -- answers that wait for replicas ------------------------------------------------------------------------------------

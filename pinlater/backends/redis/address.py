@@ -6,11 +6,12 @@ import re
 import ssl
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qs, urlencode, urlsplit, urlunsplit
 
 from redis import RedisError
 from redis.asyncio.connection import RedisSSLContext, SSLConnection, parse_url
 
+from pinlater.backends.redis.cluster_slots import MOST_SHARDS, prefix_of
 from pinlater.backends.redis.failover import NO_REPLICAS, Replicas, Sentinels
 from pinlater.errors import RequestInvalid
 from pinlater.redaction import MASK
@@ -35,10 +36,14 @@ class RedisAddress:
     replicas: Replicas = NO_REPLICAS
     sentinels: Sentinels | None = None
     """They know the host and the port."""
+    nodes: tuple[tuple[str, int], ...] = ()
+    """Of a cluster: some of those who know which of them it is."""
 
     @property
     def shown(self) -> str:
         """As it may be logged."""
+        if self.nodes:
+            return f"{','.join(f'{host}:{port}' for host, port in self.nodes)} ({self.prefix})"
         place = f"{self.host}:{self.port}" if self.sentinels is None else self.sentinels.shown
         return f"{place}/{self.db} ({self.prefix})"
 
@@ -64,21 +69,37 @@ def parse_address(url: str) -> RedisAddress:
     for name in [each for each in query if each in _OURS]:
         own[name] = query.pop(name)
     replicas = Replicas(_number(own, "wait", 0, 9), _number(own, "wait_ms", 1_000, 4_000))
+    if split.scheme.endswith(_CLUSTER):
+        return _of_cluster(split, query, own, replicas)
     if not split.scheme.endswith(_SENTINEL):
         return replace(_parsed(urlunsplit(split._replace(query=urlencode(query)))), replicas=replicas)
     user, at, hosts = split.netloc.rpartition("@")
     name, _, database = split.path.strip("/").partition("/")
     if not name or not hosts.strip(","):
         raise RequestInvalid("redis url: write redis+sentinel://SENTINEL:PORT,SENTINEL:PORT/NAME/DATABASE")
-    places = tuple(_place(host) for host in hosts.split(","))
+    places = tuple(_place(host, _SENTINEL_PORT) for host in hosts.split(","))
     plain = (split.scheme.removesuffix(_SENTINEL), f"{user}{at}sentinels", f"/{database}", urlencode(query), "")
     sentinels = Sentinels(places, name, own.get("sentinel_username"), own.get("sentinel_password"))
     return replace(_parsed(urlunsplit(plain)), replicas=replicas, sentinels=sentinels)
 
 
-_SENTINEL = "+sentinel"
-_SENTINEL_PORT = 26379
-_OURS = ("wait", "wait_ms", "sentinel_username", "sentinel_password")
+_SENTINEL, _CLUSTER = "+sentinel", "+cluster"
+_SENTINEL_PORT, _PORT = 26379, 6379
+_OURS = ("wait", "wait_ms", "sentinel_username", "sentinel_password", "shard")
+
+
+def _of_cluster(split: SplitResult, query: dict[str, str], own: dict[str, str], replicas: Replicas) -> RedisAddress:
+    user, at, hosts = split.netloc.rpartition("@")
+    if split.path.strip("/") or not hosts.strip(","):
+        raise RequestInvalid(
+            "redis url: write redis+cluster://NODE:PORT,NODE:PORT/?shards=16; a cluster has no databases"
+        )
+    nodes = tuple(_place(host, _PORT) for host in hosts.split(","))
+    shard = _number(own, "shard", 1, MOST_SHARDS)
+    if shard == 0:
+        raise RequestInvalid.of("shard of a redis url", 0, f"1 to {MOST_SHARDS}")
+    plain = _parsed(urlunsplit((split.scheme.removesuffix(_CLUSTER), f"{user}{at}nodes", "/0", urlencode(query), "")))
+    return replace(plain, prefix=prefix_of(plain.prefix, shard), replicas=replicas, nodes=nodes)
 
 
 def _number(given: dict[str, str], name: str, default: int, most: int) -> int:
@@ -88,14 +109,14 @@ def _number(given: dict[str, str], name: str, default: int, most: int) -> int:
     return int(text)
 
 
-def _place(host: str) -> tuple[str, int]:
+def _place(host: str, port: int) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{host}")
-        place = parts.hostname or "", parts.port or _SENTINEL_PORT
+        place = parts.hostname or "", parts.port or port
     except ValueError as error:
-        raise RequestInvalid(f"redis url: a sentinel: {error}") from error
+        raise RequestInvalid(f"redis url: {host!r}: {error}") from error
     if not place[0]:
-        raise RequestInvalid("redis url: a sentinel without a host")
+        raise RequestInvalid("redis url: a host is missing between two commas")
     return place
 
 

@@ -20,7 +20,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NoReturn
 
+from redis.crc import key_slot
+
 from pinlater.backends.redis.address import RedisAddress
+from pinlater.backends.redis.cluster_slots import GUARD, ClusterNodes
 from pinlater.backends.redis.connection import PipelinedConnection, ReplyError, is_read_only, mapped
 from pinlater.backends.redis.failover import FailoverWatch, ReplicatedConnection, find_primary
 from pinlater.backends.redis.pubsub_connection import OnMessage, PubSubConnection
@@ -39,14 +42,14 @@ class Script:
 
 
 @cache
-def load_scripts() -> dict[str, Script]:
-    """All scripts by name."""
+def load_scripts(before: str = "") -> dict[str, Script]:
+    """All scripts by name, each behind that text."""
     folder = files("pinlater.backends.redis") / "lua"
     texts = {entry.name[:-4]: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".lua")}
     scripts = {}
     for name, text in texts.items():
         if not name.startswith("_"):
-            source = _INCLUDE.sub(lambda match: texts["_" + match[1]], text)
+            source = before + _INCLUDE.sub(lambda match: texts["_" + match[1]], text)
             source = _LAYOUT.sub(lambda match: LUA_LAYOUT[match[1]], source)
             scripts[name] = Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
     return scripts
@@ -66,7 +69,8 @@ class RedisStore:
         """What this process signs its news with."""
         self.connect_timeout_s = connect_timeout_s
         self._call_timeout_s = call_timeout_s
-        self._scripts = load_scripts()
+        self._scripts = load_scripts(GUARD) if address.nodes else load_scripts()
+        self._nodes = ClusterNodes(address.nodes, address.login, address.tls) if address.nodes else None
         self._connection: PipelinedConnection | None = None
         self._attempt: asyncio.Task[PipelinedConnection] | None = None
         self._closed = False
@@ -108,7 +112,11 @@ class RedisStore:
     async def _call_by_text(
         self, connection: PipelinedConnection, error: ReplyError, script: Script, keys_and_args: tuple[Arg, ...]
     ) -> Any:
-        if error.code != "NOSCRIPT":
+        """The call again, by the text of its script, where Redis has not run it: it lacks the script, or the slot."""
+        if error.code == "MOVED":
+            connection.retire()
+            connection = await self._connected()
+        elif error.code != "NOSCRIPT":
             raise _mapped(error, connection) from error
         try:
             return await connection.send(("EVAL", script.source, *keys_and_args))
@@ -194,8 +202,10 @@ class RedisStore:
         return connection
 
     async def place(self) -> tuple[str, int]:
-        """Where Redis is: of several, the primary. NothingStored where no sentinel knows."""
+        """Where Redis is: of several, the primary. NothingStored where nobody knows."""
         address = self.address
+        if self._nodes is not None:
+            return await self._nodes.owner(key_slot(self.root))
         if address.sentinels is None:
             return address.host, address.port
         assert self._watch is not None
@@ -260,7 +270,7 @@ def _connection(address: RedisAddress, timeout_s: float) -> PipelinedConnection:
 
 def _mapped(error: ReplyError, connection: PipelinedConnection) -> ShardConnectionFailed:
     """A Redis that is a replica by now is left: after a failover its address leads to another one."""
-    if is_read_only(error):
+    if is_read_only(error) or error.code == "MOVED":
         connection.retire()
     return mapped(error)
 

@@ -1,0 +1,80 @@
+"""Shards in a Redis Cluster: a primary is killed, one stands still, and slots move to a new node, under load."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+from redis.crc import key_slot
+
+from pinlater.backends.redis.cluster_slots import prefix_of
+from pinlater.client.async_client import AsyncClient
+from pinlater.model import Job, parse_descriptor
+from tests.faults.answered import CALLERS, Load, drained
+from tests.server.running import running
+from tests.stores.redis_cluster import RedisCluster
+
+pytestmark = [pytest.mark.slow, pytest.mark.store("redis"), pytest.mark.timeout(300)]
+SHARDS = 6
+
+
+def slot_of(shard: int) -> int:
+    return key_slot(prefix_of("pinlater", shard).encode())
+
+
+async def test_nothing_that_was_answered_is_lost_by_a_failover_or_a_move_of_slots(tmp_path: Path) -> None:
+    with RedisCluster() as cluster:
+        store = f"jobs={cluster.url(f'?shards={SHARDS}&wait=1')}"
+        with running(tmp_path, "--store", store, "--processes", "1", "--call-timeout", "2s") as server:
+            address = f"127.0.0.1:{server.port}"
+            async with contextlib.AsyncExitStack() as stack:
+                clients = [await stack.enter_async_context(AsyncClient(address, timeout=1.0)) for _ in range(CALLERS)]
+                await clients[0].create_queue("mail")
+                load = Load(clients)
+                async with load.going():
+                    await asyncio.sleep(1.0)
+                    killed = cluster.owner(slot_of(1))
+                    await asyncio.to_thread(killed.kill)
+                    await served_by_another(cluster, slot_of(1), killed.port)
+                    await asyncio.to_thread(killed.start)
+                    await asyncio.to_thread(cluster.settle)
+
+                    still = cluster.owner(slot_of(2))
+                    await asyncio.to_thread(still.pause)
+                    await served_by_another(cluster, slot_of(2), still.port)
+                    still.resume()
+                    await asyncio.to_thread(cluster.settle)
+
+                    new = await asyncio.to_thread(cluster.add)
+                    await asyncio.to_thread(cluster.add, new)
+                    before = cluster.owner(slot_of(3))
+                    await asyncio.to_thread(cluster.move, before, new, 16_384 // 3)
+                    assert cluster.owner(slot_of(3)) is new
+                    answered = len(load.answered)
+                    await asyncio.sleep(2.0)
+                    assert len(load.answered) > answered
+                await asyncio.to_thread(cluster.settle)
+                await all_shards_take_jobs(clients[0])
+                found = await drained(clients[0])
+    lost = load.answered - found
+    print(f"{len(load.answered):,} answered, {len(lost)} lost, errors {load.reasons}")
+    assert len(load.answered) > 2_000
+    assert not lost, sorted(lost)[:10]
+
+
+async def all_shards_take_jobs(client: AsyncClient) -> None:
+    """A shard that was refused for a while is let in after a pause that is about as long."""
+    out = {f"jobs{number}" for number in range(1, SHARDS + 1)}
+    async with asyncio.timeout(90):
+        while out:
+            ref = parse_descriptor(await client.enqueue("mail", Job(b"one more")))
+            assert ref is not None
+            out.discard(ref.shard)
+
+
+async def served_by_another(cluster: RedisCluster, slot: int, port: int) -> None:
+    async with asyncio.timeout(60):
+        while (await asyncio.to_thread(cluster.owner, slot)).port == port:
+            await asyncio.sleep(0.1)
