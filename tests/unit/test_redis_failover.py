@@ -14,6 +14,7 @@ from pinlater.backends.base import Notification
 from pinlater.backends.redis import RedisShard
 from pinlater.backends.redis.address import parse_address
 from pinlater.backends.redis.cluster_slots import prefix_of
+from pinlater.backends.redis.failover import Replicas, ReplicatedConnection
 from pinlater.config.stores import StoreMistake, expanded, parse_store
 from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, RequestInvalid
 from pinlater.model import Job
@@ -154,6 +155,22 @@ async def test_an_answer_waits_for_the_replicas_it_is_to_wait_for(pair: tuple[Re
     assert (await shard.count_ready("mail", [1], 200, NOW_MS))[0] == 104
     await hasty.close()
     await shard.close()
+
+
+@pytest.mark.store("redis")
+async def test_calls_on_a_connection_that_is_given_up_in_that_moment_are_told(
+    pair: tuple[RedisServer, Replica],
+) -> None:
+    connection = ReplicatedConnection(2.0, Replicas(1))
+    await asyncio.get_running_loop().create_connection(lambda: connection, "127.0.0.1", pair[0].port)
+    connection.waits = True
+    first = connection.send(("INCR", "a"))
+    connection.retire()
+    with pytest.raises(OutcomeUnknown, match="given up"):
+        await first
+    with pytest.raises(NothingStored):
+        connection.send(("INCR", "a"))
+    await connection.close()
 
 
 # -- sentinels ---------------------------------------------------------------------------------------------------------

@@ -184,14 +184,14 @@ class ReplicatedConnection(PipelinedConnection):
         turn, self._turn = self._turn, []
         try:
             waited = super().send(("WAIT", self._replicas.count, self._replicas.within_ms))
-        except NothingStored:  # it broke meanwhile, and the calls with it
-            self._settle(turn, None)
+        except NothingStored as error:  # it takes no call any more: nobody will know who has what was written
+            for _, settled in turn:
+                if not settled.done():
+                    settled.set_exception(OutcomeUnknown(error.message))
             return
         waited.add_done_callback(lambda _: self._settle(turn, waited))
 
-    def _settle(
-        self, turn: list[tuple[InlineFuture[Any], InlineFuture[Any]]], waited: InlineFuture[Any] | None
-    ) -> None:
+    def _settle(self, turn: list[tuple[InlineFuture[Any], InlineFuture[Any]]], waited: InlineFuture[Any]) -> None:
         """Answers come in their order, so the calls' are there."""
         short = self._short(waited)
         for answer, settled in turn:
@@ -207,14 +207,13 @@ class ReplicatedConnection(PipelinedConnection):
             else:
                 settled.set_exception(short())
 
-    def _short(self, waited: InlineFuture[Any] | None) -> Callable[[], Exception] | None:
+    def _short(self, waited: InlineFuture[Any]) -> Callable[[], Exception] | None:
         """What is wrong where fewer replicas have it than were asked for."""
         count, within = self._replicas.count, self._replicas.within_ms
-        said = "the connection broke"
-        if waited is not None:
-            with suppress(ReplyError, ShardConnectionFailed):
-                have = int(waited.result())
-                if have >= count:
-                    return None
-                said = f"{have} of {count} replicas had it within {within} ms"
+        said = "nobody knows whether replicas had it"
+        with suppress(ReplyError, ShardConnectionFailed):
+            have = int(waited.result())
+            if have >= count:
+                return None
+            said = f"{have} of {count} replicas had it within {within} ms"
         return lambda: OutcomeUnknown(f"redis: {said}; a failover may lose what was written")
