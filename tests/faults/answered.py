@@ -51,7 +51,7 @@ class Load:
 
     async def goes_on(self, since_s: float) -> float:
         """How many seconds after that a call was answered."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while self.last_s < since_s:
                 await asyncio.sleep(0.02)
         return self.last_s - since_s

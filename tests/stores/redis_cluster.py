@@ -15,7 +15,7 @@ from tests.stores.redis_server import INSTALL, RedisServer
 
 NODE_TIMEOUT_MS = 1_500
 PRIMARIES = 3
-READY_WITHIN_S = 60.0
+READY_WITHIN_S = 120.0
 _prefixes = count()
 
 

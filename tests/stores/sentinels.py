@@ -15,7 +15,7 @@ NAME = "jobs"
 DOWN_AFTER_MS = 1_000
 SENTINELS = 3
 REPLICAS = 2
-READY_WITHIN_S = 30.0
+READY_WITHIN_S = 120.0
 
 
 class ReplicatedRedis(RedisServer):
