@@ -22,21 +22,7 @@ ANYWHERE_CHARS = 8
 
 SHOWN_PARAMETERS = frozenset(
     (
-        *(
-            "prefix",
-            "wait",
-            "wait_ms",
-            "sentinel_username",
-            "db",
-            "database",
-            "host",
-            "port",
-            "user",
-            "username",
-            "unix_socket",
-            "charset",
-            "collation",
-        ),
+        *("prefix", "db", "database", "host", "port", "user", "username", "unix_socket", "charset", "collation"),
         *("connect_timeout", "read_timeout", "write_timeout", "socket_timeout", "max_allowed_packet", "compress"),
         *("ssl", "ssl_ca", "ssl_cert", "ssl_key", "ssl_capath", "ssl_cipher", "ssl_disabled", "ssl_mode"),
         *("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"),
@@ -55,6 +41,7 @@ _PUBLIC = frozenset(
         *("mysql+pymysql", "mysql+mysqldb", "postgresql+psycopg"),
     )
 )
+_SEVERAL_HOSTS = ("+sentinel", "+cluster")
 _LONE_USER = ("mysql+pymysql", "mysql+mysqldb", "postgresql+psycopg")
 """With these, USER@HOST is a user; with others what stands there alone may be a password."""
 
@@ -113,12 +100,9 @@ def redact_url(url: str) -> str:
     if not separator:
         return (f"{MASK}@{_host(head)}" if "@" in head else head) + query
     user, at, host = head.rpartition("@")
-    if not at and scheme.endswith(("+sentinel", "+cluster")) and "," in head:
-        hosts, slash, path = head.partition("/")
-        shown = ",".join(_redact_port(each, is_odd=is_odd) for each in hosts.split(","))
-        return f"{scheme}://{shown}{slash}{path}{query}"
     if not at:
-        return f"{scheme}://{_redact_port(head, is_odd=is_odd)}{query}"
+        hosts = head.split(",") if scheme.endswith(_SEVERAL_HOSTS) else [head]
+        return f"{scheme}://{','.join([_redact_port(each, is_odd=is_odd) for each in hosts])}{query}"
     name, colon, _ = user.partition(":")
     if colon:
         name = f"{name}:{MASK}"

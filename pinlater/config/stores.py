@@ -25,9 +25,11 @@ SHARD_ID = rf"(?!{OVERFLOW_ID}(?![A-Za-z0-9]))[A-Za-z0-9]{{1,16}}"
 ALLOWED_ID = "1 to 16 letters and digits, and not like an overflow shard's (o and ten digits or capital letters)"
 ALLOWED_URL = (
     "sqlite:///path, redis://…, rediss://…, redis+sentinel://…, rediss+sentinel://…, redis+cluster://…, "
-    "rediss+cluster://…, mysql+pymysql://…, "
-    "mysql+mysqldb://… or postgresql+psycopg://…"
+    "rediss+cluster://…, mysql+pymysql://…, mysql+mysqldb://… or postgresql+psycopg://…"
 )
+CLUSTER_SHARDS, MOST_CLUSTER_SHARDS = 16, 64
+"""Of an entry that does not say how many, and at most: backends/redis/cluster_slots.py has places for so many."""
+
 ALLOWED_STORE = f"URL or ID=URL, the URL one of {ALLOWED_URL}"
 _ENCODED = "what is special in user and password, encoded: %2F for /, %23 for #, %3F for ?, %40 for @"
 _STORE = re.compile(rf"(?:({SHARD_ID})=)?([a-z+]+://.*)", re.ASCII | re.DOTALL)
@@ -83,8 +85,8 @@ def checked_url(url: str) -> str:
     """The URL, if it can be one of a store. StoreMistake."""
     try:
         parts = urlsplit(url)
-        if parts.scheme not in SENTINEL_SCHEMES + CLUSTER_SCHEMES:
-            _ = parts.port
+        for host in parts.netloc.rpartition("@")[2].split(","):
+            _ = urlsplit(f"//{host}").port
     except ValueError as error:
         raise StoreMistake("url", redact_url(url), f"{ALLOWED_URL}; {_ENCODED}") from error
     if parts.scheme not in SCHEMES:
@@ -120,18 +122,15 @@ def expanded(store: StoreConfig) -> list[StoreConfig]:
     given = dict(query)
     if "shard" in given:
         return [store]
-    shards = given.get("shards", str(SHARDS))
-    if not shards.isdecimal() or not 1 <= int(shards) <= MOST_SHARDS:
-        raise StoreMistake("url", redact_url(store.url), f"shards=1 to shards={MOST_SHARDS}")
+    shards = given.get("shards", str(CLUSTER_SHARDS))
+    if not shards.isdecimal() or not 1 <= int(shards) <= MOST_CLUSTER_SHARDS:
+        raise StoreMistake("url", redact_url(store.url), f"shards=1 to shards={MOST_CLUSTER_SHARDS}")
     ids = [f"{store.id or 'c'}{number}" for number in range(1, int(shards) + 1)]
     if not all(re.fullmatch(SHARD_ID, each, re.ASCII) for each in ids):
         raise StoreMistake("id", store.id, f"{ALLOWED_ID}; with the numbers of {shards} shards behind it")
     rest = urlencode([(name, value) for name, value in query if name != "shards"])
     urls = [parts._replace(query=f"{rest}{'&' if rest else ''}shard={number + 1}") for number in range(len(ids))]
     return [replace(store, id=each, url=urlunsplit(url)) for each, url in zip(ids, urls, strict=True)]
-
-
-SHARDS, MOST_SHARDS = 16, 64
 
 
 def default_store(data: str) -> StoreConfig:

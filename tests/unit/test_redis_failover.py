@@ -13,9 +13,9 @@ from redis.crc import key_slot
 from pinlater.backends.base import Notification
 from pinlater.backends.redis import RedisShard
 from pinlater.backends.redis.address import parse_address
-from pinlater.backends.redis.cluster_slots import prefix_of
+from pinlater.backends.redis.cluster_slots import MOST_SHARDS, prefix_of
 from pinlater.backends.redis.failover import Replicas, ReplicatedConnection
-from pinlater.config.stores import StoreMistake, expanded, parse_store
+from pinlater.config.stores import CLUSTER_SHARDS, MOST_CLUSTER_SHARDS, StoreMistake, expanded, parse_store
 from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, RequestInvalid
 from pinlater.model import Job
 from tests.queues import make_queue
@@ -88,7 +88,8 @@ def test_an_entry_of_a_cluster_is_as_many_shards() -> None:
     assert [store.id for store in stores] == ["jobs1", "jobs2", "jobs3"]
     assert [parse_address(store.url).prefix for store in stores] == [prefix_of("mail", n) for n in (1, 2, 3)]
     assert {store.masked().partition("?")[0] for store in stores} == {"redis+cluster://:***@n1:7001,n2/"}
-    assert len(expanded(parse_store("redis+cluster://n1/"))) == 16
+    assert len(expanded(parse_store("redis+cluster://n1/"))) == CLUSTER_SHARDS
+    assert MOST_CLUSTER_SHARDS == MOST_SHARDS
     for wrong in (
         "redis+cluster://n1/?shards=0",
         "redis+cluster://n1/?shards=65",
