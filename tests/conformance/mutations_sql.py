@@ -286,20 +286,20 @@ ONE_ACK = test_concurrency.test_of_many_acks_of_one_claim_exactly_one_is_taken
 ONE_CLAIMER = test_concurrency.test_claimers_never_share_a_job_and_leave_none
 
 LOCKS = [
-    lock("lock_and_skip", "FOR UPDATE SKIP LOCKED", ONE_CLAIMER),
-    lock("in_progress", "FOR UPDATE", ONE_ACK),
-    lock(
+    *lock("lock_and_skip", "FOR UPDATE SKIP LOCKED", ONE_CLAIMER),
+    *lock("in_progress", "FOR UPDATE", ONE_ACK),
+    *lock(
         "when_claimed",
         "FOR UPDATE",
         test_concurrency.test_taking_back_what_nobody_received_against_expiry_has_one_winner,
     ),
-    lock("last_seen", "FOR UPDATE", test_concurrency.test_a_checkpoint_against_a_release_has_one_winner),
-    lock(
+    *lock("last_seen", "FOR UPDATE", test_concurrency.test_a_checkpoint_against_a_release_has_one_winner),
+    *lock(
         "expired_claims",
         "FOR UPDATE SKIP LOCKED",
         test_concurrency.test_expiry_at_once_on_several_servers_takes_one_attempt,
     ),
-    lock("named", "FOR UPDATE", test_concurrency.test_a_claim_against_a_cancel_has_one_winner),
+    *lock("named", "FOR UPDATE", test_concurrency.test_a_claim_against_a_cancel_has_one_winner),
 ]
 
 UNDER_ANOTHER_CLAIM = test_wrong_names.test_a_job_under_another_claim_is_neither_requeued_nor_released

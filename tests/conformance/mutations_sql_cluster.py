@@ -135,7 +135,7 @@ SHARES = [
             test_quotas.test_capped_claims_go_up_to_the_quota_and_no_further,
         )
     ],
-    lock("locked_quota", "FOR UPDATE", test_quotas.test_claimers_at_once_never_hold_more_than_the_quota),
+    *lock("locked_quota", "FOR UPDATE", test_quotas.test_claimers_at_once_never_hold_more_than_the_quota),
 ]
 
 DEAD_LETTERS = [
@@ -192,7 +192,7 @@ DEAD_LETTERS = [
         "True",
         test_retry_listed.test_the_others_stay_as_they_are,
     ),
-    lock("dead_letters_pending", "FOR UPDATE SKIP LOCKED", test_dead_letters.test_steps_at_once_copy_each_job_once),
+    *lock("dead_letters_pending", "FOR UPDATE SKIP LOCKED", test_dead_letters.test_steps_at_once_copy_each_job_once),
 ]
 
 ENDING = [
@@ -236,7 +236,7 @@ NOTES = [
         test_kv.test_beyond_the_number_to_keep_the_first_to_expire_go,
         kind="kind",
     ),
-    lock("bucket", "FOR UPDATE", test_tokens.test_takers_at_once_get_together_exactly_what_was_filled, queue="mail"),
+    *lock("bucket", "FOR UPDATE", test_tokens.test_takers_at_once_get_together_exactly_what_was_filled, queue="mail"),
 ]
 
 CENSUS_PIECES = [

@@ -8,7 +8,7 @@ from tests.conformance.mutations_sql_ways import lock, only, sql, step
 
 CLAIMS = [
     *sql("listed", "queue_id = $", "queue_id > 0 * $", named.test_in_a_queue_that_is_not_there_nothing_is_claimed),
-    lock("listed", "FOR UPDATE", named.test_of_many_at_once_one_gets_the_job),
+    *lock("listed", "FOR UPDATE", named.test_of_many_at_once_one_gets_the_job),
     *step(
         "ready_jobs",
         "if row and row[1] != job.priority:",

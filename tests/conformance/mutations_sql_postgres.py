@@ -1,4 +1,4 @@
-"""The guards of PostgreSQL's statements that the other dialects have in other words, its locks, and its own steps."""
+"""The guards of PostgreSQL's statements that the other dialects have in other words, and its own lock."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ from typing import Any
 from pinlater.model import JobState
 from tests.conformance import (
     test_claims,
-    test_claims_of_named_jobs,
     test_concurrency,
     test_dead_letters,
     test_ended_jobs,
     test_ids,
     test_key_corners,
-    test_quotas,
-    test_tokens,
 )
 from tests.conformance.mutation import Mutation
 from tests.conformance.mutations_sql import BOUNDED, KEPT_PLAN, KEPT_UNTIL, KEPT_UP_TO, SHORT
@@ -27,10 +24,6 @@ KEPT_ORDER = test_claims.test_within_a_priority_the_earlier_run_after_comes_firs
 
 def here(statement: str, old: str, new: str, test: Callable[..., Any], **given: Any) -> Mutation:
     return Mutation("postgres", statement, old, new, test, given)
-
-
-def lock(statement: str, old: str, test: Callable[..., Any], **given: Any) -> Mutation:
-    return Mutation("postgres", statement, old, "", test, given, tries=50)
 
 
 STATEMENTS = [
@@ -95,24 +88,7 @@ STATEMENTS = [
     ],
 ]
 
-LOCKS = [
-    Mutation("postgres", "postgres_session", '"FOR UPDATE SKIP LOCKED"', '""', ONE_CLAIMER, is_module=True, tries=50),
-    lock("in_progress", "FOR UPDATE", test_concurrency.test_of_many_acks_of_one_claim_exactly_one_is_taken),
-    lock(
-        "when_claimed",
-        "FOR UPDATE",
-        test_concurrency.test_taking_back_what_nobody_received_against_expiry_has_one_winner,
-    ),
-    lock("last_seen", "FOR UPDATE", test_concurrency.test_a_checkpoint_against_a_release_has_one_winner),
-    lock(
-        "expired_claims",
-        "FOR UPDATE SKIP LOCKED",
-        test_concurrency.test_expiry_at_once_on_several_servers_takes_one_attempt,
-    ),
-    lock("named", "FOR UPDATE", test_concurrency.test_a_claim_against_a_cancel_has_one_winner),
-    lock("locked_quota", "FOR UPDATE", test_quotas.test_claimers_at_once_never_hold_more_than_the_quota),
-    lock("dead_letters_pending", "FOR UPDATE SKIP LOCKED", test_dead_letters.test_steps_at_once_copy_each_job_once),
-    lock("bucket", "FOR UPDATE", test_tokens.test_takers_at_once_get_together_exactly_what_was_filled, queue="mail"),
-    lock("listed", "FOR UPDATE", test_claims_of_named_jobs.test_of_many_at_once_one_gets_the_job),
-]
-POSTGRES = [*STATEMENTS, *LOCKS]
+LOCK_OF_CLAIMS = Mutation(
+    "postgres", "postgres_session", '"FOR UPDATE SKIP LOCKED"', '""', ONE_CLAIMER, is_module=True, tries=50
+)
+POSTGRES = [*STATEMENTS, LOCK_OF_CLAIMS]

@@ -33,9 +33,13 @@ def only(store: str, statement: str, old: str, new: str, test: Callable[..., Any
     return [Mutation(store, statement, old, new, test, given)]
 
 
-def lock(statement: str, old: str, test: Callable[..., Any], **given: Any) -> Mutation:
-    """A lock of the dialect that has row locks."""
-    return Mutation("mysql", statement, old, "", test, given, tries=50)
+def lock(statement: str, old: str, test: Callable[..., Any], **given: Any) -> list[Mutation]:
+    """A lock of the dialects that have row locks."""
+    return [
+        Mutation(store, statement, old, "", test, given, tries=50)
+        for store in ("mysql", "postgres")
+        if statement in load_statements(f"{store}.sql")
+    ]
 
 
 def step(module: str, old: str, new: str, test: Callable[..., Any], **given: Any) -> list[Mutation]:

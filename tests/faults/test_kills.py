@@ -103,34 +103,17 @@ def operated(tmp_path: Path) -> Iterator[Callable[..., Operated]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-async def test_what_was_answered_on_redis_survives_kills_of_server_and_store(
-    operated: Callable[..., Operated], durable_redis_server: StoreServer
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.store(name)) for name in ("redis", "mysql", "postgres")]
+)
+async def test_what_was_answered_survives_kills_of_server_and_store(
+    operated: Callable[..., Operated], name: str, request: pytest.FixtureRequest
 ) -> None:
-    server = operated("--store", f"1={durable_redis_server.url()}", "--processes", "2")
+    store: StoreServer = request.getfixturevalue(f"durable_{name}_server")
+    store.empty(0)
+    server = operated("--store", f"1={store.url()}", "--processes", "2")
     ours = [server.kill_a_worker, server.kill_all, server.roll, server.restart]
-    await survives(server, [*ours, *store_steps(durable_redis_server)])
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-async def test_what_was_answered_on_mariadb_survives_kills_of_server_and_store(
-    operated: Callable[..., Operated], durable_mysql_server: StoreServer
-) -> None:
-    durable_mysql_server.empty(0)
-    server = operated("--store", f"1={durable_mysql_server.url()}", "--processes", "2")
-    ours = [server.kill_a_worker, server.kill_all, server.roll, server.restart]
-    await survives(server, [*ours, *store_steps(durable_mysql_server)])
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-async def test_what_was_answered_on_postgres_survives_kills_of_server_and_store(
-    operated: Callable[..., Operated], durable_postgres_server: StoreServer
-) -> None:
-    durable_postgres_server.empty(0)
-    server = operated("--store", f"1={durable_postgres_server.url()}", "--processes", "2")
-    ours = [server.kill_a_worker, server.kill_all, server.roll, server.restart]
-    await survives(server, [*ours, *store_steps(durable_postgres_server)])
+    await survives(server, [*ours, *store_steps(store)])
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import groupby
 from typing import Any
 
 from pinlater.backends.base import ClaimRequest
@@ -115,17 +114,7 @@ class MysqlSession(Session):
         self.cursor.execute(text, (queue_id, tuple(priorities), now_ms, limit))
         return list(self.cursor.fetchall())
 
-    def claim(self, claims: Sequence[tuple[str, int, list[int]]], from_ms: int) -> None:
-        for timeout_ms, alike in groupby(claims, key=lambda claim: claim[1]):
-            times = (from_ms, timeout_ms, from_ms + timeout_ms, from_ms)
-            same = list(alike)
-            if len(same) == 1:
-                claim_descriptor, _, ids = same[0]
-                self.run_of("claim", (claim_descriptor, *times), sorted(ids))
-            else:
-                self._claim_several([(job_id, claim[0]) for claim in same for job_id in claim[2]], times)
-
-    def _claim_several(self, jobs: list[tuple[int, str]], times: tuple[int, ...]) -> None:
+    def claim_several(self, jobs: Sequence[tuple[int, str]], times: tuple[int, ...]) -> None:
         for some in in_slices(sorted(jobs), CASES_PER_STATEMENT):
             ids = [job_id for job_id, _ in some]
             places = ",".join(["%s"] * len(some))

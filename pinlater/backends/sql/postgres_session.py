@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import groupby
 from typing import Any, cast
 
 from pinlater.backends.sql.records import NEW_JOB, parts
@@ -13,7 +12,6 @@ from pinlater.backends.sql.session import NewJob, Row, Session, in_slices
 MOST_ROWS_INSERTED = 8
 """More new jobs at once are copied in: that begins with a round trip, and is planned for no row."""
 
-ROWS_PER_INSERT = 64
 JOBS_PER_COPY = 10_000
 
 _JOB_TYPES = {
@@ -90,15 +88,6 @@ class PostgresSession(Session):
         for statement in parts(self.statements["schema"]):
             self.cursor.execute(statement)
 
-    def allocate_revisions(self, count: int) -> int:
-        return int(self.rows("allocate_revisions", (count,))[0][0]) - count + 1
-
-    def allocate_ids(self, count: int, floor: int) -> int:
-        return int(self.rows("allocate_ids", (floor, count))[0][0]) - count
-
-    def rows_at_once(self, rows: int) -> int:
-        return min(ROWS_PER_INSERT, 1 << rows.bit_length() - 1)
-
     def insert_jobs(self, jobs: Sequence[NewJob], statement: str = "insert_jobs") -> None:
         self.enqueued.update([job[_QUEUE_AT[statement]] for job in jobs])
         if len(jobs) <= MOST_ROWS_INSERTED:
@@ -117,16 +106,9 @@ class PostgresSession(Session):
         self.cursor.execute(text, (list(priorities), queue_id, now_ms, limit, limit))
         return list(self.cursor.fetchall())
 
-    def claim(self, claims: Sequence[tuple[str, int, list[int]]], from_ms: int) -> None:
-        for timeout_ms, alike in groupby(claims, key=lambda claim: claim[1]):
-            times = (from_ms, timeout_ms, from_ms + timeout_ms, from_ms)
-            same = list(alike)
-            if len(same) == 1:
-                claim_descriptor, _, ids = same[0]
-                self.run_of("claim", (claim_descriptor, *times), sorted(ids))
-                continue
-            jobs = sorted((job_id, claim[0]) for claim in same for job_id in claim[2])
-            self.run("claim_several", (*times, [each[0] for each in jobs], [each[1] for each in jobs]))
+    def claim_several(self, jobs: Sequence[tuple[int, str]], times: tuple[int, ...]) -> None:
+        ids, descriptors = zip(*sorted(jobs), strict=True)
+        self.run("claim_several", (*times, list(ids), list(descriptors)))
 
     def snapshot(self) -> None:
         self.run("snapshot")

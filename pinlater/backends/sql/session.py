@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import groupby
 from typing import Any, TypeVar
 
 from pinlater.backends.base import ClaimRequest
@@ -20,6 +21,7 @@ Item = TypeVar("Item")
 Row = tuple[Any, ...]
 
 KEYS_PER_STATEMENT = 128
+ROWS_PER_STATEMENT = 64
 IDS_PER_STATEMENT = 500
 """MariaDB turns lists of 1,000 and more into a join with a temporary table."""
 
@@ -90,13 +92,13 @@ class Session(ABC):
     def make_tables(self) -> None:
         """Make the tables and indexes that are missing; those of older versions become those of this one."""
 
-    @abstractmethod
     def allocate_revisions(self, count: int) -> int:
         """Take `count` revisions that follow each other; the first. Others wait until the commit."""
+        return int(self.rows("allocate_revisions", (count,))[0][0]) - count + 1
 
-    @abstractmethod
     def allocate_ids(self, count: int, floor: int) -> int:
         """Take `count` ids that follow each other, none under the floor; the first. Others wait until the commit."""
+        return int(self.rows("allocate_ids", (floor, count))[0][0]) - count
 
     @abstractmethod
     def insert_jobs(self, jobs: Sequence[NewJob], statement: str = "insert_jobs") -> None: ...
@@ -104,9 +106,9 @@ class Session(ABC):
     mark: str
     """What stands for a value in a statement."""
 
-    @abstractmethod
     def rows_at_once(self, rows: int) -> int:
-        """How many of so many rows or keys go into one statement; powers of two stay prepared."""
+        """How many of so many rows go into one statement; powers of two stay prepared."""
+        return min(ROWS_PER_STATEMENT, 1 << rows.bit_length() - 1)
 
     def put(self, name: str, rows: Sequence[Row]) -> int:
         """Insert rows, many in a statement; how many it touched."""
@@ -145,9 +147,23 @@ class Session(ABC):
     def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:
         """Up to `limit` eligible jobs in the order of the claim; one that writes locks them and skips locked ones."""
 
-    @abstractmethod
     def claim(self, claims: Sequence[tuple[str, int, list[int]]], from_ms: int) -> None:
-        """Put jobs under claims that begin then: (claim descriptor, time-out, ids) each."""
+        """Put jobs under claims that begin then: (claim descriptor, time-out, ids) each. Those of one time-out that
+        follow each other go together.
+        """
+        for timeout_ms, alike in groupby(claims, key=lambda claim: claim[1]):
+            times = (from_ms, timeout_ms, from_ms + timeout_ms, from_ms)
+            same = list(alike)
+            if len(same) == 1:
+                claim_descriptor, _, ids = same[0]
+                self.run_of("claim", (claim_descriptor, *times), sorted(ids))
+            else:
+                self.claim_several([(job_id, claim[0]) for claim in same for job_id in claim[2]], times)
+
+    def claim_several(self, jobs: Sequence[tuple[int, str]], times: tuple[int, ...]) -> None:
+        """Put each job under its claim descriptor. `times`: claimed at, time-out, expires at, updated at."""
+        for claim_descriptor, own in groupby(jobs, key=lambda job: job[1]):
+            self.run_of("claim", (claim_descriptor, *times), sorted(job_id for job_id, _ in own))
 
     @abstractmethod
     def snapshot(self) -> None:

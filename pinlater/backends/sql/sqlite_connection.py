@@ -15,7 +15,7 @@ from pinlater.backends.sql.attempts import ack, checkpoint, heartbeat
 from pinlater.backends.sql.keyed_jobs import enqueue_extended
 from pinlater.backends.sql.ready_jobs import ack_and_claim, claim, enqueue, requeue
 from pinlater.backends.sql.records import load_statements, parts
-from pinlater.backends.sql.session import NewJob, Row, Session
+from pinlater.backends.sql.session import ROWS_PER_STATEMENT, NewJob, Row, Session
 from pinlater.backends.sql.threads import CallResult, GroupCommitThread, ThreadCall
 from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, StoreConflict, StoreFull, StoreRefused
 from pinlater.model.status_text import append_status, prepend_status
@@ -36,11 +36,10 @@ SMALL_TRANSACTIONS = frozenset({enqueue, enqueue_extended, claim, ack, ack_and_c
 """Steps that take but a moment: where several wait, they share a transaction."""
 
 PREPARED_STATEMENTS = 512
-ROWS_PER_INSERT = 64
 _INSERTS = {
     (name, 1 << power): f"{_STATEMENTS[name]} {','.join([_STATEMENTS[f'{name}_row']] * (1 << power))}"
     for name in ("insert_jobs", "insert_extended_jobs")
-    for power in range(ROWS_PER_INSERT.bit_length())
+    for power in range(ROWS_PER_STATEMENT.bit_length())
 }
 
 
@@ -99,15 +98,6 @@ class SqliteSession(Session):
         self.run_of("remove_links", (), ids)
         return super().remove(ids)
 
-    def allocate_revisions(self, count: int) -> int:
-        return int(self.rows("allocate_revisions", (count,))[0][0]) - count + 1
-
-    def allocate_ids(self, count: int, floor: int) -> int:
-        return int(self.rows("allocate_ids", (floor, count))[0][0]) - count
-
-    def rows_at_once(self, rows: int) -> int:
-        return min(ROWS_PER_INSERT, 1 << rows.bit_length() - 1)
-
     def insert_jobs(self, jobs: Sequence[NewJob], statement: str = "insert_jobs") -> None:
         """Many rows in a statement, since between two statements a busy event loop takes the interpreter for a while.
 
@@ -128,10 +118,6 @@ class SqliteSession(Session):
             if len(found) < limit:
                 found += self.rows("candidates", (queue_id, priority, now_ms, limit - len(found)))
         return found
-
-    def claim(self, claims: Sequence[tuple[str, int, list[int]]], from_ms: int) -> None:
-        for claim_descriptor, timeout_ms, ids in claims:
-            self.run_of("claim", (claim_descriptor, from_ms, timeout_ms, from_ms + timeout_ms, from_ms), ids)
 
     def snapshot(self) -> None:
         """A transaction of SQLite is one already."""
