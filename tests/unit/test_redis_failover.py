@@ -14,7 +14,7 @@ from pinlater.backends.base import Notification
 from pinlater.backends.redis import RedisShard
 from pinlater.backends.redis.address import parse_address
 from pinlater.backends.redis.cluster_slots import MOST_SHARDS, prefix_of
-from pinlater.backends.redis.failover import Replicas, ReplicatedConnection
+from pinlater.backends.redis.failover import ReplicatedConnection, ReplicaWait
 from pinlater.config.stores import CLUSTER_SHARDS, MOST_CLUSTER_SHARDS, StoreMistake, expanded, parse_store
 from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, RequestInvalid
 from pinlater.model import Job
@@ -33,10 +33,10 @@ def test_an_address_of_sentinels_has_its_parts() -> None:
     url = "redis+sentinel://app:p%40ss@s1:26380,s2,[::1]:5/jobs/3?prefix=mail&wait=2&wait_ms=500&sentinel_password=q"
     address = parse_address(url)
     assert address.sentinels is not None
-    assert address.sentinels.places == (("s1", 26380), ("s2", 26379), ("::1", 5))
+    assert address.sentinels.endpoints == (("s1", 26380), ("s2", 26379), ("::1", 5))
     assert (address.sentinels.name, address.sentinels.login) == ("jobs", ("q",))
     assert (address.db, address.login, address.prefix) == (3, ("app", "p@ss"), "mail")
-    assert (address.replicas.count, address.replicas.within_ms) == (2, 500)
+    assert (address.wait.count, address.wait.within_ms) == (2, 500)
     assert "p@ss" not in repr(address)
     assert "'q'" not in repr(address)
 
@@ -162,7 +162,7 @@ async def test_an_answer_waits_for_the_replicas_it_is_to_wait_for(pair: tuple[Re
 async def test_calls_on_a_connection_that_is_given_up_in_that_moment_are_told(
     pair: tuple[RedisServer, Replica],
 ) -> None:
-    connection = ReplicatedConnection(2.0, Replicas(1))
+    connection = ReplicatedConnection(2.0, ReplicaWait(1))
     await asyncio.get_running_loop().create_connection(lambda: connection, "127.0.0.1", pair[0].port)
     connection.waits = True
     first = connection.send(("INCR", "a"))

@@ -98,6 +98,19 @@ async def test_a_server_that_stands_still_in_a_transaction_loses_its_locks(url: 
     await shard.close()
 
 
+async def test_a_store_without_the_table_of_subscribers_gets_it(url: str) -> None:
+    """As one has that was made before there were any."""
+    shard = PostgresShard(url, "1")
+    await shard.open()
+    await shard.close()
+    with client(url) as other:
+        other.execute("DROP TABLE pinlater_subscribers")
+    await shard.open()
+    await make_queue(shard, "mail", NOW_MS)
+    assert await shard.subscribe("mail", lambda event: None)
+    await shard.close()
+
+
 # -- notifications -----------------------------------------------------------------------------------------------------
 
 
@@ -110,7 +123,7 @@ def other(url: str, shard: PostgresShard, runner: asyncio.Runner) -> Iterator[Po
     runner.run(made.close())
 
 
-async def test_a_follower_is_told_of_what_other_processes_bring_and_not_of_its_own_enqueues(
+async def test_a_subscriber_is_told_of_what_other_processes_bring_and_not_of_its_own_enqueues(
     shard: PostgresShard, other: PostgresShard
 ) -> None:
     heard: asyncio.Queue[Notification | None] = asyncio.Queue()
@@ -125,7 +138,7 @@ async def test_a_follower_is_told_of_what_other_processes_bring_and_not_of_its_o
     assert not await shard.subscribe("mail", None)
 
 
-async def test_nobody_is_notified_where_nobody_follows(shard: PostgresShard, other: PostgresShard, url: str) -> None:
+async def test_nobody_is_notified_where_nobody_subscribes(shard: PostgresShard, other: PostgresShard, url: str) -> None:
     with client(url) as listener:
         store_id = listener.execute("SELECT value FROM pinlater_meta WHERE name = 'store_id'").fetchone()[0]
         listener.execute(f'LISTEN "pinlater_{store_id}"')
@@ -145,7 +158,7 @@ async def test_nobody_is_notified_where_nobody_follows(shard: PostgresShard, oth
         assert list(listener.notifies(timeout=0)) == []
 
 
-async def test_a_follower_whose_connection_breaks_is_told_and_may_follow_again(
+async def test_a_subscriber_whose_connection_breaks_is_told_and_may_subscribe_again(
     shard: PostgresShard, other: PostgresShard, url: str
 ) -> None:
     heard: asyncio.Queue[Notification | None] = asyncio.Queue()

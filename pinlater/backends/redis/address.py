@@ -1,4 +1,4 @@
-"""The addresses of Redis: of one server, and of one that sentinels watch."""
+"""The addresses of Redis: of one server, of a primary that sentinels watch, and of a shard in a cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from redis import RedisError
 from redis.asyncio.connection import RedisSSLContext, SSLConnection, parse_url
 
 from pinlater.backends.redis.cluster_slots import MOST_SHARDS, prefix_of
-from pinlater.backends.redis.failover import NO_REPLICAS, Replicas, Sentinels
+from pinlater.backends.redis.failover import NO_WAIT, Endpoint, ReplicaWait, Sentinels, login
 from pinlater.errors import RequestInvalid
 from pinlater.redaction import MASK
 
@@ -33,11 +33,11 @@ class RedisAddress:
     password: str | None = field(repr=False)
     prefix: str
     tls: ssl.SSLContext | None
-    replicas: Replicas = NO_REPLICAS
+    wait: ReplicaWait = NO_WAIT
     sentinels: Sentinels | None = None
-    """They know the host and the port."""
-    nodes: tuple[tuple[str, int], ...] = ()
-    """Of a cluster: some of those who know which of them it is."""
+    """They name the host and the port."""
+    nodes: tuple[Endpoint, ...] = ()
+    """Some nodes of a cluster, which name the host and the port."""
 
     @property
     def shown(self) -> str:
@@ -49,10 +49,8 @@ class RedisAddress:
 
     @property
     def login(self) -> tuple[str, ...] | None:
-        """What AUTH takes."""
-        if self.password is None:
-            return None
-        return (self.username, self.password) if self.username else (self.password,)
+        """The arguments of AUTH."""
+        return login(self.username, self.password)
 
 
 def parse_address(url: str) -> RedisAddress:
@@ -68,19 +66,19 @@ def parse_address(url: str) -> RedisAddress:
     query = {name: values[-1] for name, values in parse_qs(split.query, keep_blank_values=True).items()}
     for name in [each for each in query if each in _OURS]:
         own[name] = query.pop(name)
-    replicas = Replicas(_number(own, "wait", 0, 9), _number(own, "wait_ms", 1_000, 4_000))
+    wait = ReplicaWait(_number(own, "wait", 0, 9), _number(own, "wait_ms", 1_000, 4_000))
     if split.scheme.endswith(_CLUSTER):
-        return _of_cluster(split, query, own, replicas)
+        return _of_cluster(split, query, own, wait)
     if not split.scheme.endswith(_SENTINEL):
-        return replace(_parsed(urlunsplit(split._replace(query=urlencode(query)))), replicas=replicas)
+        return replace(_parsed(urlunsplit(split._replace(query=urlencode(query)))), wait=wait)
     user, at, hosts = split.netloc.rpartition("@")
     name, _, database = split.path.strip("/").partition("/")
     if not name or not hosts.strip(","):
         raise RequestInvalid("redis url: write redis+sentinel://SENTINEL:PORT,SENTINEL:PORT/NAME/DATABASE")
-    places = tuple(_place(host, _SENTINEL_PORT) for host in hosts.split(","))
+    endpoints = tuple(_endpoint(host, _SENTINEL_PORT) for host in hosts.split(","))
     plain = (split.scheme.removesuffix(_SENTINEL), f"{user}{at}sentinels", f"/{database}", urlencode(query), "")
-    sentinels = Sentinels(places, name, own.get("sentinel_username"), own.get("sentinel_password"))
-    return replace(_parsed(urlunsplit(plain)), replicas=replicas, sentinels=sentinels)
+    sentinels = Sentinels(endpoints, name, login(own.get("sentinel_username"), own.get("sentinel_password")))
+    return replace(_parsed(urlunsplit(plain)), wait=wait, sentinels=sentinels)
 
 
 _SENTINEL, _CLUSTER = "+sentinel", "+cluster"
@@ -88,18 +86,18 @@ _SENTINEL_PORT, _PORT = 26379, 6379
 _OURS = ("wait", "wait_ms", "sentinel_username", "sentinel_password", "shard")
 
 
-def _of_cluster(split: SplitResult, query: dict[str, str], own: dict[str, str], replicas: Replicas) -> RedisAddress:
+def _of_cluster(split: SplitResult, query: dict[str, str], own: dict[str, str], wait: ReplicaWait) -> RedisAddress:
     user, at, hosts = split.netloc.rpartition("@")
     if split.path.strip("/") or not hosts.strip(","):
         raise RequestInvalid(
             "redis url: write redis+cluster://NODE:PORT,NODE:PORT/?shards=16; a cluster has no databases"
         )
-    nodes = tuple(_place(host, _PORT) for host in hosts.split(","))
+    nodes = tuple(_endpoint(host, _PORT) for host in hosts.split(","))
     shard = _number(own, "shard", 1, MOST_SHARDS)
     if shard == 0:
         raise RequestInvalid.of("shard of a redis url", 0, f"1 to {MOST_SHARDS}")
     plain = _parsed(urlunsplit((split.scheme.removesuffix(_CLUSTER), f"{user}{at}nodes", "/0", urlencode(query), "")))
-    return replace(plain, prefix=prefix_of(plain.prefix, shard), replicas=replicas, nodes=nodes)
+    return replace(plain, prefix=prefix_of(plain.prefix, shard), wait=wait, nodes=nodes)
 
 
 def _number(given: dict[str, str], name: str, default: int, most: int) -> int:
@@ -109,15 +107,15 @@ def _number(given: dict[str, str], name: str, default: int, most: int) -> int:
     return int(text)
 
 
-def _place(host: str, port: int) -> tuple[str, int]:
+def _endpoint(host: str, port: int) -> Endpoint:
     try:
         parts = urlsplit(f"//{host}")
-        place = parts.hostname or "", parts.port or port
+        endpoint = parts.hostname or "", parts.port or port
     except ValueError as error:
         raise RequestInvalid(f"redis url: {host!r}: {error}") from error
-    if not place[0]:
+    if not endpoint[0]:
         raise RequestInvalid("redis url: a host is missing between two commas")
-    return place
+    return endpoint
 
 
 def _parsed(url: str) -> RedisAddress:

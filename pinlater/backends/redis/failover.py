@@ -1,7 +1,8 @@
-"""A Redis with replicas: where its primary is, word of a failover, and answers that wait for replicas.
+"""The primary of a Redis with replicas: its endpoint, the news of a failover, and answers that wait for replicas.
 
-Sentinels are asked at each new connection, and one of them is listened to: it tells of a failover, and the connection
-to what was the primary is given up at once. Whoever is named has to say that it is a primary (ROLE).
+Each new connection asks all sentinels. One sentinel also tells of a failover, so that the connection to the former
+primary is given up at once, even where that primary still answers. A Redis that a sentinel names must confirm with ROLE
+that it is a primary.
 """
 
 from __future__ import annotations
@@ -9,115 +10,137 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from pinlater.backends.redis.connection import PipelinedConnection, ReplyError
+from pinlater.backends.redis.pubsub_connection import PubSubConnection
 from pinlater.eager import InlineFuture
 from pinlater.errors import NothingStored, OutcomeUnknown, ShardConnectionFailed
 
 ASK_WITHIN_S = 1.0
-LISTEN_AGAIN_S = 0.5
-SWITCHED = b"+switch-master"
+RECONNECT_AFTER_S = 0.5
+SWITCH_MASTER = b"+switch-master"
+"""The channel of a sentinel for failovers (https://redis.io/docs/latest/operate/oss_and_stack/management/sentinel)."""
+
+Endpoint = tuple[str, int]
+"""Host and port."""
+
+
+def login(username: str | None, password: str | None) -> tuple[str, ...] | None:
+    """The arguments of AUTH; None where there is no password."""
+    if password is None:
+        return None
+    return (username, password) if username else (password,)
 
 
 @dataclass(frozen=True, slots=True)
 class Sentinels:
-    """Who watches the primary that they call `name`."""
+    """The sentinels that watch the primary which they call `name`."""
 
-    places: tuple[tuple[str, int], ...]
+    endpoints: tuple[Endpoint, ...]
     name: str
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-
-    @property
-    def login(self) -> tuple[str, ...] | None:
-        """What AUTH takes."""
-        if self.password is None:
-            return None
-        return (self.username, self.password) if self.username else (self.password,)
+    login: tuple[str, ...] | None = field(default=None, repr=False)
 
     @property
     def shown(self) -> str:
-        return f"{','.join(f'{host}:{port}' for host, port in self.places)}/{self.name}"
+        return f"{','.join(f'{host}:{port}' for host, port in self.endpoints)}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
-class Replicas:
-    """How many replicas have to have a write before it is answered, and for how long that is waited for."""
+class ReplicaWait:
+    """The number of replicas that must have a write before it is answered, and the bound of that wait."""
 
     count: int = 0
     within_ms: int = 1_000
 
 
-NO_REPLICAS = Replicas()
+NO_WAIT = ReplicaWait()
 
 
-async def find_primary(sentinels: Sentinels, tls: ssl.SSLContext | None) -> tuple[str, int]:
-    """What most sentinels say, as soon as they do; else most of those that answer. NothingStored where none does."""
-    named: Counter[tuple[str, int]] = Counter()
-    silent: list[str] = []
-    asked = [asyncio.create_task(_ask(sentinels, place, tls)) for place in sentinels.places]
+async def ask(
+    endpoint: Endpoint, login: Sequence[str] | None, tls: ssl.SSLContext | None, command: tuple[str, ...]
+) -> Any:
+    """The answer to one command, on a connection of its own. OSError, ReplyError, ShardConnectionFailed, all with a
+    text; within ASK_WITHIN_S.
+    """
+    connection = PipelinedConnection(ASK_WITHIN_S)
+    try:
+        async with asyncio.timeout(ASK_WITHIN_S):
+            await asyncio.get_running_loop().create_connection(lambda: connection, *endpoint, ssl=tls)
+            if login is not None:
+                await connection.send(("AUTH", *login))
+            return await connection.send(command)
+    except TimeoutError as error:
+        raise TimeoutError("no answer") from error
+    finally:
+        connection.abort()
+
+
+NO_ANSWER = (OSError, ReplyError, ShardConnectionFailed)
+"""The errors of `ask`."""
+
+
+async def find_primary(sentinels: Sentinels, tls: ssl.SSLContext | None) -> Endpoint:
+    """The endpoint that most sentinels name, as soon as they do; else the one that most of those name that answer.
+    NothingStored where nobody names one.
+    """
+    votes: Counter[Endpoint] = Counter()
+    failures: list[str] = []
+    asked = [asyncio.create_task(_primary_of(sentinels, endpoint, tls)) for endpoint in sentinels.endpoints]
     try:
         for each in asyncio.as_completed(asked):
-            place, answer = await each
-            if isinstance(answer, str):
-                silent.append(f"{place[0]}:{place[1]}: {answer}")
+            found = await each
+            if isinstance(found, str):
+                failures.append(found)
                 continue
-            named[answer] += 1
-            if named[answer] > len(asked) // 2:
-                return answer
+            votes[found] += 1
+            if votes[found] > len(asked) // 2:
+                return found
     finally:
         for task in asked:
             task.cancel()
         await asyncio.wait(asked)
-    if named:
-        return named.most_common(1)[0][0]
-    raise NothingStored(f"redis {sentinels.shown}: no sentinel names a primary ({'; '.join(sorted(silent))})")
+    if votes:
+        return votes.most_common(1)[0][0]
+    raise NothingStored(f"redis {sentinels.shown}: no sentinel names a primary ({'; '.join(sorted(failures))})")
 
 
-async def _ask(
-    sentinels: Sentinels, place: tuple[str, int], tls: ssl.SSLContext | None
-) -> tuple[tuple[str, int], tuple[str, int] | str]:
-    """Who was asked, and where that one says that it is, or why it does not."""
-    connection = PipelinedConnection(ASK_WITHIN_S)
+async def _primary_of(sentinels: Sentinels, endpoint: Endpoint, tls: ssl.SSLContext | None) -> Endpoint | str:
+    """The primary that this sentinel names, or why it names none."""
     try:
-        async with asyncio.timeout(ASK_WITHIN_S):
-            await asyncio.get_running_loop().create_connection(lambda: connection, *place, ssl=tls)
-            if sentinels.login is not None:
-                await connection.send(("AUTH", *sentinels.login))
-            found = await connection.send(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", sentinels.name))
-    except TimeoutError:
-        return place, "no answer"
-    except (OSError, ReplyError, ShardConnectionFailed) as error:
-        return place, str(error)
-    finally:
-        connection.abort()
+        found = await ask(endpoint, sentinels.login, tls, ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", sentinels.name))
+    except NO_ANSWER as error:
+        return f"{endpoint[0]}:{endpoint[1]}: {error}"
     if not found:
-        return place, f"it watches nothing called {sentinels.name!r}"
-    return place, (found[0].decode(), int(found[1]))
+        return f"{endpoint[0]}:{endpoint[1]}: it watches nothing called {sentinels.name!r}"
+    return found[0].decode(), int(found[1])
 
 
-class FailoverWatch:
-    """Listens to one of the sentinels, and to the next one where that goes. `listen` connects to a place and is told
-    messages and the end; `on_failover` is told where the primary is now.
-    """
+class FailoverListener:
+    """A subscription to the failovers at one sentinel, and at the next one when that connection ends."""
 
     def __init__(
-        self, sentinels: Sentinels, listen: Callable[..., Any], on_failover: Callable[[str, int], None]
+        self,
+        sentinels: Sentinels,
+        tls: ssl.SSLContext | None,
+        timeout_s: float,
+        on_failover: Callable[[str, int], None],
     ) -> None:
+        """`on_failover` gets the host and the port of the new primary."""
         self._sentinels = sentinels
-        self._listen = listen
+        self._tls = tls
+        self._timeout_s = timeout_s
         self._on_failover = on_failover
-        self._turn = 0
-        self._connection: Any = None
+        self._attempts = 0
+        self._connection: PubSubConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._is_closed = False
 
-    def begin(self) -> None:
-        """Nothing where it has begun."""
+    def start(self) -> None:
+        """Connect, unless it is connected."""
         if self._connection is None and self._connecting is None and not self._is_closed:
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
 
@@ -130,90 +153,96 @@ class FailoverWatch:
             self._connection.close()
 
     async def _connect(self) -> None:
-        place = self._sentinels.places[self._turn % len(self._sentinels.places)]
-        self._turn += 1
+        endpoint = self._sentinels.endpoints[self._attempts % len(self._sentinels.endpoints)]
+        self._attempts += 1
         try:
-            self._connection = await self._listen(place, self._sentinels.login, self._heard, self._ended)
-            await self._connection.subscribe(SWITCHED)
+            self._connection = await PubSubConnection.connect(
+                *(endpoint, self._sentinels.login, self._on_message, self._on_close),
+                tls=self._tls,
+                timeout_s=self._timeout_s,
+            )
+            await self._connection.subscribe(SWITCH_MASTER)
         except (OSError, ReplyError):
             if self._connection is None:
-                self._ended()
+                self._on_close()
             else:
                 self._connection.close()
         finally:
             self._connecting = None
 
-    def _heard(self, channel: bytes, message: bytes) -> None:
-        """The name, where the primary was, and where it is: five words."""
+    def _on_message(self, channel: bytes, message: bytes) -> None:
+        """A message is five words: the name, the former endpoint, and the new one."""
         words = message.decode(errors="replace").split()
         if len(words) == 5 and words[0] == self._sentinels.name and words[4].isdecimal():
             self._on_failover(words[3], int(words[4]))
 
-    def _ended(self) -> None:
+    def _on_close(self) -> None:
         self._connection = None
         if not self._is_closed:
-            asyncio.get_running_loop().call_later(LISTEN_AGAIN_S, self.begin)
+            asyncio.get_running_loop().call_later(RECONNECT_AFTER_S, self.start)
 
 
 _Call = tuple[InlineFuture[Any], InlineFuture[Any]]
-"""The answer of Redis, and what the caller waits for."""
+"""The answer of Redis, and the future of the caller."""
 
 
 class ReplicatedConnection(PipelinedConnection):
-    """Answers when enough replicas have what was written. Calls that are sent in one turn of the loop share a WAIT,
-    since a connection that waits takes no further command.
+    """A connection whose answers wait until enough replicas have what was written.
+
+    Calls that are sent in one turn of the loop share a WAIT, since Redis reads no further command of a connection that
+    waits.
     """
 
-    def __init__(self, timeout_s: float, replicas: Replicas) -> None:
+    def __init__(self, timeout_s: float, wait: ReplicaWait) -> None:
         super().__init__(timeout_s)
-        self._replicas = replicas
-        self._turn: list[_Call] = []
+        self._replica_wait = wait
+        self._batch: list[_Call] = []
         self.waits = False
-        """Set behind the handshake."""
+        """Set after the handshake."""
 
     def send(self, command: tuple[Any, ...]) -> InlineFuture[Any]:
         if not self.waits:
             return super().send(command)
-        answer, settled = super().send(command), InlineFuture[Any](self._loop)
-        if not self._turn:
-            self._loop.call_soon(self._wait)
-        self._turn.append((answer, settled))
-        return settled
+        answer, future = super().send(command), InlineFuture[Any](self._loop)
+        if not self._batch:
+            self._loop.call_soon(self._send_wait)
+        self._batch.append((answer, future))
+        return future
 
-    def _wait(self) -> None:
-        turn, self._turn = self._turn, []
+    def _send_wait(self) -> None:
+        batch, self._batch = self._batch, []
         try:
-            waited = super().send(("WAIT", self._replicas.count, self._replicas.within_ms))
-        except NothingStored as error:  # it takes no call any more: nobody will know who has what was written
-            for _, settled in turn:
-                if not settled.done():
-                    settled.set_exception(OutcomeUnknown(error.message))
+            waited = super().send(("WAIT", self._replica_wait.count, self._replica_wait.within_ms))
+        except NothingStored as error:  # the connection takes no call any more, so nobody knows what replicas have
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(OutcomeUnknown(error.message))
             return
-        waited.add_done_callback(lambda _: self._settle(turn, waited))
+        waited.add_done_callback(lambda _: self._resolve(batch, waited))
 
-    def _settle(self, turn: list[tuple[InlineFuture[Any], InlineFuture[Any]]], waited: InlineFuture[Any]) -> None:
-        """Answers come in their order, so the calls' are there."""
-        short = self._short(waited)
-        for answer, settled in turn:
-            if settled.done():
+    def _resolve(self, batch: Sequence[_Call], waited: InlineFuture[Any]) -> None:
+        """Redis answers in order, so the answers of the calls are there."""
+        shortfall = self._shortfall(waited)
+        for answer, future in batch:
+            if future.done():
                 continue
             try:
                 value = answer.result()
             except BaseException as error:
-                settled.set_exception(error)
+                future.set_exception(error)
                 continue
-            if short is None:
-                settled.set_result(value)
+            if shortfall:
+                future.set_exception(OutcomeUnknown(shortfall))
             else:
-                settled.set_exception(short())
+                future.set_result(value)
 
-    def _short(self, waited: InlineFuture[Any]) -> Callable[[], Exception] | None:
-        """What is wrong where fewer replicas have it than were asked for."""
-        count, within = self._replicas.count, self._replicas.within_ms
-        said = "nobody knows whether replicas had it"
-        with suppress(ReplyError, ShardConnectionFailed):
+    def _shortfall(self, waited: InlineFuture[Any]) -> str:
+        """Why too few replicas have it; "" where enough do."""
+        count, within_ms = self._replica_wait.count, self._replica_wait.within_ms
+        why = "no answer to WAIT"
+        with suppress(*NO_ANSWER):
             have = int(waited.result())
             if have >= count:
-                return None
-            said = f"{have} of {count} replicas had it within {within} ms"
-        return lambda: OutcomeUnknown(f"redis: {said}; a failover may lose what was written")
+                return ""
+            why = f"{have} of {count} replicas had it within {within_ms} ms"
+        return f"redis: {why}; a failover may lose what was written"

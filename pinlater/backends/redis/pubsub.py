@@ -30,8 +30,8 @@ ENDS = b":ends"
 
 _MANY_WATCHED = 10_000
 
-CALLS_END_S = 0.1
-"""For the calls to the former primary to have failed."""
+CALLS_FAIL_WITHIN_S = 0.1
+"""Those that were under way at the former primary."""
 
 
 def channel_of(base: bytes) -> bytes:
@@ -73,7 +73,7 @@ class PubSub(ScriptCaller):
         self._connecting: asyncio.Task[PubSubConnection | None] | None = None
         self._listeners: dict[bytes, OnNotification] = {}
         self._are_closed = False
-        store.on_failover = self._leave
+        store.on_failover = self._on_failover
 
     async def subscribe(self, queue: str, on_event: OnNotification | None) -> bool:
         channel = channel_of(base_key(self._store.root, queue))
@@ -141,9 +141,11 @@ class PubSub(ScriptCaller):
     async def _connect(self) -> PubSubConnection | None:
         try:
             if await self._store.may_publish():
-                place = await self._store.place()
-                self._connection = await self._store.listen(
-                    place, self._store.address.login, self._on_message, self._on_close
+                address, endpoint = self._store.address, await self._store.endpoint()
+                self._connection = await PubSubConnection.connect(
+                    *(endpoint, address.login, self._on_message, self._on_close),
+                    tls=address.tls,
+                    timeout_s=self._store.connect_timeout_s,
                 )
         except (PinLaterError, ReplyError, OSError):
             self._connection = None
@@ -179,11 +181,11 @@ class PubSub(ScriptCaller):
             for queue, ids in ids_of.items():
                 self.events.jobs_ended(queue, ids)
 
-    def _leave(self) -> None:
-        """Another Redis is the primary: what is published there is what counts."""
+    def _on_failover(self) -> None:
+        """Leave the channels of the former primary, and tell the process once the calls to it have failed."""
         if self._connection is not None:
             self._connection.close()
-        asyncio.get_running_loop().call_later(CALLS_END_S, lambda: self.events.store_moved())
+        asyncio.get_running_loop().call_later(CALLS_FAIL_WITHIN_S, lambda: self.events.store_moved())
 
     async def close_pubsub(self) -> None:
         self._are_closed = True

@@ -35,7 +35,7 @@ class PubSubConnection(asyncio.Protocol):
     @classmethod
     async def connect(
         cls,
-        place: tuple[str, int],
+        endpoint: tuple[str, int],
         login: tuple[str, ...] | None,
         on_message: OnMessage,
         on_close: Callable[[], None],
@@ -47,7 +47,7 @@ class PubSubConnection(asyncio.Protocol):
         connection = cls(on_message, on_close)
         try:
             async with asyncio.timeout(timeout_s):
-                await asyncio.get_running_loop().create_connection(lambda: connection, *place, ssl=tls)
+                await asyncio.get_running_loop().create_connection(lambda: connection, *endpoint, ssl=tls)
                 if login is not None:
                     await connection._send("AUTH", *login)
         except BaseException:

@@ -25,8 +25,7 @@ from redis.crc import key_slot
 from pinlater.backends.redis.address import RedisAddress
 from pinlater.backends.redis.cluster_slots import GUARD, ClusterNodes
 from pinlater.backends.redis.connection import PipelinedConnection, ReplyError, is_read_only, mapped
-from pinlater.backends.redis.failover import FailoverWatch, ReplicatedConnection, find_primary
-from pinlater.backends.redis.pubsub_connection import OnMessage, PubSubConnection
+from pinlater.backends.redis.failover import Endpoint, FailoverListener, ReplicatedConnection, find_primary
 from pinlater.backends.redis.records import LUA_LAYOUT, Arg, root_key, shard_and_version
 from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound, ShardConnectionFailed, StoreRefused
 
@@ -74,13 +73,15 @@ class RedisStore:
         self._connection: PipelinedConnection | None = None
         self._attempt: asyncio.Task[PipelinedConnection] | None = None
         self._closed = False
-        self._place: tuple[str, int] | None = None
-        """Where the connection leads to."""
-        self.on_failover: Callable[[], None] = _nothing
-        """Told when another Redis is the primary."""
-        self._watch: FailoverWatch | None = None
+        self._endpoint: Endpoint | None = None
+        """Of the connection."""
+        self.on_failover: Callable[[], None] = _ignore
+        """Called when another Redis has become the primary."""
+        self._failovers: FailoverListener | None = None
         if address.sentinels is not None:
-            self._watch = FailoverWatch(address.sentinels, self.listen, self._failed_over)
+            self._failovers = FailoverListener(
+                address.sentinels, address.tls, connect_timeout_s, self._on_switched_primary
+            )
 
     async def call(self, name: str, *args: Arg) -> Any:
         """What a script answers that works on the whole shard. NothingStored, OutcomeUnknown, StoreRefused (found when
@@ -93,7 +94,7 @@ class RedisStore:
         try:
             return await connection.send(("EVALSHA", script.sha, 1, self.root, *args))
         except ReplyError as error:
-            return await self._call_by_text(connection, error, script, (1, self.root, *args))
+            return await self._call_again(connection, error, script, (1, self.root, *args))
 
     async def call_queue(self, name: str, queue: str, args: Sequence[Arg]) -> Any:
         """What a script answers that works on one queue; QueueNotFound where that is nil. Else as `call`."""
@@ -104,22 +105,25 @@ class RedisStore:
         try:
             answer = await connection.send(("EVALSHA", script.sha, 2, self.root, base, *args))
         except ReplyError as error:
-            answer = await self._call_by_text(connection, error, script, (2, self.root, base, *args))
+            answer = await self._call_again(connection, error, script, (2, self.root, base, *args))
         if answer is None:
             raise QueueNotFound.of(queue)
         return answer
 
-    async def _call_by_text(
+    async def _call_again(
         self, connection: PipelinedConnection, error: ReplyError, script: Script, keys_and_args: tuple[Arg, ...]
     ) -> Any:
-        """The call again, by the text of its script, where Redis has not run it: it lacks the script, or the slot."""
+        """Send a call again that Redis has not run, since it lacks the script or, in a cluster, the slot; raise any
+        other error.
+        """
+        if error.code not in ("NOSCRIPT", "MOVED"):
+            raise _mapped(error, connection) from error
+        run: tuple[Arg, ...] = ("EVAL", script.source)
         if error.code == "MOVED":
             connection.retire()
-            connection = await self._connected()
-        elif error.code != "NOSCRIPT":
-            raise _mapped(error, connection) from error
+            connection, run = await self._connected(), ("EVALSHA", script.sha)
         try:
-            return await connection.send(("EVAL", script.source, *keys_and_args))
+            return await connection.send((*run, *keys_and_args))
         except ReplyError as failure:
             raise _mapped(failure, connection) from failure
 
@@ -144,8 +148,8 @@ class RedisStore:
 
     async def close(self) -> None:
         self._closed = True
-        if self._watch is not None:
-            await self._watch.close()
+        if self._failovers is not None:
+            await self._failovers.close()
         if self._attempt is not None:
             self._attempt.cancel()
             await asyncio.wait([self._attempt])
@@ -181,10 +185,10 @@ class RedisStore:
         """A connection that is logged in, on the right database, and on the right store."""
         address, loop = self.address, asyncio.get_running_loop()
         connection = _connection(address, self._call_timeout_s)
-        place = await self.place()
+        endpoint = await self.endpoint()
         try:
             async with asyncio.timeout(self.connect_timeout_s):
-                await loop.create_connection(lambda: connection, *place, ssl=address.tls)
+                await loop.create_connection(lambda: connection, *endpoint, ssl=address.tls)
                 await self._handshake(connection)
         except ReplyError as error:
             await self._give_up(connection, str(error), error)
@@ -196,33 +200,25 @@ class RedisStore:
         except BaseException:
             connection.abort()
             raise
-        self._place = place
+        self._endpoint = endpoint
         if isinstance(connection, ReplicatedConnection):
             connection.waits = True
         return connection
 
-    async def place(self) -> tuple[str, int]:
-        """Where Redis is: of several, the primary. NothingStored where nobody knows."""
+    async def endpoint(self) -> Endpoint:
+        """Of Redis; of several, of the primary. NothingStored where neither a sentinel nor a node names it."""
         address = self.address
         if self._nodes is not None:
             return await self._nodes.owner(key_slot(self.root))
         if address.sentinels is None:
             return address.host, address.port
-        assert self._watch is not None
-        self._watch.begin()
+        assert self._failovers is not None
+        self._failovers.start()
         return await find_primary(address.sentinels, address.tls)
 
-    async def listen(
-        self, place: tuple[str, int], login: tuple[str, ...] | None, on_message: OnMessage, on_close: Callable[[], None]
-    ) -> PubSubConnection:
-        """A connection that receives what is published there. ReplyError, OSError."""
-        return await PubSubConnection.connect(
-            place, login, on_message, on_close, tls=self.address.tls, timeout_s=self.connect_timeout_s
-        )
-
-    def _failed_over(self, host: str, port: int) -> None:
-        """What was the primary may stand still, or go on although nobody hears of it: its answers count no more."""
-        if self._place != (host, port):
+    def _on_switched_primary(self, host: str, port: int) -> None:
+        """Give up the former primary: it may hang, or answer although its writes will be lost."""
+        if self._endpoint != (host, port):
             if self._connection is not None:
                 self._connection.abort()
             self.on_failover()
@@ -258,13 +254,13 @@ class RedisStore:
             raise StoreRefused(f"redis {self.address.shown} carries {was}; opened was shard and store {self.identity}")
 
 
-def _nothing() -> None:
-    """Nobody listens."""
+def _ignore() -> None:
+    """Nobody needs to know of a failover."""
 
 
 def _connection(address: RedisAddress, timeout_s: float) -> PipelinedConnection:
-    if address.replicas.count:
-        return ReplicatedConnection(timeout_s, address.replicas)
+    if address.wait.count:
+        return ReplicatedConnection(timeout_s, address.wait)
     return PipelinedConnection(timeout_s)
 
 

@@ -158,8 +158,8 @@ class PostgresPool(ServerPool):
         connection.read_s = float(self.timeouts.read_s)
         return connection
 
-    def apart(self) -> BoundedConnection:
-        """A connection beside the pool's, in autocommit."""
+    def open_connection(self) -> BoundedConnection:
+        """One beside the pool's, in autocommit."""
         arguments, named = self.engine.dialect.create_connect_args(self.engine.url)
         named = {**named, **self.connect_args(self.timeouts), "autocommit": True}
         return self._connect(self.engine.dialect, None, list(arguments), named)
@@ -204,7 +204,7 @@ class PostgresShard(ServerShard):
     async def open(self) -> str:
         store_id = await super().open()
         self._loop = asyncio.get_running_loop()
-        self._notifications = PostgresNotifications(f"pinlater_{store_id}", self._pool.apart, self.write)
+        self._notifications = PostgresNotifications(f"pinlater_{store_id}", self._pool.open_connection, self.write)
         return store_id
 
     async def close(self) -> None:

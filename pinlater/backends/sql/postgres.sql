@@ -200,7 +200,7 @@ CREATE TABLE IF NOT EXISTS pinlater_dropped (
 );
 CREATE INDEX IF NOT EXISTS pinlater_dropped_spots ON pinlater_dropped (spot);
 -- Processes that wait for jobs of a queue (postgres_notifications.py).
-CREATE TABLE IF NOT EXISTS pinlater_followers (
+CREATE TABLE IF NOT EXISTS pinlater_subscribers (
     queue_id INTEGER NOT NULL,
     process TEXT COLLATE "C" NOT NULL,
     until TIMESTAMPTZ NOT NULL,
@@ -213,8 +213,8 @@ CREATE OR REPLACE FUNCTION pinlater_prepend(status TEXT, before TEXT) RETURNS TE
     $$ SELECT left(before || status, 5000) $$;
 
 -- name: lacks_columns
--- None so far: the first tables had all.
-SELECT FALSE
+-- A table that the first ones lacked; `schema` makes it.
+SELECT to_regclass('pinlater_subscribers') IS NULL
 
 -- name: lock_tables
 -- Tables are made in a transaction, as all else; it ends with that.
@@ -965,18 +965,18 @@ UPDATE pinlater_meta SET value = '4' WHERE name = 'schema_version' AND value IN 
 -- name: any_references
 SELECT 1 FROM (SELECT job_id FROM pinlater_held LIMIT 1) held UNION ALL SELECT 1 FROM (SELECT spot FROM pinlater_dropped LIMIT 1) dropped
 
--- name: follow
-INSERT INTO pinlater_followers (process, queue_id, until)
+-- name: subscribe
+INSERT INTO pinlater_subscribers (process, queue_id, until)
 SELECT %s, id, clock_timestamp() + %s * INTERVAL '1 second' FROM pinlater_queues WHERE name = ANY(%s)
 ON CONFLICT (queue_id, process) DO UPDATE SET until = excluded.until
 
--- name: unfollow
-DELETE FROM pinlater_followers WHERE process = %s AND queue_id = (SELECT id FROM pinlater_queues WHERE name = %s)
+-- name: unsubscribe
+DELETE FROM pinlater_subscribers WHERE process = %s AND queue_id = (SELECT id FROM pinlater_queues WHERE name = %s)
 
--- name: forget_followers
-DELETE FROM pinlater_followers WHERE until < clock_timestamp() - %s * INTERVAL '1 second'
+-- name: prune_subscribers
+DELETE FROM pinlater_subscribers WHERE until < clock_timestamp() - %s * INTERVAL '1 second'
 
 -- name: notify
 SELECT COUNT(pg_notify(%s, %s || queue.name)) FROM pinlater_queues queue
-WHERE queue.id = ANY(%s) AND EXISTS (SELECT 1 FROM pinlater_followers follower
-    WHERE follower.queue_id = queue.id AND follower.process <> %s AND follower.until > clock_timestamp())
+WHERE queue.id = ANY(%s) AND EXISTS (SELECT 1 FROM pinlater_subscribers subscriber
+    WHERE subscriber.queue_id = queue.id AND subscriber.process <> %s AND subscriber.until > clock_timestamp())

@@ -1,9 +1,9 @@
-"""Notifications of PostgreSQL's queues while somebody follows them: LISTEN and NOTIFY, behind the commits.
+"""Notifications of queues in PostgreSQL while somebody subscribes to them: LISTEN and NOTIFY, behind the commits.
 
-A process that follows a queue says so in `pinlater_followers`, for FOLLOWS_S at a time. A process whose commit made
-jobs pending notifies the other followers of these queues in a transaction of its own: one for all that was committed
-meanwhile, and none where nobody follows. So no commit of a job waits for the lock that all notifying commits of a
-database share. What a process that dies then did not tell, the polls of the followers find.
+A process that subscribes to a queue has a row in `pinlater_subscribers`, for SUBSCRIBED_S at a time. A process whose
+commits made jobs pending notifies the other subscribers in a transaction of its own: one for all commits of GAP_S, and
+none where nobody subscribes. So no commit of a job waits for the lock that notifying commits of a database share. A
+notification that is lost with its process costs the subscribers a wait until they poll.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from pinlater.backends.base import UNKNOWN_CHANGE, OnNotification
 from pinlater.backends.sql.session import Session
 from pinlater.errors import PinLaterError
 
-FOLLOWS_S = 15
+SUBSCRIBED_S = 15
 RENEW_S = 5.0
 GAP_S = 0.01
 """Between two notifications of one process: what is committed meanwhile goes together."""
 
 
-def follow(session: Session, process: str, queues: list[str]) -> dict[int, str]:
-    """Say so, or say it again; the queues that there are, by their ids."""
-    session.run("follow", (process, FOLLOWS_S, queues))
-    session.run("forget_followers", (FOLLOWS_S,))
+def subscribe(session: Session, process: str, queues: list[str]) -> dict[int, str]:
+    """Add or renew the rows of a process; the names of the queues that exist, by id."""
+    session.run("subscribe", (process, SUBSCRIBED_S, queues))
+    session.run("prune_subscribers", (SUBSCRIBED_S,))
     return dict(session.rows("ids_of_queues", (queues,)))
 
 
-def unfollow(session: Session, process: str, queue: str) -> None:
-    session.run("unfollow", (process, queue))
+def unsubscribe(session: Session, process: str, queue: str) -> None:
+    session.run("unsubscribe", (process, queue))
 
 
 def notify(session: Session, channel: str, process: str, queue_ids: list[int]) -> None:
@@ -59,8 +59,8 @@ class PostgresNotifications:
         self._names: dict[int, str] = {}
         self._connection: psycopg.Connection[Any] | None = None
         self._connecting: asyncio.Task[bool] | None = None
-        self._unsaid: set[int] = set()
-        self._is_saying = False
+        self._unpublished: set[int] = set()
+        self._is_publishing = False
         self._is_closed = False
 
     async def subscribe(self, queue: str, on_event: OnNotification | None) -> bool:
@@ -68,13 +68,13 @@ class PostgresNotifications:
         if on_event is None:
             if self._listeners.pop(queue, None) is not None and not self._is_closed:
                 with contextlib.suppress(PinLaterError):
-                    await self._write(unfollow, self._process, queue)
+                    await self._write(unsubscribe, self._process, queue)
             return False
-        if not await self._listens():
+        if not await self._is_listening():
             return False
         self._listeners[queue] = on_event
         try:
-            self._names |= await self._write(follow, self._process, [queue])
+            self._names |= await self._write(subscribe, self._process, [queue])
         except PinLaterError:
             if self._listeners.get(queue) is on_event:
                 del self._listeners[queue]
@@ -84,10 +84,10 @@ class PostgresNotifications:
     def committed(self, enqueued: Iterable[int], freed: Iterable[int]) -> None:
         """Jobs of the queues with these ids were enqueued, or became pending otherwise."""
         for queue_id in freed:
-            self._tell(self._names.get(queue_id, ""))
-        self._unsaid.update(enqueued, freed)
-        if not self._is_saying:
-            self._say()
+            self._notify(self._names.get(queue_id, ""))
+        self._unpublished.update(enqueued, freed)
+        if not self._is_publishing:
+            self._publish()
 
     async def close(self) -> None:
         """Nobody is told anything more."""
@@ -96,29 +96,29 @@ class PostgresNotifications:
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.wait([self._connecting])
-        self._hang_up()
+        self._disconnect()
 
-    def _say(self) -> None:
-        self._is_saying = bool(self._unsaid) and not self._is_closed
-        if self._is_saying:
-            queue_ids, self._unsaid = sorted(self._unsaid), set()
-            said = self._write(notify, self._channel, self._process, queue_ids)
-            said.add_done_callback(self._said)
+    def _publish(self) -> None:
+        self._is_publishing = bool(self._unpublished) and not self._is_closed
+        if self._is_publishing:
+            queue_ids, self._unpublished = sorted(self._unpublished), set()
+            done = self._write(notify, self._channel, self._process, queue_ids)
+            done.add_done_callback(self._published)
 
-    def _said(self, said: asyncio.Future[None]) -> None:
-        """Whether it was: who follows polls too."""
-        if not said.cancelled():
-            said.exception()
-        asyncio.get_running_loop().call_later(GAP_S, self._say)
+    def _published(self, done: asyncio.Future[None]) -> None:
+        """A failure is nobody's: subscribers poll as well."""
+        if not done.cancelled():
+            done.exception()
+        asyncio.get_running_loop().call_later(GAP_S, self._publish)
 
-    async def _listens(self) -> bool:
+    async def _is_listening(self) -> bool:
         if self._connection is not None or self._is_closed:
             return not self._is_closed
         if self._connecting is None:
-            self._connecting = asyncio.get_running_loop().create_task(self._begin())
+            self._connecting = asyncio.get_running_loop().create_task(self._start_listening())
         return await asyncio.shield(self._connecting)
 
-    async def _begin(self) -> bool:
+    async def _start_listening(self) -> bool:
         loop = asyncio.get_running_loop()
         try:
             connection = await asyncio.to_thread(self._connected)
@@ -141,34 +141,34 @@ class PostgresNotifications:
         with contextlib.suppress(psycopg.Error, OSError):
             while True:
                 for notification in connection.notifies(timeout=RENEW_S):
-                    call(self._heard, notification.payload)
+                    call(self._on_message, notification.payload)
                 call(self._renew)
                 connection.execute("SELECT 1")  # within its bound: a host that is gone answers nothing
         connection.close()
-        call(self._lost, connection)
+        call(self._on_disconnect, connection)
 
     def _renew(self) -> None:
         if self._listeners and not self._is_closed:
-            self._write(follow, self._process, sorted(self._listeners)).add_done_callback(self._renewed)
+            self._write(subscribe, self._process, sorted(self._listeners)).add_done_callback(self._renewed)
 
     def _renewed(self, renewed: asyncio.Future[dict[int, str]]) -> None:
         if renewed.cancelled() or renewed.exception() is not None:
-            self._hang_up()  # who does not say that it follows hears nothing
+            self._disconnect()  # nobody notifies a process whose rows have expired
         else:
             self._names |= renewed.result()
 
-    def _heard(self, payload: str) -> None:
+    def _on_message(self, payload: str) -> None:
         process, _, queue = payload.partition(" ")
         if process != self._process:
-            self._tell(queue)
+            self._notify(queue)
 
-    def _tell(self, queue: str) -> None:
+    def _notify(self, queue: str) -> None:
         on_event = self._listeners.get(queue)
         if on_event is not None:
             on_event(UNKNOWN_CHANGE)
 
-    def _hang_up(self) -> None:
-        """The thread ends at once, and `_lost` follows."""
+    def _disconnect(self) -> None:
+        """The thread ends at once, and `_on_disconnect` follows."""
         if self._connection is None:
             return
         with contextlib.suppress(psycopg.Error, OSError):
@@ -176,7 +176,7 @@ class PostgresNotifications:
             with peer:
                 peer.shutdown(socket.SHUT_RDWR)
 
-    def _lost(self, connection: psycopg.Connection[Any]) -> None:
+    def _on_disconnect(self, connection: psycopg.Connection[Any]) -> None:
         if self._connection is connection:
             self._connection = None
             listeners, self._listeners = self._listeners, {}
