@@ -101,8 +101,8 @@ def redact_url(url: str) -> str:
         return (f"{MASK}@{_host(head)}" if "@" in head else head) + query
     user, at, host = head.rpartition("@")
     if not at:
-        hosts = head.split(",") if scheme.endswith(_SEVERAL_HOSTS) else [head]
-        return f"{scheme}://{','.join([_redact_port(each, is_odd=is_odd) for each in hosts])}{query}"
+        hosts = [_redact_port(each, is_odd=is_odd) for each in _hosts(scheme, head)]
+        return f"{scheme}://{','.join(hosts)}{query}"
     name, colon, _ = user.partition(":")
     if colon:
         name = f"{name}:{MASK}"
@@ -131,8 +131,11 @@ def secrets_of_url(url: str) -> Iterator[str]:
         if not separator:
             found += re.split(r"[:/]", user)
         found += _pieces(password)
-    if "@" not in rest and not (port := re.split(r"[/#]", head.partition(":")[2])[0]).isdecimal():
-        found += [] if head.startswith("[") else [port]
+    if "@" not in rest:
+        ports = [
+            re.split(r"[/#]", each.partition(":")[2])[0] for each in _hosts(scheme, head) if not each.startswith("[")
+        ]
+        found += [port for port in ports if not port.isdecimal()]
     for part in query.split("&"):
         name, _, value = part.partition("=")
         if name.lower() not in SHOWN_PARAMETERS:
@@ -197,6 +200,11 @@ def _redact_query(query: str) -> str:
             parts.append(f"{name}={MASK}" if equals and not is_after_secret else MASK)
             is_after_secret = True
     return "&".join(parts)
+
+
+def _hosts(scheme: str, head: str) -> list[str]:
+    """The single hosts of an address, the last with the path."""
+    return head.split(",") if scheme.endswith(_SEVERAL_HOSTS) else [head]
 
 
 def _redact_port(head: str, *, is_odd: bool) -> str:

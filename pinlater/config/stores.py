@@ -101,7 +101,7 @@ def checked_url(url: str) -> str:
     elif not parts.hostname:
         raise StoreMistake("url", redact_url(url), f"{parts.scheme}://HOST:PORT/…")
     if parts.scheme in SENTINEL_SCHEMES and parts.path in ("", "/"):
-        raise StoreMistake("url", redact_url(url), f"{parts.scheme}://SENTINEL:PORT,SENTINEL:PORT/NAME/DATABASE")
+        raise StoreMistake("url", redact_url(url), f"{parts.scheme}://SENTINEL,SENTINEL/NAME/DATABASE")
     if parts.scheme.startswith(("mysql", "postgresql")) and parts.path in ("", "/"):
         raise StoreMistake("url", redact_url(url), f"{parts.scheme}://USER@HOST:PORT/DATABASE")
     return url

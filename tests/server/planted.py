@@ -20,6 +20,11 @@ _MARK = re.compile(r"MARK[0-9a-f]{8}")
 WITHIN_S = 40.0
 
 LIVE = {
+    "sentinels' redis": "redis+sentinel://u:{}@{down}/jobs/0",
+    "sentinels": "redis+sentinel://{down}/jobs/0?sentinel_password={}",
+    "cluster": "redis+cluster://u:{}@{down}/?shard=1",
+    "postgres user": "postgresql+psycopg://u:{}@{down}/db",
+    "postgres password=": "postgresql+psycopg://u@{down}/db?password={}",
     "mysql user": "mysql+pymysql://u:{}@{down}/db",
     "mysql user, encoded": "mysql+pymysql://u:a%2F{}%23%40@{down}/db",
     "mysql user, a slash behind digits": "mysql+pymysql://u:12/{}@{down}/db",

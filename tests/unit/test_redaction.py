@@ -102,6 +102,10 @@ def test_short_secrets_are_not_looked_for_in_other_words() -> None:
 
 def test_a_password_that_is_the_user_or_the_database_hides_neither() -> None:
     assert list(secrets_of_url("mysql+pymysql://letters:letters@h/letters")) == []
+    for url in ("redis+sentinel://s1:26379,s2:26380,[::1]:5/jobs/0?wait=1", "redis+cluster://n1:7001,n2/?shards=16"):
+        assert list(secrets_of_url(url)) == []
+        assert redact_url(url) == url
+    assert list(secrets_of_url("redis+sentinel://s1:26379,s2:geheim/jobs")) == ["geheim"]
     assert redact_url("mysql+pymysql://letters:letters@h/letters") == f"mysql+pymysql://letters:{MASK}@h/letters"
 
 

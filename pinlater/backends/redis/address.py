@@ -74,7 +74,7 @@ def parse_address(url: str) -> RedisAddress:
     user, at, hosts = split.netloc.rpartition("@")
     name, _, database = split.path.strip("/").partition("/")
     if not name or not hosts.strip(","):
-        raise RequestInvalid("redis url: write redis+sentinel://SENTINEL:PORT,SENTINEL:PORT/NAME/DATABASE")
+        raise RequestInvalid("redis url: write redis+sentinel://SENTINEL,SENTINEL/NAME/DATABASE")
     endpoints = tuple(_endpoint(host, _SENTINEL_PORT) for host in hosts.split(","))
     plain = (split.scheme.removesuffix(_SENTINEL), f"{user}{at}sentinels", f"/{database}", urlencode(query), "")
     sentinels = Sentinels(endpoints, name, login(own.get("sentinel_username"), own.get("sentinel_password")))
@@ -89,9 +89,7 @@ _OURS = ("wait", "wait_ms", "sentinel_username", "sentinel_password", "shard")
 def _of_cluster(split: SplitResult, query: dict[str, str], own: dict[str, str], wait: ReplicaWait) -> RedisAddress:
     user, at, hosts = split.netloc.rpartition("@")
     if split.path.strip("/") or not hosts.strip(","):
-        raise RequestInvalid(
-            "redis url: write redis+cluster://NODE:PORT,NODE:PORT/?shards=16; a cluster has no databases"
-        )
+        raise RequestInvalid("redis url: write redis+cluster://NODE,NODE/?shards=16; a cluster has no databases")
     nodes = tuple(_endpoint(host, _PORT) for host in hosts.split(","))
     shard = _number(own, "shard", 1, MOST_SHARDS)
     if shard == 0:

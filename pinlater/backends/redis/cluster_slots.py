@@ -16,6 +16,7 @@ from itertools import count
 
 from redis.crc import key_slot
 
+from pinlater.backends.redis.connection import reason
 from pinlater.backends.redis.failover import NO_ANSWER, Endpoint, ask
 from pinlater.errors import NothingStored
 
@@ -63,7 +64,7 @@ class ClusterNodes:
             try:
                 ranges = await ask(node, self._login, self._tls, ("CLUSTER", "SLOTS"))
             except NO_ANSWER as error:
-                failures.append(f"{node[0]}:{node[1]}: {error}")
+                failures.append(f"{node[0]}:{node[1]}: {reason(error)}")
                 continue
             primaries = [
                 (first, last, (primary[0].decode() if primary[0] else node[0], int(primary[1])))

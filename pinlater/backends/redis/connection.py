@@ -8,8 +8,10 @@ all its calls with it.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
+import ssl
 from collections import deque
 from typing import Any, cast
 
@@ -68,6 +70,15 @@ def mapped(error: ReplyError) -> ShardConnectionFailed:
 def is_read_only(error: ReplyError) -> bool:
     """Redis is a replica."""
     return re.search(r"\bREADONLY\b", str(error)) is not None
+
+
+def reason(error: Exception) -> str:
+    """Why there is no connection, in words without addresses."""
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused; is it running?"
+    if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
+        return os.strerror(error.errno) if error.errno > 0 else str(error.strerror)
+    return str(error)
 
 
 # -- calls ------------------------------------------------------------------------------------------------------------

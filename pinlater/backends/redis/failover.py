@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from pinlater.backends.redis.connection import PipelinedConnection, ReplyError
+from pinlater.backends.redis.connection import PipelinedConnection, ReplyError, reason
 from pinlater.backends.redis.pubsub_connection import PubSubConnection
 from pinlater.eager import InlineFuture
 from pinlater.errors import NothingStored, OutcomeUnknown, ShardConnectionFailed
@@ -113,7 +113,7 @@ async def _primary_of(sentinels: Sentinels, endpoint: Endpoint, tls: ssl.SSLCont
     try:
         found = await ask(endpoint, sentinels.login, tls, ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", sentinels.name))
     except NO_ANSWER as error:
-        return f"{endpoint[0]}:{endpoint[1]}: {error}"
+        return f"{endpoint[0]}:{endpoint[1]}: {reason(error)}"
     if not found:
         return f"{endpoint[0]}:{endpoint[1]}: it watches nothing called {sentinels.name!r}"
     return found[0].decode(), int(found[1])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 import re
 import secrets
 import ssl
@@ -24,7 +23,7 @@ from redis.crc import key_slot
 
 from pinlater.backends.redis.address import RedisAddress
 from pinlater.backends.redis.cluster_slots import GUARD, ClusterNodes
-from pinlater.backends.redis.connection import PipelinedConnection, ReplyError, is_read_only, mapped
+from pinlater.backends.redis.connection import PipelinedConnection, ReplyError, is_read_only, mapped, reason
 from pinlater.backends.redis.failover import Endpoint, FailoverListener, ReplicatedConnection, find_primary
 from pinlater.backends.redis.records import LUA_LAYOUT, Arg, root_key, shard_and_version
 from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound, ShardConnectionFailed, StoreRefused
@@ -196,7 +195,7 @@ class RedisStore:
             tls = "; does it speak TLS?" if address.tls else ""
             await self._give_up(connection, f"no connection within {self.connect_timeout_s:g} s{tls}", error)
         except (OSError, ssl.SSLError, OutcomeUnknown) as error:
-            await self._give_up(connection, _reason(error), error)
+            await self._give_up(connection, reason(error), error)
         except BaseException:
             connection.abort()
             raise
@@ -269,15 +268,6 @@ def _mapped(error: ReplyError, connection: PipelinedConnection) -> ShardConnecti
     if is_read_only(error) or error.code == "MOVED":
         connection.retire()
     return mapped(error)
-
-
-def _reason(error: Exception) -> str:
-    """Why there is no connection, in words without addresses."""
-    if isinstance(error, ConnectionRefusedError):
-        return "connection refused; is it running?"
-    if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
-        return os.strerror(error.errno) if error.errno > 0 else str(error.strerror)
-    return str(error)
 
 
 SMALLEST_ID = 10**15
