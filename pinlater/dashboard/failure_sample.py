@@ -43,11 +43,10 @@ def reason_of(status: str) -> str:
     >>> reason_of("[claim expired at 5, attempts remaining 0]\\n"), reason_of("it did not work"), reason_of("")
     ('claim expired', 'other', 'other')
     """
-    found = None
-    for found in _ATTEMPT.finditer(status):
-        pass
-    if found is None:
+    lines = list(_ATTEMPT.finditer(status))
+    if not lines:
         return OTHER
+    found = lines[-1]
     if found["server"]:
         return _OF_SERVER[found["server"]]
     return str(found["type"] or found["plain"])[:MAX_WORD_CHARS]
@@ -64,7 +63,7 @@ def type_of(body: bytes | None) -> str:
 
 
 def sample_of(jobs: Iterable[JobInfo], types: Mapping[str, str]) -> QueueRecord:
-    """What these jobs say, as a record that has a sample alone. `types`: by descriptor, of jobs whose bodies were read."""
+    """What these jobs say, as a record that has a sample alone. `types`: by descriptor, where a body was read."""
     record = QueueRecord()
     waits, runs = [], []
     for job in jobs:

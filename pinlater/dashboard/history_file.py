@@ -347,7 +347,12 @@ class HistoryFile:
             )
             worst += [(age, table, key) for age, key in rows.fetchall()]
         chosen = sorted(worst, reverse=True)[:limit]
-        self._transaction(lambda: [self._remove_row(table, key) for _, table, key in chosen])
+
+        def remove() -> None:
+            for _, table, key in chosen:
+                self._remove_row(table, key)
+
+        self._transaction(remove)
         return len(chosen)
 
     def _remove_row(self, table: str, key: int) -> None:

@@ -44,6 +44,8 @@ MAX_WORDS_OF_ALL = 12
 Levels = tuple[int, int, int, int, int]
 """Jobs that are ready, scheduled, running and blocked, and since when one has been ready (0: none is)."""
 
+_NO_JOBS: Levels = (0, 0, 0, 0, 0)
+
 
 class HistoryRecorder:
     """`context` is that of its own calls. `every_s`: how often it asks at most."""
@@ -72,6 +74,8 @@ class HistoryRecorder:
         self._open: dict[int, dict[str, QueueRecord]] = {}
         self._levels: dict[str, Levels] = {}
         self._emitted: dict[str, Levels] = {}
+        self._hour: int | None = None
+        """The hours before this one are put away."""
         self._names: list[str] | None = None
         """Only these may be asked for; None: all."""
         self._task: asyncio.Task[None] | None = None
@@ -178,7 +182,8 @@ class HistoryRecorder:
         if status.counters is None:
             self._say("the servers are of an earlier version, which does not tell what it has counted")
         else:
-            self._say("" if self._names is None else f"only the {len(self._names)} queues that it may read are recorded")
+            some = self._names is not None
+            self._say(f"only the {len(self._names or ())} queues that it may read are recorded" if some else "")
             new = self._ledger.take(status.counters, since_ms, now_ms)
             if since_ms is not None and now_ms - since_ms <= LONGEST_GAP_MS:
                 first = since_ms // MINUTE_MS
@@ -188,7 +193,8 @@ class HistoryRecorder:
             if self.sampler is not None:
                 self.sampler.note(new)
             self._counted_ms = now_ms
-        self._see(status.queues, now_ms, [each for each in range(first, minute + 1) if each == minute or not self._seen(each)])
+        unseen = [each for each in range(first, minute) if not self._seen(each)]
+        self._see(status.queues, now_ms, [*unseen, minute])
 
     def _count(self, new: dict[str, list[int]], from_ms: int, to_ms: int) -> None:
         for queue, numbers in new.items():
@@ -238,8 +244,9 @@ class HistoryRecorder:
         facts = {"ledger": self._ledger.packed(), "counted_ms": str(self._counted_ms).encode()}
         await self._store.write(packed, facts)
         hour = (over[-1] + (before is not None)) // HOUR
-        if any(minute // HOUR < hour for minute in self._store.recent) and over[0] // HOUR <= hour:
+        if hour != self._hour:
             await self._store.put_away(hour)
+            self._hour = hour
 
     def _closed(self, minute: int) -> dict[str, bytes]:
         records = self._open.pop(minute)
@@ -253,6 +260,9 @@ class HistoryRecorder:
             total.merge_samples(record)
             if self._is_new(minute, queue, record):
                 packed[queue] = pack(record)
+        for queue in self._emitted.keys() - records.keys():  # it was deleted: what waited there does so no more
+            del self._emitted[queue]
+            packed[queue] = pack(QueueRecord())
         total.reasons = fewer_words(total.reasons, MAX_WORDS_OF_ALL)
         total.types = fewer_words(total.types, MAX_WORDS_OF_ALL)
         packed[ALL_QUEUES] = pack(total)
@@ -265,13 +275,15 @@ class HistoryRecorder:
 
     def _is_new(self, minute: int, queue: str, record: QueueRecord) -> bool:
         """Whether it says more than that all is as before. In each hour's first minute what waits is told again."""
-        levels = self._levels.get(queue, (0, 0, 0, 0, 0))
-        shown = (record.ready, record.scheduled, record.running, record.blocked, levels[4])
-        is_same = shown == self._emitted.get(queue, (0, 0, 0, 0, 0))
-        if record.events or record.waits or record.looked_at or not is_same:
+        since_ms = self._levels.get(queue, _NO_JOBS)[4]
+        shown = (record.ready, record.scheduled, record.running, record.blocked, since_ms)
+        is_same = shown == self._emitted.get(queue, _NO_JOBS)
+        if any(shown):
             self._emitted[queue] = shown
-            return True
-        return minute % HOUR == 0 and any(shown)
+        else:
+            self._emitted.pop(queue, None)
+        says_more = record.events or record.waits or record.looked_at or not is_same
+        return bool(says_more or (minute % HOUR == 0 and any(shown)))
 
     def _say(self, trouble: str) -> None:
         if trouble != self.trouble:
@@ -298,5 +310,3 @@ def _why(error: PinLaterError) -> str:
     if isinstance(error, Forbidden):
         return "it may read no queue: give its identity the role history"
     return f"no server answers: {error.message}"
-
-

@@ -128,7 +128,7 @@ class HistoryStore:
 
     async def write(self, minutes: Mapping[int, Minutes], facts: Mapping[str, bytes]) -> bool:
         """These minutes are over. False: they could not be written, and are only here until they are put away."""
-        self.recent.update(minutes)
+        self.recent = {**self.recent, **minutes}
         return await self._change(lambda file: file.write_minutes(minutes, facts))
 
     async def put_away(self, hour: int) -> None:
@@ -163,17 +163,15 @@ class HistoryStore:
         return True
 
     def _load(self) -> None:
+        """The minutes of the last hours into memory: another process may have written them."""
         assert self._file is not None
-        after = max(self.recent, default=-1) if not self.is_writer else -1
-        minutes: dict[int, Minutes] = dict(self._file.recent(after))
-        if minutes and not self.recent:
-            before = self._file.hour_of_all(max(minutes) // HOUR - HOURS_AT_HAND)
-            for minute, records in before.items():
-                self.recent[minute] = {queue: pack(record) for queue, record in records.items()}
-        self.recent.update(minutes)
-        if self.recent:
-            oldest = (max(self.recent) // HOUR - HOURS_AT_HAND) * HOUR
-            self.recent = {minute: each for minute, each in self.recent.items() if minute >= oldest}
+        found: dict[int, Minutes] = dict(self.recent)
+        found |= self._file.recent(-1 if self.is_writer else max(found, default=-1))
+        if not self.recent and found:
+            for minute, records in self._file.hour_of_all(max(found) // HOUR - HOURS_AT_HAND).items():
+                found[minute] = {queue: pack(record) for queue, record in records.items()}
+        oldest = (max(found, default=0) // HOUR - HOURS_AT_HAND) * HOUR
+        self.recent = {minute: found[minute] for minute in sorted(found) if minute >= oldest}
 
     def _close_file(self) -> None:
         if self._file is not None:

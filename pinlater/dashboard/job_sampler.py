@@ -112,7 +112,9 @@ class JobSampler:
             jobs: list[JobInfo] = []
             if happened[_SUCCEEDED]:
                 jobs += await self._ended(queue, JobState.SUCCEEDED, limit, from_ms, now_ms)
-            if happened[_DEQUEUED] and not jobs:  # none that succeeded is kept, so those that run say how long they waited
+            if (
+                happened[_DEQUEUED] and not jobs
+            ):  # none that succeeded is kept, so those that run say how long they waited
                 jobs += await self._running(queue, limit, from_ms, now_ms)
             failed: list[JobInfo] = []
             if happened[_FAILED]:
