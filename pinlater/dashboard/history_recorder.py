@@ -189,7 +189,7 @@ class HistoryRecorder:
                 first = since_ms // MINUTE_MS
                 self._count(new, since_ms, now_ms)
             elif since_ms is None:
-                self._count(new, now_ms - 1, now_ms)
+                self._count(new, now_ms, now_ms)
             if self.sampler is not None:
                 self.sampler.note(new)
             self._counted_ms = now_ms
