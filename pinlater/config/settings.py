@@ -244,7 +244,7 @@ class Config:
         Text(r"[^\0]+", "a path, none, or auto"),
         "auto",
         "Where the HTTP process keeps the history of queues that the dashboard shows, in 64MiB at most; auto is "
-        "history.sqlite in the data folder, none is in memory alone.",
+        "history.sqlite in the data folder of a server, and in memory for `pinlater api`; none is in memory.",
     )
     flows: str = _row(
         "Flows",

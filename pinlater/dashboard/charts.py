@@ -98,15 +98,18 @@ class Chart:
 
     # -- what is drawn -------------------------------------------------------------------------------------------------
 
-    def shapes(self) -> Iterator[tuple[str, str, str]]:
+    @cached_property
+    def shapes(self) -> list[tuple[str, str, str]]:
         """Paths from the back to the front: what each is (fill, stroke), its style, and its course."""
+        found = []
         for line, stack in reversed(list(zip(self.lines, self.stacks, strict=True))):
             if self.kind == BARS:
-                yield "fill", line.style, self._bars(stack)
+                found.append(("fill", line.style, self._bars(stack)))
             else:
                 if self.is_stacked:
-                    yield "fill", line.style, self._area(stack)
-                yield "stroke", line.style, self._line(stack)
+                    found.append(("wash", line.style, self._area(stack)))
+                found.append(("stroke", line.style, self._line(stack)))
+        return found
 
     def _x(self, at: float) -> str:
         return f"{at * WIDE / len(self.starts_ms):.4g}"
@@ -151,6 +154,7 @@ class Chart:
 
     # -- what is read --------------------------------------------------------------------------------------------------
 
+    @cached_property
     def description(self) -> str:
         """For those who do not see it."""
         if self.empty:
@@ -165,6 +169,7 @@ class Chart:
                 )
         return f"{self.title}, {self.unit}. " + "; ".join(parts) + "."
 
+    @cached_property
     def table_rows(self) -> Markup:
         """A row for each step of which something is known; written here, as there are many."""
         rows = []

@@ -20,6 +20,7 @@ _COUNTS = (
     ("failed", "Failed", "red"),
     ("retried", "Tried again", "orange"),
 )
+_PARTS = (("Half within (p50)", 0.5, "green"), ("p95", 0.95, "orange"), ("p99", 0.99, "red"))
 _STYLES = ("red", "orange", "blue", "green", "purple", "sky")
 _NOTHING_YET = "Nothing is recorded of this time. A minute is shown when it is over."
 
@@ -82,9 +83,13 @@ def failures_by_reason(series: Series) -> Chart:
     return _failures(series, "reasons", "Failures by reason", lambda record: record.reasons, "")
 
 
-def failures_by_type(series: Series, missing: str = "") -> Chart:
-    """`missing`: why types are not known."""
-    return _failures(series, "types", "Failures by type of job", lambda record: record.types, missing)
+def failures_by_type(series: Series, missing: str = "", *, is_withheld: bool = False) -> Chart:
+    """`missing`: why types are not known. `is_withheld`: they are not to be shown."""
+
+    def types(record: QueueRecord) -> Mapping[str, int]:
+        return {} if is_withheld else record.types
+
+    return _failures(series, "types", "Failures by type of job", types, missing)
 
 
 # -- pieces ------------------------------------------------------------------------------------------------------------
@@ -128,17 +133,10 @@ def _percentiles(
     series: Series, name: str, title: str, buckets: Callable[[QueueRecord], Mapping[int, int]], empty: str
 ) -> Chart:
     seen = sum(buckets(series.total).values())
+    found = [None if each.record is None else buckets(each.record) for each in series.points]
     lines = [
-        Line(
-            label,
-            style,
-            [None if each.record is None else percentile_ms(buckets(each.record), part) for each in series.points],
-        )
-        for label, part, style in (
-            ("Half within", 0.5, "green"),
-            ("95 % within", 0.95, "orange"),
-            ("99 % within", 0.99, "red"),
-        )
+        Line(label, style, [None if each is None else percentile_ms(each, part) for each in found])
+        for label, part, style in _PARTS
     ]
     note = f"From a sample of {number_text(seen)} jobs, to within 10 %."
     return _chart(series, name, title, "percentiles", LINES, "percentiles", lines, seen, note, "" if seen else empty)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pinlater.api import Api
+from pinlater.dashboard.charts import spark_path
+from pinlater.dashboard.formats import number_text
 from pinlater.dashboard.history_file import DAY, HOUR, HistoryFile, Kept
 from pinlater.dashboard.history_recorder import ALL_QUEUES, EVERY_S, MINUTE_MS, HistoryRecorder
 from pinlater.dashboard.history_store import HistoryStore
 from pinlater.dashboard.queue_record import QueueRecord, expanded, unpack
 from pinlater.model import RequestContext
 
+T = TypeVar("T")
 SPARK_MINUTES = 60
+MOST_DRAWN = 200
+"""Sets of charts that are kept for a minute."""
 
 
 class Span(NamedTuple):
@@ -50,7 +57,7 @@ class Point(NamedTuple):
     minutes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Series:
     """A queue, "" for all, over a span. `since_ms`: before it nothing was recorded; `cut_ms`: what was recorded before
     it was removed to make room, as far as nothing is shown. None: neither.
@@ -62,7 +69,7 @@ class Series:
     since_ms: int | None = None
     cut_ms: int | None = None
 
-    @property
+    @cached_property
     def total(self) -> QueueRecord:
         """All of it together."""
         whole = QueueRecord()
@@ -77,6 +84,22 @@ class Sparkline(NamedTuple):
 
     done: Sequence[int | None]
 
+    @property
+    def is_any(self) -> bool:
+        return any(self.done)
+
+    @property
+    def path(self) -> str:
+        """On a ground of 80 by 22."""
+        return spark_path(self.done, 80, 22)
+
+    @property
+    def text(self) -> str:
+        """For those who do not see it."""
+        known = [jobs for jobs in self.done if jobs is not None]
+        most = number_text(max(known, default=0))
+        return f"Jobs that ended in the last hour: {number_text(sum(known))}, at most {most} in a minute"
+
 
 class History:
     """Of one HTTP process. `open` it; `stop` it where another process is to go on; `close` it."""
@@ -84,6 +107,7 @@ class History:
     def __init__(self, api: Api, context: RequestContext, path: Path | None, *, every_s: float = EVERY_S) -> None:
         self.store = HistoryStore(path)
         self.recorder = HistoryRecorder(api, context, self.store, every_s=every_s)
+        self._drawn: dict[Hashable, tuple[int, asyncio.Task[tuple[Series, Any]]]] = {}
 
     async def open(self) -> None:
         await self.store.open()
@@ -104,6 +128,21 @@ class History:
         recent = self.store.recent
         minutes = [recent.get(minute) for minute in range(last - SPARK_MINUTES, last)]
         return {queue: Sparkline([_done(records, queue) for records in minutes]) for queue in queues}
+
+    async def drawn(self, name: Hashable, queue: str, span: Span, draw: Callable[[Series], T]) -> tuple[Series, T]:
+        """A series, and what `draw` makes of it: once in a minute for all pages that show it under this name."""
+        minute = max(self.store.recent, default=_minute(None))
+        kept = self._drawn.get(name)
+        if kept is None or kept[0] != minute or (kept[1].done() and kept[1].exception() is not None):
+            if len(self._drawn) >= MOST_DRAWN:
+                self._drawn.clear()
+
+            async def make() -> tuple[Series, T]:
+                series = await self.series(queue, span)
+                return series, draw(series)
+
+            kept = self._drawn[name] = minute, asyncio.ensure_future(make())
+        return await asyncio.shield(kept[1])
 
     async def series(
         self, queue: str = ALL_QUEUES, span: Span = SPANS[DEFAULT_SPAN], now_ms: int | None = None
