@@ -92,7 +92,7 @@ class Planner:
         except (FileInUse, ServeRefused) as refused:
             self._locks.keep(held)
             raise ServeRefused(str(refused)) from refused
-        plan.payload |= self.tokens.hashes()
+        plan.payload.update(self.tokens.hashes())
         after = from_plain(plan.payload["config"])
         gone = [] if before is None else config_diff(before, after).shards_removed
 

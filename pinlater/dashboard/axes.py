@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from math import ceil, floor, log10
 from typing import NamedTuple
@@ -56,7 +56,7 @@ def number_axis(highest: float) -> Axis:
     rough = highest / _MOST_STEPS
     tens = 10.0 ** floor(log10(rough))
     step = next(tens * each for each in (1, 2, 5, 10) if tens * each >= rough * 0.999)
-    return _even(step, highest, number_text)
+    return _even(int(step) if step >= 1 else step, highest, number_text)
 
 
 def time_axis(highest_ms: float) -> Axis:
@@ -80,10 +80,10 @@ def log_time_axis(lowest_ms: float, highest_ms: float) -> Axis:
     return axis._replace(ticks=[Tick(axis.place(each), duration_text(each)) for each in marks])
 
 
-def _even(step: float, highest: float, text: object) -> Axis:
+def _even(step: float, highest: float, text: Callable[[float], str]) -> Axis:
     steps = max(1, ceil(highest / step - 1e-9))
     values = [step * each for each in range(steps + 1)]
-    labels = ["0", *(text(value) for value in values[1:])]  # type: ignore[operator]
+    labels = ["0", *(text(value) for value in values[1:])]
     return Axis(0, values[-1], [Tick(at / steps, label) for at, label in enumerate(labels)])
 
 

@@ -56,7 +56,7 @@ def scheduled(series: Series) -> Chart | None:
 
 def oldest_wait(series: Series) -> Chart:
     values = [None if point.record is None else point.record.oldest_s * 1000.0 for point in series.points]
-    lines = [Line("Oldest job that is ready", "orange", values)]
+    lines = [Line("Oldest job that is ready", "blue", values)]
     return _chart(series, "oldest", "Longest wait", "time since it was due", AREA, "time", lines)
 
 

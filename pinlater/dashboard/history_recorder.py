@@ -7,8 +7,9 @@ difference of the totals, which the ledger in the file brings.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from heapq import nlargest
 from time import monotonic
 
 import msgspec
@@ -19,7 +20,7 @@ from pinlater.dashboard.counter_ledger import CounterLedger, spread
 from pinlater.dashboard.history_file import HOUR
 from pinlater.dashboard.history_store import HistoryStore
 from pinlater.dashboard.job_sampler import JobSampler
-from pinlater.dashboard.queue_record import QueueRecord, fewer_words, pack, scaled, unpack
+from pinlater.dashboard.queue_record import MAX_WORDS, QueueRecord, fewer_words, pack, scaled, unpack
 from pinlater.errors import Forbidden, PinLaterError
 from pinlater.model import ClusterStatus, QueueStatus, RequestContext
 
@@ -40,6 +41,11 @@ OVERLAP_MS = 120_000
 
 ALL_QUEUES = ""
 MAX_WORDS_OF_ALL = 12
+WORDS_BYTES = 64 * 1024
+"""Of the reasons and types in a minute: a job may fail with any word. The queues that fail most come first."""
+
+MOST_QUEUES = 4_000
+"""In a minute; the busiest come first."""
 
 Levels = tuple[int, int, int, int, int]
 """Jobs that are ready, scheduled, running and blocked, and since when one has been ready (0: none is)."""
@@ -250,28 +256,35 @@ class HistoryRecorder:
 
     def _closed(self, minute: int) -> dict[str, bytes]:
         records = self._open.pop(minute)
-        total = records[ALL_QUEUES]
-        packed: dict[str, bytes] = {}
-        for queue, record in records.items():
-            if queue == ALL_QUEUES:
-                continue
-            record.reasons = fewer_words(scaled(record.reasons, record.failed))
-            record.types = fewer_words(scaled(record.types, record.failed))
-            total.merge_samples(record)
-            if self._is_new(minute, queue, record):
-                packed[queue] = pack(record)
+        total = records.pop(ALL_QUEUES)
+        self._sum_up(records, total)
+        told = [queue for queue, record in records.items() if self._is_new(minute, queue, record)]
+        if len(told) > MOST_QUEUES:
+            told = nlargest(MOST_QUEUES, told, lambda queue: records[queue].events)
+        packed = {ALL_QUEUES: pack(total), **{queue: pack(records[queue]) for queue in told}}
         for queue in self._emitted.keys() - records.keys():  # it was deleted: what waited there does so no more
             del self._emitted[queue]
             packed[queue] = pack(QueueRecord())
-        total.reasons = fewer_words(total.reasons, MAX_WORDS_OF_ALL)
-        total.types = fewer_words(total.types, MAX_WORDS_OF_ALL)
-        packed[ALL_QUEUES] = pack(total)
         for queue, before in self._store.recent.get(minute, {}).items():  # of the process before this one
             record = unpack(before)
             if queue in packed:
                 record.merge(unpack(packed[queue]))
             packed[queue] = pack(record)
         return packed
+
+    def _sum_up(self, records: Mapping[str, QueueRecord], total: QueueRecord) -> None:
+        """Scale what was seen of failures up to all of them, and add the samples of all queues up."""
+        room = WORDS_BYTES
+        for record in sorted(records.values(), key=lambda record: -record.failed):
+            reasons = fewer_words(scaled(record.reasons, record.failed))
+            types = fewer_words(scaled(record.types, record.failed))
+            size = sum(len(word) + 2 for words in (reasons, types) for word in words)
+            most = MAX_WORDS if size <= room else 0
+            room -= size if most else 0
+            record.reasons, record.types = fewer_words(reasons, most), fewer_words(types, most)
+            total.merge_samples(record)
+        total.reasons = fewer_words(total.reasons, MAX_WORDS_OF_ALL)
+        total.types = fewer_words(total.types, MAX_WORDS_OF_ALL)
 
     def _is_new(self, minute: int, queue: str, record: QueueRecord) -> bool:
         """Whether it says more than that all is as before. In each hour's first minute what waits is told again."""

@@ -46,7 +46,7 @@ class TemplateEngine:
             "lines": formats.lines_text,
         }
 
-    def render(self, name: str, **values: Any) -> str:
+    def render(self, name: str, /, **values: Any) -> str:
         return self._environment.get_template(name).render(values)
 
 

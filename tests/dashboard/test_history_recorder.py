@@ -51,7 +51,16 @@ class Stand:
 
 @pytest.fixture(params=["file", "memory"])
 def at(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stand]:
-    stand = Stand(tmp_path / "history.sqlite" if request.param == "file" else None)
+    yield from opened(tmp_path / "history.sqlite" if request.param == "file" else None)
+
+
+@pytest.fixture
+def in_file(tmp_path: Path) -> Iterator[Stand]:
+    yield from opened(tmp_path / "history.sqlite")
+
+
+def opened(path: Path | None) -> Iterator[Stand]:
+    stand = Stand(path)
     asyncio.run(stand.open())
     yield stand
     asyncio.run(stand.history.store.close())
@@ -104,9 +113,8 @@ async def test_a_process_that_began_anew_counts_from_nothing(at: Stand) -> None:
     assert await at.counts() == {0: 30, 1: 4}
 
 
-async def test_a_recorder_that_is_killed_loses_nothing_and_counts_nothing_twice(at: Stand) -> None:
-    if at.path is None:
-        pytest.skip("in memory the history ends with its process")
+async def test_a_recorder_that_is_killed_loses_nothing_and_counts_nothing_twice(in_file: Stand) -> None:
+    at = in_file
     await at.recorder.poll()
     at.servers.count("mail", 10)
     await pass_minutes(at.servers, at.recorder, 1.5)  # one minute is written, half of one is not
@@ -119,9 +127,8 @@ async def test_a_recorder_that_is_killed_loses_nothing_and_counts_nothing_twice(
     assert sum((await at.counts()).values()) == 17
 
 
-async def test_the_next_process_goes_on_within_the_minute(at: Stand) -> None:
-    if at.path is None:
-        pytest.skip("in memory the history ends with its process")
+async def test_the_next_process_goes_on_within_the_minute(in_file: Stand) -> None:
+    at = in_file
     await at.recorder.poll()
     at.servers.count("mail", 10)
     await pass_minutes(at.servers, at.recorder, 0.5)
@@ -220,9 +227,8 @@ async def test_minutes_become_hours_and_both_are_shown(at: Stand) -> None:
     assert line["sms"].done == [0] * 60
 
 
-async def test_an_hour_that_was_put_away_is_there_after_a_restart(at: Stand) -> None:
-    if at.path is None:
-        pytest.skip("in memory the history ends with its process")
+async def test_an_hour_that_was_put_away_is_there_after_a_restart(in_file: Stand) -> None:
+    at = in_file
     await at.recorder.poll()
     at.servers.levels["idle"] = LevelView(1, scheduled=1)
     for _ in range(70):
