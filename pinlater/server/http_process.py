@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -26,6 +26,7 @@ from pinlater.server.generation import Generation, ProcessFailed, ProcessHandle,
 
 log = structlog.get_logger(__name__)
 RETRY_S = 5.0
+OnReady = Callable[[str, Mapping[str, Any]], None]
 _COMMAND = (sys.executable, "-P", "-m", "pinlater.api_process")
 
 
@@ -55,8 +56,12 @@ class HttpTokens:
 class HttpProcess:
     """Goes by the configuration that the newest server processes were started with. A Companion of the supervisor."""
 
-    def __init__(self, tokens: HttpTokens, command: Sequence[str] = _COMMAND) -> None:
+    def __init__(
+        self, tokens: HttpTokens, command: Sequence[str] = _COMMAND, on_ready: OnReady = lambda url, config: None
+    ) -> None:
+        """`on_ready` hears where it answers, and by which configuration, each time that a child has begun."""
         self._tokens = tokens
+        self._on_ready = on_ready
         self._command = command
         self._wanted: ServePlan | None = None
         self._changed = asyncio.Event()
@@ -154,10 +159,10 @@ class HttpProcess:
         )
         await new.start()
         old, self._generation = self._generation, new
-        log.info(
-            "api_ready", address=f"{'https' if config.get('tls_cert') else 'http'}://{self.bound}/", api=new.pids()[0]
-        )
+        url = f"{'https' if config.get('tls_cert') else 'http'}://{self.bound}/"
+        log.info("api_ready", address=url, dashboard=f"{url}dashboard", api=new.pids()[0])
         self._retire(old)
+        self._on_ready(url, config)
 
     async def _follow_none(self) -> None:
         for listener in self._listeners:
