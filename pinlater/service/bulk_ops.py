@@ -34,7 +34,7 @@ from pinlater.service.bulk_slices import BulkSlices, Slice, SliceOrder
 from pinlater.service.job_commands import NamedJobChanges
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.searches import read_mark, write_mark
-from pinlater.service.selection import Conditions, Part
+from pinlater.service.selection import Conditions, SearchPart
 from pinlater.shards.handle import ShardHandle, answers, missing
 from pinlater.shards.router import Router
 
@@ -246,7 +246,7 @@ class BulkOps:
     def _order(self, change: JobChange, states: Sequence[JobState], **fields: Any) -> SliceOrder:
         """By state, and what is later behind what is due; what somebody stopped is not what failed."""
         parts = [
-            Part((STORED_STATES[state][:1] if change.action is JobAction.RETRY else STORED_STATES[state]), future)
+            SearchPart((STORED_STATES[state][:1] if change.action is JobAction.RETRY else STORED_STATES[state]), future)
             for state in states
             for future in (False, True)
         ]

@@ -32,7 +32,7 @@ from pinlater.service.end_waits import EndWaits
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.overflow_calls import NamesOverflow
 from pinlater.service.searches import Mark, Walk
-from pinlater.service.selection import Conditions, Part
+from pinlater.service.selection import Conditions, SearchPart
 from pinlater.service.settings import ServiceSettings
 from pinlater.service.validation import Validator
 from pinlater.shards.handle import ShardHandle, ask_all
@@ -60,7 +60,7 @@ class SliceOrder:
 
     queue: str
     action: JobAction
-    parts: Sequence[Part]
+    parts: Sequence[SearchPart]
     priorities: Sequence[int]
     conditions: Conditions | None
     limit: int

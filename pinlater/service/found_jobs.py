@@ -125,7 +125,7 @@ class FoundJobsCalls:
             for job in page:
                 job.body = None
             jobs += page[:room]
-            fits = fitting_infos(jobs, self._settings.max_answer_bytes // 2)
+            fits = fitting_infos(jobs, self._settings.max_answer_bytes // 2)  # bodies may come beside them
             if fits < len(jobs):
                 del jobs[fits:]
                 return jobs, walk.behind(jobs[-1])
@@ -163,7 +163,7 @@ class FoundJobsCalls:
         if not include_body or not jobs:
             return
         infos = await self._look([job.descriptor for job in jobs], include_body=True)
-        room = self._settings.page_bytes
+        room = min(self._settings.page_bytes, self._settings.max_answer_bytes // 2)
         for index, job in enumerate(jobs):
             info = infos.get(job.descriptor)
             job.body = None if info is None else info.body

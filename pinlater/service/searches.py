@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pinlater.errors import ContinuationInvalid
 from pinlater.model import CONTINUATION_START, MAX_TIME_MS, JobInfo
-from pinlater.service.selection import Conditions, Part
+from pinlater.service.selection import Conditions, SearchPart
 from pinlater.service.settings import ServiceSettings
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.router import Router
@@ -85,7 +85,7 @@ class Walk:
         router: Router,
         settings: ServiceSettings,
         queue: str,
-        parts: Sequence[Part],
+        parts: Sequence[SearchPart],
         priorities: Sequence[int],
         conditions: Conditions | None,
         mark: Mark,

@@ -22,7 +22,7 @@ MAX_CONDITIONS = 20
 MAX_DESCRIPTORS = 1_000
 
 
-class Part(NamedTuple):
+class SearchPart(NamedTuple):
     """One of the scans that a search consists of."""
 
     states: tuple[StoredState, ...]
@@ -40,13 +40,13 @@ _SCANS: dict[JobPhase, tuple[StoredState, tuple[bool, ...]]] = {
 }
 
 
-def parts_of(phases: Iterable[JobPhase]) -> list[Part]:
+def parts_of(phases: Iterable[JobPhase]) -> list[SearchPart]:
     """First what may run by now, or could have, then what is for later."""
     found = []
     for future in (False, True):
         states = dict.fromkeys(_SCANS[phase][0] for phase in phases if future in _SCANS[phase][1])
         if states:
-            found.append(Part(tuple(sorted(states)), future))
+            found.append(SearchPart(tuple(sorted(states)), future))
     return found
 
 
