@@ -107,7 +107,17 @@ class FoundJobsCalls:
             parts = parts_of(phases)
             mark = read_mark(continuation, self._clock.now_ms(), len(parts), meant)
             walk = Walk(
-                *(self._slices.router, self._settings, selection.queue, parts, priorities, conditions, mark, ends_at)
+                *(
+                    self._slices.router,
+                    self._settings,
+                    selection.queue,
+                    parts,
+                    priorities,
+                    conditions,
+                    mark,
+                    ends_at,
+                    limit,
+                )
             )
             jobs, reached = await self._walk(walk, limit)
             shard_ids = [member.shard.shard_id or "?" for member in walk.missing]

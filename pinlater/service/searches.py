@@ -34,9 +34,13 @@ class Search:
         after: Place | None = None,
         *,
         ends_at: float | None = None,
+        limit: int | None = None,
     ) -> None:
+        """`limit`: how many jobs the caller wants, which is as many as have to be looked at where all of them match."""
         self._router = router
         self._limit = settings.page_jobs
+        if limit is not None and (conditions is None or conditions.admit_all):
+            self._limit = min(limit, self._limit)
         reads_bodies = conditions is not None and conditions.reads_bodies
         self._query = replace(query, with_body=True, max_bytes=settings.page_bytes) if reads_bodies else query
         self._conditions = conditions
@@ -90,9 +94,11 @@ class Walk:
         conditions: Conditions | None,
         mark: Mark,
         ends_at: float,
+        limit: int | None = None,
     ) -> None:
         self._router = router
         self._settings = settings
+        self._limit = limit
         self._queue = queue
         self._parts = parts
         self._priorities = priorities
@@ -116,7 +122,13 @@ class Walk:
             part = self._parts[mark.part]
             query = ScanQuery(self._queue, part.states, self._priorities, part.future, mark.began_ms)
             self._search = Search(
-                self._router, self._settings, query, self._conditions, mark.after, ends_at=self._ends_at
+                self._router,
+                self._settings,
+                query,
+                self._conditions,
+                mark.after,
+                ends_at=self._ends_at,
+                limit=self._limit,
             )
         search = self._search
         before = search.looked_at

@@ -76,6 +76,11 @@ class Conditions:
     def reads_bodies(self) -> bool:
         return bool(self._bodies)
 
+    @property
+    def admit_all(self) -> bool:
+        """There are none."""
+        return not (self._has_others or self._statuses or self._bodies)
+
     async def select(self, jobs: Sequence[JobInfo], ends_at: float) -> list[bool]:
         """Whether each job is meant; of the first ones only when the time is over, but of one at least."""
         hits = list(map(self._admits, jobs)) if self._has_others else [True] * len(jobs)
