@@ -22,12 +22,17 @@ from pinlater.api import Api
 from pinlater.dashboard import (
     audit_list,
     cluster_view,
+    job_actions,
+    job_detail,
+    job_list,
     overview,
     queue_actions,
     queue_detail,
     queue_list,
+    run_list,
     worker_list,
 )
+from pinlater.dashboard.bulk_runs import BulkRuns
 from pinlater.dashboard.links import VALID_S, OneTimeLinks
 from pinlater.dashboard.page import LIVE_HEADER, NavItem, Page, PageRoute, PartFailed
 from pinlater.dashboard.page_rights import Rights
@@ -55,6 +60,10 @@ TABLES: Sequence[Sequence[PageRoute]] = (
     queue_list.PAGES,
     queue_detail.PAGES,
     queue_actions.PAGES,
+    job_list.PAGES,
+    job_detail.PAGES,
+    job_actions.PAGES,
+    run_list.PAGES,
     worker_list.PAGES,
     cluster_view.PAGES,
     audit_list.PAGES,
@@ -87,6 +96,7 @@ class Dashboard:
         self.templates = TemplateEngine(self.static)
         self.snapshots = Snapshots(api)
         self.links = OneTimeLinks()
+        self.runs = BulkRuns(api)
         self.nav: Sequence[NavItem] = ()
         self._paths: set[str] = set()
         self._api = api
@@ -96,6 +106,7 @@ class Dashboard:
         """Begin what runs beside the pages."""
 
     async def close(self) -> None:
+        await self.runs.close()
         await self.snapshots.close()
 
     def add_to(self, app: web.Application) -> None:

@@ -26,7 +26,7 @@ from pinlater.model import (
     JobsChanged,
     RequestContext,
 )
-from pinlater.model.job_selection import FoundJobs, FoundJobsChange, JobPhase, JobSelection
+from pinlater.model.job_selection import FoundJobs, FoundJobsChange, JobPhase, JobSelection, phase_of
 from pinlater.service import validation
 from pinlater.service.audit import OPEN, Audit
 from pinlater.service.bulk_ops import (
@@ -40,7 +40,7 @@ from pinlater.service.bulk_ops import (
 from pinlater.service.bulk_slices import BulkSlices, Slice, SliceOrder
 from pinlater.service.job_queries import fitting_infos
 from pinlater.service.searches import Mark, Walk, read_mark, write_mark
-from pinlater.service.selection import Conditions, check_selection, parts_of, phase_of
+from pinlater.service.selection import Conditions, check_selection, parts_of
 
 MAX_NOTE_CHARS = 500
 _KNOWN_RUNS = 1_000
