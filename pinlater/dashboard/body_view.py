@@ -1,117 +1,161 @@
-"""Bodies, payloads and results as pages show them: a call of the worker framework, JSON, text, or bytes in hexadecimal.
+"""Bodies and results as pages show them: a call of the framework, JSON that folds, text, or bytes as hexadecimal.
 
-The literals of JSON stay as they were sent. Arguments that a body marks as secret are never shown.
+All of it is bounded: a page shows the beginning of what is long, and a link brings all.
 """
 
 from __future__ import annotations
 
-import re
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
-from pinlater.job_body import BodyDescription, describe_body, secret_values
-from pinlater.printable import json_text
+from pinlater.job_body import FIRST_LINE, UNREADABLE, BodyDescription, describe_body, named_encoding
 
-MAX_CHARS = 4_000
-"""Of a text among others; a page of one thing shows more."""
-
-MAX_HEX_BYTES = 512
+MAX_TEXT_BYTES = 32 * 1024
+MAX_HEX_BYTES = 2 * 1024
+MAX_NODES = 2_000
+MAX_DEPTH = 30
+MAX_STRING_CHARS = 2_000
 PREVIEW_CHARS = 140
-MAX_DEPTH = 32
-"""Of JSON that is written in lines: each level indents all below it."""
-
-_HEX_ROW = 16
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+_ROW = 16
+_FOLDED_FROM = 12
+"""Entries; a longer list or map is folded at first."""
 
 
-class BodyView(NamedTuple):
-    """`text` is empty for "hidden" and "empty". `is_cut`: there is more of it."""
+@dataclass(slots=True)
+class JsonNode:
+    """A value: `entries` of a list or map, else its text. `key` is its name in a map, "" for none."""
 
-    kind: Literal["hidden", "empty", "call", "json", "text", "binary"]
-    size: int = 0
+    key: str
+    kind: str
+    text: str = ""
+    entries: list[JsonNode] | None = None
+    amount: int = 0
+    is_open: bool = True
+
+
+@dataclass(slots=True)
+class BodyView:
+    """What of a body is shown. `kind`: call, json, text, hex or nothing. `is_cut`: there is more than is shown."""
+
+    kind: str
+    size: int
+    call: BodyDescription | None = None
+    nodes: list[JsonNode] | None = None
     text: str = ""
     is_cut: bool = False
-    call: BodyDescription | None = None
+
+    @property
+    def is_editable(self) -> bool:
+        """As text, in a form."""
+        return self.kind in ("json", "text", "nothing") and not self.is_cut
 
 
-HIDDEN = BodyView("hidden")
-
-
-def view_of(body: bytes, max_chars: int = MAX_CHARS) -> BodyView:
+def body_view(body: bytes) -> BodyView:
+    """Of a job's body."""
+    size = len(body)
     if not body:
-        return BodyView("empty")
-    call = describe_body(body)
-    if call is not None:
-        arguments = {name: value for name, value in (("args", call.args), ("kwargs", call.kwargs)) if value}
-        text = json_text(arguments, indent=2, default=str) if arguments else ""
-        return BodyView("call", len(body), text[:max_chars], len(text) > max_chars, call)
+        return BodyView("nothing", 0)
+    told = describe_body(body)
+    if told is not None:
+        budget = _Budget()
+        arguments = [budget.node("", each) for each in told.args]
+        arguments += [budget.node(name, each) for name, each in told.kwargs.items()]
+        return BodyView("call", size, told, arguments, is_cut=budget.is_over)
+    return value_view(body)
+
+
+def value_view(value: bytes) -> BodyView:
+    """Of a result, or of any other bytes."""
+    size = len(value)
+    plain = value
+    first = FIRST_LINE.match(value)
+    if first is not None and named_encoding(first) == "json":
+        plain = value[first.end() :]
+    if (size <= 4 * MAX_TEXT_BYTES and plain[:1] in (b"{", b"[", b'"')) or _is_scalar(plain):
+        try:
+            read = msgspec.json.decode(plain)
+        except UNREADABLE:
+            pass
+        else:
+            budget = _Budget()
+            return BodyView("json", size, nodes=[budget.node("", read)], is_cut=budget.is_over)
+    begin = value[:MAX_TEXT_BYTES]
     try:
-        text = body.decode()
+        text = begin.decode("utf-8", "strict" if len(begin) == size else "ignore")
     except UnicodeDecodeError:
-        return BodyView("binary", len(body), _hex_rows(body[:MAX_HEX_BYTES]), len(body) > MAX_HEX_BYTES)
-    is_json = _is_json(body)
-    if is_json and _depth(text) <= MAX_DEPTH:
-        text = msgspec.json.format(body, indent=2).decode()
-    return BodyView("json" if is_json else "text", len(body), text[:max_chars], len(text) > max_chars)
+        text = "\0"
+    if "\0" not in text:
+        return BodyView("text", size, text=text, is_cut=len(begin) < size)
+    return BodyView("hex", size, text=hex_text(value[:MAX_HEX_BYTES]), is_cut=size > MAX_HEX_BYTES)
 
 
-def preview_of(body: bytes) -> str:
+def preview_of(value: bytes) -> str:
     """Its beginning, in a line.
 
     >>> preview_of(b'{"user": 1,\\n "hours": 2}'), preview_of(bytes([255, 0]))
     ('{"user": 1, "hours": 2}', '2 bytes that are no text')
     """
-    call = describe_body(body)
-    if call is not None:
-        return call.call_text(PREVIEW_CHARS)
+    begin = value[: 4 * PREVIEW_CHARS]
     try:
-        text = body[: 4 * PREVIEW_CHARS].decode(errors="strict" if len(body) <= 4 * PREVIEW_CHARS else "ignore")
+        text = begin.decode("utf-8", "strict" if len(begin) == len(value) else "ignore")
     except UnicodeDecodeError:
-        return f"{len(body):,} bytes that are no text"
+        return f"{len(value):,} bytes that are no text"
     text = " ".join(text.split())
     return text if len(text) <= PREVIEW_CHARS else text[: PREVIEW_CHARS - 1] + "…"
 
 
-def editable_text(body: bytes) -> str | None:
-    """What a form can show and send back as it was; None: it holds more than a text of lines, or secrets.
+def _is_scalar(plain: bytes) -> bool:
+    return len(plain) < 40 and plain[:1] in (b"t", b"f", b"n", b"-", *(b"%d" % digit for digit in range(10)))
 
-    >>> editable_text(b"a\\n\\tb"), editable_text(b"a\\r\\nb"), editable_text(bytes([255]))
-    ('a\\n\\tb', None, None)
+
+def hex_text(data: bytes) -> str:
+    """Rows of sixteen bytes: where they stand, the bytes, and those that are letters.
+
+    >>> hex_text(b"PK\\x03\\x04\\xff")
+    '00000000  50 4b 03 04 ff                                    PK...'
     """
-    try:
-        text = body.decode()
-    except UnicodeDecodeError:
-        return None
-    is_plain = all(each.isprintable() for line in text.split("\n") for each in line.split("\t"))
-    return text if is_plain and not secret_values(body) else None
-
-
-def _is_json(body: bytes) -> bool:
-    try:
-        msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
-    return True
-
-
-def _depth(text: str) -> int:
-    """How deep lists and objects of JSON lie in each other.
-
-    >>> _depth('{"a": [1, "]]"]}'), _depth("1")
-    (2, 0)
-    """
-    depth = deepest = 0
-    for match in _BRACKETS.finditer(text):
-        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(match[0], 0)
-        deepest = max(deepest, depth)
-    return deepest
-
-
-def _hex_rows(data: bytes) -> str:
     rows = []
-    for at in range(0, len(data), _HEX_ROW):
-        part = data[at : at + _HEX_ROW]
-        text = "".join(chr(each) if 0x20 <= each < 0x7F else "." for each in part)
-        rows.append(f"{at:04x}  {part.hex(' '):<{3 * _HEX_ROW - 1}}  {text}")
+    for at in range(0, len(data), _ROW):
+        row = data[at : at + _ROW]
+        left, right = row[:8].hex(" "), row[8:].hex(" ")
+        letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        rows.append(f"{at:08x}  {left:<23}  {right:<23}  {letters}")
     return "\n".join(rows)
+
+
+class _Budget:
+    """How much of a value is shown."""
+
+    def __init__(self) -> None:
+        self._left = MAX_NODES
+        self.is_over = False
+
+    def node(self, key: str, value: Any, depth: int = 0) -> JsonNode:
+        self._left -= 1
+        if isinstance(value, dict | list):
+            return self._entries(key, value, depth)
+        if isinstance(value, str):
+            if len(value) > MAX_STRING_CHARS:
+                self.is_over = True
+                value = f"{value[:MAX_STRING_CHARS]}…"
+            return JsonNode(key, "text", value)
+        if value is None or isinstance(value, bool):
+            return JsonNode(key, "word", msgspec.json.encode(value).decode())
+        try:
+            return JsonNode(key, "number", str(value))
+        except ValueError:  # of more digits than Python writes
+            return JsonNode(key, "word", "a number of thousands of digits")
+
+    def _entries(self, key: str, value: dict[Any, Any] | list[Any], depth: int) -> JsonNode:
+        kind = "map" if isinstance(value, dict) else "list"
+        pairs = list(value.items()) if isinstance(value, dict) else [("", each) for each in value]
+        node = JsonNode(key, kind, entries=[], amount=len(pairs), is_open=depth < 2 and len(pairs) < _FOLDED_FROM)
+        assert node.entries is not None
+        for name, each in pairs:
+            if self._left <= 0 or depth >= MAX_DEPTH:
+                self.is_over = True
+                break
+            node.entries.append(self.node(str(name), each, depth + 1))
+        return node

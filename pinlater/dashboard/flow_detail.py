@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from pinlater.dashboard.body_view import HIDDEN, MAX_CHARS, BodyView, preview_of, view_of
+from pinlater.dashboard.body_view import BodyView, preview_of, value_view
 from pinlater.dashboard.flow_list import PATH as FLOWS
 from pinlater.dashboard.flow_tree import FlowTree
+from pinlater.dashboard.job_detail import file_response
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
 from pinlater.errors import FlowsUnavailable
 from pinlater.model import CONTINUATION_END, CONTINUATION_START
@@ -18,9 +19,6 @@ from pinlater.wire.flow_methods import CANCEL_FLOW, DELETE_FLOW, RESUME_FLOW, SE
 
 PATH = f"{FLOWS}/{{flow}}"
 PAGE_SIZE = 25
-WHOLE_CHARS = 200_000
-"""Of a payload or a result, where one item alone is shown."""
-
 ITEM_STATES = {state.name.lower(): state for state in ItemState}
 _MOST_DIGITS = 18
 
@@ -47,13 +45,13 @@ class ItemFilter(NamedTuple):
 
 class ItemRow(NamedTuple):
     """An item as the page shows it. `state`, in words, and its kind; `preview` is of its payload, `outcome` of its
-    result, its last failure or its trouble.
+    result, its last failure or its trouble. `payload` and `result` are None where the caller may not see them.
     """
 
     item: FlowItem
     state: tuple[str, str]
-    payload: BodyView
-    result: BodyView
+    payload: BodyView | None
+    result: BodyView | None
     preview: str
     outcome: str
 
@@ -132,21 +130,16 @@ async def _items(page: Page, flow_id: str, asked: ItemFilter, shows_bodies: bool
         )
 
     found = await page.snapshots.get(page.context, ("flow items", flow_id, asked, shows_bodies, continuation), load)
-    max_chars = WHOLE_CHARS if asked.number else MAX_CHARS
-    rows = [_row(item, shows_bodies, page.now_ms, max_chars) for item in found.items]
+    rows = [_row(item, shows_bodies, page.now_ms) for item in found.items]
     return ItemsFound(rows, "" if found.continuation == CONTINUATION_END else found.continuation)
 
 
-def _row(item: FlowItem, shows_bodies: bool, now_ms: int, max_chars: int) -> ItemRow:
-    result = item.result
-    return ItemRow(
-        item,
-        _state(item, now_ms),
-        view_of(item.payload, max_chars) if shows_bodies else HIDDEN,
-        HIDDEN if not shows_bodies else view_of(b"" if result is None else result, max_chars),
-        preview_of(item.payload) if shows_bodies else "",
-        _outcome(item) if shows_bodies else "",
-    )
+def _row(item: FlowItem, shows_bodies: bool, now_ms: int) -> ItemRow:
+    state = _state(item, now_ms)
+    if not shows_bodies:
+        return ItemRow(item, state, None, None, "", "")
+    result = None if item.result is None else value_view(item.result)
+    return ItemRow(item, state, value_view(item.payload), result, preview_of(item.payload), _outcome(item))
 
 
 def _state(item: FlowItem, now_ms: int) -> tuple[str, str]:
@@ -171,4 +164,18 @@ def _outcome(item: FlowItem) -> str:
     return preview_of(reason.encode("utf-8", "replace"))
 
 
-PAGES = (PageRoute("GET", PATH, flow_detail),)
+async def item_file(page: Page) -> web.Response:
+    """The whole payload or result of an item, as a file."""
+    match = page.request.match_info
+    flow_id, number, what = match["flow"], match["item"], match["what"]
+    found = await page.api.get_flow_items(flow_id, numbers=[int(number)], context=page.context)
+    data = getattr(found.items[0], what) if found.items else None
+    if data is None:
+        raise web.HTTPNotFound
+    return file_response(f"{flow_id}-{number}.{what}.json", data)
+
+
+PAGES = (
+    PageRoute("GET", PATH, flow_detail),
+    PageRoute("GET", f"{PATH}/items/{{item:[0-9]{{1,18}}}}/{{what:payload|result}}", item_file),
+)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from pinlater.dashboard.body_view import HIDDEN, view_of
+from pinlater.dashboard.body_view import body_view
+from pinlater.dashboard.job_detail import file_response
 from pinlater.dashboard.page import Page, PageRoute
 from pinlater.dashboard.schedule_list import PATH as SCHEDULES
 from pinlater.dashboard.schedule_list import ScheduleRow
@@ -15,7 +16,6 @@ from pinlater.wire.schedule_methods import DELETE_SCHEDULE, UPDATE_SCHEDULE
 
 PATH = f"{SCHEDULES}/{{name}}"
 NEXT = 5
-WHOLE_CHARS = 100_000
 
 
 def name_of(page: Page) -> str:
@@ -52,7 +52,7 @@ async def schedule_detail(page: Page) -> web.Response:
         view=view,
         schedule=view.schedule,
         job=job,
-        body=view_of(view.schedule.body, WHOLE_CHARS) if include_body else HIDDEN,
+        body=body_view(view.schedule.body) if include_body else None,
         may_set=rights.may_call(UPDATE_SCHEDULE),
         may_delete=rights.may_call(DELETE_SCHEDULE),
         may_run=include_body and rights.may_call(ENQUEUE, queue),
@@ -73,4 +73,12 @@ async def _last_job(page: Page, view: ScheduleView) -> JobInfo | None:
     return next(iter(found.values()), None)
 
 
-PAGES = (PageRoute("GET", PATH, schedule_detail),)
+async def body_file(page: Page) -> web.Response:
+    """The whole body, as a file."""
+    if not shows_body(page):
+        raise web.HTTPNotFound
+    view = await find_schedule(page, name_of(page), include_body=True)
+    return file_response(f"{view.schedule.name}.body", view.schedule.body)
+
+
+PAGES = (PageRoute("GET", PATH, schedule_detail), PageRoute("GET", f"{PATH}/body", body_file))

@@ -16,13 +16,13 @@ from zoneinfo import available_timezones
 
 from aiohttp import web
 
-from pinlater.dashboard.body_view import editable_text
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
 from pinlater.dashboard.schedule_actions import missed_text
 from pinlater.dashboard.schedule_detail import PATH, find_schedule, name_of, shows_body
 from pinlater.dashboard.schedule_list import PATH as SCHEDULES
 from pinlater.dashboard.schedule_list import ScheduleRow, schedule_path
 from pinlater.errors import Forbidden, PinLaterError, RecordChanged, RequestInvalid
+from pinlater.job_body import secret_values
 from pinlater.model import AccessAction, Misfire, Schedule, ScheduleChange, ScheduleView, queue_order
 from pinlater.schedule import duration_text, parse_duration
 from pinlater.wire.schedule_methods import UPDATE_SCHEDULE
@@ -246,6 +246,20 @@ async def _render(
         misfires=[misfire.name.lower() for misfire in Misfire],
         can_edit_body=view is None or (shows_body(page) and editable_text(view.schedule.body) is not None),
     )
+
+
+def editable_text(body: bytes) -> str | None:
+    """What a form can show and send back as it was; None: it holds more than a text of lines, or secrets.
+
+    >>> editable_text(b"a\\n\\tb"), editable_text(b"a\\r\\nb"), editable_text(bytes([255]))
+    ('a\\n\\tb', None, None)
+    """
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return None
+    is_plain = all(part.isprintable() for line in text.split("\n") for part in line.split("\t"))
+    return text if is_plain and not secret_values(body) else None
 
 
 def _require(page: Page) -> None:

@@ -25,16 +25,21 @@ from pinlater.dashboard import (
     flow_actions,
     flow_detail,
     flow_list,
+    job_actions,
+    job_detail,
+    job_list,
     overview,
     queue_actions,
     queue_detail,
     queue_list,
+    run_list,
     schedule_actions,
     schedule_detail,
     schedule_form,
     schedule_list,
     worker_list,
 )
+from pinlater.dashboard.bulk_runs import BulkRuns
 from pinlater.dashboard.links import VALID_S, OneTimeLinks
 from pinlater.dashboard.page import LIVE_HEADER, NavItem, Page, PageRoute, PartFailed
 from pinlater.dashboard.page_rights import Rights
@@ -69,6 +74,10 @@ TABLES: Sequence[Sequence[PageRoute]] = (
     schedule_form.PAGES,
     schedule_detail.PAGES,
     schedule_actions.PAGES,
+    job_list.PAGES,
+    job_detail.PAGES,
+    job_actions.PAGES,
+    run_list.PAGES,
     worker_list.PAGES,
     cluster_view.PAGES,
     audit_list.PAGES,
@@ -101,6 +110,7 @@ class Dashboard:
         self.templates = TemplateEngine(self.static)
         self.snapshots = Snapshots(api)
         self.links = OneTimeLinks()
+        self.runs = BulkRuns(api)
         self.nav: Sequence[NavItem] = ()
         self._paths: set[str] = set()
         self._api = api
@@ -110,6 +120,7 @@ class Dashboard:
         """Begin what runs beside the pages."""
 
     async def close(self) -> None:
+        await self.runs.close()
         await self.snapshots.close()
 
     def add_to(self, app: web.Application) -> None:
