@@ -5,12 +5,14 @@ from __future__ import annotations
 from aiohttp import web
 
 from pinlater.dashboard.body_view import body_view
+from pinlater.dashboard.filter_fields import STATE_OF_PHASE
 from pinlater.dashboard.job_detail import file_response
 from pinlater.dashboard.page import Page, PageRoute
 from pinlater.dashboard.schedule_list import PATH as SCHEDULES
 from pinlater.dashboard.schedule_list import ScheduleRow
 from pinlater.http.problems import NotThere
 from pinlater.model import EVERY_QUEUE, AccessAction, JobInfo, KeyRef, ScheduleView
+from pinlater.model.job_selection import phase_of
 from pinlater.wire.methods import ENQUEUE
 from pinlater.wire.schedule_methods import DELETE_SCHEDULE, UPDATE_SCHEDULE
 
@@ -52,6 +54,7 @@ async def schedule_detail(page: Page) -> web.Response:
         view=view,
         schedule=view.schedule,
         job=job,
+        phase=STATE_OF_PHASE[phase_of(job, page.now_ms)] if isinstance(job, JobInfo) else "",
         body=body_view(view.schedule.body) if include_body else None,
         may_set=rights.may_call(UPDATE_SCHEDULE),
         may_delete=rights.may_call(DELETE_SCHEDULE),
