@@ -23,6 +23,9 @@ from pinlater.api import Api
 from pinlater.dashboard import (
     audit_list,
     cluster_view,
+    flow_actions,
+    flow_detail,
+    flow_list,
     job_actions,
     job_detail,
     job_list,
@@ -32,6 +35,10 @@ from pinlater.dashboard import (
     queue_list,
     worker_table,
     run_list,
+    schedule_actions,
+    schedule_detail,
+    schedule_form,
+    schedule_list,
 )
 from pinlater.dashboard.bulk_runs import BulkRuns
 from pinlater.dashboard.links import VALID_S, OneTimeLinks
@@ -63,6 +70,13 @@ TABLES: Sequence[Sequence[PageRoute]] = (
     queue_detail.PAGES,
     queue_actions.PAGES,
     worker_table.PAGES,
+    flow_list.PAGES,
+    flow_detail.PAGES,
+    flow_actions.PAGES,
+    schedule_list.PAGES,
+    schedule_form.PAGES,
+    schedule_detail.PAGES,
+    schedule_actions.PAGES,
     job_list.PAGES,
     job_detail.PAGES,
     job_actions.PAGES,
