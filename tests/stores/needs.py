@@ -5,5 +5,6 @@ NEEDS = {
     "mysql": {"mysql_server", "durable_mysql_server", "mysql_places", "four_stores"},
     "postgres": {"postgres_server", "durable_postgres_server", "postgres_places"},
     "languages": {"node_worker", "apache_types", "typescript_client"},
+    "browser": {"browser"},
 }
 SERVERS = frozenset(NEEDS)

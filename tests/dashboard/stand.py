@@ -1,0 +1,87 @@
+"""A server with its dashboard on one store, as an operator starts it, and who may log in there."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from pinlater import Client
+from pinlater.data_folder.password import hash_password
+from tests.dashboard.seed import Seeded, seed
+from tests.server.running import RunningServer, running
+
+PASSWORD = "open sesame"
+RULES = """
+[roles.helper]
+may = ["read", "operate", "enqueue"]
+
+[roles.of-mail]
+may = ["read", "operate"]
+queues = ["mail"]
+"""
+ROLES = {"operator": "helper", "admin": "admin", "viewer": "viewer", "of-mail": "of-mail"}
+"""The tokens, by their names, and the role of each."""
+
+
+@dataclass
+class Stand:
+    """`address`: of the site, without a / at the end. `tokens`: by name; none where there are no rules."""
+
+    kind: str
+    server: RunningServer
+    address: str
+    password: str
+    tokens: dict[str, str] = field(default_factory=dict)
+    seeded: Seeded = field(default_factory=Seeded)
+    _states: dict[str, object] = field(default_factory=dict)
+
+    @contextmanager
+    def client(self) -> Iterator[Client]:
+        """May do all that a test does behind the pages' back."""
+        with Client(f"127.0.0.1:{self.server.port}", token=self.tokens.get("admin", "")) as client:
+            yield client
+
+    def cookies(self, who: str) -> object:
+        """Of a session of that token, or with the admin password, as a browser keeps them; made once."""
+        if who not in self._states:
+            shown = self.tokens[who] if self.tokens else self.password
+            with httpx.Client(base_url=self.address, trust_env=False) as http:
+                csrf = http.get("/session").json()["csrf_token"]
+                answer = http.post("/login", data={"csrf": csrf, "token": shown, "next": "/dashboard"})
+                assert answer.status_code == 303, answer.text
+                ((name, value),) = http.cookies.items()
+            cookie = {"name": name, "value": value, "url": self.address, "httpOnly": True, "sameSite": "Strict"}
+            self._states[who] = {"cookies": [cookie], "origins": []}
+        return self._states[who]
+
+
+@contextmanager
+def standing(folder: Path, kind: str, store: str, *, rules: bool = True, seeds: bool = True) -> Iterator[Stand]:
+    """`store` is the address of an empty place."""
+    options = ["--store", f"1={store}", "--api", "127.0.0.1:0", "--processes", "1"]
+    options += ["--admin-password-hash", hash_password(PASSWORD)]
+    if rules:
+        (folder / "rules.toml").write_text(RULES)
+        options += ["--rules", "rules.toml"]
+    with running(folder, *options) as server:
+        address = str(server.wait_for("api_ready")["address"]).rstrip("/")
+        stand = Stand(kind, server, address, PASSWORD)
+        if rules:
+            make_tokens(stand)
+        if seeds:
+            with stand.client() as client:
+                stand.seeded = seed(client, PASSWORD)
+        yield stand
+
+
+def make_tokens(stand: Stand) -> None:
+    with Client(f"127.0.0.1:{stand.server.port}") as client:
+        for name, role in ROLES.items():
+            token = f"plt_{hashlib.sha256(name.encode()).hexdigest()[:43]}"
+            client.update_token(name, hashlib.sha256(token.encode()).hexdigest(), [role], PASSWORD)
+            stand.tokens[name] = token
