@@ -10,10 +10,18 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
-import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Dialog,
+    Page,
+    Request,
+    StorageState,
+    expect,
+    sync_playwright,
+)
 
 INSTALL = "chromium is not installed: apt-get install chromium (or leave it out: --without browser)"
 FLAGS = (
@@ -35,11 +43,15 @@ ZONE = "Asia/Kolkata"
 _ON_VIOLATION = "addEventListener('securitypolicyviolation', e => planted(`${e.violatedDirective}: ${e.blockedURI}`))"
 
 
+class BrowserMissing(Exception):
+    """It is not installed; the message says what to install."""
+
+
 @contextmanager
 def chromium() -> Iterator[Browser]:
     program = shutil.which("chromium")
     if program is None:
-        pytest.fail(INSTALL, pytrace=False)
+        raise BrowserMissing(INSTALL)
     expect.set_options(timeout=WITHIN_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
@@ -95,7 +107,7 @@ class Watch:
 def visit(
     browser: Browser,
     site: str,
-    state: Any = None,
+    state: StorageState | None = None,
     *,
     size: tuple[int, int] = DESK,
     dark: bool = False,

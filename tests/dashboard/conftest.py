@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
 
-from tests.dashboard.chromium import chromium
+from tests.dashboard.chromium import BrowserMissing, chromium
 from tests.dashboard.stand import Stand, standing
 
 AXE = Path(__file__).parent / "axe"
@@ -23,8 +24,11 @@ STORES = [
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
+    try:
+        with chromium() as browser:
+            yield browser
+    except BrowserMissing as missing:
+        pytest.fail(str(missing), pytrace=False)
 
 
 @pytest.fixture(scope="package")
@@ -41,9 +45,44 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="package", params=STORES)
-def stand(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    """With rules, on each kind of store in turn."""
-    store = request.getfixturevalue(f"{request.param}_places").fresh()
-    with standing(tmp_path_factory.mktemp("dashboard"), request.param, store) as stand:
+class Stands:
+    """A server with rules and something to show on each kind of store, started when a test asks for it first."""
+
+    def __init__(self, request: pytest.FixtureRequest, folders: pytest.TempPathFactory, ending: ExitStack) -> None:
+        self._request = request
+        self._folders = folders
+        self._ending = ending
+        self._stands: dict[str, Stand] = {}
+
+    def on(self, kind: str) -> Stand:
+        if kind not in self._stands:
+            store = self._request.getfixturevalue(f"{kind}_places").fresh()
+            folder = self._folders.mktemp(f"dashboard-{kind}")
+            self._stands[kind] = self._ending.enter_context(standing(folder, kind, store))
+        return self._stands[kind]
+
+
+@pytest.fixture(scope="package")
+def stands(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stands]:
+    with ExitStack() as ending:
+        yield Stands(request, tmp_path_factory, ending)
+
+
+@pytest.fixture(params=STORES)
+def stand(request: pytest.FixtureRequest, stands: Stands) -> Stand:
+    """On each kind of store."""
+    return stands.on(request.param)
+
+
+@pytest.fixture
+def sqlite_stand(stands: Stands) -> Stand:
+    """For what is the same on each kind of store."""
+    return stands.on("sqlite")
+
+
+@pytest.fixture(scope="package")
+def open_stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    """The embedded default: SQLite, no rules, and the admin password for changes."""
+    folder = tmp_path_factory.mktemp("dashboard-open")
+    with standing(folder, "open", f"sqlite:///{folder}/shard.db", rules=False) as stand:
         yield stand

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+from playwright.sync_api import StorageState
 
 from pinlater import Client
 from pinlater.data_folder.password import hash_password
@@ -38,7 +39,7 @@ class Stand:
     password: str
     tokens: dict[str, str] = field(default_factory=dict)
     seeded: Seeded = field(default_factory=Seeded)
-    _states: dict[str, object] = field(default_factory=dict)
+    _states: dict[str, StorageState] = field(default_factory=dict)
 
     @contextmanager
     def client(self) -> Iterator[Client]:
@@ -46,18 +47,21 @@ class Stand:
         with Client(f"127.0.0.1:{self.server.port}", token=self.tokens.get("admin", "")) as client:
             yield client
 
-    def cookies(self, who: str) -> object:
-        """Of a session of that token, or with the admin password, as a browser keeps them; made once."""
+    def cookies(self, who: str) -> StorageState:
+        """Of a session of that token, or with the admin password where there are no tokens; made once."""
         if who not in self._states:
-            shown = self.tokens[who] if self.tokens else self.password
-            with httpx.Client(base_url=self.address, trust_env=False) as http:
-                csrf = http.get("/session").json()["csrf_token"]
-                answer = http.post("/login", data={"csrf": csrf, "token": shown, "next": "/dashboard"})
-                assert answer.status_code == 303, answer.text
-                ((name, value),) = http.cookies.items()
-            cookie = {"name": name, "value": value, "url": self.address, "httpOnly": True, "sameSite": "Strict"}
-            self._states[who] = {"cookies": [cookie], "origins": []}
+            self._states[who] = log_in(self.address, self.tokens[who] if self.tokens else self.password)
         return self._states[who]
+
+
+def log_in(address: str, shown: str) -> StorageState:
+    """What a browser keeps of a session that this token, or admin password, has begun."""
+    with httpx.Client(base_url=address, trust_env=False) as http:
+        csrf = http.get("/session").json()["csrf_token"]
+        answer = http.post("/login", data={"csrf": csrf, "token": shown, "next": "/dashboard"})
+        assert answer.status_code == 303, answer.text
+        ((name, value),) = http.cookies.items()
+    return {"cookies": [{"name": name, "value": value, "url": address, "httpOnly": True, "sameSite": "Strict"}]}
 
 
 @contextmanager
