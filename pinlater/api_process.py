@@ -19,6 +19,7 @@ from pinlater.client.async_client import AsyncClient
 from pinlater.client.client_tls import PinnedTls, Tls
 from pinlater.client.pool import PoolLimits
 from pinlater.config import Config, from_plain, to_plain
+from pinlater.dashboard.site import HOME, DashboardSettings, add_dashboard
 from pinlater.http.http_server import HttpServer
 from pinlater.http.site import HttpSettings, make_app
 from pinlater.listener import HEAD_WITHIN_S
@@ -59,10 +60,13 @@ class ApiProcess:
             needs_credential=self._tls is not None and self._tls.asks_for_certificates,
             gateway_token=gateway_token,
             status_page="" if config.http == "none" else config.http,
+            pages=HOME,
         )
+        app = make_app(client, settings)
+        self._dashboard = add_dashboard(app, DashboardSettings(status_page=settings.status_page))
         most = config.max_connections
         self._server = HttpServer(
-            make_app(client, settings),
+            app,
             most,
             config.max_peer_connections or max(1, most // 2),
             None if self._tls is None else self._hear,
@@ -71,6 +75,7 @@ class ApiProcess:
 
     async def open(self) -> None:
         await self._server.start()
+        await self._dashboard.open()
         if self._tls is not None:
             self._looking = asyncio.ensure_future(self._look(self._tls))
 
@@ -92,6 +97,7 @@ class ApiProcess:
             with suppress(asyncio.CancelledError):
                 await self._looking
         await self._server.close()
+        await self._dashboard.close()
         await self._client.close()
 
     async def _look(self, tls: ServerTls) -> None:

@@ -23,7 +23,7 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
 EXIT_INTERRUPTED = 130
-OF_THE_SERVER = ("structlog", "uvloop", "apscheduler", "re2", "aiohttp", "prometheus_client", "statsd")
+OF_THE_SERVER = ("structlog", "uvloop", "apscheduler", "re2", "aiohttp", "jinja2", "prometheus_client", "statsd")
 
 
 class Entry(NamedTuple):

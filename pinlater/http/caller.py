@@ -18,7 +18,7 @@ from aiohttp import web
 
 from pinlater.api import Api
 from pinlater.errors import Forbidden, RequestInvalid
-from pinlater.http.sessions import BrowserSession
+from pinlater.http.sessions import BrowserSession, Credential
 from pinlater.model import ANONYMOUS, RequestContext
 from pinlater.model.connection_ref import names_in
 
@@ -56,22 +56,29 @@ def make_context(request: web.Request, session: BrowserSession | None, gateway_t
     request_id = _word(headers, "X-Request-Id")
     request[REQUEST_ID] = request_id or f"{_EPOCH}{next(_numbers):x}"
     address = request.remote or ""
-    source = _word(headers, "X-PinLater-Source") or f"http@{address}"
+    credential = Credential() if session is None else session.credential
+    source = _word(headers, "X-PinLater-Source") or credential.source or f"http@{address}"
     context = RequestContext(source, request_id, caller_address=address)
     if (shown := headers.get("Authorization")) is not None:
         bearer = _BEARER.fullmatch(shown)
         if bearer is None:
             raise RequestInvalid("the header Authorization is not what is allowed: Bearer and a token")
         show_token(context, bearer[1], gateway_token)
-    elif session is not None and session.token is not None:
-        show_token(context, session.token, gateway_token)
-    elif gateway_token:
-        context.token, context.on_behalf_of = gateway_token, ANONYMOUS
-        certificate = _certificate(request)
-        if names := names_in(certificate):
-            context.certificate_names = names
-            context.on_behalf_of = f"cert:{_first_name(certificate) or names[0]}"
+    elif credential.token is not None:
+        show_token(context, credential.token, gateway_token)
+    else:
+        show_connection(request, context, gateway_token)
     return context
+
+
+def show_connection(request: web.Request, context: RequestContext, gateway_token: str) -> None:
+    """Have a context show no token of a caller, but its certificate, where it has one."""
+    context.token, context.gateway_token = gateway_token or None, None
+    context.on_behalf_of, context.certificate_names = ANONYMOUS if gateway_token else None, None
+    certificate = _certificate(request) if gateway_token else None
+    if names := names_in(certificate):
+        context.certificate_names = names
+        context.on_behalf_of = f"cert:{_first_name(certificate) or names[0]}"
 
 
 def show_token(context: RequestContext, token: str, gateway_token: str) -> None:

@@ -1,8 +1,8 @@
-"""Sessions of browsers: a token is shown once, and a cookie stands for it until the session ends.
+"""Sessions of browsers: a token or the admin password is shown once, and a cookie stands for it until the session ends.
 
 They are kept in the memory of this process, by the hash of what the cookie says; a process that is replaced knows none.
-Each session has a text that pages show with every change, which pages of other sites cannot know. A browser without a
-token has such a session too, where access is open.
+Each session has a text that pages show with every change, which pages of other sites cannot know. A browser that has
+shown nothing has such a session too, where access is open.
 """
 
 from __future__ import annotations
@@ -15,28 +15,53 @@ from hashlib import sha256
 from hmac import compare_digest
 from html import escape
 from secrets import token_urlsafe
+from typing import NamedTuple
 
 from pinlater.access.guesses import Guessers
 from pinlater.errors import Overloaded
+from pinlater.model import ANONYMOUS, AccessView
 
 MAX_AGE_S = 12 * 3600.0
 IDLE_S = 3600.0
 MAX_SESSIONS = 1_000
-"""Of those with a token, and as many of those without; then the one that was used least lately ends."""
+"""Of those that have shown something, and as many of those without; then the one that was used least lately ends."""
 
 MAX_KNOWN = 10_000
 """Tokens that were right."""
 
 
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """What a browser has shown: a token, or the admin password, or nothing. `identity` is who the servers say that is,
+    `source` what it calls itself in the audit ("" for its address).
+    """
+
+    token: str | None = field(default=None, repr=False)
+    password: str = field(default="", repr=False)
+    identity: str = ANONYMOUS
+    source: str = ""
+
+    def __bool__(self) -> bool:
+        return self.token is not None or bool(self.password)
+
+
+class Notice(NamedTuple):
+    """What happened, for the next page to say."""
+
+    text: str
+    is_bad: bool = False
+
+
 @dataclass(slots=True, eq=False)
 class BrowserSession:
-    """`token` None: of a browser that has shown none."""
+    """`notices` are those that no page has shown yet; `access` is what the servers last said that it may."""
 
-    token: str | None = field(repr=False)
-    identity: str
+    credential: Credential
     csrf: str = field(repr=False)
     ends_s: float
     used_s: float
+    notices: list[Notice] = field(default_factory=list)
+    access: AccessView | None = field(default=None, repr=False)
 
 
 class Sessions:
@@ -44,14 +69,14 @@ class Sessions:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._with_token: OrderedDict[bytes, BrowserSession] = OrderedDict()
-        self._without: OrderedDict[bytes, BrowserSession] = OrderedDict()
+        self._known: OrderedDict[bytes, BrowserSession] = OrderedDict()
+        self._unknown: OrderedDict[bytes, BrowserSession] = OrderedDict()
 
-    def begin(self, token: str | None, identity: str) -> tuple[str, BrowserSession]:
+    def begin(self, credential: Credential) -> tuple[str, BrowserSession]:
         """A new one, and what its cookie says."""
         cookie, now_s = token_urlsafe(32), self._clock()
-        session = BrowserSession(token, identity, token_urlsafe(32), now_s + MAX_AGE_S, now_s)
-        kept = self._without if token is None else self._with_token
+        session = BrowserSession(credential, token_urlsafe(32), now_s + MAX_AGE_S, now_s)
+        kept = self._known if credential else self._unknown
         while len(kept) >= MAX_SESSIONS:
             kept.popitem(last=False)
         kept[_key(cookie)] = session
@@ -60,7 +85,7 @@ class Sessions:
     def find(self, cookie: str) -> BrowserSession | None:
         """None: it is not known here, or has ended."""
         key, now_s = _key(cookie), self._clock()
-        for kept in (self._with_token, self._without):
+        for kept in (self._known, self._unknown):
             session = kept.get(key)
             if session is None:
                 continue
@@ -73,7 +98,7 @@ class Sessions:
         return None
 
     def end(self, cookie: str) -> None:
-        for kept in (self._with_token, self._without):
+        for kept in (self._known, self._unknown):
             kept.pop(_key(cookie), None)
 
 
@@ -122,23 +147,34 @@ class TokenPauses:
             self._right[key] = None
 
 
+TOKEN_PREFIX = "plt_"
+"""Of every token that was made for a caller; what else is typed into the login is taken for the admin password."""
+
 _STYLE = """
-:root{color-scheme:light dark}
-body{font:16px/1.5 system-ui,sans-serif;margin:4em auto;max-width:28em;padding:0 1em}
-input,button{font:inherit;padding:.4em .6em}
-input{width:100%;box-sizing:border-box;margin:.3em 0 1em}
-.bad{color:#b3261e}
-@media(prefers-color-scheme:dark){.bad{color:#ff8a80}}
+:root{color-scheme:light dark;--ink:light-dark(#171a21,#e8eaf0);--quiet:light-dark(#565f6e,#9ba4b4);
+--line:light-dark(#d9dde4,#323846);--paper:light-dark(#fff,#181c24);--ground:light-dark(#f5f6f8,#0f1217);
+--accent:light-dark(#3a4fc1,#93a5ff);--bad:light-dark(#b3261e,#ff9a92)}
+*{box-sizing:border-box}
+body{font:15px/1.5 system-ui,sans-serif;margin:0;min-height:100vh;display:grid;place-items:center;padding:1rem;
+color:var(--ink);background:var(--ground)}
+main{width:100%;max-width:25rem;background:var(--paper);border:1px solid var(--line);border-radius:10px;padding:1.75rem}
+h1{font-size:1.2rem;margin:0 0 1rem}label{font-weight:600}
+input,button{font:inherit;padding:.55em .7em;border-radius:6px;border:1px solid var(--line)}
+input{width:100%;margin:.35em 0 1em;color:inherit;background:var(--ground)}
+button{color:light-dark(#fff,#10131a);background:var(--accent);border-color:var(--accent);font-weight:600;cursor:pointer}
+:focus-visible{outline:2px solid var(--accent);outline-offset:2px}
+a{color:var(--accent)}p,li{margin:.4em 0}.quiet{color:var(--quiet);font-size:.9em}.bad{color:var(--bad)}
+code{font-family:ui-monospace,monospace;background:var(--ground);border-radius:4px;padding:.1em .35em}
 """
 _HEAD = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>PinLater: {title}</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"><style>{style}</style></head><body>
+<meta name="viewport" content="width=device-width, initial-scale=1"><style>{style}</style></head><body><main>
 <h1>PinLater</h1>
 """
 
 
 def login_page(csrf: str, after: str, told: str = "") -> str:
-    """Asks for a token. `after`: the path to go to then; `told`: why the last one did not do."""
+    """Asks for a token or a password. `after`: the path to go to then; `told`: why the last one did not do."""
     mistake = f'<p class="bad" role="alert">{escape(told)}</p>' if told else ""
     return (
         _HEAD.format(title="log in", style=_STYLE)
@@ -146,9 +182,14 @@ def login_page(csrf: str, after: str, told: str = "") -> str:
         + '<form method="post" action="/login" autocomplete="off">'
         + f'<input type="hidden" name="csrf" value="{escape(csrf)}">'
         + f'<input type="hidden" name="next" value="{escape(after)}">'
-        + '<label for="token">Token</label>'
+        + '<label for="token">Token, or admin password</label>'
         + '<input id="token" name="token" type="password" required autofocus spellcheck="false">'
-        + "<button>Log in</button></form></body></html>\n"
+        + "<button>Log in</button></form>"
+        + '<p class="quiet">On the machine of the server <code>pinlater dashboard</code> opens the dashboard without '
+        + "a login. Where rules say who may do what, only a token counts: <code>pinlater token create NAME --role "
+        + "operator</code>.</p>"
+        + '<p class="quiet">A login lasts 12 hours, an hour without a request, or until this process is replaced, as '
+        + "by a restart or by new settings.</p></main></body></html>\n"
     )
 
 
@@ -159,7 +200,7 @@ def start_page(identity: str, csrf: str, links: list[tuple[str, str]]) -> str:
         _HEAD.format(title="start", style=_STYLE)
         + f"<p>You are {escape(identity)}.</p><ul>{rows}</ul>"
         + f'<form method="post" action="/logout"><input type="hidden" name="csrf" value="{escape(csrf)}">'
-        + "<button>Log out</button></form></body></html>\n"
+        + "<button>Log out</button></form></main></body></html>\n"
     )
 
 

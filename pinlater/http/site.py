@@ -11,7 +11,8 @@ import math
 import time
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from importlib import import_module
 
 import structlog
@@ -21,7 +22,15 @@ from multidict import CIMultiDict
 
 from pinlater import browsers
 from pinlater.api import Api
-from pinlater.errors import BodyTooLarge, Forbidden, Overloaded, PinLaterError, RequestInvalid
+from pinlater.errors import (
+    BodyTooLarge,
+    Forbidden,
+    MethodUnknown,
+    Overloaded,
+    PasswordInvalid,
+    PinLaterError,
+    RequestInvalid,
+)
 from pinlater.http.caller import (
     API,
     CONTEXT,
@@ -34,6 +43,7 @@ from pinlater.http.caller import (
     is_of_browser,
     make_context,
     refuse_other_sites,
+    show_connection,
     show_token,
 )
 from pinlater.http.events import EventStreams
@@ -42,7 +52,9 @@ from pinlater.http.reference_pages import DOCS, add_reference_pages
 from pinlater.http.routes import add_routes
 from pinlater.http.sessions import (
     MAX_AGE_S,
+    TOKEN_PREFIX,
     BrowserSession,
+    Credential,
     Sessions,
     TokenPauses,
     is_csrf_token,
@@ -52,6 +64,8 @@ from pinlater.http.sessions import (
 )
 from pinlater.listener import HttpConnection, HttpListener, RateLimitedLog
 from pinlater.metrics import FAMILIES, Histogram, Key, Merged, Metrics, merge
+from pinlater.model import RequestContext
+from pinlater.redaction import SECRETS
 
 _log = structlog.get_logger("pinlater.http")
 _MIB = 2**20
@@ -62,6 +76,8 @@ class HttpSettings:
     """`names`: under which the site answers, beside addresses and localhost. `max_buffered_bytes`: of all bodies at a
     time. `takes_plain`: callers without TLS are served too. `needs_credential`: only callers who show a certificate or
     a token are. `gateway_token`: by which others than those with a token are spoken for. `status_page`: its address.
+    `pages`: the path below which pages are, "" for none: they say themselves what a caller needs for them, and their
+    forms show the session's text in the body. Browsers that ask for / are sent there.
     """
 
     names: Collection[str] = ()
@@ -73,13 +89,20 @@ class HttpSettings:
     needs_credential: bool = False
     gateway_token: str = ""
     status_page: str = ""
+    pages: str = ""
     event_listeners: int = 200
 
 
 SITE: web.AppKey[ApiSite] = web.AppKey("site")
 LOGIN, LOGOUT, SESSION, EVENTS, METRICS = "/login", "/logout", "/session", "/v1/events", "/metrics"
 _FAILED = PinLaterError("the request failed in the HTTP process; its log says why")
-_WRONG_TOKEN = "This token is not known, was revoked, or has ended."
+_WRONG_TOKEN = "this token is not known, was revoked, or has ended"
+NO_QUEUE = ""
+"""A name that no queue can have."""
+
+ADMIN = "admin"
+"""The identity of who has shown the admin password, where there are no rules."""
+
 _OPEN_PATHS = frozenset({"/", LOGIN, LOGOUT, SESSION})
 _MAX_HOSTS = 1_000
 _SMALL_BYTES = 4 * 1024
@@ -158,7 +181,7 @@ class ApiSite:
             context = request[CONTEXT] = make_context(request, session, settings.gateway_token)
             if is_change(request) and is_of_browser(request, session):
                 self._check_browser(request, session)
-            if settings.needs_credential and not has_credential(context) and request.path not in _OPEN_PATHS:
+            if settings.needs_credential and not has_credential(context) and not self._is_open(request):
                 raise Forbidden("this site takes calls of callers with a certificate or a token only: show one")
             if context.token is not None and has_token(context):
                 self.pauses.refuse_in_pause(context.caller_address or "", context.token)
@@ -194,6 +217,15 @@ class ApiSite:
             response.force_close()
         return response
 
+    def is_page(self, request: web.Request) -> bool:
+        """It is below the path of the pages."""
+        pages = self.settings.pages
+        return bool(pages) and (request.path == pages or request.path.startswith(f"{pages}/"))
+
+    def _is_open(self, request: web.Request) -> bool:
+        """It says itself what a caller needs."""
+        return request.path in _OPEN_PATHS or self.is_page(request)
+
     def _connection_of(self, transport: asyncio.BaseTransport | None) -> HttpConnection | None:
         """What is to know what is waited for there."""
         for listener in self._listeners:
@@ -225,7 +257,7 @@ class ApiSite:
     def _check_browser(self, request: web.Request, session: BrowserSession | None) -> None:
         """OtherSite: a change that no page of this site has sent."""
         refuse_other_sites(request)
-        if "Authorization" in request.headers or request.path in (LOGIN, LOGOUT):
+        if "Authorization" in request.headers or request.path in (LOGIN, LOGOUT) or self.is_page(request):
             return  # browsers add a token only where a page of this site does; forms show theirs in the body
         if not is_csrf_token(session, request.headers.get("X-CSRF-Token", "")):
             raise OtherSite(f"a change by a browser needs the header X-CSRF-Token, with what {SESSION} says")
@@ -276,61 +308,90 @@ class ApiSite:
         context = request.get(CONTEXT)
         if context is None or not has_token(context):
             return
-        await self._identity(request)
+        with suppress(PinLaterError):
+            await self.check_token(context)
 
-    async def _identity(self, request: web.Request) -> str | None:
-        """Who the servers say the caller is; None: its token is wrong."""
-        context = context_of(request)
+    async def check_token(self, context: RequestContext, source: str = "") -> Credential:
+        """That of a context. Forbidden: it is wrong, which counts for its address. Overloaded: it is not tried now."""
         address, token = context.caller_address or "", context.token or ""
+        self.pauses.refuse_in_pause(address, token)
         try:
             identity = (await self._api.get_access(context=context)).identity
         except Forbidden:
             self.pauses.was_wrong(address, token, context.source)
-            return None
-        except PinLaterError:
-            return ""
-        if token:
-            self.pauses.was_right(token)
-        return identity
+            raise
+        self.pauses.was_right(token)
+        return Credential(token, identity=identity, source=source)
+
+    async def check_password(self, request: web.Request, password: str, source: str = "") -> Credential:
+        """The admin password, which a server checks. PasswordInvalid: it is wrong, or nothing is allowed by it alone.
+        Overloaded: it is not tried now.
+        """
+        context = replace(context_of(request))
+        show_connection(request, context, self.settings.gateway_token)
+        with suppress(MethodUnknown):  # servers of before rules
+            if (await self._api.get_access(context=context)).has_rules:
+                raise Forbidden("rules say who may do what here: log in with a token")
+        # Without rules it is checked before anything else, and no queue can have this name.
+        await self._api.delete_queue(NO_QUEUE, password, context=context)
+        SECRETS.keep([password])
+        return Credential(None, password, ADMIN, source)
 
     # -- pages -------------------------------------------------------------------------------------------------------
 
     async def start(self, request: web.Request) -> web.StreamResponse:
         """Who the browser is, and where to go."""
-        session, cookie = self._session(request)
-        links = [(DOCS, "The calls, and a page to try them"), (LOGIN, "Log in with a token")]
+        if self.settings.pages and "text/html" in request.headers.get("Accept", ""):
+            return web.Response(status=303, headers={"Location": self.settings.pages})
+        session, cookie = self.session_or_new(request)
+        links = [(DOCS, "The calls, and a page to try them"), (LOGIN, "Log in")]
+        if self.settings.pages:
+            links.insert(0, (self.settings.pages, "The dashboard"))
         if self.settings.status_page:
             links.append((f"http://{self.settings.status_page}/", "The status page"))
-        return self._page(request, start_page(session.identity, session.csrf, links), cookie)
+        return self._page(request, start_page(session.credential.identity, session.csrf, links), cookie)
 
     async def show_login(self, request: web.Request) -> web.StreamResponse:
         """The form."""
-        session, cookie = self._session(request)
-        return self._page(request, login_page(session.csrf, local_path(request.query.get("next", ""))), cookie)
+        return self._ask(request, local_path(request.query.get("next", "")))
 
     async def log_in(self, request: web.Request) -> web.StreamResponse:
-        """Begins a session for a token that is right, in place of the one that the form was in."""
-        form = await self._form(request)
-        token, after = form.get("token", "").strip(), local_path(form.get("next", ""))
-        context = request[CONTEXT]
-        show_token(context, token, self.settings.gateway_token)
-        self.pauses.refuse_in_pause(context.caller_address, token)
-        identity = await self._identity(request) if token.isascii() and token.isprintable() and token else None
-        if not identity:
-            session, cookie = self._session(request)
-            told = "This token is not known, was revoked, or has ended." if identity is None else "Try again later."
-            return self._page(
-                request, login_page(session.csrf, after, told), cookie, status=403 if identity is None else 503
-            )
-        self.sessions.end(request.cookies.get(_cookie_name(request), ""))
-        cookie, _ = self.sessions.begin(token, identity)
+        """Begins a session for a token or a password that is right, in place of the one that the form was in."""
+        form = await self.read_form(request)
+        shown, after = form.get("token", "").strip(), local_path(form.get("next", ""))
+        try:
+            credential = await self._check(request, shown)
+        except PasswordInvalid as error:
+            return self._ask(request, after, _sentence(error.message), status=403)
+        except Overloaded as error:
+            return self._ask(request, after, _sentence(error.message), status=503)
+        except PinLaterError as error:
+            return self._ask(request, after, f"No server can check it now: {error.message}", status=503)
         response = web.Response(status=303, headers={"Location": after})
-        _set_cookie(request, response, cookie)
+        self.begin_session(request, response, credential)
         return response
+
+    async def _check(self, request: web.Request, shown: str) -> Credential:
+        """What was typed into the form. PasswordInvalid."""
+        if not shown.startswith(TOKEN_PREFIX):
+            return await self.check_password(request, shown)
+        if not (shown.isascii() and shown.isprintable()):
+            raise PasswordInvalid(_WRONG_TOKEN)
+        context = context_of(request)
+        show_token(context, shown, self.settings.gateway_token)
+        try:
+            return await self.check_token(context)
+        except Forbidden as error:
+            raise PasswordInvalid(_WRONG_TOKEN) from error
+
+    def _ask(self, request: web.Request, after: str, told: str = "", *, status: int = 200) -> web.Response:
+        """The form of the login. `told`: why what was typed before did not do."""
+        session, cookie = self.session_or_new(request)
+        return self._page(request, login_page(session.csrf, after, told), cookie, status=status)
 
     async def log_out(self, request: web.Request) -> web.StreamResponse:
         """Ends the session, and its cookie."""
-        await self._form(request)
+        await self.read_form(request)
         self.sessions.end(request.cookies.get(_cookie_name(request), ""))
         response = web.Response(status=303, headers={"Location": LOGIN, "Clear-Site-Data": '"cache", "storage"'})
         name = _cookie_name(request)
@@ -348,13 +409,13 @@ class ApiSite:
 
     async def show_session(self, request: web.Request) -> web.StreamResponse:
         """What scripts of our pages have to know: who the browser is, and what it shows with changes."""
-        session, cookie = self._session(request)
-        response = web.json_response({"identity": session.identity, "csrf_token": session.csrf})
+        session, cookie = self.session_or_new(request)
+        response = web.json_response({"identity": session.credential.identity, "csrf_token": session.csrf})
         if cookie is not None:
-            _set_cookie(request, response, cookie)
+            set_cookie(request, response, cookie)
         return response
 
-    async def _form(self, request: web.Request) -> dict[str, str]:
+    async def read_form(self, request: web.Request) -> dict[str, str]:
         """RequestInvalid; OtherSite: another page than ours has sent it."""
         if request.content_type != "application/x-www-form-urlencoded" or len(await request.read()) > _FORM_BYTES:
             raise RequestInvalid("the body is no short form: application/x-www-form-urlencoded")
@@ -363,21 +424,36 @@ class ApiSite:
             raise OtherSite(f"the form is out of date: load {LOGIN} again")
         return form
 
-    def _session(self, request: web.Request) -> tuple[BrowserSession, str | None]:
-        """The caller's, or a new one and what its cookie says."""
+    def begin_session(
+        self, request: web.Request, response: web.StreamResponse, credential: Credential
+    ) -> BrowserSession:
+        """A new one, in place of that of the request; its cookie goes with the response."""
+        self.sessions.end(request.cookies.get(_cookie_name(request), ""))
+        cookie, session = self.sessions.begin(credential)
+        set_cookie(request, response, cookie)
+        return session
+
+    def session_or_new(self, request: web.Request) -> tuple[BrowserSession, str | None]:
+        """The caller's, or a new one and what its cookie is to say."""
         session = self.session_of(request)
         if session is not None:
             return session, None
-        cookie, session = self.sessions.begin(None, "anonymous")
+        cookie, session = self.sessions.begin(Credential())
         return session, cookie
 
     def _page(self, request: web.Request, html: str, cookie: str | None, *, status: int = 200) -> web.Response:
         policy = browsers.page_policy(html, form_action="'self'")
         response = web.Response(status=status, text=html, content_type="text/html", headers=policy)
         if cookie is not None:
-            _set_cookie(request, response, cookie)
+            set_cookie(request, response, cookie)
         return response
 
+
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+"""What pages may load and do, where they say nothing else."""
 
 _HEADERS: CIMultiDict[str] = CIMultiDict(
     {
@@ -385,8 +461,7 @@ _HEADERS: CIMultiDict[str] = CIMultiDict(
         "Referrer-Policy": "same-origin",  # without a referrer at all, browsers send forms with the Origin "null"
         "Cross-Origin-Resource-Policy": "same-origin",
         "Cross-Origin-Opener-Policy": "same-origin",
-        "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-        "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+        "Content-Security-Policy": PAGE_POLICY,
     }
 )
 
@@ -396,12 +471,17 @@ def _has_credential(request: web.Request) -> bool:
     return context is not None and has_credential(context)
 
 
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def _cookie_name(request: web.Request) -> str:
     """The prefix keeps what came without TLS, or from a name below this one, from being taken for ours."""
     return "__Host-pinlater" if request.secure else "pinlater"
 
 
-def _set_cookie(request: web.Request, response: web.Response, cookie: str) -> None:
+def set_cookie(request: web.Request, response: web.StreamResponse, cookie: str) -> None:
+    """That of a session."""
     response.set_cookie(
         _cookie_name(request),
         cookie,

@@ -38,11 +38,14 @@ EVERY_S = 5.0
 
 
 _NEEDED = ("aiohttp", "prometheus_client", "statsd")
+_OF_THE_API = ("aiohttp", "jinja2")
 
 
 def missing_package(http: str, api: str, statsd: str) -> str | None:
     """The Python package that these settings need and that is not installed."""
-    wanted = _NEEDED if http != "none" or statsd else _NEEDED[:1] if api not in ("none", "auto") else ()
+    wanted: tuple[str, ...] = _NEEDED if http != "none" or statsd else ()
+    if api not in ("none", "auto"):
+        wanted += _OF_THE_API
     return next((name for name in wanted if find_spec(name) is None), None)
 
 

@@ -42,6 +42,7 @@ SAME_MODULES = {
     "service": "a package, the module of its main class, and the same over an overflow shard",
     "settings": "one for each part that has some",
     "shard": "one for each kind of store, and the commands",
+    "site": "the HTTP interface, and the dashboard that is added to it",
     "worker": "a package, and the module of its main class",
 }
 """Modules of one name in one distribution, and what keeps them apart."""

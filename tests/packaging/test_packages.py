@@ -16,7 +16,7 @@ from tests.server.running import running
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-SHIPPED = {".py", ".lua", ".sql", ".typed", ".html", ".js", ".css"}
+SHIPPED = {".py", ".typed", ".lua", ".sql", ".html", ".js", ".css", ".svg", ".txt"}
 DRIVERS = ["redis", "sqlalchemy", "pymysql", "MySQLdb", "psycopg", "sqlite3"]
 DRIVERS += ["apscheduler", "structlog", "re2", "uvloop"]
 

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from pinlater.http.sessions import IDLE_S, MAX_AGE_S, MAX_SESSIONS, Sessions, TokenPauses
+from pinlater.http.sessions import IDLE_S, MAX_AGE_S, MAX_SESSIONS, Credential, Sessions, TokenPauses
 from tests.server.http_site import TOKEN, HttpAnswer, RunningSite, WatchedApi, http_site
 
 FORM = "application/x-www-form-urlencoded"
@@ -154,26 +154,26 @@ def test_pauses_grow_and_end() -> None:
 def test_sessions_end_by_age_by_rest_and_by_number() -> None:
     now = [0.0]
     sessions = Sessions(lambda: now[0])
-    cookie, session = sessions.begin(TOKEN, "token:web")
+    cookie, session = sessions.begin(Credential(TOKEN, identity="token:web"))
     assert TOKEN not in repr(session)
     assert session.csrf not in repr(session)
     now[0] += IDLE_S - 1
     assert sessions.find(cookie) is session
     now[0] += IDLE_S
     assert sessions.find(cookie) is None
-    cookie, session = sessions.begin(TOKEN, "token:web")
+    cookie, session = sessions.begin(Credential(TOKEN, identity="token:web"))
     end = now[0] + MAX_AGE_S
     while now[0] < end - IDLE_S:
         now[0] += IDLE_S / 2
         assert sessions.find(cookie) is session
     now[0] = end
     assert sessions.find(cookie) is None
-    cookie, session = sessions.begin(TOKEN, "token:web")
+    cookie, session = sessions.begin(Credential(TOKEN, identity="token:web"))
     for _ in range(MAX_SESSIONS + 1):
-        sessions.begin(None, "anonymous")
+        sessions.begin(Credential())
     assert sessions.find(cookie) is session
     for _ in range(MAX_SESSIONS):
-        sessions.begin(TOKEN, "token:web")
+        sessions.begin(Credential(TOKEN, identity="token:web"))
     assert sessions.find(cookie) is None
 
 

@@ -1,0 +1,46 @@
+"""One-time links: each opens the dashboard for whoever has it, once, within five minutes.
+
+The link stands for the credential that asked for it. The hash of its secret alone is kept, in the memory of this
+process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import sha256
+from secrets import token_urlsafe
+
+from pinlater.http.sessions import Credential
+
+VALID_S = 300.0
+MAX_LINKS = 100
+"""Then the oldest one is void."""
+
+
+class OneTimeLinks:
+    """Those that nobody has used yet."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._links: OrderedDict[bytes, tuple[Credential, float]] = OrderedDict()
+
+    def make(self, credential: Credential) -> str:
+        """The secret of a new link."""
+        secret = token_urlsafe(32)
+        while len(self._links) >= MAX_LINKS:
+            self._links.popitem(last=False)
+        self._links[_key(secret)] = (credential, self._clock() + VALID_S)
+        return secret
+
+    def use(self, secret: str) -> Credential | None:
+        """What the link stands for; None: it was used, has ended, or never was. Found by its hash, so how long that
+        takes says nothing about the secret.
+        """
+        credential, ends_s = self._links.pop(_key(secret), (None, 0.0))
+        return credential if self._clock() < ends_s else None
+
+
+def _key(secret: str) -> bytes:
+    return sha256(secret.encode("utf-8", "replace")).digest()

@@ -1,0 +1,186 @@
+"""The overview: alarms first, then the cluster in a few numbers, its queues, shards, servers and workers."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from aiohttp import web
+
+from pinlater.dashboard.formats import number_text, span_text
+from pinlater.dashboard.page import Page, PageRoute, PartFailed, total
+from pinlater.model import ClusterStatus, QueueStatus, WorkersPage, queue_order
+
+MOST_QUEUES = 15
+"""On this page; the rest is on their own."""
+
+WAITS_LONG_MS = 60_000
+"""So long jobs may wait that no worker takes before that is an alarm."""
+
+
+_COUNTS = ("ready", "scheduled", "waiting", "in_progress", "failed")
+
+
+class Alarm(NamedTuple):
+    """What an operator should look at. `is_bad`: it keeps jobs from being done; else it is worth knowing."""
+
+    text: str
+    path: str
+    is_bad: bool = True
+
+
+@dataclass(slots=True)
+class QueueRow:
+    """A queue in numbers, over all its priorities."""
+
+    name: str
+    ready: int
+    scheduled: int
+    waiting: int
+    running: int
+    failed: int
+    oldest_ms: int | None
+    rates: dict[str, float]
+    flags: list[str]
+    status: QueueStatus
+
+    @classmethod
+    def of(cls, queue: QueueStatus) -> QueueRow:
+        since = [level.oldest_ready_ms for level in queue.levels if level.oldest_ready_ms is not None]
+        ready, scheduled, waiting, running, failed = (total(queue, name) for name in _COUNTS)
+        oldest_ms = min(since, default=None)
+        return cls(queue.name, ready, scheduled, waiting, running, failed, oldest_ms, queue.rates, queue.flags, queue)
+
+    def rate(self, name: str) -> float:
+        return self.rates.get(name, 0.0)
+
+
+@dataclass(slots=True)
+class Sums:
+    """Of all queues."""
+
+    ready: int = 0
+    scheduled: int = 0
+    running: int = 0
+    failed: int = 0
+    oldest_ms: int | None = None
+    rates: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: list[QueueRow]) -> Sums:
+        sums = cls(oldest_ms=min((row.oldest_ms for row in rows if row.oldest_ms is not None), default=None))
+        for row in rows:
+            sums.ready += row.ready
+            sums.scheduled += row.scheduled
+            sums.running += row.running
+            sums.failed += row.failed
+            for name, rate in row.rates.items():
+                sums.rates[name] = sums.rates.get(name, 0.0) + rate
+        return sums
+
+    def rate(self, name: str) -> float:
+        return self.rates.get(name, 0.0)
+
+
+def alarms(status: ClusterStatus, rows: list[QueueRow], workers: WorkersPage | None) -> list[Alarm]:
+    """The worst first."""
+    found = [
+        *(
+            Alarm(f"Shard {each.id} is out: {each.trouble or each.state}", "/dashboard/cluster")
+            for each in status.shards
+            if each.state != "in"
+        ),
+        *(
+            Alarm(f"Shard {each.id} is full and takes no new jobs", "/dashboard/cluster")
+            for each in status.shards
+            if each.is_full
+        ),
+        *(
+            Alarm(f"Server {each.server}/{each.process} is not ready: {each.trouble}", "/dashboard/cluster")
+            for each in status.servers
+            if not each.is_ready
+        ),
+    ]
+    if status.homes_trouble:
+        found.append(Alarm(status.homes_trouble, "/dashboard/cluster"))
+    for shard in status.shards:
+        found += [
+            Alarm(
+                f"{chain.first} keeps {number_text(chain.waiting)} others of serialize key {chain.serialize_key!r} "
+                "waiting",
+                "/dashboard/cluster",
+            )
+            for chain in shard.blocked_chains
+        ]
+    if workers is not None:
+        found += _of_workers(status, rows, workers)
+    paused = [row.name for row in rows if row.status.pause is not None and row.ready]
+    if paused:
+        found.append(Alarm(f"{_some(paused)}: paused with jobs that wait", "/dashboard/queues?show=paused", False))
+    exposed = sorted({each.exposed for each in status.servers if each.exposed})
+    found += [Alarm(text, "/dashboard/cluster", False) for text in exposed]
+    return sorted(found, key=lambda alarm: not alarm.is_bad)
+
+
+def _of_workers(status: ClusterStatus, rows: list[QueueRow], workers: WorkersPage) -> list[Alarm]:
+    path = "/dashboard/workers"
+    silent = [each.name for each in workers.workers if each.silent_since_ms is not None]
+    found = [Alarm(f"{_some(silent)}: silent, although its process is there", path)] if silent else []
+    if workers.stuck_slots:
+        found.append(Alarm(f"{number_text(workers.stuck_slots)} slots of workers are stuck", path))
+    if workers.total > len(workers.workers):
+        return found  # those that are not on the first page may take these jobs
+    polled = {queue for worker in workers.workers for queue in worker.queues}
+    alone = [
+        row
+        for row in rows
+        if row.ready
+        and row.status.pause is None
+        and row.name not in polled
+        and not row.rate("dequeued")
+        and row.oldest_ms is not None
+        and status.now_ms - row.oldest_ms > WAITS_LONG_MS
+    ]
+    if alone:
+        longest_ms = max(status.now_ms - (row.oldest_ms or status.now_ms) for row in alone)
+        names = _some([row.name for row in alone])
+        found.append(Alarm(f"{names}: no worker takes jobs, the oldest waits for {span_text(longest_ms)}", path))
+    return found
+
+
+def _some(names: list[str]) -> str:
+    """
+    >>> _some(["a", "b"]), _some(["a", "b", "c", "d", "e"])
+    ('a, b', 'a, b, c and 2 more')
+    """
+    more = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def busiest(rows: list[QueueRow], most: int) -> list[QueueRow]:
+    """So many of those with the most going on, by name: rows that change places are hard to read."""
+    chosen = sorted(rows, key=lambda row: (-(row.running + row.ready), -row.failed, row.name))[:most]
+    return sorted(chosen, key=lambda row: queue_order(row.name))
+
+
+async def overview(page: Page) -> web.Response:
+    status, workers = await asyncio.gather(
+        page.part(page.snapshots.cluster(page.context)), page.part(page.snapshots.workers(page.context))
+    )
+    if isinstance(status, PartFailed):
+        return page.render("overview.html", status=200, cluster=status, workers=workers)
+    rows = [QueueRow.of(queue) for queue in status.queues]
+    found = alarms(status, rows, None if isinstance(workers, PartFailed) else workers)
+    return page.render(
+        "overview.html",
+        cluster=status,
+        workers=workers,
+        alarms=found,
+        sums=Sums.of(rows),
+        rows=busiest(rows, MOST_QUEUES),
+        queues_total=len(rows),
+    )
+
+
+PAGES = (PageRoute("GET", "/dashboard", overview),)

@@ -1,0 +1,158 @@
+"""A page in the making: the request, its caller and what that may do, and the ways to answer.
+
+Handlers get a Page and return a response. They stand in tables of PageRoute, one for each module of pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from urllib.parse import urlencode
+
+from aiohttp import web
+from multidict import MultiDict, MultiMapping
+
+from pinlater.api import Api
+from pinlater.dashboard.page_rights import Rights
+from pinlater.dashboard.part_failed import PartFailed as PartFailed
+from pinlater.dashboard.snapshots import Snapshots
+from pinlater.dashboard.template_engine import TemplateEngine, without_clocks
+from pinlater.errors import PinLaterError
+from pinlater.http.sessions import BrowserSession, Notice
+from pinlater.model import AccessAction, QueueStatus, RequestContext, is_queue_name
+
+if TYPE_CHECKING:
+    from pinlater.dashboard.site import Dashboard
+
+T = TypeVar("T")
+LIVE_HEADER = "X-Live"
+"""Of a script that wants what has changed on an open page: the element <main> alone, or 304."""
+
+
+class NavItem(NamedTuple):
+    """A page that all others link to; `key` goes there, behind a g."""
+
+    title: str
+    path: str
+    key: str
+
+
+@dataclass(slots=True, eq=False)
+class Page:
+    """One request. `csrf` is what forms show; `form` is what a form has sent."""
+
+    request: web.Request
+    dashboard: Dashboard
+    api: Api
+    context: RequestContext
+    rights: Rights
+    session: BrowserSession
+    now_ms: int
+    templates: TemplateEngine
+    snapshots: Snapshots
+    nav: Sequence[NavItem]
+    form: MultiMapping[str] = field(default_factory=MultiDict)
+    cookie: str | None = None
+    """Of a session that has just begun."""
+
+    back: str = "/dashboard"
+    """Where a change that fails leads to; handlers set it."""
+
+    @property
+    def password(self) -> str:
+        """The admin password, for calls that need one; "" for none."""
+        return self.session.credential.password
+
+    @property
+    def csrf(self) -> str:
+        return self.session.csrf
+
+    @property
+    def who(self) -> str:
+        """The caller, for itself."""
+        credential = self.session.credential
+        return credential.source or "admin" if credential.password else self.rights.view.identity
+
+    @property
+    def is_live(self) -> bool:
+        return LIVE_HEADER in self.request.headers
+
+    @property
+    def path(self) -> str:
+        return self.request.path
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """What follows the `?`; of several values of one name the first."""
+        return self.request.query
+
+    @property
+    def queue(self) -> str:
+        """That of the path. HTTPNotFound: none can have such a name."""
+        name = self.request.match_info["queue"]
+        if not is_queue_name(name):
+            raise web.HTTPNotFound
+        return name
+
+    def may(self, action: str, queue: str = "*") -> bool:
+        """For templates: `page.may("operate", queue)`."""
+        return self.rights.may(AccessAction(action), queue)
+
+    def address(self, **changes: object) -> str:
+        """This page's, with other values behind the `?`; None or "" takes one away."""
+        query = {**self.request.query, **{name: "" if each is None else str(each) for name, each in changes.items()}}
+        text = urlencode({name: each for name, each in query.items() if each})
+        return f"{self.path}?{text}" if text else self.path
+
+    async def part(self, load: Awaitable[T]) -> T | PartFailed:
+        """What is loaded, or why it cannot be: the rest of the page is shown all the same."""
+        try:
+            return await load
+        except PinLaterError as error:
+            return PartFailed.by(error)
+
+    def render(self, template: str, *, status: int = HTTPStatus.OK, **values: Any) -> web.Response:
+        """The whole page; for the script of an open one <main> alone, or 304 where that is as before."""
+        is_live = self.is_live
+        layout = "live.html" if is_live else "base.html"
+        notices = [] if is_live else self._take_notices()
+        html = self.templates.render(template, layout=layout, page=self, notices=notices, **values)
+        headers = {"Vary": f"Cookie, {LIVE_HEADER}"}
+        if is_live and status == HTTPStatus.OK:
+            headers["ETag"] = f'"{sha256(without_clocks(html).encode()).hexdigest()[:32]}"'
+            if self.request.headers.get("If-None-Match") == headers["ETag"]:
+                return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+        return web.Response(status=status, text=html, content_type="text/html", headers=headers)
+
+    def redirect(self, path: str, message: str = "", *, is_bad: bool = False) -> web.Response:
+        """To another page, which says what has happened."""
+        if message:
+            self.session.notices.append(Notice(message, is_bad))
+        self.snapshots.forget()
+        return web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": path})
+
+    def _take_notices(self) -> list[Notice]:
+        taken, self.session.notices = self.session.notices, []
+        return taken
+
+
+PageHandler = Callable[[Page], Awaitable[web.Response]]
+
+
+class PageRoute(NamedTuple):
+    """One address of the dashboard. `action` is what its caller has to be allowed, on the queue of the path where that
+    has one; None: the handler looks itself.
+    """
+
+    verb: str
+    path: str
+    handler: PageHandler
+    action: AccessAction | None = AccessAction.READ
+
+
+def total(queue: QueueStatus, name: str) -> int:
+    """Jobs of one kind over all priorities, as "ready" or "in_progress"."""
+    return sum(getattr(level, name) for level in queue.levels)

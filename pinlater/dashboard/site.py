@@ -1,0 +1,241 @@
+"""The dashboard on an application: its routes, who gets in, and what becomes of errors.
+
+A page is shown to callers who have logged in or opened a one-time link, and to those whom a rule lets read, anonymous
+ones among them. All others are sent to the login.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl, quote
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from multidict import MultiDict
+
+from pinlater.api import Api
+from pinlater.dashboard import overview
+from pinlater.dashboard.links import VALID_S, OneTimeLinks
+from pinlater.dashboard.page import LIVE_HEADER, NavItem, Page, PageRoute, PartFailed
+from pinlater.dashboard.page_rights import Rights
+from pinlater.dashboard.snapshots import Snapshots
+from pinlater.dashboard.static_files import PATH as STATIC
+from pinlater.dashboard.static_files import StaticFiles
+from pinlater.dashboard.template_engine import TemplateEngine
+from pinlater.errors import Forbidden, MethodUnknown, PinLaterError, RequestInvalid
+from pinlater.http.caller import API, OtherSite, context_of, has_credential, has_token, is_change
+from pinlater.http.problems import status_of
+from pinlater.http.route import PASSWORD_HEADER
+from pinlater.http.sessions import BrowserSession, is_csrf_token
+from pinlater.http.site import LOGIN, PAGE_POLICY, SITE, ApiSite, set_cookie
+from pinlater.model import EVERY_QUEUE, AccessView, is_queue_name
+
+_log = structlog.get_logger("pinlater.dashboard")
+HOME = "/dashboard"
+LINKS, OPEN = f"{HOME}/links", f"{HOME}/open"
+SOURCE_HEADER = "X-PinLater-Source"
+MAX_FIELDS = 1_000
+"""Of a form."""
+
+TABLES: Sequence[Sequence[PageRoute]] = (overview.PAGES,)
+_NAV = (
+    NavItem("Overview", HOME, "o"),
+    NavItem("Queues", f"{HOME}/queues", "q"),
+    NavItem("Jobs", f"{HOME}/jobs", "j"),
+    NavItem("Flows", f"{HOME}/flows", "f"),
+    NavItem("Schedules", f"{HOME}/schedules", "s"),
+    NavItem("Workers", f"{HOME}/workers", "w"),
+    NavItem("Cluster", f"{HOME}/cluster", "c"),
+    NavItem("Audit", f"{HOME}/audit", "a"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DashboardSettings:
+    """`status_page`: HOST:PORT of the server's status page, "" for none."""
+
+    status_page: str = ""
+
+
+class Dashboard:
+    """What all pages share, and what runs beside them; `open` it before the first request."""
+
+    def __init__(self, api: Api, site: ApiSite, settings: DashboardSettings) -> None:
+        self.settings = settings
+        self.static = StaticFiles()
+        self.templates = TemplateEngine(self.static)
+        self.snapshots = Snapshots(api)
+        self.links = OneTimeLinks()
+        self.nav: Sequence[NavItem] = ()
+        self._api = api
+        self._site = site
+
+    async def open(self) -> None:
+        """Begin what runs beside the pages."""
+
+    async def close(self) -> None:
+        await self.snapshots.close()
+
+    def add_to(self, app: web.Application) -> None:
+        router = app.router
+        router.add_get(f"{STATIC}/{{mark}}/{{name}}", self.static.serve)
+        router.add_post(LINKS, self._make_link)
+        router.add_get(f"{OPEN}/{{secret}}", self._open_link)
+        paths = set()
+        for route in (each for table in TABLES for each in table):
+            router.add_route(route.verb, route.path, self._handler(route))
+            paths.add(route.path)
+        router.add_route("*", f"{HOME}/{{rest:.*}}", self._handler(PageRoute("*", "", _not_there, None)))
+        self.nav = [item for item in _NAV if item.path in paths]
+
+    # -- a request -----------------------------------------------------------------------------------------------------
+
+    def _handler(self, route: PageRoute) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            page = await self._begin(request)
+            if page is None:
+                return _to_login(request)
+            try:
+                if is_change(request):
+                    page.form = await self._form(request, page.session)
+                queue = request.match_info.get("queue", EVERY_QUEUE)
+                if route.action is not None and not self._lets_in(page, route, queue):
+                    raise Forbidden(f"{page.who} may not {route.action} here")
+                response = await route.handler(page)
+            except web.HTTPNotFound:
+                response = page.render("error.html", status=HTTPStatus.NOT_FOUND, failure=_NOTHING_HERE)
+            except OtherSite:
+                raise
+            except PinLaterError as error:
+                response = self._failed(page, error)
+            if page.cookie is not None:
+                set_cookie(request, response, page.cookie)
+            return response
+
+        return handle
+
+    async def _begin(self, request: web.Request) -> Page | None:
+        """None: the caller is to log in first."""
+        context = context_of(request)
+        session = self._site.session_of(request)
+        credential = None if session is None else session.credential
+        shows = bool(credential) or has_credential(context)
+        if self._site.settings.needs_credential and not shows:
+            return None
+        try:
+            view = await self.snapshots.access(context)
+        except Forbidden:
+            return None  # the token was revoked, or has ended
+        except MethodUnknown:  # servers of before rules
+            view = AccessView("anonymous", [], [], has_rules=False)
+        except PinLaterError:
+            if session is None or session.access is None:
+                if not shows:
+                    return None
+                view = AccessView(credential.identity if credential else "", [], [], has_rules=True)
+            else:
+                view = session.access
+        rights = Rights(view, has_password=bool(credential and credential.password))
+        if not (shows or rights.may_see):
+            return None
+        session, cookie = self._site.session_or_new(request)
+        session.access = view
+        return Page(
+            request,
+            self,
+            self._api,
+            context,
+            rights,
+            session,
+            int(time.time() * 1000),
+            self.templates,
+            self.snapshots,
+            self.nav,
+            cookie=cookie,
+        )
+
+    async def _form(self, request: web.Request, session: BrowserSession) -> MultiDict[str]:
+        """OtherSite: no page of this site has sent it."""
+        if request.content_type != "application/x-www-form-urlencoded":
+            raise RequestInvalid("the body is no form: application/x-www-form-urlencoded")
+        body = (await request.read()).decode("utf-8", "replace")
+        try:
+            form = MultiDict(parse_qsl(body, keep_blank_values=True, max_num_fields=MAX_FIELDS))
+        except ValueError as error:
+            raise RequestInvalid(f"a form has at most {MAX_FIELDS} fields") from error
+        if not is_csrf_token(session, form.get("csrf", "")):
+            raise OtherSite("the form is out of date: load the page again, and send it from there")
+        return form
+
+    def _lets_in(self, page: Page, route: PageRoute, queue: str) -> bool:
+        if route.action is None:
+            return True
+        if queue != EVERY_QUEUE and not is_queue_name(queue):
+            return True  # which the handler answers
+        if queue == EVERY_QUEUE and not is_change(page.request):
+            return any(route.action in grant.actions for grant in page.rights.view.grants)  # what it may see of it
+        return page.rights.may(route.action, queue)
+
+    def _failed(self, page: Page, error: PinLaterError) -> web.Response:
+        if is_change(page.request):
+            return page.redirect(page.back, error.message, is_bad=True)
+        status = status_of(error, has_credential=True)
+        return page.render("error.html", status=status, failure=PartFailed.by(error))
+
+    # -- one-time links ------------------------------------------------------------------------------------------------
+
+    async def _make_link(self, request: web.Request) -> web.StreamResponse:
+        """For whoever shows a token or the admin password, in the headers of the HTTP interface. Forbidden."""
+        context, password = context_of(request), request.headers.get(PASSWORD_HEADER, "")
+        source = request.headers.get(SOURCE_HEADER, "")
+        if has_token(context):
+            credential = await self._site.check_token(context, source)
+        elif password:
+            credential = await self._site.check_password(request, password, source)
+        else:
+            raise Forbidden(f"show a token, or the admin password in {PASSWORD_HEADER}")
+        secret = self.links.make(credential)
+        return web.json_response({"path": f"{OPEN}/{secret}", "valid_s": int(VALID_S)}, status=HTTPStatus.CREATED)
+
+    async def _open_link(self, request: web.Request) -> web.StreamResponse:
+        """Begins a session. The page that answers goes on to the dashboard by itself: a redirect that another site led
+        to would get no cookie, as that is for this site alone.
+        """
+        headers = {"Referrer-Policy": "no-referrer", "Content-Security-Policy": PAGE_POLICY}
+        if "prefetch" in request.headers.get("Sec-Purpose", "") or request.method != "GET":
+            return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, headers=headers)  # nobody has opened it yet
+        credential = self.links.use(request.match_info["secret"])
+        values: dict[str, Any] = {"is_open": credential is not None}
+        status = HTTPStatus.GONE if credential is None else HTTPStatus.OK
+        text = self.templates.render("opened.html", **values)
+        response = web.Response(status=status, text=text, content_type="text/html", headers=headers)
+        if credential is not None:
+            self._site.begin_session(request, response, credential)
+        return response
+
+
+_NOTHING_HERE = PartFailed("There is nothing at this address.", "It may have been deleted, or the link is not whole.")
+
+
+async def _not_there(page: Page) -> web.Response:
+    raise web.HTTPNotFound
+
+
+def _to_login(request: web.Request) -> web.Response:
+    """Scripts of open pages are told; browsers go there."""
+    if LIVE_HEADER in request.headers:
+        return web.Response(status=HTTPStatus.UNAUTHORIZED)
+    after = request.path_qs if request.method == "GET" else HOME
+    return web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": f"{LOGIN}?next={quote(after, safe='/')}"})
+
+
+def add_dashboard(app: web.Application, settings: DashboardSettings) -> Dashboard:
+    """To an application of `http.site` that is not running yet."""
+    dashboard = Dashboard(app[API], app[SITE], settings)
+    dashboard.add_to(app)
+    return dashboard

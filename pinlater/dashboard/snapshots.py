@@ -1,0 +1,116 @@
+"""Snapshots: what pages show, loaded once for all that look at it within a moment.
+
+Callers see different things, so each has snapshots of its own (`RequestContext.shown` tells them apart). Loads of one
+thing are joined while one is under way. What takes long to load is kept for longer, so that open pages cost the servers
+a bounded share of their time, however many pages there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from pinlater.api import Api
+from pinlater.errors import QueueNotFound
+from pinlater.model import AccessView, ClusterStatus, QueueStatus, QueueView, RequestContext, WorkersPage
+
+KEPT_S = 2.0
+"""At least; a page asks anew as often."""
+
+LONGEST_S = 20.0
+SHARE = 100
+"""A load is kept for so many times as long as it took."""
+
+MAX_SNAPSHOTS = 2_000
+MAX_WORKERS = 500
+"""Of one page."""
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class _Snapshot:
+    """`until_s` None: the load is under way."""
+
+    task: asyncio.Task[Any]
+    until_s: float | None = None
+
+
+class Snapshots:
+    """Those of one process."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._kept: dict[Hashable, _Snapshot] = {}
+        self._loads: set[asyncio.Task[Any]] = set()
+
+    async def get(self, context: RequestContext, name: Hashable, load: Callable[[], Awaitable[T]]) -> T:
+        """What `load` gives, or gave a moment ago to the same caller under this name; its error too."""
+        key = (context.shown, name)
+        now_s = asyncio.get_running_loop().time()
+        found = self._kept.get(key)
+        if found is None or (found.until_s is not None and found.until_s <= now_s):
+            if len(self._kept) >= MAX_SNAPSHOTS:
+                self._forget_old(now_s)
+            found = _Snapshot(asyncio.ensure_future(load()))
+            self._kept[key] = found
+            self._loads.add(found.task)
+            found.task.add_done_callback(lambda task: self._loaded(key, task, now_s))
+        return cast(T, await asyncio.shield(found.task))  # who leaves ends the load of nobody else
+
+    def forget(self) -> None:
+        """Something was changed: what is asked for from now on is to show it."""
+        self._kept.clear()
+
+    async def close(self) -> None:
+        for task in self._loads:
+            task.cancel()
+        await asyncio.gather(*self._loads, return_exceptions=True)
+
+    # -- what more than one page shows ---------------------------------------------------------------------------------
+
+    async def access(self, context: RequestContext) -> AccessView:
+        return await self.get(context, "access", lambda: self._api.get_access(context=context))
+
+    async def cluster(self, context: RequestContext) -> ClusterStatus:
+        """Servers, shards and all queues."""
+        return await self.get(context, "cluster", lambda: self._api.cluster_status(context=context))
+
+    async def queue(self, context: RequestContext, name: str) -> QueueStatus:
+        """One queue in numbers. QueueNotFound."""
+        status = await self.get(
+            context, ("queue", name), lambda: self._api.cluster_status(queues=[name], context=context)
+        )
+        for queue in status.queues:
+            if queue.name == name:
+                return queue
+        raise QueueNotFound.of(name[:100])
+
+    async def settings(self, context: RequestContext, name: str) -> QueueView:
+        """Of a queue, or of "@defaults". QueueNotFound."""
+        (view,) = await self.get(context, ("settings", name), lambda: self._api.get_queues([name], context=context))
+        return view
+
+    async def workers(self, context: RequestContext, queue: str = "") -> WorkersPage:
+        """Of one queue, or of all: the first page, with what they run."""
+        return await self.get(
+            context,
+            ("workers", queue),
+            lambda: self._api.get_workers(queue=queue, include_running=True, limit=MAX_WORKERS, context=context),
+        )
+
+    def _loaded(self, key: Hashable, task: asyncio.Task[Any], began_s: float) -> None:
+        self._loads.discard(task)
+        failed = task.cancelled() or task.exception() is not None
+        kept = self._kept.get(key)
+        if kept is None or kept.task is not task:
+            return
+        now_s = asyncio.get_running_loop().time()
+        kept.until_s = now_s + (KEPT_S / 2 if failed else min(max(KEPT_S, SHARE * (now_s - began_s)), LONGEST_S))
+
+    def _forget_old(self, now_s: float) -> None:
+        self._kept = {key: kept for key, kept in self._kept.items() if kept.until_s is None or kept.until_s > now_s}
+        while len(self._kept) >= MAX_SNAPSHOTS:
+            self._kept.pop(next(iter(self._kept)))

@@ -1,0 +1,159 @@
+// Keeps an open page as the servers are now: asks for its <main> every two seconds while somebody can see it, and puts
+// what has changed in place. Focus, selections, scroll positions and forms that are open stay as they are.
+"use strict";
+(() => {
+  const EVERY_MS = 2000;
+  const WITHIN_MS = 10000;
+  const away = document.getElementById("away");
+  let etag = "";
+  let awaySince = 0;
+  let timer = 0;
+  let ended = false;
+
+  // -- times: the same as pinlater/dashboard/formats.py writes ----------------------------------------------------------
+
+  const STEPS = [[86400, "d", 3600, "h"], [3600, "h", 60, "min"], [60, "min", 1, "s"]];
+
+  const spanText = (ms) => {
+    if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
+    const seconds = Math.floor(ms / 1000);
+    for (const [size, unit, part, partUnit] of STEPS) {
+      if (seconds >= size) {
+        const rest = Math.floor((seconds % size) / part);
+        return `${Math.floor(seconds / size)} ${unit}` + (rest ? ` ${rest} ${partUnit}` : "");
+      }
+    }
+    return `${seconds} s`;
+  };
+
+  const agoText = (ms) => {
+    if (Math.abs(ms) < 1000) return "now";
+    return ms > 0 ? `${spanText(ms)} ago` : `in ${spanText(-ms)}`;
+  };
+
+  const zone = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
+
+  const tellTimes = () => {
+    const now = Date.now();
+    for (const each of document.querySelectorAll("time[data-ms]")) {
+      const ms = Number(each.dataset.ms);
+      const text = "span" in each.dataset ? spanText(Math.max(0, now - ms)) : agoText(now - ms);
+      if (each.textContent !== text) each.textContent = text;
+      const title = zone.format(ms);
+      if (each.title !== title) each.title = title;
+    }
+  };
+
+  // -- what has changed ------------------------------------------------------------------------------------------------
+
+  // A form that somebody has opened is theirs until they close it; so is what they are typing.
+  const isHeld = (node) =>
+    node instanceof Element &&
+    (node.matches("details[open].action") || (node.matches("form, [data-keep]") && node.contains(document.activeElement)));
+
+  const callbacks = {
+    beforeNodeMorphed: (old) => !isHeld(old),
+    beforeNodeRemoved: (old) => !isHeld(old),
+    beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details")) && name !== "title",
+  };
+
+  const put = (html) => {
+    const main = document.getElementById("main");
+    Idiomorph.morph(main, html, { ignoreActiveValue: true, callbacks });
+    document.title = `${main.dataset.title} · PinLater`;
+    document.dispatchEvent(new CustomEvent("pinlater:shown"));
+    tellTimes();
+  };
+
+  const say = (text, href, link) => {
+    away.textContent = text;
+    if (href) {
+      const anchor = document.createElement("a");
+      anchor.href = href;
+      anchor.textContent = link;
+      away.append(" ", anchor);
+    }
+    away.hidden = false;
+  };
+
+  const isBack = () => {
+    awaySince = 0;
+    away.hidden = true;
+    away.textContent = "";
+  };
+
+  const isAway = (why) => {
+    awaySince ||= Date.now();
+    const since = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" }).format(awaySince);
+    const text = `${why} since ${since}. What you see is from then; this page tries again every two seconds.`;
+    if (!away.textContent.startsWith(text)) say(text);
+  };
+
+  const look = async () => {
+    try {
+      const response = await fetch(location.pathname + location.search, {
+        headers: etag ? { "X-Live": "1", "If-None-Match": etag } : { "X-Live": "1" },
+        cache: "no-store",
+        redirect: "error",
+        signal: AbortSignal.timeout(WITHIN_MS),
+      });
+      if (response.status === 401) {
+        ended = true;
+        const after = encodeURIComponent(location.pathname + location.search);
+        say("Your session has ended.", `/login?next=${after}`, "Log in");
+        return;
+      }
+      if (response.status === 304) return isBack();
+      if (!response.ok && response.status !== 404) return isAway(`The server answers with an error (${response.status})`);
+      const html = await response.text();
+      etag = response.headers.get("ETag") || "";
+      isBack();
+      put(html);
+    } catch {
+      isAway("No answer from the server");
+    }
+  };
+
+  const next = async () => {
+    clearTimeout(timer);
+    if (document.hidden || ended || document.body.dataset.live === "off") return;
+    await look();
+    clearTimeout(timer);
+    timer = setTimeout(next, EVERY_MS);
+  };
+
+  // -- what stands in for nothing: all of it works without a script, too -----------------------------------------------
+
+  const begin = () => {
+    for (const each of document.querySelectorAll("[data-close][hidden]")) each.hidden = false;
+  };
+
+  document.addEventListener("click", (event) => {
+    const close = event.target.closest("[data-close]");
+    if (close) {
+      const open = close.closest("details");
+      open.open = false;
+      open.querySelector("summary").focus();
+    }
+    for (const each of document.querySelectorAll("details.action[open], details.menu[open]")) {
+      if (!each.contains(event.target)) each.open = false;
+    }
+  });
+
+  document.addEventListener("submit", (event) => {
+    for (const each of event.target.querySelectorAll("button:not([type])")) {
+      setTimeout(() => (each.disabled = true)); // once is enough; after the form has been read
+    }
+  });
+
+  addEventListener("pageshow", (event) => {
+    if (event.persisted) for (const each of document.querySelectorAll("button:disabled")) each.disabled = false;
+  });
+
+  document.addEventListener("pinlater:shown", begin);
+  document.addEventListener("visibilitychange", next);
+  setInterval(tellTimes, 1000);
+  begin();
+  tellTimes();
+  timer = setTimeout(next, EVERY_MS);
+})();

@@ -1,0 +1,55 @@
+"""The templates of the pages: Jinja, with everything escaped that a template does not write itself."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from pinlater.dashboard import formats
+from pinlater.dashboard.part_failed import PartFailed
+from pinlater.dashboard.static_files import StaticFiles
+
+_CLOCKS = re.compile(r"(<time\b[^>]*>)[^<]*(?=</time>)")
+
+
+class TemplateEngine:
+    """Renders templates of the folder `templates/`.
+
+    What they write passes `formats.shown` and is escaped; the filters `lines`, for texts of several lines, and
+    `segment`, for parts of paths, do their own. A value that is not there is an error.
+    """
+
+    def __init__(self, static: StaticFiles) -> None:
+        folder = resources.files("pinlater.dashboard") / "templates"
+        self._environment = Environment(
+            loader=FileSystemLoader(Path(str(folder))),
+            autoescape=True,
+            undefined=StrictUndefined,
+            finalize=formats.shown,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+            cache_size=-1,
+        )
+        self._environment.globals["static"] = static.path
+        self._environment.tests["failed"] = lambda part: isinstance(part, PartFailed)
+        self._environment.filters |= {
+            "number": formats.number_text,
+            "bytes": formats.bytes_text,
+            "span": formats.span_text,
+            "moment": formats.time_element,
+            "segment": formats.segment,
+            "lines": formats.lines_text,
+        }
+
+    def render(self, name: str, **values: Any) -> str:
+        return self._environment.get_template(name).render(values)
+
+
+def without_clocks(html: str) -> str:
+    """The page without the texts that change as time passes by itself, which scripts keep right."""
+    return _CLOCKS.sub(r"\1", html)
