@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import quote
 
+from pinlater.dashboard.site import TABLES
 from tests.dashboard.seed import Seeded
 
 
@@ -25,7 +26,7 @@ class ShownPage(NamedTuple):
 
 
 _JOB = "/dashboard/jobs/{descriptor}"
-PAGES = (
+_ALL = (
     ShownPage("overview", "/dashboard", "/dashboard", ("mail", "images")),
     ShownPage("queues", "/dashboard/queues", "/dashboard/queues", ("mail", "held", "empty")),
     ShownPage("queue", "/dashboard/queues/{queue}", "/dashboard/queues/mail", ("mail", "dead_letter_queue")),
@@ -41,3 +42,5 @@ PAGES = (
     ShownPage("audit", "/dashboard/audit", "/dashboard/audit", ("pause",)),
     ShownPage("runs", "/dashboard/runs", "/dashboard/runs", ()),
 )
+ROUTES = {route.path for table in TABLES for route in table if route.verb == "GET"}
+PAGES = tuple(page for page in _ALL if page.route in ROUTES)

@@ -16,7 +16,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, Page
 
-from pinlater import Client, JobFilter, JobState
+from pinlater import JobFilter, JobState
 from tests.dashboard.chromium import chromium, visit
 from tests.dashboard.shop import fill_past, open_the_shop, working
 from tests.dashboard.stand import Stand, standing

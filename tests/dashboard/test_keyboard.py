@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from pinlater.model import JobState
 from tests.dashboard.chromium import visit
-from tests.dashboard.pages import PAGES, ShownPage
+from tests.dashboard.pages import PAGES, ROUTES, ShownPage
 from tests.dashboard.seed import is_in
 from tests.dashboard.stand import Stand
 
@@ -19,9 +19,15 @@ _FOCUSED = """() => {
     const place = `${each.tagName} ${each.textContent.trim().slice(0, 40)} ${Math.round(box.x)},${Math.round(box.y)}`;
     return (seen && box.width && box.height ? 'seen ' : 'unseen ') + place;
 }"""
-_REACHABLE = """[...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex="0"]')].filter(
-    each => each.checkVisibility({visibilityProperty: true}) && !each.disabled && each.type !== 'hidden').length"""
+_REACHABLE = """[...document.querySelectorAll(
+    'a[href], button, input, select, textarea, summary, [tabindex="0"]')].filter(each =>
+    each.checkVisibility({visibilityProperty: true}) && !each.disabled && each.type !== 'hidden').length"""
 MOST_TABS = 400
+PLACES = {"o": "", "q": "/queues", "j": "/jobs", "f": "/flows", "s": "/schedules"} | {
+    "w": "/workers",
+    "c": "/cluster",
+    "a": "/audit",
+}
 
 
 def tab_to(page: Page, target: Locator) -> None:
@@ -93,8 +99,8 @@ def test_the_skip_link_leads_past_the_navigation(browser: Browser, sqlite_stand:
 
 @pytest.mark.parametrize(
     ("key", "path"),
-    [("o", ""), ("q", "/queues"), ("j", "/jobs"), ("f", "/flows"), ("s", "/schedules"), ("w", "/workers"), ("c", "/cluster"), ("a", "/audit")],
-)  # fmt: skip
+    [(key, path) for key, path in PLACES.items() if f"/dashboard{path}" in ROUTES],
+)
 def test_g_and_a_letter_go_to_a_page(browser: Browser, sqlite_stand: Stand, key: str, path: str) -> None:
     with visit(browser, sqlite_stand.address, sqlite_stand.cookies("operator")) as (page, _):
         page.goto("/dashboard/audit" if key != "a" else "/dashboard")

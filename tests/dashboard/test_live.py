@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Response, expect
 
 from pinlater.model import Job
 from tests.dashboard.chromium import visit
 from tests.dashboard.stand import Stand
 
+MINUTE_MS = 60_000
 _MARK = "document.querySelector('main').dataset.opened = 'once'; window.opened = true"
 
 
@@ -85,18 +86,21 @@ def test_times_pass_and_their_moment_is_in_the_zone_of_the_reader(browser: Brows
 
 def test_a_page_that_nobody_sees_asks_for_nothing(browser: Browser, sqlite_stand: Stand) -> None:
     with visit(browser, sqlite_stand.address, sqlite_stand.cookies("viewer")) as (page, _):
+        page.clock.install()
+        page.goto("/dashboard/queues")
+        with page.expect_response(_is_live):
+            page.clock.run_for(MINUTE_MS)
+        _hide(page, True)
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
-        page.goto("/dashboard/queues")
-        with page.expect_request(lambda request: "x-live" in request.headers):
-            pass
-        _hide(page, True)
-        page.wait_for_timeout(300)  # what is under way
-        asked.clear()
-        page.wait_for_timeout(4_500)  # more than twice as long as a page waits
+        page.clock.run_for(MINUTE_MS)
         assert asked == []
-        with page.expect_request(lambda request: "x-live" in request.headers):
+        with page.expect_response(_is_live):
             _hide(page, False)
+
+
+def _is_live(response: Response) -> bool:
+    return "x-live" in response.request.headers
 
 
 def _hide(page: Page, hidden: bool) -> None:
