@@ -47,6 +47,15 @@ class Stand:
         with Client(f"127.0.0.1:{self.server.port}", token=self.tokens.get("admin", "")) as client:
             yield client
 
+    def make_token(self, client: Client, name: str, role: str) -> str:
+        token = f"plt_{hashlib.sha256(name.encode()).hexdigest()[:43]}"
+        client.update_token(name, hashlib.sha256(token.encode()).hexdigest(), [role], self.password)
+        return token
+
+    def log_in(self, shown: str) -> StorageState:
+        """A session of its own."""
+        return log_in(self.address, shown)
+
     def cookies(self, who: str) -> StorageState:
         """Of a session of that token, or with the admin password where there are no tokens; made once."""
         if who not in self._states:
@@ -76,16 +85,9 @@ def standing(folder: Path, kind: str, store: str, *, rules: bool = True, seeds: 
         address = str(server.wait_for("api_ready")["address"]).rstrip("/")
         stand = Stand(kind, server, address, PASSWORD)
         if rules:
-            make_tokens(stand)
+            with Client(f"127.0.0.1:{server.port}") as client:
+                stand.tokens |= {name: stand.make_token(client, name, role) for name, role in ROLES.items()}
         if seeds:
             with stand.client() as client:
                 stand.seeded = seed(client, PASSWORD)
         yield stand
-
-
-def make_tokens(stand: Stand) -> None:
-    with Client(f"127.0.0.1:{stand.server.port}") as client:
-        for name, role in ROLES.items():
-            token = f"plt_{hashlib.sha256(name.encode()).hexdigest()[:43]}"
-            client.update_token(name, hashlib.sha256(token.encode()).hexdigest(), [role], PASSWORD)
-            stand.tokens[name] = token
