@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from aiohttp import web
 
 from pinlater.dashboard.formats import number_text, span_text
-from pinlater.dashboard.page import Page, PageRoute, PartFailed, total
-from pinlater.model import ClusterStatus, QueueStatus, WorkersPage, queue_order
+from pinlater.dashboard.page import Page, PageRoute, PartFailed
+from pinlater.dashboard.queue_rows import QueueRow, busiest, sum_of
+from pinlater.model import ClusterStatus, WorkersPage
 
 MOST_QUEUES = 15
 """On this page; the rest is on their own."""
@@ -19,68 +19,12 @@ WAITS_LONG_MS = 60_000
 """So long jobs may wait that no worker takes before that is an alarm."""
 
 
-_COUNTS = ("ready", "scheduled", "waiting", "in_progress", "failed")
-
-
 class Alarm(NamedTuple):
     """What an operator should look at. `is_bad`: it keeps jobs from being done; else it is worth knowing."""
 
     text: str
     path: str
     is_bad: bool = True
-
-
-@dataclass(slots=True)
-class QueueRow:
-    """A queue in numbers, over all its priorities."""
-
-    name: str
-    ready: int
-    scheduled: int
-    waiting: int
-    running: int
-    failed: int
-    oldest_ms: int | None
-    rates: dict[str, float]
-    flags: list[str]
-    status: QueueStatus
-
-    @classmethod
-    def of(cls, queue: QueueStatus) -> QueueRow:
-        since = [level.oldest_ready_ms for level in queue.levels if level.oldest_ready_ms is not None]
-        ready, scheduled, waiting, running, failed = (total(queue, name) for name in _COUNTS)
-        oldest_ms = min(since, default=None)
-        return cls(queue.name, ready, scheduled, waiting, running, failed, oldest_ms, queue.rates, queue.flags, queue)
-
-    def rate(self, name: str) -> float:
-        return self.rates.get(name, 0.0)
-
-
-@dataclass(slots=True)
-class Sums:
-    """Of all queues."""
-
-    ready: int = 0
-    scheduled: int = 0
-    running: int = 0
-    failed: int = 0
-    oldest_ms: int | None = None
-    rates: dict[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, rows: list[QueueRow]) -> Sums:
-        sums = cls(oldest_ms=min((row.oldest_ms for row in rows if row.oldest_ms is not None), default=None))
-        for row in rows:
-            sums.ready += row.ready
-            sums.scheduled += row.scheduled
-            sums.running += row.running
-            sums.failed += row.failed
-            for name, rate in row.rates.items():
-                sums.rates[name] = sums.rates.get(name, 0.0) + rate
-        return sums
-
-    def rate(self, name: str) -> float:
-        return self.rates.get(name, 0.0)
 
 
 def alarms(status: ClusterStatus, rows: list[QueueRow], workers: WorkersPage | None) -> list[Alarm]:
@@ -115,7 +59,7 @@ def alarms(status: ClusterStatus, rows: list[QueueRow], workers: WorkersPage | N
         ]
     if workers is not None:
         found += _of_workers(status, rows, workers)
-    paused = [row.name for row in rows if row.status.pause is not None and row.ready]
+    paused = [row.name for row in rows if row.is_paused and row.ready]
     if paused:
         found.append(Alarm(f"{_some(paused)}: paused with jobs that wait", "/dashboard/queues?show=paused", False))
     exposed = sorted({each.exposed for each in status.servers if each.exposed})
@@ -136,7 +80,7 @@ def _of_workers(status: ClusterStatus, rows: list[QueueRow], workers: WorkersPag
         row
         for row in rows
         if row.ready
-        and row.status.pause is None
+        and not row.is_paused
         and row.name not in polled
         and not row.rate("dequeued")
         and row.oldest_ms is not None
@@ -158,12 +102,6 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def busiest(rows: list[QueueRow], most: int) -> list[QueueRow]:
-    """So many of those with the most going on, by name: rows that change places are hard to read."""
-    chosen = sorted(rows, key=lambda row: (-(row.running + row.ready), -row.failed, row.name))[:most]
-    return sorted(chosen, key=lambda row: queue_order(row.name))
-
-
 async def overview(page: Page) -> web.Response:
     status, workers = await asyncio.gather(
         page.part(page.snapshots.cluster(page.context)), page.part(page.snapshots.workers(page.context))
@@ -177,7 +115,7 @@ async def overview(page: Page) -> web.Response:
         cluster=status,
         workers=workers,
         alarms=found,
-        sums=Sums.of(rows),
+        sums=sum_of(rows),
         rows=busiest(rows, MOST_QUEUES),
         queues_total=len(rows),
     )

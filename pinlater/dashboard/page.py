@@ -22,7 +22,7 @@ from pinlater.dashboard.snapshots import Snapshots
 from pinlater.dashboard.template_engine import TemplateEngine, without_clocks
 from pinlater.errors import PinLaterError
 from pinlater.http.sessions import BrowserSession, Notice
-from pinlater.model import AccessAction, QueueStatus, RequestContext, is_queue_name
+from pinlater.model import AccessAction, RequestContext, is_queue_name
 
 if TYPE_CHECKING:
     from pinlater.dashboard.site import Dashboard
@@ -38,6 +38,7 @@ class NavItem(NamedTuple):
     title: str
     path: str
     key: str
+    action: AccessAction = AccessAction.READ
 
 
 @dataclass(slots=True, eq=False)
@@ -151,8 +152,3 @@ class PageRoute(NamedTuple):
     path: str
     handler: PageHandler
     action: AccessAction | None = AccessAction.READ
-
-
-def total(queue: QueueStatus, name: str) -> int:
-    """Jobs of one kind over all priorities, as "ready" or "in_progress"."""
-    return sum(getattr(level, name) for level in queue.levels)

@@ -20,7 +20,13 @@ class Rights:
         """No rules are in force, and the caller has no role: some calls need the admin password."""
 
     def may(self, action: AccessAction, queue: str = EVERY_QUEUE) -> bool:
+        if action is AccessAction.ADMIN and self.is_open:
+            return self.has_password
         return any(grant.allows((action,), queue, False) for grant in self.view.grants)
+
+    def may_somewhere(self, action: str) -> bool:
+        """On some queue at least."""
+        return any(action in grant.actions for grant in self.view.grants)
 
     def may_call(self, method: Method[Any], queue: str = EVERY_QUEUE) -> bool:
         """Whether a call may be made; one of its actions is enough."""
@@ -35,11 +41,11 @@ class Rights:
     @property
     def may_see(self) -> bool:
         """Whether there is anything to show: somebody has said that this caller may look."""
-        return not self.is_open and any(AccessAction.READ in grant.actions for grant in self.view.grants)
+        return not self.is_open and self.may_somewhere(AccessAction.READ)
 
     @property
     def is_read_only(self) -> bool:
         """It may change nothing."""
         if self.is_open and not self.has_password:
             return False
-        return not any(action in grant.actions for grant in self.view.grants for action in _CHANGES)
+        return not any(map(self.may_somewhere, _CHANGES))

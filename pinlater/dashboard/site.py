@@ -19,7 +19,15 @@ from aiohttp.typedefs import Handler
 from multidict import MultiDict
 
 from pinlater.api import Api
-from pinlater.dashboard import overview
+from pinlater.dashboard import (
+    audit_list,
+    cluster_view,
+    overview,
+    queue_actions,
+    queue_detail,
+    queue_list,
+    worker_list,
+)
 from pinlater.dashboard.links import VALID_S, OneTimeLinks
 from pinlater.dashboard.page import LIVE_HEADER, NavItem, Page, PageRoute, PartFailed
 from pinlater.dashboard.page_rights import Rights
@@ -33,7 +41,7 @@ from pinlater.http.problems import status_of
 from pinlater.http.route import PASSWORD_HEADER
 from pinlater.http.sessions import BrowserSession, is_csrf_token
 from pinlater.http.site import LOGIN, PAGE_POLICY, SITE, ApiSite, set_cookie
-from pinlater.model import EVERY_QUEUE, AccessView, is_queue_name
+from pinlater.model import EVERY_QUEUE, AccessAction, AccessView, is_queue_name
 
 _log = structlog.get_logger("pinlater.dashboard")
 HOME = "/dashboard"
@@ -42,7 +50,15 @@ SOURCE_HEADER = "X-PinLater-Source"
 MAX_FIELDS = 1_000
 """Of a form."""
 
-TABLES: Sequence[Sequence[PageRoute]] = (overview.PAGES,)
+TABLES: Sequence[Sequence[PageRoute]] = (
+    overview.PAGES,
+    queue_list.PAGES,
+    queue_detail.PAGES,
+    queue_actions.PAGES,
+    worker_list.PAGES,
+    cluster_view.PAGES,
+    audit_list.PAGES,
+)
 _NAV = (
     NavItem("Overview", HOME, "o"),
     NavItem("Queues", f"{HOME}/queues", "q"),
@@ -51,7 +67,7 @@ _NAV = (
     NavItem("Schedules", f"{HOME}/schedules", "s"),
     NavItem("Workers", f"{HOME}/workers", "w"),
     NavItem("Cluster", f"{HOME}/cluster", "c"),
-    NavItem("Audit", f"{HOME}/audit", "a"),
+    NavItem("Audit", f"{HOME}/audit", "a", AccessAction.OPERATE),
 )
 
 
@@ -72,6 +88,7 @@ class Dashboard:
         self.snapshots = Snapshots(api)
         self.links = OneTimeLinks()
         self.nav: Sequence[NavItem] = ()
+        self._paths: set[str] = set()
         self._api = api
         self._site = site
 
@@ -86,12 +103,15 @@ class Dashboard:
         router.add_get(f"{STATIC}/{{mark}}/{{name}}", self.static.serve)
         router.add_post(LINKS, self._make_link)
         router.add_get(f"{OPEN}/{{secret}}", self._open_link)
-        paths = set()
         for route in (each for table in TABLES for each in table):
             router.add_route(route.verb, route.path, self._handler(route))
-            paths.add(route.path)
+            self._paths.add(route.path)
         router.add_route("*", f"{HOME}/{{rest:.*}}", self._handler(PageRoute("*", "", _not_there, None)))
-        self.nav = [item for item in _NAV if item.path in paths]
+        self.nav = [item for item in _NAV if self.has_page(item.path)]
+
+    def has_page(self, path: str) -> bool:
+        """Whether there is a page at an address, as its route writes it."""
+        return path in self._paths
 
     # -- a request -----------------------------------------------------------------------------------------------------
 
@@ -155,7 +175,7 @@ class Dashboard:
             int(time.time() * 1000),
             self.templates,
             self.snapshots,
-            self.nav,
+            [item for item in self.nav if rights.may_somewhere(item.action)],
             cookie=cookie,
         )
 

@@ -150,6 +150,21 @@
     if (event.persisted) for (const each of document.querySelectorAll("button:disabled")) each.disabled = false;
   });
 
+  // A filter counts as it is typed, and stands in the address.
+  let typed = 0;
+  document.addEventListener("input", (event) => {
+    const form = event.target.closest("form[data-live-form]");
+    if (!form) return;
+    clearTimeout(typed);
+    typed = setTimeout(() => {
+      const filled = [...new FormData(form)].filter(([, value]) => value);
+      const query = new URLSearchParams(filled).toString();
+      history.replaceState(null, "", form.action.split("?")[0] + (query ? `?${query}` : ""));
+      etag = "";
+      next();
+    }, 250);
+  });
+
   document.addEventListener("pinlater:shown", begin);
   document.addEventListener("visibilitychange", next);
   setInterval(tellTimes, 1000);

@@ -1,0 +1,76 @@
+"""The audit: what operators changed, and what was refused, the latest first; by words, and page by page."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from pinlater.dashboard.page import Page, PageRoute
+from pinlater.model import AccessAction, AuditEntry
+
+PATH = "/dashboard/audit"
+PAGE_SIZE = 100
+MOST_LOOKED_AT = 2_000
+"""For one page; where a filter finds little, the reader goes on from there."""
+
+_SLICE = 500
+_CURSOR = re.compile(r"([0-9]{1,15})-([0-9]{1,6})", re.ASCII)
+
+
+@dataclass(slots=True)
+class AuditPage:
+    """Entries that match, how many were looked at for them, and where the next page begins ("" at the end)."""
+
+    entries: list[AuditEntry] = field(default_factory=list)
+    looked_at: int = 0
+    until_ms: int | None = None
+    cursor: str = ""
+
+
+async def load(page: Page, words: list[str], cursor: str) -> AuditPage:
+    """The cursor is the millisecond of the last entry that was looked at, and how many entries of it were."""
+    found = AuditPage()
+    match = _CURSOR.fullmatch(cursor)
+    before_ms, seen = (int(match[1]) + 1, int(match[2])) if match is not None else (None, 0)
+    while True:
+        entries = await page.api.audit(limit=_SLICE + seen, before_ms=before_ms, context=page.context)
+        is_last = len(entries) < _SLICE + seen
+        for index, entry in enumerate(entries[seen:], seen):
+            found.looked_at += 1
+            found.until_ms = entry.at_ms
+            if _matches(entry, words):
+                found.entries.append(entry)
+            if len(found.entries) == PAGE_SIZE or found.looked_at == MOST_LOOKED_AT:
+                rest = index + 1 < len(entries) or not is_last
+                found.cursor = _cursor_behind(entries, index) if rest else ""
+                return found
+        if is_last or not entries:
+            return found
+        text = _CURSOR.fullmatch(_cursor_behind(entries, len(entries) - 1))
+        assert text is not None
+        before_ms, seen = int(text[1]) + 1, int(text[2])
+
+
+def _cursor_behind(entries: list[AuditEntry], index: int) -> str:
+    at_ms = entries[index].at_ms
+    return f"{at_ms}-{sum(each.at_ms == at_ms for each in entries[: index + 1])}"
+
+
+def _matches(entry: AuditEntry, words: list[str]) -> bool:
+    """Each word is somewhere in it."""
+    text = f"{entry.who} {entry.action} {entry.target} {entry.detail} {entry.server}".lower()
+    return all(word in text for word in words)
+
+
+async def audit_list(page: Page) -> web.Response:
+    text, cursor = page.query.get("filter", "").strip(), page.query.get("cursor", "")
+    words = text.lower().split()
+    found = await page.part(
+        page.snapshots.get(page.context, ("audit", *words, cursor), lambda: load(page, words, cursor))
+    )
+    return page.render("audit.html", audit=found, filter=text, is_first=not cursor)
+
+
+PAGES = (PageRoute("GET", PATH, audit_list, AccessAction.OPERATE),)

@@ -1,0 +1,125 @@
+"""Changes of a queue: pause, resume, drain, settings, the replay of dead letters, and its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from aiohttp import web
+
+from pinlater.config.values import Duration
+from pinlater.dashboard.formats import number_text
+from pinlater.dashboard.page import Page, PageRoute
+from pinlater.dashboard.queue_detail import PATH, is_on
+from pinlater.dashboard.queue_list import PATH as QUEUES
+from pinlater.errors import RequestInvalid
+from pinlater.model import CONTINUATION_END, CONTINUATION_START, AccessAction, Changed, JobAction, JobChange
+
+REPLAY_WITHIN_S = 5.0
+"""So long one request replays; what is left then is said, and the next one goes on."""
+
+_LONGEST_MS = 3650 * 86_400_000
+_PAUSE_FOR = Duration(1_000, _LONGEST_MS)
+
+
+def _begin(page: Page) -> str:
+    """The queue; where the change fails, its page says why."""
+    name = page.queue
+    page.back = f"{QUEUES}/{name}"
+    return name
+
+
+async def _set(page: Page, name: str, values: Mapping[str, str], unset: Sequence[str] = ()) -> Changed:
+    return await page.api.update_queue(name, page.password, set=values, unset=unset, context=page.context)
+
+
+async def _switch_off(page: Page, name: str, key: str) -> Changed:
+    """Take a flag back; where it then comes from elsewhere (the file, all queues), set it to false here."""
+    changed = await _set(page, name, {}, [key])
+    (view,) = await page.api.get_queues([name], context=page.context)
+    return await _set(page, name, {key: "false"}) if is_on(view, key) else changed
+
+
+def _done(page: Page, message: str, changed: Changed) -> web.Response:
+    """Back to the queue. Shards that the change has yet to reach are named; it counts all the same."""
+    if changed.missed_shards:
+        message += (
+            f" Shard {', '.join(changed.missed_shards)} was not reached; it gets the change before it serves again."
+        )
+    return page.redirect(page.back, message)
+
+
+async def pause(page: Page) -> web.Response:
+    name = _begin(page)
+    why, lasts = page.form.get("why", "").strip(), page.form.get("for", "").strip()
+    values = {"paused": "true", "paused_why": why} if why else {"paused": "true"}
+    if lasts:
+        try:
+            values["paused_until"] = str(page.now_ms + _PAUSE_FOR.parse(lasts))
+        except ValueError:
+            raise RequestInvalid.of("the length of the pause", lasts, _PAUSE_FOR.allowed) from None
+    changed = await _set(page, name, values)
+    return _done(
+        page, f"Queue {name} is paused{f' for {lasts}' if lasts else ''}: no job of it is handed out.", changed
+    )
+
+
+async def resume(page: Page) -> web.Response:
+    name = _begin(page)
+    return _done(page, f"Queue {name} hands out jobs again.", await _switch_off(page, name, "paused"))
+
+
+async def drain(page: Page) -> web.Response:
+    name = _begin(page)
+    changed = await _set(page, name, {"draining": "true"})
+    return _done(page, f"Queue {name} refuses new jobs; workers go on with those that are there.", changed)
+
+
+async def undrain(page: Page) -> web.Response:
+    name = _begin(page)
+    return _done(page, f"Queue {name} takes new jobs again.", await _switch_off(page, name, "draining"))
+
+
+async def change_setting(page: Page) -> web.Response:
+    name = _begin(page)
+    key, value = page.form.get("key", ""), page.form.get("value", "").strip()
+    if page.form.get("unset"):
+        changed = await _set(page, name, {}, [key])
+        return _done(page, f"{key} of queue {name} comes from elsewhere again.", changed)
+    return _done(page, f"{key} of queue {name} is {value or 'nothing'} now.", await _set(page, name, {key: value}))
+
+
+async def delete(page: Page) -> web.Response:
+    name = _begin(page)
+    if page.form.get("name", "").strip() != name:
+        raise RequestInvalid(f"nothing was deleted: the name that was typed is not {name}")
+    await page.api.delete_queue(name, page.password, context=page.context)
+    return page.redirect(QUEUES, f"Queue {name} was deleted, with all its jobs.")
+
+
+async def replay(page: Page) -> web.Response:
+    """Send dead letters back to the queues that they came from."""
+    name = _begin(page)
+    change = JobChange(name, JobAction.REPLAY)
+    done, ends_s = 0, time.monotonic() + REPLAY_WITHIN_S
+    continuation = CONTINUATION_START
+    while continuation != CONTINUATION_END and time.monotonic() < ends_s:
+        step = await page.api.change_jobs(replace(change, continuation=continuation), context=page.context)
+        done, continuation = done + step.changed, step.continuation
+    if continuation != CONTINUATION_END:
+        return page.redirect(page.back, f"{number_text(done)} dead letters were sent back, and more are left: go on.")
+    if not done:
+        return page.redirect(page.back, f"Queue {name} holds no dead letters.")
+    return page.redirect(page.back, f"{number_text(done)} dead letters were sent back to where they came from.")
+
+
+PAGES = (
+    PageRoute("POST", f"{PATH}/pause", pause, AccessAction.OPERATE),
+    PageRoute("POST", f"{PATH}/resume", resume, AccessAction.OPERATE),
+    PageRoute("POST", f"{PATH}/drain", drain, AccessAction.OPERATE),
+    PageRoute("POST", f"{PATH}/undrain", undrain, AccessAction.OPERATE),
+    PageRoute("POST", f"{PATH}/settings", change_setting, AccessAction.OPERATE),
+    PageRoute("POST", f"{PATH}/replay", replay, AccessAction.OPERATE),
+    PageRoute("POST", f"{PATH}/delete", delete, AccessAction.ADMIN),
+)

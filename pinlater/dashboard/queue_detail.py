@@ -1,0 +1,110 @@
+"""One queue: its jobs by priority, who takes them, its settings with where each comes from, and what it can be told."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from aiohttp import web
+
+from pinlater.dashboard.page import Page, PageRoute, PartFailed
+from pinlater.dashboard.queue_list import PATH as QUEUES
+from pinlater.dashboard.queue_rows import QueueRow
+from pinlater.model import QueueView
+from pinlater.queues.settings import BY_NAME
+from pinlater.wire.methods import CHANGE_JOBS, DELETE_QUEUE
+from pinlater.wire.operator_methods import UPDATE_QUEUE
+
+PATH = f"{QUEUES}/{{queue}}"
+GROUPS = (
+    ("Speed", ("max_jobs_per_second", "max_in_progress")),
+    ("Bounds on jobs", ("max_pending", "max_attempts", "max_body", "max_result")),
+    ("Times", ("claim_timeout", "succeeded_ttl", "failed_ttl", "result_ttl")),
+    ("Failures", ("crash_budget", "dead_letter_queue")),
+    ("Bodies", ("bodies",)),
+)
+_SHOWN_APART = frozenset(("paused", "paused_by", "paused_at", "paused_why", "paused_until", "draining", "flow_items"))
+"""Settings that the page shows elsewhere, or that nobody sets."""
+
+_SOURCES = {
+    "queue": "set for this queue",
+    "file": "file of queue settings",
+    "default": "set for all queues",
+    "file default": "file, for all queues",
+    "server": "the server's default",
+}
+
+
+class SettingRow(NamedTuple):
+    """A setting as the page shows it. `is_own`: it was set for this queue, so it can be taken back."""
+
+    name: str
+    value: str
+    source: str
+    is_own: bool
+    help: str
+    allowed: str
+
+
+@dataclass(slots=True)
+class SettingGroup:
+    title: str
+    rows: list[SettingRow]
+
+
+def groups_of(view: QueueView) -> list[SettingGroup]:
+    """The settings in their groups; those that only a newer server knows come last."""
+    grouped = {name for _, names in GROUPS for name in names}
+    others = tuple(name for name in view.settings if name not in grouped | _SHOWN_APART)
+    groups = [
+        SettingGroup(title, [_row(view, name) for name in names if name in view.settings])
+        for title, names in (*GROUPS, ("Others", others))
+    ]
+    return [group for group in groups if group.rows]
+
+
+def _row(view: QueueView, name: str) -> SettingRow:
+    value, source = view.settings[name]
+    setting = BY_NAME.get(name)
+    told = ("", "") if setting is None else (setting.help, setting.kind.allowed)
+    return SettingRow(name, value, _SOURCES.get(source, source), source == "queue", *told)
+
+
+async def queue_detail(page: Page) -> web.Response:
+    name = page.queue
+    view = await page.snapshots.settings(page.context, name)  # QueueNotFound is the whole page
+    status, workers = await asyncio.gather(
+        page.part(page.snapshots.queue(page.context, name)), page.part(page.snapshots.workers(page.context, name))
+    )
+    rights = page.rights
+    return page.render(
+        "queue.html",
+        name=name,
+        row=status if isinstance(status, PartFailed) else QueueRow.of(status),
+        workers=workers,
+        groups=groups_of(view),
+        is_paused=is_on(view, "paused"),
+        pause={key: value_of(view, f"paused_{key}") for key in ("by", "at", "why", "until")},
+        is_draining=is_on(view, "draining"),
+        has_flow_items=is_on(view, "flow_items"),
+        dead_letter_queue=value_of(view, "dead_letter_queue"),
+        failed_ttl=value_of(view, "failed_ttl"),
+        may_set=rights.may_call(UPDATE_QUEUE, name),
+        may_delete=rights.may_call(DELETE_QUEUE, name),
+        may_replay=rights.may_call(CHANGE_JOBS, name),
+        has_jobs_page=page.dashboard.has_page("/dashboard/jobs"),
+    )
+
+
+def value_of(view: QueueView, name: str) -> str:
+    """As people write it; "" where there is none, and of servers that do not know the setting."""
+    found = view.settings.get(name)
+    return "" if found is None or found.value == "none" else found.value
+
+
+def is_on(view: QueueView, name: str) -> bool:
+    return value_of(view, name) == "true"
+
+
+PAGES = (PageRoute("GET", PATH, queue_detail),)

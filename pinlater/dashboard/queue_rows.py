@@ -1,0 +1,87 @@
+"""Queues as rows of numbers, on the overview and in their list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pinlater.model import LevelView, PauseView, QueueStatus, queue_order
+
+
+@dataclass(slots=True)
+class QueueRow:
+    """A queue in numbers, over all its priorities. `oldest_ms`: since when the first of its ready jobs waits."""
+
+    name: str
+    ready: int = 0
+    scheduled: int = 0
+    waiting: int = 0
+    running: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    succeeded: int = 0
+    oldest_ms: int | None = None
+    rates: dict[str, float] = field(default_factory=dict)
+    flags: list[str] = field(default_factory=list)
+    pause: PauseView | None = None
+    counted_at_ms: int = 0
+    levels: list[LevelView] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, queue: QueueStatus) -> QueueRow:
+        row = cls(
+            queue.name,
+            rates=queue.rates,
+            flags=queue.flags,
+            pause=queue.pause,
+            counted_at_ms=queue.counted_at_ms,
+            levels=queue.levels,
+        )
+        for level in queue.levels:
+            row.ready += level.ready
+            row.scheduled += level.scheduled
+            row.waiting += level.waiting
+            row.running += level.in_progress
+            row.failed += level.failed
+            row.cancelled += level.cancelled
+            row.succeeded += level.succeeded
+            row.oldest_ms = _earlier(row.oldest_ms, level.oldest_ready_ms)
+        return row
+
+    @property
+    def is_paused(self) -> bool:
+        return self.pause is not None or "paused" in self.flags
+
+    @property
+    def jobs(self) -> int:
+        """In every state."""
+        return self.ready + self.scheduled + self.waiting + self.running + self.failed + self.cancelled + self.succeeded
+
+    def rate(self, name: str) -> float:
+        """A second: "enqueued", "dequeued", "succeeded", "failed" or "retried"."""
+        return self.rates.get(name, 0.0)
+
+
+def sum_of(rows: Iterable[QueueRow]) -> QueueRow:
+    """All of them together, as one row without a name."""
+    total = QueueRow("")
+    for row in rows:
+        total.ready += row.ready
+        total.scheduled += row.scheduled
+        total.waiting += row.waiting
+        total.running += row.running
+        total.failed += row.failed
+        total.oldest_ms = _earlier(total.oldest_ms, row.oldest_ms)
+        for name, rate in row.rates.items():
+            total.rates[name] = total.rates.get(name, 0.0) + rate
+    return total
+
+
+def busiest(rows: Sequence[QueueRow], most: int) -> list[QueueRow]:
+    """So many of those with the most going on, by name: rows that change places are hard to read."""
+    chosen = sorted(rows, key=lambda row: (-(row.running + row.ready), -row.failed, row.name))[:most]
+    return sorted(chosen, key=lambda row: queue_order(row.name))
+
+
+def _earlier(one_ms: int | None, other_ms: int | None) -> int | None:
+    return min((each for each in (one_ms, other_ms) if each is not None), default=None)
