@@ -35,6 +35,10 @@ SHOWN_PARAMETERS = frozenset(
 _SECRET_PARAMETERS = frozenset(("password", "passwd", "ssl_password", "ssl_key_password", "sslpassword"))
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.=-]{0,40}://[^\s\"'<>`]*")
+_LINK = "/dashboard/open/"
+_LINK_SECRET = re.compile(rf"(?<={_LINK})[A-Za-z0-9_-]+")
+"""Of a link that opens the dashboard once. There are many of them, so they are known by their form."""
+
 _PUBLIC = frozenset(
     (
         *("pinlater", "mysql", "postgres", "postgresql", "redis", "rediss", "sqlite", "localhost"),
@@ -67,6 +71,8 @@ class Secrets:
         """The text without secrets."""
         if self._known is not None:
             text = self._known.sub(MASK, text)
+        if _LINK in text:
+            text = _LINK_SECRET.sub(MASK, text)
         return _URL.sub(_redact_match, text) if "://" in text else text
 
 
@@ -79,6 +85,8 @@ def redact(text: str) -> str:
 
     >>> redact("no answer from redis://:geheim@127.0.0.1/0")
     'no answer from redis://:***@127.0.0.1/0'
+    >>> redact("GET /dashboard/open/c2VjcmV0")
+    'GET /dashboard/open/***'
     """
     return SECRETS.redact(text)
 

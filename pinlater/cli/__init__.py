@@ -36,6 +36,7 @@ class Entry(NamedTuple):
 COMMANDS = {
     "serve": Entry("pinlater.cli.serve", "Run a server."),
     "api": Entry("pinlater.cli.api_command", "Serve the HTTP interface for a cluster."),
+    "dashboard": Entry("pinlater.cli.dashboard_command", "Open the dashboard in a browser."),
     "queue": Entry("pinlater.cli.queue", "Create, look at, set, pause, drain and delete queues."),
     "job": Entry("pinlater.cli.job", "Enqueue, look at, retry, cancel and delete jobs."),
     "schedule": Entry("pinlater.cli.schedule_commands", "Enqueue jobs again and again, by cron or an interval."),

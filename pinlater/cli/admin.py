@@ -61,9 +61,20 @@ def admin_password(client: Client, method: Method[Any], queue: str = EVERY_QUEUE
     """
     if _is_granted(client, method, queue):
         return ""
-    password = _found(client)
+    return find_password(_elsewhere(client))
+
+
+def find_password(elsewhere: str) -> str:
+    """Asks, where it has to. `elsewhere`: a place that gets it and that is not surely on this machine; "" for none."""
+    password = _found(elsewhere)
     SECRETS.keep([password])
     return password
+
+
+def data_folder() -> Path:
+    """Where a server on this machine has its files: the folder that is named, else the usual one."""
+    named = click.get_current_context().meta.get(_KEY) or os.environ.get(DATA_VARIABLE) or DATA_FOLDER
+    return Path(named).expanduser()
 
 
 def _is_granted(client: Client, method: Method[Any], queue: str) -> bool:
@@ -73,19 +84,19 @@ def _is_granted(client: Client, method: Method[Any], queue: str) -> bool:
         return False
 
 
-def _found(client: Client) -> str:
+def _found(elsewhere: str) -> str:
     meta = click.get_current_context().meta
     if folder := meta[_KEY]:
-        return _named(client, Path(folder).expanduser() / PASSWORD_FILE, "--data")
+        return _named(elsewhere, Path(folder).expanduser() / PASSWORD_FILE, "--data")
     password = os.environ.get(PASSWORD_VARIABLE)
     if password is not None:
         meta[_ORIGIN] = PASSWORD_VARIABLE
         return password
     if file := os.environ.get(FILE_VARIABLE):
-        return _named(client, Path(file).expanduser(), FILE_VARIABLE)
+        return _named(elsewhere, Path(file).expanduser(), FILE_VARIABLE)
     path = Path(os.environ.get(DATA_VARIABLE) or DATA_FOLDER).expanduser() / PASSWORD_FILE
     why_not = f"only servers on this machine get what may be in {path}"
-    if not _elsewhere(client):
+    if not elsewhere:
         try:
             return _read(path)
         except OSError as error:
@@ -99,9 +110,9 @@ def password_origin() -> str:
     return str(context.meta.get(_ORIGIN, "")) if context is not None else ""
 
 
-def _named(client: Client, path: Path, by: str) -> str:
+def _named(elsewhere: str, path: Path, by: str) -> str:
     """What a file has that the caller named."""
-    if elsewhere := _elsewhere(client):
+    if elsewhere:
         raise click.UsageError(
             f"{by}: a password in a file is sent to servers on this machine only, and {elsewhere} is none; give it in "
             f"{PASSWORD_VARIABLE}"
@@ -143,12 +154,12 @@ def _prompted_or_piped(why_not: str) -> str:
 
 def _elsewhere(client: Client) -> str:
     """The first of the servers that is not surely on this machine; "" where all are."""
-    return next((str(each) for each in client.servers if not (isinstance(each, Address) and _is_here(each.host))), "")
+    return next((str(each) for each in client.servers if not (isinstance(each, Address) and is_here(each.host))), "")
 
 
-def _is_here(host: str) -> bool:
+def is_here(host: str) -> bool:
     """
-    >>> _is_here("127.0.0.1"), _is_here("::1"), _is_here("localhost"), _is_here("queue-1"), _is_here("10.0.0.1")
+    >>> is_here("127.0.0.1"), is_here("::1"), is_here("localhost"), is_here("queue-1"), is_here("10.0.0.1")
     (True, True, True, False, False)
     """
     try:

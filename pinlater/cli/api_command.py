@@ -135,7 +135,8 @@ async def _serve(config: Config, target: Target) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    _log.info("api_ready", address=f"{'https' if config.tls_cert else 'http'}://{bound}/")
+    url = f"{'https' if config.tls_cert else 'http'}://{bound}/"
+    _log.info("api_ready", address=url, dashboard=f"{url}dashboard")
     try:
         await stop.wait()
         _log.info("stopping")

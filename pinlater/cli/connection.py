@@ -267,7 +267,7 @@ def _client(target: Target, timeout_ms: int, patient: bool) -> Client:
         return pinlater.Client(
             servers=target.servers,
             cluster=target.cluster,
-            source=_who(),
+            source=who(),
             timeout=timeout_ms / 1000,
             retry_unavailable=patient,
             tls=target.tls(),
@@ -277,7 +277,7 @@ def _client(target: Target, timeout_ms: int, patient: bool) -> Client:
         raise click.UsageError(str(error)) from error
 
 
-def _who() -> str:
+def who() -> str:
     """Who changes something, as `pinlater audit` shows it."""
     try:
         user = getpass.getuser()

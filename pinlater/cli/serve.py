@@ -20,6 +20,7 @@ import structlog
 from pinlater.backends.base import ConfigEntry, Shard
 from pinlater.cli import EXIT_FAILED, EXIT_USAGE
 from pinlater.cli.connection import say
+from pinlater.cli.serve_dashboard import DashboardAnnouncer
 from pinlater.clock import SystemClock
 from pinlater.config import (
     SETTINGS,
@@ -364,14 +365,17 @@ def _run(planner: Planner, watched: WatchedFile | None, *, announce: bool) -> No
             with suppress(OSError):  # whoever wanted to read it is gone; those who connect are not
                 click.echo(address)
 
+    announcer = DashboardAnnouncer()
+
     async def supervise() -> None:
         supervisor = Supervisor(planner, on_ready, watched)
-        http = HttpProcess(planner.gateway)
+        http = HttpProcess(planner.gateway, on_ready=announcer.api_ready)
         exporters = Exporters(Reports(supervisor.workers, http.living))
         supervisor.companion = Companions(planner, exporters, http)
         try:
             await supervisor.run()
         finally:
+            await announcer.close()
             await exporters.close()
 
     try:

@@ -6,7 +6,8 @@ its own; NAME alone is one of them, as the system chooses. A cluster is a list o
     [clusters]
     mail = ["queue-1:9010", "queue-2:9010"]
 
-Where there is more to say of a cluster than its servers (`check`: docs/cli.md; `tls`, `token_file`: docs/access.md):
+Where there is more to say of a cluster than its servers (`check`: docs/cli.md; `tls`, `token_file`: docs/access.md;
+`dashboard`, the address of its HTTP interface: docs/dashboard.md):
 
     [clusters.mail]
     servers = ["queue-1:9010", "queue-2:9010"]
@@ -96,7 +97,7 @@ def parse_address(text: str) -> Address:
 ENVIRONMENT_VARIABLE = "PINLATER_CLUSTERS"
 
 
-_KEYS = ("servers", "check", "tls", "token", "token_file")
+_KEYS = ("servers", "check", "tls", "token", "token_file", "dashboard")
 
 
 def cluster_servers(name: str, path: str | Path | None = None) -> list[Target]:
@@ -127,6 +128,18 @@ def cluster_tls(name: str, path: str | Path | None = None) -> dict[str, object] 
     if not isinstance(told, dict):
         raise ValueError(f"cluster {name!r} in {file} has tls = {told!r}; allowed: true, or a table with ca, cert, key")
     return told
+
+
+def cluster_dashboard(name: str, path: str | Path | None = None) -> str:
+    """The address of the HTTP interface that the file has for one cluster. ValueError as above, or there is none."""
+    file = clusters_file(path)
+    found = _table(file, name).get("dashboard")
+    if not isinstance(found, str):
+        raise ValueError(
+            f"cluster {name!r} in {file} says nothing of its HTTP interface: add dashboard = "
+            '"https://HOST:PORT" there, or give --url'
+        )
+    return found
 
 
 def cluster_token(name: str, path: str | Path | None = None) -> tuple[str, str] | None:

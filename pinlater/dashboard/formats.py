@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime
 from urllib.parse import quote
@@ -10,6 +11,7 @@ from markupsafe import Markup, escape
 
 from pinlater.printable import printable, printable_lines
 
+_MOMENT = re.compile(r"(?<=paused_until=)([0-9]{13})(?![0-9])", re.ASCII)
 _STEPS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))
 
 
@@ -42,7 +44,7 @@ def ago_text(ms: float) -> str:
 
 def number_text(value: float) -> str:
     """
-    >>> number_text(1234567), number_text(0.25), number_text(12.6), number_text(0.0)
+    >>> number_text(1234567), number_text(0.26), number_text(12.6), number_text(0.0)
     ('1,234,567', '0.3', '13', '0')
     """
     if isinstance(value, int) or value >= 10 or value < 0.05:
@@ -79,6 +81,18 @@ def time_element(ms: int | None, *, is_span: bool = False) -> Markup:
         kind,
         f"{moment:%Y-%m-%d %H:%M:%S} UTC",
         text,
+    )
+
+
+def detail_text(detail: str) -> Markup:
+    """What an entry of the audit tells, with its moments as such.
+
+    >>> detail_text("paused=true, paused_until=<b>")
+    Markup('paused=true, paused_until=&lt;b&gt;')
+    """
+    parts = _MOMENT.split(detail)  # every second one is a moment
+    return Markup("").join(
+        time_element(int(part)) if index % 2 else escape(printable(part)) for index, part in enumerate(parts)
     )
 
 

@@ -115,7 +115,7 @@ class Page:
         except PinLaterError as error:
             return PartFailed.by(error)
 
-    def render(self, template: str, *, status: int = HTTPStatus.OK, **values: Any) -> web.Response:
+    def render(self, template: str, /, *, status: int = HTTPStatus.OK, **values: Any) -> web.Response:
         """The whole page; for the script of an open one <main> alone, or 304 where that is as before."""
         is_live = self.is_live
         layout = "live.html" if is_live else "base.html"

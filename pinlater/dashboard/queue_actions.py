@@ -44,9 +44,8 @@ async def _switch_off(page: Page, name: str, key: str) -> Changed:
 def _done(page: Page, message: str, changed: Changed) -> web.Response:
     """Back to the queue. Shards that the change has yet to reach are named; it counts all the same."""
     if changed.missed_shards:
-        message += (
-            f" Shard {', '.join(changed.missed_shards)} was not reached; it gets the change before it serves again."
-        )
+        missed = ", ".join(changed.missed_shards)
+        message += f" Shard {missed} was not reached; it gets the change before it serves again."
     return page.redirect(page.back, message)
 
 
@@ -60,9 +59,8 @@ async def pause(page: Page) -> web.Response:
         except ValueError:
             raise RequestInvalid.of("the length of the pause", lasts, _PAUSE_FOR.allowed) from None
     changed = await _set(page, name, values)
-    return _done(
-        page, f"Queue {name} is paused{f' for {lasts}' if lasts else ''}: no job of it is handed out.", changed
-    )
+    ends = f" for {lasts}" if lasts else ""
+    return _done(page, f"Queue {name} is paused{ends}: no job of it is handed out.", changed)
 
 
 async def resume(page: Page) -> web.Response:

@@ -211,7 +211,8 @@ class Dashboard:
 
     async def _make_link(self, request: web.Request) -> web.StreamResponse:
         """For whoever shows a token or the admin password, in the headers of the HTTP interface. Forbidden."""
-        context, password = context_of(request), request.headers.get(PASSWORD_HEADER, "")
+        context = context_of(request)
+        password = request.headers.get(PASSWORD_HEADER, "").encode(errors="replace").decode()
         source = request.headers.get(SOURCE_HEADER, "")
         if has_token(context):
             credential = await self._site.check_token(context, source)

@@ -43,11 +43,12 @@ class TemplateEngine:
             "span": formats.span_text,
             "moment": formats.time_element,
             "segment": formats.segment,
+            "detail": formats.detail_text,
             "lines": formats.lines_text,
         }
 
-    def render(self, name: str, **values: Any) -> str:
-        return self._environment.get_template(name).render(values)
+    def render(self, template: str, /, **values: Any) -> str:
+        return self._environment.get_template(template).render(values)
 
 
 def without_clocks(html: str) -> str:

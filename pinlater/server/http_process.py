@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from secrets import token_urlsafe
@@ -24,6 +24,7 @@ from pinlater.server.generation import Generation, ProcessFailed, ProcessHandle,
 
 log = structlog.get_logger(__name__)
 RETRY_S = 5.0
+OnReady = Callable[[str, Mapping[str, Any]], None]
 _COMMAND = (sys.executable, "-P", "-m", "pinlater.api_process")
 
 
@@ -41,8 +42,12 @@ class GatewayToken:
 class HttpProcess:
     """Goes by the configuration that the newest server processes were started with. A Companion of the supervisor."""
 
-    def __init__(self, token: GatewayToken, command: Sequence[str] = _COMMAND) -> None:
+    def __init__(
+        self, token: GatewayToken, command: Sequence[str] = _COMMAND, on_ready: OnReady = lambda url, config: None
+    ) -> None:
+        """`on_ready` hears where it answers, and by which configuration, each time that a child has begun."""
         self._token = token
+        self._on_ready = on_ready
         self._command = command
         self._wanted: ServePlan | None = None
         self._changed = asyncio.Event()
@@ -139,10 +144,10 @@ class HttpProcess:
         )
         await new.start()
         old, self._generation = self._generation, new
-        log.info(
-            "api_ready", address=f"{'https' if config.get('tls_cert') else 'http'}://{self.bound}/", api=new.pids()[0]
-        )
+        url = f"{'https' if config.get('tls_cert') else 'http'}://{self.bound}/"
+        log.info("api_ready", address=url, dashboard=f"{url}dashboard", api=new.pids()[0])
         self._retire(old)
+        self._on_ready(url, config)
 
     async def _follow_none(self) -> None:
         for listener in self._listeners:

@@ -66,7 +66,7 @@ def cluster_page(status: Mapping[str, Any], api: str = "") -> str:
             f'<h1>PinLater: {verdict}</h1><p class="quiet">{_time(now_ms)}, renewed every 5 s. ',
             'Also here: <a href="/metrics">/metrics</a>, <a href="/readyz">/readyz</a>, ',
             '<a href="/livez">/livez</a>',
-            f', and the <a href="{_text(api)}">HTTP interface</a>' if api else "",
+            _links(api),
             ".</p>",
             f"<p>{_held('; '.join(noticed))}</p>" if noticed else "",
             _table("Shards", ("shard", "state", "store", "good calls", "clock", "maintained by"), map(_shard, shards)),
@@ -84,6 +84,12 @@ def cluster_page(status: Mapping[str, Any], api: str = "") -> str:
             "</body></html>\n",
         )
     )
+
+
+def _links(api: str) -> str:
+    if not api:
+        return ""
+    return f', <a href="{_text(api)}dashboard">the dashboard</a>, the <a href="{_text(api)}docs">HTTP interface</a>'
 
 
 def _troubles(shards: Sequence[Mapping[str, Any]], servers: Sequence[Mapping[str, Any]]) -> list[str]:

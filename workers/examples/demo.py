@@ -92,6 +92,8 @@ def _run(pictures: list[Path], thumbnails: Path, bodies: str | None, store: str 
         serving = stack.enter_context(server("--api", api, *options))
         kept = "SQLite" if store is None else store.partition(":")[0]
         print(f"A server on {kept} listens on {serving.address}; its HTTP interface is http://{api}/.", flush=True)
+        if link := serving.dashboard_link(api):
+            print(f"Its dashboard, by a link that opens it once, within five minutes:\n  {link}", flush=True)
         app.use(servers=[serving.address], source="demo")
         stack.callback(app.close)
         app.client.create_queue(queue)

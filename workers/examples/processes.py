@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,8 +29,25 @@ class ExampleFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Server:
+    """`data` is its data folder."""
+
     address: str
     process: subprocess.Popen[str]
+    data: str
+
+    def dashboard_link(self, api: str) -> str:
+        """A link that opens its dashboard once; "" where it has made no admin password, so that a login is needed."""
+        if not Path(self.data, "admin-password").exists():
+            return ""
+        program = str(Path(sys.executable).with_name("pinlater"))
+        command = [program, "dashboard", "--print", "--url", f"http://{api}", "--data", self.data]
+        ends_s = time.monotonic() + END_WITHIN_S
+        while time.monotonic() < ends_s:  # the HTTP interface begins a moment after the server
+            printed = subprocess.run(command, capture_output=True, text=True, check=False)
+            if printed.returncode == 0:
+                return printed.stdout.strip()
+            time.sleep(0.2)
+        return ""
 
 
 def run_to_its_end(example: Callable[[], int]) -> int:
@@ -75,7 +93,7 @@ def server(*options: str) -> Iterator[Server]:
         address = process.stdout.readline().strip()  # printed when it answers
         if not address:
             raise ExampleFailed(f"the server did not start; it said:\n{(OUTPUT / 'server.log').read_text()}")
-        yield Server(address, process)
+        yield Server(address, process, data)
 
 
 @contextmanager

@@ -46,10 +46,8 @@
 
   // -- what has changed ------------------------------------------------------------------------------------------------
 
-  // A form that somebody has opened is theirs until they close it; so is what they are typing.
-  const isHeld = (node) =>
-    node instanceof Element &&
-    (node.matches("details[open].action") || (node.matches("form, [data-keep]") && node.contains(document.activeElement)));
+  // A form that somebody has opened is theirs until they close it.
+  const isHeld = (node) => node instanceof Element && node.matches("details[open].action, [data-keep]");
 
   const callbacks = {
     beforeNodeMorphed: (old) => !isHeld(old),
