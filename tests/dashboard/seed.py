@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from pinlater import Client
+from pinlater.errors import PinLaterError
 from pinlater.model import (
     Ack,
     Checkpoint,
@@ -26,7 +29,8 @@ from pinlater.model.flow_words import NewFlow, NewItem, Stage
 from pinlater_workers.envelope import Envelope, write_envelope
 from tests.dashboard.hostile import ODD, planted
 
-MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+SAY_EVERY_S = 10.0
 QUEUES = ("mail", "images", "reports", "held", "empty", "pay", "checks")
 STRANGER = RequestContext(planted("source", 200), planted("request", 200))
 LONG_LINE = b"x" * 65_536
@@ -70,7 +74,6 @@ def seed(client: Client, password: str) -> Seeded:
     _states(client, seeded)
     _schedules(client, password)
     _flow(client, seeded)
-    _workers(client, seeded)
     return seeded
 
 
@@ -175,13 +178,14 @@ def _flow(client: Client, seeded: Seeded) -> None:
     client.ack("pay", [], [Ack(second.descriptor, why, claim_descriptor=second.claim_descriptor, permanent=True)])
 
 
-def _workers(client: Client, seeded: Seeded) -> None:
+def say_workers(client: Client, seeded: Seeded) -> None:
+    """Two workers say of themselves what workers say; it counts for a minute."""
     running = [WorkerJob(seeded.jobs["running"], planted("running-type", 200), 65_000)]
     for number, name in enumerate((planted("worker", 100), "mailer")):
         report = WorkerReport(
             f"worker-{number}",
             name,
-            7 * HOUR_MS,
+            7 * HOUR_MS + _now_ms() % DAY_MS,
             host=planted("host", 100),
             pid=4711,
             queues={"mail": 3, "images": 1},
@@ -192,6 +196,26 @@ def _workers(client: Client, seeded: Seeded) -> None:
             versions={"python": "3.11.2", planted("library", 100): planted("version", 100)},
         )
         client.dequeue(DequeueRequest("empty", 1, worker=report), context=STRANGER)
+
+
+@contextmanager
+def workers_alive(client: Client, seeded: Seeded) -> Iterator[None]:
+    """They go on saying so until the block ends."""
+    stop = threading.Event()
+
+    def go_on() -> None:
+        while not stop.wait(SAY_EVERY_S):
+            with suppress(PinLaterError):
+                say_workers(client, seeded)
+
+    say_workers(client, seeded)
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def is_in(client: Client, descriptor: str) -> JobState:

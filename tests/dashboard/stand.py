@@ -13,7 +13,7 @@ from playwright.sync_api import StorageState
 
 from pinlater import Client
 from pinlater.data_folder.password import hash_password
-from tests.dashboard.seed import Seeded, seed
+from tests.dashboard.seed import Seeded, seed, workers_alive
 from tests.server.running import RunningServer, running
 
 PASSWORD = "open sesame"
@@ -87,7 +87,10 @@ def standing(folder: Path, kind: str, store: str, *, rules: bool = True, seeds: 
         if rules:
             with Client(f"127.0.0.1:{server.port}") as client:
                 stand.tokens |= {name: stand.make_token(client, name, role) for name, role in ROLES.items()}
-        if seeds:
-            with stand.client() as client:
-                stand.seeded = seed(client, PASSWORD)
-        yield stand
+        if not seeds:
+            yield stand
+            return
+        with stand.client() as client:
+            stand.seeded = seed(client, PASSWORD)
+            with workers_alive(client, stand.seeded):
+                yield stand

@@ -44,7 +44,10 @@ def test_an_action_asks_is_done_and_told(browser: Browser, stand: Stand, action:
             until(lambda: action.happened(client, made))
             if action.audited:
                 target = action.audited.format(**made)
-                assert any(entry.who == "token:admin" and entry.target == target for entry in client.audit(limit=10))
+                assert any(
+                    entry.who.startswith("token:admin (http@") and entry.target == target
+                    for entry in client.audit(limit=10)
+                )
             watch.check()
         finally:
             action.clean_up(client, made)
