@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from pinlater.dashboard.history_view import queue_history_view
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
 from pinlater.dashboard.queue_list import PATH as QUEUES
 from pinlater.dashboard.queue_rows import QueueRow
@@ -74,8 +75,10 @@ def _row(view: QueueView, name: str) -> SettingRow:
 async def queue_detail(page: Page) -> web.Response:
     name = page.queue
     view = await page.snapshots.settings(page.context, name)  # QueueNotFound is the whole page
-    status, workers = await asyncio.gather(
-        page.part(page.snapshots.queue(page.context, name)), page.part(page.snapshots.workers(page.context, name))
+    status, workers, history = await asyncio.gather(
+        page.part(page.snapshots.queue(page.context, name)),
+        page.part(page.snapshots.workers(page.context, name)),
+        queue_history_view(page, name),
     )
     rights = page.rights
     return page.render(
@@ -83,6 +86,7 @@ async def queue_detail(page: Page) -> web.Response:
         name=name,
         row=status if isinstance(status, PartFailed) else QueueRow.of(status),
         workers=workers,
+        history=history,
         groups=groups_of(view),
         is_paused=is_on(view, "paused"),
         pause={key: value_of(view, f"paused_{key}") for key in ("by", "at", "why", "until")},
