@@ -58,6 +58,7 @@ from pinlater.model.flow_words import (
     NewFlow,
     NewItem,
 )
+from pinlater.model.job_selection import FoundJobs, FoundJobsChange, JobSelection
 
 
 class Api(Protocol):
@@ -250,6 +251,28 @@ class Api(Protocol):
 
     async def change_jobs(self, change: JobChange, *, context: RequestContext | None = None) -> JobsChanged:
         """One bounded slice of a change to all jobs that match; to be called again with the continuation it gives."""
+
+    async def search_jobs(
+        self,
+        selection: JobSelection,
+        *,
+        limit: int = 100,
+        include_body: bool = False,
+        max_ms: int | None = None,
+        continuation: str = CONTINUATION_START,
+        context: RequestContext | None = None,
+    ) -> FoundJobs:
+        """One page of the jobs that meet all conditions; those whose time has come first, newest run_after first.
+
+        After `max_ms` it answers what it found, which may be nothing, and how to go on. Bodies beyond some MiB are left
+        out.
+        """
+
+    async def change_found_jobs(self, change: FoundJobsChange, *, context: RequestContext | None = None) -> JobsChanged:
+        """One bounded slice of a change to all jobs of a selection; to be called again with the continuation it gives.
+
+        A run of such calls is in the audit as one.
+        """
 
     async def get_body_tiers(self, *, context: RequestContext | None = None) -> BodyTiers:
         """The tiers of bodies as this server process sees them, and the rules; empty where there are none."""

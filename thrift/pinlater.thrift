@@ -755,6 +755,97 @@ struct ChangeJobsResponse {
   5: optional list<string> missingShards,
   /** By descriptor, why a job was left alone: it would have made a second live job of a dedupeKey. */
   6: optional map<string, string> refusals,
+  /** Jobs in progress whose workers were asked to stop: of changeFoundJobs alone, and not among those changed. */
+  7: optional i32 askedToStop,
+}
+
+/** A state of jobs, as finely as getClusterStatus counts them. */
+enum JobPhase {
+  /** PENDING, and may run now. */
+  READY = 0,
+  /** PENDING, and may run only later. */
+  SCHEDULED = 1,
+  /** PENDING behind another job of its serializeKey. */
+  WAITING = 2,
+  IN_PROGRESS = 3,
+  SUCCEEDED = 4,
+  FAILED = 5,
+  /** FAILED because it was to stop. */
+  CANCELLED = 6,
+}
+
+struct TextCondition {
+  /** RE2, searched in the bytes of the text. */
+  1: required string regex,
+  /** It must not be found. */
+  2: optional bool isNot = false,
+}
+
+/** The jobs of a queue that meet all that is set here. */
+struct JobSelection {
+  1: required string queueName,
+  /** One of these. Not set: all, or those that an action takes. */
+  2: optional list<JobPhase> phases,
+  /** One of these. */
+  3: optional list<byte> priorities,
+  4: optional list<TextCondition> bodyConditions,
+  5: optional list<TextCondition> statusConditions,
+  6: optional i64 createdBeforeMillis,
+  7: optional i64 createdAfterMillis,
+  8: optional i64 updatedBeforeMillis,
+  9: optional i64 updatedAfterMillis,
+  /** A job that has not ended meets no condition on its end. */
+  10: optional i64 endedBeforeMillis,
+  11: optional i64 endedAfterMillis,
+  /** Attempts that were taken: those allowed less those remaining. */
+  12: optional i32 minAttempts,
+  13: optional i32 maxAttempts,
+  14: optional string dedupeKey,
+  15: optional string serializeKey,
+  /** Only these, at most 1,000. */
+  16: optional list<string> jobDescriptors,
+}
+
+struct SearchJobsRequest {
+  1: required JobSelection selection,
+  2: optional i32 limit = 100,
+  /** The bodies of the jobs found, as far as they fit into 4 MiB. */
+  3: optional bool includeBody = false,
+  /** Answer after so long with what was found; cut at the server's own bound. */
+  4: optional i32 maxMillis,
+  5: optional string continuation = CONTINUATION_START,
+}
+
+struct SearchJobsResponse {
+  /** Those whose time has come, newest run_after first, then the others. Maybe none, although others follow. */
+  1: required list<PinLaterJobInfo> jobs,
+  /** How many jobs this call looked at. */
+  2: required i64 lookedAt,
+  3: optional string continuation = CONTINUATION_END,
+  4: optional list<string> missingShards,
+}
+
+/** One slice of a run over all jobs of a selection. */
+struct ChangeFoundJobsRequest {
+  1: required JobSelection selection,
+  2: required JobAction action,
+  /** Of this one call. */
+  3: optional i32 limit = 1000,
+  /** Changes nothing: counts what matches, with up to ten samples. */
+  4: optional bool dryRun = false,
+  /** For RETRY and REPLAY; not set: as many as the job was allowed before. */
+  5: optional i32 attempts,
+  /** For RETRY; not set: now. */
+  6: optional i64 runAfterMillis,
+  /** For CANCEL. */
+  7: optional CancelMode mode,
+  /** As of a SearchJobsRequest. */
+  8: optional i32 maxMillis,
+  /** No call of this run follows, whatever is left: the audit gets its sum. With a limit of 0 nothing more is done. */
+  9: optional bool isLast = false,
+  /** For the audit, at most 500 characters. */
+  10: optional string note,
+  11: optional string continuation = CONTINUATION_START,
 }
 
 struct GetAuditRequest {
@@ -1373,6 +1464,12 @@ service PinLater {
       throws (1: PinLaterException e),
 
   ChangeJobsResponse changeJobs(1: RequestContext context, 2: ChangeJobsRequest request)
+      throws (1: PinLaterException e),
+
+  SearchJobsResponse searchJobs(1: RequestContext context, 2: SearchJobsRequest request)
+      throws (1: PinLaterException e),
+
+  ChangeJobsResponse changeFoundJobs(1: RequestContext context, 2: ChangeFoundJobsRequest request)
       throws (1: PinLaterException e),
 
   GetAuditResponse getAudit(1: RequestContext context, 2: GetAuditRequest request)

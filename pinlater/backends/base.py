@@ -50,6 +50,7 @@ from pinlater.backends.extended import (
     Offered,
     RescheduleRequest,
 )
+from pinlater.backends.requests import STORED_STATES as STORED_STATES
 from pinlater.backends.requests import AckRequest as AckRequest
 from pinlater.backends.requests import CheckpointRequest as CheckpointRequest
 from pinlater.backends.requests import ClaimKey as ClaimKey
@@ -60,6 +61,7 @@ from pinlater.backends.requests import JobKey as JobKey
 from pinlater.backends.requests import ScanPosition as ScanPosition
 from pinlater.backends.requests import ScanRequest as ScanRequest
 from pinlater.backends.requests import SilentClaim as SilentClaim
+from pinlater.backends.requests import StoredState as StoredState
 from pinlater.backends.requests import UnrenewedClaim as UnrenewedClaim
 from pinlater.backends.shard_events import UNKNOWN_CHANGE as UNKNOWN_CHANGE
 from pinlater.backends.shard_events import NoEvents as NoEvents

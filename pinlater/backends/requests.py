@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import NamedTuple
 
 from pinlater.model import MAX_TIME_MS, JobState
@@ -139,15 +140,37 @@ class ScanPosition(NamedTuple):
     id: int
 
 
+class StoredState(IntEnum):
+    """A state as stores keep it, which is finer than the one that is shown. The numbers are those of the stores."""
+
+    PENDING = 0
+    IN_PROGRESS = 1
+    SUCCEEDED = 2
+    FAILED = 3
+    WAITING = 4
+    """PENDING, behind another job of its serialize key."""
+
+    CANCELLED = 5
+    """FAILED, since it was to stop."""
+
+
+STORED_STATES: dict[JobState, tuple[StoredState, ...]] = {
+    JobState.PENDING: (StoredState.PENDING, StoredState.WAITING),
+    JobState.IN_PROGRESS: (StoredState.IN_PROGRESS,),
+    JobState.SUCCEEDED: (StoredState.SUCCEEDED,),
+    JobState.FAILED: (StoredState.FAILED, StoredState.CANCELLED),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """A selection of jobs, and how many of them: in a state, with run_after > now (`future`) or <= now, strictly behind
-    `after`.
+    """A selection of jobs, and how many of them: in one of these states, with run_after > now (`future`) or <= now,
+    strictly behind `after`.
 
     At most `limit`, and fewer where bodies (`with_body`) would pass `max_bytes`, but at least one where one is there.
     """
 
-    state: JobState
+    states: Sequence[StoredState]
     priorities: Sequence[int]
     future: bool
     limit: int

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pinlater.backends.base import ScanPosition, ScanRequest
+from pinlater.backends.base import STORED_STATES, ScanPosition, ScanRequest
 from pinlater.backends.extended import RescheduleRequest
 from pinlater.bodies.sweep import NAMESPACE, Sweeper, TierCounts
 from pinlater.bodies.tiered_shard import TieredShard
@@ -233,7 +233,7 @@ class TierOperations:
             raise ContinuationInvalid("the shard of this run is not there any more: begin it again")
         step, now_ms = BodiesStep(CONTINUATION_END), self._clock.now_ms()
         request = ScanRequest(
-            JobState.PENDING,
+            STORED_STATES[JobState.PENDING],
             self._priorities,
             place.future,
             change.limit,

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -19,7 +19,16 @@ from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import EXIT_INCOMPLETE, can_ask, confirm, say, talks_to_server
 from pinlater.cli.job_keys import key_options, key_text
 from pinlater.cli.job_text import COLUMNS, job_row, table_row
-from pinlater.cli.job_views import match_option, named_descriptors, say_no_descriptor, slices, state_option
+from pinlater.cli.job_views import (
+    match_option,
+    named_descriptors,
+    phases_of,
+    say_no_descriptor,
+    selection_of,
+    slices,
+    state_option,
+    status_match_option,
+)
 from pinlater.cli.output import counted, open_output, output_option, write_all, write_one
 from pinlater.cli.progress import Progress
 from pinlater.cli.times import duration_option, moment_option, time_text
@@ -32,11 +41,13 @@ from pinlater.model import (
     JobAction,
     JobChange,
     JobFilter,
+    JobsChanged,
     JobState,
     KeyRef,
     is_descriptor,
     parse_descriptor,
 )
+from pinlater.model.job_selection import FoundJobsChange, JobSelection
 from pinlater.printable import json_text
 
 _SLICE = 1_000
@@ -62,12 +73,35 @@ class Extent:
     per_second: float | None = None
 
 
+class Wanted(NamedTuple):
+    """Which jobs are meant, beside their queue, state and priority. Ages count from now."""
+
+    older_ms: int | None
+    newer_ms: int | None
+    match: str
+    status_match: str = ""
+
+
+NOTHING_WANTED = Wanted(None, None, "")
+
+
 def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """All of them but the priority, as the arguments `older_ms`, `newer_ms`, `match`, `extent`."""
+    """All of them but the priority, as the arguments `wanted` and `extent`."""
 
     @functools.wraps(command)
-    def with_extent(limit: int, everything: bool, dry_run: bool, format: str, **options: Any) -> None:
-        command(extent=Extent(None if everything else limit, dry_run, format), **options)
+    def with_extent(
+        limit: int,
+        everything: bool,
+        dry_run: bool,
+        format: str,
+        older_ms: int | None,
+        newer_ms: int | None,
+        match: str,
+        status_match: str,
+        **options: Any,
+    ) -> None:
+        extent = Extent(None if everything else limit, dry_run, format)
+        command(wanted=Wanted(older_ms, newer_ms, match, status_match), extent=extent, **options)
 
     decorated: Callable[..., Any] = with_extent
     for option in (
@@ -77,6 +111,7 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="At most so many jobs."
         ),
+        status_match_option,
         match_option,
         click.option(
             "--newer-than", "newer_ms", type=duration_option, metavar="DURATION", help="Only jobs created since."
@@ -109,33 +144,56 @@ def priority_or_all_option(default: str) -> Callable[[Any], Any]:
     )
 
 
+Change = JobChange | FoundJobsChange
+"""The second one has conditions on more than bodies; older servers do not know it."""
+
+
 def job_change(
-    queue: str, action: JobAction, priority: int | None, older_ms: int | None, newer_ms: int | None, match: str
-) -> JobChange:
-    """Ages count from now, by this machine's clock."""
+    queue: str,
+    action: JobAction,
+    priority: int | None,
+    wanted: Wanted,
+    *,
+    state: JobState | None = None,
+    attempts: int | None = None,
+    run_after_ms: int | None = None,
+) -> Change:
+    """Ages count by this machine's clock."""
     now_ms = SystemClock().now_ms()
-    return JobChange(
-        queue,
-        action,
-        priority=priority,
-        created_before_ms=None if older_ms is None else max(0, now_ms - older_ms),
-        created_after_ms=None if newer_ms is None else max(0, now_ms - newer_ms),
-        body_regex=match,
-    )
+    before_ms = None if wanted.older_ms is None else max(0, now_ms - wanted.older_ms)
+    after_ms = None if wanted.newer_ms is None else max(0, now_ms - wanted.newer_ms)
+    if not wanted.status_match:
+        return JobChange(
+            queue,
+            action,
+            state,
+            priority,
+            before_ms,
+            after_ms,
+            wanted.match,
+            attempts=attempts,
+            run_after_ms=run_after_ms,
+        )
+    phases = [] if state is None else phases_of(state)
+    selection = selection_of(queue, phases, priority, wanted.match, wanted.status_match)
+    selection = replace(selection, created_before_ms=before_ms, created_after_ms=after_ms)
+    return FoundJobsChange(selection, action, attempts=attempts, run_after_ms=run_after_ms)
 
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask on a terminal whether that is meant.")
 """For `run_removal`."""
 
 
-def run_removal(client: Client, change: JobChange, extent: Extent, *, yes: bool) -> None:
+def run_removal(
+    client: Client, change: Change, extent: Extent, state: JobState = JobState.PENDING, *, yes: bool
+) -> None:
     """As run_change, but it says what it touches, and on a terminal, unless `yes`, counts that first and asks.
 
     Then it removes no more jobs than were counted. SystemExit: it is not meant.
     """
     opening = ""
     if not extent.dry_run:
-        what = _what(change)
+        what = _what(change, state)
         if yes or not can_ask():
             most = "all" if extent.limit is None else f"at most {extent.limit:,}"
             opening = f"{_DOES[change.action]} {most} {what}"
@@ -152,21 +210,34 @@ def run_removal(client: Client, change: JobChange, extent: Extent, *, yes: bool)
     run_change(client, change, extent, opening)
 
 
-def _what(change: JobChange) -> str:
+def _what(change: Change, state: JobState) -> str:
     """The jobs that a change means, for a person."""
-    state = JobState.PENDING if change.action is JobAction.CANCEL else change.state
-    said = [f"{'' if state is None else state.name + ' '}jobs of queue {change.queue}"]
-    said.append("all priorities" if change.priority is None else f"priority {change.priority}")
-    if change.created_before_ms is not None:
-        said.append(f"created before {time_text(change.created_before_ms)}")
-    if change.created_after_ms is not None:
-        said.append(f"created since {time_text(change.created_after_ms)}")
-    if change.body_regex:
-        said.append(f"with a body that matches {change.body_regex!r}")
+    selection: JobChange | JobSelection
+    if isinstance(change, JobChange):
+        selection, priority = change, change.priority
+    else:
+        selection = change.selection
+        priority = next(iter(selection.priorities), None)
+    said = [f"{state.name} jobs of queue {selection.queue}"]
+    said.append("all priorities" if priority is None else f"priority {priority}")
+    if selection.created_before_ms is not None:
+        said.append(f"created before {time_text(selection.created_before_ms)}")
+    if selection.created_after_ms is not None:
+        said.append(f"created since {time_text(selection.created_after_ms)}")
+    for what, regex in _patterns(change):
+        said.append(f"with a {what} that matches {regex!r}")
     return ", ".join(said)
 
 
-def run_change(client: Client, change: JobChange, extent: Extent, opening: str = "") -> None:
+def _patterns(change: Change) -> list[tuple[str, str]]:
+    if isinstance(change, JobChange):
+        return [("body", change.body_regex)] if change.body_regex else []
+    selection = change.selection
+    bodies, statuses = selection.body_conditions, selection.status_conditions
+    return [("body", each.regex) for each in bodies] + [("status", each.regex) for each in statuses]
+
+
+def run_change(client: Client, change: Change, extent: Extent, opening: str = "") -> None:
     """Slice by slice to the end or the limit, and print how many jobs it was; SystemExit where a shard was missing.
 
     The `opening` is said when a server has begun it.
@@ -200,7 +271,7 @@ class _Found:
     is_all: bool = False
 
 
-def _run(client: Client, change: JobChange, extent: Extent, opening: str = "") -> _Found:
+def _run(client: Client, change: Change, extent: Extent, opening: str = "") -> _Found:
     change = replace(change, dry_run=extent.dry_run)
     word = "jobs match" if extent.dry_run else f"jobs {_DONE[change.action]}"
     found = _Found()
@@ -209,7 +280,7 @@ def _run(client: Client, change: JobChange, extent: Extent, opening: str = "") -
     with Progress(word) as progress:
         while True:
             change.limit = _slice(extent, progress.done)
-            answer = client.change_jobs(change)
+            answer = _slice_done(client, change)
             if opening:
                 say(opening)
                 opening = ""
@@ -225,7 +296,13 @@ def _run(client: Client, change: JobChange, extent: Extent, opening: str = "") -
             if extent.per_second is not None and not extent.dry_run:
                 time.sleep(max(0.0, began_s + progress.done / extent.per_second - time.monotonic()))
     found.jobs = progress.done
+    if isinstance(change, FoundJobsChange) and not (found.is_all or extent.dry_run):
+        client.change_found_jobs(replace(change, limit=0, is_last=True))  # the audit gets the sum
     return found
+
+
+def _slice_done(client: Client, change: Change) -> JobsChanged:
+    return client.change_jobs(change) if isinstance(change, JobChange) else client.change_found_jobs(change)
 
 
 def _slice(extent: Extent, done: int) -> int:
@@ -252,7 +329,7 @@ def _print(extent: Extent, action: JobAction, done: int, samples: list[Any]) -> 
 Examples:
   pinlater job retry mail
   pinlater job retry mail --priority 2 --attempts 3 --run-after +1h --all
-  pinlater job retry mail --newer-than 2h --match 'timed? ?out' --dry-run""",
+  pinlater job retry mail --newer-than 2h --status-match 'timed? ?out' --dry-run""",
 )
 @click.argument("queue", shell_complete=offer_queues)
 @priority_or_all_option("all")
@@ -268,9 +345,7 @@ def retry(
     priority: int | None,
     attempts: int,
     run_after: int | None,
-    older_ms: int | None,
-    newer_ms: int | None,
-    match: str,
+    wanted: Wanted,
     extent: Extent,
 ) -> None:
     """Put FAILED jobs of QUEUE back to PENDING, in slices of 1,000, and print how many.
@@ -278,8 +353,8 @@ def retry(
     Jobs that fail while it runs are left alone. Where a shard is out, the others are done, it is named on stderr, and
     the exit code is 5.
     """
-    change = job_change(queue, JobAction.RETRY, priority, older_ms, newer_ms, match)
-    run_change(client, replace(change, attempts=attempts, run_after_ms=run_after), extent)
+    change = job_change(queue, JobAction.RETRY, priority, wanted, attempts=attempts, run_after_ms=run_after)
+    run_change(client, change, extent)
 
 
 @click.command(
@@ -301,9 +376,7 @@ def delete(
     queue: str,
     state: JobState,
     priority: int | None,
-    older_ms: int | None,
-    newer_ms: int | None,
-    match: str,
+    wanted: Wanted,
     extent: Extent,
     yes: bool,
 ) -> None:
@@ -313,25 +386,22 @@ def delete(
     Where a shard is out, the others are done, it is named on stderr, and the exit code is 5. Jobs of other priorities
     than 1 are deleted only where --priority says so; how many are left is said.
     """
-    change = replace(job_change(queue, JobAction.DELETE, priority, older_ms, newer_ms, match), state=state)
-    run_removal(client, change, extent, yes=yes)
+    change = job_change(queue, JobAction.DELETE, priority, wanted, state=state)
+    run_removal(client, change, extent, state, yes=yes)
     if click.get_current_context().get_parameter_source("priority") is ParameterSource.DEFAULT:
-        _say_other_priorities(client, change)
+        _say_other_priorities(client, queue, state)
 
 
-def _say_other_priorities(client: Client, change: JobChange) -> None:
+def _say_other_priorities(client: Client, queue: str, state: JobState) -> None:
     """A deletion gets no wider than it was asked for, and says what it left alone."""
-    assert change.state is not None
-    filters = [
-        JobFilter(change.queue, change.state, priority, future) for priority in (None, 1) for future in (False, True)
-    ]
+    filters = [JobFilter(queue, state, priority, future) for priority in (None, 1) for future in (False, True)]
     try:
         *everywhere, ready, later = client.counts(filters, allow_partial=True)
     except PinLaterError:
         return
     others = sum(everywhere) - ready - later
     if others > 0:
-        jobs = f"{counted(others, f'{change.state.name} job')} of other priorities"
+        jobs = f"{counted(others, f'{state.name} job')} of other priorities"
         say(f"{jobs} {'is' if others == 1 else 'are'} left alone; --priority all means them too")
 
 
@@ -365,9 +435,7 @@ def cancel(
     keys: list[KeyRef],
     running: bool,
     priority: int | None,
-    older_ms: int | None,
-    newer_ms: int | None,
-    match: str,
+    wanted: Wanted,
     extent: Extent,
     yes: bool,
 ) -> None:
@@ -389,10 +457,10 @@ def cancel(
     if running and not by_name:
         raise click.UsageError("--running needs descriptors or --key")
     if queue is not None and not by_name:
-        change = job_change(queue, JobAction.CANCEL, priority, older_ms, newer_ms, match)
+        change = job_change(queue, JobAction.CANCEL, priority, wanted)
         run_removal(client, change, extent, yes=yes)
         return
-    if extent.dry_run or match or priority or older_ms is not None or newer_ms is not None:
+    if extent.dry_run or priority or wanted != NOTHING_WANTED:
         raise click.UsageError("a filter and --dry-run need --queue; descriptors and keys name each job")
     if any(not key.dedupe_key for key in keys):
         raise click.UsageError("--serialize-key alone names many jobs; give --key too")

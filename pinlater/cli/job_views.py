@@ -17,7 +17,18 @@ from pinlater.cli.output import open_output, output_option, write_one
 from pinlater.client.client import Client
 from pinlater.clock import SystemClock
 from pinlater.errors import NoHealthyShards, ShardConnectionFailed
-from pinlater.model import JobFilter, JobInfo, JobState, KeyRef, is_descriptor, parse_descriptor
+from pinlater.model import (
+    CONTINUATION_END,
+    CONTINUATION_START,
+    JobFilter,
+    JobInfo,
+    JobState,
+    KeyRef,
+    ScanPage,
+    is_descriptor,
+    parse_descriptor,
+)
+from pinlater.model.job_selection import FoundJobs, JobPhase, JobSelection, TextCondition
 from pinlater.printable import printable_lines
 
 ItemT = TypeVar("ItemT")
@@ -126,6 +137,16 @@ def match_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """--match, a pattern for bodies."""
     return click.option(
         "--match", default="", metavar="REGEX", help="Only jobs whose body holds a match of this RE2 pattern."
+    )(command)
+
+
+def status_match_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--status-match, a pattern for statuses."""
+    return click.option(
+        "--status-match",
+        default="",
+        metavar="REGEX",
+        help="Only jobs whose status holds a match of this RE2 pattern.",
     )(command)
 
 
@@ -314,13 +335,14 @@ _ALL_PRIORITIES = "Only jobs of this priority. [default: all]"
 Examples:
   pinlater job scan mail --state failed
   pinlater job scan mail --state scheduled --limit 20
-  pinlater job scan mail --state failed --match 'timed? ?out' --all -o jsonl
+  pinlater job scan mail --state failed --status-match 'timed? ?out' --all -o jsonl
   pinlater job scan mail --state failed --body -o jsonl | jq -r .type | sort | uniq -c"""
 )
 @click.argument("queue", shell_complete=offer_queues)
 @looked_for_options
 @priority_option(_ALL_PRIORITIES)
 @match_option
+@status_match_option
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many jobs.")
 @click.option("--all", "everything", is_flag=True, help="All jobs, however many.")
 @click.option("--body", is_flag=True, help="The bodies too: `body` in JSON, and the whole of each in a table.")
@@ -333,6 +355,7 @@ def scan(
     priority: int | None,
     future: bool,
     match: str,
+    status_match: str,
     limit: int,
     everything: bool,
     body: bool,
@@ -349,7 +372,12 @@ def scan(
     output = open_output(format, BODY_COLUMNS)
     missing_shards: set[str] = set()
     wanted = JobFilter(queue, state, priority, future, match)
-    for found in client.scan_pages(wanted, limit=_SLICE if left is None else min(_SLICE, left)):
+    slice_jobs = _SLICE if left is None else min(_SLICE, left)
+    pages: Iterable[ScanPage | FoundJobs] = client.scan_pages(wanted, limit=slice_jobs)
+    if status_match:
+        phases = phases_of(state, future)
+        pages = _found_pages(client, selection_of(queue, phases, priority, match, status_match), slice_jobs)
+    for found in pages:
         missing_shards.update(found.missing_shards)
         infos = found.jobs[:left]
         if body or format == "table":
@@ -364,6 +392,38 @@ def scan(
     if missing_shards:
         say(f"not all was read; missing shards: {', '.join(sorted(missing_shards))}")
         raise SystemExit(EXIT_INCOMPLETE)
+
+
+def phases_of(state: JobState, future: bool | None = None) -> list[JobPhase]:
+    """What a state is in a search; of pending jobs those that may run now or later, where `future` says which."""
+    if state is JobState.FAILED:
+        return [JobPhase.FAILED, JobPhase.CANCELLED]
+    if state is not JobState.PENDING:
+        return [JobPhase[state.name]]
+    now, later = [JobPhase.READY, JobPhase.WAITING], [JobPhase.SCHEDULED]
+    return now + later if future is None else (later if future else now)
+
+
+def selection_of(
+    queue: str, phases: Sequence[JobPhase], priority: int | None, match: str, status_match: str
+) -> JobSelection:
+    return JobSelection(
+        queue,
+        phases,
+        () if priority is None else (priority,),
+        (TextCondition(match),) if match else (),
+        (TextCondition(status_match),),
+    )
+
+
+def _found_pages(client: Client, selection: JobSelection, limit: int) -> Iterator[FoundJobs]:
+    continuation = CONTINUATION_START
+    while True:
+        found = client.search_jobs(selection, limit=limit, continuation=continuation)
+        yield found
+        continuation = found.continuation
+        if continuation == CONTINUATION_END:
+            return
 
 
 @click.command(

@@ -22,7 +22,7 @@ from pinlater.cli.connection import (
     say_missed,
     talks_to_server,
 )
-from pinlater.cli.job_changes import Extent, filter_options, job_change, priority_or_all_option, run_change
+from pinlater.cli.job_changes import Extent, Wanted, filter_options, job_change, priority_or_all_option, run_change
 from pinlater.cli.job_views import state_choice
 from pinlater.cli.output import Row, open_output, output_option, write_all
 from pinlater.cli.progress import Left, wait_until_empty
@@ -331,17 +331,15 @@ def replay(
     state: JobState | None,
     attempts: int | None,
     rate: float | None,
-    older_ms: int | None,
-    newer_ms: int | None,
-    match: str,
+    wanted: Wanted,
     extent: Extent,
 ) -> None:
     """Send dead letters of the queue DLQ back to the queues that they came from, and print how many.
 
     The age of a dead letter counts from when it came to DLQ. One that arrives while it runs is left alone.
     """
-    change = job_change(queue, JobAction.REPLAY, priority, older_ms, newer_ms, match)
-    run_change(client, replace(change, state=state, attempts=attempts), replace(extent, per_second=rate))
+    change = job_change(queue, JobAction.REPLAY, priority, wanted, state=state, attempts=attempts)
+    run_change(client, change, replace(extent, per_second=rate))
 
 
 @click.group(

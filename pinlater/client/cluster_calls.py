@@ -24,7 +24,8 @@ from pinlater.model import (
     WorkersPage,
 )
 from pinlater.model.body_words import BodiesChange, BodiesStep, BodyTiers
-from pinlater.wire import access_methods, body_methods, methods, operator_methods, schedule_methods
+from pinlater.model.job_selection import FoundJobs, FoundJobsChange, JobSelection
+from pinlater.wire import access_methods, body_methods, found_job_methods, methods, operator_methods, schedule_methods
 from pinlater.wire.methods import Method
 
 ResultT = TypeVar("ResultT")
@@ -97,6 +98,33 @@ class ClusterCalls(ABC):
         """One slice of a change to all jobs that match; to be called again with the continuation it gives."""
         check_times([change])
         return await self._call(methods.CHANGE_JOBS, context, timeout, change)
+
+    async def search_jobs(
+        self,
+        selection: JobSelection,
+        *,
+        limit: int = 100,
+        include_body: bool = False,
+        max_ms: int | None = None,
+        continuation: str = CONTINUATION_START,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> FoundJobs:
+        """One page of the jobs of a queue that meet all conditions; a page may be empty and yet not the last.
+        MethodUnknown: an older server.
+        """
+        return await self._call(
+            found_job_methods.SEARCH_JOBS, context, timeout, selection, limit, include_body, max_ms, continuation
+        )
+
+    async def change_found_jobs(
+        self, change: FoundJobsChange, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> JobsChanged:
+        """One slice of a change to all jobs of a selection; to be called again with the continuation it gives.
+        MethodUnknown: an older server, which does nothing.
+        """
+        check_times([change])
+        return await self._call(found_job_methods.CHANGE_FOUND_JOBS, context, timeout, change)
 
     async def get_body_tiers(self, *, context: RequestContext | None = None, timeout: float | None = None) -> BodyTiers:
         """The tiers of bodies, and the rules. MethodUnknown: an older server, which has none."""

@@ -23,6 +23,7 @@ from pinlater.model import (
     WorkersPage,
 )
 from pinlater.model.body_words import BodiesChange, BodiesStep, BodyTiers
+from pinlater.model.job_selection import FoundJobs, FoundJobsChange, JobSelection
 
 
 class ClusterClient:
@@ -99,6 +100,33 @@ class ClusterClient:
         self, change: JobChange, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> JobsChanged:
         return self._run(AsyncClient.change_jobs, change, context=context, timeout=timeout)
+
+    def search_jobs(
+        self,
+        selection: JobSelection,
+        *,
+        limit: int = 100,
+        include_body: bool = False,
+        max_ms: int | None = None,
+        continuation: str = CONTINUATION_START,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> FoundJobs:
+        return self._run(
+            AsyncClient.search_jobs,
+            selection,
+            limit=limit,
+            include_body=include_body,
+            max_ms=max_ms,
+            continuation=continuation,
+            context=context,
+            timeout=timeout,
+        )
+
+    def change_found_jobs(
+        self, change: FoundJobsChange, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> JobsChanged:
+        return self._run(AsyncClient.change_found_jobs, change, context=context, timeout=timeout)
 
     def get_body_tiers(self, *, context: RequestContext | None = None, timeout: float | None = None) -> BodyTiers:
         return self._run(AsyncClient.get_body_tiers, context=context, timeout=timeout)

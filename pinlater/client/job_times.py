@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from pinlater.errors import RequestInvalid
 from pinlater.model import Checkpoint, ExtendedJob, Job, JobChange
+from pinlater.model.job_selection import FoundJobsChange
 from pinlater.schedule import Delay, delay_seconds, refuse_seconds
 
 
@@ -25,7 +26,7 @@ def delayed(jobs: Job | Sequence[Job], delay: Delay, now_ms: int | None = None) 
     return [replace(job, run_after_ms=at_ms) for job in jobs]
 
 
-def check_times(planned: Iterable[Job | Checkpoint | JobChange]) -> None:
+def check_times(planned: Iterable[Job | Checkpoint | JobChange | FoundJobsChange]) -> None:
     for each in planned:
         if each.run_after_ms is not None:
             check_time(each.run_after_ms)

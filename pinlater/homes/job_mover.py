@@ -15,7 +15,7 @@ from dataclasses import fields
 
 import structlog
 
-from pinlater.backends.base import ClaimKey, ClaimRequest, JobKey, ScanPosition, ScanRequest, Shard
+from pinlater.backends.base import STORED_STATES, ClaimKey, ClaimRequest, JobKey, ScanPosition, ScanRequest, Shard
 from pinlater.backends.extended import OfferOutcome
 from pinlater.clock import Clock
 from pinlater.errors import HomeOut, OutcomeUnknown, PinLaterError, QueueNotFound
@@ -248,7 +248,7 @@ class JobMover:
         recovered = 0
         now_ms = self._clock.now_ms()
         while True:
-            request = ScanRequest(JobState.IN_PROGRESS, PRIORITIES, future, _PAGE, after)
+            request = ScanRequest(STORED_STATES[JobState.IN_PROGRESS], PRIORITIES, future, _PAGE, after)
             page = await self._store.scan(queue, request, now_ms)
             if not page:
                 return recovered

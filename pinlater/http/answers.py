@@ -23,6 +23,7 @@ from pinlater.model import (
     RescheduleOutcome,
     ScanPage,
 )
+from pinlater.model.job_selection import FoundJobs
 
 EnqueueWord = Literal["stored", "kept", "replaced"]
 AckWord = Literal["ignored", "succeeded", "retried", "failed", "unknown", "cancelled"]
@@ -246,6 +247,18 @@ class JobPageAnswer(Answer):
     missing_shards: MissingShards | None = None
 
 
+class FoundJobsAnswer(Answer):
+    """Jobs that a search found: those whose time has come, the newest `run_after_ms` first, then scheduled ones.
+
+    `looked_at`: how many jobs this call looked at.
+    """
+
+    jobs: list[JobAnswer]
+    looked_at: int
+    next_cursor: NextCursor | None = None
+    missing_shards: MissingShards | None = None
+
+
 class CountAnswer(Answer):
     count: int
 
@@ -267,6 +280,7 @@ class JobsChangedAnswer(Answer):
     """What one slice did: `changed` jobs, or those that match where it was a dry run, and up to ten of them.
 
     `refusals`: by descriptor, why a job was left alone that would have been a second live job of its dedupe key.
+    `asked_to_stop`: jobs in progress whose workers were asked to stop, which are not among those changed.
     """
 
     changed: int
@@ -275,6 +289,7 @@ class JobsChangedAnswer(Answer):
     next_cursor: NextCursor | None = None
     missing_shards: MissingShards | None = None
     refusals: dict[str, str] | None = None
+    asked_to_stop: int = 0
 
 
 _STATE_WORDS: tuple[StateWord, ...] = ("pending", "in_progress", "succeeded", "failed")
@@ -304,6 +319,11 @@ def job_page(page: ScanPage) -> JobPageAnswer:
     return JobPageAnswer(jobs, next_cursor(page.continuation), page.missing_shards or None)
 
 
+def found_jobs(found: FoundJobs, encoding: Encoding) -> FoundJobsAnswer:
+    jobs = [job_answer(info, encoding) for info in found.jobs]
+    return FoundJobsAnswer(jobs, found.looked_at, next_cursor(found.continuation), found.missing_shards or None)
+
+
 def cancelled(outcomes: Cancelled) -> CancelledAnswer:
     return CancelledAnswer(
         {descriptor: _CANCEL_WORDS[each] for descriptor, each in outcomes.items()},
@@ -323,4 +343,5 @@ def jobs_changed(changed: JobsChanged, encoding: Encoding) -> JobsChangedAnswer:
         next_cursor(changed.continuation),
         changed.missing_shards or None,
         changed.refusals or None,
+        changed.asked_to_stop,
     )

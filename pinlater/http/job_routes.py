@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pinlater.http import answers, forms, operator_forms
+from pinlater.http import answers, forms, operator_forms, search_forms
 from pinlater.http.encodings import refusal
 from pinlater.http.problems import NotThere
 from pinlater.http.route import IDEMPOTENCY_HEADER, Incoming, Route
 from pinlater.model import CONTINUATION_START, JobFilter
-from pinlater.wire import methods
+from pinlater.wire import found_job_methods, methods
 
 JOBS, WORKERS = "Jobs", "Work"
 
@@ -156,6 +156,25 @@ async def _change_jobs(incoming: Incoming) -> answers.JobsChangedAnswer:
     form: forms.JobChangeForm = incoming.form
     change = form.change(incoming.queue, form.cursor or CONTINUATION_START)
     changed = await incoming.api.change_jobs(change, context=incoming.context)
+    return answers.jobs_changed(changed, form.encoding)
+
+
+async def _search(incoming: Incoming) -> answers.FoundJobsAnswer:
+    form: search_forms.SearchForm = incoming.form
+    found = await incoming.api.search_jobs(
+        form.selection(incoming.queue),
+        limit=form.limit,
+        include_body=form.include_body,
+        max_ms=form.max_ms,
+        continuation=form.cursor or CONTINUATION_START,
+        context=incoming.context,
+    )
+    return answers.found_jobs(found, form.encoding)
+
+
+async def _change_found_jobs(incoming: Incoming) -> answers.JobsChangedAnswer:
+    form: search_forms.FoundJobsChangeForm = incoming.form
+    changed = await incoming.api.change_found_jobs(form.change(incoming.queue), context=incoming.context)
     return answers.jobs_changed(changed, form.encoding)
 
 
@@ -315,6 +334,28 @@ JOB_ROUTES = (
         method=methods.CHANGE_JOBS,
         call=_change_jobs,
         form=forms.JobChangeForm,
+        answer=answers.JobsChangedAnswer,
+    ),
+    Route(
+        name="search_jobs",
+        verb="POST",
+        path="/v1/queues/{queue}/jobs/search",
+        tag=JOBS,
+        summary="A page of the jobs of a queue that meet conditions on their state, times, keys, status or body",
+        method=found_job_methods.SEARCH_JOBS,
+        call=_search,
+        form=search_forms.SearchForm,
+        answer=answers.FoundJobsAnswer,
+    ),
+    Route(
+        name="change_found_jobs",
+        verb="POST",
+        path="/v1/queues/{queue}/jobs/search/change",
+        tag=JOBS,
+        summary="Retry, delete, cancel or replay all jobs that a search finds, slice by slice",
+        method=found_job_methods.CHANGE_FOUND_JOBS,
+        call=_change_found_jobs,
+        form=search_forms.FoundJobsChangeForm,
         answer=answers.JobsChangedAnswer,
     ),
 )

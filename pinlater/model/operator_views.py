@@ -224,6 +224,7 @@ class JobsChanged:
     """What one call did: `changed` jobs (`matched` ones for a dry run), up to ten samples, and how to go on.
 
     `refusals`: by descriptor, why a job was left alone that would have been a second live job of its dedupe key.
+    `asked_to_stop`: jobs in progress whose workers were asked to stop; they are not in `changed`.
     """
 
     changed: int
@@ -232,6 +233,7 @@ class JobsChanged:
     continuation: str = CONTINUATION_END
     missing_shards: list[str] = field(default_factory=list)
     refusals: dict[str, str] = field(default_factory=dict)
+    asked_to_stop: int = 0
 
 
 @dataclass(slots=True)

@@ -1,4 +1,5 @@
-"""Patterns over the bytes of bodies: RE2 in its Latin-1 mode, so that any byte matches, and always in linear time.
+"""Patterns over the bytes of bodies and statuses: RE2 in its Latin-1 mode, so that any byte matches, and always in
+linear time.
 
 The pattern's own text counts as its UTF-8 bytes: a literal `é` finds the two bytes that text bodies hold for it.
 """
@@ -27,12 +28,12 @@ _INLINE_STEPS = 1_000_000
 
 
 class BodyPattern:
-    """A compiled pattern. RequestInvalid for one that cannot be compiled."""
+    """A compiled pattern. RequestInvalid, with the name of its field, for one that cannot be compiled."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, field: str = "bodyRegexToMatch") -> None:
         text = pattern.encode("utf-8", "surrogatepass")
         if len(text) > MAX_PATTERN_BYTES:
-            raise RequestInvalid.of("bodyRegexToMatch", pattern[:200], f"at most {MAX_PATTERN_BYTES} bytes")
+            raise RequestInvalid.of(field, pattern[:200], f"at most {MAX_PATTERN_BYTES} bytes")
         options = re2.Options()
         options.encoding = re2.Options.Encoding.LATIN1
         options.log_errors = False
@@ -41,14 +42,14 @@ class BodyPattern:
         try:
             compiled = re2.compile(text, options)
         except re2.error as error:
-            raise RequestInvalid.of("bodyRegexToMatch", pattern, f"an RE2 pattern ({_reason(error)})") from error
+            raise RequestInvalid.of(field, pattern, f"an RE2 pattern ({_reason(error)})") from error
         finally:
             re2.purge()  # it would keep 128 patterns with all their states
         self._search = compiled.search
         self._steps = compiled.programsize
         if self._steps > MAX_PROGRAM_STEPS:
             allowed = f"a pattern of at most {MAX_PROGRAM_STEPS} steps; it has {self._steps}"
-            raise RequestInvalid.of("bodyRegexToMatch", pattern, allowed)
+            raise RequestInvalid.of(field, pattern, allowed)
 
     def matches(self, body: bytes) -> bool:
         return self._search(body) is not None

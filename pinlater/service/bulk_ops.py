@@ -1,74 +1,49 @@
 """The calls that change many jobs at once, a bounded slice per call; counted, and recorded with their author.
 
 Two ways lead through a slice. Where a store can choose the jobs by itself, it is asked shard after shard, in steps.
-Else jobs are read in pages, newest run_after first, and changed page by page. `changeJobs` goes on where a slice ended,
-by a continuation. It is meant for the jobs that were there when it began: one made since, or that ended since (it was
-retried, and failed again), is left alone, so that a change ends however fast jobs come.
+Else jobs are read in pages, and changed page by page (bulk_slices.py). `changeJobs` goes on where a slice ended, by a
+continuation.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import re
-from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pinlater import job_limits
-from pinlater.backends.base import JobKey, Shard
+from pinlater.backends.base import STORED_STATES, Shard
 from pinlater.clock import Clock
-from pinlater.errors import (
-    ContinuationInvalid,
-    HomesChanged,
-    PinLaterError,
-    QueueNotFound,
-    RequestInvalid,
-    ShardConnectionFailed,
-    UnknownError,
-)
-from pinlater.flows.item_jobs import item_number
+from pinlater.errors import PinLaterError, QueueNotFound, RequestInvalid, ShardConnectionFailed, UnknownError
 from pinlater.metrics import Metrics
 from pinlater.model import (
     CONTINUATION_END,
-    CONTINUATION_START,
-    MAX_TIME_MS,
     Cancelled,
     CancelOutcome,
     JobAction,
     JobChange,
     JobFilter,
-    JobInfo,
     JobsChanged,
     JobState,
     KeyRef,
-    descriptor_prefix,
-    parse_descriptor,
 )
+from pinlater.model.job_selection import FoundJobsChange, JobSelection, TextCondition
 from pinlater.service import validation
 from pinlater.service.audit import OPEN, Audit
-from pinlater.service.body_pattern import BodyPattern
-from pinlater.service.descriptors import DescriptorParser
-from pinlater.service.end_waits import EndWaits
+from pinlater.service.bulk_slices import BulkSlices, Slice, SliceOrder
 from pinlater.service.job_commands import NamedJobChanges
-from pinlater.service.job_queries import Search
 from pinlater.service.longpoll import LongPolls
-from pinlater.service.settings import ServiceSettings
-from pinlater.service.validation import Validator
-from pinlater.shards.handle import ShardHandle, answers, ask_all, missing
-from pinlater.shards.keys.key_router import TRIES
+from pinlater.service.searches import read_mark, write_mark
+from pinlater.service.selection import Conditions, SearchPart
+from pinlater.shards.handle import ShardHandle, answers, missing
 from pinlater.shards.router import Router
-from pinlater.shards.scan import Place, ScanQuery, place_of
 
 Step = Callable[[Shard, int], Coroutine[Any, Any, int]]
 """One bounded step on one shard, for at most so many jobs; how many it was."""
 
-_RETRIED = "jobs_retried_by_operator"
-_DELETED = "jobs_deleted_by_operator"
-
-_SAMPLES = 10
-_REFUSALS = 1_000
-"""Told in one answer; the next slice has the others."""
+RETRIED_METRIC = "jobs_retried_by_operator"
+DELETED_METRIC = "jobs_deleted_by_operator"
+ASKED_METRIC = "jobs_asked_to_stop"
 
 _TAKES: dict[JobAction, tuple[JobState, ...]] = {
     JobAction.RETRY: (JobState.FAILED,),
@@ -77,19 +52,6 @@ _TAKES: dict[JobAction, tuple[JobState, ...]] = {
     JobAction.REPLAY: (JobState.PENDING, JobState.FAILED),
 }
 """The states that an action is for; a deletion has to name one."""
-
-Pending = Counter[str]
-"""How many jobs of each queue became pending."""
-
-_Act = Callable[[Shard, Sequence[JobKey]], Coroutine[Any, Any, Pending | int]]
-"""Changes jobs on one shard; how many, or how many became pending, by queue."""
-
-
-class _Part(NamedTuple):
-    """One of the scans that a change consists of."""
-
-    state: JobState
-    future: bool
 
 
 class BulkOps:
@@ -101,23 +63,19 @@ class BulkOps:
         self,
         router: Router,
         clock: Clock,
-        settings: ServiceSettings,
-        validator: Validator,
-        parser: DescriptorParser,
+        slices: BulkSlices,
         commands: NamedJobChanges,
         long_polls: LongPolls,
-        end_waits: EndWaits,
         metrics: Metrics,
         audit: Audit,
     ) -> None:
         self._router = router
         self._clock = clock
-        self._settings = settings
-        self._validator = validator
-        self._parser = parser
+        self._slices = slices
+        self._settings = slices.settings
+        self._validator = slices.validator
         self._commands = commands
         self._long_polls = long_polls
-        self._end_waits = end_waits
         self._metrics = metrics
         self._audit = audit
 
@@ -143,7 +101,7 @@ class BulkOps:
             self._long_polls.jobs_ready(queue, 0, [run_after_ms])
         else:
             self._long_polls.jobs_ready(queue, retried)
-        await self._record(who, "retry_failed_jobs", queue, retried, f" of priority {priority}", _RETRIED)
+        await self._record(who, "retry_failed_jobs", queue, retried, f" of priority {priority}", RETRIED_METRIC)
         return retried
 
     async def _retry_pages(
@@ -161,14 +119,14 @@ class BulkOps:
             run_after_ms=run_after_ms,
             limit=limit,
         )
-        slice_ = _Slice(self._settings, change, (JobState.FAILED,), spares_new=True, tells_refusals=False)
-        mark = await self._page_by_page(slice_)
-        await self._record(who, "retry_failed_jobs", queue, slice_.changed, f" of priority {priority}", _RETRIED)
+        slice_ = Slice(self._order(change, (JobState.FAILED,), tells_refusals=False), self._slices.ends_at())
+        continuation = await self._page_by_page(slice_, change)
+        await self._record(who, "retry_failed_jobs", queue, slice_.changed, f" of priority {priority}", RETRIED_METRIC)
         if slice_.missing and not slice_.is_full():
             raise ShardConnectionFailed(
                 f"{slice_.changed} jobs were changed on the other shards; {missing(slice_.missing).message}"
             )
-        return slice_.changed if mark is None or slice_.is_full() else self._so_far(slice_.changed)
+        return slice_.changed if continuation == CONTINUATION_END or slice_.is_full() else self._so_far(slice_.changed)
 
     async def delete_jobs(self, who: str, filter: JobFilter, limit: int) -> int:
         """As `retry_failed`; with a pattern, page by page."""
@@ -185,7 +143,7 @@ class BulkOps:
         else:
             deleted = await self._shard_by_shard(step, limit)
         detail = f", {state.name}, priority {filter.priority or 1}" + _pattern(filter.body_regex)
-        await self._record(who, "delete_jobs", queue, deleted, detail, _DELETED)
+        await self._record(who, "delete_jobs", queue, deleted, detail, DELETED_METRIC)
         return deleted
 
     async def cancel(
@@ -194,26 +152,26 @@ class BulkOps:
         cancelled = await self._commands.cancel(queue, descriptors, keys, running, who)
         outcomes = [*cancelled.values(), *cancelled.by_key]
         removed, named = outcomes.count(CancelOutcome.CANCELLED), f", of {len(outcomes)} that were named"
-        await self._record(who, "cancel_jobs", queue, removed, named, _DELETED)
+        await self._record(who, "cancel_jobs", queue, removed, named, DELETED_METRIC)
         asked = outcomes.count(CancelOutcome.REQUESTED)
-        await self._record(who, "ask_jobs_to_stop", queue, asked, named, "jobs_asked_to_stop")
+        await self._record(who, "ask_jobs_to_stop", queue, asked, named, ASKED_METRIC)
         return cancelled
 
     async def change_jobs(self, who: str, change: JobChange) -> JobsChanged:
         """RequestInvalid, ContinuationInvalid, QueueNotFound; a shard that fails is named, and the others go on."""
-        slice_ = _Slice(self._settings, change, self._states(change), spares_new=True)
-        done = slice_.answer(await self._page_by_page(slice_))
+        slice_ = Slice(self._order(change, self._states(change)), self._slices.ends_at())
+        done = slice_.answer(await self._page_by_page(slice_, change))
         if not change.dry_run:
             is_retry = change.action in (JobAction.RETRY, JobAction.REPLAY)
             action = f"{change.action.name.lower()}_jobs"
-            count = _RETRIED if is_retry else _DELETED
+            count = RETRIED_METRIC if is_retry else DELETED_METRIC
             await self._record(who, action, change.queue, done.changed, _filter(change), count)
         return done
 
     async def _record(self, who: str, action: str, queue: str, jobs: int, detail: str, metric: str) -> None:
         if jobs:
             self._metrics.add(jobs, metric, queue)
-            await self._audit.write(who, action, queue, _jobs(jobs) + detail, part=OPEN)
+            await self._audit.write(who, action, queue, jobs_text(jobs) + detail, part=OPEN)
 
     # -- shard after shard, which choose the jobs themselves ---------------------------------------------------------
 
@@ -268,144 +226,49 @@ class BulkOps:
     async def _delete_matching(self, queue: str, state: JobState, priority: int, body_regex: str, limit: int) -> int:
         """A shard that is missing is an error, after the others were done."""
         change = JobChange(queue, JobAction.DELETE, state, priority=priority, body_regex=body_regex, limit=limit)
-        slice_ = _Slice(self._settings, change, (state,), spares_new=False)
-        mark = await self._page_by_page(slice_)
+        slice_ = Slice(self._order(change, (state,), spares_new=False), self._slices.ends_at())
+        continuation = await self._page_by_page(slice_, change)
         if slice_.is_full():
             return slice_.changed
-        if mark is not None:
+        if continuation != CONTINUATION_END:
             return self._so_far(slice_.changed)
         if slice_.missing:
             raise missing(slice_.missing)
         return slice_.changed
 
-    async def _page_by_page(self, slice_: _Slice) -> Mark | None:
-        """One slice; where the next one begins, None at the end of all."""
-        change, parts = slice_.change, slice_.parts
-        pattern = BodyPattern(change.body_regex) if change.body_regex else None
-        began_ms = self._clock.now_ms() + self._clock.uncertainty_ms  # jobs that end now end at the latest time
-        mark: Mark | None = read_mark(change, began_ms, len(parts))
-        priorities = self._validator.priorities if change.priority is None else (change.priority,)
-        while mark is not None:
-            part = parts[mark.part]
-            query = ScanQuery(change.queue, part.state, priorities, part.future, mark.began_ms)
-            search = Search(self._router, self._settings, query, pattern, mark.after, ends_at=slice_.ends_at)
-            mark = await self._search(search, slice_, mark, len(parts))
-            if slice_.is_full() or search.is_over():
-                break
-        return mark
+    async def _page_by_page(self, slice_: Slice, change: JobChange) -> str:
+        """One slice; the continuation of the next one."""
+        meant = _meant(change)
+        mark = read_mark(change.continuation, self._slices.begins_ms(), len(slice_.order.parts), meant)
+        reached = await self._slices.run(slice_, mark)
+        return CONTINUATION_END if reached is None else write_mark(reached, meant)
 
-    async def _search(self, search: Search, slice_: _Slice, mark: Mark, parts: int) -> Mark | None:
-        """One part, up to the end of the slice; where the next slice begins, None at the end of all."""
-        change = slice_.change
-        while not search.ended:
-            found = [
-                job for job in await search.page() if not slice_.spares_new or _is_meant(job, change, mark.began_ms)
-            ]
-            slice_.miss(search.missing)
-            while found and not slice_.is_full():
-                taken = found[: slice_.remaining()]
-                found = found[len(taken) :]
-                await self._apply(taken, slice_)
-                mark = mark._replace(after=place_of(taken[-1]))
-            if not found:
-                mark = mark._replace(after=search.after)
-            slice_.looked_at += search.take_looked_at()
-            if found or (not search.ended and (slice_.is_full() or search.is_over())):
-                return mark
-        return Mark(mark.part + 1, None, mark.began_ms) if mark.part + 1 < parts else None
-
-    async def _apply(self, jobs: list[JobInfo], slice_: _Slice) -> None:
-        if slice_.change.dry_run:
-            slice_.sample(jobs)
-            return
-        for _ in range(TRIES):
-            jobs, unaware = await self._try_apply(jobs, slice_)
-            if not jobs:
-                return
-        slice_.miss(unaware)
-
-    async def _try_apply(self, jobs: list[JobInfo], slice_: _Slice) -> tuple[list[JobInfo], list[ShardHandle]]:
-        """The jobs for which it is to be decided anew, and their shards: these know newer homes of keys."""
-        act = self._act(slice_, self._router.keys.homes_version)
-        if slice_.change.action in (JobAction.RETRY, JobAction.REPLAY):
-            jobs = self._at_home(jobs, slice_)
-        groups = self._parser.keys(slice_.change.queue, [job.descriptor for job in jobs])
-        named = [member for member in self._router.members.all if member.shard.shard_id in groups]
-        members = [member for member in named if member.is_healthy]
-        slice_.miss([member for member in named if not member.is_healthy])
-        outcomes = await ask_all(members, lambda shard: act(shard, [key for _, key in groups[shard.shard_id]]))
-        pending: Pending = Counter()
-        unaware: list[ShardHandle] = []
-        for member, outcome in zip(members, outcomes, strict=True):
-            if isinstance(outcome, QueueNotFound):
-                continue  # it went meanwhile
-            if isinstance(outcome, HomesChanged):
-                await self._router.keys.homes.catch_up(member)
-                unaware.append(member)
-            elif isinstance(outcome, PinLaterError):
-                slice_.miss([member])
-            elif isinstance(outcome, int):
-                slice_.changed += outcome
-            else:
-                slice_.changed += outcome.total()
-                pending += outcome
-        now_ms = self._clock.now_ms()
-        at_ms = slice_.change.run_after_ms or now_ms
-        for queue, amount in pending.items():
-            self._long_polls.jobs_ready(queue, *((0, [at_ms]) if at_ms > now_ms else (amount, [])))
-        names = {descriptor for member in unaware for descriptor, _ in groups[member.shard.shard_id]}
-        return [job for job in jobs if job.descriptor in names], unaware
-
-    def _at_home(self, jobs: list[JobInfo], slice_: _Slice) -> list[JobInfo]:
-        """Those that would become pending where their keys live now. The others are refused: their shard alone cannot
-        tell whether a key is taken, nor what is before a job.
-        """
-        allowed = []
-        for job in jobs:
-            ref = self._parser.parse(job.descriptor)
-            why = None if ref is None else self._router.keys.why_not_here(ref.shard, _queue_of(job, ref.queue), job)
-            if why is None:
-                allowed.append(job)
-            else:
-                slice_.refuse(job.descriptor, why)
-        return allowed
-
-    def _act(self, slice_: _Slice, homes_version: str) -> _Act:
-        """What is done to jobs of one shard."""
-        change, now_ms = slice_.change, self._clock.now_ms()
-        queue = change.queue
-
-        async def retry(shard: Shard, jobs: Sequence[JobKey]) -> Pending:
-            retried = await shard.retry_listed(queue, jobs, change.attempts, change.run_after_ms, now_ms, homes_version)
-            if retried < len(jobs):
-                await slice_.tell_refusals(shard, jobs)
-            return Counter({queue: retried})
-
-        async def delete(shard: Shard, jobs: Sequence[JobKey]) -> int:
-            assert change.state is not None
-            deleted = await shard.delete_listed(queue, change.state, jobs, now_ms)
-            self._end_waits.ended(shard.shard_id, queue, [job.id for job in jobs])
-            return deleted
-
-        async def cancel(shard: Shard, jobs: Sequence[JobKey]) -> int:
-            outcomes = await shard.cancel(queue, jobs, now_ms)
-            self._end_waits.ended(shard.shard_id, queue, [job.id for job in jobs])
-            return outcomes.count(CancelOutcome.CANCELLED)
-
-        async def replay(shard: Shard, jobs: Sequence[JobKey]) -> Pending:
-            descriptors = await shard.replay(queue, jobs, now_ms, change.attempts, homes_version)
-            left = [job for job, descriptor in zip(jobs, descriptors, strict=True) if descriptor is None]
-            if left:
-                await slice_.tell_refusals(shard, left)
-            return Counter(descriptor.partition(":")[0] for descriptor in descriptors if descriptor)
-
-        acts: dict[JobAction, _Act] = {
-            JobAction.RETRY: retry,
-            JobAction.DELETE: delete,
-            JobAction.CANCEL: cancel,
-            JobAction.REPLAY: replay,
-        }
-        return acts[change.action]
+    def _order(self, change: JobChange, states: Sequence[JobState], **fields: Any) -> SliceOrder:
+        """By state, and what is later behind what is due; what somebody stopped is not what failed."""
+        parts = [
+            SearchPart((STORED_STATES[state][:1] if change.action is JobAction.RETRY else STORED_STATES[state]), future)
+            for state in states
+            for future in (False, True)
+        ]
+        patterns = (TextCondition(change.body_regex),) if change.body_regex else ()
+        selection = JobSelection(
+            change.queue,
+            body_conditions=patterns,
+            created_before_ms=change.created_before_ms,
+            created_after_ms=change.created_after_ms,
+        )
+        return SliceOrder(
+            change.queue,
+            change.action,
+            parts,
+            self._validator.priorities if change.priority is None else (change.priority,),
+            Conditions(selection, "bodyRegexToMatch"),
+            change.limit,
+            change.attempts,
+            change.run_after_ms,
+            change.dry_run,
+            **fields,
+        )
 
     def _states(self, change: JobChange) -> Sequence[JobState]:
         """The states that are meant; the whole request is checked."""
@@ -425,11 +288,11 @@ class BulkOps:
         ):
             if value is not None:
                 job_limits.time(field, value)
-        _check_gifts(change)
+        check_gifts(change)
         return takes if change.state is None else (change.state,)
 
 
-def _check_gifts(change: JobChange) -> None:
+def check_gifts(change: JobChange | FoundJobsChange) -> None:
     """What jobs are given, where the action gives something."""
     if change.attempts is not None:
         if change.action not in (JobAction.RETRY, JobAction.REPLAY):
@@ -442,124 +305,9 @@ def _check_gifts(change: JobChange) -> None:
         job_limits.time("runAfterMillis", change.run_after_ms)
 
 
-def _queue_of(job: JobInfo, queue: str) -> str:
-    """The queue that a dedupe key belongs to: of a dead letter that of its origin."""
-    origin = None if job.origin is None else parse_descriptor(job.origin)
-    return queue if origin is None else origin.queue
-
-
-def _is_meant(job: JobInfo, change: JobChange, began_ms: int) -> bool:
-    if job.created_at_ms > began_ms or (job.finished_at_ms or 0) > began_ms:
-        return False
-    if change.created_before_ms is not None and job.created_at_ms >= change.created_before_ms:
-        return False
-    if change.created_after_ms is not None and job.created_at_ms < change.created_after_ms:
-        return False
-    if change.action is JobAction.RETRY:  # what somebody stopped is not what failed
-        return not job.cancelled and not item_number(job.dedupe_key)  # nor is the end of an item taken back
-    return change.action is not JobAction.REPLAY or job.origin is not None
-
-
-class _Slice:
-    """What one call has done so far."""
-
-    def __init__(
-        self,
-        settings: ServiceSettings,
-        change: JobChange,
-        states: Sequence[JobState],
-        *,
-        spares_new: bool,
-        tells_refusals: bool = True,
-    ) -> None:
-        """`spares_new`: jobs that are new since it began are left alone."""
-        self.change = change
-        self.parts = [_Part(state, future) for state in states for future in (False, True)]
-        self.spares_new = spares_new
-        self.ends_at = asyncio.get_running_loop().time() + settings.long_call_ms / 1000
-        self.changed = 0
-        self.looked_at = 0
-        self._samples: list[JobInfo] = []
-        self.missing: list[ShardHandle] = []
-        self._tells_refusals = tells_refusals
-        self._refusals: dict[str, str] = {}
-
-    def remaining(self) -> int:
-        return self.change.limit - self.changed
-
-    def is_full(self) -> bool:
-        return self.remaining() <= 0 or len(self._refusals) >= _REFUSALS
-
-    def miss(self, members: Sequence[ShardHandle]) -> None:
-        self.missing += [member for member in members if member not in self.missing]
-
-    def sample(self, jobs: Sequence[JobInfo]) -> None:
-        self.changed += len(jobs)
-        for job in jobs[: _SAMPLES - len(self._samples)]:
-            job.body = None
-            self._samples.append(job)
-
-    def refuse(self, descriptor: str, why: str) -> None:
-        if self._tells_refusals:
-            self._refusals[descriptor] = why
-
-    async def tell_refusals(self, shard: Shard, jobs: Sequence[JobKey]) -> None:
-        """Of these, some were left alone: those whose dedupe key has another live job are named. Raises nothing."""
-        queue = self.change.queue
-        if not self._tells_refusals:
-            return
-        try:
-            taken = await shard.taken_keys(queue, jobs)
-        except PinLaterError:
-            return  # the others are done, and that counts
-        for job, live in zip(jobs, taken, strict=True):
-            if live is not None:
-                descriptor = f"{descriptor_prefix(queue, shard.shard_id, job.priority)}{job.id}"
-                self._refusals[descriptor] = f"its dedupeKey has another live job, {live}"
-
-    def answer(self, mark: Mark | None) -> JobsChanged:
-        shard_ids = [member.shard.shard_id or "?" for member in self.missing]
-        continuation = CONTINUATION_END if mark is None else write_mark(self.change, mark)
-        return JobsChanged(self.changed, self.looked_at, self._samples, continuation, shard_ids, self._refusals)
-
-
-_PLACE = r"([0-9]{1,16})\.([A-Za-z0-9]{1,16})\.([0-9]{1,16})|-"
-_MARK = re.compile(rf"([0-9])\.(?:{_PLACE})\.([0-9]{{1,16}})\.([0-9a-f]{{16}})", re.ASCII)
-
-
-class Mark(NamedTuple):
-    """Which of the scans a change consists of, the place in it that was reached (None: none yet), when all began."""
-
-    part: int
-    after: Place | None
-    began_ms: int
-
-
-def write_mark(change: JobChange, mark: Mark) -> str:
-    """The text for "go on here"; only for the same change, though its limit may be another one."""
-    place = "-" if mark.after is None else ".".join(map(str, mark.after))
-    return f"{mark.part}.{place}.{mark.began_ms}.{_digest(change, mark)}"
-
-
-def read_mark(change: JobChange, now_ms: int, parts: int) -> Mark:
-    """Where to begin. ContinuationInvalid for any text that was not made for this change."""
-    text = change.continuation
-    if text == CONTINUATION_START:
-        return Mark(0, None, now_ms)
-    match = _MARK.fullmatch(text)
-    if match is not None:
-        after = None if match[2] is None else Place(int(match[2]), match[3], int(match[4]))
-        mark = Mark(int(match[1]), after, int(match[5]))
-        in_range = max(mark.began_ms, *((after.run_after_ms, after.id) if after else (0,))) <= MAX_TIME_MS
-        if in_range and mark.part < parts and text == write_mark(change, mark):
-            return mark
-    raise ContinuationInvalid(
-        f"continuation {text[:100]!r} was not given for this change; begin with {CONTINUATION_START!r}"
-    )
-
-
-def _digest(change: JobChange, mark: Mark) -> str:
-    meant = (
+def _meant(change: JobChange) -> tuple[object, ...]:
+    """For a continuation; as servers of before wrote it."""
+    return (
         change.queue,
         int(change.action),
         None if change.state is None else int(change.state),
@@ -570,14 +318,10 @@ def _digest(change: JobChange, mark: Mark) -> str:
         change.dry_run,
         change.attempts,
         change.run_after_ms,
-        mark.part,
-        None if mark.after is None else tuple(mark.after),
-        mark.began_ms,
     )
-    return hashlib.blake2b(repr(meant).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-def _jobs(amount: int) -> str:
+def jobs_text(amount: int) -> str:
     return f"{amount} job" if amount == 1 else f"{amount} jobs"
 
 

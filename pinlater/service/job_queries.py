@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from pinlater.backends.base import JobKey, Shard
+from pinlater.backends.base import STORED_STATES, JobKey, Shard
 from pinlater.clock import Clock
 from pinlater.errors import ContinuationInvalid, Overloaded, RequestInvalid, UnknownError
 from pinlater.extended_limits import named_keys
@@ -29,10 +29,12 @@ from pinlater.model import (
     KeyRef,
     ScanPage,
 )
-from pinlater.service.body_pattern import BodyPattern
+from pinlater.model.job_selection import JobSelection, TextCondition
 from pinlater.service.descriptors import DescriptorParser
 from pinlater.service.end_waits import MAX_JOBS, EndWaits, has_ended
 from pinlater.service.overflow_calls import NamesOverflow
+from pinlater.service.searches import Search
+from pinlater.service.selection import Conditions
 from pinlater.service.settings import ServiceSettings
 from pinlater.service.validation import Validator
 from pinlater.shards.handle import ShardHandle, missing
@@ -203,9 +205,8 @@ class JobQueries:
     async def count(self, filter: JobFilter, allow_partial: bool) -> int:
         query = self.query(filter, self._clock.now_ms())
         if not filter.body_regex:
-            return min(await self._router.count(query, allow_partial=allow_partial), MAX_INT32)
-        pattern = BodyPattern(filter.body_regex)
-        search = Search(self._router, self._settings, query, pattern)
+            return min(await self._router.count(query, filter.state, allow_partial=allow_partial), MAX_INT32)
+        search = Search(self._router, self._settings, query, _body_conditions(filter))
         total = 0
         while not search.ended and total < MAX_INT32:
             if search.is_over():
@@ -248,7 +249,7 @@ class JobQueries:
 
     async def _search(self, filter: JobFilter, query: ScanQuery, after: Place | None, limit: int) -> ScanPage:
         """A page may be empty and yet not the last: when the time was over before a body matched."""
-        search = Search(self._router, self._settings, query, BodyPattern(filter.body_regex), after)
+        search = Search(self._router, self._settings, query, _body_conditions(filter), after)
         jobs: list[JobInfo] = []
         place = None
         while place is None and not search.ended:
@@ -273,54 +274,12 @@ class JobQueries:
     def query(self, filter: JobFilter, now_ms: int) -> ScanQuery:
         """The filter, checked."""
         priorities = self._validator.filter(filter)
-        return ScanQuery(filter.queue, filter.state, priorities, filter.future, now_ms)
+        return ScanQuery(filter.queue, STORED_STATES[filter.state], priorities, filter.future, now_ms)
 
 
-class Search:
-    """Pages of jobs whose bodies match, or of all jobs; `after` is where the next one begins."""
-
-    def __init__(
-        self,
-        router: Router,
-        settings: ServiceSettings,
-        query: ScanQuery,
-        pattern: BodyPattern | None,
-        after: Place | None = None,
-        *,
-        ends_at: float | None = None,
-    ) -> None:
-        self._router = router
-        self._limit = settings.page_jobs
-        self._query = query if pattern is None else replace(query, with_body=True, max_bytes=settings.page_bytes)
-        self._pattern = pattern
-        self._ends_at = ends_at or asyncio.get_running_loop().time() + settings.long_call_ms / 1000
-        self.after = after
-        self.ended = False
-        self.looked_at = 0
-        self.missing: list[ShardHandle] = []
-
-    def is_over(self) -> bool:
-        return asyncio.get_running_loop().time() >= self._ends_at
-
-    def take_looked_at(self) -> int:
-        """How many jobs were looked at since this was last asked."""
-        taken, self.looked_at = self.looked_at, 0
-        return taken
-
-    async def page(self) -> list[JobInfo]:
-        """The matching jobs of the next page, with their bodies where those were looked at."""
-        scanned = await self._router.scan(self._query, self.after, self._limit)
-        self.missing += [member for member in scanned.missing if member not in self.missing]
-        hits = [True] * len(scanned.jobs)
-        if self._pattern is not None:
-            left_s = self._ends_at - asyncio.get_running_loop().time()
-            hits = await self._pattern.select([job.body or b"" for job in scanned.jobs], left_s)
-        searched = scanned.jobs[: len(hits)]
-        self.looked_at += len(searched)
-        self.ended = scanned.ended and len(searched) == len(scanned.jobs)
-        if searched:
-            self.after = place_of(searched[-1])
-        return [job for job, hit in zip(searched, hits, strict=True) if hit]
+def _body_conditions(filter: JobFilter) -> Conditions:
+    selection = JobSelection(filter.queue, body_conditions=(TextCondition(filter.body_regex),))
+    return Conditions(selection, "bodyRegexToMatch")
 
 
 def _page(

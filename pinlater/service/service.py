@@ -34,10 +34,8 @@ from pinlater.model import (
     Heartbeat,
     HeartbeatAnswer,
     Job,
-    JobChange,
     JobFilter,
     JobInfo,
-    JobsChanged,
     KeyRef,
     QueueView,
     RequestContext,
@@ -60,11 +58,13 @@ from pinlater.service.admin_password import AdminPassword, Operator
 from pinlater.service.audit import Audit
 from pinlater.service.body_calls import BodyApi, BodyCalls
 from pinlater.service.bulk_ops import BulkOps
+from pinlater.service.bulk_slices import BulkSlices
 from pinlater.service.connection_claims import ConnectionClaims, DisconnectReaper
 from pinlater.service.dequeuer import Dequeuer
 from pinlater.service.descriptors import ClaimTokens, DescriptorParser
 from pinlater.service.end_waits import EndWaits
 from pinlater.service.flow_calls import FlowApi, FlowCalls
+from pinlater.service.found_jobs import FoundJobsApi, FoundJobsCalls
 from pinlater.service.heartbeats import ClaimHeartbeats
 from pinlater.service.job_commands import NamedJobChanges
 from pinlater.service.job_lifecycle import JobLifecycle
@@ -105,7 +105,7 @@ class HeardWorkers(Protocol):
         """See Api.get_workers."""
 
 
-class Service(FlowApi, BodyApi):
+class Service(FlowApi, BodyApi, FoundJobsApi):
     """The product's rules. Opened and closed with its router; `claims` must be of this process alone.
 
     Without `queues` it keeps plain ones, which change only when somebody polls them. Services that share `queues` share
@@ -183,9 +183,9 @@ class Service(FlowApi, BodyApi):
         self.tokens = TokenBook(queues, router.members, clock) if tokens is None else tokens
         self._token_admin = TokenAdmin(self.tokens, clock, self._admin, self._audit)
         self._schedule_admin = ScheduleAdmin(self.schedules, queues, router, clock, validator, self._admin, self._audit)
-        self._bulk_ops = BulkOps(
-            router, clock, settings, validator, parser, commands, long_polls, end_waits, metrics, self._audit
-        )
+        slices = BulkSlices(router, clock, settings, validator, parser, long_polls, end_waits)
+        self._bulk_ops = BulkOps(router, clock, slices, commands, long_polls, metrics, self._audit)
+        self._found_jobs = FoundJobsCalls(clock, slices, metrics, self._audit, self._who, self.lookup)
         self._flow_calls = FlowCalls(
             router, queues, clock, validator, settings, claims, limits, metrics, self._who, self._assigned
         )
@@ -540,9 +540,6 @@ class Service(FlowApi, BodyApi):
         if self._cluster is None:
             return self._queue_admin.plain_status()
         return await self._cluster.status(queues, lambda each: may_read(context, each), counters_since_ms)
-
-    async def change_jobs(self, change: JobChange, *, context: RequestContext | None = None) -> JobsChanged:
-        return await self._bulk_ops.change_jobs(self._who(context), change)
 
     async def get_workers(
         self,

@@ -23,7 +23,7 @@ from pinlater.errors import (
     ShardsFull,
     StoreFull,
 )
-from pinlater.model import DequeuedJob, ExtendedJob, Job, KeyRef, parse_descriptor
+from pinlater.model import DequeuedJob, ExtendedJob, Job, JobState, KeyRef, parse_descriptor
 from pinlater.shards.compensation import Compensator, requeue
 from pinlater.shards.cross_shard import CrossShardClaims, fitting
 from pinlater.shards.handle import ShardHandle, answers, ask_all, missing
@@ -265,12 +265,12 @@ class Router:
 
     # -- all shards --------------------------------------------------------------------------------------------------
 
-    async def count(self, query: ScanQuery, *, allow_partial: bool) -> int:
-        """Jobs that match. QueueNotFound; ShardConnectionFailed with a shard missing, unless partial is allowed."""
+    async def count(self, query: ScanQuery, state: JobState, *, allow_partial: bool) -> int:
+        """Jobs in a state that match. QueueNotFound; ShardConnectionFailed with a shard missing, unless allowed."""
         healthy = self._healthy()
         outcomes = await ask_all(
             healthy,
-            lambda shard: shard.count(query.queue, query.state, query.priorities, query.future, query.now_ms),
+            lambda shard: shard.count(query.queue, state, query.priorities, query.future, query.now_ms),
         )
         counts = answers(outcomes)
         lost = [

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pinlater.backends.base import ScanPosition, ScanRequest
+from pinlater.backends.base import ScanPosition, ScanRequest, StoredState
 from pinlater.errors import PinLaterError
-from pinlater.model import MAX_TIME_MS, JobInfo, JobState
+from pinlater.model import MAX_TIME_MS, JobInfo
 from pinlater.shards.handle import ShardHandle, answers, ask_all
 
 _ID_DIGITS = 16
@@ -26,10 +26,10 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class ScanQuery:
-    """A scan of one queue; `with_body` and `max_bytes` as for a shard."""
+    """A scan of one queue for jobs in these states; `with_body` and `max_bytes` as for a shard."""
 
     queue: str
-    state: JobState
+    states: Sequence[StoredState]
     priorities: Sequence[int]
     future: bool
     now_ms: int
@@ -68,7 +68,7 @@ async def scan_over(handles: Sequence[ShardHandle], query: ScanQuery, after: Pla
         lambda shard: shard.scan(
             query.queue,
             ScanRequest(
-                query.state,
+                query.states,
                 query.priorities,
                 query.future,
                 limit + 1,

@@ -36,7 +36,7 @@ _CancelResponse = struct("CancelJobsResponse")
 _RescheduleResponse = struct("RescheduleJobsResponse")
 _HeartbeatResponse = struct("HeartbeatJobsResponse")
 _ON_DUPLICATE = {int(each): each for each in OnDuplicate}
-_ALSO_RUNNING = 1
+ALSO_RUNNING = 1
 """Of the modes of a cancel; 0 is as where none is said."""
 
 
@@ -80,7 +80,7 @@ def cancel_to_wire(queue: str, descriptors: Sequence[str], keys: Sequence[KeyRef
         queue_name=queue,
         job_descriptors=descriptors,
         keys=keys_to_wire(keys),
-        mode=_ALSO_RUNNING if running else None,
+        mode=ALSO_RUNNING if running else None,
     )
 
 
@@ -149,9 +149,9 @@ def _key_from_wire(key: Any) -> KeyRef:
 
 
 def cancels_running(request: Any) -> bool:
-    if request.mode not in (None, 0, _ALSO_RUNNING):
+    if request.mode not in (None, 0, ALSO_RUNNING):
         raise RequestInvalid.of("mode", request.mode, "0 or 1")
-    return bool(request.mode == _ALSO_RUNNING)
+    return bool(request.mode == ALSO_RUNNING)
 
 
 def reschedules_from_wire(jobs: list[Any]) -> list[RescheduleJob]:

@@ -56,15 +56,19 @@ def audit_to_wire(entries: list[AuditEntry]) -> Any:
     return filled(_AuditResponse, entries=entries)
 
 
+def action_from_wire(number: int) -> JobAction:
+    """RequestInvalid."""
+    action = _ACTIONS.get(number)
+    if action is None:
+        raise RequestInvalid.of("action", number, ", ".join(f"{each.name} {each}" for each in JobAction))
+    return action
+
+
 def job_change_from_wire(request: Any) -> JobChange:
     """RequestInvalid."""
-    action = _ACTIONS.get(request.action)
-    if action is None:
-        allowed = ", ".join(f"{each.name} {each}" for each in JobAction)
-        raise RequestInvalid.of("action", request.action, allowed)
     return JobChange(
         queue=request.queue_name,
-        action=action,
+        action=action_from_wire(request.action),
         state=None if request.job_state is None else state_from_wire(request.job_state),
         priority=request.priority,
         created_before_ms=request.created_before_ms,
@@ -167,6 +171,7 @@ def jobs_changed_from_wire(response: Any) -> JobsChanged:
         CONTINUATION_END if response.continuation is None else response.continuation,
         response.missing_shards or [],
         response.refusals or {},
+        response.asked_to_stop or 0,
     )
 
 

@@ -39,6 +39,7 @@ from pinlater.wire.flow_methods import (
     RESUME_FLOW,
     SEAL_STAGE,
 )
+from pinlater.wire.found_job_methods import CHANGE_FOUND_JOBS, SEARCH_JOBS
 from pinlater.wire.method import Access as Access
 from pinlater.wire.method import Idempotency as Idempotency
 from pinlater.wire.method import Method as Method
@@ -512,6 +513,8 @@ METHODS: dict[str, Method[Any]] = {
         CANCEL,
         RESCHEDULE,
         CHANGE_JOBS,
+        SEARCH_JOBS,
+        CHANGE_FOUND_JOBS,
         GET_QUEUES,
         UPDATE_QUEUE,
         UPDATE_SHARD,

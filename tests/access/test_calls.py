@@ -30,6 +30,7 @@ from pinlater.model import (
 )
 from pinlater.model.body_words import BodiesAction, BodiesChange
 from pinlater.model.flow_words import NewFlow, NewItem, Stage
+from pinlater.model.job_selection import FoundJobsChange, JobSelection
 from pinlater.wire.faults import error_from_exception
 from pinlater.wire.methods import METHODS, Access, Method
 from tests.server.running import Plain, RunningServer, running
@@ -59,6 +60,8 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "cancelJobs": ("mail", [GONE]),
     "rescheduleJobs": ("mail", [RescheduleJob(GONE, attempts_allowed=3)]),
     "changeJobs": (JobChange("mail", JobAction.RETRY, JobState.FAILED, limit=1),),
+    "searchJobs": (JobSelection("mail"), 10, False, None, "0"),
+    "changeFoundJobs": (FoundJobsChange(JobSelection("mail"), JobAction.RETRY, limit=1),),
     "getQueues": (["mail"],),
     "updateQueue": ("mail", "", {"max_attempts": "3"}, [], False),
     "updateShard": ("1", "", False, False),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from pinlater.backends.base import ScanRequest
+from pinlater.backends.base import STORED_STATES, ScanRequest
 from pinlater.model import JobState
 from tests.conformance import machine_base as base
 from tests.conformance.machine_base import MachineBase
@@ -59,7 +59,7 @@ class QueryRules(MachineBase):
             queue,
         )
         name = queue + self.suffix
-        whole = ScanRequest(state, wanted, future, 1_000, with_body=True)
+        whole = ScanRequest(STORED_STATES[state], wanted, future, 1_000, with_body=True)
         seen = self.on_shard(self.shard.scan(name, whole, self.now_ms))
         expected = self.on_reference(lambda: self.reference.scan(name, *arguments))
         if seen is None or expected is None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pinlater.backends.base import (
     NO_RULES,
+    STORED_STATES,
     AckOutcome,
     AckRequest,
     CheckpointRequest,
@@ -25,6 +26,7 @@ from pinlater.backends.base import (
     ScanRequest,
     Shard,
     SilentClaim,
+    StoredState,
     UnrenewedClaim,
 )
 from pinlater.model import CancelOutcome, DequeuedJob, Job, JobInfo, JobState, parse_descriptor
@@ -224,6 +226,7 @@ class Subject:
         self,
         state: JobState = JobState.PENDING,
         *,
+        stored: Sequence[StoredState] = (),
         future: bool = False,
         after: ScanPosition | None = None,
         limit: int = 100,
@@ -231,7 +234,8 @@ class Subject:
         with_body: bool = False,
         max_bytes: int = NO_BOUND,
     ) -> list[JobInfo]:
-        request = ScanRequest(state, priorities, future, limit, after, with_body, max_bytes)
+        states = stored or STORED_STATES[state]
+        request = ScanRequest(states, priorities, future, limit, after, with_body, max_bytes)
         return await self.shard.scan(self.queue, request, self.now_ms)
 
     # -- operators and maintenance -----------------------------------------------------------------------------------

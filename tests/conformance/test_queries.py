@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pinlater.backends.base import ScanPosition
-from pinlater.model import MAX_TIME_MS, Job, JobInfo, JobState
+from pinlater.backends.base import ScanPosition, StoredState
+from pinlater.model import MAX_TIME_MS, CancelOutcome, Job, JobInfo, JobState
+from tests.conformance.extended_subject import stop, store
 from tests.conformance.subject import START_MS, Subject, key_of
 
 
@@ -139,3 +140,24 @@ async def test_counting_many_jobs_is_exact(subject: Subject) -> None:
     await subject.enqueue(*[Job(b"", 1 + n % 3, run_after_ms=START_MS - 500 + n) for n in range(1_000)])
     assert await subject.count(JobState.PENDING) == 501
     assert await subject.count(JobState.PENDING, future=True) == 499
+
+
+async def test_a_scan_tells_jobs_that_wait_for_others_and_jobs_that_were_stopped(subject: Subject) -> None:
+    failed = await subject.job_in(JobState.FAILED)
+    first, second = [await store(subject, serialize_key="k") for _ in range(2)]
+    await subject.claim(1)
+    assert await stop(subject, first) is CancelOutcome.REQUESTED
+    third = await store(subject, serialize_key="other")
+    fourth = await store(subject, serialize_key="other")
+    await subject.ack_one(first, False, permanent=True)
+    for stored, found in (
+        ((StoredState.PENDING,), {second, third}),
+        ((StoredState.WAITING,), {fourth}),
+        ((StoredState.CANCELLED,), {first}),
+        ((StoredState.FAILED,), {failed}),
+        ((StoredState.WAITING, StoredState.CANCELLED), {first, fourth}),
+        (tuple(StoredState), {first, second, third, fourth, failed}),
+    ):
+        assert {info.descriptor for info in await subject.scan(stored=stored)} == found
+        paged = [info.descriptor for page in await pages(subject, 1, stored=stored) for info in page]
+        assert paged == [info.descriptor for info in await subject.scan(stored=stored)]

@@ -46,6 +46,8 @@ REQUESTS: dict[str, tuple[str, Any]] = {
     "cancel_jobs": ("", {"descriptors": [NOBODY]}),
     "reschedule_jobs": ("", {"jobs": [{"descriptor": NOBODY, "run_after_ms": 4_000_000_000_000}]}),
     "change_jobs": ("", {"action": "delete", "state": "failed", "dry_run": True}),
+    "search_jobs": ("", {"phases": ["failed"], "limit": 5}),
+    "change_found_jobs": ("", {"action": "delete", "phases": ["failed"], "dry_run": True}),
     "change_settings": ("", {"set": {"max_body": "1KiB"}}),
     "change_shard": ("", {"dequeue_only": False}),
     "change_schedule": ("", {"queue": "mail", "cron": "0 3 * * *", "body": "x", "dry_run": True}),

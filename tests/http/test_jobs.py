@@ -354,3 +354,51 @@ def test_a_queue_that_holds_back_says_when_to_come_again(caller: Caller, queue: 
     assert response.status_code == 429
     assert response.json()["retryable"] is True
     assert int(response.headers["Retry-After"]) >= response.json()["retry_after_ms"] / 1000 > 0
+
+
+def test_jobs_are_searched_by_their_status_and_changed_slice_by_slice(caller: Caller, queue: str) -> None:
+    for number in range(6):
+        enqueued(caller, queue, body=f"letter {number}", priority=1 + number % 2)
+    failed = [
+        {"descriptor": job["descriptor"], "append_status": f"TimeoutError in {job['body']}", "permanent": True}
+        for job in dequeued(caller, queue)
+    ]
+    caller.done("POST", f"/v1/queues/{queue}/ack", {"failed": failed})
+    wanted = {
+        "phases": ["failed"],
+        "status_conditions": [{"regex": "^Timeout"}, {"regex": "letter 3", "is_not": True}],
+    }
+    path = f"/v1/queues/{queue}/jobs/search"
+    page = caller.done("POST", path, {**wanted, "limit": 3, "include_body": True})
+    assert (len(page["jobs"]), page["looked_at"]) == (3, 6)
+    rest = caller.done("POST", path, {**wanted, "include_body": True, "cursor": page["next_cursor"]})
+    assert "next_cursor" not in rest
+    assert {job["body"] for job in page["jobs"] + rest["jobs"]} == {f"letter {number}" for number in (0, 1, 2, 4, 5)}
+    assert len(caller.done("POST", path, {**wanted, "priorities": [2], "max_ms": 1_000})["jobs"]) == 2
+
+    change = {**wanted, "action": "retry", "note": "after the outage", "limit": 2}
+    assert caller.done("POST", f"{path}/change", {**change, "dry_run": True, "limit": 10})["changed"] == 5
+    first = caller.done("POST", f"{path}/change", change)
+    last = caller.done("POST", f"{path}/change", {**change, "limit": 10, "cursor": first["next_cursor"]})
+    assert (first["changed"], last["changed"], "next_cursor" in last) == (2, 3, False)
+    left = caller.done("POST", path, {"phases": ["failed"]})["jobs"]
+    assert [job["custom_status"] for job in left] == ["TimeoutError in letter 3"]
+    named = {"descriptors": [left[0]["descriptor"], NOBODY], "action": "delete"}
+    assert caller.done("POST", f"{path}/change", named)["changed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"phases": ["over"]}, "phases[0]"),
+        ({"status_conditions": [{"regex": "("}]}, None),
+        ({"body_conditions": [{}]}, "body_conditions[0].regex"),
+        ({"created_after_ms": -1}, "created_after_ms"),
+        ({"state": "failed"}, "state"),
+    ],
+)
+def test_a_search_for_what_cannot_be_is_refused(
+    caller: Caller, queue: str, wrong: dict[str, Any], field: str | None
+) -> None:
+    path = f"/v1/queues/{queue}/jobs/search"
+    assert caller.refused("POST", path, wrong) == (400, "REQUEST_INVALID", field)

@@ -306,6 +306,15 @@ class EveryCall:
         )
         found = client.changeJobs(context, request)
         assert (found.changed, [job.jobDescriptor for job in found.samples]) == (1, [now])
+        none = types.TextCondition(regex="no such status")
+        selection = types.JobSelection(
+            queueName=self.queue, phases=[types.JobPhase.SUCCEEDED], bodyConditions=[types.TextCondition(regex="")]
+        )
+        page = client.searchJobs(context, types.SearchJobsRequest(selection=selection, includeBody=True))
+        assert ([job.jobDescriptor for job in page.jobs], page.lookedAt) == ([now], 1)
+        selection.statusConditions = [none]
+        change = types.ChangeFoundJobsRequest(selection=selection, action=types.JobAction.DELETE, note="späne")
+        assert client.changeFoundJobs(context, change).changed == 0
         client.updateShard(context, types.UpdateShardRequest(shardId="1", password=self.password, dequeueOnly=False))
         status = client.getClusterStatus(context, types.GetClusterStatusRequest(queueNames=[self.queue]))
         assert [(shard.id, shard.state) for shard in status.shards] == [("1", "in")]

@@ -113,7 +113,7 @@ def test_the_wire_page_has_every_field_of_the_interface_file() -> None:
 
 def test_the_wire_page_has_every_method_of_the_interface_file() -> None:
     methods = METHOD.findall(interface())
-    assert len(methods) == 43
+    assert len(methods) == 45
     for returns, name, _arguments in methods:
         assert re.search(rf"^\| {name}(?: \(ours\))? \|.*\| {re.escape(returns)}", wire_page(), re.MULTILINE), name
 

@@ -469,3 +469,44 @@ def test_what_is_no_descriptor_is_not_found_and_the_others_are_cancelled(
 
 def test_an_unknown_queue_is_named_with_what_helps(shell: Shell) -> None:
     assert "pinlater queue create nowhere" in shell("job", "enqueue", "nowhere", "x", code=1).err
+
+
+# -- by the status ---------------------------------------------------------------------------------------------------
+
+
+def _fail_with(client: Client, queue: str, *statuses: str) -> None:
+    client.enqueue(queue, [Job(status.encode()) for status in statuses])
+    jobs = client.dequeue(DequeueRequest(queue, len(statuses)))
+    client.ack(queue, failed=[Ack(job.descriptor, job.body.decode(), permanent=True) for job in jobs])
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_jobs_are_listed_by_what_their_status_says(shell: Shell, client: Client, queue: str, format: str) -> None:
+    _fail_with(client, queue, "TimeoutError: slow", "ValueError: no", "TimeoutError: far")
+    options = ["--state", "failed", "--status-match", "^Timeout", "-o", format]
+    found = rows(format, shell("job", "scan", queue, *options).out)
+    assert len(found) == 2
+    assert len(rows(format, shell("job", "scan", queue, *options, "--match", "slow").out)) == 1
+    assert len(rows(format, shell("job", "scan", queue, *options, "--limit", "1").out)) == 1
+    assert (
+        rows("jsonl", shell("job", "scan", queue, "--state", "scheduled", "--status-match", "", "-o", "jsonl").out)
+        == []
+    )
+
+
+def test_jobs_are_changed_by_what_their_status_says(shell: Shell, client: Client, queue: str) -> None:
+    _fail_with(client, queue, *["TimeoutError"] * 5, *["ValueError"] * 3)
+    by_status = ["--status-match", "^Timeout"]
+    assert json.loads(shell("job", "retry", queue, *by_status, "--dry-run", "-o", "json").out)["matched"] == 5
+    assert shell("job", "retry", queue, *by_status, "--limit", "2").out == "2\n"
+    assert shell("job", "delete", queue, "--state", "failed", *by_status, "--yes").out == "3\n"
+    assert shell("job", "delete", queue, "--state", "failed", "--status-match", "nothing", "--yes").out == "0\n"
+    deleted = [each for each in client.audit(limit=100) if each.target == queue and each.action == "delete_jobs"]
+    assert [each.detail for each in deleted] == ["3 jobs, FAILED or CANCELLED, priority 1, status matches ^Timeout"]
+    assert shell("job", "cancel", "--queue", queue, "--status-match", "^Timeout", "--older-than", "0s").out == "2\n"
+    assert client.count(JobFilter(queue, JobState.FAILED)) == 3
+
+
+def test_a_pattern_of_a_status_that_is_none_is_named(shell: Shell, queue: str) -> None:
+    failed = shell("job", "retry", queue, "--status-match", "(", code=2)
+    assert "statusConditions" in failed.err

@@ -30,7 +30,8 @@ from pinlater.model import (
     WorkerJobInfo,
     WorkersPage,
 )
-from pinlater.wire import convert_operators
+from pinlater.model.job_selection import FoundJobs, FoundJobsChange, JobPhase, JobSelection, TextCondition
+from pinlater.wire import convert_found_jobs, convert_operators
 from pinlater.wire.message import Protocol, WireLimits
 from tests.unit.test_convert import answered, limits, number, protocols, text, through, time_ms
 
@@ -94,11 +95,83 @@ def test_changes_to_jobs(protocol: Protocol, wire_limits: WireLimits, sent: JobC
     assert convert_operators.job_change_from_wire(args.request) == sent
 
 
+conditions = st.lists(st.builds(TextCondition, text, st.booleans()), max_size=2)
+selections = st.builds(
+    JobSelection,
+    text,
+    st.lists(st.sampled_from(JobPhase), max_size=3),
+    st.lists(st.integers(-128, 127), max_size=2),
+    conditions,
+    conditions,
+    *[st.none() | time_ms] * 6,
+    st.none() | number,
+    st.none() | number,
+    text,
+    text,
+    texts,
+)
+found_changes = st.builds(
+    FoundJobsChange,
+    selections,
+    st.sampled_from(JobAction),
+    number,
+    st.booleans(),
+    st.none() | number,
+    st.none() | time_ms,
+    st.booleans(),
+    st.none() | number,
+    st.booleans(),
+    text,
+    text,
+)
+
+
+@given(protocols, limits, selections, number, st.booleans(), st.none() | number, text)
+def test_searches(
+    protocol: Protocol,
+    wire_limits: WireLimits,
+    sent: JobSelection,
+    limit: int,
+    with_body: bool,
+    max_ms: int | None,
+    continuation: str,
+) -> None:
+    request = convert_found_jobs.search_to_wire(sent, limit, with_body, max_ms, continuation)
+    got = through("searchJobs", protocol, wire_limits, 1, request=request).request
+    assert convert_found_jobs.selection_from_wire(got.selection) == sent
+    assert (got.limit, got.include_body or False, got.max_ms) == (limit, with_body, max_ms)
+    assert got.continuation == continuation
+
+
+@given(protocols, limits, found_changes)
+def test_changes_to_what_a_search_finds(protocol: Protocol, wire_limits: WireLimits, sent: FoundJobsChange) -> None:
+    request = convert_found_jobs.change_found_jobs_to_wire(sent)
+    args = through("changeFoundJobs", protocol, wire_limits, 1, request=request)
+    assert convert_found_jobs.found_jobs_change_from_wire(args.request) == sent
+
+
+@given(protocols, limits, count, text, texts)
+def test_what_a_search_found(
+    protocol: Protocol, wire_limits: WireLimits, looked_at: int, continuation: str, missing: list[str]
+) -> None:
+    job = JobInfo("q:s1:p2:1790000000000001", JobState.FAILED, 2, 3, 0, "why", 5, 6, 7, "h:1:2:3:me", 8, 9, 10, 2)
+    found = FoundJobs([job], looked_at, continuation, missing)
+    answer = answered("searchJobs", protocol, wire_limits, convert_found_jobs.found_jobs_to_wire(found))
+    assert convert_found_jobs.found_jobs_from_wire(answer) == found
+
+
+def test_a_phase_that_is_none_is_refused() -> None:
+    request = convert_found_jobs.search_to_wire(JobSelection("q"), 1, False, None, "0")
+    request.selection.phases = [7]
+    with pytest.raises(RequestInvalid, match="a phase is 7"):
+        convert_found_jobs.selection_from_wire(request.selection)
+
+
 @given(protocols, limits, st.integers(0, 2**31 - 1), texts)
 def test_what_a_change_did(protocol: Protocol, wire_limits: WireLimits, changed: int, missing: list[str]) -> None:
     job = JobInfo("q:s1:p2:1790000000000001", JobState.FAILED, 2, 3, 0, "why", 5, 6, 7, "h:1:2:3:me", 8, 9, 10, 2)
     job.origin, job.moved_to = "a:s1:p2:1790000000000000", "b:s1:p2:1790000000000002"
-    result = JobsChanged(changed, changed, [job], "more", missing)
+    result = JobsChanged(changed, changed, [job], "more", missing, {}, changed)
     assert convert_operators.jobs_changed_from_wire(answered("changeJobs", protocol, wire_limits, result)) == result
 
 

@@ -30,6 +30,7 @@ from pinlater.model import (
     RequestContext,
     WorkerReport,
 )
+from pinlater.model.job_selection import FoundJobsChange, JobSelection, TextCondition
 from pinlater.queues.directory import QueueDirectory
 from pinlater.wire.codec import decode_call, encode_call
 from pinlater.wire.methods import METHODS
@@ -534,6 +535,35 @@ async def test_who_sees_no_bodies_cannot_ask_how_many_jobs_a_pattern_over_them_t
                         await at.call(method, *values)
                 else:
                     await at.call(method, *values)
+
+
+async def test_who_sees_no_bodies_searches_by_all_but_bodies(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text('[[rules]]\nwho = ["anonymous"]\nmay = ["read", "operate"]\nbodies = false')
+    hidden = JobSelection("mail", body_conditions=[TextCondition("secret", is_not=True)])
+    shown = JobSelection("mail", status_conditions=[TextCondition("Error")])
+    async with door(path) as at:
+        for selection, include_body, is_refused in ((shown, False, False), (shown, True, True), (hidden, False, True)):
+            values = (selection, 10, include_body, None, "0")
+            if is_refused:
+                with pytest.raises(Forbidden, match="shows bodies"):
+                    await at.call("searchJobs", *values)
+            else:
+                await at.call("searchJobs", *values)
+        await at.call("changeFoundJobs", FoundJobsChange(shown, JobAction.RETRY))
+        with pytest.raises(Forbidden, match="shows bodies"):
+            await at.call("changeFoundJobs", FoundJobsChange(hidden, JobAction.RETRY, dry_run=True))
+
+
+async def test_who_may_only_read_changes_nothing_that_a_search_finds(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text('[[rules]]\nwho = ["anonymous"]\nmay = ["read"]\nqueues = ["mail"]')
+    async with door(path) as at:
+        await at.call("searchJobs", JobSelection("mail"), 10, False, None, "0")
+        with pytest.raises(Forbidden, match="may not read on queue 'other'"):
+            await at.call("searchJobs", JobSelection("other"), 10, False, None, "0")
+        with pytest.raises(Forbidden, match="may not operate"):
+            await at.call("changeFoundJobs", FoundJobsChange(JobSelection("mail"), JobAction.RETRY, dry_run=True))
 
 
 async def test_failed_jobs_go_to_no_queue_that_one_may_not_operate(tmp_path: Path) -> None:

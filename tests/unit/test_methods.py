@@ -93,5 +93,6 @@ def test_what_changes_nothing_is_told_apart() -> None:
         "getWorkers",
         "lookupJobs",
         "scanJobs",
+        "searchJobs",
     }
     assert METHODS["enqueueJobs"].idempotency_with("mail", []) is Idempotency.ONCE

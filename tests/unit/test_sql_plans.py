@@ -10,7 +10,7 @@ import pymysql
 import pytest
 from sqlalchemy.engine import make_url
 
-from pinlater.backends.base import AckRequest, ClaimRequest, ConfigEntry, JobKey, ScanRequest
+from pinlater.backends.base import STORED_STATES, AckRequest, ClaimRequest, ConfigEntry, JobKey, ScanRequest
 from pinlater.backends.extended import Offer, RescheduleRequest
 from pinlater.backends.sql.mysql import MysqlShard
 from pinlater.backends.sql.postgres import PostgresShard
@@ -265,7 +265,7 @@ async def test_many_idle_queues_cost_one_statement_and_three_looks_each(mysql_pl
     await shard.put_config([ConfigEntry(f"queue_{n}", f"{10**15 + n}-00000000") for n in range(100)], NOW_MS)
     await shard.enqueue("queue_1", [Job(b"x")] * 1000, NOW_MS)
     await shard.claim("queue_1", [ClaimRequest("a:b:c:d:e", 1000, (1,), 1000, 2**30)], NOW_MS)
-    jobs = await shard.scan("queue_1", ScanRequest(JobState.IN_PROGRESS, (1,), False, 1000), NOW_MS)
+    jobs = await shard.scan("queue_1", ScanRequest(STORED_STATES[JobState.IN_PROGRESS], (1,), False, 1000), NOW_MS)
     refs = [ref for job in jobs if (ref := parse_descriptor(job.descriptor)) is not None]
     await shard.ack("queue_1", [AckRequest(ref.priority, ref.id, True) for ref in refs], NOW_MS)
 
@@ -296,7 +296,7 @@ def postgres_shard(postgres_places: Places, runner: Any) -> Iterator[PostgresSha
         jobs = [Job(b"x", priority=1 + n % 3, run_after_ms=NOW_MS + (n % 2) * 9999) for n in range(9000)]
         await shard.enqueue("mail", jobs, NOW_MS)
         await shard.claim("mail", [ClaimRequest("a:b:c:d:e", 1000, (1,), 1000, 2**30)], NOW_MS)
-        taken = await shard.scan("mail", ScanRequest(JobState.IN_PROGRESS, (1,), False, 600), NOW_MS)
+        taken = await shard.scan("mail", ScanRequest(STORED_STATES[JobState.IN_PROGRESS], (1,), False, 600), NOW_MS)
         refs = [ref for job in taken if (ref := parse_descriptor(job.descriptor)) is not None]
         await shard.ack("mail", [AckRequest(ref.priority, ref.id, ref.id % 2 == 0) for ref in refs], NOW_MS)
         await shard.write(look)

@@ -9,6 +9,7 @@ from pinlater.backends.acks import Acks
 from pinlater.backends.base import (
     NO_RULES,
     SLICE_BYTES,
+    STORED_STATES,
     UNDELIVERED_IN_A_ROW,
     AckOutcome,
     AckRequest,
@@ -25,6 +26,7 @@ from pinlater.backends.base import (
     SilentClaim,
     StatsPage,
     StatsPosition,
+    StoredState,
     UnrenewedClaim,
 )
 from pinlater.backends.redis.claim_ends import PLACEHOLDER, expiry_rules, expiry_templates
@@ -183,8 +185,11 @@ def _ack_outcomes(codes: bytes) -> list[AckOutcome]:
     return [outcomes[code] for code in codes]
 
 
-_STATES = {state: str(int(state)) for state in JobState} | {JobState.PENDING: "04", JobState.FAILED: "35"}
-"""What is PENDING may wait for another job (4), what is FAILED may have been cancelled (5)."""
+def _digits(states: Sequence[StoredState]) -> str:
+    return "".join(str(int(state)) for state in states)
+
+
+_STATES = {state: _digits(stored) for state, stored in STORED_STATES.items()}
 
 _NO_BODIES, _BODIES_THAT_FIT, _FIRST_HOWEVER_LARGE = 0, 1, 2
 _LEAST_KEYS = 16
@@ -222,9 +227,10 @@ class Queries(ScriptCaller):
         found: list[JobInfo] = []
         bodies = _FIRST_HOWEVER_LARGE if request.with_body else _NO_BODIES
         after, limit, room = request.after, request.limit, request.max_bytes
+        states = _digits(request.states)
         while True:
             low, high, *place = _behind(after, request.future, now_ms)
-            args = (queue, _STATES[request.state], low, high, limit, *place, bodies, room, *request.priorities)
+            args = (queue, states, low, high, limit, *place, bodies, room, *request.priorities)
             goes_on, *flat = await self._store.call_queue("scan", queue, args)
             page = [info for _, info in described(flat, queue, self.shard_id)]
             found += page

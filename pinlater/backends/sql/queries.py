@@ -138,8 +138,8 @@ def scan(session: Session, queue: str, request: ScanRequest, now_ms: int) -> lis
     queue_id = session.queue_id(queue)
     bounds = _bounds(request.future, now_ms)
     places = [
-        _places(session, (queue_id, state, priority), bounds, request.after, request.limit)
-        for state in STATES_OF[request.state]
+        _places(session, (queue_id, int(state), priority), bounds, request.after, request.limit)
+        for state in request.states
         for priority in request.priorities
     ]
     ids = [job_id for _, job_id in islice(merge(*places), request.limit)]

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 
+from pinlater.backends.requests import STORED_STATES, StoredState
 from pinlater.backends.sql.session import NewJob, Row, Session
-from pinlater.model import MAX_STATUS_CHARS, MAX_TIME_MS, DequeuedJob, Job, JobInfo, JobState, descriptor_prefix
+from pinlater.model import MAX_STATUS_CHARS, MAX_TIME_MS, DequeuedJob, Job, JobInfo, descriptor_prefix
 from pinlater.model.body_reference import BodyReference, body_length
 
 NEW_JOB = (
@@ -30,15 +31,10 @@ column's byte. NULL: nothing, as of nearly all jobs.
 REFERENCE_BIT = 1 << 31
 """In the size of a result: it is a reference, and the rest is the size of what it refers to."""
 
-WAITING, CANCELLED = 4, 5
-"""States of the tables alone: PENDING, behind another job of its serialize key; FAILED, since it was to stop."""
+WAITING, CANCELLED = int(StoredState.WAITING), int(StoredState.CANCELLED)
+"""Plain numbers, as all that is given to a driver."""
 
-STATES_OF = {
-    JobState.PENDING: (0, WAITING),
-    JobState.IN_PROGRESS: (1,),
-    JobState.SUCCEEDED: (2,),
-    JobState.FAILED: (3, CANCELLED),
-}
+STATES_OF = {state: tuple(map(int, stored)) for state, stored in STORED_STATES.items()}
 STATE_SHOWN = {state: shown for shown, states in STATES_OF.items() for state in states}
 
 CANDIDATE = (

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pinlater.backends.base import ScanPosition, ScanRequest, Shard
+from pinlater.backends.base import STORED_STATES, ScanPosition, ScanRequest, Shard
 from pinlater.model import JobState
 from tests.bench.figures import AtMost, Figure
 from tests.bench.fill import DAY_MS, HOUR_MS, fill_claimed, fill_ended, fill_pending, now_ms
@@ -109,7 +109,9 @@ async def _round(run: Run, store: Stand, task: str, jobs: int) -> _Round:
 async def _is_left(shard: Shard, state: JobState) -> bool:
     """Whether a job of long ago is in that state: all others are newer."""
     behind = ScanPosition(now_ms() - AGO_MS // 2, 0)
-    return bool(await shard.scan(QUEUE, ScanRequest(state, (1,), future=False, limit=1, after=behind), now_ms()))
+    return bool(
+        await shard.scan(QUEUE, ScanRequest(STORED_STATES[state], (1,), future=False, limit=1, after=behind), now_ms())
+    )
 
 
 def _p99(took_ms: list[float]) -> float:

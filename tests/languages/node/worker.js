@@ -231,6 +231,12 @@ async function steer(now) {
   }));
   assert.strictEqual(found.changed, 1);
   assert.strictEqual(found.samples[0].jobDescriptor, now);
+  const selection = new types.JobSelection({ queueName: queue, phases: [types.JobPhase.SUCCEEDED] });
+  const page = await call('searchJobs', new types.SearchJobsRequest({ selection, limit: 5, includeBody: true }));
+  assert.deepStrictEqual(page.jobs.map((job) => job.jobDescriptor), [now]);
+  selection.statusConditions = [new types.TextCondition({ regex: '^', isNot: true })];
+  const none = await call('changeFoundJobs', new types.ChangeFoundJobsRequest({ selection, action: types.JobAction.DELETE }));
+  assert.strictEqual(none.changed, 0);
   await call('updateShard', new types.UpdateShardRequest({ shardId: '1', password, dequeueOnly: false }));
   const status = await call('getClusterStatus', new types.GetClusterStatusRequest({ queueNames: [queue] }));
   assert.deepStrictEqual(status.shards.map((shard) => [shard.id, shard.state]), [['1', 'in']]);

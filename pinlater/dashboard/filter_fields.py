@@ -1,0 +1,133 @@
+"""The fields of the filter language, one table: what each compares, how it is written, and what is said of it.
+
+The parser, the completion and the table in docs/dashboard-filters.md are made of it; `python -m
+pinlater.dashboard.filter_fields` prints the table. A further field is a row here and a line of `FilterLine.selection`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from pinlater.model.job_selection import JobPhase
+
+
+class Kind(Enum):
+    """How the value of a field is written."""
+
+    NAMES = "one or more, with commas between"
+    TEXT = "a text, or ~ and a pattern (RE2)"
+    PATTERN = "a name; * stands for any characters"
+    EXACT = "a text"
+    TIME = "< or > and a length of time, or FROM..TO, either of which can be left out"
+    NUMBER = "a number, with < or > in front, or FROM..TO"
+
+
+class FilterField(NamedTuple):
+    """A row. `can_negate`: it may have a - in front. `is_once`: a second condition on it could never be met beside the
+    first.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    examples: tuple[str, ...]
+    can_negate: bool = False
+    is_once: bool = False
+    aliases: tuple[str, ...] = ()
+
+
+STATES: dict[str, tuple[JobPhase, str]] = {
+    "ready": (JobPhase.READY, "waits for a worker"),
+    "scheduled": (JobPhase.SCHEDULED, "may run only later"),
+    "waiting": (JobPhase.WAITING, "waits for another job of its serialize key"),
+    "running": (JobPhase.IN_PROGRESS, "a worker has it"),
+    "succeeded": (JobPhase.SUCCEEDED, "done"),
+    "failed": (JobPhase.FAILED, "failed for good"),
+    "cancelled": (JobPhase.CANCELLED, "stopped by somebody"),
+}
+"""The states that a filter names, in the order of a job's life."""
+
+STATE_OF_PHASE = {phase: word for word, (phase, _) in STATES.items()}
+STATE_GROUPS: dict[str, tuple[str, ...]] = {
+    "pending": ("ready", "scheduled", "waiting"),
+    "ended": ("succeeded", "failed", "cancelled"),
+}
+_OTHER_STATES = {"in_progress": "running", "canceled": "cancelled", "in-progress": "running", "done": "succeeded"}
+
+
+def states_named(word: str) -> tuple[str, ...]:
+    """The states that a word means, as they are written; () for none."""
+    word = word.lower()
+    word = _OTHER_STATES.get(word, word)
+    return STATE_GROUPS.get(word) or ((word,) if word in STATES else ())
+
+
+FIELDS: tuple[FilterField, ...] = (
+    FilterField(
+        "queue", Kind.NAMES, "The queue; * stands for any characters.", ("queue:mail", "queue:mail-*,sms"), True
+    ),
+    FilterField(
+        "state",
+        Kind.NAMES,
+        f"The state: {', '.join(STATES)}; pending and ended stand for three of these each.",
+        ("state:failed", "state:ready,running"),
+        True,
+    ),
+    FilterField(
+        "status",
+        Kind.TEXT,
+        "What the status says, where errors, tracebacks and notes of workers stand.",
+        ("status:timeout", 'status:~"time(d )?out"'),
+        True,
+    ),
+    FilterField(
+        "error",
+        Kind.PATTERN,
+        "The type of exception of a failed attempt, as the worker framework notes it.",
+        ("error:ValueError", "error:*Timeout*"),
+        True,
+    ),
+    FilterField(
+        "body", Kind.TEXT, "What the body has in it; slow, as every body is read.", ("body:ada", 'body:~"ada@"'), True
+    ),
+    FilterField(
+        "type",
+        Kind.PATTERN,
+        "The type of job, of bodies of the worker framework; slow, as every body is read.",
+        ("type:resize", "type:shop.*"),
+        True,
+    ),
+    FilterField(
+        "age",
+        Kind.TIME,
+        "How long ago the job was created, or when.",
+        ("age:>1h", "age:<10m", "age:2026-11-25T10:00..2026-11-25T11:00"),
+        aliases=("created",),
+    ),
+    FilterField("updated", Kind.TIME, "How long ago it was changed last, or when.", ("updated:<5m",)),
+    FilterField("ended", Kind.TIME, "How long ago it ended, or when; of jobs that have ended.", ("ended:<1d",)),
+    FilterField("attempts", Kind.NUMBER, "How many attempts have failed.", ("attempts:>2", "attempts:0")),
+    FilterField("priority", Kind.NAMES, "The priority; 1 is the highest.", ("priority:1", "priority:2,3"), True),
+    FilterField("key", Kind.EXACT, "The dedupe key.", ("key:report-17",), is_once=True),
+    FilterField("serialize", Kind.EXACT, "The serialize key.", ("serialize:account-7",), is_once=True),
+    FilterField(
+        "id", Kind.EXACT, "The descriptor of a job; several name several jobs.", ("id:mail:s1:p1:1790000000000000",)
+    ),
+)
+BY_NAME: dict[str, FilterField] = {name: field for field in FIELDS for name in (field.name, *field.aliases)}
+
+
+def reference_table() -> str:
+    """The table of docs/dashboard-filters.md."""
+    rows = [
+        f"| `{field.name}`{''.join(f', `{each}`' for each in field.aliases)} | {field.help} | {field.kind.value} | "
+        f"{'yes' if field.can_negate else ''} | {', '.join(f'`{each}`' for each in field.examples)} |\n"
+        for field in FIELDS
+    ]
+    head = "| field | what it compares | how its value is written | with `-` | examples |\n"
+    return head + "| --- | --- | --- | --- | --- |\n" + "".join(row.replace("FROM..TO", "`FROM..TO`") for row in rows)
+
+
+if __name__ == "__main__":
+    print(reference_table(), end="")

@@ -1,0 +1,98 @@
+"""The forms of searches for jobs, and of changes to all jobs that a search finds, as JSON."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from pinlater.http.forms import ActionWord, Count, Descriptor, Form, Key, Priority, Time, Wanted
+from pinlater.model import CONTINUATION_START, MAX_TIME_MS, JobAction
+from pinlater.model.job_selection import FoundJobsChange, JobPhase, JobSelection, TextCondition
+
+PhaseWord = Literal["ready", "scheduled", "waiting", "in_progress", "succeeded", "failed", "cancelled"]
+MaxMs = Annotated[
+    int, Meta(ge=1, le=MAX_TIME_MS, description="Answer after so many milliseconds with what was done by then.")
+]
+
+
+class TextConditionForm(Form):
+    """An RE2 pattern that is found in a text; with `is_not` it is not."""
+
+    regex: str
+    is_not: bool = False
+
+
+class SelectionForm(Form):
+    """Which jobs are meant: those that meet all that is said. `phases`, `priorities`: one of them is enough.
+
+    A job that has not ended meets no condition on its end. Attempts are those that were taken.
+    """
+
+    phases: list[PhaseWord] = []
+    priorities: list[Priority] = []
+    body_conditions: list[TextConditionForm] = []
+    status_conditions: list[TextConditionForm] = []
+    created_before_ms: Time | None = None
+    created_after_ms: Time | None = None
+    updated_before_ms: Time | None = None
+    updated_after_ms: Time | None = None
+    ended_before_ms: Time | None = None
+    ended_after_ms: Time | None = None
+    min_attempts: Annotated[int, Meta(ge=0)] | None = None
+    max_attempts: Annotated[int, Meta(ge=0)] | None = None
+    dedupe_key: Key = ""
+    serialize_key: Key = ""
+    descriptors: list[Descriptor] = []
+
+    def selection(self, queue: str) -> JobSelection:
+        fields = {name: getattr(self, name) for name in SelectionForm.__struct_fields__}
+        fields["phases"] = [JobPhase[word.upper()] for word in self.phases]
+        for name in ("body_conditions", "status_conditions"):
+            fields[name] = [TextCondition(each.regex, each.is_not) for each in fields[name]]
+        return JobSelection(queue, **fields)
+
+
+class SearchForm(SelectionForm):
+    """A search for jobs. A page may be empty, and yet have a cursor for the next one: its time was over."""
+
+    limit: Count = 100
+    include_body: bool = False
+    max_ms: MaxMs | None = None
+    cursor: str = ""
+    encoding: Wanted = "text"
+
+
+class FoundJobsChangeForm(SelectionForm, kw_only=True):
+    """One slice of a change to all jobs of a selection; the next one takes the cursor that it answers with.
+
+    `running`: a cancel also asks the workers of jobs in progress to stop. `is_last`: no slice follows, so the audit
+    gets the sum of this run; with a `limit` of 0 nothing more is done. `note` is a text for the audit.
+    """
+
+    action: ActionWord
+    limit: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 1000
+    dry_run: bool = False
+    attempts: Count | None = None
+    run_after_ms: Time | None = None
+    running: bool = False
+    max_ms: MaxMs | None = None
+    is_last: bool = False
+    note: str = ""
+    cursor: str = ""
+    encoding: Wanted = "text"
+
+    def change(self, queue: str) -> FoundJobsChange:
+        return FoundJobsChange(
+            self.selection(queue),
+            JobAction[self.action.upper()],
+            self.limit,
+            self.dry_run,
+            self.attempts,
+            self.run_after_ms,
+            self.running,
+            self.max_ms,
+            self.is_last,
+            self.note,
+            self.cursor or CONTINUATION_START,
+        )

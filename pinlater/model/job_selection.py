@@ -1,0 +1,99 @@
+"""Selections of jobs: what a search looks for, and what a change to all jobs that it finds is to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from pinlater.model.jobs import CONTINUATION_END, CONTINUATION_START, JobInfo
+from pinlater.model.operator_views import JobAction
+
+
+class JobPhase(IntEnum):
+    """A state of jobs, as finely as LevelView counts them. The numbers are those of the wire contract."""
+
+    READY = 0
+    """PENDING, and may run now."""
+
+    SCHEDULED = 1
+    """PENDING, and may run only later."""
+
+    WAITING = 2
+    """PENDING behind another job of its serialize key, whatever its run_after."""
+
+    IN_PROGRESS = 3
+    SUCCEEDED = 4
+    FAILED = 5
+    CANCELLED = 6
+    """FAILED, since it was to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextCondition:
+    """An RE2 pattern that is found in a text (`is_not`: is not found), which is searched as bytes."""
+
+    regex: str
+    is_not: bool = False
+
+
+@dataclass(slots=True)
+class JobSelection:
+    """The jobs of one queue that meet all that is said here; what is left out does not count.
+
+    `phases` and `priorities`: one of them is enough. A time `before` is not included, one `after` is; a job that has
+    not ended meets no condition on its end. Attempts are those that were taken: allowed ones less remaining ones.
+    `descriptors`: only these jobs, at most 1,000.
+    """
+
+    queue: str
+    phases: Sequence[JobPhase] = ()
+    priorities: Sequence[int] = ()
+    body_conditions: Sequence[TextCondition] = ()
+    status_conditions: Sequence[TextCondition] = ()
+    created_before_ms: int | None = None
+    created_after_ms: int | None = None
+    updated_before_ms: int | None = None
+    updated_after_ms: int | None = None
+    ended_before_ms: int | None = None
+    ended_after_ms: int | None = None
+    min_attempts: int | None = None
+    max_attempts: int | None = None
+    dedupe_key: str = ""
+    serialize_key: str = ""
+    descriptors: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class FoundJobs:
+    """One page of a search: jobs whose time has come, the newest run_after first, then scheduled ones. `looked_at`: how
+    many jobs this call looked at; a page may be empty and yet not the last, when its time was over.
+    """
+
+    jobs: list[JobInfo]
+    looked_at: int
+    continuation: str = CONTINUATION_END
+    missing_shards: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class FoundJobsChange:
+    """One slice of a change to all jobs of a selection, which without phases means those that the action takes.
+
+    `attempts` (RETRY, REPLAY; None: as allowed before) and `run_after_ms` (RETRY; None: now) are what the jobs get.
+    `stops_running` (CANCEL): the workers of those in progress are asked to stop. `limit` is for this one call, and so
+    is `max_ms` (None: as long as the server allows). `is_last`: no slice of this run follows, whatever is left, so the
+    audit gets its sum; with a `limit` of 0 nothing more is done. `note` is a text for the audit.
+    """
+
+    selection: JobSelection
+    action: JobAction
+    limit: int = 1000
+    dry_run: bool = False
+    attempts: int | None = None
+    run_after_ms: int | None = None
+    stops_running: bool = False
+    max_ms: int | None = None
+    is_last: bool = False
+    note: str = ""
+    continuation: str = CONTINUATION_START

@@ -1,0 +1,311 @@
+"""One slice of a change to many jobs: jobs are read in pages, newest run_after first, and changed page by page.
+
+It is meant for the jobs that were there when the change began: one made since, or that ended since (it was retried, and
+failed again), is left alone, so that a change ends however fast jobs come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+from pinlater.backends.base import JobKey, Shard
+from pinlater.clock import Clock
+from pinlater.errors import HomesChanged, PinLaterError, QueueNotFound
+from pinlater.flows.item_jobs import item_number
+from pinlater.model import (
+    CancelOutcome,
+    JobAction,
+    JobInfo,
+    JobsChanged,
+    JobState,
+    descriptor_prefix,
+    parse_descriptor,
+)
+from pinlater.service.descriptors import DescriptorParser
+from pinlater.service.end_waits import EndWaits
+from pinlater.service.longpoll import LongPolls
+from pinlater.service.overflow_calls import NamesOverflow
+from pinlater.service.searches import Mark, Walk
+from pinlater.service.selection import Conditions, SearchPart
+from pinlater.service.settings import ServiceSettings
+from pinlater.service.validation import Validator
+from pinlater.shards.handle import ShardHandle, ask_all
+from pinlater.shards.keys.key_router import TRIES
+from pinlater.shards.router import Router
+
+_SAMPLES = 10
+_REFUSALS = 1_000
+"""Told in one answer; the next slice has the others."""
+
+Pending = Counter[str]
+"""How many jobs of each queue became pending."""
+
+_Act = Callable[[Shard, Sequence[JobKey]], Coroutine[Any, Any, Pending | int]]
+"""Changes jobs on one shard; how many, or how many became pending, by queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceOrder:
+    """What is to be done, to which jobs, in one call.
+
+    `spares_new`: jobs that are new since the change began are left alone. `stop_by`: who asks the workers of jobs in
+    progress to stop; "": nobody does.
+    """
+
+    queue: str
+    action: JobAction
+    parts: Sequence[SearchPart]
+    priorities: Sequence[int]
+    conditions: Conditions | None
+    limit: int
+    attempts: int | None = None
+    run_after_ms: int | None = None
+    dry_run: bool = False
+    spares_new: bool = True
+    tells_refusals: bool = True
+    stop_by: str = ""
+
+
+class BulkSlices:
+    """Slices of changes, for one service."""
+
+    def __init__(
+        self,
+        router: Router,
+        clock: Clock,
+        settings: ServiceSettings,
+        validator: Validator,
+        parser: DescriptorParser,
+        long_polls: LongPolls,
+        end_waits: EndWaits,
+    ) -> None:
+        self.router = router
+        self.validator = validator
+        self.settings = settings
+        self._clock = clock
+        self._parser = parser
+        self._long_polls = long_polls
+        self._end_waits = end_waits
+
+    def begins_ms(self) -> int:
+        """The time that a change begins with: jobs that end now end at the latest then."""
+        return self._clock.now_ms() + self._clock.uncertainty_ms
+
+    def ends_at(self, max_ms: int | None = None) -> float:
+        """When a call that begins now is to end, by the loop's clock; `max_ms`: what it asks for."""
+        most_ms = self.settings.long_call_ms
+        return asyncio.get_running_loop().time() + min(most_ms, most_ms if max_ms is None else max_ms) / 1000
+
+    async def run(self, slice_: Slice, mark: Mark) -> Mark | None:
+        """One slice; where the next one begins, None at the end of all."""
+        order = slice_.order
+        walk = Walk(
+            self.router,
+            self.settings,
+            order.queue,
+            order.parts,
+            order.priorities,
+            order.conditions,
+            mark,
+            slice_.ends_at,
+        )
+        while walk.mark is not None and not slice_.is_full():
+            found = [job for job in await walk.page() if not order.spares_new or _is_meant(job, order, mark.began_ms)]
+            slice_.looked_at, behind = walk.looked_at, walk.mark
+            slice_.miss(walk.missing)
+            while found and not slice_.is_full():
+                taken = found[: slice_.remaining()]
+                found = found[len(taken) :]
+                await self.apply(taken, slice_)
+                behind = walk.behind(taken[-1])
+            if found:
+                return behind
+            if walk.is_over():
+                break
+        return walk.mark
+
+    def changeable(self, jobs: Sequence[JobInfo], slice_: Slice) -> list[JobInfo]:
+        """Those of the jobs of one call that its action is for; others are refused where that needs a word."""
+        meant = [job for job in jobs if _is_meant(job, slice_.order, self.begins_ms())]
+        found = []
+        for job in meant:
+            try:
+                self._parser.parse(job.descriptor)
+            except NamesOverflow:
+                slice_.refuse(job.descriptor, "it lies in an overflow shard, until a shard can take it")
+            else:
+                found.append(job)
+        return found
+
+    async def apply(self, jobs: Sequence[JobInfo], slice_: Slice) -> None:
+        """Change these; their pages were read a moment ago."""
+        if slice_.order.dry_run:
+            slice_.sample(jobs)
+            return
+        by_state = attrgetter("state")
+        for state, some in groupby(sorted(jobs, key=by_state), by_state):
+            left = list(some)
+            unaware: list[ShardHandle] = []
+            for _ in range(TRIES):
+                left, unaware = await self._try_apply(left, state, slice_)
+                if not left:
+                    break
+            slice_.miss(unaware)
+
+    async def _try_apply(
+        self, jobs: list[JobInfo], state: JobState, slice_: Slice
+    ) -> tuple[list[JobInfo], list[ShardHandle]]:
+        """The jobs for which it is to be decided anew, and their shards: these know newer homes of keys."""
+        act = self._act(slice_, state, self.router.keys.homes_version)
+        if slice_.order.action in (JobAction.RETRY, JobAction.REPLAY):
+            jobs = self._at_home(jobs, slice_)
+        groups = self._parser.keys(slice_.order.queue, [job.descriptor for job in jobs])
+        named = [member for member in self.router.members.all if member.shard.shard_id in groups]
+        members = [member for member in named if member.is_healthy]
+        slice_.miss([member for member in named if not member.is_healthy])
+        outcomes = await ask_all(members, lambda shard: act(shard, [key for _, key in groups[shard.shard_id]]))
+        pending: Pending = Counter()
+        unaware: list[ShardHandle] = []
+        for member, outcome in zip(members, outcomes, strict=True):
+            if isinstance(outcome, QueueNotFound):
+                continue  # it went meanwhile
+            if isinstance(outcome, HomesChanged):
+                await self.router.keys.homes.catch_up(member)
+                unaware.append(member)
+            elif isinstance(outcome, PinLaterError):
+                slice_.miss([member])
+            elif isinstance(outcome, int):
+                slice_.changed += outcome
+            else:
+                slice_.changed += outcome.total()
+                pending += outcome
+        now_ms = self._clock.now_ms()
+        at_ms = slice_.order.run_after_ms or now_ms
+        for queue, amount in pending.items():
+            self._long_polls.jobs_ready(queue, *((0, [at_ms]) if at_ms > now_ms else (amount, [])))
+        names = {descriptor for member in unaware for descriptor, _ in groups[member.shard.shard_id]}
+        return [job for job in jobs if job.descriptor in names], unaware
+
+    def _at_home(self, jobs: list[JobInfo], slice_: Slice) -> list[JobInfo]:
+        """Those that would become pending where their keys live now. The others are refused: their shard alone cannot
+        tell whether a key is taken, nor what is before a job.
+        """
+        allowed = []
+        for job in jobs:
+            ref = self._parser.parse(job.descriptor)
+            why = None if ref is None else self.router.keys.why_not_here(ref.shard, _queue_of(job, ref.queue), job)
+            if why is None:
+                allowed.append(job)
+            else:
+                slice_.refuse(job.descriptor, why)
+        return allowed
+
+    def _act(self, slice_: Slice, state: JobState, homes_version: str) -> _Act:
+        """What is done to jobs of one shard, which were all in this state."""
+        order, now_ms = slice_.order, self._clock.now_ms()
+        queue = order.queue
+
+        async def retry(shard: Shard, jobs: Sequence[JobKey]) -> Pending:
+            retried = await shard.retry_listed(queue, jobs, order.attempts, order.run_after_ms, now_ms, homes_version)
+            if retried < len(jobs):
+                await slice_.tell_refusals(shard, jobs)
+            return Counter({queue: retried})
+
+        async def delete(shard: Shard, jobs: Sequence[JobKey]) -> int:
+            deleted = await shard.delete_listed(queue, state, jobs, now_ms)
+            self._end_waits.ended(shard.shard_id, queue, [job.id for job in jobs])
+            return deleted
+
+        async def cancel(shard: Shard, jobs: Sequence[JobKey]) -> int:
+            outcomes = await shard.cancel(queue, jobs, now_ms, order.stop_by)
+            slice_.asked_to_stop += outcomes.count(CancelOutcome.REQUESTED)
+            self._end_waits.ended(shard.shard_id, queue, [job.id for job in jobs])
+            return outcomes.count(CancelOutcome.CANCELLED)
+
+        async def replay(shard: Shard, jobs: Sequence[JobKey]) -> Pending:
+            descriptors = await shard.replay(queue, jobs, now_ms, order.attempts, homes_version)
+            left = [job for job, descriptor in zip(jobs, descriptors, strict=True) if descriptor is None]
+            if left:
+                await slice_.tell_refusals(shard, left)
+            return Counter(descriptor.partition(":")[0] for descriptor in descriptors if descriptor)
+
+        acts: dict[JobAction, _Act] = {
+            JobAction.RETRY: retry,
+            JobAction.DELETE: delete,
+            JobAction.CANCEL: cancel,
+            JobAction.REPLAY: replay,
+        }
+        return acts[order.action]
+
+
+def _queue_of(job: JobInfo, queue: str) -> str:
+    """The queue that a dedupe key belongs to: of a dead letter that of its origin."""
+    origin = None if job.origin is None else parse_descriptor(job.origin)
+    return queue if origin is None else origin.queue
+
+
+def _is_meant(job: JobInfo, order: SliceOrder, began_ms: int) -> bool:
+    if job.created_at_ms > began_ms or (job.finished_at_ms or 0) > began_ms:
+        return False
+    if order.action is JobAction.RETRY:  # the end of an item is not taken back
+        return not item_number(job.dedupe_key)
+    return order.action is not JobAction.REPLAY or job.origin is not None
+
+
+class Slice:
+    """What one call has done so far."""
+
+    def __init__(self, order: SliceOrder, ends_at: float) -> None:
+        self.order = order
+        self.ends_at = ends_at
+        self.changed = 0
+        self.asked_to_stop = 0
+        self.looked_at = 0
+        self._samples: list[JobInfo] = []
+        self.missing: list[ShardHandle] = []
+        self._refusals: dict[str, str] = {}
+
+    def remaining(self) -> int:
+        return self.order.limit - self.changed - self.asked_to_stop
+
+    def is_full(self) -> bool:
+        return self.remaining() <= 0 or len(self._refusals) >= _REFUSALS
+
+    def miss(self, members: Sequence[ShardHandle]) -> None:
+        self.missing += [member for member in members if member not in self.missing]
+
+    def sample(self, jobs: Sequence[JobInfo]) -> None:
+        self.changed += len(jobs)
+        for job in jobs[: _SAMPLES - len(self._samples)]:
+            job.body = None
+            self._samples.append(job)
+
+    def refuse(self, descriptor: str, why: str) -> None:
+        if self.order.tells_refusals:
+            self._refusals[descriptor] = why
+
+    async def tell_refusals(self, shard: Shard, jobs: Sequence[JobKey]) -> None:
+        """Of these, some were left alone: those whose dedupe key has another live job are named. Raises nothing."""
+        queue = self.order.queue
+        if not self.order.tells_refusals:
+            return
+        try:
+            taken = await shard.taken_keys(queue, jobs)
+        except PinLaterError:
+            return  # the others are done, and that counts
+        for job, live in zip(jobs, taken, strict=True):
+            if live is not None:
+                descriptor = f"{descriptor_prefix(queue, shard.shard_id, job.priority)}{job.id}"
+                self._refusals[descriptor] = f"its dedupeKey has another live job, {live}"
+
+    def answer(self, continuation: str) -> JobsChanged:
+        shard_ids = [member.shard.shard_id or "?" for member in self.missing]
+        return JobsChanged(
+            self.changed, self.looked_at, self._samples, continuation, shard_ids, self._refusals, self.asked_to_stop
+        )

@@ -1,0 +1,368 @@
+"""The calls that search for jobs by conditions, and that change all jobs which such a search finds.
+
+A change to many jobs is one run of many calls. The audit has one entry where the run begins, with what it looks for,
+and one where it ends, with how many jobs it was; a run of one call has the last alone. Each server process that carries
+out a part of a run notes that once, so that no run goes unseen whose last call never comes.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from pinlater.clock import Clock
+from pinlater.errors import RequestInvalid
+from pinlater.metrics import Metrics
+from pinlater.model import (
+    CONTINUATION_END,
+    CONTINUATION_START,
+    JobAction,
+    JobChange,
+    JobInfo,
+    JobsChanged,
+    RequestContext,
+)
+from pinlater.model.job_selection import FoundJobs, FoundJobsChange, JobPhase, JobSelection
+from pinlater.service import validation
+from pinlater.service.audit import OPEN, Audit
+from pinlater.service.bulk_ops import (
+    ASKED_METRIC,
+    DELETED_METRIC,
+    RETRIED_METRIC,
+    BulkOps,
+    check_gifts,
+    jobs_text,
+)
+from pinlater.service.bulk_slices import BulkSlices, Slice, SliceOrder
+from pinlater.service.job_queries import fitting_infos
+from pinlater.service.searches import Mark, Walk, read_mark, write_mark
+from pinlater.service.selection import Conditions, check_selection, parts_of, phase_of
+
+MAX_NOTE_CHARS = 500
+_KNOWN_RUNS = 1_000
+
+_PENDING = (JobPhase.READY, JobPhase.SCHEDULED, JobPhase.WAITING)
+_TAKES: dict[JobAction, tuple[JobPhase, ...]] = {
+    JobAction.RETRY: (JobPhase.FAILED, JobPhase.CANCELLED),
+    JobAction.DELETE: tuple(JobPhase),
+    JobAction.CANCEL: (*_PENDING, JobPhase.IN_PROGRESS),
+    JobAction.REPLAY: (*_PENDING, JobPhase.FAILED, JobPhase.CANCELLED),
+}
+"""The phases that an action is for."""
+
+_WITHOUT_PHASES: dict[JobAction, tuple[JobPhase, ...]] = _TAKES | {
+    JobAction.RETRY: (JobPhase.FAILED,),
+    JobAction.DELETE: (),
+}
+"""Those that it means where none is named. What somebody stopped is not what failed, and a deletion has to say what it
+is for.
+"""
+
+Who = Callable[[RequestContext | None], str]
+"""The caller, for the audit."""
+
+
+class Look(Protocol):
+    """Looks up jobs by their descriptors, wherever they are."""
+
+    def __call__(
+        self, descriptors: Sequence[str], /, *, include_body: bool
+    ) -> Coroutine[Any, Any, dict[str, JobInfo]]: ...
+
+
+class FoundJobsCalls:
+    """Searches, and changes of what they find, for one service."""
+
+    def __init__(self, clock: Clock, slices: BulkSlices, metrics: Metrics, audit: Audit, who: Who, look: Look) -> None:
+        self._clock = clock
+        self.who = who
+        self._look = look
+        self._slices = slices
+        self._validator = slices.validator
+        self._settings = slices.settings
+        self._metrics = metrics
+        self._audit = audit
+        self._runs: OrderedDict[str, None] = OrderedDict()
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    async def search(
+        self, selection: JobSelection, limit: int, include_body: bool, max_ms: int | None, continuation: str
+    ) -> FoundJobs:
+        """RequestInvalid, ContinuationInvalid, QueueNotFound."""
+        limit = self._validator.limit(limit)
+        priorities = check_selection(selection, self._validator)
+        conditions = Conditions(selection)
+        ends_at = self._slices.ends_at(_checked_max_ms(max_ms))
+        phases = selection.phases or tuple(JobPhase)
+        if selection.descriptors:
+            found = await self._named(selection, phases, conditions, ends_at)
+            page = FoundJobs(found[:limit], len(selection.descriptors))
+        else:
+            meant = ("search", *_meant(selection))
+            parts = parts_of(phases)
+            mark = read_mark(continuation, self._clock.now_ms(), len(parts), meant)
+            walk = Walk(
+                *(
+                    self._slices.router,
+                    self._settings,
+                    selection.queue,
+                    parts,
+                    priorities,
+                    conditions,
+                    mark,
+                    ends_at,
+                    limit,
+                )
+            )
+            jobs, reached = await self._walk(walk, limit)
+            shard_ids = [member.shard.shard_id or "?" for member in walk.missing]
+            text = CONTINUATION_END if reached is None else write_mark(reached, meant)
+            page = FoundJobs(jobs, walk.looked_at, text, shard_ids)
+        await self._fill(page.jobs, include_body)
+        return page
+
+    async def _walk(self, walk: Walk, limit: int) -> tuple[list[JobInfo], Mark | None]:
+        """Up to `limit` jobs, as many as fit into an answer, and where the next page begins."""
+        jobs: list[JobInfo] = []
+        while walk.mark is not None:
+            page = await walk.page()
+            room = limit - len(jobs)
+            for job in page:
+                job.body = None
+            jobs += page[:room]
+            fits = fitting_infos(jobs, self._settings.max_answer_bytes // 2)  # bodies may come beside them
+            if fits < len(jobs):
+                del jobs[fits:]
+                return jobs, walk.behind(jobs[-1])
+            if len(page) >= room:
+                return jobs, walk.behind(jobs[-1]) if len(page) > room else walk.mark
+            if walk.is_over():
+                break
+        return jobs, walk.mark
+
+    async def _named(
+        self,
+        selection: JobSelection,
+        phases: Sequence[JobPhase],
+        conditions: Conditions,
+        ends_at: float,
+    ) -> list[JobInfo]:
+        """Those of the jobs named that are meant."""
+        named = [each for each in dict.fromkeys(selection.descriptors) if each.partition(":")[0] == selection.queue]
+        infos = await self._look(named, include_body=conditions.reads_bodies)
+        now_ms = self._clock.now_ms()
+        found = [
+            info
+            for info in infos.values()
+            if phase_of(info, now_ms) in phases and (not selection.priorities or info.priority in selection.priorities)
+        ]
+        meant: list[JobInfo] = []
+        while found:
+            hits = await conditions.select(found, ends_at)
+            meant += [info for info, hit in zip(found, hits, strict=False) if hit]
+            del found[: len(hits)]
+        return meant
+
+    async def _fill(self, jobs: list[JobInfo], include_body: bool) -> None:
+        """Bodies of jobs that were found, as far as they fit into a page: at least that of the first."""
+        if not include_body or not jobs:
+            return
+        infos = await self._look([job.descriptor for job in jobs], include_body=True)
+        room = min(self._settings.page_bytes, self._settings.max_answer_bytes // 2)
+        for index, job in enumerate(jobs):
+            info = infos.get(job.descriptor)
+            job.body = None if info is None else info.body
+            room -= len(job.body or b"")
+            if room < 0 and index:
+                job.body = None
+
+    # -- changing ----------------------------------------------------------------------------------------------------
+
+    async def change(self, change: FoundJobsChange, context: RequestContext | None) -> JobsChanged:
+        """RequestInvalid, ContinuationInvalid, QueueNotFound; a shard that fails is named, and the others go on."""
+        who = self.who(context)
+        selection, phases = change.selection, self._checked(change)
+        priorities = check_selection(selection, self._validator)
+        if change.stops_running:
+            self._slices.router.keys.homes.check()
+        order = SliceOrder(
+            selection.queue,
+            change.action,
+            parts_of(phases),
+            priorities,
+            Conditions(selection),
+            change.limit,
+            change.attempts,
+            change.run_after_ms,
+            change.dry_run,
+            stop_by=(who or "unknown") if change.stops_running else "",
+        )
+        meant = ("change", *_meant(selection), int(change.action), change.dry_run, change.attempts, change.run_after_ms)
+        meant = (*meant, change.stops_running)
+        slice_ = Slice(order, self._slices.ends_at(_checked_max_ms(change.max_ms)))
+        run = secrets.token_hex(8)
+        begun = read_mark(change.continuation, self._slices.begins_ms(), len(order.parts), meant, run)
+        reached: Mark | None = begun
+        if selection.descriptors:
+            await self._change_named(slice_, selection, phases)
+            reached = None
+        elif change.limit:
+            reached = await self._slices.run(slice_, begun)
+        total = begun.changed + slice_.changed + slice_.asked_to_stop
+        if not change.dry_run:
+            await self._record(who, change, slice_, begun, total, is_over=reached is None or change.is_last)
+        if reached is None:
+            return slice_.answer(CONTINUATION_END)
+        return slice_.answer(write_mark(reached._replace(changed=total), meant))
+
+    async def _change_named(self, slice_: Slice, selection: JobSelection, phases: Sequence[JobPhase]) -> None:
+        """The jobs named, all in one call."""
+        conditions = slice_.order.conditions
+        assert conditions is not None
+        slice_.looked_at = len(selection.descriptors)
+        found = await self._named(selection, phases, conditions, slice_.ends_at)
+        jobs = self._slices.changeable(found, slice_)
+        if jobs:
+            await self._slices.apply(jobs, slice_)
+
+    def _checked(self, change: FoundJobsChange) -> Sequence[JobPhase]:
+        """The phases that are meant; what is given to the jobs is checked."""
+        if change.action not in _TAKES:
+            raise RequestInvalid.of("action", change.action, ", ".join(f"{each.name} {each}" for each in JobAction))
+        takes = _TAKES[change.action]
+        if change.action is JobAction.CANCEL and not change.stops_running:
+            takes = _PENDING
+        if change.stops_running and change.action is not JobAction.CANCEL:
+            raise RequestInvalid.of("mode", "ALSO_RUNNING", "ONLY_PENDING, but for CANCEL")
+        validation.existing_queue(change.selection.queue)
+        phases = change.selection.phases
+        allowed = ", ".join(f"{phase.name} {phase}" for phase in takes)
+        if any(phase not in takes for phase in phases):
+            wrong = next(phase for phase in phases if phase not in takes)
+            raise RequestInvalid.of(f"a phase for {change.action.name}", wrong.name, allowed)
+        if not phases:
+            phases = takes if change.selection.descriptors else _WITHOUT_PHASES[change.action]
+            phases = [phase for phase in phases if phase in takes]
+        if not phases:
+            raise RequestInvalid.of(f"phases for {change.action.name}", "none", f"one at least of {allowed}")
+        if not (change.is_last and change.limit == 0):
+            validation.at_least_1("limit", change.limit)
+        if len(change.note) > MAX_NOTE_CHARS:
+            raise RequestInvalid.of("the length of note", len(change.note), f"at most {MAX_NOTE_CHARS} characters")
+        check_gifts(change)
+        return phases
+
+    async def _record(
+        self, who: str, change: FoundJobsChange, slice_: Slice, begun: Mark, total: int, *, is_over: bool
+    ) -> None:
+        """The metrics of a slice, and what the audit is to have of its run."""
+        queue, action = change.selection.queue, change.action
+        is_retry = action in (JobAction.RETRY, JobAction.REPLAY)
+        for jobs, metric in (
+            (slice_.changed, RETRIED_METRIC if is_retry else DELETED_METRIC),
+            (slice_.asked_to_stop, ASKED_METRIC),
+        ):
+            if jobs:
+                self._metrics.add(jobs, metric, queue)
+        is_known = begun.run in self._runs
+        if is_over:
+            self._runs.pop(begun.run, None)
+            end = ", stopped before its end" if change.is_last and begun.changed and not slice_.changed else ""
+            said = jobs_text(total) + end
+        elif (slice_.changed or slice_.asked_to_stop) and not is_known:
+            self._runs[begun.run] = None
+            if len(self._runs) > _KNOWN_RUNS:
+                self._runs.popitem(last=False)
+            said = ("begins: " if change.continuation == CONTINUATION_START else "goes on here: ") + jobs_text(total)
+            said += " so far"
+        else:
+            return
+        if total:
+            await self._audit.write(who, f"{action.name.lower()}_jobs", queue, said + _told(change), part=OPEN)
+
+
+def _meant(selection: JobSelection) -> tuple[object, ...]:
+    """For a continuation: the same jobs, in whatever order they are described."""
+    conditions = [
+        [(each.regex, bool(each.is_not)) for each in texts]
+        for texts in (selection.body_conditions, selection.status_conditions)
+    ]
+    plain = [getattr(selection, name) for name in _PLAIN_FIELDS]
+    return (sorted(map(int, selection.phases)), sorted(selection.priorities), *conditions, *plain)
+
+
+_PLAIN_FIELDS = [
+    each.name
+    for each in fields(JobSelection)
+    if each.name not in ("phases", "priorities", "body_conditions", "status_conditions", "descriptors")
+]
+
+
+def _checked_max_ms(max_ms: int | None) -> int | None:
+    if max_ms is not None:
+        validation.at_least_1("maxMillis", max_ms)
+    return max_ms
+
+
+def _told(change: FoundJobsChange) -> str:
+    """What was asked for, for the record."""
+    selection = change.selection
+    said = [f"of {len(selection.descriptors)} that were named"] if selection.descriptors else []
+    if selection.phases:
+        said.append(" or ".join(phase.name for phase in selection.phases))
+    if selection.priorities:
+        said.append(f"priority {' or '.join(map(str, selection.priorities))}")
+    for what, conditions in (("status", selection.status_conditions), ("body", selection.body_conditions)):
+        said += [f"{what} {'does not match' if each.is_not else 'matches'} {each.regex}" for each in conditions]
+    for name in ("created", "updated", "ended"):
+        for when in ("before", "after"):
+            time_ms = getattr(selection, f"{name}_{when}_ms")
+            said += [] if time_ms is None else [f"{name} {when} {_time_text(time_ms)}"]
+    for name, value in (
+        ("attempts at least", selection.min_attempts),
+        ("attempts at most", selection.max_attempts),
+        ("dedupe key", selection.dedupe_key or None),
+        ("serialize key", selection.serialize_key or None),
+        ("gets attempts", change.attempts),
+        ("runs after", None if change.run_after_ms is None else _time_text(change.run_after_ms)),
+        ("also running ones", "" if change.stops_running else None),
+    ):
+        said += [] if value is None else [f"{name} {value}".strip()]
+    return "".join(f", {each}" for each in said) + (f": {change.note}" if change.note else "")
+
+
+def _time_text(time_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return str(time_ms)
+
+
+class FoundJobsApi:
+    """The calls of `Api` that search for jobs, and change all that they find."""
+
+    _bulk_ops: BulkOps
+    _found_jobs: FoundJobsCalls
+
+    async def change_jobs(self, change: JobChange, *, context: RequestContext | None = None) -> JobsChanged:
+        return await self._bulk_ops.change_jobs(self._found_jobs.who(context), change)
+
+    async def search_jobs(
+        self,
+        selection: JobSelection,
+        *,
+        limit: int = 100,
+        include_body: bool = False,
+        max_ms: int | None = None,
+        continuation: str = CONTINUATION_START,
+        context: RequestContext | None = None,
+    ) -> FoundJobs:
+        return await self._found_jobs.search(selection, limit, include_body, max_ms, continuation)
+
+    async def change_found_jobs(self, change: FoundJobsChange, *, context: RequestContext | None = None) -> JobsChanged:
+        return await self._found_jobs.change(change, context)

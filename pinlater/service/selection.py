@@ -1,0 +1,178 @@
+"""Selections of jobs as a service carries them out: the scans that they need, and the conditions on what these find."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from pinlater import job_limits
+from pinlater.backends.base import StoredState
+from pinlater.errors import RequestInvalid
+from pinlater.extended_limits import named_keys
+from pinlater.model import JobInfo, JobState, KeyRef
+from pinlater.model.job_selection import JobPhase, JobSelection, TextCondition
+from pinlater.service import validation
+from pinlater.service.body_pattern import BodyPattern
+from pinlater.service.validation import Validator
+
+MAX_CONDITIONS = 20
+"""Of each kind of text in one request."""
+
+MAX_DESCRIPTORS = 1_000
+
+
+class SearchPart(NamedTuple):
+    """One of the scans that a search consists of."""
+
+    states: tuple[StoredState, ...]
+    future: bool
+
+
+_SCANS: dict[JobPhase, tuple[StoredState, tuple[bool, ...]]] = {
+    JobPhase.READY: (StoredState.PENDING, (False,)),
+    JobPhase.SCHEDULED: (StoredState.PENDING, (True,)),
+    JobPhase.WAITING: (StoredState.WAITING, (False, True)),
+    JobPhase.IN_PROGRESS: (StoredState.IN_PROGRESS, (False, True)),
+    JobPhase.SUCCEEDED: (StoredState.SUCCEEDED, (False, True)),
+    JobPhase.FAILED: (StoredState.FAILED, (False, True)),
+    JobPhase.CANCELLED: (StoredState.CANCELLED, (False, True)),
+}
+
+
+def parts_of(phases: Iterable[JobPhase]) -> list[SearchPart]:
+    """First what may run by now, or could have, then what is for later."""
+    found = []
+    for future in (False, True):
+        states = dict.fromkeys(_SCANS[phase][0] for phase in phases if future in _SCANS[phase][1])
+        if states:
+            found.append(SearchPart(tuple(sorted(states)), future))
+    return found
+
+
+def phase_of(job: JobInfo, now_ms: int) -> JobPhase:
+    if job.state is JobState.FAILED:
+        return JobPhase.CANCELLED if job.cancelled else JobPhase.FAILED
+    if job.state is not JobState.PENDING:
+        return JobPhase[job.state.name]
+    if job.waits_for is not None:
+        return JobPhase.WAITING
+    return JobPhase.SCHEDULED if job.run_after_ms > now_ms else JobPhase.READY
+
+
+class Conditions:
+    """What a job must be like, beside its queue, state and priority. RequestInvalid for a pattern that is none."""
+
+    def __init__(self, selection: JobSelection, regex_field: str = "") -> None:
+        """`regex_field`: the field that has the one pattern of a call of before."""
+        self._selection = selection
+        self._statuses = _patterns("statusConditions", selection.status_conditions)
+        self._bodies = _patterns(regex_field or "bodyConditions", selection.body_conditions)
+        self._has_others = any(getattr(selection, name) for name in ("dedupe_key", "serialize_key")) or any(
+            getattr(selection, name) is not None for name in (*_TIMES, "min_attempts", "max_attempts")
+        )
+
+    @property
+    def reads_bodies(self) -> bool:
+        return bool(self._bodies)
+
+    @property
+    def admit_all(self) -> bool:
+        """There are none."""
+        return not (self._has_others or self._statuses or self._bodies)
+
+    async def select(self, jobs: Sequence[JobInfo], ends_at: float) -> list[bool]:
+        """Whether each job is meant; of the first ones only when the time is over, but of one at least."""
+        hits = list(map(self._admits, jobs)) if self._has_others else [True] * len(jobs)
+        for patterns, text_of in ((self._statuses, _status), (self._bodies, _body)):
+            for pattern, is_not in patterns:
+                hits = await _narrow(hits, jobs, pattern, is_not, text_of, ends_at)
+        return hits
+
+    def _admits(self, job: JobInfo) -> bool:
+        wanted = self._selection
+        if not (
+            _between(job.created_at_ms, wanted.created_after_ms, wanted.created_before_ms)
+            and _between(job.updated_at_ms, wanted.updated_after_ms, wanted.updated_before_ms)
+            and _between(job.finished_at_ms, wanted.ended_after_ms, wanted.ended_before_ms)
+        ):
+            return False
+        taken = job.attempts_allowed - job.attempts_remaining
+        if wanted.min_attempts is not None and taken < wanted.min_attempts:
+            return False
+        if wanted.max_attempts is not None and taken > wanted.max_attempts:
+            return False
+        if wanted.dedupe_key and job.dedupe_key != wanted.dedupe_key:
+            return False
+        return not wanted.serialize_key or job.serialize_key == wanted.serialize_key
+
+
+def _between(time_ms: int | None, after_ms: int | None, before_ms: int | None) -> bool:
+    if after_ms is None and before_ms is None:
+        return True
+    return (
+        time_ms is not None and (after_ms is None or time_ms >= after_ms) and (before_ms is None or time_ms < before_ms)
+    )
+
+
+def _patterns(field: str, conditions: Sequence[TextCondition]) -> list[tuple[BodyPattern, bool]]:
+    if len(conditions) > MAX_CONDITIONS:
+        raise RequestInvalid.of(f"the length of {field}", len(conditions), f"at most {MAX_CONDITIONS}")
+    return [(BodyPattern(each.regex, field), each.is_not) for each in conditions]
+
+
+def _status(job: JobInfo) -> bytes:
+    return job.custom_status.encode("utf-8", "surrogatepass")
+
+
+def _body(job: JobInfo) -> bytes:
+    return job.body or b""
+
+
+async def _narrow(
+    hits: list[bool],
+    jobs: Sequence[JobInfo],
+    pattern: BodyPattern,
+    is_not: bool,
+    text_of: Callable[[JobInfo], bytes],
+    ends_at: float,
+) -> list[bool]:
+    """Those of the hits that meet this condition too."""
+    places = [place for place, hit in enumerate(hits) if hit]
+    if not places:
+        return hits
+    left_s = ends_at - asyncio.get_running_loop().time()
+    found = await pattern.select([text_of(jobs[place]) for place in places], left_s)
+    if len(found) < len(places):
+        del hits[places[len(found)] :]
+    for place, is_found in zip(places, found, strict=False):
+        hits[place] = is_found is not is_not
+    return hits
+
+
+_TIMES = {
+    "created_before_ms": "createdBeforeMillis",
+    "created_after_ms": "createdAfterMillis",
+    "updated_before_ms": "updatedBeforeMillis",
+    "updated_after_ms": "updatedAfterMillis",
+    "ended_before_ms": "endedBeforeMillis",
+    "ended_after_ms": "endedAfterMillis",
+}
+
+
+def check_selection(selection: JobSelection, validator: Validator) -> Sequence[int]:
+    """The priorities that it means. RequestInvalid; QueueNotFound for what cannot be a queue's name."""
+    validation.existing_queue(selection.queue)
+    for attribute, field in _TIMES.items():
+        value = getattr(selection, attribute)
+        if value is not None:
+            job_limits.time(field, value)
+    keys = KeyRef(selection.dedupe_key, selection.serialize_key)
+    if any(keys):
+        named_keys([keys], by_dedupe_key=False)
+    if len(selection.descriptors) > MAX_DESCRIPTORS:
+        allowed = f"at most {MAX_DESCRIPTORS}"
+        raise RequestInvalid.of("the length of jobDescriptors", len(selection.descriptors), allowed)
+    for priority in selection.priorities:
+        validator.priority(priority)
+    return tuple(sorted(set(selection.priorities))) or validator.priorities
