@@ -25,8 +25,8 @@ from tests.bench.fill import HOUR_MS, Say, fill_claimed, fill_ended, fill_future
 from tests.bench.processes import CpuWatch, Program, Server, served
 from tests.bench.queues_stand import PASSWORD
 from tests.bench.run import STORES, Run, Stand, stand
-from tests.dashboard.chromium import chromium, visit
-from tests.dashboard.stand import StorageState, log_in
+from tests.browser.chromium import chromium, visit
+from tests.browser.stand import StorageState, log_in
 from tests.stores.process import free_port
 
 JOBS, QUEUES = 1_000_000, 2_000

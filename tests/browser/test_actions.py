@@ -8,9 +8,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from pinlater.dashboard.site import TABLES
 from tests.access.cluster import until
-from tests.dashboard.actions import ACTIONS, Action, Made
-from tests.dashboard.chromium import visit
-from tests.dashboard.stand import Stand
+from tests.browser.actions import ACTIONS, Action, Made
+from tests.browser.chromium import visit
+from tests.browser.stand import Stand
 
 
 def test_every_change_of_the_product_is_in_the_table() -> None:

@@ -1,7 +1,7 @@
 """Screenshots of every page, light and dark, of a shop at work: those in docs/dashboard.md.
 
-.venv/bin/python -m tests.dashboard.screenshots              # into docs/images/dashboard
-.venv/bin/python -m tests.dashboard.screenshots queue job    # these pages alone
+.venv/bin/python -m tests.browser.screenshots              # into docs/images/dashboard
+.venv/bin/python -m tests.browser.screenshots queue job    # these pages alone
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from PIL import Image
 from playwright.sync_api import Browser, Page
 
 from pinlater import JobFilter, JobState
-from tests.dashboard.chromium import chromium, visit
-from tests.dashboard.shop import fill_past, open_the_shop, working
-from tests.dashboard.stand import Stand, standing
+from tests.browser.chromium import chromium, visit
+from tests.browser.shop import fill_past, open_the_shop, working
+from tests.browser.stand import Stand, standing
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images" / "dashboard"
 SIZE, MOST_HIGH = (1280, 720), 1500
@@ -48,7 +48,7 @@ PAGES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="tests.dashboard.screenshots", description="Screenshots of every page.")
+    parser = argparse.ArgumentParser(prog="tests.browser.screenshots", description="Screenshots of every page.")
     parser.add_argument("page", nargs="*", help="only these; all without one")
     parser.add_argument("--to", type=Path, default=FOLDER, metavar="DIR", help="the folder for them")
     given = parser.parse_args()

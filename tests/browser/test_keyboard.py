@@ -6,10 +6,10 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from pinlater.model import JobState
-from tests.dashboard.chromium import visit
-from tests.dashboard.pages import PAGES, ROUTES, ShownPage
-from tests.dashboard.seed import is_in
-from tests.dashboard.stand import Stand
+from tests.browser.chromium import visit
+from tests.browser.pages import PAGES, ROUTES, ShownPage
+from tests.browser.seed import is_in
+from tests.browser.stand import Stand
 
 _FOCUSED = """() => {
     const each = document.activeElement;

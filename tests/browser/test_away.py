@@ -14,8 +14,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from pinlater import Client
 from pinlater.data_folder.password import hash_password
-from tests.dashboard.chromium import visit
-from tests.dashboard.stand import PASSWORD, log_in
+from tests.browser.chromium import visit
+from tests.browser.stand import PASSWORD, log_in
 from tests.server.running import PROGRAM, RunningServer, running
 from tests.stores.process import dies_with_us, free_port
 

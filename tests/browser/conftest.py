@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from tests.dashboard.chromium import BrowserMissing, chromium
-from tests.dashboard.stand import Stand, standing
+from tests.browser.chromium import BrowserMissing, chromium
+from tests.browser.stand import Stand, standing
 
 AXE = Path(__file__).parent / "axe"
 STORES = [

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from pinlater.dashboard.site import TABLES
-from tests.dashboard.seed import Seeded
+from tests.browser.seed import Seeded
 
 
 class ShownPage(NamedTuple):

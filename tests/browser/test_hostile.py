@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.dashboard.chromium import visit
-from tests.dashboard.hostile import BIDI, planted, shown
-from tests.dashboard.pages import PAGES
-from tests.dashboard.stand import Stand
+from tests.browser.chromium import visit
+from tests.browser.hostile import BIDI, planted, shown
+from tests.browser.pages import PAGES
+from tests.browser.stand import Stand
 
 FIELDS = {
     "source",

@@ -6,10 +6,10 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from pinlater.dashboard.site import TABLES
-from tests.dashboard.chromium import visit
-from tests.dashboard.hostile import shown
-from tests.dashboard.pages import PAGES, ShownPage
-from tests.dashboard.stand import Stand
+from tests.browser.chromium import visit
+from tests.browser.hostile import shown
+from tests.browser.pages import PAGES, ShownPage
+from tests.browser.stand import Stand
 
 
 def test_every_page_of_the_product_is_in_the_table() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.dashboard.chromium import DESK, PHONE, visit
-from tests.dashboard.pages import PAGES, ShownPage
-from tests.dashboard.stand import Stand
+from tests.browser.chromium import DESK, PHONE, visit
+from tests.browser.pages import PAGES, ShownPage
+from tests.browser.stand import Stand
 
 _RUN = """rules => axe.run(document, rules.length ? {runOnly: {type: 'rule', values: rules}} : {}).then(
     found => found.violations.map(each => [each.id, each.nodes.slice(0, 3).map(node => node.html.slice(0, 200))]))"""

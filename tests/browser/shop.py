@@ -32,7 +32,7 @@ from pinlater.model import (
 from pinlater.model.flow_words import NewFlow, NewItem, OnFailure, Stage
 from pinlater.queues.changes import entry_text
 from pinlater_workers.envelope import Envelope, write_envelope
-from tests.dashboard.stand import Stand
+from tests.browser.stand import Stand
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 SETTINGS = {

@@ -27,7 +27,7 @@ from pinlater.model import (
 )
 from pinlater.model.flow_words import NewFlow, NewItem, Stage
 from pinlater_workers.envelope import Envelope, write_envelope
-from tests.dashboard.hostile import ODD, planted
+from tests.browser.hostile import ODD, planted
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 SAY_EVERY_S = 10.0

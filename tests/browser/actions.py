@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pinlater import Client, JobFilter, JobState
 from pinlater.model import Ack, DequeueRequest, Job
 from tests.access.cluster import until
-from tests.dashboard.hostile import planted
+from tests.browser.hostile import planted
 
 HOUR_MS = 3_600_000
 _numbers = count()

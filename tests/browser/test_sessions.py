@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from playwright.sync_api import Browser, expect
 
-from tests.dashboard.chromium import visit
-from tests.dashboard.stand import Stand
+from tests.browser.chromium import visit
+from tests.browser.stand import Stand
 
 
 def test_a_token_logs_in_and_its_cookie_is_for_this_site_alone(browser: Browser, stand: Stand) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from playwright.sync_api import Browser, expect
 
-from tests.dashboard.actions import ACTIONS
-from tests.dashboard.chromium import visit
-from tests.dashboard.stand import Stand
-from tests.dashboard.test_actions import begin, send
+from tests.browser.actions import ACTIONS
+from tests.browser.chromium import visit
+from tests.browser.stand import Stand
+from tests.browser.test_actions import begin, send
 
 _BY_NAME = {action.name: action for action in ACTIONS}
 

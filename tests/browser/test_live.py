@@ -7,8 +7,8 @@ import re
 from playwright.sync_api import Browser, Page, Response, expect
 
 from pinlater.model import Job
-from tests.dashboard.chromium import visit
-from tests.dashboard.stand import Stand
+from tests.browser.chromium import visit
+from tests.browser.stand import Stand
 
 MINUTE_MS = 60_000
 _MARK = "document.querySelector('main').dataset.opened = 'once'; window.opened = true"

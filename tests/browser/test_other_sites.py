@@ -9,9 +9,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from pinlater.dashboard.site import TABLES
-from tests.dashboard.chromium import visit
-from tests.dashboard.other_site import OtherSite, other_site
-from tests.dashboard.stand import Stand
+from tests.browser.chromium import visit
+from tests.browser.other_site import OtherSite, other_site
+from tests.browser.stand import Stand
 
 HOSTS = ("127.0.0.1", "localhost")
 """A neighbour of the site, and a stranger."""

@@ -13,7 +13,7 @@ from playwright.sync_api import StorageState
 
 from pinlater import Client
 from pinlater.data_folder.password import hash_password
-from tests.dashboard.seed import Seeded, seed, workers_alive
+from tests.browser.seed import Seeded, seed, workers_alive
 from tests.server.running import RunningServer, running
 
 PASSWORD = "open sesame"
