@@ -76,7 +76,7 @@ def test_the_focus_on_a_link_stays(browser: Browser, sqlite_stand: Stand) -> Non
 
 
 def test_times_pass_and_their_moment_is_in_the_zone_of_the_reader(browser: Browser, sqlite_stand: Stand) -> None:
-    with visit(browser, sqlite_stand.address, sqlite_stand.cookies("viewer")) as (page, _):
+    with visit(browser, sqlite_stand.address, sqlite_stand.cookies("operator")) as (page, _):
         page.goto("/dashboard/audit")
         moment = page.locator("main time").first
         text = moment.inner_text()
