@@ -6,5 +6,6 @@ NEEDS = {
     "postgres": {"postgres_server", "durable_postgres_server", "postgres_places"},
     "dynamodb": {"dynamodb_server", "durable_dynamodb_server", "dynamodb_places"},
     "languages": {"node_worker", "apache_types", "typescript_client"},
+    "browser": {"browser"},
 }
 SERVERS = frozenset(NEEDS)
