@@ -33,12 +33,12 @@ from pinlater.dashboard import (
     queue_actions,
     queue_detail,
     queue_list,
-    worker_table,
     run_list,
     schedule_actions,
     schedule_detail,
     schedule_form,
     schedule_list,
+    worker_table,
 )
 from pinlater.dashboard.bulk_runs import BulkRuns
 from pinlater.dashboard.links import VALID_S, OneTimeLinks
