@@ -85,7 +85,8 @@ def _delayed(now_ms: int, number: int, jobs: int, body: int) -> Job:
 
 
 def used_memory(port: int) -> int:
-    """Of a Redis, in bytes, without what it holds for its replicas: a bounded part, whatever it stores."""
+    """Of a Redis, in bytes, when it has freed what was emptied; without what it holds for replicas: it is bounded."""
     with redis.Redis(port=port) as client:
-        about = client.info("memory")
+        while (about := client.info("memory"))["lazyfree_pending_objects"]:
+            time.sleep(0.01)
     return int(about["used_memory"] - about["mem_replication_backlog"] - about["mem_clients_slaves"])
