@@ -109,6 +109,17 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
 
 
+def family_cpu_seconds(pid: int) -> float:
+    """The same with its children, those that have ended included."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    ended = (int(fields[13]) + int(fields[14])) / _TICKS_PER_SECOND
+    return cpu_seconds(pid) + ended + sum(map(family_cpu_seconds, children(pid)))
+
+
+FAMILIES = frozenset({"postgres"})
+"""Stores that have a process for each connection."""
+
+
 def children(pid: int) -> list[int]:
     """The direct children of a process."""
     found: list[int] = []
@@ -131,10 +142,15 @@ class CpuWatch:
         self._before: dict[str, float] = {}
 
     def start(self) -> None:
-        self._before = {name: cpu_seconds(pid) for name, pid in self._pids.items()}
+        self._before = self._spent()
 
     def stop(self) -> dict[str, float]:
-        return {name: round(cpu_seconds(pid) - self._before[name], 2) for name, pid in self._pids.items()}
+        return {name: round(spent - self._before[name], 2) for name, spent in self._spent().items()}
+
+    def _spent(self) -> dict[str, float]:
+        return {
+            name: family_cpu_seconds(pid) if name in FAMILIES else cpu_seconds(pid) for name, pid in self._pids.items()
+        }
 
 
 def per_job(spent_s: dict[str, float], jobs: int) -> dict[str, float]:

@@ -6,24 +6,29 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 
 from pinlater.backends.base import Shard
 from pinlater.backends.redis import RedisShard
 from pinlater.backends.sql.mysql import MysqlShard
+from pinlater.backends.sql.postgres import PostgresShard
 from pinlater.backends.sql.sqlite import SqliteShard
 from tests.bench.figures import Figure
 from tests.stores.places import start_server
 from tests.stores.process import StoreServer
+from tests.stores.redis_cluster import RedisCluster
+from tests.stores.sentinels import SentinelGroup
 
 PERSISTENCE = {
     "redis": "redis: appendonly no, save ''",
     "mysql": "mariadb: innodb_flush_log_at_trx_commit 1",
     "sqlite": "sqlite: WAL, synchronous FULL",
     "postgres": "postgres: fsync on, synchronous_commit on",
+    "redis-sentinel": "redis: appendonly no, save '', two replicas, wait=1",
+    "redis-cluster": "redis: appendonly no, save '', a replica of each primary, wait=1",
 }
 
 
@@ -90,36 +95,55 @@ def sets_per_s(port: int) -> float:
 
 
 STORES = ("redis", "sqlite", "mysql")
+REPLICATED = ("redis-sentinel", "redis-cluster")
+"""With a replica of each primary, on the same machine; every answer waits for one."""
+
+ALL_STORES = (*STORES, "postgres", *REPLICATED)
 PLACES = range(8, 16)
 """Those below are for measures that name one."""
+
+SHARDS: Mapping[str, Callable[[str, str], Shard]] = {
+    "sqlite": SqliteShard,
+    "mysql": MysqlShard,
+    "postgres": PostgresShard,
+}
+"""Of the others, RedisShard."""
 
 
 @dataclass(frozen=True)
 class Stand:
-    """`fresh` gives the address of an empty place; `pids` are the processes of the store, if it has any."""
+    """`fresh` gives the address of an empty place; `pids` are the processes of the store, if it has any, and `ports`
+    where they listen.
+    """
 
     name: str
     fresh: Callable[[], str]
-    shard: Callable[[str], Shard]
     pids: Mapping[str, int]
     persistence: str
+    ports: Sequence[int] = ()
+
+    def shard(self, url: str) -> Shard:
+        return SHARDS.get(self.name, RedisShard)(url, "1")
+
+
+def stand(run: Run, name: str, number: int = 0) -> AbstractContextManager[Stand]:
+    """One of ALL_STORES; what was put into its places is gone at the end."""
+    if name == "sqlite":
+        return _on_files()
+    return _on_replicas(name) if name in REPLICATED else _on_server(run, name, number)
 
 
 @contextmanager
-def stand(run: Run, name: str, number: int = 0) -> Iterator[Stand]:
-    """One of STORES; what was put into its places is gone at the end."""
+def _on_files() -> Iterator[Stand]:
     numbers = count()
-    if name == "sqlite":
-        with tempfile.TemporaryDirectory(prefix="pinlater-bench-") as folder:
-            yield Stand(
-                name,
-                lambda: f"sqlite:///{folder}/{next(numbers)}.db",
-                lambda url: SqliteShard(url, "1"),
-                {},
-                PERSISTENCE[name],
-            )
-        return
-    store = run.store(name, number, durable=name == "mysql")
+    with tempfile.TemporaryDirectory(prefix="pinlater-bench-") as folder:
+        yield Stand("sqlite", lambda: f"sqlite:///{folder}/{next(numbers)}.db", {}, PERSISTENCE["sqlite"])
+
+
+@contextmanager
+def _on_server(run: Run, name: str, number: int) -> Iterator[Stand]:
+    numbers = count()
+    store = run.store(name, number, durable=name != "redis")
     used: list[int] = []
 
     def fresh() -> str:
@@ -128,12 +152,24 @@ def stand(run: Run, name: str, number: int = 0) -> Iterator[Stand]:
         used.append(place)
         return store.url(place)
 
-    def shard(url: str) -> Shard:
-        return RedisShard(url, "1") if name == "redis" else MysqlShard(url, "1")
-
-    shown = {"redis": "redis", "mysql": "mariadb"}[name]
+    shown = {"mysql": "mariadb"}.get(name, name)
     try:
-        yield Stand(name, fresh, shard, {shown: store.pid}, PERSISTENCE[name])
+        yield Stand(name, fresh, {shown: store.pid}, PERSISTENCE[name], [store.port])
     finally:
         for place in used:
             store.empty(place)
+
+
+@contextmanager
+def _on_replicas(name: str) -> Iterator[Stand]:
+    """Its processes are of this stand alone."""
+    numbers = count()
+    with RedisCluster() if name == "redis-cluster" else SentinelGroup() as group:
+
+        def fresh() -> str:
+            if isinstance(group, RedisCluster):
+                return f"{group.fresh()}&wait=1"
+            return group.url("?wait=1", next(numbers))
+
+        pids = {f"{name} {number}": node.pid for number, node in enumerate(group.nodes, 1)}
+        yield Stand(name, fresh, pids, PERSISTENCE[name], [node.port for node in group.nodes])

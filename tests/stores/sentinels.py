@@ -85,9 +85,9 @@ class SentinelGroup:
     def __exit__(self, *_: object) -> None:
         self._ending.close()
 
-    def url(self, query: str = "") -> str:
+    def url(self, query: str = "", place: int = 0) -> str:
         places = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
-        return f"redis+sentinel://{places}/{NAME}/0{query}"
+        return f"redis+sentinel://{places}/{NAME}/{place}{query}"
 
     def primary(self) -> ReplicatedRedis:
         """What the first sentinel names."""

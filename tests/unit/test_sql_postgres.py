@@ -138,6 +138,17 @@ async def test_a_subscriber_is_told_of_what_other_processes_bring_and_not_of_its
     assert not await shard.subscribe("mail", None)
 
 
+async def test_a_process_with_subscribers_of_its_own_tells_the_others_too(
+    shard: PostgresShard, other: PostgresShard
+) -> None:
+    heard: asyncio.Queue[Notification | None] = asyncio.Queue()
+    assert await shard.subscribe("mail", heard.put_nowait)
+    assert await other.subscribe("mail", lambda event: None)
+    for _ in range(3):
+        await other.enqueue("mail", [Job(b"x")], NOW_MS)
+        assert await asyncio.wait_for(heard.get(), 5) == UNKNOWN_CHANGE
+
+
 async def test_nobody_is_notified_where_nobody_subscribes(shard: PostgresShard, other: PostgresShard, url: str) -> None:
     with client(url) as listener:
         store_id = listener.execute("SELECT value FROM pinlater_meta WHERE name = 'store_id'").fetchone()[0]

@@ -11,12 +11,13 @@ from tests.bench.cycle_client import QUEUE
 from tests.bench.figures import AtMost, Figure
 from tests.bench.fill import fill_future, fill_pending, now_ms
 from tests.bench.processes import Client, CpuWatch, per_job, served
-from tests.bench.run import STORES, Run, Stand, stand
+from tests.bench.run import ALL_STORES, Run, Stand, stand
 from tests.queues import make_queue
 
 FEW, MANY = 10_000, 1_000_000
 BATCH = 100
-JOBS = {"redis": 60_000, "sqlite": 20_000, "mysql": 10_000}
+JOBS = {"sqlite": 20_000, "mysql": 10_000, "postgres": 10_000}
+REDIS_JOBS = 60_000
 IN_FLIGHT = 6
 MOST = AtMost(1.3)
 
@@ -30,7 +31,7 @@ class _Cost(NamedTuple):
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    for name in STORES:
+    for name in ALL_STORES:
         with stand(run, name) as store:
             yield from _of(run, store)
 
@@ -41,7 +42,7 @@ def _of(run: Run, store: Stand) -> Iterator[Figure]:
     few_url, many_url = store.fresh(), store.fresh()
     for url, jobs in ((few_url, FEW), (many_url, many)):
         asyncio.run(_fill(run, store, url, jobs))
-    batches = run.sizes.jobs(JOBS[store.name]) // BATCH
+    batches = run.sizes.jobs(JOBS.get(store.name, REDIS_JOBS)) // BATCH
     few_costs, many_costs = [], []
     for number in range(run.sizes.rounds):
         few_costs.append(_cost(store, few_url, batches))

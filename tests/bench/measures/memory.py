@@ -1,19 +1,20 @@
-"""Bytes of Redis for each pending delayed job, with bodies of 200 and of 1,000 random bytes."""
+"""Bytes of a store for each pending delayed job, with bodies of 200 and of 1,000 random bytes."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-import subprocess
 import time
 from collections.abc import Iterator
 
-from pinlater.backends.redis import RedisShard
+import psycopg
+import redis
+
 from pinlater.model import Job
 from tests.bench.figures import AtMost, Figure
-from tests.bench.run import PERSISTENCE, Run
+from tests.bench.run import REPLICATED, Run, Stand, stand
 from tests.queues import make_queue
-from tests.stores.process import StoreServer
 
 JOBS = 1_000_000
 LARGE_JOBS = 250_000
@@ -22,40 +23,59 @@ LARGE_JOBS = 250_000
 BODY, LARGE_BODY = 200, 1_000
 BATCH = 1_000
 DUE_WITHIN_MS = 86_400_000
-_HOW = "growth of used_memory; enqueued on the shard directly, as a server would; every job with a run_after of its own"
+_HOW = "enqueued on the shard directly, as a server would; every job with a run_after of its own"
+_WHERE = {"postgres": "growth of the jobs' table with its indexes on the disk"}
+_IN_REDIS = "growth of used_memory, of the primaries alone and without what they hold for replicas"
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    store = run.store("redis")
-    for name, body, usual, goal, notes in (
-        ("memory", BODY, JOBS, AtMost(400), f"{BODY}-byte bodies included"),
-        ("memory/beside a large body", LARGE_BODY, LARGE_JOBS, AtMost(200), f"{LARGE_BODY}-byte bodies left out"),
-    ):
-        jobs = run.sizes.jobs(usual, BATCH)
-        each = _bytes_per_job(store, jobs, body)
-        run.say(f"  {jobs:,} jobs of {body} bytes: {each:.1f} bytes each")
-        value = each if body == BODY else each - body
-        yield Figure(name, "bytes", [value], [goal], persistence=PERSISTENCE["redis"], notes=f"{notes}; {_HOW}")
-    store.empty(0)
+    for name in ("redis", *REPLICATED, "postgres"):
+        for body, usual, goal, notes in (
+            (BODY, JOBS, AtMost(400), f"{BODY}-byte bodies included"),
+            (LARGE_BODY, LARGE_JOBS, AtMost(200), f"{LARGE_BODY}-byte bodies left out"),
+        ):
+            jobs = run.sizes.jobs(usual, BATCH)
+            with stand(run, name) as store:
+                each = asyncio.run(_growth(store, jobs, body)) / jobs
+            run.say(f"  {name}, {jobs:,} jobs of {body} bytes: {each:.1f} bytes each")
+            is_large = body != BODY
+            yield Figure(
+                f"memory{'/beside a large body' * is_large}{f', {name}' * (name != 'redis')}",
+                "bytes",
+                [each - body * is_large],
+                [goal] * (name == "redis"),
+                persistence=store.persistence,
+                notes=f"{notes}; {_WHERE.get(name, _IN_REDIS)}; {_HOW}",
+            )
 
 
-def _bytes_per_job(store: StoreServer, jobs: int, body: int) -> float:
-    store.empty(0)
-    return asyncio.run(_growth(store, jobs, body)) / jobs
-
-
-async def _growth(store: StoreServer, jobs: int, body: int) -> int:
-    shard = RedisShard(store.url(0), "1")
+async def _growth(store: Stand, jobs: int, body: int) -> int:
+    url = store.fresh()
+    shard = store.shard(url)
     await shard.open()
     try:
         now_ms = time.time_ns() // 1_000_000
         await make_queue(shard, "bench", now_ms)
-        before = used_memory(store.port)
+        before = _used(store, url)
         for first in range(0, jobs, BATCH):
             await shard.enqueue("bench", [_delayed(now_ms, first + i, jobs, body) for i in range(BATCH)], now_ms)
-        return used_memory(store.port) - before
+        return _used(store, url) - before
     finally:
         await shard.close()
+
+
+def _used(store: Stand, url: str) -> int:
+    if store.name == "postgres":
+        with contextlib.closing(psycopg.connect(url.replace("+psycopg", ""))) as connection:
+            row = connection.execute("SELECT pg_total_relation_size('pinlater_jobs')").fetchone()
+            assert row is not None
+            return int(row[0])
+    return sum(used_memory(port) for port in store.ports if _is_primary(port))
+
+
+def _is_primary(port: int) -> bool:
+    with redis.Redis(port=port) as client:
+        return bool(client.role()[0] == b"master")
 
 
 def _delayed(now_ms: int, number: int, jobs: int, body: int) -> Job:
@@ -65,7 +85,8 @@ def _delayed(now_ms: int, number: int, jobs: int, body: int) -> Job:
 
 
 def used_memory(port: int) -> int:
-    """Of a Redis, in bytes."""
-    command = ["redis-cli", "-p", str(port), "INFO", "memory"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return int(next(line for line in said.splitlines() if line.startswith("used_memory:")).partition(":")[2])
+    """Of a Redis, in bytes, when it has freed what was emptied; without what it holds for replicas: it is bounded."""
+    with redis.Redis(port=port) as client:
+        while (about := client.info("memory"))["lazyfree_pending_objects"]:
+            time.sleep(0.01)
+    return int(about["used_memory"] - about["mem_replication_backlog"] - about["mem_clients_slaves"])
