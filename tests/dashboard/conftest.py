@@ -46,6 +46,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """On the embedded store, which makes an admin password."""
     folder = tmp_path_factory.mktemp("dashboard")
     with running(folder, "--api", "127.0.0.1:0") as server:
+        server.wait_for("ready")
         address = str(server.wait_for("api_ready")["address"]).rstrip("/")
         password = (folder / "pinlater-data" / "admin-password").read_text().strip()
         with Client(f"127.0.0.1:{server.port}") as client:
@@ -58,6 +59,7 @@ def ruled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder: Path = tmp_path_factory.mktemp("ruled")
     (folder / "rules.toml").write_text(RULES)
     with running(folder, "--api", "127.0.0.1:0", "--rules", "rules.toml") as server:
+        server.wait_for("ready")
         address = str(server.wait_for("api_ready")["address"]).rstrip("/")
         password = (folder / "pinlater-data" / "admin-password").read_text().strip()
         tokens = {role: f"plt_{number:043}" for number, role in enumerate(("viewer", "operator", "admin", "of-mail"))}

@@ -157,6 +157,7 @@ def test_browsers_find_the_dashboard_at_the_start_and_programs_what_was_there(pl
 
 def test_the_command_prints_a_link_that_opens_the_dashboard(tmp_path: Path) -> None:
     with running(tmp_path, "--api", "127.0.0.1:0") as server:
+        server.wait_for("ready")
         address = str(server.wait_for("api_ready")["address"])
         said = server.wait_for("api_ready")
         assert said["dashboard"] == f"{address}dashboard"
