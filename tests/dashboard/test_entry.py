@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tests.dashboard.conftest import Place
 from tests.dashboard.visitor import OF_A_BROWSER, Visitor, csrf_of, text_of
 from tests.server.commands import Shell
 from tests.server.running import running
+from tests.server.terminal import Terminal
 
 
 def test_a_link_opens_the_dashboard_once(place: Place) -> None:
@@ -176,6 +178,40 @@ def test_the_command_prints_a_link_that_opens_the_dashboard(tmp_path: Path) -> N
         nobody = shell("dashboard", "--print", code=3)
         assert "no HTTP interface answers" in nobody.err
         assert "--url" in shell("dashboard", "--url", "queues.example", code=2).err
+
+
+def test_a_server_on_a_terminal_prints_a_link(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, "", "serve", "--port", "0", "--http", "none", "--api", "127.0.0.1:0")
+    terminal.until("supervisor")
+    terminal.until("dashboard/open/")
+    terminal.until("\n")
+    terminal.type("\x03")
+    assert terminal.ended() == 0
+    (link,) = re.findall(r"http://127\.0\.0\.1:\d+/dashboard/open/[A-Za-z0-9_-]{43}", terminal.shown)
+    written = (tmp_path / "pinlater-data" / "server-api-address").read_text().strip()
+    assert link.startswith(f"{written}/dashboard/open/")
+
+
+@pytest.mark.slow
+def test_a_browser_gets_the_link_from_a_file_that_its_user_alone_can_read(tmp_path: Path, place: Place) -> None:
+    told, browser = tmp_path / "told", tmp_path / "browser"
+    browser.write_text(
+        f'#!/bin/sh\necho "$1" > {told}\nstat -c %a "${{1#file://}}" >> {told}\ncat "${{1#file://}}" >> {told}\n'
+    )
+    browser.chmod(0o700)
+    shell = Shell(tmp_path, "")
+    variables = {"PINLATER_ADMIN_PASSWORD": place.password, "DISPLAY": ":99", "BROWSER": f"{browser} %s"}
+    shown = shell("dashboard", "--url", place.address, XDG_RUNTIME_DIR=str(tmp_path), **variables)
+    assert "open in a browser" in shown.err
+    assert "dashboard/open" not in shown.out + shown.err
+    address, mode, *page = told.read_text().splitlines()
+    assert "dashboard/open" not in address
+    assert mode == "600"
+    (link,) = re.findall(r"url=http://[^/]+(/dashboard/open/[A-Za-z0-9_-]{43})", "\n".join(page))
+    assert not Path(address.removeprefix("file://")).exists()
+    visitor = Visitor(place.address)
+    visitor.get(link)
+    assert "@" in visitor.text("/dashboard")
 
 
 def test_a_link_in_a_text_is_masked() -> None:
