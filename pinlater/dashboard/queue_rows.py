@@ -79,8 +79,14 @@ def sum_of(rows: Iterable[QueueRow]) -> QueueRow:
 
 def busiest(rows: Sequence[QueueRow], most: int) -> list[QueueRow]:
     """So many of those with the most going on, by name: rows that change places are hard to read."""
-    chosen = sorted(rows, key=lambda row: (-(row.running + row.ready), -row.failed, row.name))[:most]
+    chosen = sorted(rows, key=lambda row: (*_weight(row), row.name))[:most]
     return sorted(chosen, key=lambda row: queue_order(row.name))
+
+
+def _weight(row: QueueRow) -> tuple[float, ...]:
+    """What moves counts most, then what failed, then what lies there."""
+    moving = row.ready + row.waiting + row.running + 10 * (row.rate("enqueued") + row.rate("dequeued"))
+    return -moving, -row.failed, -(row.scheduled + row.succeeded)
 
 
 def _earlier(one_ms: int | None, other_ms: int | None) -> int | None:

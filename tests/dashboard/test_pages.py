@@ -10,7 +10,7 @@ import pytest
 
 from pinlater import Client
 from pinlater.dashboard import audit_list, overview, queue_list
-from pinlater.dashboard.queue_rows import QueueRow
+from pinlater.dashboard.queue_rows import QueueRow, busiest
 from pinlater.model import (
     Ack,
     ClusterStatus,
@@ -233,6 +233,12 @@ def test_a_queue_that_nobody_polls_is_an_alarm() -> None:
     assert overview.alarms(status, [QueueRow.of(waits)], None) == []
     waits.rates["dequeued"] = 1.0
     assert overview.alarms(status, [QueueRow.of(waits)], none) == []
+
+
+def test_the_busiest_queues_are_shown_by_name() -> None:
+    rows = [QueueRow(f"idle-{number}") for number in range(30)]
+    rows += [QueueRow("moves", rates={"enqueued": 2.0}), QueueRow("failed", failed=3), QueueRow("waits", ready=1)]
+    assert [row.name for row in busiest(rows, 3)] == ["failed", "moves", "waits"]
 
 
 def failed_jobs(client: Client, queue: str, number: int) -> None:

@@ -105,7 +105,7 @@ def test_a_text_on_the_page_turns_nothing_around() -> None:
     assert "\u202e" not in page
 
 
-async def test_the_page_links_to_the_http_interface() -> None:
+async def test_the_page_links_to_the_dashboard_and_the_http_interface() -> None:
     for api, cert, link in (("q1:9012", "", "http://q1:9012/"), ("q1:9012", "c", "https://q1:9012/"), ("none", "", "")):
         site = StatusSite(Reports(status=[asdict(STATUS)], readiness=[[]]))
         config = to_plain(load({"http": "127.0.0.1:0", "api": api}, {}).config)
@@ -117,5 +117,6 @@ async def test_the_page_links_to_the_http_interface() -> None:
             writer.close()
         finally:
             await site.close()
-        assert (f'<a href="{link}">HTTP interface</a>' in page) == bool(link)
+        assert (f'<a href="{link}dashboard">the dashboard</a>' in page) == bool(link)
+        assert (f'<a href="{link}docs">HTTP interface</a>' in page) == bool(link)
         assert ("HTTP interface" in page) == bool(link)
