@@ -206,9 +206,8 @@ class Dashboard:
 
     async def _form(self, request: web.Request, session: BrowserSession) -> MultiDict[str]:
         """OtherSite: no page of this site has sent it."""
-        if request.content_type != "application/x-www-form-urlencoded":
-            raise RequestInvalid("the body is no form: application/x-www-form-urlencoded")
-        body = (await request.read()).decode("utf-8", "replace")
+        is_form = request.content_type == "application/x-www-form-urlencoded"
+        body = (await request.read()).decode("utf-8", "replace") if is_form else ""
         try:
             form = MultiDict(parse_qsl(body, keep_blank_values=True, max_num_fields=MAX_FIELDS))
         except ValueError as error:

@@ -1,8 +1,8 @@
 """Snapshots: what pages show, loaded once for all that look at it within a moment.
 
 Callers see different things, so each has snapshots of its own (`RequestContext.shown` tells them apart). Loads of one
-thing are joined while one is under way. What takes long to load is kept for longer, so that open pages cost the servers
-a bounded share of their time, however many pages there are.
+thing are joined while one is under way. What is large is kept for longer, so that open pages cost the servers a bounded
+share of their time, however many pages and queues there are.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from pinlater.model import AccessView, ClusterStatus, QueueStatus, QueueView, Re
 KEPT_S = 2.0
 """At least; a page asks anew as often."""
 
-LONGEST_S = 20.0
-SHARE = 100
-"""A load is kept for so many times as long as it took."""
+KEPT_QUEUES = 1_000
+"""So many queues in a status are kept for KEPT_S, more of them for longer in proportion: each takes a server some five
+microseconds, so that the queues of an open page stay well below 1 % of a core.
+"""
 
 MAX_SNAPSHOTS = 2_000
 MAX_WORKERS = 500
@@ -46,7 +47,13 @@ class Snapshots:
         self._kept: dict[Hashable, _Snapshot] = {}
         self._loads: set[asyncio.Task[Any]] = set()
 
-    async def get(self, context: RequestContext, name: Hashable, load: Callable[[], Awaitable[T]]) -> T:
+    async def get(
+        self,
+        context: RequestContext,
+        name: Hashable,
+        load: Callable[[], Awaitable[T]],
+        kept_s: Callable[[T], float] = lambda _: KEPT_S,
+    ) -> T:
         """What `load` gives, or gave a moment ago to the same caller under this name; its error too."""
         key = (context.shown, name)
         now_s = asyncio.get_running_loop().time()
@@ -57,7 +64,7 @@ class Snapshots:
             found = _Snapshot(asyncio.ensure_future(load()))
             self._kept[key] = found
             self._loads.add(found.task)
-            found.task.add_done_callback(lambda task: self._loaded(key, task, now_s))
+            found.task.add_done_callback(lambda task: self._loaded(key, task, kept_s))
         return cast(T, await asyncio.shield(found.task))  # who leaves ends the load of nobody else
 
     def forget(self) -> None:
@@ -76,7 +83,12 @@ class Snapshots:
 
     async def cluster(self, context: RequestContext) -> ClusterStatus:
         """Servers, shards and all queues that the caller may read. Forbidden: it may read none."""
-        return await self.get(context, "cluster", lambda: self._cluster(context))
+        return await self.get(
+            context,
+            "cluster",
+            lambda: self._cluster(context),
+            lambda status: KEPT_S * max(1.0, len(status.queues) / KEPT_QUEUES),
+        )
 
     async def _cluster(self, context: RequestContext) -> ClusterStatus:
         try:
@@ -110,14 +122,13 @@ class Snapshots:
             lambda: self._api.get_workers(queue=queue, include_running=True, limit=MAX_WORKERS, context=context),
         )
 
-    def _loaded(self, key: Hashable, task: asyncio.Task[Any], began_s: float) -> None:
+    def _loaded(self, key: Hashable, task: asyncio.Task[Any], kept_s: Callable[[Any], float]) -> None:
         self._loads.discard(task)
         failed = task.cancelled() or task.exception() is not None
         kept = self._kept.get(key)
-        if kept is None or kept.task is not task:
-            return
-        now_s = asyncio.get_running_loop().time()
-        kept.until_s = now_s + (KEPT_S / 2 if failed else min(max(KEPT_S, SHARE * (now_s - began_s)), LONGEST_S))
+        if kept is not None and kept.task is task:
+            now_s = asyncio.get_running_loop().time()
+            kept.until_s = now_s + (KEPT_S / 2 if failed else kept_s(task.result()))
 
     def _forget_old(self, now_s: float) -> None:
         self._kept = {key: kept for key, kept in self._kept.items() if kept.until_s is None or kept.until_s > now_s}

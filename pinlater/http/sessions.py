@@ -163,8 +163,8 @@ input,button{font:inherit;padding:.55em .7em;border-radius:6px;border:1px solid 
 input{width:100%;margin:.35em 0 1em;color:inherit;background:var(--ground)}
 button{color:light-dark(#fff,#10131a);background:var(--accent);border-color:var(--accent);font-weight:600;cursor:pointer}
 :focus-visible{outline:2px solid var(--accent);outline-offset:2px}
-a{color:var(--accent)}p,li{margin:.4em 0}.quiet{color:var(--quiet);font-size:.9em}.bad{color:var(--bad)}
-code{font-family:ui-monospace,monospace;background:var(--ground);border-radius:4px;padding:.1em .35em}
+a{color:var(--accent)}p{margin:1em 0 0}li{margin:.4em 0}.quiet{color:var(--quiet);font-size:.9em}.bad{color:var(--bad)}
+code{font-family:ui-monospace,monospace;background:var(--ground);border-radius:4px;padding:.1em .35em;white-space:nowrap}
 """
 _HEAD = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>PinLater: {title}</title>

@@ -61,9 +61,10 @@ def ruled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         address = str(server.wait_for("api_ready")["address"]).rstrip("/")
         password = (folder / "pinlater-data" / "admin-password").read_text().strip()
         tokens = {role: f"plt_{number:043}" for number, role in enumerate(("viewer", "operator", "admin", "of-mail"))}
-        with Client(f"127.0.0.1:{server.port}", token=tokens["admin"]) as client:
+        with Client(f"127.0.0.1:{server.port}") as nobody:
             for role, token in tokens.items():
-                client.update_token(role, hashlib.sha256(token.encode()).hexdigest(), [role], password)
+                nobody.update_token(role, hashlib.sha256(token.encode()).hexdigest(), [role], password)
+        with Client(f"127.0.0.1:{server.port}", token=tokens["admin"]) as client:
             for queue in ("mail", "sms"):
                 client.create_queue(queue)
             yield Place(server, address, client, password, tokens)

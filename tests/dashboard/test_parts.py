@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from pinlater import Client
-from pinlater.dashboard.snapshots import KEPT_S, LONGEST_S, Snapshots
+from pinlater.dashboard.snapshots import KEPT_QUEUES, KEPT_S, Snapshots
+from pinlater.data_folder.password import hash_password
 from pinlater.errors import ServerUnreachable
-from pinlater.model import RequestContext
+from pinlater.model import ClusterStatus, QueueStatus, RequestContext
 from tests.dashboard.test_pages import until
 from tests.dashboard.visitor import Visitor
+from tests.http.calls import PASSWORD
 from tests.server.memory_api import EchoService
 from tests.server.running import running
 from tests.stores.process import StoreServer
@@ -22,13 +25,12 @@ from tests.stores.process import StoreServer
 
 def test_a_shard_that_is_away_is_a_part_of_the_page(tmp_path: Path, durable_redis_server: StoreServer) -> None:
     stores = ["--store", f"1=sqlite:///{tmp_path}/one.db", "--store", f"2={durable_redis_server.url()}"]
-    with running(
-        tmp_path, *stores, "--api", "127.0.0.1:0", "--health-window", "10", "--call-timeout", "500ms"
-    ) as server:
+    admin = ["--admin-password-hash", hash_password(PASSWORD)]
+    with running(tmp_path, *stores, *admin, "--api", "127.0.0.1:0", "--call-timeout", "1s") as server:
         address = str(server.wait_for("api_ready")["address"]).rstrip("/")
         with Client(f"127.0.0.1:{server.port}") as client:
             client.create_queue("mail")
-        visitor = Visitor(address).open(password=(tmp_path / "pinlater-data" / "admin-password").read_text().strip())
+        visitor = Visitor(address).open(password=PASSWORD)
         assert "All is well: 2 shards in use" in visitor.text("/dashboard")
         durable_redis_server.kill()
         until(lambda: "Shard 2 is out" in visitor.text("/dashboard"))
@@ -112,14 +114,20 @@ async def test_what_fails_is_tried_again() -> None:
     await snapshots.close()
 
 
-async def test_what_takes_long_is_kept_for_longer() -> None:
-    api = CountingApi()
-    snapshots = Snapshots(api)
+async def test_a_large_status_is_kept_for_longer() -> None:
+    class LargeApi(CountingApi):
+        async def cluster_status(
+            self, *, queues: Sequence[str] | None = None, context: RequestContext | None = None
+        ) -> ClusterStatus:
+            self.loads += 1
+            many = [QueueStatus(f"q{number}", 0, []) for number in range(2 * KEPT_QUEUES)]
+            return ClusterStatus(self.loads, [], [], many)
+
+    snapshots = Snapshots(LargeApi())
     me = RequestContext("web")
-    loop = asyncio.get_running_loop()
-    loop.call_later(0.06, api.may_answer.set)
-    await snapshots.get(me, "names", lambda: api.queue_names(context=me))
-    await asyncio.sleep(KEPT_S + 0.5)
-    assert await snapshots.get(me, "names", lambda: api.queue_names(context=me)) == {"load-1"}
-    assert LONGEST_S > KEPT_S
+    await snapshots.cluster(me)
+    await asyncio.sleep(KEPT_S * 1.2)
+    assert (await snapshots.cluster(me)).now_ms == 1
+    await asyncio.sleep(KEPT_S)
+    assert (await snapshots.cluster(me)).now_ms == 2
     await snapshots.close()
