@@ -74,9 +74,7 @@ def test_a_bar_shows_what_there_is_and_is_no_wider_than_its_box(counts: tuple[in
     assert [each.kind for each in segments] == ["succeeded", "failed", "queued", "waiting"]
     for number, segment in zip(counts, segments, strict=True):
         assert (segment.width >= LEAST_WIDTH) == bool(number)
-    assert all(
-        a.begin + a.width == pytest.approx(b.begin, abs=0.02) for a, b in itertools.pairwise(segments)
-    )
+    assert all(a.begin + a.width == pytest.approx(b.begin, abs=0.02) for a, b in itertools.pairwise(segments))
     assert segments[-1].begin + segments[-1].width <= 100.02
 
 
