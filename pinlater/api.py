@@ -237,9 +237,17 @@ class Api(Protocol):
         """
 
     async def cluster_status(
-        self, *, queues: Sequence[str] | None = None, context: RequestContext | None = None
+        self,
+        *,
+        queues: Sequence[str] | None = None,
+        counters_since_ms: int | None = None,
+        context: RequestContext | None = None,
     ) -> ClusterStatus:
-        """Servers, shards and queues in numbers; the queues named only, where a list is given. Works without shards."""
+        """Servers, shards and queues in numbers; the queues named only, where a list is given. Works without shards.
+
+        `counters_since_ms`: also what each process has counted of those queues where that changed since then; 0: of
+        all of them.
+        """
 
     async def change_jobs(self, change: JobChange, *, context: RequestContext | None = None) -> JobsChanged:
         """One bounded slice of a change to all jobs that match; to be called again with the continuation it gives."""

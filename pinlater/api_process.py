@@ -12,6 +12,7 @@ import socket
 import ssl
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from pinlater import browsers, settings_map
@@ -33,6 +34,8 @@ POOL = PoolLimits(connections=256)
 """To one server; calls that wait for jobs take a connection each."""
 
 TLS_LOOK_EVERY_S = 1.0
+HISTORY_FILE = "history.sqlite"
+"""In the data folder."""
 _TLS_ONLY = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 41\r\nConnection: close\r\n\r\n"
     b"This port speaks TLS only: use https://.\n"
@@ -42,8 +45,16 @@ _TLS_ONLY = (
 class ApiProcess:
     """Serves as a server process does for its supervisor; `adopt` gets a listening socket. It owns the client."""
 
-    def __init__(self, client: AsyncClient, config: Config, gateway_token: str) -> None:
-        """StartRefused: the files for TLS cannot be used."""
+    def __init__(
+        self,
+        client: AsyncClient,
+        config: Config,
+        gateway_token: str,
+        *,
+        history_token: str = "",
+        history_path: Path | None = None,
+    ) -> None:
+        """StartRefused: the files for TLS cannot be used. `history_path` None: the history is kept in memory."""
         self._client = client
         files = settings_map.tls_files(config)
         try:
@@ -63,7 +74,10 @@ class ApiProcess:
             pages=HOME,
         )
         app = make_app(client, settings)
-        self._dashboard = add_dashboard(app, DashboardSettings(status_page=settings.status_page))
+        shown = DashboardSettings(
+            status_page=settings.status_page, history_token=history_token, history_path=history_path
+        )
+        self._dashboard = add_dashboard(app, shown)
         most = config.max_connections
         self._server = HttpServer(
             app,
@@ -89,6 +103,7 @@ class ApiProcess:
     async def drain(self, hand_over: HandOver | None, timeout_s: float) -> None:
         """What was read is answered; dequeues that wait end soon."""
         self._client.cancel_long_polls()
+        await self._dashboard.drain()
         await self._server.drain(timeout_s)
 
     async def close(self) -> None:
@@ -122,8 +137,8 @@ class ApiProcess:
 async def build(payload: dict[str, Any]) -> ApiProcess:
     """What the child of a supervisor serves. StartRefused."""
     config = from_plain({**payload["config"], "stores": []})
-    token = payload["token"]
-    SECRETS.keep([token])
+    token, history_token = payload["token"], payload["history_token"]
+    SECRETS.keep([token, history_token])
     configure(config.log_level, config.log_format, api=os.getpid())
     client = AsyncClient(
         servers=[_reachable(payload["server"])],
@@ -134,9 +149,20 @@ async def build(payload: dict[str, Any]) -> ApiProcess:
         tls=_tls_to_servers(config) or False,
         token="",
     )
-    process = ApiProcess(client, config, token)
+    process = ApiProcess(
+        client, config, token, history_token=history_token, history_path=history_path(config, Path(config.data))
+    )
     await process.open()
     return process
+
+
+def history_path(config: Config, folder: Path | None) -> Path | None:
+    """Where the history is kept; None: in memory, as where `folder` is none and no path is given."""
+    if config.history == "none":
+        return None
+    if config.history == "auto":
+        return None if folder is None else folder.expanduser() / HISTORY_FILE
+    return Path(config.history).expanduser()
 
 
 def _tls_to_servers(config: Config) -> Tls | None:

@@ -111,9 +111,10 @@ class ServerProcess:
         address: str,
         gateway_hash: str = "",
         exposed: str = "",
+        history_hash: str = "",
     ) -> None:
-        """StartRefused. `address` is where the server listens; `gateway_hash`: of the token of its HTTP process;
-        `exposed`: why callers may do more here than an operator may want.
+        """StartRefused. `address` is where the server listens; `gateway_hash`, `history_hash`: of the tokens of its
+        HTTP process; `exposed`: why callers may do more here than an operator may want.
         """
         self._exposed = exposed
         self._clock = clock = ClusterClock(config.clock_tolerance_ms)
@@ -184,7 +185,7 @@ class ServerProcess:
         service.explain_schedules(self._firer.trouble_of)
         guesses, fair_use = TokenGuesses(service.refused), FairUse(settings_map.use_limits(config))
         rules = rules_file(config)
-        self._gate = gate = Gate(tokens, clock, service.refused, guesses, fair_use, rules, gateway_hash)
+        self._gate = gate = Gate(tokens, clock, service.refused, guesses, fair_use, rules, gateway_hash, history_hash)
         self._tls, self._peer_tls = tls, peer_tls = server_tls(config)
         self._server = ThriftServer(service, limits, metrics, clock, gate, tls)
 
@@ -425,7 +426,14 @@ async def build(payload: dict[str, Any]) -> ServerProcess:
     SECRETS.keep(secrets_of(config))
     configure(config.log_level, config.log_format, worker=os.getpid())
     address = payload.get("address", f"{config.host}:{config.port}")
-    app = ServerProcess(config, payload["known"], address, payload.get("gateway_hash", ""), payload.get("exposed", ""))
+    app = ServerProcess(
+        config,
+        payload["known"],
+        address,
+        payload.get("gateway_hash", ""),
+        payload.get("exposed", ""),
+        payload.get("history_hash", ""),
+    )
     await app.open()
     return app
 

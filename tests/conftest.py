@@ -1,4 +1,4 @@
-"""Hooks and fixtures of every test: `async def` tests, real stores, `--fast`, and `--without STORE`, told aloud.
+"""Hooks and fixtures of every test: `async def` tests, real stores, `--fast`, `--slow` and `--without STORE`.
 
 A coroutine test runs on the event loop of the fixture `runner` (an asyncio.Runner), which a plain fixture can use too:
 `runner.run(thing.open())`.
@@ -14,11 +14,15 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fast import FAST_PATHS, is_fast
+from tests.longest import is_longest
 from tests.parallel import ByFile, Worker, is_worker, turn_of
 from tests.stores.needs import NEEDS
 
 pytest_plugins = ["tests.stores.fixtures", "tests.cluster.proof_stores", "tests.conformance.report"]
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
+"""How many tests, by what left them out."""
+
+NOT_SLOW = "without --slow"
 
 
 @pytest.fixture
@@ -37,9 +41,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         metavar="STORE",
         choices=sorted(NEEDS),
-        help="leave out the tests that need this store (redis, mysql); repeatable",
+        help="leave out the tests that need this store or program; repeatable",
     )
     parser.addoption("--fast", action="store_true", help="only what needs no store server and is not marked slow")
+    parser.addoption("--slow", action="store_true", help="also what is marked longest")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -75,19 +80,23 @@ def stores_of(item: pytest.Item) -> set[str]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if is_worker(config):
         items.sort(key=lambda item: turn_of(item.nodeid))
-    if config.getoption("--fast"):
-        fast = [is_fast(item, stores_of(item)) for item in items]
-        config.hook.pytest_deselected(items=[item for item, chosen in zip(items, fast, strict=True) if not chosen])
-        items[:] = [item for item, chosen in zip(items, fast, strict=True) if chosen]
     without = set(config.getoption("--without"))
-    left_out = [item for item in items if stores_of(item) & without]
-    if not left_out:
-        return
-    for item in left_out:
-        for store in stores_of(item) & without:
-            config.stash[LEFT_OUT][store] = config.stash[LEFT_OUT].get(store, 0) + 1
+    left_out, chosen = [], []
+    for item in items:
+        stores = stores_of(item)
+        reasons = {f"by --without {store}" for store in stores & without}
+        if not config.getoption("--slow") and is_longest(item):
+            reasons.add(NOT_SLOW)
+        if config.getoption("--fast") and not is_fast(item, stores):
+            left_out.append(item)  # which is what was asked for
+        elif reasons:
+            left_out.append(item)
+            for reason in reasons:
+                config.stash[LEFT_OUT][reason] = config.stash[LEFT_OUT].get(reason, 0) + 1
+        else:
+            chosen.append(item)
     config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if not stores_of(item) & without]
+    items[:] = chosen
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -108,5 +117,5 @@ def pytest_testnodedown(node: Worker) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for store, tests in sorted(config.stash[LEFT_OUT].items()):
-        terminalreporter.write_line(f"LEFT OUT by --without {store}: {tests} tests that need it", yellow=True)
+    for reason, tests in sorted(config.stash[LEFT_OUT].items()):
+        terminalreporter.write_line(f"LEFT OUT {reason}: {tests} tests", yellow=True)

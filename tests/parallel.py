@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-TOGETHER = {"tests/cluster", "tests/languages"}
+TOGETHER = {"tests/browser", "tests/cluster", "tests/languages"}
 NEVER_AT_ONCE = "tests/workers/test_proof_"
 """Files that begin so go to one worker, one after the other: each keeps the machine busy."""
 
@@ -24,6 +24,7 @@ FIRST = (
     "tests/workers/test_heartbeat",
     "tests/faults/",
     "tests/languages/",
+    "tests/browser/",
     "tests/server/test_serve.py",
     "tests/server/test_reload.py",
     "tests/server/test_planted_secrets.py",

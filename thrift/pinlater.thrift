@@ -594,6 +594,8 @@ struct ChangeResponse {
 struct GetClusterStatusRequest {
   /** Not set: all queues; empty: none. */
   1: optional list<string> queueNames,
+  /** Answer also with what the server processes have counted of queues where that changed since then; 0: of all. */
+  2: optional i64 countersSinceMillis,
 }
 
 struct LevelView {
@@ -699,6 +701,18 @@ struct ServerView {
   12: optional string exposed,
 }
 
+/** What one server process has counted since it began. One that has ended is told of for two minutes more. */
+struct ProcessCounters {
+  /** SERVER/PROCESS. */
+  1: required string process,
+  2: required i64 startedMillis,
+  3: required i64 countedAtMillis,
+  /** By queue, the numbers of jobs that were enqueued, dequeued, succeeded, failed (for good), retried. */
+  4: required map<string, list<i64>> queues,
+  /** It has more queues than it can tell of at a time: some that have not changed are not there. */
+  5: optional bool isCut,
+}
+
 struct ClusterStatus {
   1: required i64 nowMillis,
   2: required list<ServerView> servers,
@@ -706,6 +720,8 @@ struct ClusterStatus {
   4: required list<QueueStatus> queues,
   /** Why keys cannot go to other shards now, although they are to. */
   5: optional string homesTrouble,
+  /** Where they were asked for. */
+  6: optional list<ProcessCounters> counters,
 }
 
 struct ChangeJobsRequest {

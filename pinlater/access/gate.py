@@ -32,6 +32,7 @@ _TOLD_AGAIN_MS = 60_000
 """What one caller is refused again and again is in the audit once in this time."""
 
 _GATEWAY_NAME = "gateway"
+_HISTORY_NAME = "history"
 _GATEWAY_ONLY = (AccessAction.GATEWAY,)
 _WRONG_TOKEN = "the token is wrong: it is not known here, was revoked, or has ended"
 _ENDED_MEANWHILE = "the token was revoked, or has ended, while this call waited"
@@ -108,8 +109,11 @@ class Gate:
         fair_use: FairUse,
         rules_file: RulesFile | None = None,
         gateway_hash: str = "",
+        history_hash: str = "",
     ) -> None:
-        """`gateway_hash`: of the token of this server's own HTTP process, "" for none."""
+        """`gateway_hash`, `history_hash`: of the tokens of this server's own HTTP process, by which it speaks for
+        others, and looks for itself; "" for none.
+        """
         self._tokens = tokens
         self._clock = clock
         self._refused = refused
@@ -119,6 +123,7 @@ class Gate:
         """Rules are in force, so every call has to pass."""
         self._file = rules_file
         self._gateway_hash = gateway_hash
+        self._history_hash = history_hash
         self._callers: dict[_Shown, Caller] = {}
         self._told_ms: dict[tuple[str, str], int] = {}
         tokens.on_change = self._callers.clear
@@ -266,12 +271,25 @@ class Gate:
         if self._gateway_hash and hashed == self._gateway_hash:
             grants = BUILT_IN_ROLES[_GATEWAY_NAME]
             return Caller(_GATEWAY_NAME, (), grants, has_rules=self.has_rules, token_hash=hashed)
+        if self._history_hash and hashed == self._history_hash:
+            grants = self._history_grants()
+            return Caller(_HISTORY_NAME, (_HISTORY_NAME,), grants, has_rules=self.has_rules, token_hash=hashed)
         token = self._tokens.find(hashed)
         if token is None or self._has_ended(token.expires_ms):
             return None
         caller = self._known_as([f"token:{token.name}"], token.roles, addresses)
         caller.expires_ms, caller.token_hash = token.expires_ms, hashed
         return caller
+
+    def _history_grants(self) -> tuple[Grant, ...]:
+        """It reads what everybody may read, or else what the role of its name allows, and never more than that."""
+        if self._file is None:
+            return (Grant((AccessAction.READ,)),)
+        return tuple(
+            Grant((AccessAction.READ,), grant.queues, grant.bodies)
+            for grant in self._file.rules.roles[_HISTORY_NAME]
+            if AccessAction.READ in grant.actions
+        )
 
     def _known_as(self, identities: list[str], roles: tuple[str, ...], addresses: list[str]) -> Caller:
         rules = _NO_RULES if self._file is None else self._file.rules

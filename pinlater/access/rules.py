@@ -44,6 +44,7 @@ BUILT_IN_ROLES: Mapping[str, Sequence[Grant]] = MappingProxyType(
         "operator": (Grant((AccessAction.READ, AccessAction.OPERATE)),),
         "admin": (Grant(EVERYTHING),),
         "gateway": (Grant((AccessAction.GATEWAY,)),),
+        "history": (Grant((AccessAction.READ,), bodies=False),),
     }
 )
 

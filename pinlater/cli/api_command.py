@@ -6,16 +6,18 @@ import asyncio
 import os
 import signal
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 import structlog
 
-from pinlater.api_process import POOL, ApiProcess
+from pinlater.api_process import POOL, ApiProcess, history_path
 from pinlater.cli import EXIT_FAILED, EXIT_USAGE
 from pinlater.cli.connection import say, server_options
 from pinlater.cli.target import Target
 from pinlater.client.async_client import AsyncClient
+from pinlater.client.token import Token
 from pinlater.config import SETTINGS, Config, ConfigInvalid, default_of, load
 from pinlater.errors import MethodUnknown, PinLaterError
 from pinlater.http.openapi import openapi_json
@@ -31,7 +33,7 @@ _DEFAULT_ADDRESS = "127.0.0.1:9012"
 _FLAGS = (
     *("http_names", "drain_timeout_ms", "tls_cert", "tls_key", "tls", "tls_client_ca"),
     *("max_connections", "max_peer_connections", "max_frame_bytes", "max_buffered_bytes"),
-    *("half_sent_timeout_ms", "write_timeout_ms", "log_level", "log_format"),
+    *("half_sent_timeout_ms", "write_timeout_ms", "history", "log_level", "log_format"),
 )
 """Settings that mean here what they mean for a server."""
 
@@ -59,10 +61,20 @@ Examples:
 \b
 Callers are known by the tokens that they show. To speak for those with a certificate (--tls-client-ca), and for those
 with neither, it needs a token of its own whose only role is gateway: --token-file, PINLATER_TOKEN_FILE, or in
-clusters.toml. SIGTERM or SIGINT answers what was read and ends. The settings here may stand in the environment too.
+clusters.toml. The history of queues, which the dashboard shows, is kept in memory unless --history PATH names a file.
+It has what the token of --history-token-file may read (role history), else what callers without one may.
+
+\b
+SIGTERM or SIGINT answers what was read and ends. The settings here may stand in the environment too.
 Exit codes: 0 stopped by a signal, 1 cannot start, 2 mistakes in the command line.""",
 )
 @click.option("--listen", metavar="HOST:PORT", default=_DEFAULT_ADDRESS, show_default=True, help="Where it is served.")
+@click.option(
+    "--history-token-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The token by which the history is recorded, with the role history.",
+)
 @server_options
 @_setting_options
 @click.pass_context
@@ -70,6 +82,7 @@ def api(
     context: click.Context,
     /,
     listen: str,
+    history_token_file: Path | None,
     target: Target,
     **given: Any,
 ) -> None:
@@ -90,7 +103,7 @@ def api(
     raise_descriptor_limit()
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(_serve(config, target))
+            runner.run(_serve(config, target, history_token_file))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     except (OSError, StartRefused) as error:
@@ -105,11 +118,12 @@ def openapi() -> None:
     click.echo(openapi_json())
 
 
-async def _serve(config: Config, target: Target) -> None:
+async def _serve(config: Config, target: Target, history_token_file: Path | None) -> None:
     """Until a signal. OSError: the address cannot be had. StartRefused, ValueError."""
     found = target.token()
     token = "" if found is None else found.read()
-    SECRETS.keep([token] if token else [])
+    history_token = "" if history_token_file is None else Token(file=str(history_token_file)).read()
+    SECRETS.keep([each for each in (token, history_token) if each])
     client = AsyncClient(
         servers=target.servers,
         cluster=target.cluster,
@@ -121,7 +135,9 @@ async def _serve(config: Config, target: Target) -> None:
         token="",
     )
     try:
-        process = ApiProcess(client, config, token)
+        process = ApiProcess(
+            client, config, token, history_token=history_token, history_path=history_path(config, None)
+        )
         await _check_gateway(client, token)
         host, _, port = config.api.rpartition(":")
         listeners = listening(host.strip("[]"), int(port))

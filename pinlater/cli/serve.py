@@ -36,6 +36,7 @@ from pinlater.config import (
     load,
 )
 from pinlater.config.settings import config_diff
+from pinlater.data_folder.file_locks import FileInUse, FileLocks
 from pinlater.data_folder.identity import RecordBroken, forget
 from pinlater.data_folder.password import drop_password_file
 from pinlater.data_folder.private_files import others_can_read
@@ -45,9 +46,8 @@ from pinlater.model import JobState
 from pinlater.plan import make_plan
 from pinlater.queues.directory import SHARD_PREFIX, is_dequeue_only
 from pinlater.redaction import secrets_of_url
-from pinlater.server.file_locks import FileInUse, FileLocks
 from pinlater.server.generation import Reports, ServePlan
-from pinlater.server.http_process import GatewayToken, HttpProcess
+from pinlater.server.http_process import HttpProcess, HttpTokens
 from pinlater.server.server_process import StartRefused
 from pinlater.server.supervisor import ServeRefused, Supervisor
 from pinlater.server.watched_file import WatchedFile
@@ -77,7 +77,7 @@ class Planner:
     at_start: AtStart = AtStart()
     _before: Config | None = None
     _locks: FileLocks = field(default_factory=FileLocks)
-    gateway: GatewayToken = field(default_factory=GatewayToken)
+    tokens: HttpTokens = field(default_factory=HttpTokens)
 
     async def __call__(self) -> ServePlan:
         before = self._before
@@ -93,7 +93,7 @@ class Planner:
         except (FileInUse, ServeRefused) as refused:
             self._locks.keep(held)
             raise ServeRefused(str(refused)) from refused
-        plan.payload["gateway_hash"] = self.gateway.hash
+        plan.payload.update(self.tokens.hashes())
         after = from_plain(plan.payload["config"])
         gone = [] if before is None else config_diff(before, after).shards_removed
 
@@ -369,7 +369,7 @@ def _run(planner: Planner, watched: WatchedFile | None, *, announce: bool) -> No
 
     async def supervise() -> None:
         supervisor = Supervisor(planner, on_ready, watched)
-        http = HttpProcess(planner.gateway, on_ready=announcer.api_ready)
+        http = HttpProcess(planner.tokens, on_ready=announcer.api_ready)
         exporters = Exporters(Reports(supervisor.workers, http.living))
         supervisor.companion = Companions(planner, exporters, http)
         try:

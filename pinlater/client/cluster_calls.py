@@ -83,11 +83,14 @@ class ClusterCalls(ABC):
         self,
         *,
         queues: Sequence[str] | None = None,
+        counters_since_ms: int | None = None,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> ClusterStatus:
-        """Servers, shards and queues in numbers; those queues only, where a list is given."""
-        return await self._call(operator_methods.GET_CLUSTER_STATUS, context, timeout, queues)
+        """Servers, shards and queues in numbers; those queues only, where a list is given. `counters_since_ms`: also
+        what each server process has counted of queues where that changed since then (0: of all).
+        """
+        return await self._call(operator_methods.GET_CLUSTER_STATUS, context, timeout, queues, counters_since_ms)
 
     async def change_jobs(
         self, change: JobChange, *, context: RequestContext | None = None, timeout: float | None = None

@@ -84,10 +84,17 @@ class ClusterClient:
         self,
         *,
         queues: Sequence[str] | None = None,
+        counters_since_ms: int | None = None,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> ClusterStatus:
-        return self._run(AsyncClient.cluster_status, queues=queues, context=context, timeout=timeout)
+        return self._run(
+            AsyncClient.cluster_status,
+            queues=queues,
+            counters_since_ms=counters_since_ms,
+            context=context,
+            timeout=timeout,
+        )
 
     def change_jobs(
         self, change: JobChange, *, context: RequestContext | None = None, timeout: float | None = None

@@ -36,7 +36,7 @@ EMPTY_MS = 60_000
 
 class CountRequest(NamedTuple):
     """What is to be counted: all queues, how many jobs the servers have enqueued to each since they began, and the
-    queues that jobs reach in other ways."""
+    queues that jobs reach in other ways: as dead letters, as these go back, as items of flows."""
 
     queues: Set[str]
     enqueued: Mapping[str, int]

@@ -17,7 +17,7 @@ import structlog
 from pinlater.clock import Clock
 from pinlater.cluster.clocks import ClusterClock
 from pinlater.cluster.lease import KNOWS, Lease, LeaseTable, ServerName, encode
-from pinlater.cluster.throughput import QueueCounters, Throughput
+from pinlater.cluster.throughput import CounterBook, QueueCounters, Throughput
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
 from pinlater.shards.handle import ShardHandle
@@ -54,6 +54,7 @@ class Membership:
         self.me = me
         self.clocks = clocks or ClusterClock()
         self.rates = Throughput()
+        self.counters = CounterBook()
         self._members = members
         self._clock = clock
         self._lease_ms = lease_ms
@@ -147,6 +148,7 @@ class Membership:
         if healthy:
             self._table.keep_only({member.shard.shard_id for member in healthy})
         self.rates.update(self.alive())
+        self.counters.update(self.alive(), self.clocks.now_ms())
         self.judge_clocks()
 
     async def drain(self, why: str = "draining") -> None:

@@ -119,8 +119,9 @@ class StatsCollector:
         for lease in self._membership.alive():
             for queue, numbers in lease.counters.items():
                 enqueued[queue] = enqueued.get(queue, 0) + numbers[0]
-        targets = self._queues.dead_letter_targets().values()
-        return CountRequest(self._queues.names(), enqueued, {target.queue for target in targets})
+        dead_letters = self._queues.dead_letter_targets()
+        others = {*dead_letters, *(target.queue for target in dead_letters.values()), *self._queues.flow_queues}
+        return CountRequest(self._queues.names(), enqueued, others)
 
     # -- what is known of all shards ---------------------------------------------------------------------------------
 

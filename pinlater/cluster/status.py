@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from pinlater.clock import Clock
@@ -37,10 +37,14 @@ class Cluster:
         self._homes = homes
 
     async def status(
-        self, queues: Iterable[str] | None = None, may_read: Callable[[str], bool] = lambda _: True
+        self,
+        queues: Collection[str] | None = None,
+        may_read: Callable[[str], bool] = lambda _: True,
+        counters_since_ms: int | None = None,
     ) -> ClusterStatus:
         """All of it, or only these queues of it; names that are no queue are left out. Of its shards, nothing of queues
-        that the caller may not read. Raises nothing.
+        that the caller may not read. `counters_since_ms`: also what was counted of queues where that changed since
+        then. Raises nothing.
         """
         await self._stats.refresh()
         servers = [lease.view() for lease in self._membership.alive()]
@@ -48,7 +52,11 @@ class Cluster:
         shards = self._shards()
         for shard in shards:
             shard.keep_queues(may_read)
-        return ClusterStatus(self._clock.now_ms(), servers, shards, self._with_rates(queues), trouble)
+        counters = None
+        if counters_since_ms is not None:
+            counted = self._queues.names() if queues is None else self._queues.names() & set(queues)
+            counters = self._membership.counters.since(counters_since_ms, counted.__contains__)
+        return ClusterStatus(self._clock.now_ms(), servers, shards, self._with_rates(queues), trouble, counters)
 
     def _homes_said(self) -> list[dict[str, Any]]:
         """By the process that looks after the homes of keys; more than one for a moment."""

@@ -1,20 +1,25 @@
-"""Throughput per queue: what a process has counted, as its lease says it, and rates over all processes. Pure."""
+"""Throughput per queue: what a process has counted, as its lease says it, rates over all processes, and the totals of
+each. Pure."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from heapq import nlargest
 from typing import NamedTuple
 
 from pinlater.cluster.lease import COUNTED, MAX_QUEUES, Lease
 from pinlater.metrics import Metrics
+from pinlater.model import ProcessCounters
 
 READINGS = 4
 """A rate is over the time between the first and the last of so many leases of a process."""
 
 YOUNG_MS = 15_000
 """A process that is not older than this counts from its beginning, when it had counted nothing."""
+
+KEPT_MS = 120_000
+"""The totals of a process that has ended are kept for so long, for those who have not asked since."""
 
 _NOTHING = (0,) * len(COUNTED)
 
@@ -54,27 +59,104 @@ class Throughput:
         """By queue and word of COUNTED, over all processes; only queues of which something is known."""
         sums: dict[str, list[float]] = {}
         for readings in self._readings.values():
-            old, new = readings[0], readings[-1]
-            for queue, now in new.counters.items() if new.at_ms > old.at_ms else ():
-                before = old.counters.get(queue)
-                if before is None and len(old.counters) >= MAX_QUEUES:
+            new = readings[-1]
+            for queue, now in new.counters.items():
+                old = next((each for each in readings if each is not new and _knows(each, queue)), None)
+                if old is None:
                     continue  # it was one of those that a lease has no place for, so nobody knows what it had counted
                 per_second = sums.setdefault(queue, [0.0] * len(COUNTED))
-                for place, (was, amount) in enumerate(zip(before or _NOTHING, now, strict=False)):
+                for place, (was, amount) in enumerate(zip(old.counters.get(queue, _NOTHING), now, strict=False)):
                     per_second[place] += max(0, amount - was) * 1000 / (new.at_ms - old.at_ms)
         return {queue: dict(zip(COUNTED, numbers, strict=True)) for queue, numbers in sums.items()}
 
 
+def _knows(reading: _Reading, queue: str) -> bool:
+    """What it does not name was 0 then, where it has place for all."""
+    return queue in reading.counters or len(reading.counters) < MAX_QUEUES
+
+
+class _Totals(NamedTuple):
+    """A queue as a process last counted it, and when that changed."""
+
+    changed_ms: int
+    numbers: tuple[int, ...]
+
+
+class _Book:
+    """What one process has counted in all."""
+
+    def __init__(self, started_ms: int) -> None:
+        self.started_ms = started_ms
+        self.seen_ms = 0
+        self.is_cut = False
+        self.queues: dict[str, _Totals] = {}
+
+    def take(self, lease: Lease) -> None:
+        self.seen_ms = max(self.seen_ms, lease.renewed_ms)
+        self.is_cut = self.is_cut or len(lease.counters) >= MAX_QUEUES
+        for queue, numbers in lease.counters.items():
+            before = self.queues.get(queue)
+            if before is None or before.numbers != numbers:
+                self.queues[queue] = _Totals(lease.renewed_ms, numbers)
+
+
+class CounterBook:
+    """The totals of each process by queue: a lease has no place for all queues, so they are put together here."""
+
+    def __init__(self) -> None:
+        self._books: dict[str, _Book] = {}
+
+    def update(self, leases: Iterable[Lease], now_ms: int) -> None:
+        """These processes are alive; those that have ended are forgotten a while later."""
+        alive = set()
+        for lease in leases:
+            alive.add(lease.name)
+            book = self._books.get(lease.name)
+            if book is None or book.started_ms != lease.started_ms:
+                book = self._books[lease.name] = _Book(lease.started_ms)
+            book.take(lease)
+        for name, book in [*self._books.items()]:
+            if name not in alive and now_ms - book.seen_ms > KEPT_MS:
+                del self._books[name]
+
+    def since(self, since_ms: int, is_wanted: Callable[[str], bool]) -> list[ProcessCounters]:
+        """Of each process the queues in which anything changed since then."""
+        return [
+            ProcessCounters(
+                name,
+                book.started_ms,
+                book.seen_ms,
+                {
+                    queue: totals.numbers
+                    for queue, totals in book.queues.items()
+                    if totals.changed_ms >= since_ms and is_wanted(queue)
+                },
+                book.is_cut,
+            )
+            for name, book in sorted(self._books.items())
+        ]
+
+
 _AT = {word: place for place, word in enumerate(COUNTED)}
-_BY_FAMILY = {"jobs_enqueued": _AT["enqueued"], "jobs_dequeued": _AT["dequeued"]}
+_BY_FAMILY = {
+    "jobs_enqueued": _AT["enqueued"],
+    "flow_items_queued": _AT["enqueued"],
+    "jobs_dequeued": _AT["dequeued"],
+    "jobs_expired": _AT["failed"],
+}
+_OUTCOME_AT = {"jobs_acked": 3, "claims_expired": 2, "claims_released": 2}
+"""Which part of the key of such a counter says what became of the jobs."""
 
 
 class QueueCounters:
-    """Reads the metrics of this process; of too many queues it tells those where most happened since the last time."""
+    """Reads the metrics of this process; of too many queues it tells those where most happened since they were told.
+
+    So each has its turn, and what a lease says of a queue is all that was counted by then.
+    """
 
     def __init__(self, metrics: Metrics | None) -> None:
         self._metrics = metrics
-        self._before: dict[str, int] = {}
+        self._told: dict[str, int] = {}
 
     def read(self) -> dict[str, tuple[int, ...]]:
         """By queue, in the order of COUNTED; only queues with anything."""
@@ -83,17 +165,17 @@ class QueueCounters:
             place = _place(key)
             if place is not None:
                 found.setdefault(str(key[1]), [0] * len(COUNTED))[place] += int(value)
-        totals = {queue: sum(numbers) for queue, numbers in found.items()}
+        totals = {queue: total for queue, numbers in found.items() if (total := sum(numbers))}
         chosen = list(totals)
         if len(chosen) > MAX_QUEUES:
-            chosen = nlargest(
-                MAX_QUEUES, chosen, lambda queue: (totals[queue] - self._before.get(queue, 0), totals[queue])
-            )
-        self._before = totals
-        return {queue: tuple(found[queue]) for queue in chosen if totals[queue]}
+            told = self._told
+            chosen = nlargest(MAX_QUEUES, chosen, lambda queue: (totals[queue] - told.get(queue, 0), totals[queue]))
+        self._told.update((queue, totals[queue]) for queue in chosen)
+        return {queue: tuple(found[queue]) for queue in chosen}
 
 
 def _place(key: tuple[object, ...]) -> int | None:
-    """Where a counter belongs in COUNTED; the outcome of an ack is a word of it, or is not counted."""
+    """Where a counter belongs in COUNTED; the outcome of an attempt is a word of it, or is not counted."""
     family = str(key[0])
-    return _AT.get(str(key[3])) if family == "jobs_acked" else _BY_FAMILY.get(family)
+    at = _OUTCOME_AT.get(family)
+    return _BY_FAMILY.get(family) if at is None else _AT.get(str(key[at]))

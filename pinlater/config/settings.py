@@ -239,6 +239,13 @@ class Config:
         "Where the HTTP interface is served, in a process of its own; auto is 127.0.0.1:9012 where all jobs are kept "
         "in SQLite and host is a loopback address, else none.",
     )
+    history: str = _row(
+        "HTTP",
+        Text(r"[^\0]+", "a path, none, or auto"),
+        "auto",
+        "Where the HTTP process keeps the history of queues that the dashboard shows, in 64MiB at most; auto is "
+        "history.sqlite in the data folder of a server, and in memory for `pinlater api`; none is in memory.",
+    )
     flows: str = _row(
         "Flows",
         Text(

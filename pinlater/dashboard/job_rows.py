@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pinlater.dashboard.filter_fields import STATE_OF_PHASE
+from pinlater.dashboard.job_timeline import ATTEMPT_LINE
 from pinlater.job_body import FIRST_LINE, describe_body
 from pinlater.model import JobInfo
 from pinlater.model.job_selection import JobPhase, phase_of
@@ -75,7 +76,9 @@ def call_text(info: JobInfo, *, sees_bodies: bool) -> tuple[str, bool]:
 
 
 def last_line(status: str) -> str:
-    """That of the last attempt, or of whoever wrote last."""
+    """That of the last attempt, without when and where it was; or of whoever wrote last."""
     lines = [line for line in status.splitlines() if line.strip() and not line.startswith("  ")]
     line = lines[-1].strip() if lines else ""
+    if (attempt := ATTEMPT_LINE.fullmatch(line)) is not None:
+        line = attempt["text"]
     return line if len(line) <= MAX_SAID_CHARS else f"{line[: MAX_SAID_CHARS - 1]}…"

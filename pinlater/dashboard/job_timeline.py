@@ -18,7 +18,7 @@ from pinlater.model import JobInfo, JobState, claim_source
 from pinlater.model.job_selection import JobPhase, phase_of
 from pinlater.schedule import delay_seconds
 
-_ATTEMPT = re.compile(
+ATTEMPT_LINE = re.compile(
     r"attempt (?P<number>[0-9]{1,10})(?: of (?P<allowed>[0-9]{1,10}))?: (?P<text>.*?)"
     r"(?: \[(?P<began>[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z), (?P<took>[0-9a-z.]{1,20}), "
     r"(?P<worker>[^\]]*)\])?"
@@ -91,7 +91,7 @@ def timeline(info: JobInfo, now_ms: int) -> Timeline:
 
 def _step(line: str) -> Step | None:
     """What a line of a status tells; None: it is a note."""
-    if (found := _ATTEMPT.fullmatch(line)) is not None:
+    if (found := ATTEMPT_LINE.fullmatch(line)) is not None:
         of = f" of {found['allowed']}" if found["allowed"] else ""
         at_ms = _moment_ms(found["began"]) if found["began"] else None
         worker, took = found["worker"] or "", found["took"] or ""
@@ -131,7 +131,7 @@ def _now(info: JobInfo, now_ms: int) -> Iterator[Step]:
     elif phase is JobPhase.WAITING:
         yield Step("Waits for another job of its key", "", descriptor=info.waits_for or "")
     else:
-        yield Step("Waits for a worker", "", info.run_after_ms)
+        yield Step("Ready", "", info.run_after_ms, "It waits for a worker.")
 
 
 def _place_letter(steps: list[Step]) -> None:

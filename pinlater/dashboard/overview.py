@@ -8,6 +8,7 @@ from typing import NamedTuple
 from aiohttp import web
 
 from pinlater.dashboard.formats import number_text, span_text
+from pinlater.dashboard.history_view import all_queues_view, sparklines
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
 from pinlater.dashboard.queue_rows import QueueRow, busiest, sum_of
 from pinlater.model import ClusterStatus, WorkersPage
@@ -103,12 +104,15 @@ def _some(names: list[str]) -> str:
 
 
 async def overview(page: Page) -> web.Response:
-    status, workers = await asyncio.gather(
-        page.part(page.snapshots.cluster(page.context)), page.part(page.snapshots.workers(page.context))
+    status, workers, history = await asyncio.gather(
+        page.part(page.snapshots.cluster(page.context)),
+        page.part(page.snapshots.workers(page.context)),
+        all_queues_view(page),
     )
     if isinstance(status, PartFailed):
-        return page.render("overview.html", status=200, cluster=status, workers=workers)
+        return page.render("overview.html", status=200, cluster=status, workers=workers, history=history)
     rows = [QueueRow.of(queue) for queue in status.queues]
+    shown = busiest(rows, MOST_QUEUES)
     found = alarms(status, rows, None if isinstance(workers, PartFailed) else workers)
     return page.render(
         "overview.html",
@@ -116,7 +120,9 @@ async def overview(page: Page) -> web.Response:
         workers=workers,
         alarms=found,
         sums=sum_of(rows),
-        rows=busiest(rows, MOST_QUEUES),
+        history=history,
+        rows=shown,
+        lines=sparklines(page, [row.name for row in shown]),
         queues_total=len(rows),
     )
 

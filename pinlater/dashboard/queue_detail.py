@@ -9,6 +9,7 @@ from typing import NamedTuple
 from aiohttp import web
 
 from pinlater.dashboard.flow_list import flows_of_queue
+from pinlater.dashboard.history_view import queue_history_view
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
 from pinlater.dashboard.queue_list import PATH as QUEUES
 from pinlater.dashboard.queue_rows import QueueRow
@@ -77,9 +78,10 @@ async def queue_detail(page: Page) -> web.Response:
     name = page.queue
     view = await page.snapshots.settings(page.context, name)  # QueueNotFound is the whole page
     has_flow_items = is_on(view, "flow_items")
-    status, workers, schedules, flows = await asyncio.gather(
+    status, workers, history, schedules, flows = await asyncio.gather(
         page.part(page.snapshots.queue(page.context, name)),
         page.part(page.snapshots.workers(page.context, name)),
+        queue_history_view(page, name),
         schedules_of_queue(page, name),
         flows_of_queue(page, name, takes_items=has_flow_items),
     )
@@ -89,6 +91,7 @@ async def queue_detail(page: Page) -> web.Response:
         name=name,
         row=status if isinstance(status, PartFailed) else QueueRow.of(status),
         workers=workers,
+        history=history,
         groups=groups_of(view),
         is_paused=is_on(view, "paused"),
         pause={key: value_of(view, f"paused_{key}") for key in ("by", "at", "why", "until")},

@@ -7,6 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
+from pinlater.dashboard.history_view import sparklines
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
 from pinlater.dashboard.queue_rows import QueueRow
 from pinlater.model import queue_order
@@ -51,10 +52,12 @@ async def queue_list(page: Page) -> web.Response:
     pages = max(1, -(-len(rows) // PAGE_SIZE))
     number = min(max(1, number), pages)
     begin = (number - 1) * PAGE_SIZE
+    shown = rows[begin : begin + PAGE_SIZE]
     return page.render(
         "queues.html",
         cluster=status,
-        rows=rows[begin : begin + PAGE_SIZE],
+        rows=shown,
+        lines=sparklines(page, [row.name for row in shown]),
         begin=begin,
         found=len(rows),
         total=len(every),

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
@@ -43,6 +44,7 @@ from pinlater.dashboard.bulk_runs import BulkRuns
 from pinlater.dashboard.links import VALID_S, OneTimeLinks
 from pinlater.dashboard.page import LIVE_HEADER, NavItem, Page, PageRoute, PartFailed
 from pinlater.dashboard.page_rights import Rights
+from pinlater.dashboard.queue_history import History
 from pinlater.dashboard.snapshots import Snapshots
 from pinlater.dashboard.static_files import PATH as STATIC
 from pinlater.dashboard.static_files import StaticFiles
@@ -53,7 +55,7 @@ from pinlater.http.problems import status_of
 from pinlater.http.route import PASSWORD_HEADER
 from pinlater.http.sessions import BrowserSession, is_csrf_token
 from pinlater.http.site import LOGIN, PAGE_POLICY, SITE, ApiSite, set_cookie
-from pinlater.model import EVERY_QUEUE, AccessAction, AccessView, is_queue_name
+from pinlater.model import EVERY_QUEUE, AccessAction, AccessView, RequestContext, is_queue_name
 
 _log = structlog.get_logger("pinlater.dashboard")
 HOME = "/dashboard"
@@ -67,6 +69,7 @@ TABLES: Sequence[Sequence[PageRoute]] = (
     queue_list.PAGES,
     queue_detail.PAGES,
     queue_actions.PAGES,
+    worker_table.PAGES,
     flow_list.PAGES,
     flow_detail.PAGES,
     flow_actions.PAGES,
@@ -78,7 +81,6 @@ TABLES: Sequence[Sequence[PageRoute]] = (
     job_detail.PAGES,
     job_actions.PAGES,
     run_list.PAGES,
-    worker_table.PAGES,
     cluster_view.PAGES,
     audit_list.PAGES,
 )
@@ -96,9 +98,13 @@ _NAV = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DashboardSettings:
-    """`status_page`: HOST:PORT of the server's status page, "" for none."""
+    """`status_page`: HOST:PORT of the server's status page, "" for none. `history_path`: where the history is kept;
+    None: in memory. `history_token` is shown with what it asks; "" for none.
+    """
 
     status_page: str = ""
+    history_path: Path | None = None
+    history_token: str = ""
 
 
 class Dashboard:
@@ -110,6 +116,8 @@ class Dashboard:
         self.templates = TemplateEngine(self.static)
         self.snapshots = Snapshots(api)
         self.links = OneTimeLinks()
+        asks_as = RequestContext("history", token=settings.history_token or None)
+        self.history = History(api, asks_as, settings.history_path)
         self.runs = BulkRuns(api)
         self.nav: Sequence[NavItem] = ()
         self._paths: set[str] = set()
@@ -118,8 +126,14 @@ class Dashboard:
 
     async def open(self) -> None:
         """Begin what runs beside the pages."""
+        await self.history.open()
+
+    async def drain(self) -> None:
+        """Another process goes on with what one alone may do."""
+        await self.history.stop()
 
     async def close(self) -> None:
+        await self.history.close()
         await self.runs.close()
         await self.snapshots.close()
 

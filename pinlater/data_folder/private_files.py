@@ -22,7 +22,7 @@ _MAX_SECRET_BYTES = 64 * 1024
 _SHARED = stat.S_ISVTX | stat.S_ISGID
 """A folder that many use, as /tmp, or that was given to a group on purpose."""
 
-_OURS = re.compile(r"(shards|server|overflow|admin)[-.].*|.*\.db(-wal|-shm|-journal|\.lock)?")
+_OURS = re.compile(r"(shards|server|overflow|admin|history)[-.].*|.*\.db(-wal|-shm|-journal|\.lock)?")
 """Names that a server gives to files in its data folder."""
 
 

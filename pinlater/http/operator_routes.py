@@ -69,7 +69,9 @@ async def _change_settings(incoming: Incoming) -> Changed:
 async def _status(incoming: Incoming) -> ClusterStatus:
     query: forms.StatusQuery = incoming.query
     queues = [query.queue] if query.queue else None
-    return await incoming.api.cluster_status(queues=queues, context=incoming.context)
+    return await incoming.api.cluster_status(
+        queues=queues, counters_since_ms=query.counters_since_ms, context=incoming.context
+    )
 
 
 async def _servers(incoming: Incoming) -> answers.ServersAnswer:

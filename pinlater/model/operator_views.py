@@ -157,14 +157,34 @@ class ServerView:
 
 
 @dataclass(slots=True)
+class ProcessCounters:
+    """What one server process has counted of each queue since it began, as of `counted_at_ms`: the numbers of jobs that
+    were enqueued, dequeued, succeeded, failed and retried.
+
+    `process` is SERVER/PROCESS, and may have ended lately. `is_cut`: it counts more queues than it can tell of at a
+    time, so some that did not change are not there although they are asked for.
+    """
+
+    process: str
+    started_ms: int
+    counted_at_ms: int
+    queues: dict[str, tuple[int, ...]]
+    is_cut: bool = False
+
+
+@dataclass(slots=True)
 class ClusterStatus:
-    """What one server knows of its cluster. `homes_trouble`: why keys cannot move to other shards as they should."""
+    """What one server knows of its cluster. `homes_trouble`: why keys cannot move to other shards as they should.
+
+    `counters`: of each process, where they were asked for; None: they were not, or the server is of before them.
+    """
 
     now_ms: int
     servers: list[ServerView]
     shards: list[ShardView]
     queues: list[QueueStatus]
     homes_trouble: str = ""
+    counters: list[ProcessCounters] | None = None
 
 
 class JobAction(IntEnum):

@@ -1,8 +1,9 @@
 """The HTTP process, as the supervisor sees it: one child beside the server processes, which is a client of these.
 
 The supervisor keeps the listening sockets, so connections wait while the child is replaced. It makes the token by which
-the child proves to the servers that it may speak for callers whom it has identified; they get its hash alone. Both
-stay in memory. Where the child does not start, jobs are served all the same.
+the child proves to the servers that it may speak for callers whom it has identified, and one with which it looks at the
+counts for its history; the servers get their hashes alone. All stay in memory. Where the child does not start, jobs are
+served all the same.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from hashlib import sha256
 from secrets import token_urlsafe
 from typing import Any
@@ -28,7 +30,7 @@ OnReady = Callable[[str, Mapping[str, Any]], None]
 _COMMAND = (sys.executable, "-P", "-m", "pinlater.api_process")
 
 
-class GatewayToken:
+class ProcessToken:
     """What proves the HTTP process of one supervisor; made anew at each start."""
 
     def __init__(self) -> None:
@@ -36,17 +38,29 @@ class GatewayToken:
         self.hash = sha256(self.text.encode()).hexdigest()
 
     def __repr__(self) -> str:
-        return "GatewayToken(…)"
+        return "ProcessToken(…)"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpTokens:
+    """`gateway`: to speak for its callers; `history`: to look at counts and jobs itself."""
+
+    gateway: ProcessToken = field(default_factory=ProcessToken)
+    history: ProcessToken = field(default_factory=ProcessToken)
+
+    def hashes(self) -> dict[str, str]:
+        """What server processes are told."""
+        return {"gateway_hash": self.gateway.hash, "history_hash": self.history.hash}
 
 
 class HttpProcess:
     """Goes by the configuration that the newest server processes were started with. A Companion of the supervisor."""
 
     def __init__(
-        self, token: GatewayToken, command: Sequence[str] = _COMMAND, on_ready: OnReady = lambda url, config: None
+        self, tokens: HttpTokens, command: Sequence[str] = _COMMAND, on_ready: OnReady = lambda url, config: None
     ) -> None:
         """`on_ready` hears where it answers, and by which configuration, each time that a child has begun."""
-        self._token = token
+        self._tokens = tokens
         self._on_ready = on_ready
         self._command = command
         self._wanted: ServePlan | None = None
@@ -133,7 +147,8 @@ class HttpProcess:
                     "config": {**config, "stores": [], "admin_password_hash": ""},  # it needs no store's password
                     "server": plan.payload["address"],
                     "bound": self.bound,
-                    "token": self._token.text,
+                    "token": self._tokens.gateway.text,
+                    "history_token": self._tokens.history.text,
                     "drain_timeout_ms": plan.drain_timeout_ms,
                 },
                 drain_timeout_ms=plan.drain_timeout_ms,

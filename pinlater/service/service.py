@@ -86,7 +86,9 @@ from pinlater.shards.router import Router
 class StatusOfAll(Protocol):
     """Knows the servers and the counts of queues, beside the shards."""
 
-    async def status(self, queues: Sequence[str] | None, may_read: Callable[[str], bool]) -> ClusterStatus:
+    async def status(
+        self, queues: Sequence[str] | None, may_read: Callable[[str], bool], counters_since_ms: int | None
+    ) -> ClusterStatus:
         """See Api.cluster_status."""
 
     def unaware_of_dashes(self) -> Sequence[str]:
@@ -529,11 +531,15 @@ class Service(FlowApi, BodyApi, FoundJobsApi):
         return await self._queue_admin.update_shard(shard_id, password, dequeue_only, give_up, operator)
 
     async def cluster_status(
-        self, *, queues: Sequence[str] | None = None, context: RequestContext | None = None
+        self,
+        *,
+        queues: Sequence[str] | None = None,
+        counters_since_ms: int | None = None,
+        context: RequestContext | None = None,
     ) -> ClusterStatus:
         if self._cluster is None:
             return self._queue_admin.plain_status()
-        return await self._cluster.status(queues, lambda each: may_read(context, each))
+        return await self._cluster.status(queues, lambda each: may_read(context, each), counters_since_ms)
 
     async def get_workers(
         self,

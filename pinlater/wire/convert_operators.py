@@ -20,6 +20,7 @@ from pinlater.model import (
     JobsChanged,
     LevelView,
     PauseView,
+    ProcessCounters,
     QueueStatus,
     QueueView,
     ServerView,
@@ -107,8 +108,10 @@ def update_shard_to_wire(shard_id: str, password: str, dequeue_only: bool, give_
     )
 
 
-def status_to_wire(queues: Sequence[str] | None) -> Any:
-    return filled(_StatusRequest, queue_names=None if queues is None else list(queues))
+def status_to_wire(queues: Sequence[str] | None, counters_since_ms: int | None = None) -> Any:
+    return filled(
+        _StatusRequest, queue_names=None if queues is None else list(queues), counters_since_ms=counters_since_ms
+    )
 
 
 def change_jobs_to_wire(change: JobChange) -> Any:
@@ -219,7 +222,13 @@ def status_from_wire(status: Any) -> ClusterStatus:
         [_shard(each) for each in status.shards],
         [_queue(each) for each in status.queues],
         status.homes_trouble or "",
+        None if status.counters is None else [_counters(each) for each in status.counters],
     )
+
+
+def _counters(view: Any) -> ProcessCounters:
+    queues = {queue: tuple(numbers) for queue, numbers in view.queues.items()}
+    return ProcessCounters(view.process, view.started_ms, view.counted_at_ms, queues, view.is_cut or False)
 
 
 def _server(view: Any) -> ServerView:

@@ -90,7 +90,9 @@ GET_CLUSTER_STATUS = Method(
     Idempotency.READ,
     (AccessAction.READ,),
     queues_or_every,
-    lambda api, args, context: api.cluster_status(queues=args.request.queue_names, context=context),
+    lambda api, args, context: api.cluster_status(
+        queues=args.request.queue_names, counters_since_ms=args.request.counters_since_ms, context=context
+    ),
     request=operators.status_to_wire,
     result=operators.status_from_wire,
 )

@@ -64,14 +64,19 @@ async def fill_claimed(shard: Shard, queue: str, jobs: int, at_ms: int, timeout_
     await _in_batches(f"jobs in progress in {queue}", jobs, one, say)
 
 
-async def fill_ended(shard: Shard, queue: str, jobs: int, at_ms: int, say: Say) -> None:
-    """Jobs that ended at a time, one of EVERY_FAILED as FAILED."""
+async def fill_ended(
+    shard: Shard, queue: str, jobs: int, at_ms: int, say: Say, *, every_failed: int = EVERY_FAILED, status: str = ""
+) -> None:
+    """Jobs that ended at a time, one of `every_failed` as FAILED; 0: none."""
     each = Job(os.urandom(BODY_BYTES), attempts_allowed=5)
+
+    def succeeded(place: int) -> bool:
+        return not every_failed or place % every_failed != 0
 
     async def one(size: int) -> None:
         await shard.enqueue(queue, [each] * size, at_ms)
         acks = [
-            AckRequest(ref.priority, ref.id, succeeded=place % EVERY_FAILED != 0, permanent=True)
+            AckRequest(ref.priority, ref.id, succeeded(place), append_status=status, permanent=True)
             for place, ref in enumerate(await _claimed(shard, queue, size, at_ms, HOUR_MS))
         ]
         await shard.ack(queue, acks, at_ms)

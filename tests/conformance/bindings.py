@@ -21,7 +21,8 @@ from pinlater.backends.sql.sqlite import SqliteShard
 class Binding:
     """`kind` is the column of the report; `lasting`: what was stored is there when it is opened again.
 
-    `networked`: a proxy can stand between a shard and its store.
+    `networked`: a proxy can stand between a shard and its store. `longest`: the depths that only `--slow` runs, since
+    another store runs the same code there.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Binding:
     make: Callable[[str, str], Shard]
     lasting: bool = True
     networked: bool = False
+    longest: frozenset[str] = frozenset()
 
     def param(self) -> object:
         """As a parameter of a fixture, so that `--without` can leave the store out."""
@@ -40,7 +42,7 @@ BINDINGS = (
     Binding("sqlite", "sqlite", "sqlite_memory_places", SqliteShard, lasting=False),
     Binding("sqlite-file", "sqlite", "sqlite_places", SqliteShard),
     Binding("redis", "redis", "redis_places", RedisShard, networked=True),
-    Binding("redis-cluster", "redis", "redis_cluster_places", RedisShard),
+    Binding("redis-cluster", "redis", "redis_cluster_places", RedisShard, longest=frozenset({"chain", "tiered"})),
     Binding("mysql", "mysql", "mysql_places", MysqlShard, networked=True),
     Binding("postgres", "postgres", "postgres_places", PostgresShard, networked=True),
 )

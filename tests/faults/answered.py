@@ -16,10 +16,10 @@ CALLERS = 40
 
 
 class Load:
-    """One job a call, PER_S calls a second, by these callers."""
+    """One job a call, PER_S calls a second, by these callers. `answered`: the bodies, and when each was answered."""
 
     def __init__(self, clients: Sequence[AsyncClient]) -> None:
-        self.answered: set[bytes] = set()
+        self.answered: dict[bytes, float] = {}
         self.reasons: dict[str, int] = {}
         self.last_s = 0.0
         self._clients = clients
@@ -32,8 +32,7 @@ class Load:
             body = str(self._number).encode()
             try:
                 await client.enqueue("mail", [Job(body)])
-                self.answered.add(body)
-                self.last_s = time.monotonic()
+                self.answered[body] = self.last_s = time.monotonic()
             except PinLaterError as error:
                 if not (error.retryable or error.reason == "OUTCOME_UNKNOWN"):
                     raise

@@ -32,6 +32,7 @@ class _Link:
     def __init__(self, client: asyncio.StreamWriter, target: asyncio.StreamWriter) -> None:
         self.client = client
         self.target = target
+        self.peer = _peer(client)
         self.ended_early: asyncio.StreamWriter | None = None
 
     def end(self, *, reset: bool) -> None:
@@ -42,6 +43,10 @@ class _Link:
                 writer.transport.abort()
             else:
                 writer.close()
+
+
+def _peer(writer: asyncio.StreamWriter) -> str:
+    return str(writer.get_extra_info("peername", ("",))[0])
 
 
 class Proxy:
@@ -56,6 +61,7 @@ class Proxy:
         self._open = {REQUESTS: asyncio.Event(), ANSWERS: asyncio.Event()}
         self._delay_s = 0.0
         self._bytes_per_s = 0
+        self._cut_off = ""
 
     def __enter__(self) -> Proxy:
         self._thread.start()
@@ -79,6 +85,10 @@ class Proxy:
     def cut(self) -> None:
         """Close every connection in an orderly way, and refuse new ones."""
         self._do(self._cut(reset=False))
+
+    def cut_peer(self, address: str) -> None:
+        """Close every connection that comes from this address, and each new one; the others go on."""
+        self._do(self._cut_peer(address))
 
     def reset(self) -> None:
         """Reset every connection, and refuse new ones."""
@@ -115,7 +125,7 @@ class Proxy:
         asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
 
     async def _heal(self) -> None:
-        self._delay_s, self._bytes_per_s = 0.0, 0
+        self._delay_s, self._bytes_per_s, self._cut_off = 0.0, 0, ""
         for gate in self._open.values():
             gate.set()
         if self._server is None:
@@ -126,6 +136,13 @@ class Proxy:
             self._server.close()
             self._server = None
         await self._end_links(reset=reset)
+
+    async def _cut_peer(self, address: str) -> None:
+        self._cut_off = address
+        for link in tuple(self._links):
+            if link.peer == address:
+                self._links.discard(link)
+                link.end(reset=False)
 
     async def _end_links(self, *, reset: bool) -> None:
         for link in tuple(self._links):
@@ -153,6 +170,9 @@ class Proxy:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._cut_off and self._cut_off == _peer(writer):
+            writer.transport.abort()
+            return
         try:
             target_reader, target_writer = await asyncio.open_connection(*self._target)
         except OSError:

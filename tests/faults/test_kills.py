@@ -20,6 +20,7 @@ from tests.stores.places import Places
 from tests.stores.process import StoreServer
 
 ROUNDS = int(os.environ.get("PINLATER_KILL_ROUNDS", "20"))
+EACH_KIND_ONCE = 6
 CALLS_BETWEEN = 1_000
 """Answered calls between two kills."""
 
@@ -64,26 +65,26 @@ async def lost(port: int, ledger: Ledger) -> list[str]:
     return bad
 
 
-async def survives(server: Operated, steps: list[Callable[[], Awaitable[None]]]) -> None:
+async def survives(server: Operated, steps: list[Callable[[], Awaitable[None]]], rounds: int = ROUNDS) -> None:
     ledger = Ledger(CLAIM_TIMEOUT_MS)
     await (await when_it_serves(server.port)).close()
     load = Load(server.port, ledger)
     serving_s = 0.0
     load.start()
     try:
-        for number in range(ROUNDS + 1):
+        for number in range(rounds + 1):
             await load.grows_by(1)
             serving_since = time.monotonic()
             await load.grows_by(CALLS_BETWEEN)
             serving_s += time.monotonic() - serving_since
-            if number < ROUNDS:
+            if number < rounds:
                 await asyncio.sleep(random.uniform(0, 0.05))
                 await steps[number % len(steps)]()
     finally:
         await load.stop()
     await drain(server.port, ledger)
-    rate = (ROUNDS + 1) * CALLS_BETWEEN / serving_s
-    print(f"{ROUNDS} rounds, {load.calls} calls, {rate:.0f}/s while it served, {len(ledger.entries)} jobs")
+    rate = (rounds + 1) * CALLS_BETWEEN / serving_s
+    print(f"{rounds} rounds, {load.calls} calls, {rate:.0f}/s while it served, {len(ledger.entries)} jobs")
     assert ledger.broken == []
     assert await lost(server.port, ledger) == []
 
@@ -104,16 +105,24 @@ def operated(tmp_path: Path) -> Iterator[Callable[..., Operated]]:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.store(name)) for name in ("redis", "mysql", "postgres")]
+    ("name", "rounds"),
+    [
+        pytest.param("redis", ROUNDS, id="redis", marks=pytest.mark.store("redis")),
+        pytest.param("mysql", ROUNDS, id="mysql", marks=pytest.mark.store("mysql")),
+        pytest.param("postgres", EACH_KIND_ONCE, id="postgres", marks=pytest.mark.store("postgres")),
+        pytest.param(
+            "postgres", ROUNDS, id="postgres-many", marks=[pytest.mark.store("postgres"), pytest.mark.longest]
+        ),
+    ],
 )
 async def test_what_was_answered_survives_kills_of_server_and_store(
-    operated: Callable[..., Operated], name: str, request: pytest.FixtureRequest
+    operated: Callable[..., Operated], name: str, rounds: int, request: pytest.FixtureRequest
 ) -> None:
     store: StoreServer = request.getfixturevalue(f"durable_{name}_server")
     store.empty(0)
     server = operated("--store", f"1={store.url()}", "--processes", "2")
     ours = [server.kill_a_worker, server.kill_all, server.roll, server.restart]
-    await survives(server, [*ours, *store_steps(store)])
+    await survives(server, [*ours, *store_steps(store)], rounds)
 
 
 @pytest.mark.slow

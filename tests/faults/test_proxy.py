@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import socket
 import socketserver
@@ -43,8 +44,8 @@ def connection(proxy: Proxy) -> Iterator[socket.socket]:
         yield opened
 
 
-def connect(proxy: Proxy) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", proxy.port), timeout=5)
+def connect(proxy: Proxy, source: str = "127.0.0.1") -> socket.socket:
+    return socket.create_connection(("127.0.0.1", proxy.port), timeout=5, source_address=(source, 0))
 
 
 def echoed(connection: socket.socket, data: bytes) -> bytes:
@@ -73,6 +74,19 @@ def test_cut_closes_connections_in_order_and_refuses_new_ones_until_healed(
         connect(proxy)
     proxy.heal()
     with connect(proxy) as again:
+        assert echoed(again, b"back") == b"back"
+
+
+def test_one_peer_is_cut_off_while_the_others_go_on(proxy: Proxy, connection: socket.socket) -> None:
+    with connect(proxy, "127.0.0.2") as other:
+        assert echoed(other, b"other") == b"other"
+        proxy.cut_peer("127.0.0.2")
+        assert other.recv(1) == b""
+    with connect(proxy, "127.0.0.2") as again, contextlib.suppress(ConnectionError):
+        assert echoed(again, b"again") == b""
+    assert echoed(connection, b"on") == b"on"
+    proxy.heal()
+    with connect(proxy, "127.0.0.2") as again:
         assert echoed(again, b"back") == b"back"
 
 

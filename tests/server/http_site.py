@@ -60,7 +60,11 @@ class WatchedApi(EchoService):
         return [QueueView(name, self.queues[name][0], {"paused": SettingView("false", "server")}) for name in names]
 
     async def cluster_status(
-        self, *, queues: Sequence[str] | None = None, context: RequestContext | None = None
+        self,
+        *,
+        queues: Sequence[str] | None = None,
+        counters_since_ms: int | None = None,
+        context: RequestContext | None = None,
     ) -> ClusterStatus:
         self.looks += 1
         self._check(context)

@@ -37,6 +37,7 @@ from pinlater.model import (
 )
 from tests.server.running import PROGRAM, RunningServer, running
 from tests.stores.mariadb_server import MariadbServer
+from tests.stores.postgres_server import PostgresServer
 from tests.stores.process import StoreServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -71,6 +72,20 @@ class SmallMariadb(MariadbServer):
 
     def command(self) -> list[str]:
         return [*super().command(), *self.FILE, "--innodb-autoextend-increment=1"]
+
+
+class SmallPostgres(PostgresServer):
+    """Its one place lies on a small disk; the log of what changes lies elsewhere."""
+
+    @property
+    def disk(self) -> Path:
+        return self.directory / "disk"
+
+    def empty(self, place: int) -> None:
+        self.own(self.disk)
+        with self.connected() as admin:
+            admin.execute(f"CREATE TABLESPACE small LOCATION '{self.disk}'")
+            admin.execute(f"CREATE DATABASE place_{place} TEMPLATE template0 TABLESPACE small")
 
 
 @contextlib.contextmanager
@@ -118,6 +133,18 @@ def mysql_store() -> Iterator[Store]:
         yield Store(server.url(0), "free some space", None, None)
     finally:
         server.stop()
+
+
+@pytest.fixture
+def small_postgres() -> Iterator[SmallPostgres]:
+    server = SmallPostgres(durable=True)
+    with contextlib.ExitStack() as ending:
+        ending.callback(server.stop)
+        ending.enter_context(small_disk(server.disk))
+        server.start()
+        ending.callback(server.kill)
+        server.empty(0)
+        yield server
 
 
 @pytest.fixture(
@@ -410,4 +437,55 @@ async def test_a_disk_that_others_filled_to_the_last_byte_refuses_clearly_and_is
                 return False
 
             await eventually(has_room, ROOM_WITHIN_S)
+        assert [event for event in server.events if event["event"] == "shard_out"] == []
+
+
+@pytest.mark.store("postgres")
+async def test_a_full_disk_of_postgresql_refuses_clearly_and_loses_nothing(
+    tmp_path: Path, small_postgres: SmallPostgres
+) -> None:
+    """Whatever changes a job may need room there, and be refused; what only reads or deletes does not."""
+    other = small_postgres.disk / "other"
+    with serving(tmp_path, small_postgres.url(0)) as server:
+        async with client_of(server) as client:
+            await client.create_queue("mail")
+            other.write_bytes(bytes(8 << 20))
+            first = await client.enqueue("mail", [Job(BODY, priority=3)] * 50)
+            stored = len(first) + await fill_with_jobs(client)
+            with pytest.raises(ShardsFull, match="free some space"):
+                await client.enqueue("mail", [Job(BODY)] * 20)
+
+            async def is_told() -> bool:
+                return any("shard 1 is full" in remark for remark in await told(server))
+
+            await eventually(is_told)
+            assert (await asyncio.to_thread(command, server, "check"))[0] == 2
+
+            done = 0
+            with contextlib.suppress(NothingStored):
+                for job in await client.dequeue(DequeueRequest("mail", 3, claim_timeout_ms=500)):
+                    await client.ack("mail", [Ack(job.descriptor)], [])
+                    done += 1
+            assert len(await client.lookup(first)) == len(first)
+            deleted = await client.delete_jobs(JobFilter("mail", JobState.PENDING, 3), limit=10)
+            assert deleted == 10
+
+            other.unlink()
+
+            async def has_room() -> bool:
+                with contextlib.suppress(PinLaterError):
+                    return len(await client.enqueue("mail", [Job(b"x", priority=1)])) == 1
+                return False
+
+            await eventually(has_room, ROOM_WITHIN_S)
+
+            async def is_well() -> bool:
+                return not await told(server) and (await asyncio.to_thread(command, server, "check"))[0] == 0
+
+            await eventually(is_well)
+            left = 0
+            while jobs := await client.dequeue(DequeueRequest("mail", 100, wait_ms=2_000)):
+                await client.ack("mail", [Ack(job.descriptor) for job in jobs], [])
+                left += sum(job.body == BODY for job in jobs)
+            assert left == stored - done - deleted
         assert [event for event in server.events if event["event"] == "shard_out"] == []

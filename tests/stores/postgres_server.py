@@ -36,9 +36,8 @@ class PostgresServer(StoreServer):
         return [*_as_nobody(), program, *where, *small, *([] if self.durable else FAST)]
 
     def _install(self, data: Path) -> None:
-        if _as_nobody():
-            shutil.chown(self.directory, NOBODY)
-            (self.directory / "log").touch()
+        self.own(self.directory)
+        (self.directory / "log").touch()
         command = [*_as_nobody(), _program("initdb"), "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8"]
         done = subprocess.run(
             [*command, "--no-sync", "--locale=C"], capture_output=True, text=True, check=False, cwd=self.directory
@@ -46,12 +45,17 @@ class PostgresServer(StoreServer):
         if done.returncode != 0:
             raise RuntimeError(f"initdb failed: {done.stderr[-2000:]}")
 
+    def own(self, folder: Path) -> None:
+        """Let the user of the server have it."""
+        if _as_nobody():
+            shutil.chown(folder, NOBODY)
+
     def url(self, place: int = 0) -> str:
         return f"postgresql+psycopg://postgres@127.0.0.1:{self.port}/place_{place}"
 
     def answers(self) -> bool:
         try:
-            self._connect().close()
+            self.connected().close()
         except importlib.import_module("psycopg").OperationalError:
             return False
         return True
@@ -59,7 +63,8 @@ class PostgresServer(StoreServer):
     def empty(self, place: int) -> None:
         empty_postgres(self.url(place))
 
-    def _connect(self) -> Any:
+    def connected(self) -> Any:
+        """A connection of the one who may do all."""
         return _connected(f"postgresql://postgres@127.0.0.1:{self.port}/postgres")
 
     def _signal(self, number: signal.Signals) -> None:

@@ -19,20 +19,26 @@ READY_WITHIN_S = 120.0
 
 
 class ReplicatedRedis(RedisServer):
-    """Known to the others by the port of its relay."""
+    """Known to the others by the port of its relay. Connections of a replica come from an address of its own."""
 
-    def __init__(self, *options: str) -> None:
+    def __init__(self, number: int, *options: str) -> None:
         super().__init__()
         self.relay = Proxy(self.port)
+        self.comes_from = f"127.0.0.{10 + number}"
         self.options = options
 
     def command(self) -> list[str]:
         announced = ["--replica-announce-ip", "127.0.0.1", "--replica-announce-port", str(self.relay.port)]
-        return [*super().command(), *announced, "--repl-diskless-sync-delay", "0", *self.options]
+        source = ["--bind-source-addr", self.comes_from]
+        return [*super().command(), *announced, *source, "--repl-diskless-sync-delay", "0", *self.options]
 
     def role(self) -> str:
         with redis.Redis(port=self.port, socket_timeout=1) as client:
             return str(client.role()[0].decode())
+
+
+SENTINELS_COME_FROM = "127.0.0.2"
+"""The address of their connections, so that a relay can cut them off and nobody else."""
 
 
 class Sentinel(RedisServer):
@@ -41,7 +47,8 @@ class Sentinel(RedisServer):
     def __init__(self, primary: int) -> None:
         super().__init__()
         (self.directory / "sentinel.conf").write_text(
-            f"port {self.port}\nbind 127.0.0.1\ndir {self.directory}\n"
+            f"port {self.port}\nbind 127.0.0.1\nbind-source-addr {SENTINELS_COME_FROM}\ndir {self.directory}\n"
+            "sentinel announce-ip 127.0.0.1\n"
             f"sentinel monitor {NAME} 127.0.0.1 {primary} 2\n"
             f"sentinel down-after-milliseconds {NAME} {DOWN_AFTER_MS}\n"
             f"sentinel failover-timeout {NAME} 2000\nsentinel parallel-syncs {NAME} {REPLICAS}\n"
@@ -56,7 +63,7 @@ class SentinelGroup:
     """`options` are those of each Redis."""
 
     def __init__(self, *options: str) -> None:
-        self.nodes = [ReplicatedRedis(*options) for _ in range(1 + REPLICAS)]
+        self.nodes = [ReplicatedRedis(number, *options) for number in range(1 + REPLICAS)]
         primary = self.nodes[0].relay.port
         for node in self.nodes[1:]:
             node.options = (*node.options, "--replicaof", "127.0.0.1", str(primary))

@@ -235,6 +235,10 @@ async def test_an_empty_queue_is_looked_at_again_when_jobs_came_or_after_a_while
         assert await looks(at, server) == ["used"]
         await server.queues.change("used", {"dead_letter_queue": "dead"}, (), False, "me")
         assert await looks(at, server) == ["dead", "used"]
+        await server.queues.take_items("mail", "me")
+        assert await looks(at, server) == ["dead", "mail", "used"]
+        await server.queues.change("idle", {"dead_letter_queue": "dead"}, (), False, "me")
+        assert await looks(at, server) == ["dead", "idle", "mail", "used"]
 
 
 async def test_a_thousand_idle_queues_are_not_all_looked_at_at_once() -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from pinlater.cluster.lease import MAX_QUEUES, Lease
 from pinlater.cluster.status import flags, pause
-from pinlater.cluster.throughput import Throughput
+from pinlater.cluster.throughput import KEPT_MS, CounterBook, QueueCounters, Throughput
+from pinlater.metrics import Metrics
 from pinlater.model import Job, PauseView
 from pinlater.queues.settings import QueueSettings
 from tests.unit.cluster_stand import LEASE_MS, ClusterStand, Server, cluster_stand
@@ -82,6 +83,72 @@ def test_a_queue_that_is_new_in_a_lease_counts_from_nothing_unless_the_lease_had
 
 def _plain(of: Lease) -> dict[str, object]:
     return {name: getattr(of, name) for name in Lease.__dataclass_fields__}
+
+
+def test_of_too_many_queues_a_rate_is_over_the_leases_that_name_the_queue() -> None:
+    others = {f"q{number}": (1, 0, 0, 0, 0) for number in range(MAX_QUEUES - 1)}
+    rates = Throughput()
+    for after_ms, jobs in ((0, None), (1_000, 100), (2_000, None), (3_000, 300)):
+        named = others | ({"mail": (jobs, 0, 0, 0, 0)} if jobs is not None else {"else": (1, 0, 0, 0, 0)})
+        rates.update([Lease(**{**_plain(lease("a", after_ms, 0)), "counters": named})])  # type: ignore[arg-type]
+    assert enqueued(rates) == 100
+
+
+# -- totals ----------------------------------------------------------------------------------------------------------
+
+
+def totals(book: CounterBook, since_ms: int = 0) -> dict[str, dict[str, int]]:
+    found = book.since(since_ms, lambda _: True)
+    return {each.process: {queue: numbers[0] for queue, numbers in each.queues.items()} for each in found}
+
+
+def test_the_totals_of_each_process_are_put_together_from_its_leases() -> None:
+    book = CounterBook()
+    book.update([lease("a", 0, 5), lease("b", 0, 7)], START_MS)
+    book.update([lease("a", 1_000, 3, queue="sms"), lease("b", 1_000, 7)], START_MS + 1_000)
+    assert totals(book) == {"a/1": {"mail": 5, "sms": 3}, "b/1": {"mail": 7}}
+    assert totals(book, START_MS + 1) == {"a/1": {"sms": 3}, "b/1": {}}
+    assert [each.queues for each in book.since(0, "sms".__eq__)] == [{"sms": (3, 0, 0, 0, 0)}, {}]
+
+
+def test_a_process_that_ended_is_told_of_a_while_longer_and_one_that_began_anew_alone() -> None:
+    book = CounterBook()
+    book.update([lease("a", 0, 5), lease("b", 0, 7)], START_MS)
+    book.update([lease("b", KEPT_MS, 8)], START_MS + KEPT_MS)
+    assert totals(book) == {"a/1": {"mail": 5}, "b/1": {"mail": 8}}
+    book.update([lease("b", KEPT_MS + 1, 2, started_ms=START_MS + KEPT_MS)], START_MS + KEPT_MS + 1)
+    assert totals(book) == {"b/1": {"mail": 2}}
+
+
+def test_every_queue_of_very_many_has_its_turn_in_the_leases() -> None:
+    metrics, book = Metrics(), CounterBook()
+    counters = QueueCounters(metrics)
+    queues = [f"q{number}" for number in range(3 * MAX_QUEUES)]
+    for at_ms in range(0, 6_000, 1_000):
+        for queue in queues:
+            metrics.add(2 if queue == "q7" else 1, "jobs_dequeued", queue, 1)
+        told = Lease(**{**_plain(lease("a", at_ms, 0)), "counters": counters.read()})  # type: ignore[arg-type]
+        assert len(told.counters) == MAX_QUEUES
+        book.update([told], START_MS + at_ms)
+    (found,) = book.since(0, lambda _: True)
+    assert found.is_cut
+    assert found.queues.keys() == set(queues)
+    assert all(numbers[1] >= 3 for numbers in found.queues.values())
+
+
+def test_what_fails_without_an_ack_counts_too() -> None:
+    metrics = Metrics()
+    for family, *rest in (
+        ("jobs_acked", 1, "failed"),
+        ("jobs_acked", 1, "ignored"),
+        ("claims_expired", "failed"),
+        ("claims_released", "retried"),
+        ("claims_expired", "cancelled"),
+        ("jobs_expired",),
+        ("flow_items_queued",),
+    ):
+        metrics.add(1, family, "mail", *rest)
+    assert QueueCounters(metrics).read() == {"mail": (1, 0, 0, 3, 1)}
 
 
 def test_a_clock_that_is_set_back_begins_anew() -> None:

@@ -20,6 +20,7 @@ from pinlater.model import (
     JobState,
     LevelView,
     PauseView,
+    ProcessCounters,
     QueueStatus,
     QueueView,
     ServerView,
@@ -58,8 +59,16 @@ shards = st.builds(
 servers = st.builds(
     ServerView, text, text, text, time_ms, time_ms, st.booleans(), text, texts, texts, st.none() | count
 )
+numbers = st.lists(count, min_size=5, max_size=5).map(tuple)
+counters = st.builds(ProcessCounters, text, time_ms, time_ms, st.dictionaries(text, numbers, max_size=3), st.booleans())
 statuses = st.builds(
-    ClusterStatus, time_ms, st.lists(servers, max_size=2), st.lists(shards, max_size=2), st.lists(queues, max_size=2)
+    ClusterStatus,
+    time_ms,
+    st.lists(servers, max_size=2),
+    st.lists(shards, max_size=2),
+    st.lists(queues, max_size=2),
+    text,
+    st.none() | st.lists(counters, max_size=2),
 )
 views = st.builds(QueueView, text, text, st.dictionaries(text, st.builds(SettingView, text, text), max_size=4))
 changes = st.builds(
@@ -172,11 +181,13 @@ def test_the_state_of_a_cluster(protocol: Protocol, wire_limits: WireLimits, sta
     assert convert_operators.status_from_wire(answer) == status
 
 
-@given(protocols, limits, st.none() | texts)
-def test_which_queues_the_state_is_asked_of(protocol: Protocol, wire_limits: WireLimits, names: Any) -> None:
-    request = convert_operators.status_to_wire(names)
+@given(protocols, limits, st.none() | texts, st.none() | time_ms)
+def test_which_queues_the_state_is_asked_of(
+    protocol: Protocol, wire_limits: WireLimits, names: Any, since_ms: int | None
+) -> None:
+    request = convert_operators.status_to_wire(names, since_ms)
     args = through("getClusterStatus", protocol, wire_limits, 1, request=request)
-    assert args.request.queue_names == names
+    assert (args.request.queue_names, args.request.counters_since_ms) == (names, since_ms)
 
 
 @given(protocols, limits, st.lists(views, max_size=3))

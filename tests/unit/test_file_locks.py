@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pinlater.server.file_locks import FileInUse, FileLocks
+from pinlater.data_folder.file_locks import FileInUse, FileLocks
 
 
 def test_a_second_one_is_refused_by_name_until_the_first_lets_go(tmp_path: Path) -> None:

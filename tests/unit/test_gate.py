@@ -57,6 +57,7 @@ class Door:
     at: Stand
     rules: Path | None = None
     gateway: str = ""
+    history: str = ""
     now_s: float = 0.0
     told: list[tuple[str, ...]] = field(default_factory=list)
     slept_s: list[float] = field(default_factory=list)
@@ -76,6 +77,7 @@ class Door:
             FairUse(limits, lambda: self.now_s),
             RulesFile(self.rules) if self.rules else None,
             token_hash(self.gateway) if self.gateway else "",
+            token_hash(self.history) if self.history else "",
         )
 
     def refused(self, *told: str) -> None:
@@ -133,9 +135,9 @@ class Door:
 
 
 @asynccontextmanager
-async def door(rules: Path | None = None, gateway: str = "") -> AsyncIterator[Door]:
+async def door(rules: Path | None = None, gateway: str = "", history: str = "") -> AsyncIterator[Door]:
     async with stand() as at:
-        yield Door(at, rules, gateway)
+        yield Door(at, rules, gateway, history)
 
 
 @pytest.fixture
@@ -267,6 +269,37 @@ async def test_a_gateway_says_for_whom_it_calls_and_nobody_else_can(rules: Path)
         )
         assert nobody.identity == "anonymous"
         assert nobody.may((METHODS["dequeueJobs"].actions), "mail")
+
+
+async def test_the_history_looks_at_counts_and_jobs_and_changes_nothing(rules: Path) -> None:
+    own = {"token": "plt_of_the_history"}
+    changes, read = METHODS["updateQueue"].actions, METHODS["scanJobs"].actions
+    async with door(history="plt_of_the_history") as at:  # everybody may look at bodies there
+        caller = await at.caller(**own, on_behalf_of="cert:web.example", caller_address="192.0.2.1")
+        assert (caller.identity, caller.address) == ("history", None)
+        assert caller.may(read, "*", True)
+        assert not any(caller.may(method.actions, "mail") for method in METHODS.values() if method.changes)
+    async with door(rules, history="plt_of_the_history") as at:
+        caller = await at.caller(**own)
+        assert caller.may(read, "*")
+        assert not caller.may(read, "mail", True)
+        assert not caller.may(changes, "mail")
+
+
+async def test_a_rules_file_may_widen_and_narrow_what_the_history_reads_and_never_lets_it_change_anything(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text('[roles.history]\nmay = ["read", "operate", "consume"]\nqueues = ["mail-*"]\n')
+    async with door(path, history="plt_of_the_history") as at:
+        caller = await at.caller(token="plt_of_the_history")
+        assert caller.may(METHODS["scanJobs"].actions, "mail-out", True)
+        assert not caller.may(METHODS["scanJobs"].actions, "sms")
+        assert not caller.may(METHODS["scanJobs"].actions, "*")
+        assert not any(caller.may(method.actions, "mail-out") for method in METHODS.values() if method.changes)
+    path.write_text('[roles.history]\nmay = ["operate"]\n')
+    async with door(path, history="plt_of_the_history") as at:
+        assert not (await at.caller(token="plt_of_the_history")).grants
 
 
 async def test_the_address_behind_a_gateway_only_narrows_what_networks_allow(rules: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.data_folder.file_locks import FileLocks
 from pinlater.data_folder.identity import remember, server_id
 from pinlater.data_folder.private_files import (
     make_private_file,
@@ -22,7 +23,6 @@ from pinlater.data_folder.private_files import (
 )
 from pinlater.overflow import ownership
 from pinlater.overflow.ownership import OwnerLock
-from pinlater.server.file_locks import FileLocks
 
 UMASKS = [0o000, 0o022, 0o077, 0o277]
 

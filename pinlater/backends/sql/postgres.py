@@ -65,10 +65,18 @@ _SAID = {
 }
 """A refused connection has no code; what the server says of it stands behind."""
 
+_TLS_SAID = "SSL error", "certificate", "not support SSL"
+_TLS_ADVICE = (
+    "TLS was not agreed on: check sslmode, the authority in sslrootcert and the host's name, "
+    "and sslcert and sslkey if it asks for a certificate"
+)
+
 
 def _advice(error: BaseException, code: str) -> str:
     text = str(error)
     if not code and text.startswith(_UNCONNECTED):
+        if any(said in text for said in _TLS_SAID):
+            return _TLS_ADVICE
         code = next((code for said, code in _SAID.items() if "FATAL" in text and said in text), "")
         return _ADVICE.get(code, "it cannot be reached: is it running, and the address right?")
     return _ADVICE.get(code) or (_LOST if is_disconnect(error) else "the store refused the call")

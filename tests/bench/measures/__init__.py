@@ -16,6 +16,7 @@ NAMES = (
     "single",
     "plain",
     "http",
+    "dashboard",
     "fair_use",
     "tls",
     "single_cycles",

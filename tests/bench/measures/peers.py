@@ -14,7 +14,7 @@ from pathlib import Path
 from pinlater import Client
 from tests.bench.figures import Figure
 from tests.bench.measures.pickup import quantile
-from tests.bench.peers.products import PRODUCTS, TASKS, Product, environment, others_missing
+from tests.bench.peers.products import PRODUCTS, TASKS, Product, environment
 from tests.bench.peers.record import Begun, count_begun, read_begun
 from tests.bench.processes import served
 from tests.bench.run import PERSISTENCE, Run
@@ -22,6 +22,8 @@ from tests.stores.process import dies_with_us
 
 OURS_DRAINED = 60_000
 OTHERS_DRAINED = 6_000
+ENQUEUED = 20_000
+AT_ONCE = 100
 DRAIN_WITHIN_S = 180
 PICKED_UP = 300
 PICKED_UP_PER_S = 30
@@ -38,10 +40,7 @@ SETTLED_S = 1.0
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    missing = others_missing()
-    if missing:
-        run.say(f"  the others are left out, since their packages could not be installed: {missing}")
-    products = [each for each in PRODUCTS if each.is_ours or not missing]
+    products = available(run, PRODUCTS)
     for product in products:
         yield drain(run, product, "defaults", ())
     for product in products:
@@ -52,6 +51,25 @@ def measure(run: Run) -> Iterator[Figure]:
     for product in products:
         if product.has_rates:
             yield from _rates(run, product)
+
+
+def available(run: Run, products: Sequence[Product]) -> list[Product]:
+    """Those that can be had; it is said why the others cannot."""
+    missing = {product.name: product.missing for product in products}
+    for name, why in missing.items():
+        if why:
+            run.say(f"  {name} is left out, since it could not be installed: {why}")
+    return [product for product in products if not missing[product.name]]
+
+
+def enqueue(run: Run, product: Product, prefix: str) -> Figure:
+    """Jobs per second from one producer, AT_ONCE in a call, by the way for many that the product has."""
+    jobs, rates = run.sizes.jobs(ENQUEUED), []
+    for number in range(run.sizes.rounds):
+        with ExitStack() as ending:
+            rates.append(jobs / Stand(run, product, ["bench"], ending).produce(jobs, at_once=AT_ONCE))
+        run.say(f"  {product.name}, enqueue by {AT_ONCE}, round {number + 1}: {rates[-1]:,.0f} jobs/s")
+    return _figure(f"{prefix}/enqueue by {AT_ONCE}, {product.name}", "jobs/s", rates, product)
 
 
 def drain(run: Run, product: Product, name: str, options: Sequence[str], prefix: str = "peers") -> Figure:
@@ -167,11 +185,20 @@ class Stand:
             raise RuntimeError(f"{self.product.name} began {len(begun)} of {self.warmed_up} jobs")
         time.sleep(SETTLED_S)
 
-    def produce(self, jobs: int, per_s: float = 0, queues: Sequence[str] = ()) -> None:
-        """Jobs for all queues, or these, in a process of its own; until all are sent."""
+    def produce(self, jobs: int, per_s: float = 0, queues: Sequence[str] = (), at_once: int = 500) -> float:
+        """Jobs for all queues, or these, in a process of its own; the seconds that it took to send them."""
         command = [*dies_with_us(), self.product.python, "-m", "tests.bench.peers.produce"]
-        command += ["--product", self.product.name, "--jobs", str(jobs), "--per-s", str(per_s), *queues]
-        subprocess.run(command, env=self._env, check=True)
+        command += [
+            "--product",
+            self.product.name,
+            "--jobs",
+            str(jobs),
+            "--per-s",
+            str(per_s),
+            "--at-once",
+            str(at_once),
+        ]
+        return float(subprocess.run([*command, *queues], env=self._env, check=True, capture_output=True).stdout)
 
     def begun(self, jobs: int, within_s: float) -> list[Begun]:
         """What has begun, as soon as that are so many, or that time is over."""

@@ -14,8 +14,8 @@ import psycopg
 from pinlater.backends.sql.postgres import PostgresShard
 from tests.bench.figures import Figure, OfFloor
 from tests.bench.floor import drain_rate
-from tests.bench.measures.peers import drain, pick_up
-from tests.bench.peers.products import ON_POSTGRES, others_missing
+from tests.bench.measures.peers import available, drain, enqueue, pick_up
+from tests.bench.peers.products import ON_POSTGRES
 from tests.bench.run import PERSISTENCE, Run
 from tests.bench.sql_cycles import BATCH, SqlStore, cycles
 from tests.stores.process import StoreServer
@@ -36,10 +36,9 @@ def measure(run: Run) -> Iterator[Figure]:
     )
     yield cycles(run, "postgres", store, JOBS, [OfFloor(0.9)])
     yield _held(run, server)
-    missing = others_missing()
-    if missing:
-        run.say(f"  the others are left out, since their packages could not be installed: {missing}")
-    products = [each for each in ON_POSTGRES if each.is_ours or not missing]
+    products = available(run, ON_POSTGRES)
+    for product in products:
+        yield enqueue(run, product, "postgres")
     for product in products:
         yield drain(run, product, "defaults", (), "postgres")
     for product in products:

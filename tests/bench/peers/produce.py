@@ -1,4 +1,4 @@
-"""A producer of jobs for one product: `python -m tests.bench.peers.produce --help`.
+"""A producer of jobs for one product, and how many seconds it took: `python -m tests.bench.peers.produce --help`.
 
 Runs in the environment of the product.
 """
@@ -12,8 +12,6 @@ from importlib import import_module
 
 from tests.bench.peers.record import QUEUES
 
-AT_ONCE = 500
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -22,18 +20,21 @@ def main() -> None:
     parser.add_argument(
         "--per-s", type=float, default=0, help="jobs per second, each to some queue [as fast as it can]"
     )
+    parser.add_argument("--at-once", type=int, default=500, help="in a call, without a pace [500]")
     parser.add_argument("queue", nargs="*", help="only for these")
     options = parser.parse_args()
     queues = options.queue or QUEUES
     send = import_module(f"tests.bench.peers.on_{options.product}").send
+    began_s = time.monotonic()
     if options.per_s:
         _at_a_pace(send, queues, options.jobs, options.per_s)
     else:
         for queue in queues:
             left = options.jobs // len(queues)
             while left > 0:
-                send(queue, [time.time_ns()] * min(left, AT_ONCE))
-                left -= AT_ONCE
+                send(queue, [time.time_ns()] * min(left, options.at_once))
+                left -= options.at_once
+    print(time.monotonic() - began_s)
 
 
 def _at_a_pace(send, queues: list[str], jobs: int, per_s: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,9 @@ _FOLDER = Path(sys.prefix) / "peers"
 _BIN = Path(sys.executable).parent
 TASKS = Path(__file__).with_name("graphile_tasks")
 """Where graphile-worker finds its task."""
+
+RIVER = Path(__file__).with_name("river")
+"""The program in Go."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,21 @@ class Product:
     def version(self) -> str:
         if self.is_ours:
             return version(self.package)
+        if self.name == "river":
+            wanted = (line.split() for line in (RIVER / "go.mod").read_text().splitlines())
+            return next(words[1] for words in wanted if words and words[0] == self.package)
         if self.prepare and self.prepare[0] == _GRAPHILE:
             manifest = _FOLDER / "node_modules" / self.package / "package.json"
             return str(json.loads(manifest.read_text())["version"])
         script = f"from importlib.metadata import version; print(version({self.package!r}))"
         return subprocess.run([self.python, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
+
+    @property
+    def missing(self) -> str:
+        """Why it cannot be had; "": it is there."""
+        if self.is_ours:
+            return ""
+        return others_missing() or (river_missing() if self.name == "river" else "")
 
     @property
     def python(self) -> str:
@@ -87,6 +101,7 @@ PRODUCTS = (
     ),
 )
 
+_RIVER = str(_FOLDER / "river")
 _GRAPHILE = str(_FOLDER / "node_modules" / ".bin" / "graphile-worker")
 _PROCRASTINATE = (str(_FOLDER / "bin" / "procrastinate"), "--app", "tests.bench.peers.on_procrastinate.app")
 ON_POSTGRES = (
@@ -106,6 +121,14 @@ ON_POSTGRES = (
         ("--jobs", "100"),
         store="postgres",
         prepare=(_GRAPHILE, "--schema-only"),
+    ),
+    Product(
+        "river",
+        "github.com/riverqueue/river",
+        lambda queues: [_RIVER, "work"],
+        ("--slots", "100"),
+        store="postgres",
+        prepare=(_RIVER, "migrate"),
     ),
 )
 
@@ -127,6 +150,7 @@ def environment(
         "BENCH_QUEUES": ",".join(queues),
         "BENCH_RATES": ",".join(f"{queue}={rate}" for queue, rate in rates.items()),
         "BENCH_RECORD": str(record),
+        "BENCH_RIVER": _RIVER,
     }
 
 
@@ -137,13 +161,29 @@ def others_missing() -> str:
     wanted = " ".join([*PACKAGES, *NODE_PACKAGES])
     if done.exists() and done.read_text() == wanted:
         return ""
-    for command in (
+    why = _failure(
         [sys.executable, "-m", "venv", "--clear", str(_FOLDER)],
         [str(_FOLDER / "bin" / "python"), "-m", "pip", "install", "--quiet", *PACKAGES],
         ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(_FOLDER), *NODE_PACKAGES],
-    ):
+    )
+    if not why:
+        done.write_text(wanted)
+    return why
+
+
+@cache
+def river_missing() -> str:
+    """As others_missing. Go builds it again where its files have changed."""
+    go = shutil.which("go")
+    if go is None:
+        return "Go is not installed"
+    return _failure([go, "-C", str(RIVER), "build", "-buildvcs=false", "-o", _RIVER, "."])
+
+
+def _failure(*commands: Sequence[str]) -> str:
+    """Carry them out; the last that the first one says that fails."""
+    for command in commands:
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         if ended.returncode:
             return (ended.stderr.strip().splitlines() or ["no reason was given"])[-1]
-    done.write_text(wanted)
     return ""

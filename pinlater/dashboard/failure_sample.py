@@ -1,0 +1,82 @@
+"""The reason and the type of a job that failed, as its status and its body say them, and how long jobs waited and ran.
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from pinlater.dashboard import durations
+from pinlater.dashboard.queue_record import MAX_WORD_CHARS, OTHER, QueueRecord, add_words
+from pinlater.job_body import describe_body
+from pinlater.model import JobInfo, JobState
+
+CLAIM_EXPIRED, CONNECTION_LOST = "claim expired", "connection lost"
+CRASHES, TOO_LATE = "too many crashes", "not handed out in time"
+_WITHOUT_END = {CLAIM_EXPIRED, CONNECTION_LOST, CRASHES, TOO_LATE}
+"""These were not ended by their worker, so how long they ran says nothing."""
+
+_ATTEMPT = re.compile(
+    r"""^(?:
+        attempt\ \d+(?:\ of\ \d+)?:\ (?P<type>[A-Za-z_][\w.<>]*)(?=[:,;]|\ [\[(]|$)
+      | (?P<plain>[A-Za-z_][\w.]*(?:Error|Exception|Failure|Timeout))(?=:|$)
+      | \[(?P<server>claim\ expired|claim\ released|failed:\ crash\ budget|failed:\ EXPIRED)
+    )""",
+    re.MULTILINE | re.VERBOSE,
+)
+"""A line of the worker framework, one of a program's own that names its exception, or one of the server."""
+
+_OF_SERVER = {
+    "claim expired": CLAIM_EXPIRED,
+    "claim released": CONNECTION_LOST,
+    "failed: crash budget": CRASHES,
+    "failed: EXPIRED": TOO_LATE,
+}
+
+
+def reason_of(status: str) -> str:
+    """By the last line that tells of a failure.
+
+    >>> reason_of("attempt 1 of 2: KeyError: 'a' [..]\\nattempt 2 of 2: mail.Refused (mail.py:4 in send) [..]\\n  File")
+    'mail.Refused'
+    >>> reason_of("[claim expired at 5, attempts remaining 0]\\n"), reason_of("it did not work"), reason_of("")
+    ('claim expired', 'other', 'other')
+    """
+    lines = list(_ATTEMPT.finditer(status))
+    if not lines:
+        return OTHER
+    found = lines[-1]
+    if found["server"]:
+        return _OF_SERVER[found["server"]]
+    return str(found["type"] or found["plain"])[:MAX_WORD_CHARS]
+
+
+def type_of(body: bytes | None) -> str:
+    """As the envelope of the worker framework says; other bodies have none.
+
+    >>> type_of(b'PINLATER/1 application/json\\n{"job": "resize"}'), type_of(b"plain"), type_of(None)
+    ('resize', 'other', 'other')
+    """
+    described = None if body is None else describe_body(body)
+    return OTHER if described is None or not described.job else described.job[:MAX_WORD_CHARS]
+
+
+def sample_of(jobs: Iterable[JobInfo], types: Mapping[str, str]) -> QueueRecord:
+    """What these jobs say, as a record that has a sample alone. `types`: by descriptor, where a body was read."""
+    record = QueueRecord()
+    waits, runs = [], []
+    for job in jobs:
+        reason = ""
+        if job.state is JobState.FAILED and not job.cancelled:
+            reason = reason_of(job.custom_status)
+            record.looked_at += 1
+            add_words(record.reasons, {reason: 1})
+            if job.descriptor in types:
+                add_words(record.types, {types[job.descriptor]: 1})
+        if job.claimed_at_ms is not None:
+            waits.append(max(0, job.claimed_at_ms - job.run_after_ms))
+            if job.finished_at_ms is not None and reason not in _WITHOUT_END:
+                runs.append(max(0, job.finished_at_ms - job.claimed_at_ms))
+    record.waits, record.runs = durations.buckets_of(waits), durations.buckets_of(runs)
+    return record

@@ -1,0 +1,196 @@
+"""The charts of a queue, or of all queues together, and what each says of how its figures came about. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from pinlater.dashboard.charts import AREA, BARS, LINES, Chart, Line
+from pinlater.dashboard.durations import percentile_ms
+from pinlater.dashboard.formats import number_text
+from pinlater.dashboard.history_recorder import MINUTE_MS
+from pinlater.dashboard.queue_history import Point, Series
+from pinlater.dashboard.queue_record import OTHER, QueueRecord, fewer_words
+
+MOST_BARS = 6
+UNKNOWN = "not looked at"
+_COUNTS = (
+    ("enqueued", "Enqueued", "blue"),
+    ("dequeued", "Handed out", "sky"),
+    ("succeeded", "Succeeded", "green"),
+    ("failed", "Failed", "red"),
+    ("retried", "Tried again", "orange"),
+)
+_PARTS = (("Half within (p50)", 0.5, "green"), ("p95", 0.95, "orange"), ("p99", 0.99, "red"))
+_STYLES = ("red", "orange", "blue", "green", "purple", "sky")
+_NOTHING_YET = "Nothing is recorded of this time. A minute is shown when it is over."
+
+
+def throughput(series: Series) -> Chart:
+    whole = series.total
+    lines = [
+        Line(title, style, _per_minute(series, name), f"{number_text(getattr(whole, name))} in all")
+        for name, title, style in _COUNTS
+    ]
+    return _chart(series, "throughput", "Throughput", "jobs per minute", LINES, "number", lines, whole.events)
+
+
+def waiting(series: Series) -> Chart:
+    """Those that are scheduled have a chart of their own: they are often a thousand times as many."""
+    lines = [
+        Line("Running", "green", _levels(series, "running")),
+        Line("Ready", "blue", _levels(series, "ready")),
+    ]
+    if series.total.blocked:
+        lines.append(Line("Behind another of their key", "orange", _levels(series, "blocked")))
+    note = "" if series.span.step == 1 else f"The most at a time in each {_step_text(series)}."
+    return _chart(series, "waiting", "Ready and running", "jobs", AREA, "number", lines, note=note)
+
+
+def scheduled(series: Series) -> Chart | None:
+    """None: there were none."""
+    if not series.total.scheduled:
+        return None
+    lines = [Line("Scheduled", "purple", _levels(series, "scheduled"))]
+    return _chart(series, "scheduled", "Scheduled for later", "jobs", AREA, "number", lines)
+
+
+def oldest_wait(series: Series) -> Chart:
+    values = [None if point.record is None else point.record.oldest_s * 1000.0 for point in series.points]
+    lines = [Line("Oldest job that is ready", "blue", values)]
+    return _chart(series, "oldest", "Longest wait", "time since it was due", AREA, "time", lines)
+
+
+def waits(series: Series) -> Chart:
+    empty = "No job was handed out in this time." if not series.total.dequeued else _none_seen(series)
+    return _percentiles(series, "waits", "Wait until handed out", lambda record: record.waits, empty)
+
+
+def runs(series: Series) -> Chart:
+    whole = series.total
+    ended = whole.succeeded + whole.failed
+    empty = "No job ended in this time."
+    if whole.succeeded:
+        empty = (
+            f"{number_text(whole.succeeded)} jobs succeeded, and none of them was kept long enough to be looked at: "
+            "with a longer succeeded_ttl of the queue their run times are shown here."
+        )
+    elif ended:
+        empty = _none_seen(series)
+    return _percentiles(series, "runs", "Run time", lambda record: record.runs, empty)
+
+
+def failures_by_reason(series: Series) -> Chart:
+    return _failures(series, "reasons", "Failures by reason", lambda record: record.reasons, "")
+
+
+def failures_by_type(series: Series, missing: str = "", *, is_withheld: bool = False) -> Chart:
+    """`missing`: why types are not known. `is_withheld`: they are not to be shown."""
+
+    def types(record: QueueRecord) -> Mapping[str, int]:
+        return {} if is_withheld else record.types
+
+    return _failures(series, "types", "Failures by type of job", types, missing)
+
+
+# -- pieces ------------------------------------------------------------------------------------------------------------
+
+
+def _chart(
+    series: Series,
+    name: str,
+    title: str,
+    unit: str,
+    kind: str,
+    measure: str,
+    lines: Sequence[Line],
+    has_any: object = True,
+    note: str = "",
+    empty: str = "",
+) -> Chart:
+    if not any(point.record is not None for point in series.points):
+        empty = _NOTHING_YET
+    elif not has_any and not empty:
+        empty = "Nothing happened in this time."
+    starts = [point.start_ms for point in series.points]
+    return Chart(name, title, unit, kind, measure, starts, series.span.step * MINUTE_MS, lines, note, empty)
+
+
+def _per_minute(series: Series, name: str) -> list[float | None]:
+    def rate(point: Point) -> float | None:
+        if point.record is None or not point.minutes:
+            return None
+        amount: int = getattr(point.record, name)
+        return amount if series.span.step == 1 else amount / point.minutes
+
+    return [rate(point) for point in series.points]
+
+
+def _levels(series: Series, name: str) -> list[float | None]:
+    return [None if point.record is None else getattr(point.record, name) for point in series.points]
+
+
+def _percentiles(
+    series: Series, name: str, title: str, buckets: Callable[[QueueRecord], Mapping[int, int]], empty: str
+) -> Chart:
+    seen = sum(buckets(series.total).values())
+    found = [None if each.record is None else buckets(each.record) for each in series.points]
+    lines = [
+        Line(label, style, [None if each is None else percentile_ms(each, part) for each in found])
+        for label, part, style in _PARTS
+    ]
+    note = f"From a sample of {number_text(seen)} jobs, to within 10 %."
+    return _chart(series, name, title, "percentiles", LINES, "percentiles", lines, seen, note, "" if seen else empty)
+
+
+def _none_seen(series: Series) -> str:
+    return "None of the jobs of this time was looked at: servers are asked for a bounded sample only."
+
+
+def _failures(
+    series: Series, name: str, title: str, words: Callable[[QueueRecord], Mapping[str, int]], missing: str
+) -> Chart:
+    whole = series.total
+    most = fewer_words(words(whole), MOST_BARS)
+    known = sum(words(whole).values())
+    lines = [
+        Line(word, "grey" if word == OTHER else _STYLES[at % len(_STYLES)], [], number_text(jobs))
+        for at, (word, jobs) in enumerate(most.items())
+    ]
+    if whole.failed > known and known:
+        lines.append(Line(UNKNOWN, "pale", [], number_text(whole.failed - known)))
+    drawn = [Line(line.name, line.style, _jobs_of(series, line.name, most, words), line.sum_text) for line in lines]
+    note = f"Jobs that failed for good. {number_text(whole.looked_at)} of {number_text(whole.failed)} were looked at"
+    note += "; the numbers are scaled up to all." if whole.looked_at < whole.failed else "."
+    empty = ""
+    if missing and not known:
+        empty = missing
+    elif not whole.failed:
+        empty = "No job failed for good in this time."
+    elif not known:
+        empty = f"{number_text(whole.failed)} jobs failed; none of them was looked at."
+    return _chart(series, name, title, f"jobs per {_step_text(series)}", BARS, "number", drawn, known, note, empty)
+
+
+def _jobs_of(
+    series: Series, word: str, most: Mapping[str, int], words: Callable[[QueueRecord], Mapping[str, int]]
+) -> list[float | None]:
+    found: list[float | None] = []
+    for point in series.points:
+        if point.record is None:
+            found.append(None)
+            continue
+        own = words(point.record)
+        if word == UNKNOWN:
+            found.append(max(0, point.record.failed - sum(own.values())))
+        elif word == OTHER:
+            found.append(sum(jobs for each, jobs in own.items() if each == OTHER or each not in most))
+        else:
+            found.append(own.get(word, 0))
+    return found
+
+
+def _step_text(series: Series) -> str:
+    minutes = series.span.step
+    if minutes < 60:
+        return "minute" if minutes == 1 else f"{minutes} minutes"
+    return "hour" if minutes == 60 else f"{minutes // 60} hours"

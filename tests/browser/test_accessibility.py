@@ -1,0 +1,49 @@
+"""Every page, wide and narrow, light and dark: axe finds nothing, and nothing is cut off or has to be scrolled to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.browser.chromium import DESK, PHONE, visit
+from tests.browser.pages import PAGES, ShownPage
+from tests.browser.stand import Stand
+
+_RUN = """rules => axe.run(document, rules.length ? {runOnly: {type: 'rule', values: rules}} : {}).then(
+    found => found.violations.map(each => [each.id, each.nodes.slice(0, 3).map(node => node.html.slice(0, 200))]))"""
+_WIDER = """width => [...document.querySelectorAll('body *')].filter(each => {
+    const box = each.getBoundingClientRect();
+    if (box.right <= width + 1 || !box.width || getComputedStyle(each).visibility == 'hidden') return false;
+    for (let up = each.parentElement; up; up = up.parentElement)
+        if (['auto', 'scroll', 'hidden', 'clip'].includes(getComputedStyle(up).overflowX)) return false;
+    return true;
+}).slice(0, 3).map(each => each.outerHTML.slice(0, 200))"""
+OPENED = "document.querySelectorAll('main details').forEach(each => each.open = true)"
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["wide", "narrow"])
+@pytest.mark.parametrize("shown_page", PAGES, ids=lambda page: page.name)
+def test_a_page_is_accessible(
+    browser: Browser, axe: str, sqlite_stand: Stand, shown_page: ShownPage, size: tuple[int, int], dark: bool
+) -> None:
+    state = sqlite_stand.cookies("operator")
+    with visit(browser, sqlite_stand.address, state, size=size, dark=dark) as (page, _):
+        page.goto(shown_page.address(sqlite_stand.seeded))
+        assert page.evaluate(_WIDER, size[0]) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+        is_first = not dark
+        assert violations(page, axe, *(() if is_first else ("color-contrast",))) == []
+        if size == PHONE:
+            page.evaluate(OPENED)  # every form that a button opens
+            assert page.evaluate(_WIDER, size[0]) == []
+            assert violations(page, axe, *(() if is_first else ("color-contrast",))) == []
+
+
+def violations(page: Page, axe: str, *rules: str) -> Any:
+    """What axe finds, by all of its rules or by these; run past the policy of the page, which lets in no script."""
+    session = page.context.new_cdp_session(page)
+    session.send("Runtime.evaluate", {"expression": axe})
+    return page.evaluate(_RUN, list(rules))

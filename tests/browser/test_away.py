@@ -1,0 +1,131 @@
+"""Servers that go and come back under open pages: a banner says so, what was typed stays, and all goes on."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from pinlater import Client
+from pinlater.data_folder.password import hash_password
+from tests.browser.chromium import visit
+from tests.browser.stand import PASSWORD, log_in
+from tests.server.running import PROGRAM, RunningServer, running
+from tests.stores.process import dies_with_us, free_port
+
+AWAY = ("ERR_CONNECTION_REFUSED", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET", "401", "502", "503", "504")
+
+
+@contextmanager
+def started(folder: Path, port: int, api: str) -> Iterator[RunningServer]:
+    """A server whose ports, password and data stay the same from start to start."""
+    options = ["--api", api, "--processes", "1", "--admin-password-hash", hash_password(PASSWORD)]
+    with running(folder, *options, port=port) as server:
+        server.wait_for("ready")
+        yield server
+
+
+@contextmanager
+def gateway(server: int) -> Iterator[str]:
+    """`pinlater api` alone; where it listens."""
+    address = f"127.0.0.1:{free_port()}"
+    command = [*dies_with_us(), PROGRAM, "api", "--server", f"127.0.0.1:{server}", "--listen", address]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            _until_it_listens(address, process)
+            yield f"http://{address}"
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+def _until_it_listens(address: str, process: subprocess.Popen[bytes]) -> None:
+    host, _, port = address.rpartition(":")
+    while process.poll() is None:
+        with socket.socket() as probe:
+            probe.settimeout(0.1)
+            if probe.connect_ex((host, int(port))) == 0:
+                return
+    raise AssertionError("pinlater api has ended")
+
+
+def type_a_reason(page: Page) -> None:
+    page.locator("main details.action", has_text="Pause").first.locator("summary").click()
+    page.locator("main details[open]").get_by_role("textbox").first.fill("while the disk is full")
+
+
+def has_kept_it(page: Page) -> None:
+    expect(page.locator("main details[open]").get_by_role("textbox").first).to_have_value("while the disk is full")
+
+
+def test_the_whole_server_is_away_and_back(browser: Browser, tmp_path: Path) -> None:
+    """Its HTTP process too, and with it the sessions."""
+    port, api = free_port(), f"127.0.0.1:{free_port()}"
+    site = f"http://{api}"
+    with started(tmp_path, port, api) as server:
+        with Client(f"127.0.0.1:{port}") as client:
+            client.create_queue("mail")
+        state = log_in(site, PASSWORD)
+        with visit(browser, site, state) as (page, watch):
+            watch.allowed += AWAY
+            page.goto("/dashboard/queues/mail")
+            type_a_reason(page)
+            server.stop()
+            banner = page.get_by_role("alert")
+            expect(banner).to_contain_text("No answer from the server since")
+            expect(banner).to_contain_text("tries again")
+            has_kept_it(page)
+            with started(tmp_path, port, api):
+                expect(banner).to_contain_text("Your session has ended")
+                has_kept_it(page)
+                with page.context.expect_page() as opened:
+                    banner.get_by_role("link", name="Log in").click(modifiers=["Control"])
+                other = opened.value
+                other.get_by_label("Token, or admin password").fill(PASSWORD)
+                other.keyboard.press("Enter")
+                expect(other).to_have_url(f"{site}/dashboard/queues/mail")
+                watch.check()
+
+
+def test_the_servers_are_away_and_back_behind_a_gateway(browser: Browser, tmp_path: Path) -> None:
+    """The session stays, and so does what was typed."""
+    port = free_port()
+    with started(tmp_path, port, "none") as server:
+        with Client(f"127.0.0.1:{port}") as client:
+            client.create_queue("mail")
+        with gateway(port) as site, visit(browser, site, log_in(site, PASSWORD)) as (page, watch):
+            watch.allowed += AWAY
+            page.goto("/dashboard/queues/mail")
+            type_a_reason(page)
+            server.stop()
+            expect(page.get_by_text("No server answers").or_(page.get_by_role("alert"))).to_be_visible()
+            has_kept_it(page)
+            with started(tmp_path, port, "none"):
+                expect(page.get_by_role("alert")).to_be_hidden()
+                expect(page.get_by_text("No server answers")).to_have_count(0)
+                has_kept_it(page)
+                page.locator("main details[open]").get_by_role("button", name="Pause").click()
+                expect(page.locator("#notices")).to_contain_text("mail")
+                expect(page.locator("main")).to_contain_text("while the disk is full")
+                watch.check()
+
+
+@pytest.mark.parametrize("path", ["/dashboard", "/dashboard/queues", "/dashboard/cluster"])
+def test_a_page_that_is_opened_while_no_server_answers_says_so(browser: Browser, tmp_path: Path, path: str) -> None:
+    port = free_port()
+    with started(tmp_path, port, "none") as server, gateway(port) as site:
+        state = log_in(site, PASSWORD)
+        with visit(browser, site, state) as (page, watch):
+            watch.allowed += AWAY
+            page.goto("/dashboard")
+            server.stop()
+            page.goto(path)
+            expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
+            expect(page.locator("main")).to_contain_text("No server answers")
+            watch.check()

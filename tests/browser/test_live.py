@@ -1,0 +1,112 @@
+"""Open pages: they show what happens without a reload, and leave alone what their reader does."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Browser, Page, Response, expect
+
+from pinlater.model import Job
+from tests.browser.chromium import visit
+from tests.browser.stand import Stand
+
+MINUTE_MS = 60_000
+_MARK = "document.querySelector('main').dataset.opened = 'once'; window.opened = true"
+
+
+def is_the_same(page: Page) -> bool:
+    """It was not loaded again."""
+    return bool(page.evaluate("window.opened === true"))
+
+
+def test_what_happens_is_shown_without_a_reload(browser: Browser, stand: Stand) -> None:
+    with stand.client() as client, visit(browser, stand.address, stand.cookies("viewer")) as (page, watch):
+        page.goto("/dashboard")
+        page.evaluate(_MARK)
+        client.create_queue("live")
+        client.enqueue("live", [Job(b"x")] * 1_234)
+        row = page.locator("main tr", has=page.get_by_role("link", name="live", exact=True))
+        expect(row).to_contain_text("1,234")
+        client.update_queue("live", stand.password, set={"paused": "true", "paused_why": "lunch"})
+        expect(row).to_contain_text("paused")
+        client.delete_queue("live", stand.password)
+        expect(row).to_have_count(0)
+        assert is_the_same(page)
+        watch.check()
+
+
+def test_focus_selection_and_what_is_open_stay(browser: Browser, sqlite_stand: Stand) -> None:
+    with (
+        sqlite_stand.client() as client,
+        visit(browser, sqlite_stand.address, sqlite_stand.cookies("operator")) as (page, watch),
+    ):
+        page.goto("/dashboard/queues/images")
+        page.evaluate(_MARK)
+        details = page.locator("main details.action", has_text="Pause").first
+        details.locator("summary").click()
+        field = details.get_by_role("textbox").first
+        field.fill("while I think")
+        field.press("Home")
+        page.evaluate("scrollTo(0, 40)")
+        before = page.locator("main").inner_text()
+        client.enqueue("images", [Job(b"new")] * 777)
+        expect(page.locator("main")).to_contain_text("777")
+        assert page.locator("main").inner_text() != before
+        expect(field).to_be_focused()
+        expect(field).to_have_value("while I think")
+        assert field.evaluate("each => each.selectionStart") == 0
+        expect(details).to_have_attribute("open", "")
+        assert page.evaluate("scrollY") == 40
+        assert is_the_same(page)
+        watch.check()
+
+
+def test_the_focus_on_a_link_stays(browser: Browser, sqlite_stand: Stand) -> None:
+    with (
+        sqlite_stand.client() as client,
+        visit(browser, sqlite_stand.address, sqlite_stand.cookies("viewer")) as (page, _),
+    ):
+        page.goto("/dashboard/queues")
+        link = page.get_by_role("link", name="reports", exact=True)
+        link.focus()
+        client.create_queue("another")
+        expect(page.get_by_role("link", name="another", exact=True)).to_be_visible()
+        expect(link).to_be_focused()
+        client.delete_queue("another", sqlite_stand.password)
+
+
+def test_times_pass_and_their_moment_is_in_the_zone_of_the_reader(browser: Browser, sqlite_stand: Stand) -> None:
+    with visit(browser, sqlite_stand.address, sqlite_stand.cookies("operator")) as (page, _):
+        page.goto("/dashboard/audit")
+        moment = page.locator("main time").first
+        text = moment.inner_text()
+        expect(moment).not_to_have_text(text)
+        expect(moment).to_have_attribute("title", re.compile(r"GMT\+5:30|IST"))
+
+
+def test_a_page_that_nobody_sees_asks_for_nothing(browser: Browser, sqlite_stand: Stand) -> None:
+    with visit(browser, sqlite_stand.address, sqlite_stand.cookies("viewer")) as (page, _):
+        page.clock.install()
+        page.goto("/dashboard/queues")
+        with page.expect_response(_is_live):
+            page.clock.run_for(MINUTE_MS)
+        _hide(page, True)
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.clock.run_for(MINUTE_MS)
+        assert asked == []
+        with page.expect_response(_is_live):
+            _hide(page, False)
+
+
+def _is_live(response: Response) -> bool:
+    return "x-live" in response.request.headers
+
+
+def _hide(page: Page, hidden: bool) -> None:
+    """As when another tab is in front: no headless browser has one."""
+    page.evaluate(
+        "hidden => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});"
+        "document.dispatchEvent(new Event('visibilitychange')); }",
+        hidden,
+    )
