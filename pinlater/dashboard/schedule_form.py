@@ -51,7 +51,7 @@ LABELS = {
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleForm:
+class ScheduleFields:
     """The fields as texts. `by`: "cron" or "every"; `keeps_body`: "1", for a body that stays as it is."""
 
     name: str = ""
@@ -72,7 +72,7 @@ class ScheduleForm:
     end: str = ""
 
     @classmethod
-    def of(cls, shown: Schedule, *, with_body: bool) -> ScheduleForm:
+    def of(cls, shown: Schedule, *, with_body: bool) -> ScheduleFields:
         text = editable_text(shown.body) if with_body else None
         return cls(
             shown.name,
@@ -94,7 +94,7 @@ class ScheduleForm:
         )
 
     @classmethod
-    def sent(cls, form: Mapping[str, str], name: str) -> ScheduleForm:
+    def sent(cls, form: Mapping[str, str], name: str) -> ScheduleFields:
         told = {each.name: form.get(each.name, "") for each in fields(cls)}
         body = told["body"].replace("\r\n", "\n")  # which browsers make of line breaks
         return cls(**{key: value.strip() for key, value in told.items()} | {"name": name, "body": body})
@@ -109,7 +109,7 @@ class ScheduleForm:
             raise _refusal("Cron expression", "", "five fields, as in 30 3 * * 1-5")
         told: dict[str, object] = {
             "queue": self.queue,
-            "cron": self.cron if by_cron else "",
+            "cron": self.cron if by_cron else None,
             "timezone": (self.timezone or "UTC") if by_cron else None,
             "every_ms": None if by_cron else _duration_ms("Every", self.every),
             "body": None if self.keeps_body else self.body.encode(),
@@ -157,13 +157,13 @@ class CheckedForm:
 
 async def new_schedule(page: Page) -> web.Response:
     _require(page)
-    return await _render(page, ScheduleForm(queue=page.query.get("queue", "")), None, "", CheckedForm())
+    return await _render(page, ScheduleFields(queue=page.query.get("queue", "")), None, "", CheckedForm())
 
 
 async def edit_schedule(page: Page) -> web.Response:
     _require(page)
     view = await find_schedule(page, name_of(page), include_body=shows_body(page))
-    form = ScheduleForm.of(view.schedule, with_body=shows_body(page))
+    form = ScheduleFields.of(view.schedule, with_body=shows_body(page))
     return await _render(page, form, view, view.version, CheckedForm(updated=ScheduleRow.of(view)))
 
 
@@ -181,7 +181,7 @@ async def save_edited(page: Page) -> web.Response:
 async def _check_or_save(page: Page, name: str, view: ScheduleView | None) -> web.Response:
     """`view` is the schedule as it is now, None for a new one."""
     version = page.form.get("version", "")
-    form = ScheduleForm.sent(page.form, name)
+    form = ScheduleFields.sent(page.form, name)
     digest = form.digest(version)
     saves = page.form.get("step") == "save" and page.form.get("checked") == digest
     try:
@@ -196,7 +196,7 @@ async def _check_or_save(page: Page, name: str, view: ScheduleView | None) -> we
     except PinLaterError as error:
         return await _render(page, form, view, version, CheckedForm(wrong=error.message))
     if not saves:
-        before = None if view is None else ScheduleForm.of(view.schedule, with_body=shows_body(page))
+        before = None if view is None else ScheduleFields.of(view.schedule, with_body=shows_body(page))
         differences = [] if before is None else _differences(before, form)
         checked = CheckedForm(digest, ScheduleRow.of(done.view), done.is_changed, differences=differences)
         return await _render(page, form, view, version, checked)
@@ -204,21 +204,21 @@ async def _check_or_save(page: Page, name: str, view: ScheduleView | None) -> we
     return page.redirect(path, f"Schedule {name} is saved.{missed_text(done.missed_shards)}")
 
 
-async def _conflict(page: Page, form: ScheduleForm, view: ScheduleView | None) -> tuple[str, CheckedForm]:
+async def _conflict(page: Page, form: ScheduleFields, view: ScheduleView | None) -> tuple[str, CheckedForm]:
     """The version to go on from, and what is there now."""
     if view is None:
         wrong = f"There is a schedule {form.name} already. Choose another name, or change that one."
         return "", CheckedForm(wrong=wrong)
-    there = ScheduleForm.of(view.schedule, with_body=shows_body(page))
+    there = ScheduleFields.of(view.schedule, with_body=shows_body(page))
     return view.version, CheckedForm(is_conflict=True, there=view, differences=_differences(there, form))
 
 
-def _differences(there: ScheduleForm, here: ScheduleForm) -> list[Difference]:
+def _differences(there: ScheduleFields, here: ScheduleFields) -> list[Difference]:
     had, has = _told(there), _told(here)
     return [Difference(label, had[name], has[name]) for name, label in LABELS.items() if had[name] != has[name]]
 
 
-def _told(form: ScheduleForm) -> dict[str, str]:
+def _told(form: ScheduleFields) -> dict[str, str]:
     """The fields that count, as texts for people."""
     told = {name: getattr(form, name) for name in LABELS}
     told["misfire"] = told["misfire"].replace("_", " ")
@@ -230,7 +230,7 @@ def _told(form: ScheduleForm) -> dict[str, str]:
 
 
 async def _render(
-    page: Page, form: ScheduleForm, view: ScheduleView | None, version: str, checked: CheckedForm
+    page: Page, form: ScheduleFields, view: ScheduleView | None, version: str, checked: CheckedForm
 ) -> web.Response:
     queues = await page.part(
         page.snapshots.get(page.context, "queue names", lambda: page.api.queue_names(context=page.context))

@@ -277,18 +277,20 @@ class FlowDatabase:
 
     # -- ends of flows -------------------------------------------------------------------------------------------------
 
-    def cancel(self, flow_id: str, now_ms: int) -> None:
-        """A flow that runs is cancelled: what has not ended is to fail, by `stop`. FlowNotFound."""
+    def cancel(self, flow_id: str, now_ms: int) -> bool:
+        """A flow that runs is cancelled: what has not ended is to fail, by `stop`. Whether it ran. FlowNotFound."""
 
-        def work(connection: sa.Connection) -> None:
+        def work(connection: sa.Connection) -> bool:
             flow = find_flow(connection, flow_id)
             stages = list(lock_stages(connection, [flow["number"]]).values())
-            if flow["completed_ms"] is None and flow["state"] == FlowState.RUNNING:
+            ran = flow["completed_ms"] is None and flow["state"] == FlowState.RUNNING
+            if ran:
                 of_flow = FLOWS.c.number == flow["number"]
                 connection.execute(sa.update(FLOWS).where(of_flow).values(state=FlowState.CANCELLED))
                 end_records.stop_stages(connection, flow["number"], stages, CANCELLED, now_ms)
+            return ran
 
-        self._transaction(work)
+        return self._transaction(work)
 
     def stopping(self) -> list[str]:
         """Flows of which something is still to be stopped."""

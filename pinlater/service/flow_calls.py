@@ -51,6 +51,7 @@ from pinlater.model.flow_words import (
 )
 from pinlater.queues.directory import QueueDirectory
 from pinlater.service import validation
+from pinlater.service.audit import OPEN, Audit
 from pinlater.service.descriptors import ClaimTokens
 from pinlater.service.queue_limits import QueueLimits
 from pinlater.service.rights import READ, may
@@ -88,6 +89,7 @@ class FlowCalls:
         claims: ClaimTokens,
         limits: QueueLimits,
         metrics: Metrics,
+        audit: Audit,
         who: Callable[[RequestContext | None], str],
         claimed: Callable[[str, Sequence[DequeuedJob]], None],
     ) -> None:
@@ -100,6 +102,7 @@ class FlowCalls:
         self._claims = claims
         self._limits = limits
         self._metrics = metrics
+        self._audit = audit
         self._who = who
         self._claimed = claimed
 
@@ -302,21 +305,35 @@ class FlowCalls:
     async def cancel(self, flow_id: str, context: RequestContext | None) -> FlowStatus:
         flows = self._on
         await self._may(flow_id, _CANCEL, context)
-        await self._cancel(flows, flow_id)
-        return await flows.connection.call(lambda database: database.status(flow_id))
+        ran = await self._cancel(flows, flow_id)
+        status = await flows.connection.call(lambda database: database.status(flow_id))
+        if ran:
+            await self._note(context, "cancel_flow", status)
+        return status
 
-    async def _cancel(self, flows: Flows, flow_id: str) -> None:
+    async def _cancel(self, flows: Flows, flow_id: str) -> bool:
+        """Whether it ran."""
         now_ms = self._clock.now_ms()
-        await flows.connection.call(lambda database: database.cancel(flow_id, now_ms))
+        ran = await flows.connection.call(lambda database: database.cancel(flow_id, now_ms))
         await flows.keeper.stop(flow_id)
+        return ran
+
+    async def _note(self, context: RequestContext | None, action: str, status: FlowStatus, said: str = "") -> None:
+        """In the audit. Making, filling and sealing is what programs do, as enqueues, and not in it."""
+        count = sum(each.items for each in status.stages)
+        key = f", dedupe key {status.dedupe_key}" if status.dedupe_key else ""
+        detail = f"{status.name}{key}, {count} items{said}"
+        await self._audit.write(self._who(context), action, status.id, detail, part=OPEN)
 
     async def delete(self, flow_id: str, context: RequestContext | None) -> None:
         flows = self._on
         await self._may(flow_id, _OPERATE, context)
         await self._cancel(flows, flow_id)
+        status = await flows.connection.call(lambda database: database.status(flow_id))
         with suppress(FlowNotFound):  # another call, or the end of its time to live, removes it too
             while not await flows.connection.call(lambda database: database.delete(flow_id, MAX_PAGE)):
                 pass
+        await self._note(context, "delete_flow", status)
 
     async def resume(self, flow_id: str, stage: str, expression: str, context: RequestContext | None) -> FlowStatus:
         flows, now_ms = self._on, self._clock.now_ms()
@@ -326,7 +343,10 @@ class FlowCalls:
         flows.keeper.forget_troubles()
         if over:
             flows.are_over([flow_id])
-        return self._with_troubles(await flows.connection.call(lambda database: database.status(flow_id)))
+        status = await flows.connection.call(lambda database: database.status(flow_id))
+        said = f", stage {stage}" if stage else ""
+        await self._note(context, "resume_flow", status, f"{said}, by {expression}" if expression else said)
+        return self._with_troubles(status)
 
     # -- assigning -----------------------------------------------------------------------------------------------------
 

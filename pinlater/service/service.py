@@ -187,7 +187,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi):
         self._bulk_ops = BulkOps(router, clock, slices, commands, long_polls, metrics, self._audit)
         self._found_jobs = FoundJobsCalls(clock, slices, metrics, self._audit, self._who, self.lookup)
         self._flow_calls = FlowCalls(
-            router, queues, clock, validator, settings, claims, limits, metrics, self._who, self._assigned
+            router, queues, clock, validator, settings, claims, limits, metrics, self._audit, self._who, self._assigned
         )
         self._reaper = reaper
         self._parser = parser
