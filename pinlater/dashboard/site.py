@@ -30,7 +30,7 @@ from pinlater.dashboard import (
     queue_detail,
     queue_list,
     run_list,
-    worker_list,
+    worker_table,
 )
 from pinlater.dashboard.bulk_runs import BulkRuns
 from pinlater.dashboard.links import VALID_S, OneTimeLinks
@@ -41,7 +41,7 @@ from pinlater.dashboard.static_files import PATH as STATIC
 from pinlater.dashboard.static_files import StaticFiles
 from pinlater.dashboard.template_engine import TemplateEngine
 from pinlater.errors import Forbidden, MethodUnknown, PinLaterError, RequestInvalid
-from pinlater.http.caller import API, OtherSite, context_of, has_credential, has_token, is_change
+from pinlater.http.caller import API, OtherSite, context_of, has_credential, has_token, is_change, is_of_browser
 from pinlater.http.problems import status_of
 from pinlater.http.route import PASSWORD_HEADER
 from pinlater.http.sessions import BrowserSession, is_csrf_token
@@ -64,7 +64,7 @@ TABLES: Sequence[Sequence[PageRoute]] = (
     job_detail.PAGES,
     job_actions.PAGES,
     run_list.PAGES,
-    worker_list.PAGES,
+    worker_table.PAGES,
     cluster_view.PAGES,
     audit_list.PAGES,
 )
@@ -213,7 +213,7 @@ class Dashboard:
         return page.rights.may(route.action, queue)
 
     def _failed(self, page: Page, error: PinLaterError) -> web.Response:
-        if is_change(page.request):
+        if is_change(page.request) and not isinstance(error, Forbidden):
             return page.redirect(page.back, error.message, is_bad=True)
         status = status_of(error, has_credential=True)
         return page.render("error.html", status=status, failure=PartFailed.by(error))
@@ -222,6 +222,8 @@ class Dashboard:
 
     async def _make_link(self, request: web.Request) -> web.StreamResponse:
         """For whoever shows a token or the admin password, in the headers of the HTTP interface. Forbidden."""
+        if is_of_browser(request, self._site.session_of(request)):
+            raise OtherSite("links are for programs: a page of this site needs none")
         context = context_of(request)
         password = request.headers.get(PASSWORD_HEADER, "").encode(errors="replace").decode()
         source = request.headers.get(SOURCE_HEADER, "")

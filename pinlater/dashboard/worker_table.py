@@ -13,7 +13,7 @@ SHOWN_JOBS = 3
 """Of those that a worker runs; the others are behind a click."""
 
 
-async def worker_list(page: Page) -> web.Response:
+async def worker_table(page: Page) -> web.Response:
     queue, name = page.query.get("queue", "").strip(), page.query.get("name", "").strip()
     cursor = page.query.get("cursor") or CONTINUATION_START
     if queue and not is_queue_name(queue):
@@ -45,4 +45,4 @@ async def worker_list(page: Page) -> web.Response:
     )
 
 
-PAGES = (PageRoute("GET", PATH, worker_list),)
+PAGES = (PageRoute("GET", PATH, worker_table),)

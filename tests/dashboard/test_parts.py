@@ -1,0 +1,125 @@
+"""Parts that are away: the part says so, and the rest of the page is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from pinlater import Client
+from pinlater.dashboard.snapshots import KEPT_S, LONGEST_S, Snapshots
+from pinlater.errors import ServerUnreachable
+from pinlater.model import RequestContext
+from tests.dashboard.test_pages import until
+from tests.dashboard.visitor import Visitor
+from tests.server.memory_api import EchoService
+from tests.server.running import running
+from tests.stores.process import StoreServer
+
+
+def test_a_shard_that_is_away_is_a_part_of_the_page(tmp_path: Path, durable_redis_server: StoreServer) -> None:
+    stores = ["--store", f"1=sqlite:///{tmp_path}/one.db", "--store", f"2={durable_redis_server.url()}"]
+    with running(
+        tmp_path, *stores, "--api", "127.0.0.1:0", "--health-window", "10", "--call-timeout", "500ms"
+    ) as server:
+        address = str(server.wait_for("api_ready")["address"]).rstrip("/")
+        with Client(f"127.0.0.1:{server.port}") as client:
+            client.create_queue("mail")
+        visitor = Visitor(address).open(password=(tmp_path / "pinlater-data" / "admin-password").read_text().strip())
+        assert "All is well: 2 shards in use" in visitor.text("/dashboard")
+        durable_redis_server.kill()
+        until(lambda: "Shard 2 is out" in visitor.text("/dashboard"))
+        for page in ("", "/queues", "/queues/mail", "/workers", "/cluster", "/audit"):
+            shown = visitor.text(f"/dashboard{page}")
+            assert "This page cannot be shown" not in shown
+        assert "mail" in visitor.text("/dashboard/queues")
+        durable_redis_server.start()
+        until(lambda: "All is well: 2 shards in use" in visitor.text("/dashboard"))
+
+
+def test_a_server_that_does_not_answer_is_said_so(tmp_path: Path) -> None:
+    with running(tmp_path, "--api", "127.0.0.1:0", "--call-timeout", "1s") as server:
+        said = server.wait_for("api_ready")
+        visitor = Visitor(str(said["address"])).open(
+            password=(tmp_path / "pinlater-data" / "admin-password").read_text().strip()
+        )
+        visitor.client.timeout = 60.0
+        visitor.get("/dashboard/queues")
+        (worker,) = server.wait_for("ready")["workers"]
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            until(lambda: "No server answers" in visitor.text("/dashboard/queues"))
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        until(lambda: "There is no queue yet" in visitor.text("/dashboard/queues"))
+
+
+class CountingApi(EchoService):
+    """Its queues take as long to tell as a test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads = 0
+        self.fails = False
+        self.may_answer = asyncio.Event()
+
+    async def queue_names(self, *, context: RequestContext | None = None) -> set[str]:
+        self.loads += 1
+        await self.may_answer.wait()
+        if self.fails:
+            raise ServerUnreachable("nobody there")
+        return {f"load-{self.loads}"}
+
+
+async def test_pages_of_one_caller_share_a_load() -> None:
+    api = CountingApi()
+    snapshots = Snapshots(api)
+    anna, ada = RequestContext("web", token="plt_a"), RequestContext("web", token="plt_b")
+
+    async def look(context: RequestContext) -> set[str]:
+        return await snapshots.get(context, "names", lambda: api.queue_names(context=context))
+
+    together = [asyncio.ensure_future(look(anna)) for _ in range(50)]
+    await asyncio.sleep(0)
+    together[0].cancel()
+    api.may_answer.set()
+    found = await asyncio.gather(*together, return_exceptions=True)
+    assert isinstance(found[0], asyncio.CancelledError)
+    assert found[1:] == [{"load-1"}] * 49
+    assert await look(anna) == {"load-1"}
+    assert await look(ada) == {"load-2"}
+    snapshots.forget()
+    assert await look(anna) == {"load-3"}
+    await snapshots.close()
+
+
+async def test_what_fails_is_tried_again() -> None:
+    api = CountingApi()
+    api.may_answer.set()
+    api.fails = True
+    snapshots = Snapshots(api)
+    me = RequestContext("web")
+    for _ in range(3):
+        with pytest.raises(ServerUnreachable):
+            await snapshots.get(me, "names", lambda: api.queue_names(context=me))
+    assert api.loads == 1
+    api.fails = False
+    await asyncio.sleep(KEPT_S)
+    assert await snapshots.get(me, "names", lambda: api.queue_names(context=me)) == {"load-2"}
+    await snapshots.close()
+
+
+async def test_what_takes_long_is_kept_for_longer() -> None:
+    api = CountingApi()
+    snapshots = Snapshots(api)
+    me = RequestContext("web")
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.06, api.may_answer.set)
+    await snapshots.get(me, "names", lambda: api.queue_names(context=me))
+    await asyncio.sleep(KEPT_S + 0.5)
+    assert await snapshots.get(me, "names", lambda: api.queue_names(context=me)) == {"load-1"}
+    assert LONGEST_S > KEPT_S
+    await snapshots.close()
