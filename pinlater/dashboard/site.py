@@ -23,12 +23,17 @@ from pinlater.api import Api
 from pinlater.dashboard import (
     audit_list,
     cluster_view,
+    job_actions,
+    job_detail,
+    job_list,
     overview,
     queue_actions,
     queue_detail,
     queue_list,
+    run_list,
     worker_table,
 )
+from pinlater.dashboard.bulk_runs import BulkRuns
 from pinlater.dashboard.links import VALID_S, OneTimeLinks
 from pinlater.dashboard.page import LIVE_HEADER, NavItem, Page, PageRoute, PartFailed
 from pinlater.dashboard.page_rights import Rights
@@ -57,6 +62,10 @@ TABLES: Sequence[Sequence[PageRoute]] = (
     queue_list.PAGES,
     queue_detail.PAGES,
     queue_actions.PAGES,
+    job_list.PAGES,
+    job_detail.PAGES,
+    job_actions.PAGES,
+    run_list.PAGES,
     worker_table.PAGES,
     cluster_view.PAGES,
     audit_list.PAGES,
@@ -95,6 +104,7 @@ class Dashboard:
         self.links = OneTimeLinks()
         asks_as = RequestContext("history", token=settings.history_token or None)
         self.history = History(api, asks_as, settings.history_path)
+        self.runs = BulkRuns(api)
         self.nav: Sequence[NavItem] = ()
         self._paths: set[str] = set()
         self._api = api
@@ -110,6 +120,7 @@ class Dashboard:
 
     async def close(self) -> None:
         await self.history.close()
+        await self.runs.close()
         await self.snapshots.close()
 
     def add_to(self, app: web.Application) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from pinlater.model.jobs import CONTINUATION_END, CONTINUATION_START, JobInfo
+from pinlater.model.jobs import CONTINUATION_END, CONTINUATION_START, JobInfo, JobState
 from pinlater.model.operator_views import JobAction
 
 
@@ -27,6 +27,16 @@ class JobPhase(IntEnum):
     FAILED = 5
     CANCELLED = 6
     """FAILED, since it was to stop."""
+
+
+def phase_of(job: JobInfo, now_ms: int) -> JobPhase:
+    if job.state is JobState.FAILED:
+        return JobPhase.CANCELLED if job.cancelled else JobPhase.FAILED
+    if job.state is not JobState.PENDING:
+        return JobPhase[job.state.name]
+    if job.waits_for is not None:
+        return JobPhase.WAITING
+    return JobPhase.SCHEDULED if job.run_after_ms > now_ms else JobPhase.READY
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from pinlater.model import (
     JobsChanged,
     RequestContext,
 )
-from pinlater.model.job_selection import FoundJobs, FoundJobsChange, JobPhase, JobSelection
+from pinlater.model.job_selection import FoundJobs, FoundJobsChange, JobPhase, JobSelection, phase_of
 from pinlater.service import validation
 from pinlater.service.audit import OPEN, Audit
 from pinlater.service.bulk_ops import (
@@ -40,7 +40,7 @@ from pinlater.service.bulk_ops import (
 from pinlater.service.bulk_slices import BulkSlices, Slice, SliceOrder
 from pinlater.service.job_queries import fitting_infos
 from pinlater.service.searches import Mark, Walk, read_mark, write_mark
-from pinlater.service.selection import Conditions, check_selection, parts_of, phase_of
+from pinlater.service.selection import Conditions, check_selection, parts_of
 
 MAX_NOTE_CHARS = 500
 _KNOWN_RUNS = 1_000
@@ -138,9 +138,9 @@ class FoundJobsCalls:
             fits = fitting_infos(jobs, self._settings.max_answer_bytes // 2)  # bodies may come beside them
             if fits < len(jobs):
                 del jobs[fits:]
-                return jobs, walk.behind(jobs[-1])
+                return jobs, walk.turn_back(jobs[-1])
             if len(page) >= room:
-                return jobs, walk.behind(jobs[-1]) if len(page) > room else walk.mark
+                return jobs, walk.turn_back(jobs[-1]) if len(page) > room else walk.mark
             if walk.is_over():
                 break
         return jobs, walk.mark

@@ -10,7 +10,7 @@ from pinlater import job_limits
 from pinlater.backends.base import StoredState
 from pinlater.errors import RequestInvalid
 from pinlater.extended_limits import named_keys
-from pinlater.model import JobInfo, JobState, KeyRef
+from pinlater.model import JobInfo, KeyRef
 from pinlater.model.job_selection import JobPhase, JobSelection, TextCondition
 from pinlater.service import validation
 from pinlater.service.body_pattern import BodyPattern
@@ -48,16 +48,6 @@ def parts_of(phases: Iterable[JobPhase]) -> list[SearchPart]:
         if states:
             found.append(SearchPart(tuple(sorted(states)), future))
     return found
-
-
-def phase_of(job: JobInfo, now_ms: int) -> JobPhase:
-    if job.state is JobState.FAILED:
-        return JobPhase.CANCELLED if job.cancelled else JobPhase.FAILED
-    if job.state is not JobState.PENDING:
-        return JobPhase[job.state.name]
-    if job.waits_for is not None:
-        return JobPhase.WAITING
-    return JobPhase.SCHEDULED if job.run_after_ms > now_ms else JobPhase.READY
 
 
 class Conditions:

@@ -1,0 +1,421 @@
+"""Runs of changes to many jobs: each goes on in this process until it is done, whether its page is open or not.
+
+A run goes from queue to queue in slices, a few runs at a time. It can be stopped between two slices, and is when this
+process ends; what is left then still matches its filter, so the same filter goes on. Runs are kept in memory; the
+audit of the servers has them for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from time import time
+from typing import NamedTuple
+
+import structlog
+
+from pinlater.api import Api
+from pinlater.dashboard.filter_fields import STATE_OF_PHASE
+from pinlater.dashboard.job_filter import FilterLine
+from pinlater.errors import PinLaterError
+from pinlater.model import CONTINUATION_END, CONTINUATION_START, JobAction, JobsChanged, RequestContext
+from pinlater.model.job_selection import FoundJobsChange, JobPhase, JobSelection
+
+_log = structlog.get_logger("pinlater.dashboard")
+AT_ONCE = 3
+MAX_RUNS = 200
+"""Kept; the oldest that have ended make room."""
+
+MAX_WAITING = 20
+SLICE_JOBS = 500
+SLICE_MS = 1_000
+MAX_TOLD = 100
+"""Refusals that are kept one by one."""
+
+MAX_NOTE_CHARS = 500
+"""Of the servers."""
+
+MAX_FILTER_CHARS = 300
+TRIES = 5
+PAUSE_S = 1.0
+CLOSE_WITHIN_S = 4.0
+_PENDING = (JobPhase.READY, JobPhase.SCHEDULED, JobPhase.WAITING)
+
+
+class BulkAction(NamedTuple):
+    """What can be done to many jobs. `takes`: the phases that it is for; `means`: those where the filter names none."""
+
+    word: str
+    action: JobAction
+    takes: tuple[JobPhase, ...]
+    means: tuple[JobPhase, ...]
+    label: str
+    doing: str
+    done: str
+    says: str
+    is_removal: bool = False
+
+
+ACTIONS: dict[str, BulkAction] = {
+    each.word: each
+    for each in (
+        BulkAction(
+            "retry",
+            JobAction.RETRY,
+            (JobPhase.FAILED, JobPhase.CANCELLED),
+            (JobPhase.FAILED,),
+            "Retry",
+            "retrying",
+            "retried",
+            "They go back to their queues and run again.",
+        ),
+        BulkAction(
+            "cancel",
+            JobAction.CANCEL,
+            (*_PENDING, JobPhase.IN_PROGRESS),
+            _PENDING,
+            "Cancel",
+            "cancelling",
+            "cancelled",
+            "Jobs that have not begun are removed.",
+            True,
+        ),
+        BulkAction(
+            "delete",
+            JobAction.DELETE,
+            tuple(JobPhase),
+            (),
+            "Delete",
+            "deleting",
+            "deleted",
+            "They are removed, with their results and statuses. Nothing brings them back.",
+            True,
+        ),
+        BulkAction(
+            "replay",
+            JobAction.REPLAY,
+            (*_PENDING, JobPhase.FAILED, JobPhase.CANCELLED),
+            (*_PENDING, JobPhase.FAILED, JobPhase.CANCELLED),
+            "Replay",
+            "replaying",
+            "replayed",
+            "Dead letters go back to the queues that they came from; other jobs are left alone.",
+        ),
+    )
+}
+
+
+class RunState(Enum):
+    WAITING = "waits for its turn"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    DONE = "done"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+_ENDED = (RunState.DONE, RunState.STOPPED, RunState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrder:
+    """What a run is to do. `descriptors`: to these jobs only, which the filter then does not choose."""
+
+    action: BulkAction
+    line: FilterLine
+    descriptors: tuple[str, ...] = ()
+    attempts: int | None = None
+    run_after_ms: int | None = None
+    stops_running: bool = False
+    note: str = ""
+
+    def phases(self) -> list[JobPhase]:
+        """Those that are meant: what the filter names, as far as the action is for it."""
+        takes = self.action.takes
+        if self.action.action is JobAction.CANCEL and not self.stops_running:
+            takes = _PENDING
+        if self.descriptors:
+            return list(takes)
+        names_states = any(term.field == "state" for term in self.line.terms)
+        return [phase for phase in (self.line.phases if names_states else self.action.means) if phase in takes]
+
+    def why_not(self) -> str:
+        """Why it cannot be done; "": it can."""
+        if self.phases():
+            return ""
+        takes = ", ".join(STATE_OF_PHASE[phase] for phase in self.action.takes)
+        if not self.action.means:
+            return f"{self.action.label} has to be told of which state: put state: into the filter. It is for {takes}."
+        return f"{self.action.label} is for jobs that are {takes}; the filter names others."
+
+    def change(self, queue: str, now_ms: int, priorities: Sequence[int]) -> FoundJobsChange | None:
+        """One slice in one queue; None: it means no job there."""
+        if self.descriptors:
+            named = tuple(each for each in self.descriptors if each.partition(":")[0] == queue)
+            selection: JobSelection | None = JobSelection(queue, self.phases(), descriptors=named) if named else None
+        else:
+            selection = self.line.selection(queue, now_ms, priorities)
+            if selection is not None:
+                selection.phases = self.phases()
+        if selection is None:
+            return None
+        return FoundJobsChange(
+            selection,
+            self.action.action,
+            limit=SLICE_JOBS,
+            attempts=self.attempts,
+            run_after_ms=self.run_after_ms,
+            stops_running=self.stops_running,
+            max_ms=SLICE_MS,
+            note=self._note(),
+        )
+
+    def _note(self) -> str:
+        """For the audit, which has patterns in the place of what they were made of."""
+        is_plain = self.descriptors or {term.field for term in self.line.terms} <= {"queue", "state", "priority"}
+        text = "" if is_plain else self.line.text()[:MAX_FILTER_CHARS]
+        return ": ".join(each for each in (text, self.note) if each)[:MAX_NOTE_CHARS]
+
+
+@dataclass(slots=True, eq=False)
+class BulkRun:
+    """One run, and how far it is. `queues` are those that it goes through, `of_about` how many jobs these have of the
+    states that it means.
+    """
+
+    id: str
+    owner: Hashable
+    who: str
+    order: RunOrder
+    context: RequestContext = field(repr=False)
+    queues: Sequence[str]
+    priorities: dict[str, Sequence[int]]
+    of_about: int
+    began_ms: int
+    state: RunState = RunState.WAITING
+    ended_ms: int | None = None
+    queue: str = ""
+    changed: int = 0
+    asked_to_stop: int = 0
+    looked_at: int = 0
+    refused: int = 0
+    refusals: dict[str, str] = field(default_factory=dict)
+    troubles: dict[str, str] = field(default_factory=dict)
+    """By queue, what kept it from being done whole."""
+
+    @property
+    def is_ended(self) -> bool:
+        return self.state in _ENDED
+
+    @property
+    def share(self) -> float:
+        """How much of the way it has gone, 0 to 1."""
+        if self.is_ended and self.state is RunState.DONE:
+            return 1.0
+        return min(0.99, self.looked_at / self.of_about) if self.of_about else 0.0
+
+
+class TooManyRuns(Exception):
+    """More would wait than is sensible."""
+
+
+class BulkRuns:
+    """All runs of this process."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._runs: OrderedDict[str, BulkRun] = OrderedDict()
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closing = False
+
+    def start(
+        self,
+        order: RunOrder,
+        *,
+        owner: Hashable,
+        who: str,
+        context: RequestContext,
+        queues: dict[str, Sequence[int]],
+        of_about: int,
+    ) -> BulkRun:
+        """`queues`: those that it goes through, with the priorities that their jobs have. TooManyRuns."""
+        if self._is_closing or sum(run.state is RunState.WAITING for run in self._runs.values()) >= MAX_WAITING:
+            raise TooManyRuns
+        ended = [run.id for run in self._runs.values() if run.is_ended]
+        for run_id in ended[: max(0, len(self._runs) + 1 - MAX_RUNS)]:
+            del self._runs[run_id]
+        run = BulkRun(
+            secrets.token_urlsafe(9), owner, who, order, context, list(queues), queues, of_about, int(time() * 1000)
+        )
+        self._runs[run.id] = run
+        task = asyncio.create_task(self._carry_out(run))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return run
+
+    def find(self, run_id: str) -> BulkRun | None:
+        return self._runs.get(run_id)
+
+    def all(self) -> list[BulkRun]:
+        """The latest first."""
+        return list(reversed(self._runs.values()))
+
+    def stop(self, run: BulkRun) -> None:
+        """After the slice that is under way."""
+        if run.state is RunState.WAITING:
+            self._end(run, RunState.STOPPED)
+        elif run.state is RunState.RUNNING:
+            run.state = RunState.STOPPING
+
+    async def close(self) -> None:
+        """The runs end after the slices that are under way."""
+        self._is_closing = True
+        for run in self._runs.values():
+            self.stop(run)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_WITHIN_S)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- one run -------------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, run: BulkRun) -> None:
+        async with self._turns:
+            if run.is_ended:
+                return
+            run.state = RunState.RUNNING
+            try:
+                for queue in run.queues:
+                    if run.state is not RunState.RUNNING:
+                        break
+                    run.queue = queue
+                    await self._on_queue(run, queue)
+            except Exception:
+                _log.exception("bulk_run_failed", run=run.id, filter=run.order.line.text())
+                run.troubles.setdefault(run.queue, "it ended by an error that the log of the HTTP process tells of")
+                self._end(run, RunState.FAILED)
+                return
+            is_stopped = run.state is RunState.STOPPING
+            self._end(
+                run, RunState.STOPPED if is_stopped else RunState.FAILED if self._all_failed(run) else RunState.DONE
+            )
+
+    def _all_failed(self, run: BulkRun) -> bool:
+        return bool(run.queues) and len(run.troubles) == len(run.queues) and not run.changed
+
+    def _end(self, run: BulkRun, state: RunState) -> None:
+        run.state, run.ended_ms = state, int(time() * 1000)
+        _log.info(
+            "bulk_run_ended",
+            run=run.id,
+            state=state.name.lower(),
+            action=run.order.action.word,
+            filter=run.order.line.text(),
+            jobs=run.changed,
+            who=run.who,
+        )
+
+    async def _on_queue(self, run: BulkRun, queue: str) -> None:
+        change = run.order.change(queue, run.began_ms, run.priorities.get(queue, (1, 2, 3)))
+        if change is None:
+            return
+        while True:
+            try:
+                slice_ = await self._slice(run, change)
+            except PinLaterError as error:
+                run.troubles[queue] = error.message
+                if change.continuation != CONTINUATION_START:
+                    await self._say_end(run, change, f"failed: {error.message[:200]}")
+                return
+            run.changed += slice_.changed
+            run.asked_to_stop += slice_.asked_to_stop
+            run.looked_at += slice_.looked_at
+            run.refused += len(slice_.refusals)
+            for descriptor, why in slice_.refusals.items():
+                if len(run.refusals) < MAX_TOLD:
+                    run.refusals[descriptor] = why
+            if slice_.missing_shards:
+                run.troubles[queue] = f"not all of it was looked at: shard {', '.join(slice_.missing_shards)} is away"
+            change.continuation = slice_.continuation
+            if slice_.continuation == CONTINUATION_END:
+                return
+            if run.state is not RunState.RUNNING:
+                why = "its HTTP process ended; the same filter goes on" if self._is_closing else ""
+                await self._say_end(run, change, why)
+                return
+
+    async def _slice(self, run: BulkRun, change: FoundJobsChange) -> JobsChanged:
+        """One call. What surely changed nothing, and may pass, is tried again for a while."""
+        for tries_left in reversed(range(TRIES)):
+            try:
+                return await self._api.change_found_jobs(change, context=run.context)
+            except PinLaterError as error:
+                if not error.retryable or not tries_left or run.state is not RunState.RUNNING:
+                    raise
+                await asyncio.sleep(max(PAUSE_S, (error.retry_after_ms or 0) / 1000))
+        raise AssertionError("the last try returns or raises")
+
+    async def _say_end(self, run: BulkRun, change: FoundJobsChange, why: str) -> None:
+        """The audit gets the sum of what was done on this queue."""
+        note = "; ".join(each for each in (change.note, why) if each)[:MAX_NOTE_CHARS]
+        try:
+            await self._api.change_found_jobs(replace(change, limit=0, is_last=True, note=note), context=run.context)
+        except PinLaterError as error:
+            _log.warning("bulk_run_not_recorded", run=run.id, error=error.message)
+
+
+class Tried(NamedTuple):
+    """What a run would touch, as far as was looked within a moment."""
+
+    matched: int
+    looked_at: int
+    of_about: int
+    is_all: bool
+    troubles: dict[str, str]
+
+
+async def try_run(
+    api: Api,
+    context: RequestContext,
+    order: RunOrder,
+    queues: dict[str, Sequence[int]],
+    of_about: int,
+    now_ms: int,
+    within_s: float,
+) -> Tried:
+    """Count what a run would touch, for so long."""
+    loop = asyncio.get_running_loop()
+    ends_s = loop.time() + within_s
+    matched = looked_at = 0
+    troubles: dict[str, str] = {}
+    is_all = True
+    for queue, priorities in queues.items():
+        change = order.change(queue, now_ms, priorities)
+        if change is None:
+            continue
+        change = replace(change, dry_run=True, limit=1_000_000)
+        while True:
+            left_ms = int((ends_s - loop.time()) * 1000)
+            if left_ms <= 0:
+                return Tried(matched, looked_at, of_about, False, troubles)
+            try:
+                found = await api.change_found_jobs(replace(change, max_ms=left_ms), context=context)
+            except PinLaterError as error:
+                troubles[queue] = error.message
+                is_all = False
+                break
+            matched += found.changed
+            looked_at += found.looked_at
+            if found.missing_shards:
+                troubles[queue] = f"shard {', '.join(found.missing_shards)} is away"
+                is_all = False
+            if found.continuation == CONTINUATION_END:
+                break
+            change.continuation = found.continuation
+    return Tried(matched, looked_at, of_about, is_all, troubles)

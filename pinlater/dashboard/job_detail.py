@@ -1,0 +1,149 @@
+"""One job: its time-line, body, result and status, who has it, what it waits for, and what can be done with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from pinlater.dashboard.body_view import BodyView, body_view, value_view
+from pinlater.dashboard.job_list import PATH as JOBS
+from pinlater.dashboard.job_rows import JobRow, job_row
+from pinlater.dashboard.job_timeline import timeline
+from pinlater.dashboard.page import Page, PageRoute
+from pinlater.job_body import FLOW_HEADER, ITEM_HEADER
+from pinlater.model import AccessAction, JobInfo, JobState, is_descriptor, is_queue_name
+from pinlater.wire.found_job_methods import CHANGE_FOUND_JOBS
+from pinlater.wire.methods import CANCEL, ENQUEUE, RESCHEDULE
+
+PATH = f"{JOBS}/{{descriptor}}"
+_SCHEDULE_KEY = "@schedule/"
+"""With this begins the dedupe key of a job that a schedule has enqueued."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRights:
+    """What the caller may do with a job that is as it is now."""
+
+    retry: bool
+    cancel: bool
+    stop: bool
+    delete: bool
+    replay: bool
+    reschedule: bool
+    copy: bool
+
+    @property
+    def any(self) -> bool:
+        return any((self.retry, self.cancel, self.stop, self.delete, self.replay, self.reschedule, self.copy))
+
+
+def job_rights(page: Page, info: JobInfo) -> JobRights:
+    queue = info.descriptor.partition(":")[0]
+    may = page.rights.may_call
+    changes = may(CHANGE_FOUND_JOBS, queue)
+    is_pending, is_failed = info.state is JobState.PENDING, info.state is JobState.FAILED
+    return JobRights(
+        retry=changes and is_failed,
+        cancel=may(CANCEL, queue) and is_pending,
+        stop=may(CANCEL, queue) and info.state is JobState.IN_PROGRESS and info.cancel_requested_by is None,
+        delete=changes and not is_pending and info.state is not JobState.IN_PROGRESS,
+        replay=changes and info.origin is not None and (is_pending or is_failed),
+        reschedule=may(RESCHEDULE, queue) and is_pending,
+        copy=may(ENQUEUE, queue) and page.rights.sees_bodies(queue),
+    )
+
+
+def descriptor_of(page: Page) -> str:
+    """That of the path. HTTPNotFound: it can be none."""
+    text = page.request.match_info["descriptor"]
+    if not is_descriptor(text) or not is_queue_name(text.partition(":")[0]):
+        raise web.HTTPNotFound
+    return text
+
+
+async def find_job(page: Page, descriptor: str, *, with_body: bool) -> JobInfo:
+    """HTTPNotFound: it is not there, or no more."""
+    shows = with_body and page.rights.sees_bodies(descriptor.partition(":")[0])
+    found = await page.api.lookup([descriptor], include_body=shows, include_result=shows, context=page.context)
+    info = found.get(descriptor)
+    if info is None:
+        raise web.HTTPNotFound
+    return info
+
+
+async def job_detail(page: Page) -> web.Response:
+    descriptor = descriptor_of(page)
+    info = await find_job(page, descriptor, with_body=True)
+    queue = descriptor.partition(":")[0]
+    sees_bodies = page.rights.sees_bodies(queue)
+    row: JobRow = job_row(info, page.now_ms, sees_bodies=sees_bodies)
+    body: BodyView | None = body_view(info.body) if info.body is not None else None
+    headers = body.call.headers if body is not None and body.call is not None else {}
+    return page.render(
+        "job.html",
+        info=info,
+        row=row,
+        path=f"{JOBS}/{page.request.match_info['descriptor']}",
+        sees_bodies=sees_bodies,
+        body=body,
+        result=value_view(info.result) if info.result is not None else None,
+        timeline=timeline(info, page.now_ms),
+        can=job_rights(page, info),
+        shard=descriptor.split(":")[1][1:],
+        schedule=_schedule_of(info),
+        flow=headers.get(FLOW_HEADER, ""),
+        item=headers.get(ITEM_HEADER, ""),
+        edited=body_text(info.body) if body is not None and body.is_editable and info.body is not None else None,
+        has_schedules=page.dashboard.has_page("/dashboard/schedules"),
+        has_flows=page.dashboard.has_page("/dashboard/flows"),
+        is_found_by_key=info.dedupe_key is not None,
+    )
+
+
+def body_text(body: bytes) -> str | None:
+    """As a form edits it; None: it is no text."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _schedule_of(info: JobInfo) -> str:
+    """The name of the schedule that has enqueued a job; "" for none."""
+    key = info.dedupe_key or ""
+    return key.removeprefix(_SCHEDULE_KEY).partition("/")[0] if key.startswith(_SCHEDULE_KEY) else ""
+
+
+async def body_file(page: Page) -> web.Response:
+    """The whole body, as a file."""
+    return await _file(page, "body")
+
+
+async def result_file(page: Page) -> web.Response:
+    """The whole result, as a file."""
+    return await _file(page, "result")
+
+
+async def _file(page: Page, what: str) -> web.Response:
+    descriptor = descriptor_of(page)
+    if not page.rights.sees_bodies(descriptor.partition(":")[0]):
+        raise web.HTTPNotFound
+    info = await find_job(page, descriptor, with_body=True)
+    data: bytes | None = getattr(info, what)
+    if data is None:
+        raise web.HTTPNotFound
+    name = f"{descriptor.replace(':', '-')}.{what}"
+    headers = {
+        "Content-Disposition": f'attachment; filename="{name}"',
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+        "Cache-Control": "no-store",
+    }
+    return web.Response(body=data, content_type="application/octet-stream", headers=headers)
+
+
+PAGES = (
+    PageRoute("GET", PATH, job_detail, AccessAction.READ),
+    PageRoute("GET", f"{PATH}/body", body_file, AccessAction.READ),
+    PageRoute("GET", f"{PATH}/result", result_file, AccessAction.READ),
+)

@@ -1,0 +1,141 @@
+"""The list of jobs: a filter in one line, counts by state and queue beside it, and what can be done with the jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from aiohttp import web
+
+from pinlater.dashboard.bulk_runs import ACTIONS
+from pinlater.dashboard.filter_completion import complete
+from pinlater.dashboard.filter_fields import FIELDS, STATE_GROUPS, STATE_OF_PHASE
+from pinlater.dashboard.filter_parser import FilterError, parse_filter
+from pinlater.dashboard.job_filter import FilterLine
+from pinlater.dashboard.job_rows import job_row
+from pinlater.dashboard.job_search import JobSearch, SearchedPage
+from pinlater.dashboard.page import Page, PageRoute, PartFailed
+from pinlater.errors import PinLaterError, RequestInvalid
+from pinlater.model import AccessAction, QueueStatus, queue_order
+from pinlater.model.job_selection import JobPhase
+from pinlater.wire.found_job_methods import CHANGE_FOUND_JOBS
+
+PATH = "/dashboard/jobs"
+PAGE_SIZE = 50
+MAX_QUEUES = 12
+"""Beside the list."""
+
+LIVE_WITHIN_S = 0.1
+"""A search that takes longer is not done again every two seconds."""
+
+
+class Facet(NamedTuple):
+    """A value that a click puts into the filter, or takes out of it; `filter` is the line then."""
+
+    name: str
+    amount: int
+    is_on: bool
+    filter: str
+
+
+async def queue_statuses(page: Page) -> list[QueueStatus] | PartFailed:
+    """All queues that the caller may read, as they were last counted."""
+    status = await page.part(page.snapshots.cluster(page.context))
+    return status if isinstance(status, PartFailed) else status.queues
+
+
+async def job_list(page: Page) -> web.Response:
+    text, cursor = page.query.get("filter", ""), page.query.get("cursor", "")
+    statuses = await queue_statuses(page)
+    counted = [] if isinstance(statuses, PartFailed) else statuses
+    wrong: FilterError | None = None
+    line = FilterLine()
+    try:
+        line = parse_filter(text)
+    except FilterError as error:
+        wrong = error
+    search = JobSearch(page.api, page.context, line, counted, page.now_ms, page.rights.sees_bodies)
+    found: SearchedPage | PartFailed | None = None
+    if wrong is None:
+        key = ("jobs", text, cursor)
+        try:
+            found = await page.snapshots.get(page.context, key, lambda: search.page(cursor, PAGE_SIZE))
+        except RequestInvalid as error:  # a pattern that is none, which the servers know
+            wrong = FilterError(error.message, 0, len(text))
+        except PinLaterError as error:
+            found = PartFailed.by(error)
+    rows = []
+    if isinstance(found, SearchedPage):
+        rows = [
+            job_row(info, page.now_ms, sees_bodies=page.rights.sees_bodies(info.descriptor.partition(":")[0]))
+            for info in found.jobs
+        ]
+    queues = sorted(search.by_queue, key=lambda name: (-search.by_queue[name], queue_order(name)))
+    return page.render(
+        "jobs.html",
+        text=text,
+        line=line,
+        wrong=wrong,
+        statuses=statuses,
+        has_queues=bool(counted),
+        found=found,
+        rows=rows,
+        is_first=not cursor,
+        states=_states(line, search),
+        queues=[_queue(line, name, search.by_queue[name]) for name in queues[:MAX_QUEUES]],
+        more_queues=max(0, len(queues) - MAX_QUEUES),
+        shows_queue=len(queues) != 1,
+        of_about=search.of_about,
+        actions=[each for each in ACTIONS.values() if may_change(page, queues)],
+        is_live=isinstance(found, SearchedPage) and found.took_s < LIVE_WITHIN_S,
+    )
+
+
+def may_change(page: Page, queues: Sequence[str]) -> bool:
+    """On one of these queues at least."""
+    return any(page.rights.may_call(CHANGE_FOUND_JOBS, name) for name in queues)
+
+
+def _states(line: FilterLine, search: JobSearch) -> list[Facet]:
+    """A click on the one state that is asked for shows all again."""
+    asked = {word for term in line.of("state") for word in term.values}
+    facets = []
+    for phase in JobPhase:
+        word = STATE_OF_PHASE[phase]
+        is_on = asked == {word}
+        filter = line.with_values("state", *([] if is_on else [word])).text()
+        facets.append(Facet(word, search.counts[phase], is_on, filter))
+    return facets
+
+
+def _queue(line: FilterLine, name: str, amount: int) -> Facet:
+    is_on = [term.values for term in line.of("queue")] == [(name,)]
+    return Facet(name, amount, is_on, line.with_values("queue", *([] if is_on else [name])).text())
+
+
+async def completions(page: Page) -> web.Response:
+    """What can come next in a line, for the script of the list."""
+    text, cursor = page.query.get("filter", ""), page.query.get("at", "")
+    statuses = await queue_statuses(page)
+    known: dict[str, dict[str, str]] = {"priority": {"1": "the highest"}}
+    for status in [] if isinstance(statuses, PartFailed) else sorted(statuses, key=lambda each: queue_order(each.name)):
+        jobs = sum(level.ready + level.scheduled + level.in_progress + level.waiting for level in status.levels)
+        known.setdefault("queue", {})[status.name] = f"{jobs:,} to do" if jobs else ""
+        for level in status.levels:
+            known["priority"].setdefault(str(level.priority), "")
+    at = int(cursor) if cursor.isascii() and cursor.isdecimal() and len(cursor) < 6 else len(text)
+    found = complete(text, at, known)
+    options = [{"text": option.text, "note": option.note} for option in found.options]
+    return web.json_response({"start": found.start, "end": found.end, "options": options})
+
+
+async def filter_help(page: Page) -> web.Response:
+    """The fields of the language, with examples."""
+    return page.render("filter_help.html", fields=FIELDS, groups=STATE_GROUPS)
+
+
+PAGES = (
+    PageRoute("GET", PATH, job_list, AccessAction.READ),
+    PageRoute("GET", f"{PATH}/completions", completions, AccessAction.READ),
+    PageRoute("GET", f"{PATH}/filters", filter_help, AccessAction.READ),
+)

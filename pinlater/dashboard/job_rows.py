@@ -1,0 +1,84 @@
+"""Jobs as rows of a list: what each does, how it is, and what its status said last."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pinlater.dashboard.filter_fields import STATE_OF_PHASE
+from pinlater.dashboard.job_timeline import ATTEMPT_LINE
+from pinlater.job_body import FIRST_LINE, describe_body
+from pinlater.model import JobInfo
+from pinlater.model.job_selection import JobPhase, phase_of
+
+MAX_CALL_CHARS = 160
+MAX_SAID_CHARS = 240
+_SHOWN_BYTES = 4 * MAX_CALL_CHARS
+_KINDS = {
+    JobPhase.SUCCEEDED: "good",
+    JobPhase.FAILED: "bad",
+    JobPhase.CANCELLED: "held",
+    JobPhase.IN_PROGRESS: "run",
+}
+
+
+class JobRow(NamedTuple):
+    """`call` is what the job does, where that can be told: `is_call` for a body of the framework. `said` is the last
+    line of its status that is not of a traceback.
+    """
+
+    info: JobInfo
+    queue: str
+    state: str
+    kind: str
+    call: str
+    is_call: bool
+    said: str
+
+    @property
+    def descriptor(self) -> str:
+        return self.info.descriptor
+
+    @property
+    def attempts(self) -> str:
+        """How many have failed, of how many."""
+        return f"{max(0, self.info.attempts_allowed - self.info.attempts_remaining)} of {self.info.attempts_allowed}"
+
+
+def job_row(info: JobInfo, now_ms: int, *, sees_bodies: bool) -> JobRow:
+    phase = phase_of(info, now_ms)
+    call, is_call = call_text(info, sees_bodies=sees_bodies)
+    queue = info.descriptor.partition(":")[0]
+    return JobRow(
+        info, queue, STATE_OF_PHASE[phase], _KINDS.get(phase, ""), call, is_call, last_line(info.custom_status)
+    )
+
+
+def call_text(info: JobInfo, *, sees_bodies: bool) -> tuple[str, bool]:
+    """In one line, and whether it is a call; "" where the body is not to be seen."""
+    if not sees_bodies:
+        return "", False
+    if info.body is None:
+        return ("a large body" if info.body_stored_at is None else "a body in a tier"), False
+    told = describe_body(info.body)
+    if told is not None:
+        return told.call_text(MAX_CALL_CHARS), True
+    if not info.body:
+        return "no body", False
+    begin = info.body[:_SHOWN_BYTES]
+    try:
+        text = begin.decode("utf-8", "strict" if len(begin) == len(info.body) else "ignore")
+    except UnicodeDecodeError:
+        return f"{len(info.body):,} bytes", False
+    if FIRST_LINE.match(info.body) or "\x00" in text:
+        return f"{len(info.body):,} bytes", False
+    text = " ".join(text.split())
+    return (text if len(text) <= MAX_CALL_CHARS else f"{text[: MAX_CALL_CHARS - 1]}…"), False
+
+
+def last_line(status: str) -> str:
+    """That of the last attempt, without when and where it was; or of whoever wrote last."""
+    lines = [line for line in status.splitlines() if line.strip() and not line.startswith("  ")]
+    line = lines[-1].strip() if lines else ""
+    if (attempt := ATTEMPT_LINE.fullmatch(line)) is not None:
+        line = attempt["text"]
+    return line if len(line) <= MAX_SAID_CHARS else f"{line[: MAX_SAID_CHARS - 1]}…"

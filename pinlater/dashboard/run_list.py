@@ -1,0 +1,182 @@
+"""The pages of bulk runs: the question before one begins, all runs, and one with its progress."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from pinlater.dashboard.bulk_runs import ACTIONS, BulkRun, RunOrder, TooManyRuns, Tried, try_run
+from pinlater.dashboard.filter_parser import FilterError, parse_filter
+from pinlater.dashboard.job_list import PATH as JOBS
+from pinlater.dashboard.job_list import queue_statuses
+from pinlater.dashboard.job_search import phase_counts
+from pinlater.dashboard.page import Page, PageRoute, PartFailed
+from pinlater.errors import Forbidden, RequestInvalid
+from pinlater.model import AccessAction, JobAction, is_descriptor, queue_order
+from pinlater.wire.found_job_methods import CHANGE_FOUND_JOBS
+
+PATH = "/dashboard/runs"
+TRY_WITHIN_S = 0.8
+MAX_NAMED = 1_000
+MAX_NOTE = 400
+_COUNTED_FIELDS = {"queue", "state", "priority"}
+"""A filter by these alone means as many jobs as were counted."""
+
+
+def _read(page: Page, values: Any) -> tuple[RunOrder, str]:
+    """What a form asks for, and the text of its filter. RequestInvalid."""
+    text = values.get("filter", "")
+    try:
+        line = parse_filter(text)
+    except FilterError as error:
+        raise RequestInvalid(error.message) from None
+    action = ACTIONS.get(values.get("action", ""))
+    if action is None:
+        raise RequestInvalid.of("action", values.get("action", ""), ", ".join(ACTIONS))
+    descriptors: tuple[str, ...] = ()
+    if values.get("which", "all") == "selected":
+        descriptors = tuple(dict.fromkeys(each for each in values.getall("job", []) if is_descriptor(each)))
+        if not descriptors:
+            raise RequestInvalid("no job was selected: tick some, or choose all that the filter finds")
+        if len(descriptors) > MAX_NAMED:
+            raise RequestInvalid.of("the number of selected jobs", len(descriptors), f"at most {MAX_NAMED}")
+    attempts = values.get("attempts", "").strip()
+    if attempts and not (attempts.isascii() and attempts.isdecimal() and 1 <= int(attempts[:10]) < 2**31):
+        raise RequestInvalid.of("attempts", attempts, "a whole number, 1 or more; empty: as many as before")
+    gives = action.action in (JobAction.RETRY, JobAction.REPLAY)
+    stops_running = action.action is JobAction.CANCEL and bool(values.get("running"))
+    note = " ".join(values.get("note", "").split())[:MAX_NOTE]
+    given = int(attempts) if attempts and gives else None
+    return RunOrder(action, line, descriptors, given, None, stops_running, note), text
+
+
+async def _queues(page: Page, order: RunOrder) -> tuple[dict[str, Sequence[int]], int, list[str]]:
+    """The queues that a run goes through, with the priorities of their jobs; how many jobs these have of the states
+    that it means; and the queues that the caller may not change.
+    """
+    statuses = await queue_statuses(page)
+    if isinstance(statuses, PartFailed):
+        raise RequestInvalid(f"{statuses.message} {statuses.hint}")
+    levels = {status.name: status.levels for status in statuses}
+    if order.descriptors:
+        names = list(dict.fromkeys(each.partition(":")[0] for each in order.descriptors))
+    else:
+        names = sorted(order.line.queues_of(levels), key=queue_order)
+    phases, wanted = order.phases(), [int(each) for term in order.line.of("priority") for each in term.values]
+    queues: dict[str, Sequence[int]] = {}
+    forbidden: list[str] = []
+    of_about = 0
+    for name in names:
+        counts = phase_counts(levels.get(name, ()), wanted)
+        amount = sum(counts[phase] for phase in phases)
+        if not amount and not order.descriptors and name not in order.line.named_queues:
+            continue
+        hides = order.line.reads_bodies and not order.descriptors and not page.rights.sees_bodies(name)
+        if not page.rights.may_call(CHANGE_FOUND_JOBS, name) or hides:
+            forbidden.append(name)
+            continue
+        queues[name] = [level.priority for level in levels.get(name, ())] or (1, 2, 3)
+        of_about += amount
+    return queues, len(order.descriptors) or of_about, forbidden
+
+
+def _back(text: str) -> str:
+    """The list of jobs with that filter."""
+    return f"{JOBS}?{urlencode({'filter': text})}" if text else JOBS
+
+
+async def new_run(page: Page) -> web.Response:
+    """The question: what would be touched, and what it gets."""
+    values = page.form if page.request.method == "POST" else page.request.query
+    page.back = _back(values.get("filter", ""))
+    order, text = _read(page, values)
+    why_not = order.why_not()
+    if why_not:
+        raise RequestInvalid(why_not)
+    queues, of_about, forbidden = await _queues(page, order)
+    is_counted = not order.descriptors and {term.field for term in order.line.terms} <= _COUNTED_FIELDS
+    is_counted = is_counted and order.action.action is not JobAction.REPLAY
+    if is_counted:
+        tried = Tried(of_about, 0, of_about, True, {})
+    else:
+        tried = await try_run(page.api, page.context, order, queues, of_about, page.now_ms, TRY_WITHIN_S)
+    return page.render(
+        "run_new.html",
+        order=order,
+        action=order.action,
+        text=text,
+        queues=list(queues),
+        forbidden=forbidden,
+        tried=tried,
+        is_counted=is_counted,
+        back=page.back,
+        gives_attempts=order.action.action in (JobAction.RETRY, JobAction.REPLAY),
+        may_stop=order.action.action is JobAction.CANCEL,
+    )
+
+
+async def start_run(page: Page) -> web.Response:
+    page.back = _back(page.form.get("filter", ""))
+    order, _ = _read(page, page.form)
+    why_not = order.why_not()
+    if why_not:
+        raise RequestInvalid(why_not)
+    queues, of_about, forbidden = await _queues(page, order)
+    if not queues:
+        if forbidden:
+            raise Forbidden(f"you may not change jobs of {', '.join(forbidden[:5])}")
+        return page.redirect(page.back, "No job is like that any more: nothing was begun.", is_bad=True)
+    try:
+        run = page.dashboard.runs.start(
+            order, owner=owner_of(page), who=page.who, context=page.context, queues=queues, of_about=of_about
+        )
+    except TooManyRuns:
+        raise RequestInvalid("too many runs wait for their turn: stop one, or wait until one is done") from None
+    return page.redirect(f"{PATH}/{run.id}")
+
+
+def owner_of(page: Page) -> Hashable:
+    """Who a run belongs to: the caller as the servers know it."""
+    return page.context.shown, page.who
+
+
+def _may_see(page: Page, run: BulkRun) -> bool:
+    return run.owner == owner_of(page) or page.rights.may(AccessAction.ADMIN)
+
+
+def _found(page: Page) -> BulkRun:
+    """The run of the path. HTTPNotFound: it is not there, or not for this caller."""
+    run = page.dashboard.runs.find(page.request.match_info["run"])
+    if run is None or not _may_see(page, run):
+        raise web.HTTPNotFound
+    return run
+
+
+async def run_list(page: Page) -> web.Response:
+    runs = [run for run in page.dashboard.runs.all() if _may_see(page, run)]
+    return page.render("runs.html", runs=runs, may_see_audit=page.rights.may(AccessAction.OPERATE))
+
+
+async def run_detail(page: Page) -> web.Response:
+    run = _found(page)
+    line = run.order.line
+    return page.render("run.html", run=run, action=run.order.action, back=_back(line.text()), line=line.text())
+
+
+async def stop_run(page: Page) -> web.Response:
+    run = _found(page)
+    page.dashboard.runs.stop(run)
+    return page.redirect(f"{PATH}/{run.id}")
+
+
+PAGES = (
+    PageRoute("GET", PATH, run_list, None),
+    PageRoute("GET", f"{PATH}/new", new_run, None),
+    PageRoute("POST", f"{PATH}/new", new_run, None),
+    PageRoute("POST", PATH, start_run, None),
+    PageRoute("GET", f"{PATH}/{{run}}", run_detail, None),
+    PageRoute("POST", f"{PATH}/{{run}}/stop", stop_run, None),
+)
