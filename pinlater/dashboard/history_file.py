@@ -40,7 +40,7 @@ _MIB = 2**20
 MAX_BYTES = 64 * _MIB
 """Of all files together."""
 
-_LOG_BYTES = 6 * _MIB
+_LOG_BYTES = 8 * _MIB
 """Of the write-ahead log, at most."""
 
 _PAGE_BYTES = 8192
@@ -60,8 +60,8 @@ ALL = 1
 _STEP = 50
 """Queues whose hour is put away in one transaction."""
 
-_ROWS = 500
-"""Rows that are removed in one transaction."""
+_ROWS = 100
+"""Rows that are removed in one transaction: each is some pages of the log."""
 
 _SCHEMA = """
 CREATE TABLE queues (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
@@ -208,8 +208,9 @@ class HistoryFile:
             self._transaction(
                 lambda hour=hour: self._db.execute("DELETE FROM recent WHERE minute < ?", ((hour + 1) * HOUR,))  # type: ignore[misc]
             )
-        self._transaction(lambda: self._expire(before_hour))
+        self._expire(before_hour)
         self._make_room()
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def _put(self, hour: int, queues: Mapping[str, tuple[list[tuple[int, QueueRecord]], QueueRecord]]) -> None:
         run = self._db.execute
@@ -229,9 +230,18 @@ class HistoryFile:
             )
 
     def _expire(self, hour: int) -> None:
+        for table, before in (("minutes", hour - MINUTES_KEPT // HOUR), ("hours", (hour - HOURS_KEPT) // DAY)):
+            old = [key for (key,) in self._db.execute(f"SELECT key FROM {table} WHERE key % {_SHIFT} < ?", (before,))]
+            for start in range(0, len(old), _ROWS):
+                self._delete(table, old[start : start + _ROWS])
+        self._transaction(self._forget_queues)
+
+    def _delete(self, table: str, keys: Sequence[int]) -> None:
+        self._transaction(lambda: self._db.executemany(f"DELETE FROM {table} WHERE key = ?", [(key,) for key in keys]))
+
+    def _forget_queues(self) -> None:
+        """Those of which nothing is kept."""
         run = self._db.execute
-        run(f"DELETE FROM minutes WHERE key % {_SHIFT} < ?", (hour - MINUTES_KEPT // HOUR,))
-        run(f"DELETE FROM hours WHERE key % {_SHIFT} < ?", ((hour - HOURS_KEPT) // DAY,))
         gone = (
             f"SELECT id FROM queues WHERE id <> {ALL} AND NOT EXISTS "
             f"(SELECT 1 FROM hours WHERE key BETWEEN id * {_SHIFT} AND id * {_SHIFT} + {_SHIFT - 1})"

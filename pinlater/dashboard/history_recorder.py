@@ -72,6 +72,7 @@ class HistoryRecorder:
         self._new_sampler = new_sampler or (lambda since_ms: JobSampler(api, context, since_ms))
         self.trouble = ""
         """Why nothing is recorded now, or not all."""
+        self._said: str | None = None
         self.sampler: JobSampler | None = None
         self._ledger = CounterLedger()
         self._counted_ms: int | None = None
@@ -299,8 +300,8 @@ class HistoryRecorder:
         return bool(says_more or (minute % HOUR == 0 and any(shown)))
 
     def _say(self, trouble: str) -> None:
-        if trouble != self.trouble:
-            self.trouble = trouble
+        if trouble != self._said:
+            self.trouble = self._said = trouble
             if trouble:
                 _log.warning("history_incomplete", reason=trouble)
             else:

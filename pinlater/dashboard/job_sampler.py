@@ -25,7 +25,7 @@ MOST, LEAST = 200, 20
 MOST_FAILED = 100
 """Their statuses have tracebacks."""
 
-MOST_BODIES, FIRST_BODIES = 50, 5
+MOST_BODIES, FIRST_BODIES = 50, 10
 """Of one queue in a minute; and as long as nobody knows how large they are."""
 
 BODIES_BYTES = 512 * 1024
@@ -38,10 +38,9 @@ LONGEST_MS = 600_000
 """Jobs that ended longer ago are not looked for."""
 
 _CREDIT_S = 60 * BUDGET
-"""What is not used of the time is kept up to that."""
+"""What is not used of the time is kept up to that, and no more is owed: there is one look a minute at least."""
 
 _SUCCEEDED, _FAILED = COUNTED.index("succeeded"), COUNTED.index("failed")
-_DEQUEUED = COUNTED.index("dequeued")
 
 
 class JobSampler:
@@ -94,7 +93,7 @@ class JobSampler:
                 break
             begun_s = self._now_s()
             record = await self._look(queue, self._pending.pop(queue), now_ms, limit)
-            self._credit_s -= self._now_s() - begun_s
+            self._credit_s = max(-_CREDIT_S, self._credit_s - (self._now_s() - begun_s))
             if record is not None:
                 found[queue] = record
         return found
@@ -111,11 +110,9 @@ class JobSampler:
         try:
             jobs: list[JobInfo] = []
             if happened[_SUCCEEDED]:
-                jobs += await self._ended(queue, JobState.SUCCEEDED, limit, from_ms, now_ms)
-            if (
-                happened[_DEQUEUED] and not jobs
-            ):  # none that succeeded is kept, so those that run say how long they waited
-                jobs += await self._running(queue, limit, from_ms, now_ms)
+                jobs = await self._ended(queue, JobState.SUCCEEDED, limit, from_ms, now_ms)
+                if not jobs:  # none is kept: those that run say how long they waited
+                    jobs = await self._running(queue, limit, from_ms, now_ms)
             failed: list[JobInfo] = []
             if happened[_FAILED]:
                 failed = await self._ended(queue, JobState.FAILED, min(limit, MOST_FAILED), from_ms, now_ms)

@@ -154,7 +154,7 @@ def unpack(packed: bytes) -> QueueRecord:
 def pack_series(series: Sequence[tuple[int, QueueRecord]]) -> bytes:
     """Records by their place in an hour or a day: column by column, since what is alike lies together then."""
     columns: list[Any] = list(zip(*(msgspec.structs.astuple(record) for _, record in series), strict=True))
-    for at in _BUCKETS:
+    for at in _BUCKETS if columns else ():
         columns[at] = _dense(columns[at])
     while columns and not any(columns[-1]):
         columns.pop()
