@@ -155,6 +155,18 @@ def _checked(expression: str) -> str:
     return text
 
 
+def cron_words(expression: str) -> str:
+    """An expression in words; "" where this server cannot read it.
+
+    >>> cron_words("0 3 * * *"), cron_words("@hourly"), cron_words("at three")
+    ('At 03:00 every day', 'At the start of every hour', '')
+    """
+    try:
+        return str(CronSim(_checked(expression), datetime(2000, 1, 1)).explain())
+    except TimetableInvalid:
+        return ""
+
+
 class Firings:
     """The times at which a schedule fires, between its start and its end. TimetableInvalid."""
 

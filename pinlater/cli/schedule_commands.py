@@ -33,8 +33,6 @@ from pinlater.model import (
     CONTINUATION_END,
     CONTINUATION_START,
     MAX_CATCH_UP,
-    ExtendedJob,
-    Job,
     Misfire,
     Schedule,
     ScheduleChange,
@@ -425,10 +423,9 @@ def run(client: Client, name: str, format: str) -> None:
     The times of the schedule stay as they are.
     """
     view = _one(client, name)
-    shown = view.schedule
-    if view.body_size != len(shown.body):
-        raise RequestInvalid(f"the body of {name} has {view.body_size} bytes, and {len(shown.body)} came")
-    plain = (shown.body, shown.priority, None, shown.attempts_allowed)
-    job = ExtendedJob(*plain, serialize_key=shown.serialize_key) if shown.serialize_key else Job(*plain)
-    (descriptor,) = client.enqueue(shown.queue, [job])
+    try:
+        job = view.job()
+    except ValueError as error:
+        raise RequestInvalid(str(error)) from None
+    (descriptor,) = client.enqueue(view.schedule.queue, [job])
     write_one(format, "descriptor", descriptor)

@@ -17,6 +17,7 @@ MAX_HEX_BYTES = 2 * 1024
 MAX_NODES = 2_000
 MAX_DEPTH = 30
 MAX_STRING_CHARS = 2_000
+PREVIEW_CHARS = 140
 _ROW = 16
 _FOLDED_FROM = 12
 """Entries; a longer list or map is folded at first."""
@@ -88,6 +89,21 @@ def value_view(value: bytes) -> BodyView:
     if "\0" not in text:
         return BodyView("text", size, text=text, is_cut=len(begin) < size)
     return BodyView("hex", size, text=hex_text(value[:MAX_HEX_BYTES]), is_cut=size > MAX_HEX_BYTES)
+
+
+def preview_of(value: bytes) -> str:
+    """Its beginning, in a line.
+
+    >>> preview_of(b'{"user": 1,\\n "hours": 2}'), preview_of(bytes([255, 0]))
+    ('{"user": 1, "hours": 2}', '2 bytes that are no text')
+    """
+    begin = value[: 4 * PREVIEW_CHARS]
+    try:
+        text = begin.decode("utf-8", "strict" if len(begin) == len(value) else "ignore")
+    except UnicodeDecodeError:
+        return f"{len(value):,} bytes that are no text"
+    text = " ".join(text.split())
+    return text if len(text) <= PREVIEW_CHARS else text[: PREVIEW_CHARS - 1] + "…"
 
 
 def _is_scalar(plain: bytes) -> bool:

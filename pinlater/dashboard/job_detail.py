@@ -133,7 +133,11 @@ async def _file(page: Page, what: str) -> web.Response:
     data: bytes | None = getattr(info, what)
     if data is None:
         raise web.HTTPNotFound
-    name = f"{descriptor.replace(':', '-')}.{what}"
+    return file_response(f"{descriptor.replace(':', '-')}.{what}", data)
+
+
+def file_response(name: str, data: bytes) -> web.Response:
+    """Bytes of somebody else, to be saved: no browser shows them as a page of this site."""
     headers = {
         "Content-Disposition": f'attachment; filename="{name}"',
         "Content-Security-Policy": "default-src 'none'; sandbox",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pinlater.errors import (
+    FlowNotFound,
     FlowsUnavailable,
     Forbidden,
     MethodUnknown,
@@ -18,12 +19,14 @@ from pinlater.errors import (
 _HINTS: tuple[tuple[type[PinLaterError], str], ...] = (
     (ServerUnreachable, "No server answers. Look at its log, and whether it runs: pinlater cluster status"),
     (MethodUnknown, "The servers are older than this page. Replace them with ones of this version."),
-    (FlowsUnavailable, "The database of flows cannot be reached. Look at --flows and at the database itself."),
+    (FlowsUnavailable, "Look at the database of flows, which --flows names. This page tries again by itself."),
+    (FlowNotFound, "The page Flows has those that there are."),
     (NoHealthyShards, "No shard answers. The page Cluster says why."),
     (ShardConnectionFailed, "A shard does not answer. The page Cluster says which one and why."),
     (Forbidden, "You may not see this. Ask for a role that allows it: pinlater access show"),
     (Overloaded, "The servers have much to do. This page tries again by itself."),
 )
+_FLOWS_ARE_OFF = "Start it with --flows sqlite, or with the address of a database; docs/flows.md says more."
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,5 +38,7 @@ class PartFailed:
 
     @classmethod
     def by(cls, error: PinLaterError) -> PartFailed:
+        if isinstance(error, FlowsUnavailable) and not error.retryable:
+            return cls("Flows are off: this server was started without them.", _FLOWS_ARE_OFF)
         hint = next((text for kind, text in _HINTS if isinstance(error, kind)), "This page tries again by itself.")
         return cls(error.message, hint)

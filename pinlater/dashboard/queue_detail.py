@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from pinlater.dashboard.flow_list import flows_of_queue
 from pinlater.dashboard.history_view import queue_history_view
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
 from pinlater.dashboard.queue_list import PATH as QUEUES
 from pinlater.dashboard.queue_rows import QueueRow
+from pinlater.dashboard.schedule_list import schedule_path, schedules_of_queue
 from pinlater.model import QueueView
 from pinlater.queues.settings import BY_NAME
 from pinlater.wire.methods import CHANGE_JOBS, DELETE_QUEUE
@@ -75,10 +77,13 @@ def _row(view: QueueView, name: str) -> SettingRow:
 async def queue_detail(page: Page) -> web.Response:
     name = page.queue
     view = await page.snapshots.settings(page.context, name)  # QueueNotFound is the whole page
-    status, workers, history = await asyncio.gather(
+    has_flow_items = is_on(view, "flow_items")
+    status, workers, history, schedules, flows = await asyncio.gather(
         page.part(page.snapshots.queue(page.context, name)),
         page.part(page.snapshots.workers(page.context, name)),
         queue_history_view(page, name),
+        schedules_of_queue(page, name),
+        flows_of_queue(page, name, takes_items=has_flow_items),
     )
     rights = page.rights
     return page.render(
@@ -91,7 +96,10 @@ async def queue_detail(page: Page) -> web.Response:
         is_paused=is_on(view, "paused"),
         pause={key: value_of(view, f"paused_{key}") for key in ("by", "at", "why", "until")},
         is_draining=is_on(view, "draining"),
-        has_flow_items=is_on(view, "flow_items"),
+        has_flow_items=has_flow_items,
+        schedules=schedules,
+        schedule_path=lambda row: schedule_path(page, row.schedule),
+        flows=flows,
         dead_letter_queue=value_of(view, "dead_letter_queue"),
         failed_ttl=value_of(view, "failed_ttl"),
         may_set=rights.may_call(UPDATE_QUEUE, name),

@@ -40,6 +40,12 @@ _SIZE = (
 )
 """The most bytes of an item in an answer, about."""
 
+_KINDS = ((ItemState.PENDING, 0), (ItemState.PENDING, 1), (ItemState.SUCCEEDED, 0), (ItemState.FAILED, 0))
+"""What an item can be: its state, and whether it is in its queue."""
+
+_RUNS_AT_ONCE = 100
+"""In one statement."""
+
 
 def status(connection: sa.Connection, flow_id: str) -> FlowStatus:
     """FlowNotFound."""
@@ -182,29 +188,45 @@ def items(
     """
     flow = find_flow(connection, flow_id)
     names = _names(connection, flow["number"])
-    shown_names = {place: name for place, name in names.items() if not name.endswith(APPLET_SUFFIX)}
-    places = [place for place, name in shown_names.items() if stage in ("", name)]
-    wanted = [ITEMS.c.flow == flow["number"], ITEMS.c.number > after, ITEMS.c.place.in_(places)]
-    if state is not None:
-        wanted.append(ITEMS.c.state == state)
-        if state is not ItemState.PENDING:
-            wanted.append(ITEMS.c.is_queued == 0)  # as it always is: so an index has them in order
+    places = [place for place, name in names.items() if stage in ("", name) and not name.endswith(APPLET_SUFFIX)]
+    wanted = [ITEMS.c.flow == flow["number"], ITEMS.c.number > after]
     if dedupe_key:
         wanted.append(ITEMS.c.dedupe_key == dedupe_key)
     if numbers:
         wanted.append(ITEMS.c.number.in_(numbers))
-    found = connection.execute(
-        sa.select(ITEMS.c.number, _SIZE.label("size")).where(*wanted).order_by(ITEMS.c.number).limit(limit + 1)
-    ).all()
-    sizes = accumulate(row.size for row in found[:limit])
-    fitting = sum(size <= MAX_CALL_BYTES for size in sizes)
-    shown = found[: max(1, fitting)]
+    if dedupe_key or numbers:  # few
+        of_state = [ITEMS.c.place.in_(places), *([] if state is None else [ITEMS.c.state == state])]
+        runs = [sa.select(ITEMS.c.number).where(*wanted, *of_state)]
+    else:
+        kinds = [kind for kind in _KINDS if state in (None, kind[0])]
+        runs = [_run(wanted, place, *kind, limit + 1) for place in places for kind in kinds]
+    found = _merged(connection, runs, limit + 1)
+    among = sa.select(ITEMS.c.number, _SIZE.label("size")).where(ITEMS.c.number.in_(found[:limit]))
+    sizes = connection.execute(among.order_by(ITEMS.c.number)).all()
+    fitting = sum(size <= MAX_CALL_BYTES for size in accumulate(row.size for row in sizes))
+    shown = [row.number for row in sizes[: max(1, fitting)]]
     if not shown:
         return [], 0
-    last = shown[-1].number
-    page = sa.select(ITEMS).where(*wanted, ITEMS.c.number <= last).order_by(ITEMS.c.number)
+    page = sa.select(ITEMS).where(ITEMS.c.number.in_(shown)).order_by(ITEMS.c.number)
     rows = connection.execute(page).mappings().all()
-    return _items(connection, rows, {flow["number"]: flow_id}, names), last if len(found) > len(shown) else 0
+    return _items(connection, rows, {flow["number"]: flow_id}, names), shown[-1] if len(found) > len(shown) else 0
+
+
+def _run(
+    wanted: Sequence[sa.ColumnElement[bool]], place: int, state: ItemState, is_queued: int, limit: int
+) -> sa.Select[Any]:
+    """The first items of a stage that are in one state: an index has these in order, and not those of several."""
+    of_kind = (ITEMS.c.place == place, ITEMS.c.state == state, ITEMS.c.is_queued == is_queued)
+    run = sa.select(ITEMS.c.number).where(*wanted, *of_kind).order_by(ITEMS.c.number).limit(limit)
+    return sa.select(run.subquery())
+
+
+def _merged(connection: sa.Connection, runs: Sequence[sa.Select[Any]], limit: int) -> list[int]:
+    """The first numbers of all runs, in order."""
+    found: set[int] = set()
+    for at in range(0, len(runs), _RUNS_AT_ONCE):
+        found.update(connection.scalars(sa.union_all(*runs[at : at + _RUNS_AT_ONCE])))
+    return sorted(found)[:limit]
 
 
 def item(connection: sa.Connection, number: int) -> tuple[FlowItem, str]:

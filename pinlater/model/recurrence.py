@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from pinlater.model.jobs import CONTINUATION_END
+from pinlater.model.jobs import CONTINUATION_END, ExtendedJob, Job
 
 SCHEDULE_NAME_ALLOWED = "1 to 64 letters, digits, _ - . and :, with none of - . : in front"
 _SCHEDULE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}", re.ASCII)
@@ -99,6 +99,14 @@ class ScheduleView:
     next_ms: list[int] = field(default_factory=list)
     trouble: str = ""
     body_size: int = 0
+
+    def job(self) -> Job:
+        """One as its firings make them, to be enqueued now. ValueError: the body did not come whole."""
+        shown = self.schedule
+        if self.body_size != len(shown.body):
+            raise ValueError(f"the body of {shown.name} has {self.body_size} bytes, and {len(shown.body)} came")
+        plain = (shown.body, shown.priority, None, shown.attempts_allowed)
+        return ExtendedJob(*plain, serialize_key=shown.serialize_key) if shown.serialize_key else Job(*plain)
 
 
 @dataclass(slots=True)

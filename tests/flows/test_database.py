@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -336,6 +337,30 @@ def test_a_page_of_items_ends_before_it_is_too_long_for_an_answer(database: Flow
         page, after = database.items(flow_id, "", None, "", (), after, 100)
         pages.append([item.number for item in page])
     assert pages == [added[:2], added[2:3], added[3:4], added[4:]]
+
+
+def test_pages_of_items_are_in_order_however_the_items_are(database: FlowDatabase) -> None:
+    flow_id = flow_of(database, ROOT, PAY, items=30)
+    jobs = feed(database, limit=20)
+    database.record([ItemEnd(job_of(each), b'{"amount": 1}') for each in jobs[1:15:2]], START_MS)
+    for each in jobs[:6:2]:
+        fail(database, each.number, "a")
+        fail(database, each.number, "b")
+    feed(database, "pay", limit=5)
+    seen, after = [], 0
+    while True:
+        page, after = database.items(flow_id, "", None, "", (), after, 4)
+        seen += page
+        if not after:
+            break
+    assert [each.number for each in seen] == sorted({each.number for each in seen})
+    counts = Counter((each.stage, each.state) for each in seen)
+    assert counts["calculate", ItemState.SUCCEEDED] == counts["pay", ItemState.PENDING] == 7
+    assert (counts["calculate", ItemState.FAILED], counts["calculate", ItemState.PENDING]) == (3, 20)
+    for state in ItemState:
+        of_state = [each for each in seen if each.state is state]
+        assert database.items(flow_id, "", state, "", (), 0, 99)[0] == of_state
+    assert database.items(flow_id, "pay", None, "", (), 0, 99)[0] == [each for each in seen if each.stage == "pay"]
 
 
 def test_pages_of_flows_and_items(database: FlowDatabase) -> None:

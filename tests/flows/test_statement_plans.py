@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -12,7 +13,7 @@ import sqlalchemy as sa
 from pinlater.flows.database import FlowDatabase
 from pinlater.flows.ends import ItemEnd
 from pinlater.flows.tables import METADATA
-from pinlater.model.flow_words import Applet, AppletKind, CompletionCallback, NewItem, OnFailure, Stage
+from pinlater.model.flow_words import Applet, AppletKind, CompletionCallback, ItemState, NewItem, OnFailure, Stage
 from tests.flows.stand import ROOT, START_MS, feed, flow_of, job_of, opened
 
 BELOW = Stage("below", "x", "q", "calculate", Applet(AppletKind.PASS))
@@ -146,3 +147,22 @@ def test_every_statement_on_the_way_of_items_reaches_its_rows_by_an_index(url: s
         whole = {each.statement: read for each in said.values() if (read := whole_reads(connection, each))}
     engine.dispose()
     assert whole == {}
+
+
+def test_a_page_of_items_is_not_sorted_out_of_all_of_them(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/flows.db"
+    with opened(url) as database, listening() as said:
+        flow_id = flow_of(database, ROOT, BELOW, items=ITEMS)
+        said.clear()
+        for state in (None, *ItemState):
+            database.items(flow_id, "", state, "", (), 0, 10)
+            database.items(flow_id, "calculate", state, "", (), 0, 10)
+    with sa.create_engine(url, poolclass=sa.pool.NullPool).connect() as connection:
+        of_items = [each for each in said.values() if "flow_item" in each.statement]
+        steps = [
+            row.detail
+            for each in of_items
+            for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {each.statement}", each.parameters)
+        ]
+    assert any("flow_item_state" in step for step in steps)
+    assert [step for step in steps if "TEMP B-TREE" in step or step.startswith("SCAN flow_item")] == []
