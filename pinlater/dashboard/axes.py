@@ -65,7 +65,8 @@ def time_axis(highest_ms: float) -> Axis:
     ['0', '15 s', '30 s', '45 s', '1 min']
     """
     rough = max(1.0, highest_ms / _MOST_STEPS)
-    return _even(next((each for each in _TIME_STEPS if each >= rough), _TIME_STEPS[-1]), highest_ms, duration_text)
+    years = ceil(rough / (365 * _D)) * 365 * _D
+    return _even(next((each for each in _TIME_STEPS if each >= rough), years), highest_ms, duration_text)
 
 
 def log_time_axis(lowest_ms: float, highest_ms: float) -> Axis:

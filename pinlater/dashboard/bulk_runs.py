@@ -36,6 +36,10 @@ SLICE_MS = 1_000
 MAX_TOLD = 100
 """Refusals that are kept one by one."""
 
+MAX_NOTE_CHARS = 500
+"""Of the servers."""
+
+MAX_FILTER_CHARS = 300
 TRIES = 5
 PAUSE_S = 1.0
 CLOSE_WITHIN_S = 4.0
@@ -167,8 +171,14 @@ class RunOrder:
             run_after_ms=self.run_after_ms,
             stops_running=self.stops_running,
             max_ms=SLICE_MS,
-            note=self.note,
+            note=self._note(),
         )
+
+    def _note(self) -> str:
+        """For the audit, which has patterns in the place of what they were made of."""
+        is_plain = self.descriptors or {term.field for term in self.line.terms} <= {"queue", "state", "priority"}
+        text = "" if is_plain else self.line.text()[:MAX_FILTER_CHARS]
+        return ": ".join(each for each in (text, self.note) if each)[:MAX_NOTE_CHARS]
 
 
 @dataclass(slots=True, eq=False)
@@ -353,7 +363,7 @@ class BulkRuns:
 
     async def _say_end(self, run: BulkRun, change: FoundJobsChange, why: str) -> None:
         """The audit gets the sum of what was done on this queue."""
-        note = "; ".join(each for each in (change.note, why) if each)[:500]
+        note = "; ".join(each for each in (change.note, why) if each)[:MAX_NOTE_CHARS]
         try:
             await self._api.change_found_jobs(replace(change, limit=0, is_last=True, note=note), context=run.context)
         except PinLaterError as error:

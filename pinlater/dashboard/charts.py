@@ -16,7 +16,6 @@ from markupsafe import Markup
 
 from pinlater.dashboard.axes import Axis, Tick, day_axis, duration_text, log_time_axis, number_axis, time_axis
 from pinlater.dashboard.formats import number_text
-from pinlater.printable import printable
 
 WIDE, HIGH = 1_000, 500
 """The inner units of a plot."""
@@ -26,7 +25,7 @@ LINES, AREA, BARS = "lines", "area", "bars"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChartLine:
     """One thing that is drawn. `style` is a class of the style sheet; `sum_text` stands beside it in the legend."""
 
     name: str
@@ -48,7 +47,7 @@ class Chart:
     measure: str
     starts_ms: Sequence[int]
     step_ms: int
-    lines: Sequence[Line] = field(default_factory=list)
+    lines: Sequence[ChartLine] = field(default_factory=list)
     note: str = ""
     empty: str = ""
 
@@ -186,9 +185,6 @@ class Chart:
 
     def _cell(self, value: float) -> str:
         return self.text_of(value).replace("<", "&lt;")
-
-    def shown_name(self, line: Line) -> str:
-        return printable(line.name)
 
 
 def spark_path(values: Sequence[float | None], wide: float, high: float) -> str:

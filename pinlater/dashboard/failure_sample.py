@@ -75,7 +75,7 @@ def sample_of(jobs: Iterable[JobInfo], types: Mapping[str, str]) -> QueueRecord:
             if job.descriptor in types:
                 add_words(record.types, {types[job.descriptor]: 1})
         if job.claimed_at_ms is not None:
-            waits.append(max(0, job.claimed_at_ms - job.run_after_ms))
+            waits.append(max(0, job.claimed_at_ms - max(job.run_after_ms, job.created_at_ms)))
             if job.finished_at_ms is not None and reason not in _WITHOUT_END:
                 runs.append(max(0, job.finished_at_ms - job.claimed_at_ms))
     record.waits, record.runs = durations.buckets_of(waits), durations.buckets_of(runs)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-from pinlater.dashboard.charts import AREA, BARS, LINES, Chart, Line
+from pinlater.dashboard.charts import AREA, BARS, LINES, Chart, ChartLine
 from pinlater.dashboard.durations import percentile_ms
 from pinlater.dashboard.formats import number_text
 from pinlater.dashboard.history_recorder import MINUTE_MS
@@ -28,7 +29,7 @@ _NOTHING_YET = "Nothing is recorded of this time. A minute is shown when it is o
 def throughput(series: Series) -> Chart:
     whole = series.total
     lines = [
-        Line(title, style, _per_minute(series, name), f"{number_text(getattr(whole, name))} in all")
+        ChartLine(title, style, _per_minute(series, name), f"{number_text(getattr(whole, name))} in all")
         for name, title, style in _COUNTS
     ]
     return _chart(series, "throughput", "Throughput", "jobs per minute", LINES, "number", lines, whole.events)
@@ -37,11 +38,11 @@ def throughput(series: Series) -> Chart:
 def waiting(series: Series) -> Chart:
     """Those that are scheduled have a chart of their own: they are often a thousand times as many."""
     lines = [
-        Line("Running", "green", _levels(series, "running")),
-        Line("Ready", "blue", _levels(series, "ready")),
+        ChartLine("Running", "green", _levels(series, "running")),
+        ChartLine("Ready", "blue", _levels(series, "ready")),
     ]
     if series.total.blocked:
-        lines.append(Line("Behind another of their key", "orange", _levels(series, "blocked")))
+        lines.append(ChartLine("Behind another of their key", "orange", _levels(series, "blocked")))
     note = "" if series.span.step == 1 else f"The most at a time in each {_step_text(series)}."
     return _chart(series, "waiting", "Ready and running", "jobs", AREA, "number", lines, note=note)
 
@@ -50,13 +51,13 @@ def scheduled(series: Series) -> Chart | None:
     """None: there were none."""
     if not series.total.scheduled:
         return None
-    lines = [Line("Scheduled", "purple", _levels(series, "scheduled"))]
+    lines = [ChartLine("Scheduled", "purple", _levels(series, "scheduled"))]
     return _chart(series, "scheduled", "Scheduled for later", "jobs", AREA, "number", lines)
 
 
 def oldest_wait(series: Series) -> Chart:
     values = [None if point.record is None else point.record.oldest_s * 1000.0 for point in series.points]
-    lines = [Line("Oldest job that is ready", "blue", values)]
+    lines = [ChartLine("Oldest job that is ready", "blue", values)]
     return _chart(series, "oldest", "Longest wait", "time since it was due", AREA, "time", lines)
 
 
@@ -102,7 +103,7 @@ def _chart(
     unit: str,
     kind: str,
     measure: str,
-    lines: Sequence[Line],
+    lines: Sequence[ChartLine],
     has_any: object = True,
     note: str = "",
     empty: str = "",
@@ -135,7 +136,7 @@ def _percentiles(
     seen = sum(buckets(series.total).values())
     found = [None if each.record is None else buckets(each.record) for each in series.points]
     lines = [
-        Line(label, style, [None if each is None else percentile_ms(each, part) for each in found])
+        ChartLine(label, style, [None if each is None else percentile_ms(each, part) for each in found])
         for label, part, style in _PARTS
     ]
     note = f"From a sample of {number_text(seen)} jobs, to within 10 %."
@@ -153,12 +154,12 @@ def _failures(
     most = fewer_words(words(whole), MOST_BARS)
     known = sum(words(whole).values())
     lines = [
-        Line(word, "grey" if word == OTHER else _STYLES[at % len(_STYLES)], [], number_text(jobs))
+        ChartLine(word, "grey" if word == OTHER else _STYLES[at % len(_STYLES)], [], number_text(jobs))
         for at, (word, jobs) in enumerate(most.items())
     ]
     if whole.failed > known and known:
-        lines.append(Line(UNKNOWN, "pale", [], number_text(whole.failed - known)))
-    drawn = [Line(line.name, line.style, _jobs_of(series, line.name, most, words), line.sum_text) for line in lines]
+        lines.append(ChartLine(UNKNOWN, "pale", [], number_text(whole.failed - known)))
+    drawn = [replace(line, values=_jobs_of(series, line.name, most, words)) for line in lines]
     note = f"Jobs that failed for good. {number_text(whole.looked_at)} of {number_text(whole.failed)} were looked at"
     note += "; the numbers are scaled up to all." if whole.looked_at < whole.failed else "."
     empty = ""

@@ -117,13 +117,15 @@ class BulkSlices:
         )
         while walk.mark is not None and not slice_.is_full():
             found = [job for job in await walk.page() if not order.spares_new or _is_meant(job, order, mark.began_ms)]
-            slice_.looked_at, behind = walk.looked_at, walk.mark
             slice_.miss(walk.missing)
+            last: JobInfo | None = None
             while found and not slice_.is_full():
                 taken = found[: slice_.remaining()]
                 found = found[len(taken) :]
                 await self.apply(taken, slice_)
-                behind = walk.behind(taken[-1])
+                last = taken[-1]
+            behind = walk.turn_back(last) if found and last is not None else walk.mark
+            slice_.looked_at = walk.looked_at
             if found:
                 return behind
             if walk.is_over():

@@ -138,9 +138,9 @@ class FoundJobsCalls:
             fits = fitting_infos(jobs, self._settings.max_answer_bytes // 2)  # bodies may come beside them
             if fits < len(jobs):
                 del jobs[fits:]
-                return jobs, walk.behind(jobs[-1])
+                return jobs, walk.turn_back(jobs[-1])
             if len(page) >= room:
-                return jobs, walk.behind(jobs[-1]) if len(page) > room else walk.mark
+                return jobs, walk.turn_back(jobs[-1]) if len(page) > room else walk.mark
             if walk.is_over():
                 break
         return jobs, walk.mark

@@ -49,6 +49,8 @@ class Search:
         self.ended = False
         self.looked_at = 0
         self.missing: list[ShardHandle] = []
+        self.searched: list[JobInfo] = []
+        """Of the last page, what was looked at."""
 
     def is_over(self) -> bool:
         return asyncio.get_running_loop().time() >= self._ends_at
@@ -60,7 +62,7 @@ class Search:
         hits = [True] * len(scanned.jobs)
         if self._conditions is not None:
             hits = await self._conditions.select(scanned.jobs, self._ends_at)
-        searched = scanned.jobs[: len(hits)]
+        searched = self.searched = scanned.jobs[: len(hits)]
         self.looked_at += len(searched)
         self.ended = scanned.ended and len(searched) == len(scanned.jobs)
         if searched:
@@ -106,6 +108,7 @@ class Walk:
         self._ends_at = ends_at
         self._search: Search | None = None
         self._page_mark = mark
+        self._page: list[JobInfo] = []
         self.mark: Mark | None = mark if parts else None
         self.looked_at = 0
         self.missing: list[ShardHandle] = []
@@ -133,6 +136,7 @@ class Walk:
         search = self._search
         before = search.looked_at
         found = await search.page()
+        self._page = search.searched
         self.looked_at += search.looked_at - before
         self.missing += [member for member in search.missing if member not in self.missing]
         if not search.ended:
@@ -143,8 +147,14 @@ class Walk:
             self.mark = None if is_last else mark._replace(part=mark.part + 1, after=None)
         return found
 
-    def behind(self, job: JobInfo) -> Mark:
-        """Where a later call goes on that has had a job of the last page, and none behind it."""
+    def turn_back(self, job: JobInfo) -> Mark:
+        """Where a later call goes on that has had a job of the last page, and none behind it: those count as not looked
+        at.
+        """
+        for place, each in enumerate(reversed(self._page)):
+            if each is job:
+                self.looked_at -= place
+                break
         return self._page_mark._replace(after=place_of(job))
 
 

@@ -7,7 +7,7 @@ calls itself, and in a server its connection with the address. A rule about call
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from pinlater import job_limits
 from pinlater.access.gate import access_view
@@ -59,6 +59,7 @@ from pinlater.service.audit import Audit
 from pinlater.service.body_calls import BodyApi, BodyCalls
 from pinlater.service.bulk_ops import BulkOps
 from pinlater.service.bulk_slices import BulkSlices
+from pinlater.service.cluster_parts import HeardWorkers, StatusOfAll
 from pinlater.service.connection_claims import ConnectionClaims, DisconnectReaper
 from pinlater.service.dequeuer import Dequeuer
 from pinlater.service.descriptors import ClaimTokens, DescriptorParser
@@ -81,28 +82,6 @@ from pinlater.service.shard_news import ShardNews
 from pinlater.service.token_admin import TokenAdmin
 from pinlater.service.validation import Validator
 from pinlater.shards.router import Router
-
-
-class StatusOfAll(Protocol):
-    """Knows the servers and the counts of queues, beside the shards."""
-
-    async def status(
-        self, queues: Sequence[str] | None, may_read: Callable[[str], bool], counters_since_ms: int | None
-    ) -> ClusterStatus:
-        """See Api.cluster_status."""
-
-    def unaware_of_dashes(self) -> Sequence[str]:
-        """The live processes that would refuse the name of a queue with a dash, for people."""
-
-
-class HeardWorkers(Protocol):
-    """The list of workers."""
-
-    def hear(self, report: WorkerReport) -> None:
-        """A worker says something of itself. Raises nothing."""
-
-    async def page(self, queue: str, name: str, *, include_running: bool, continuation: str, limit: int) -> WorkersPage:
-        """See Api.get_workers."""
 
 
 class Service(FlowApi, BodyApi, FoundJobsApi):

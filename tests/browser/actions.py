@@ -7,7 +7,9 @@ from itertools import count
 from typing import NamedTuple
 
 from pinlater import Client, JobFilter, JobState
-from pinlater.model import Ack, DequeueRequest, Job
+from pinlater.errors import FlowNotFound
+from pinlater.model import Ack, DequeueRequest, Job, JobInfo, ScheduleChange
+from pinlater.model.flow_words import Applet, AppletKind, FlowState, NewFlow, NewItem, Stage
 from tests.access.cluster import until
 from tests.browser.hostile import planted
 
@@ -76,9 +78,82 @@ def _drains(client: Client) -> bool:
     return shard.dequeue_only
 
 
+def _failed_job(client: Client) -> Made:
+    made = _queue(client)
+    (job,) = client.dequeue(DequeueRequest(made["queue"], 1, wait_ms=5_000))
+    client.ack(made["queue"], [], [Ack(job.descriptor, "no", permanent=True)])
+    return {**made, "job": job.descriptor}
+
+
+def _running_job(client: Client) -> Made:
+    made = _queue(client)
+    (job,) = client.dequeue(DequeueRequest(made["queue"], 1, wait_ms=5_000, claim_timeout_ms=HOUR_MS))
+    return {**made, "job": job.descriptor}
+
+
+def _ready_job(client: Client) -> Made:
+    made = _queue(client)
+    return {**made, "job": client.enqueue(made["queue"], Job(b"as it was"))}
+
+
+def _dead_letter(client: Client) -> Made:
+    made = _dead_letters(client)
+    dead = client.scan(JobFilter(made["queue"], JobState.PENDING)).jobs
+    return {**made, "job": dead[0].descriptor}
+
+
+def _job(client: Client, made: Made) -> JobInfo | None:
+    """None: it is gone."""
+    return client.lookup([made["job"]], include_body=True).get(made["job"])
+
+
+def _body(client: Client, made: Made) -> bytes | None:
+    job = _job(client, made)
+    return None if job is None else job.body
+
+
+def _flow(client: Client, expression: str = "") -> Made:
+    """Of two stages, whose first is open and has two items; with an expression that cannot be, it is stuck."""
+    name = f"acted-{next(_numbers)}"
+    applet = Applet(AppletKind.MAP, expression) if expression else Applet()
+    stages = [Stage("first", "f", name), Stage("second", "s", f"{name}-2", parent="first", applet=applet)]
+    items = {"first": [NewItem(b'{"n": 1}'), NewItem(b'{"n": 2}')]}
+    flow = client.create_flow(NewFlow(name, stages, items=items)).id
+    made = {"queue": name, "flow": flow, "name": name}
+    if expression:
+        (job,) = client.dequeue(DequeueRequest(name, 1, wait_ms=10_000))
+        client.ack(name, [Ack(job.descriptor, claim_descriptor=job.claim_descriptor, result=b"3")], [])
+        until(lambda: client.get_flow(flow).troubles)
+    return made
+
+
+def _is_deleted(client: Client, made: Made) -> bool:
+    try:
+        client.get_flow(made["flow"])
+    except FlowNotFound:
+        return True
+    return False
+
+
+def _schedule(client: Client, *, paused: bool = False) -> Made:
+    made = _queue(client)
+    name = f"acted.{next(_numbers)}"
+    change = ScheduleChange(name=name, queue=made["queue"], cron="0 3 * * *", body=b"nightly", paused=paused)
+    client.update_schedule(change, "")
+    return {**made, "schedule": name}
+
+
+def _is_paused(client: Client, made: Made) -> bool:
+    (view,) = client.get_schedules([made["schedule"]]).schedules
+    return view.schedule.paused
+
+
 _QUEUES = "/dashboard/queues"
 _QUEUE = f"{_QUEUES}/{{queue}}"
 _SHARD = "/dashboard/cluster/shards/{shard}"
+_JOB, _JOB_PAGE = "/dashboard/jobs/{descriptor}", "/dashboard/jobs/{job}"
+_FLOW = "/dashboard/flows/{flow}"
+_SCHEDULE, _SCHEDULE_PAGE = "/dashboard/schedules/{name}", "/dashboard/schedules/{schedule}"
 ACTIONS = (
     Action(
         "make a queue",
@@ -217,4 +292,185 @@ ACTIONS = (
         lambda client, _: not _drains(client),
         clean_up=lambda client, _: client.update_shard("1", "", dequeue_only=False),
     ),
+    Action(
+        "retry a job",
+        f"{_JOB}/retry",
+        _failed_job,
+        _JOB_PAGE,
+        "#retry",
+        "The job goes back to its queue",
+        "Retry",
+        "The job waits for a worker again",
+        lambda client, made: client.count(JobFilter(made["queue"], JobState.PENDING)) == 3,
+        {"Attempts": "4"},
+    ),
+    Action(
+        "cancel a job",
+        f"{_JOB}/cancel",
+        _ready_job,
+        _JOB_PAGE,
+        "#cancel",
+        "The job is removed, and never runs",
+        "Cancel it",
+        "The job was cancelled",
+        lambda client, made: _job(client, made) is None,
+    ),
+    Action(
+        "ask to stop",
+        f"{_JOB}/cancel",
+        _running_job,
+        _JOB_PAGE,
+        "#stop",
+        "Its worker is asked to stop it",
+        "Ask to stop",
+        "Its worker is asked to stop",
+        lambda client, made: client.lookup([made["job"]])[made["job"]].cancel_requested_by is not None,
+    ),
+    Action(
+        "delete a job",
+        f"{_JOB}/delete",
+        _failed_job,
+        _JOB_PAGE,
+        "#delete",
+        "Nothing brings it back",
+        "Delete it",
+        "The job was deleted",
+        lambda client, made: _job(client, made) is None,
+    ),
+    Action(
+        "replay a dead letter",
+        f"{_JOB}/replay",
+        _dead_letter,
+        _JOB_PAGE,
+        "#replay",
+        "goes back to the queue that it came from",
+        "Replay",
+        "The dead letter went back",
+        lambda client, made: client.count(JobFilter(made["from"], JobState.PENDING)) == 2,
+    ),
+    Action(
+        "change a job",
+        f"{_JOB}/reschedule",
+        _ready_job,
+        _JOB_PAGE,
+        "#reschedule",
+        "only changed while nobody else has changed it",
+        "Change it",
+        "The job was changed",
+        lambda client, made: _body(client, made) == planted("edited").encode(),
+        {"Not before": "+1h", "Body": planted("edited")},
+    ),
+    Action(
+        "enqueue a copy",
+        f"{_JOB}/copy",
+        _failed_job,
+        _JOB_PAGE,
+        "#copy",
+        "This one stays as it is",
+        "Enqueue it",
+        "This is the copy of {job}",
+        lambda client, made: client.count(JobFilter(made["queue"], JobState.PENDING)) == 3,
+        {"Queue": "{queue}"},
+    ),
+    Action(
+        "seal a stage",
+        f"{_FLOW}/seal",
+        _flow,
+        _FLOW,
+        "#seal-first",
+        "No more items come into stage first",
+        "Seal",
+        "Stage first takes no more items",
+        lambda client, made: client.get_flow(made["flow"]).stages[0].is_sealed,
+    ),
+    Action(
+        "resume a flow",
+        f"{_FLOW}/resume",
+        lambda client: _flow(client, "payload.n.nothing || `[1, [2]]` | [0] | keys(@)"),
+        _FLOW,
+        "#resume",
+        "What flow {name} is stuck with is tried again",
+        "Resume",
+        "Flow {name} goes on",
+        lambda client, made: not client.get_flow(made["flow"]).troubles,
+        {"Make them from now on by": "[payload]"},
+    ),
+    Action(
+        "cancel a flow",
+        f"{_FLOW}/cancel",
+        _flow,
+        _FLOW,
+        "#cancel",
+        "its 2 items that have not ended fail as cancelled",
+        "Cancel the flow",
+        "Flow {name} is",
+        lambda client, made: client.get_flow(made["flow"]).state == FlowState.CANCELLED,
+    ),
+    Action(
+        "delete a flow",
+        f"{_FLOW}/delete",
+        _flow,
+        _FLOW,
+        "#delete",
+        "removes flow {name} and all its 2 items",
+        "Delete flow and items",
+        "Flow {flow} was deleted",
+        _is_deleted,
+    ),
+    Action(
+        "pause a schedule",
+        f"{_SCHEDULE}/pause",
+        _schedule,
+        _SCHEDULE_PAGE,
+        "#pause",
+        "{schedule} fires no more until it is resumed",
+        "Pause",
+        "Schedule {schedule} is paused",
+        _is_paused,
+        audited="{schedule}",
+    ),
+    Action(
+        "resume a schedule",
+        f"{_SCHEDULE}/resume",
+        lambda client: _schedule(client, paused=True),
+        _SCHEDULE_PAGE,
+        "#pause",
+        "{schedule} fires again",
+        "Resume",
+        "Schedule {schedule} fires again",
+        lambda client, made: not _is_paused(client, made),
+        audited="{schedule}",
+    ),
+    Action(
+        "run a schedule now",
+        f"{_SCHEDULE}/run",
+        _schedule,
+        _SCHEDULE_PAGE,
+        "#run",
+        "One job is put into queue {queue}",
+        "Enqueue the job",
+        "is in queue {queue}",
+        lambda client, made: client.count(JobFilter(made["queue"], JobState.PENDING)) == 4,
+    ),
+    Action(
+        "delete a schedule",
+        f"{_SCHEDULE}/delete",
+        _schedule,
+        _SCHEDULE_PAGE,
+        "#delete",
+        "This deletes schedule {schedule}",
+        "Delete the schedule",
+        "Schedule {schedule} was deleted",
+        lambda client, made: not client.get_schedules([made["schedule"]]).schedules,
+        {"Type its name": "{schedule}"},
+        "{schedule}",
+    ),
 )
+IN_STEPS = {
+    "/dashboard/runs/new",
+    "/dashboard/runs",
+    "/dashboard/runs/{run}/stop",
+    "/dashboard/schedules/@new",
+    "/dashboard/schedules/{name}/edit",
+}
+"""Changes of more than one step, which have tests of their own: test_runs.py and test_schedule_form.py."""

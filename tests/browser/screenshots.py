@@ -17,12 +17,13 @@ from PIL import Image
 from playwright.sync_api import Browser, Page
 
 from pinlater import JobFilter, JobState
+from pinlater.api_process import HISTORY_FILE
 from tests.browser.chromium import chromium, visit
-from tests.browser.shop import fill_past, open_the_shop, working
+from tests.browser.shop import fill_history, fill_past, open_the_shop, working
 from tests.browser.stand import Stand, standing
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images" / "dashboard"
-SIZE, MOST_HIGH = (1280, 720), 1500
+SIZE, MOST_HIGH = (1280, 480), 1700
 COLORS = 64
 """Enough for a page of few colours, and a third of the bytes."""
 
@@ -54,9 +55,10 @@ def main() -> None:
     given = parser.parse_args()
     given.to.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="pinlater-shop-") as folder:
-        store = f"sqlite:///{folder}/shop.db"
-        asyncio.run(fill_past(store, int(time.time() * 1000)))
-        with standing(Path(folder), "sqlite", store, seeds=False) as stand:
+        now_ms = int(time.time() * 1000)
+        asyncio.run(fill_past(f"sqlite:///{folder}/shop.db", now_ms))
+        fill_history(Path(folder) / "pinlater-data" / HISTORY_FILE, now_ms)
+        with standing(Path(folder), "sqlite", "sqlite:///shop.db", seeds=False) as stand:
             open_the_shop(stand)
             stand.seeded.jobs["failed"] = _failed(stand)
             with working(stand), chromium() as browser:

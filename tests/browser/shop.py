@@ -6,16 +6,21 @@ by people with names, so that the audit has something to say.
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from pinlater import Client
 from pinlater.backends.base import AckRequest, ClaimRequest, ConfigEntry
 from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.dashboard.durations import buckets_of
+from pinlater.dashboard.history_file import HistoryFile
+from pinlater.dashboard.queue_record import QueueRecord, pack
 from pinlater.model import (
     Ack,
     DequeueRequest,
@@ -114,6 +119,52 @@ async def fill_past(url: str, now_ms: int) -> None:
         await shard.close()
 
 
+def fill_history(path: Path, now_ms: int) -> None:
+    """The minutes of the last day: busy at noon, a bad half an hour a while ago, and a queue of webhooks that fail."""
+    rng = random.Random(11)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    now = now_ms // MINUTE_MS
+    file = HistoryFile(path, is_writer=True)
+    try:
+        for first in range(now - 24 * 60, now, 60):
+            minutes = range(first, min(first + 60, now))
+            file.write_minutes({minute: _minute(minute - now, rng) for minute in minutes}, {})
+        file.put_away(now // 60)
+    finally:
+        file.close()
+
+
+def _minute(ago: int, rng: random.Random) -> dict[str, bytes]:
+    """What happened in each queue so many minutes ago, and in all of them (""); `ago` is below zero."""
+    found = {}
+    whole = QueueRecord()
+    busy = 1.3 + math.sin(ago / 1440 * 2 * math.pi) + 0.25 * math.sin(ago / 47)
+    is_bad = -75 < ago < -40
+    for place, kind in enumerate(_KINDS):
+        came = int(rng.gauss(90 - 14 * place, 9) * busy)
+        failed = int(came * (0.22 if is_bad and kind.queue in ("emails", "webhooks") else 0.012) * rng.random() * 2)
+        slow = 6 if is_bad else 1
+        record = QueueRecord(
+            enqueued=came,
+            dequeued=came + failed,
+            succeeded=came - failed,
+            failed=failed,
+            retried=failed,
+            ready=int(came * slow / 4),
+            scheduled=9,
+            running=2 + came // 30,
+            oldest_s=2 * slow,
+            waits=buckets_of([rng.lognormvariate(4.2, 0.8) * slow for _ in range(12)]),
+            runs=buckets_of([rng.lognormvariate(5.5, 0.7) for _ in range(12)]),
+            reasons={kind.failure.partition(":")[0]: failed} if failed else {},
+            types={kind.job: failed} if failed else {},
+            looked_at=failed,
+        )
+        found[kind.queue] = pack(record)
+        whole.merge(record)
+    return {"": pack(whole), **found}
+
+
 def _job(kind: _Kind, number: int) -> Job:
     return Job(write_envelope(Envelope(kind.job, kwargs=kind.arguments(number))), attempts_allowed=2)
 
@@ -140,6 +191,13 @@ def open_the_shop(stand: Stand) -> None:
         grace.update_queue("webhooks", "", set={"paused": "true", "paused_why": why, "paused_until": until})
         ada.update_queue("thumbnails", "", set={"max_in_progress": "24"})
         grace.retry_failed("thumbnails", limit=2)
+        _dead_letters(ada)
+
+
+def _dead_letters(client: Client) -> None:
+    claimed = client.dequeue(DequeueRequest("emails", 3, wait_ms=5_000))
+    why = f"attempt 2 of 2: {_KINDS[0].failure} [1.2s, web-1:4711]{_TRACE}"
+    client.ack("emails", [], [Ack(job.descriptor, why, permanent=True) for job in claimed])
 
 
 def _work(client: Client) -> None:
@@ -247,9 +305,17 @@ def _worker(stand: Stand, host: str, queues: tuple[str, ...], stop: threading.Ev
             up_ms = int((time.monotonic() - began_s) * 1_000) + 5 * HOUR_MS
             running = [WorkerJob(job.descriptor, "export", 30_000 + up_ms % HOUR_MS) for job in long]
             report = WorkerReport(
-                f"{host}-4711-1", "shop", up_ms, host=host, pid=4711, queues=dict.fromkeys(queues, 1), slots=8,
-                busy_slots=len(long), running=running, versions={"python": "3.11.2", "pinlater-workers": "0.1.0"},
-            )  # fmt: skip
+                f"{host}-4711-1",
+                "shop",
+                up_ms,
+                host=host,
+                pid=4711,
+                queues=dict.fromkeys(queues, 1),
+                slots=8,
+                busy_slots=len(long),
+                running=running,
+                versions={"app": "2026.11.3", "pinlater": "0.1.0", "python": "3.11.2"},
+            )
             for number, job in enumerate(long):
                 queue = job.descriptor.partition(":")[0]
                 beat = Heartbeat(job.descriptor, job.claim_descriptor, 0.2 + 0.2 * number, "page 4 of 12")

@@ -8,14 +8,14 @@ from playwright.sync_api import Browser, Page, expect
 
 from pinlater.dashboard.site import TABLES
 from tests.access.cluster import until
-from tests.browser.actions import ACTIONS, Action, Made
+from tests.browser.actions import ACTIONS, IN_STEPS, Action, Made
 from tests.browser.chromium import visit
 from tests.browser.stand import Stand
 
 
 def test_every_change_of_the_product_is_in_the_table() -> None:
     routes = {route.path for table in TABLES for route in table if route.verb == "POST"}
-    assert routes == {action.route for action in ACTIONS}
+    assert routes == {action.route for action in ACTIONS} | IN_STEPS
 
 
 def begin(page: Page, action: Action, made: Made) -> None:
@@ -77,7 +77,8 @@ def test_the_server_refuses_what_a_reader_may_not_do(sqlite_stand: Stand, action
         made = action.prepare(client)
         try:
             csrf = http.get("/session").json()["csrf_token"]
-            path = action.route.format_map({"shard": "1", **made})
+            names = {"shard": "1", "descriptor": made.get("job"), **made, "name": made.get("schedule")}
+            path = action.route.format_map(names)
             fields = {"csrf": csrf, "key": "max_in_progress", "value": "7", "name": made.get("queue", "x")}
             answer = http.post(path, data=fields)
             shown = http.get(answer.headers["Location"]).text if answer.status_code == 303 else answer.text

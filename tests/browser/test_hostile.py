@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.browser.chromium import visit
 from tests.browser.hostile import BIDI, planted, shown
-from tests.browser.pages import PAGES
+from tests.browser.pages import DATA, PAGES
 from tests.browser.stand import Stand
 
 FIELDS = {
@@ -63,6 +63,20 @@ def test_no_text_of_a_caller_runs_and_each_is_shown(browser: Browser, stand: Sta
             assert watch.ran == [], address
         watch.check()
     assert missing == set()
+
+
+@pytest.mark.parametrize("route", DATA)
+def test_data_of_callers_is_kept_as_a_file_and_shown_as_no_page(
+    browser: Browser, sqlite_stand: Stand, route: str
+) -> None:
+    stand = sqlite_stand
+    address = DATA[route].format_map({**stand.seeded.jobs, "flow": stand.seeded.flow})
+    with visit(browser, stand.address, stand.cookies("admin")) as (page, _):
+        answer = page.request.get(address)
+        assert answer.status == 200
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        kind = answer.headers["content-type"].partition(";")[0]
+        assert kind == "application/json" or answer.headers["content-disposition"].startswith("attachment")
 
 
 REFLECTED = (

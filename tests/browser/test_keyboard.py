@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from pinlater.model import JobState
 from tests.browser.chromium import visit
-from tests.browser.pages import PAGES, ROUTES, ShownPage
+from tests.browser.pages import PAGES, ShownPage
 from tests.browser.seed import is_in
 from tests.browser.stand import Stand
 
@@ -99,7 +99,7 @@ def test_the_skip_link_leads_past_the_navigation(browser: Browser, sqlite_stand:
 
 @pytest.mark.parametrize(
     ("key", "path"),
-    [(key, path) for key, path in PLACES.items() if f"/dashboard{path}" in ROUTES],
+    PLACES.items(),
 )
 def test_g_and_a_letter_go_to_a_page(browser: Browser, sqlite_stand: Stand, key: str, path: str) -> None:
     with visit(browser, sqlite_stand.address, sqlite_stand.cookies("operator")) as (page, _):

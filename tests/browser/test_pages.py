@@ -8,13 +8,15 @@ from playwright.sync_api import Browser, Page, expect
 from pinlater.dashboard.site import TABLES
 from tests.browser.chromium import visit
 from tests.browser.hostile import shown
-from tests.browser.pages import PAGES, ShownPage
+from tests.browser.pages import AFTER_A_CHANGE, DATA, PAGES, ShownPage
 from tests.browser.stand import Stand
+
+MOST_LINKS = 150
 
 
 def test_every_page_of_the_product_is_in_the_table() -> None:
     routes = {route.path for table in TABLES for route in table if route.verb == "GET"}
-    assert routes == {page.route for page in PAGES}
+    assert routes == {page.route for page in PAGES} | AFTER_A_CHANGE | set(DATA)
 
 
 @pytest.mark.parametrize("shown_page", PAGES, ids=lambda page: page.name)
@@ -49,7 +51,7 @@ def test_links_between_pages_lead_somewhere(browser: Browser, sqlite_stand: Stan
         for address in sorted(known):
             page.goto(address)
             found |= set(_links(page))
-        for address in sorted(found - known)[:150]:
+        for address in sorted(found - known)[:MOST_LINKS]:
             answer = page.request.get(address)
             assert answer.ok, f"{address}: {answer.status}"
 

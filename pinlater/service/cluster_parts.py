@@ -1,0 +1,30 @@
+"""The parts of the cluster that a service asks, as it sees them: the status of all, and the list of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from pinlater.model import ClusterStatus, WorkerReport, WorkersPage
+
+
+class StatusOfAll(Protocol):
+    """Knows the servers and the counts of queues, beside the shards."""
+
+    async def status(
+        self, queues: Sequence[str] | None, may_read: Callable[[str], bool], counters_since_ms: int | None
+    ) -> ClusterStatus:
+        """See Api.cluster_status."""
+
+    def unaware_of_dashes(self) -> Sequence[str]:
+        """The live processes that would refuse the name of a queue with a dash, for people."""
+
+
+class HeardWorkers(Protocol):
+    """The list of workers."""
+
+    def hear(self, report: WorkerReport) -> None:
+        """A worker says something of itself. Raises nothing."""
+
+    async def page(self, queue: str, name: str, *, include_running: bool, continuation: str, limit: int) -> WorkersPage:
+        """See Api.get_workers."""

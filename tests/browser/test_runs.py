@@ -1,0 +1,108 @@
+"""Changes to many jobs at once: the question with its number, the progress, the stop, and what the audit says."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from playwright.sync_api import Browser, Page, expect
+
+from pinlater import Client, JobFilter, JobState
+from pinlater.model import Ack, DequeueRequest, Job
+from tests.access.cluster import until
+from tests.browser.chromium import visit
+from tests.browser.hostile import planted, shown
+from tests.browser.stand import Stand
+
+_numbers = count()
+
+
+def failed_jobs(client: Client, number: int) -> str:
+    """A queue of its own with so many jobs that failed; every second one by a time-out."""
+    queue = f"run-{next(_numbers)}"
+    client.create_queue(queue)
+    client.enqueue(queue, [Job(b"x")] * number)
+    done = 0
+    while done < number:
+        claimed = client.dequeue(DequeueRequest(queue, 1_000, wait_ms=5_000))
+        why = {0: "attempt 1 of 1: TimeoutError: late", 1: "attempt 1 of 1: KeyError: 'vat_id'"}
+        acks = [Ack(job.descriptor, why[at % 2], permanent=True) for at, job in enumerate(claimed, done)]
+        client.ack(queue, [], acks)
+        done += len(claimed)
+    return queue
+
+
+def ask(page: Page, filter_text: str, button: str) -> None:
+    """For all that the filter finds, up to the question."""
+    page.goto("/dashboard/jobs")
+    page.locator("[data-filter]").fill(filter_text)
+    page.locator("[data-filter]").press("Enter")
+    page.get_by_label("With").select_option("all")
+    page.get_by_role("button", name=button, exact=True).click()
+
+
+def test_all_that_a_filter_finds_is_retried(browser: Browser, stand: Stand) -> None:
+    with stand.client() as client, visit(browser, stand.address, stand.cookies("operator")) as (page, watch):
+        queue = failed_jobs(client, 40)
+        ask(page, f"queue:{queue} state:failed status:~timeout", "Retry")
+        expect(page.locator("main")).to_contain_text("20 jobs")
+        page.get_by_label("Why").fill(planted("note"))
+        page.get_by_role("button", name="Retry all of them").click()
+        expect(page.locator("main .head")).to_contain_text("done")
+        expect(page.locator("main .figure", has_text="Retried")).to_contain_text("20")
+        assert client.count(JobFilter(queue, JobState.PENDING)) == 20
+        assert client.count(JobFilter(queue, JobState.FAILED)) == 20
+        until(lambda: any(queue in entry.target and "timeout" in entry.detail for entry in client.audit(limit=20)))
+        page.goto("/dashboard/audit")
+        expect(page.locator("main")).to_contain_text(shown("note"))
+        page.goto("/dashboard/runs")
+        expect(page.locator("main")).to_contain_text(queue)
+        watch.check()
+
+
+def test_jobs_that_are_ticked_are_deleted_and_no_others(browser: Browser, sqlite_stand: Stand) -> None:
+    stand = sqlite_stand
+    with stand.client() as client, visit(browser, stand.address, stand.cookies("operator")) as (page, watch):
+        queue = failed_jobs(client, 5)
+        page.goto(f"/dashboard/jobs?filter=queue:{queue}")
+        boxes = page.locator("input[name=job]")
+        boxes.nth(0).check()
+        boxes.nth(3).check()
+        chosen = {boxes.nth(at).get_attribute("value") or "" for at in (0, 3)}
+        page.get_by_label("With").select_option("selected")
+        page.get_by_role("button", name="Delete", exact=True).click()
+        expect(page.locator("h1")).to_contain_text("Delete 2 selected jobs")
+        page.get_by_role("button", name="Delete them").click()
+        expect(page.locator("main .head")).to_contain_text("done")
+        assert client.lookup(list(chosen)) == {}
+        assert client.count(JobFilter(queue, JobState.FAILED)) == 3
+        watch.check()
+
+
+def test_a_run_that_is_stopped_leaves_the_rest(browser: Browser, sqlite_stand: Stand) -> None:
+    stand = sqlite_stand
+    number = 20_000
+    with stand.client() as client, visit(browser, stand.address, stand.cookies("operator")) as (page, watch):
+        queue = failed_jobs(client, number)
+        ask(page, f"queue:{queue} state:failed", "Delete")
+        page.get_by_role("button", name="Delete all of them").click()
+        page.locator("#stop summary").click()
+        page.locator("#stop").get_by_role("button", name="Stop", exact=True).click()
+        expect(page.locator("main .head")).to_contain_text("stopped")
+        left = client.count(JobFilter(queue, JobState.FAILED))
+        assert 0 < left < number
+        expect(page.locator("main .figures")).to_contain_text(f"{number - left:,}")
+        watch.check()
+
+
+def test_a_run_of_somebody_else_is_not_shown(browser: Browser, sqlite_stand: Stand) -> None:
+    stand = sqlite_stand
+    with stand.client() as client, visit(browser, stand.address, stand.cookies("operator")) as (page, _):
+        queue = failed_jobs(client, 2)
+        ask(page, f"queue:{queue}", "Retry")
+        page.get_by_role("button", name="Retry all of them").click()
+        expect(page.locator("main .head")).to_contain_text("done")
+        address = page.url
+    with visit(browser, stand.address, stand.cookies("viewer")) as (page, _):
+        answer = page.goto(address)
+        assert answer is not None
+        assert answer.status == 404
