@@ -6,6 +6,7 @@ import re
 
 from aiohttp import web
 
+from pinlater.dashboard.formats import segment
 from pinlater.dashboard.job_detail import PATH, body_text, descriptor_of, find_job
 from pinlater.dashboard.job_filter import LENGTH, moment_ms
 from pinlater.dashboard.job_list import PATH as JOBS
@@ -35,7 +36,7 @@ _RESCHEDULED = {
 def _begin(page: Page) -> tuple[str, str]:
     """The queue and the descriptor; where the change fails, the job's page says why."""
     descriptor = descriptor_of(page)
-    page.back = f"{JOBS}/{page.request.match_info['descriptor']}"
+    page.back = f"{JOBS}/{segment(descriptor)}"
     return descriptor.partition(":")[0], descriptor
 
 
@@ -151,7 +152,7 @@ async def copy(page: Page) -> web.Response:
     if serialize_key:
         job = ExtendedJob(body, priority, run_after_ms, attempts, serialize_key=serialize_key)
     (made,) = await page.api.enqueue(target, [job], context=page.context)
-    return page.redirect(f"{JOBS}/{made}", f"This is the copy of {descriptor}.")
+    return page.redirect(f"{JOBS}/{segment(made)}", f"This is the copy of {descriptor}.")
 
 
 PAGES = (

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from pinlater.dashboard.body_view import BodyView, body_view, value_view
+from pinlater.dashboard.formats import segment
 from pinlater.dashboard.job_list import PATH as JOBS
 from pinlater.dashboard.job_rows import JobRow, job_row
 from pinlater.dashboard.job_timeline import timeline
@@ -84,7 +85,7 @@ async def job_detail(page: Page) -> web.Response:
         "job.html",
         info=info,
         row=row,
-        path=f"{JOBS}/{page.request.match_info['descriptor']}",
+        path=f"{JOBS}/{segment(descriptor)}",
         sees_bodies=sees_bodies,
         body=body,
         result=value_view(info.result) if info.result is not None else None,
