@@ -74,7 +74,9 @@ DATA = {
     f"{_BASE}/jobs/completions": f"{_BASE}/jobs/completions?text=queue:<script>",
     f"{_BASE}/jobs/{{descriptor}}/body": f"{_BASE}/jobs/{{markup}}/body",
     f"{_BASE}/jobs/{{descriptor}}/result": f"{_BASE}/jobs/{{succeeded}}/result",
-    f"{_BASE}/flows/{{flow}}/items/{{item:[0-9]{{1,18}}}}/{{what:payload|result}}": f"{_BASE}/flows/{{flow}}/items/1/result",
+    f"{_BASE}/flows/{{flow}}/items/{{item:[0-9]{{1,18}}}}/{{what:payload|result}}": (
+        f"{_BASE}/flows/{{flow}}/items/1/result"
+    ),
     f"{_BASE}/schedules/{{name}}/body": f"{_BASE}/schedules/hostile:every-hour/body",
 }
 """What is no page: texts for scripts, and files to keep. One address of each, with seeded names in braces."""
