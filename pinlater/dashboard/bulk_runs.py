@@ -176,8 +176,7 @@ class RunOrder:
 
     def _note(self) -> str:
         """For the audit, which has patterns in the place of what they were made of."""
-        is_plain = self.descriptors or {term.field for term in self.line.terms} <= {"queue", "state", "priority"}
-        text = "" if is_plain else self.line.text()[:MAX_FILTER_CHARS]
+        text = "" if self.descriptors or self.line.is_counted else self.line.text()[:MAX_FILTER_CHARS]
         return ": ".join(each for each in (text, self.note) if each)[:MAX_NOTE_CHARS]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from pinlater.dashboard.filter_fields import BY_NAME, FIELDS, STATE_GROUPS, STATES, FilterField, Kind
-from pinlater.dashboard.filter_parser import Piece, pieces
+from pinlater.dashboard.filter_fields import BY_NAME, FIELDS, STATE_GROUPS, STATES, FilterField, ValueKind
+from pinlater.dashboard.filter_parser import FilterPiece, pieces
 
 MAX_OPTIONS = 12
 
@@ -15,7 +15,7 @@ _LONGER = ((">1h", "more than an hour ago"), (">1d", "more than a day ago"), (">
 _ATTEMPTS = (("0", "none yet"), (">0", "one at least"), (">2", "more than two"))
 
 
-class Option(NamedTuple):
+class CompletionOption(NamedTuple):
     """`text` stands in place of the part of the line that is completed."""
 
     text: str
@@ -27,7 +27,7 @@ class Completion(NamedTuple):
 
     start: int
     end: int
-    options: list[Option]
+    options: list[CompletionOption]
 
 
 def complete(line: str, cursor: int, known: Mapping[str, Mapping[str, str]]) -> Completion:
@@ -35,17 +35,17 @@ def complete(line: str, cursor: int, known: Mapping[str, Mapping[str, str]]) -> 
     cursor = max(0, min(cursor, len(line)))
     piece = next((each for each in pieces(line) if each.start < cursor <= each.end), None)
     if piece is None:
-        return _fields(Piece(cursor, cursor, "", False, "", -1, "", "", False, False), line, cursor)
+        return _fields(FilterPiece(cursor, cursor, "", False, "", -1, "", "", False, False), line, cursor)
     if piece.colon < 0 or cursor <= piece.colon:
         return _fields(piece, line, cursor)
     field = BY_NAME.get(piece.field.lower())
     if field is None or piece.is_quoted:
         return Completion(cursor, cursor, [])
     begin = piece.colon + 1
-    if field.kind is Kind.NAMES:
+    if field.kind is ValueKind.NAMES:
         begin = max(begin, line.rfind(",", begin, cursor) + 1)
     end = piece.end
-    if field.kind is Kind.NAMES:
+    if field.kind is ValueKind.NAMES:
         comma = line.find(",", cursor, piece.end)
         end = piece.end if comma < 0 else comma
     typed = line[begin:cursor].lower()
@@ -55,28 +55,32 @@ def complete(line: str, cursor: int, known: Mapping[str, Mapping[str, str]]) -> 
     return Completion(begin, end, options)
 
 
-def _fields(piece: Piece, line: str, cursor: int) -> Completion:
+def _fields(piece: FilterPiece, line: str, cursor: int) -> Completion:
     typed = line[piece.start : cursor].lower()
     sign = "-" if typed.startswith("-") else ""
     fields = [field for field in FIELDS if field.can_negate or not sign]
-    options = [Option(f"{sign}{field.name}:", field.help) for field in fields]
+    options = [CompletionOption(f"{sign}{field.name}:", field.help) for field in fields]
     end = piece.end if piece.colon < 0 else piece.colon + 1
     return Completion(piece.start, end, _best(typed, options)[:MAX_OPTIONS] if typed else options)
 
 
-def _values(field: FilterField, known: Mapping[str, str]) -> Sequence[Option]:
+def _values(field: FilterField, known: Mapping[str, str]) -> Sequence[CompletionOption]:
     if field.name == "state":
-        states = [Option(word, note) for word, (_, note) in STATES.items()]
-        return states + [Option(word, ", ".join(words)) for word, words in STATE_GROUPS.items()]
-    if field.kind is Kind.TIME:
-        return [Option(*each) for each in (*_LENGTHS, *_LONGER)]
-    if field.kind is Kind.NUMBER:
-        return [Option(*each) for each in _ATTEMPTS]
-    options = [Option(*each) for each in known.items()]
-    return options if options or field.kind is not Kind.TEXT else [Option("~", "a pattern (RE2) instead of a text")]
+        states = [CompletionOption(word, note) for word, (_, note) in STATES.items()]
+        return states + [CompletionOption(word, ", ".join(words)) for word, words in STATE_GROUPS.items()]
+    if field.kind is ValueKind.TIME:
+        return [CompletionOption(*each) for each in (*_LENGTHS, *_LONGER)]
+    if field.kind is ValueKind.NUMBER:
+        return [CompletionOption(*each) for each in _ATTEMPTS]
+    options = [CompletionOption(*each) for each in known.items()]
+    return (
+        options
+        if options or field.kind is not ValueKind.TEXT
+        else [CompletionOption("~", "a pattern (RE2) instead of a text")]
+    )
 
 
-def _best(typed: str, options: Iterable[Option]) -> list[Option]:
+def _best(typed: str, options: Iterable[CompletionOption]) -> list[CompletionOption]:
     """Those that begin with what was typed, then those that have it."""
     found = [option for option in options if typed in option.text.lower()]
     found.sort(key=lambda option: not option.text.lower().startswith(typed))

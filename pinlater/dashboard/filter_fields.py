@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pinlater.model.job_selection import JobPhase
 
 
-class Kind(Enum):
+class ValueKind(Enum):
     """How the value of a field is written."""
 
     NAMES = "one or more, with commas between"
@@ -29,7 +29,7 @@ class FilterField(NamedTuple):
     """
 
     name: str
-    kind: Kind
+    kind: ValueKind
     help: str
     examples: tuple[str, ...]
     can_negate: bool = False
@@ -65,54 +65,61 @@ def states_named(word: str) -> tuple[str, ...]:
 
 FIELDS: tuple[FilterField, ...] = (
     FilterField(
-        "queue", Kind.NAMES, "The queue; * stands for any characters.", ("queue:mail", "queue:mail-*,sms"), True
+        "queue", ValueKind.NAMES, "The queue; * stands for any characters.", ("queue:mail", "queue:mail-*,sms"), True
     ),
     FilterField(
         "state",
-        Kind.NAMES,
+        ValueKind.NAMES,
         f"The state: {', '.join(STATES)}; pending and ended stand for three of these each.",
         ("state:failed", "state:ready,running"),
         True,
     ),
     FilterField(
         "status",
-        Kind.TEXT,
+        ValueKind.TEXT,
         "What the status says, where errors, tracebacks and notes of workers stand.",
         ("status:timeout", 'status:~"time(d )?out"'),
         True,
     ),
     FilterField(
         "error",
-        Kind.PATTERN,
+        ValueKind.PATTERN,
         "The type of exception of a failed attempt, as the worker framework notes it.",
         ("error:ValueError", "error:*Timeout*"),
         True,
     ),
     FilterField(
-        "body", Kind.TEXT, "What the body has in it; slow, as every body is read.", ("body:ada", 'body:~"ada@"'), True
+        "body",
+        ValueKind.TEXT,
+        "What the body has in it; slow, as every body is read.",
+        ("body:ada", 'body:~"ada@"'),
+        True,
     ),
     FilterField(
         "type",
-        Kind.PATTERN,
+        ValueKind.PATTERN,
         "The type of job, of bodies of the worker framework; slow, as every body is read.",
         ("type:resize", "type:shop.*"),
         True,
     ),
     FilterField(
         "age",
-        Kind.TIME,
+        ValueKind.TIME,
         "How long ago the job was created, or when.",
         ("age:>1h", "age:<10m", "age:2026-11-25T10:00..2026-11-25T11:00"),
         aliases=("created",),
     ),
-    FilterField("updated", Kind.TIME, "How long ago it was changed last, or when.", ("updated:<5m",)),
-    FilterField("ended", Kind.TIME, "How long ago it ended, or when; of jobs that have ended.", ("ended:<1d",)),
-    FilterField("attempts", Kind.NUMBER, "How many attempts have failed.", ("attempts:>2", "attempts:0")),
-    FilterField("priority", Kind.NAMES, "The priority; 1 is the highest.", ("priority:1", "priority:2,3"), True),
-    FilterField("key", Kind.EXACT, "The dedupe key.", ("key:report-17",), is_once=True),
-    FilterField("serialize", Kind.EXACT, "The serialize key.", ("serialize:account-7",), is_once=True),
+    FilterField("updated", ValueKind.TIME, "How long ago it was changed last, or when.", ("updated:<5m",)),
+    FilterField("ended", ValueKind.TIME, "How long ago it ended, or when; of jobs that have ended.", ("ended:<1d",)),
+    FilterField("attempts", ValueKind.NUMBER, "How many attempts have failed.", ("attempts:>2", "attempts:0")),
+    FilterField("priority", ValueKind.NAMES, "The priority; 1 is the highest.", ("priority:1", "priority:2,3"), True),
+    FilterField("key", ValueKind.EXACT, "The dedupe key.", ("key:report-17",), is_once=True),
+    FilterField("serialize", ValueKind.EXACT, "The serialize key.", ("serialize:account-7",), is_once=True),
     FilterField(
-        "id", Kind.EXACT, "The descriptor of a job; several name several jobs.", ("id:mail:s1:p1:1790000000000000",)
+        "id",
+        ValueKind.EXACT,
+        "The descriptor of a job; several name several jobs.",
+        ("id:mail:s1:p1:1790000000000000",),
     ),
 )
 BY_NAME: dict[str, FilterField] = {name: field for field in FIELDS for name in (field.name, *field.aliases)}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
-from pinlater.dashboard.filter_fields import BY_NAME, FIELDS, STATES, FilterField, Kind, states_named
+from pinlater.dashboard.filter_fields import BY_NAME, FIELDS, STATES, FilterField, ValueKind, states_named
 from pinlater.dashboard.job_filter import LENGTH, MARKS, FilterLine, Term, in_order, in_order_of, moment_ms, quoted
 from pinlater.model import is_descriptor, is_queue_name
 
@@ -25,7 +25,7 @@ class FilterError(ValueError):
         self.end = end
 
 
-class Piece(NamedTuple):
+class FilterPiece(NamedTuple):
     """One condition as it stands in a line, not read yet: `field` ends at `colon`, -1 for none. `value` is without its
     quotes; `is_open`: its quote is not closed.
     """
@@ -46,7 +46,7 @@ _FIELD = re.compile(r"(-?)([A-Za-z_]*)(:?)")
 _ESCAPED_CHARS = ('"', "\\")
 
 
-def pieces(line: str) -> list[Piece]:
+def pieces(line: str) -> list[FilterPiece]:
     """The conditions of a line, whatever is wrong with them."""
     found = []
     at = 0
@@ -60,7 +60,7 @@ def pieces(line: str) -> list[Piece]:
     return found
 
 
-def _piece(line: str, start: int) -> Piece:
+def _piece(line: str, start: int) -> FilterPiece:
     head = _FIELD.match(line, start)
     assert head is not None
     sign, name, colon = head.groups()
@@ -74,13 +74,15 @@ def _piece(line: str, start: int) -> Piece:
         while end < len(line) and not line[end].isspace():  # what sticks to the closing quote is a mistake
             end += 1
             is_closed = False
-        return Piece(start, end, line[start:end], bool(sign), name, head.end() - 1, mark, value, True, not is_closed)
+        return FilterPiece(
+            start, end, line[start:end], bool(sign), name, head.end() - 1, mark, value, True, not is_closed
+        )
     end = at
     while end < len(line) and not line[end].isspace():
         end += 1
     if not colon:
-        return Piece(start, end, line[start:end], False, line[start:end], -1, "", "", False, False)
-    return Piece(start, end, line[start:end], bool(sign), name, head.end() - 1, mark, line[at:end], False, False)
+        return FilterPiece(start, end, line[start:end], False, line[start:end], -1, "", "", False, False)
+    return FilterPiece(start, end, line[start:end], bool(sign), name, head.end() - 1, mark, line[at:end], False, False)
 
 
 def _read_quoted(line: str, at: int) -> tuple[str, int, bool]:
@@ -128,7 +130,7 @@ def _possible(line: FilterLine, end: int) -> FilterLine:
     return line
 
 
-def _term(piece: Piece) -> Term:
+def _term(piece: FilterPiece) -> Term:
     field = BY_NAME.get(piece.field.lower())
     if field is None and is_descriptor(piece.raw):
         return Term("id", (piece.raw,))
@@ -151,7 +153,7 @@ def _term(piece: Piece) -> Term:
     return Term(field.name, values, comparison, piece.is_not)
 
 
-def _refuse(piece: Piece, message: str, start: int | None = None, end: int | None = None) -> NoReturn:
+def _refuse(piece: FilterPiece, message: str, start: int | None = None, end: int | None = None) -> NoReturn:
     raise FilterError(message, piece.start if start is None else start, piece.end if end is None else end)
 
 
@@ -159,7 +161,7 @@ def _names() -> str:
     return ", ".join(field.name for field in FIELDS)
 
 
-def _read_names(piece: Piece, field: FilterField) -> tuple[str, tuple[str, ...]]:
+def _read_names(piece: FilterPiece, field: FilterField) -> tuple[str, tuple[str, ...]]:
     _no_mark(piece, field)
     found: list[str] = []
     for word in piece.value.split(","):
@@ -169,20 +171,20 @@ def _read_names(piece: Piece, field: FilterField) -> tuple[str, tuple[str, ...]]
     return "", tuple(in_order_of(field.name, found))
 
 
-def _queue_name(piece: Piece, word: str) -> tuple[str, ...]:
+def _queue_name(piece: FilterPiece, word: str) -> tuple[str, ...]:
     if not is_queue_name(word.replace("*", "x")):
         _refuse(piece, f"{word[:80]!r} is no name of a queue; * stands for any characters")
     return (word,)
 
 
-def _state_name(piece: Piece, word: str) -> tuple[str, ...]:
+def _state_name(piece: FilterPiece, word: str) -> tuple[str, ...]:
     states = states_named(word)
     if not states:
         _refuse(piece, f"{word[:80]!r} is no state; there are {', '.join(STATES)}, pending and ended")
     return states
 
 
-def _priority_name(piece: Piece, word: str) -> tuple[str, ...]:
+def _priority_name(piece: FilterPiece, word: str) -> tuple[str, ...]:
     if not (word.isascii() and word.isdecimal() and 1 <= int(word[:4]) <= 127):
         _refuse(piece, f"{word[:80]!r} is no priority; allowed: 1 (the highest) to 127")
     return (str(int(word)),)
@@ -191,7 +193,7 @@ def _priority_name(piece: Piece, word: str) -> tuple[str, ...]:
 _NAMES = {"queue": _queue_name, "state": _state_name, "priority": _priority_name}
 
 
-def _read_text(piece: Piece, field: FilterField) -> tuple[str, tuple[str, ...]]:
+def _read_text(piece: FilterPiece, field: FilterField) -> tuple[str, tuple[str, ...]]:
     if piece.mark in ("<", ">"):
         _refuse(piece, f"{field.name} has no {piece.mark}; write it as in {' or '.join(field.examples)}")
     if not piece.value:
@@ -199,7 +201,7 @@ def _read_text(piece: Piece, field: FilterField) -> tuple[str, tuple[str, ...]]:
     return piece.mark, (piece.value,)
 
 
-def _read_exact(piece: Piece, field: FilterField) -> tuple[str, tuple[str, ...]]:
+def _read_exact(piece: FilterPiece, field: FilterField) -> tuple[str, tuple[str, ...]]:
     _no_mark(piece, field)
     if not piece.value:
         _refuse(piece, f"{field.name} has no value; write it as in {' or '.join(field.examples)}")
@@ -208,12 +210,12 @@ def _read_exact(piece: Piece, field: FilterField) -> tuple[str, tuple[str, ...]]
     return "", (piece.value,)
 
 
-def _no_mark(piece: Piece, field: FilterField) -> None:
+def _no_mark(piece: FilterPiece, field: FilterField) -> None:
     if piece.mark:
         _refuse(piece, f"{field.name} has no {piece.mark}; write it as in {' or '.join(field.examples)}")
 
 
-def _read_time(piece: Piece, field: FilterField) -> tuple[str, tuple[str, ...]]:
+def _read_time(piece: FilterPiece, field: FilterField) -> tuple[str, tuple[str, ...]]:
     if piece.mark in ("<", ">") and not piece.is_quoted:
         try:
             LENGTH.parse(piece.value)
@@ -232,7 +234,7 @@ def _read_time(piece: Piece, field: FilterField) -> tuple[str, tuple[str, ...]]:
     return "..", (ends[0], ends[1])
 
 
-def _read_number(piece: Piece, field: FilterField) -> tuple[str, tuple[str, ...]]:
+def _read_number(piece: FilterPiece, field: FilterField) -> tuple[str, tuple[str, ...]]:
     ends = piece.value.split("..")
     is_range = len(ends) == 2 and any(ends) and not piece.mark
     if piece.mark == "~" or piece.is_quoted or not (is_range or len(ends) == 1):
@@ -246,17 +248,17 @@ def _read_number(piece: Piece, field: FilterField) -> tuple[str, tuple[str, ...]
     return "..", tuple(str(int(end)) if end else "" for end in ends)
 
 
-def _refuse_backwards(piece: Piece, ends: Sequence[int | None]) -> None:
+def _refuse_backwards(piece: FilterPiece, ends: Sequence[int | None]) -> None:
     low, high = ends
     if low is not None and high is not None and low > high:
         _refuse(piece, "the range ends before it begins: turn its ends round")
 
 
 _READ = {
-    Kind.NAMES: _read_names,
-    Kind.TEXT: _read_text,
-    Kind.PATTERN: _read_exact,
-    Kind.EXACT: _read_exact,
-    Kind.TIME: _read_time,
-    Kind.NUMBER: _read_number,
+    ValueKind.NAMES: _read_names,
+    ValueKind.TEXT: _read_text,
+    ValueKind.PATTERN: _read_exact,
+    ValueKind.EXACT: _read_exact,
+    ValueKind.TIME: _read_time,
+    ValueKind.NUMBER: _read_number,
 }

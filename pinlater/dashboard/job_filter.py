@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from pinlater.config.values import Duration
-from pinlater.dashboard.filter_fields import BY_NAME, FIELDS, STATES, Kind
+from pinlater.dashboard.filter_fields import BY_NAME, FIELDS, STATES, ValueKind
 from pinlater.model import MAX_TIME_MS
 from pinlater.model.job_selection import JobPhase, JobSelection, TextCondition
 
@@ -33,7 +33,7 @@ _TYPE_CHARS = "[A-Za-z0-9_.:-]"
 
 
 class Term(NamedTuple):
-    """One condition. `comparison` is "", "~", "<", ">" or ".."; `values` are several of Kind.NAMES, else one, or the
+    """One condition. `comparison` is "", "~", "<", ">" or ".."; `values` are several of ValueKind.NAMES, else one, or the
     two ends of a range.
     """
 
@@ -47,7 +47,7 @@ class Term(NamedTuple):
         sign = "-" if self.is_not else ""
         if self.comparison == "..":
             return f"{sign}{self.field}:{'..'.join(self.values)}"
-        if BY_NAME[self.field].kind is Kind.NAMES:
+        if BY_NAME[self.field].kind is ValueKind.NAMES:
             return f"{sign}{self.field}:{','.join(self.values)}"
         return f"{sign}{self.field}:{self.comparison}{quoted(self.values[0])}"
 
@@ -73,6 +73,11 @@ class FilterLine:
     @property
     def reads_bodies(self) -> bool:
         return any(term.field in ("body", "type") for term in self.terms)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it means as many jobs as are counted by queue, state and priority."""
+        return {term.field for term in self.terms} <= {"queue", "state", "priority"}
 
     @property
     def descriptors(self) -> list[str]:
@@ -198,7 +203,7 @@ def in_order(terms: Iterable[Term]) -> tuple[Term, ...]:
     joined: dict[tuple[str, bool], Term] = {}
     found: list[Term] = []
     for term in terms:
-        if BY_NAME[term.field].kind is not Kind.NAMES:
+        if BY_NAME[term.field].kind is not ValueKind.NAMES:
             found.append(term)
             continue
         before = joined.get((term.field, term.is_not))

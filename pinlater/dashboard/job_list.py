@@ -86,6 +86,7 @@ async def job_list(page: Page) -> web.Response:
         more_queues=max(0, len(queues) - MAX_QUEUES),
         shows_queue=len(queues) != 1,
         of_about=search.of_about,
+        is_counted=line.is_counted,
         actions=[each for each in ACTIONS.values() if may_change(page, queues)],
         is_live=isinstance(found, SearchedPage) and found.took_s < LIVE_WITHIN_S,
     )

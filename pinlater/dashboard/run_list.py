@@ -22,8 +22,6 @@ PATH = "/dashboard/runs"
 TRY_WITHIN_S = 0.8
 MAX_NAMED = 1_000
 MAX_NOTE = 400
-_COUNTED_FIELDS = {"queue", "state", "priority"}
-"""A filter by these alone means as many jobs as were counted."""
 
 
 def _read(page: Page, values: Any) -> tuple[RunOrder, str]:
@@ -97,8 +95,7 @@ async def new_run(page: Page) -> web.Response:
     if why_not:
         raise RequestInvalid(why_not)
     queues, of_about, forbidden = await _queues(page, order)
-    is_counted = not order.descriptors and {term.field for term in order.line.terms} <= _COUNTED_FIELDS
-    is_counted = is_counted and order.action.action is not JobAction.REPLAY
+    is_counted = order.line.is_counted and not order.descriptors and order.action.action is not JobAction.REPLAY
     if is_counted:
         tried = Tried(of_about, 0, of_about, True, {})
     else:

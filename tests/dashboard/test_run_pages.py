@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 from pinlater import Job, JobFilter, JobState
 from tests.dashboard.conftest import Place
@@ -11,7 +10,6 @@ from tests.dashboard.test_job_list import address, counted, fail, patiently
 from tests.dashboard.visitor import Visitor, csrf_of, text_of
 
 ENDED = re.compile(r'class="state (?:good|bad|held)">(?:done|failed|stopped)<')
-RUN = re.compile(r"/dashboard/runs/([A-Za-z0-9_-]{8,})")
 
 
 def asked(visitor: Visitor, **form: str | list[str]) -> str:
@@ -132,7 +130,6 @@ def test_queues_that_one_may_not_change_are_left_alone_and_named(ruled: Place) -
     viewer = ruled.visitor("viewer")
     admin = ruled.visitor("admin")
     patiently(lambda: "of two queues" in admin.text(address("queue:sms state:ready")))
-    time.sleep(0.1)
     visitor = ruled.visitor("of-mail")
     patiently(lambda: "of two queues" in visitor.text(address("queue:mail state:ready")))
     question = asked(visitor, filter='state:ready status:"of two queues"', action="cancel", which="all")
@@ -141,5 +138,4 @@ def test_queues_that_one_may_not_change_are_left_alone_and_named(ruled: Place) -
     assert ruled.client.count(JobFilter("sms", JobState.PENDING)) >= 1
     page = viewer.get("/dashboard/jobs").text
     response = viewer.send("/dashboard/runs", {"csrf": csrf_of(page), "filter": "queue:mail", "action": "cancel"})
-    assert response.status_code == 303
-    assert not RUN.search(response.headers["Location"])
+    assert response.status_code == 403

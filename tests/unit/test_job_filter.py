@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinlater.dashboard.filter_completion import complete
-from pinlater.dashboard.filter_fields import FIELDS, STATES, Kind
+from pinlater.dashboard.filter_fields import FIELDS, STATES, ValueKind, reference_table
 from pinlater.dashboard.filter_parser import FilterError, parse_filter, pieces
 from pinlater.dashboard.job_filter import FilterLine, Term, error_regex, in_order, type_regex
 from pinlater.model.job_selection import JobPhase, JobSelection, TextCondition
@@ -382,5 +383,18 @@ def test_the_examples_of_every_field_can_be_read(field: object) -> None:
         line = parse_filter(example)
         assert [term.field for term in line.terms] == [field.name]  # type: ignore[attr-defined]
         assert parse_filter(f"-{example}") if field.can_negate else refused(f"-{example}")  # type: ignore[attr-defined]
-    assert field.kind in Kind  # type: ignore[attr-defined]
+    assert field.kind in ValueKind  # type: ignore[attr-defined]
     assert re.fullmatch(r"[A-Z~<].*\.", field.help)  # type: ignore[attr-defined]
+
+
+def test_the_page_about_filters_has_the_table_of_fields() -> None:
+    page = Path(__file__).parents[2] / "docs" / "dashboard-filters.md"
+    assert reference_table() in page.read_text(encoding="utf-8"), "python -m pinlater.dashboard.filter_fields prints it"
+
+
+@pytest.mark.parametrize(
+    ("line", "is_counted"),
+    [("", True), ("queue:a state:failed -priority:1", True), ("age:>1h", False)],
+)
+def test_filters_by_what_is_counted_are_told_apart(line: str, is_counted: bool) -> None:
+    assert parse_filter(line).is_counted is is_counted
