@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         metavar="STORE",
         choices=sorted(NEEDS),
-        help="leave out the tests that need this store (redis, mysql); repeatable",
+        help="leave out the tests that need this store or program; repeatable",
     )
     parser.addoption("--fast", action="store_true", help="only what needs no store server and is not marked slow")
 

@@ -11,7 +11,12 @@ from testcontainers.core.container import DockerContainer
 
 from tests.stores.process import READY_WITHIN_S, StoreServer
 
-IMAGES = {"redis": ("redis:7", 6379), "mysql": ("mariadb:10.11", 3306), "postgres": ("postgres:15", 5432)}
+IMAGES = {
+    "redis": ("redis:7", 6379),
+    "mysql": ("mariadb:10.11", 3306),
+    "postgres": ("postgres:15", 5432),
+    "dynamodb": ("amazon/dynamodb-local:2.6.1", 8000),
+}
 VARIABLES = {
     "mysql": {"MARIADB_ALLOW_EMPTY_ROOT_PASSWORD": "1"},
     "postgres": {"POSTGRES_HOST_AUTH_METHOD": "trust"},
@@ -21,6 +26,7 @@ ARGUMENTS = {
     ("redis", True): ["redis-server", "--databases", "16", "--appendonly", "yes", "--appendfsync", "always"],
     ("mysql", False): ["--innodb-flush-log-at-trx-commit=0", "--max-connections=500"],
     ("postgres", False): ["postgres", "-c", "fsync=off"],
+    ("dynamodb", False): ["-jar", "DynamoDBLocal.jar", "-inMemory", "-sharedDb", "-disableTelemetry"],
     ("mysql", True): ["--innodb-flush-log-at-trx-commit=1", "--max-connections=500"],
 }
 

@@ -1,18 +1,21 @@
 """Fixtures that start real stores, once per run and only where a selected test needs them.
 
-redis_server, mysql_server, postgres_server   fast settings, shared by all tests
-durable_redis_server, durable_mysql_server, durable_postgres_server
+redis_server, mysql_server, postgres_server, dynamodb_server
+                                              fast settings, shared by all tests
+durable_redis_server, durable_mysql_server, durable_postgres_server, durable_dynamodb_server
                                               what they answered survives kill -9; one per test
-redis_places, redis_cluster_places, mysql_places, postgres_places, sqlite_places
+redis_places, redis_cluster_places, mysql_places, postgres_places, dynamodb_places, sqlite_places
                                               `.fresh()` is the URL of an empty place for one shard
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
 
+from tests.stores.dynamodb_server import CREDENTIALS
 from tests.stores.places import (
     FilePlaces,
     MemoryPlaces,
@@ -52,6 +55,12 @@ def postgres_server() -> Iterator[StoreServer]:
     yield from _started("postgres")
 
 
+@pytest.fixture(scope="session")
+def dynamodb_server() -> Iterator[StoreServer]:
+    with _credentials():
+        yield from _started("dynamodb")
+
+
 @pytest.fixture
 def durable_redis_server() -> Iterator[StoreServer]:
     yield from _started("redis", durable=True)
@@ -65,6 +74,20 @@ def durable_mysql_server() -> Iterator[StoreServer]:
 @pytest.fixture
 def durable_postgres_server() -> Iterator[StoreServer]:
     yield from _started("postgres", durable=True)
+
+
+@pytest.fixture
+def durable_dynamodb_server() -> Iterator[StoreServer]:
+    with _credentials():
+        yield from _started("dynamodb", durable=True)
+
+
+@contextlib.contextmanager
+def _credentials() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        yield
 
 
 def _places(name: str, request: pytest.FixtureRequest) -> Places:
@@ -96,6 +119,11 @@ def mysql_places(request: pytest.FixtureRequest) -> Places:
 @pytest.fixture(scope="session")
 def postgres_places(request: pytest.FixtureRequest) -> Places:
     return _places("postgres", request)
+
+
+@pytest.fixture(scope="session")
+def dynamodb_places(dynamodb_server: StoreServer) -> Places:
+    return ServerPlaces(dynamodb_server)
 
 
 @pytest.fixture(scope="session")

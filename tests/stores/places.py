@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.stores.containers import ContainerServer, docker_answers
+from tests.stores.dynamodb_server import DynamodbServer, empty_dynamodb
 from tests.stores.mariadb_server import MariadbServer, empty_mysql
 from tests.stores.postgres_server import PostgresServer, empty_postgres
 from tests.stores.process import StoreMissing, StoreServer
@@ -21,8 +22,13 @@ Everything in their databases 0 to 15 (Redis) or `pinlater_test_0` to `pinlater_
 """
 
 PLACES = 16
-SERVERS: dict[str, type[StoreServer]] = {"redis": RedisServer, "mysql": MariadbServer, "postgres": PostgresServer}
-EMPTY = {"redis": empty_redis, "mysql": empty_mysql, "postgres": empty_postgres}
+SERVERS: dict[str, type[StoreServer]] = {
+    "redis": RedisServer,
+    "mysql": MariadbServer,
+    "postgres": PostgresServer,
+    "dynamodb": DynamodbServer,
+}
+EMPTY = {"redis": empty_redis, "mysql": empty_mysql, "postgres": empty_postgres, "dynamodb": empty_dynamodb}
 
 
 class Places(Protocol):
