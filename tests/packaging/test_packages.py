@@ -17,7 +17,7 @@ from tests.server.running import running
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SHIPPED = {".py", ".lua", ".sql", ".typed", ".html", ".js", ".css"}
-DRIVERS = ["redis", "sqlalchemy", "pymysql", "MySQLdb", "psycopg", "sqlite3"]
+DRIVERS = ["redis", "sqlalchemy", "pymysql", "MySQLdb", "psycopg", "botocore", "sqlite3"]
 DRIVERS += ["apscheduler", "structlog", "re2", "uvloop"]
 
 IMPORT_ALL = """
