@@ -20,6 +20,9 @@ from tests.stores.places import Places
 from tests.stores.process import StoreServer
 
 ROUNDS = int(os.environ.get("PINLATER_KILL_ROUNDS", "20"))
+DYNAMODB_ROUNDS = min(ROUNDS, 6)
+"""DynamoDB Local takes some milliseconds for each job."""
+
 CALLS_BETWEEN = 1_000
 """Answered calls between two kills."""
 
@@ -39,12 +42,12 @@ async def when_it_serves(port: int) -> Plain:
                 await asyncio.sleep(0.1)
 
 
-async def drain(port: int, ledger: Ledger) -> None:
+async def drain(port: int, ledger: Ledger, limit: int) -> None:
     """Take and end all there is, until nothing can come any more: claims expired, delays over, nothing found."""
     plain = await when_it_serves(port)
     quiet_since = time.monotonic()
     while time.monotonic() - quiet_since < (CLAIM_TIMEOUT_MS + LATEST_MS) / 1000 + 2:
-        jobs = await take(plain, ledger, 1_000, wait_ms=500)
+        jobs = await take(plain, ledger, limit, wait_ms=500)
         if jobs:
             await acknowledge(plain, ledger, jobs, [])
             quiet_since = time.monotonic()
@@ -64,26 +67,28 @@ async def lost(port: int, ledger: Ledger) -> list[str]:
     return bad
 
 
-async def survives(server: Operated, steps: list[Callable[[], Awaitable[None]]]) -> None:
+async def survives(
+    server: Operated, steps: list[Callable[[], Awaitable[None]]], rounds: int = ROUNDS, limit: int = 1_000
+) -> None:
     ledger = Ledger(CLAIM_TIMEOUT_MS)
     await (await when_it_serves(server.port)).close()
     load = Load(server.port, ledger)
     serving_s = 0.0
     load.start()
     try:
-        for number in range(ROUNDS + 1):
+        for number in range(rounds + 1):
             await load.grows_by(1)
             serving_since = time.monotonic()
             await load.grows_by(CALLS_BETWEEN)
             serving_s += time.monotonic() - serving_since
-            if number < ROUNDS:
+            if number < rounds:
                 await asyncio.sleep(random.uniform(0, 0.05))
                 await steps[number % len(steps)]()
     finally:
         await load.stop()
-    await drain(server.port, ledger)
-    rate = (ROUNDS + 1) * CALLS_BETWEEN / serving_s
-    print(f"{ROUNDS} rounds, {load.calls} calls, {rate:.0f}/s while it served, {len(ledger.entries)} jobs")
+    await drain(server.port, ledger, limit)
+    rate = (rounds + 1) * CALLS_BETWEEN / serving_s
+    print(f"{rounds} rounds, {load.calls} calls, {rate:.0f}/s while it served, {len(ledger.entries)} jobs")
     assert ledger.broken == []
     assert await lost(server.port, ledger) == []
 
@@ -104,7 +109,7 @@ def operated(tmp_path: Path) -> Iterator[Callable[..., Operated]]:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.store(name)) for name in ("redis", "mysql", "postgres")]
+    "name", [pytest.param(name, marks=pytest.mark.store(name)) for name in ("redis", "mysql", "postgres", "dynamodb")]
 )
 async def test_what_was_answered_survives_kills_of_server_and_store(
     operated: Callable[..., Operated], name: str, request: pytest.FixtureRequest
@@ -113,7 +118,8 @@ async def test_what_was_answered_survives_kills_of_server_and_store(
     store.empty(0)
     server = operated("--store", f"1={store.url()}", "--processes", "2")
     ours = [server.kill_a_worker, server.kill_all, server.roll, server.restart]
-    await survives(server, [*ours, *store_steps(store)])
+    slow = {"rounds": DYNAMODB_ROUNDS, "limit": 50} if name == "dynamodb" else {}
+    await survives(server, [*ours, *store_steps(store)], **slow)
 
 
 @pytest.mark.slow
