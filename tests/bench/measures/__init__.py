@@ -41,6 +41,7 @@ NAMES = (
     "mariadb",
     "mariadb_single",
     "postgres",
+    "dynamodb",
     "growth",
     "maintenance",
     "memory",
