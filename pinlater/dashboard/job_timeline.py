@@ -40,7 +40,7 @@ _MAX_MS = 2**53
 
 
 @dataclass(slots=True)
-class Step:
+class TimelineStep:
     """Something that happened, or will. `at_ms` None: nobody noted when. `gap_ms`: how long after the end of the step
     before; `took` is as the worker wrote it.
     """
@@ -69,12 +69,12 @@ class Step:
 class Timeline:
     """`notes` are lines of producers and workers, in their order."""
 
-    steps: list[Step]
+    steps: list[TimelineStep]
     notes: list[str]
 
 
 def timeline(info: JobInfo, now_ms: int) -> Timeline:
-    steps = [Step("Enqueued", at_ms=info.created_at_ms, text=f"priority {info.priority}")]
+    steps = [TimelineStep("Enqueued", at_ms=info.created_at_ms, text=f"priority {info.priority}")]
     notes: list[str] = []
     for line in info.custom_status.splitlines():
         if line.startswith(_TRACE) and steps[-1].title.startswith("Attempt"):
@@ -89,52 +89,56 @@ def timeline(info: JobInfo, now_ms: int) -> Timeline:
     return Timeline(steps, notes)
 
 
-def _step(line: str) -> Step | None:
+def _step(line: str) -> TimelineStep | None:
     """What a line of a status tells; None: it is a note."""
     if (found := ATTEMPT_LINE.fullmatch(line)) is not None:
         of = f" of {found['allowed']}" if found["allowed"] else ""
         at_ms = _moment_ms(found["began"]) if found["began"] else None
         worker, took = found["worker"] or "", found["took"] or ""
-        return Step(f"Attempt {int(found['number'])}{of} failed", "bad", at_ms, found["text"], worker, took)
+        return TimelineStep(f"Attempt {int(found['number'])}{of} failed", "bad", at_ms, found["text"], worker, took)
     if (found := _EXPIRED.fullmatch(line)) is not None:
-        return Step("Its worker was lost", "bad", _ms(found["at"]), "No heartbeat came before the claim ran out.")
+        return TimelineStep(
+            "Its worker was lost", "bad", _ms(found["at"]), "No heartbeat came before the claim ran out."
+        )
     if (found := _RELEASED.fullmatch(line)) is not None:
-        return Step("Its worker was lost", "bad", _ms(found["at"]), "The worker's connection broke.")
+        return TimelineStep("Its worker was lost", "bad", _ms(found["at"]), "The worker's connection broke.")
     if (found := _CRASHED.fullmatch(line)) is not None:
-        return Step("Given up", "bad", text=f"It took {found['crashes']} workers with it: its crash budget is used up.")
+        return TimelineStep(
+            "Given up", "bad", text=f"It took {found['crashes']} workers with it: its crash budget is used up."
+        )
     if (found := _TOO_LATE.fullmatch(line)) is not None:
-        return Step("Too late", "bad", _ms(found["at"]), "It was not to be handed out after its expiry.")
+        return TimelineStep("Too late", "bad", _ms(found["at"]), "It was not to be handed out after its expiry.")
     if (found := _LETTER.fullmatch(line)) is not None:
         origin_ms = _ms(found["created"])
-        return Step(_LETTER_TITLE, "held", _ms(found["at"]), descriptor=found["origin"], origin_ms=origin_ms)
+        return TimelineStep(_LETTER_TITLE, "held", _ms(found["at"]), descriptor=found["origin"], origin_ms=origin_ms)
     return None
 
 
-def _now(info: JobInfo, now_ms: int) -> Iterator[Step]:
+def _now(info: JobInfo, now_ms: int) -> Iterator[TimelineStep]:
     """How it is now, and what comes."""
     phase = phase_of(info, now_ms)
     claim = info.claim_descriptor
     if info.state is JobState.IN_PROGRESS:
-        yield Step("Running", "run", info.claimed_at_ms, worker=_source(claim))
+        yield TimelineStep("Running", "run", info.claimed_at_ms, worker=_source(claim))
         if info.cancel_requested_by is not None:
-            yield Step("Asked to stop", "held", text=f"by {info.cancel_requested_by}")
+            yield TimelineStep("Asked to stop", "held", text=f"by {info.cancel_requested_by}")
     elif info.state is JobState.SUCCEEDED:
         moved = info.moved_to is not None
-        yield Step("Moved" if moved else "Done", "good", info.finished_at_ms, worker=_source(claim))
+        yield TimelineStep("Moved" if moved else "Done", "good", info.finished_at_ms, worker=_source(claim))
     elif phase is JobPhase.CANCELLED:
         by = f"by {info.cancel_requested_by}" if info.cancel_requested_by else ""
-        yield Step("Cancelled", "held", info.finished_at_ms, text=by)
+        yield TimelineStep("Cancelled", "held", info.finished_at_ms, text=by)
     elif info.state is JobState.FAILED:
-        yield Step("Failed for good", "bad", info.finished_at_ms)
+        yield TimelineStep("Failed for good", "bad", info.finished_at_ms)
     elif phase is JobPhase.SCHEDULED:
-        yield Step("Runs", "", info.run_after_ms, is_future=True)
+        yield TimelineStep("Runs", "", info.run_after_ms, is_future=True)
     elif phase is JobPhase.WAITING:
-        yield Step("Waits for another job of its key", "", descriptor=info.waits_for or "")
+        yield TimelineStep("Waits for another job of its key", "", descriptor=info.waits_for or "")
     else:
-        yield Step("Ready", "", info.run_after_ms, "It waits for a worker.")
+        yield TimelineStep("Ready", "", info.run_after_ms, "It waits for a worker.")
 
 
-def _place_letter(steps: list[Step]) -> None:
+def _place_letter(steps: list[TimelineStep]) -> None:
     """A dead letter says in front what it was; the copy was made when all that the status tells had happened."""
     place = next((place for place, step in enumerate(steps) if step.title == _LETTER_TITLE), None)
     if place is None:
@@ -145,7 +149,7 @@ def _place_letter(steps: list[Step]) -> None:
     steps.insert(last + 1, letter)
 
 
-def _add_gaps(steps: list[Step]) -> None:
+def _add_gaps(steps: list[TimelineStep]) -> None:
     for before, step in pairwise(steps):
         if before.ended_ms is not None and step.at_ms is not None and step.at_ms > before.ended_ms:
             step.gap_ms = step.at_ms - before.ended_ms

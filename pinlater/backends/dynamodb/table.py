@@ -45,7 +45,7 @@ class TableIdentity(NamedTuple):
     store_id: str
 
 
-class Page(NamedTuple):
+class ItemsPage(NamedTuple):
     """Items of a query; `after`: where the next page begins, None where there is none."""
 
     items: list[Item]
@@ -199,7 +199,7 @@ class JobTable:
         backwards: bool = False,
         after: Any = None,
         attributes: Sequence[str] = (),
-    ) -> Page:
+    ) -> ItemsPage:
         """Items of a partition whose sort key (of the table, or of an index) is from `low` to `high`, both included.
         A page has at most 1 MB, and `limit` items.
         """
@@ -227,7 +227,7 @@ class JobTable:
             "ExpressionAttributeValues": values,
         }
         answer = await self.client.call("Query", request)
-        return Page([read_item(each) for each in answer["Items"]], answer.get("LastEvaluatedKey"))
+        return ItemsPage([read_item(each) for each in answer["Items"]], answer.get("LastEvaluatedKey"))
 
     async def pages(self, pk: str, low: str = "", high: str = "", **how: Any) -> AsyncIterator[list[Item]]:
         """All pages of a query."""
