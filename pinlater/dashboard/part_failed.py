@@ -15,6 +15,7 @@ from pinlater.errors import (
     ServerUnreachable,
     ShardConnectionFailed,
 )
+from pinlater.http.problems import detail_of
 
 _HINTS: tuple[tuple[type[PinLaterError], str], ...] = (
     (ServerUnreachable, "No server answers. Look at its log, and whether it runs: pinlater cluster status"),
@@ -41,4 +42,4 @@ class PartFailed:
         if isinstance(error, FlowsUnavailable) and not error.retryable:
             return cls("Flows are off: this server was started without them.", _FLOWS_ARE_OFF)
         hint = next((text for kind, text in _HINTS if isinstance(error, kind)), "This page tries again by itself.")
-        return cls(error.message, hint)
+        return cls(detail_of(error), hint)

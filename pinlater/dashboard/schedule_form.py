@@ -22,6 +22,7 @@ from pinlater.dashboard.schedule_detail import PATH, find_schedule, name_of, sho
 from pinlater.dashboard.schedule_list import PATH as SCHEDULES
 from pinlater.dashboard.schedule_list import ScheduleRow, schedule_path
 from pinlater.errors import Forbidden, PinLaterError, RecordChanged, RequestInvalid
+from pinlater.http.problems import detail_of
 from pinlater.job_body import secret_values
 from pinlater.model import AccessAction, Misfire, Schedule, ScheduleChange, ScheduleView, queue_order
 from pinlater.schedule import duration_text, parse_duration
@@ -194,7 +195,7 @@ async def _check_or_save(page: Page, name: str, view: ScheduleView | None) -> we
     except Forbidden:
         raise
     except PinLaterError as error:
-        return await _render(page, form, view, version, CheckedForm(wrong=error.message))
+        return await _render(page, form, view, version, CheckedForm(wrong=detail_of(error)))
     if not saves:
         before = None if view is None else ScheduleFields.of(view.schedule, with_body=shows_body(page))
         differences = [] if before is None else _differences(before, form)

@@ -51,7 +51,7 @@ from pinlater.dashboard.static_files import StaticFiles
 from pinlater.dashboard.template_engine import TemplateEngine
 from pinlater.errors import Forbidden, MethodUnknown, PinLaterError, RequestInvalid
 from pinlater.http.caller import API, OtherSite, context_of, has_credential, has_token, is_change, is_of_browser
-from pinlater.http.problems import status_of
+from pinlater.http.problems import detail_of, status_of
 from pinlater.http.route import PASSWORD_HEADER
 from pinlater.http.sessions import BrowserSession, is_csrf_token
 from pinlater.http.site import LOGIN, PAGE_POLICY, SITE, ApiSite, set_cookie
@@ -241,7 +241,7 @@ class Dashboard:
 
     def _failed(self, page: Page, error: PinLaterError) -> web.Response:
         if is_change(page.request) and not isinstance(error, Forbidden):
-            return page.redirect(page.back, error.message, is_bad=True)
+            return page.redirect(page.back, detail_of(error), is_bad=True)
         status = status_of(error, has_credential=True)
         return page.render("error.html", status=status, failure=PartFailed.by(error))
 

@@ -125,7 +125,7 @@ def problem_response(error: PinLaterError, *, has_credential: bool) -> web.Respo
     problem = Problem(
         status.phrase,
         int(status),
-        _detail(error),
+        detail_of(error),
         error.reason,
         error.retryable,
         getattr(error, "field", "") or None,
@@ -141,10 +141,10 @@ def problem_response(error: PinLaterError, *, has_credential: bool) -> web.Respo
     return _response(problem, headers)
 
 
-def _detail(error: PinLaterError) -> str:
+def detail_of(error: PinLaterError) -> str:
     """The message without the reason in front, and with the names that fields have here.
 
-    >>> _detail(errors.RequestInvalid("REQUEST_INVALID: waitMillis is -1; allowed: 0 or more"))
+    >>> detail_of(errors.RequestInvalid("REQUEST_INVALID: waitMillis is -1; allowed: 0 or more"))
     'wait_ms is -1; allowed: 0 or more'
     """
     text = error.message.removeprefix(f"{error.reason}: ")

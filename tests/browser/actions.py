@@ -397,7 +397,7 @@ ACTIONS = (
         "Flow {name} goes on",
         lambda client, made: not client.get_flow(made["flow"]).troubles,
         {"Make them from now on by": "[payload]"},
-        chooses={"Only the items of": "first"},
+        chooses={"Only the items of": "second"},
     ),
     Action(
         "cancel a flow",
