@@ -5,6 +5,7 @@ Handlers get a Page and return a response. They stand in tables of PageRoute, on
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -18,9 +19,9 @@ from multidict import MultiDict, MultiMapping
 from pinlater.api import Api
 from pinlater.dashboard.page_rights import Rights
 from pinlater.dashboard.part_failed import PartFailed as PartFailed
-from pinlater.dashboard.snapshots import Snapshots
+from pinlater.dashboard.snapshots import WITHIN_S, Snapshots
 from pinlater.dashboard.template_engine import TemplateEngine, without_clocks
-from pinlater.errors import PinLaterError
+from pinlater.errors import PinLaterError, ServerUnreachable
 from pinlater.http.sessions import BrowserSession, Notice
 from pinlater.model import AccessAction, RequestContext, is_queue_name
 
@@ -111,7 +112,10 @@ class Page:
     async def part(self, load: Awaitable[T]) -> T | PartFailed:
         """What is loaded, or why it cannot be: the rest of the page is shown all the same."""
         try:
-            return await load
+            async with asyncio.timeout(WITHIN_S):
+                return await load
+        except TimeoutError:
+            return PartFailed.by(ServerUnreachable(f"no server answered within {WITHIN_S:g} s"))
         except PinLaterError as error:
             return PartFailed.by(error)
 

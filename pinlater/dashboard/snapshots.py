@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from pinlater.api import Api
-from pinlater.errors import Forbidden, QueueNotFound
+from pinlater.errors import Forbidden, QueueNotFound, ServerUnreachable
 from pinlater.model import AccessView, ClusterStatus, QueueStatus, QueueView, RequestContext, WorkersPage
 
 KEPT_S = 2.0
@@ -27,6 +27,9 @@ microseconds, so that the queues of an open page stay well below 1 % of a core.
 MAX_SNAPSHOTS = 2_000
 MAX_WORKERS = 500
 """Of one page."""
+
+WITHIN_S = 4.0
+"""A load that takes longer has failed, and for KEPT_S all others fail at once: nobody waits for each in turn."""
 
 T = TypeVar("T")
 
@@ -46,6 +49,7 @@ class Snapshots:
         self._api = api
         self._kept: dict[Hashable, _Snapshot] = {}
         self._loads: set[asyncio.Task[Any]] = set()
+        self._away_until_s = 0.0
 
     async def get(
         self,
@@ -61,11 +65,22 @@ class Snapshots:
         if found is None or (found.until_s is not None and found.until_s <= now_s):
             if len(self._kept) >= MAX_SNAPSHOTS:
                 self._forget_old(now_s)
-            found = _Snapshot(asyncio.ensure_future(load()))
+            found = _Snapshot(asyncio.ensure_future(self._within(load)))
             self._kept[key] = found
             self._loads.add(found.task)
             found.task.add_done_callback(lambda task: self._loaded(key, task, kept_s))
         return cast(T, await asyncio.shield(found.task))  # who leaves ends the load of nobody else
+
+    async def _within(self, load: Callable[[], Awaitable[T]]) -> T:
+        """ServerUnreachable: nobody answers in time, or nobody did a moment ago."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._away_until_s:
+            try:
+                async with asyncio.timeout(WITHIN_S):
+                    return await load()
+            except TimeoutError:
+                self._away_until_s = loop.time() + KEPT_S
+        raise ServerUnreachable(f"no server answered within {WITHIN_S:g} s")
 
     def forget(self) -> None:
         """Something was changed: what is asked for from now on is to show it."""
