@@ -370,9 +370,10 @@ def test_jobs_are_searched_by_their_status_and_changed_slice_by_slice(caller: Ca
     }
     path = f"/v1/queues/{queue}/jobs/search"
     page = caller.done("POST", path, {**wanted, "limit": 3, "include_body": True})
-    assert (len(page["jobs"]), page["looked_at"]) == (3, 6)
+    assert len(page["jobs"]) == 3
     rest = caller.done("POST", path, {**wanted, "include_body": True, "cursor": page["next_cursor"]})
     assert "next_cursor" not in rest
+    assert page["looked_at"] + rest["looked_at"] == 6
     assert {job["body"] for job in page["jobs"] + rest["jobs"]} == {f"letter {number}" for number in (0, 1, 2, 4, 5)}
     assert len(caller.done("POST", path, {**wanted, "priorities": [2], "max_ms": 1_000})["jobs"]) == 2
 
