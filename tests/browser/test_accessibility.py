@@ -15,7 +15,7 @@ _RUN = """rules => axe.run(document, rules.length ? {runOnly: {type: 'rule', val
     found => found.violations.map(each => [each.id, each.nodes.slice(0, 3).map(node => node.html.slice(0, 200))]))"""
 _WIDER = """width => [...document.querySelectorAll('body *')].filter(each => {
     const box = each.getBoundingClientRect();
-    if (box.right <= width + 1 || !box.width || getComputedStyle(each).visibility == 'hidden') return false;
+    if (box.right <= width + 1 || !box.width || !each.checkVisibility({visibilityProperty: true})) return false;
     for (let up = each.parentElement; up; up = up.parentElement)
         if (['auto', 'scroll', 'hidden', 'clip'].includes(getComputedStyle(up).overflowX)) return false;
     return true;
