@@ -26,7 +26,7 @@ SHOWN_PARAMETERS = frozenset(
         *("connect_timeout", "read_timeout", "write_timeout", "socket_timeout", "max_allowed_packet", "compress"),
         *("ssl", "ssl_ca", "ssl_cert", "ssl_key", "ssl_capath", "ssl_cipher", "ssl_disabled", "ssl_mode"),
         *("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"),
-        *("endpoint", "region", "wait", "wait_ms", "sentinel_username", "shard", "shards"),
+        *("endpoint", "region", "buckets", "wait", "wait_ms", "sentinel_username", "shard", "shards"),
         *("sslmode", "sslrootcert", "sslcert", "sslkey", "application_name", "target_session_attrs"),
         *("ssl_ciphers", "ssl_min_version", "ssl_verify_cert", "ssl_verify_identity"),
     )
@@ -42,7 +42,7 @@ _LINK_SECRET = re.compile(rf"(?<={_LINK})[A-Za-z0-9_-]+")
 _PUBLIC = frozenset(
     (
         *("pinlater", "mysql", "postgres", "postgresql", "redis", "rediss", "sqlite", "localhost"),
-        *("mysql+pymysql", "mysql+mysqldb", "postgresql+psycopg"),
+        *("mysql+pymysql", "mysql+mysqldb", "postgresql+psycopg", "dynamodb"),
     )
 )
 _SEVERAL_HOSTS = ("+sentinel", "+cluster")

@@ -37,6 +37,7 @@ DRIVERS = {
     "rediss+cluster": ("pinlater.backends.redis.shard", "RedisShard", "redis"),
     "mysql+pymysql": ("pinlater.backends.sql.mysql", "MysqlShard", "mysql"),
     "mysql+mysqldb": ("pinlater.backends.sql.mysql", "MysqlShard", "mysqldb"),
+    "dynamodb": ("pinlater.backends.dynamodb", "DynamodbShard", "dynamodb"),
     "postgresql+psycopg": ("pinlater.backends.sql.postgres", "PostgresShard", "postgresql"),
 }
 """By the scheme of a store's URL: where its shard lives, and which extra brings what it imports."""

@@ -278,7 +278,7 @@ Exit codes: 0 stopped by a signal, 1 cannot start, 2 mistakes in the configurati
     metavar="[ID=]URL",
     multiple=True,
     help="Where jobs are kept, once per shard: sqlite:///path, redis://…, rediss://…, mysql+pymysql://…, "
-    "mysql+mysqldb://… or postgresql+psycopg://…. Without ID the id in the store decides. "
+    "mysql+mysqldb://…, postgresql+psycopg://… or dynamodb://REGION/TABLE. Without ID the id in the store decides. "
     "[default: one SQLite file in the data folder]",
 )
 @click.option("--config", metavar="FILE", help="A TOML file with any of these settings.")

@@ -20,12 +20,13 @@ SCHEMES = (
     "mysql+pymysql",
     "mysql+mysqldb",
     "postgresql+psycopg",
+    "dynamodb",
 )
 SHARD_ID = rf"(?!{OVERFLOW_ID}(?![A-Za-z0-9]))[A-Za-z0-9]{{1,16}}"
 ALLOWED_ID = "1 to 16 letters and digits, and not like an overflow shard's (o and ten digits or capital letters)"
 ALLOWED_URL = (
     "sqlite:///path, redis://…, rediss://…, redis+sentinel://…, rediss+sentinel://…, redis+cluster://…, "
-    "rediss+cluster://…, mysql+pymysql://…, mysql+mysqldb://… or postgresql+psycopg://…"
+    "rediss+cluster://…, mysql+pymysql://…, mysql+mysqldb://…, postgresql+psycopg://… or dynamodb://REGION/TABLE"
 )
 CLUSTER_SHARDS, MOST_CLUSTER_SHARDS = 16, 64
 """Of an entry that does not say how many, and at most: backends/redis/cluster_slots.py has places for so many."""
@@ -96,6 +97,8 @@ def checked_url(url: str) -> str:
     if parts.scheme == "sqlite":
         if parts.netloc or parts.path in ("", "/") or parts.path.startswith("/:memory:"):
             raise StoreMistake("url", redact_url(url), "a file: sqlite:///relative/path or sqlite:////absolute/path")
+    elif parts.scheme == "dynamodb" and "@" in parts.netloc:
+        raise StoreMistake("url", redact_url(url), "dynamodb://REGION/TABLE: AWS's own ways find the credentials")
     elif "@" in (parts.path if parts.scheme.startswith("redis") else parts.netloc.rpartition("@")[0]):
         raise StoreMistake("url", redact_url(url), _ENCODED)
     elif not parts.hostname:
@@ -104,6 +107,8 @@ def checked_url(url: str) -> str:
         raise StoreMistake("url", redact_url(url), f"{parts.scheme}://SENTINEL,SENTINEL/NAME/DATABASE")
     if parts.scheme.startswith(("mysql", "postgresql")) and parts.path in ("", "/"):
         raise StoreMistake("url", redact_url(url), f"{parts.scheme}://USER@HOST:PORT/DATABASE")
+    if parts.scheme == "dynamodb" and parts.path in ("", "/"):
+        raise StoreMistake("url", redact_url(url), "dynamodb://REGION/TABLE")
     return url
 
 

@@ -33,8 +33,8 @@ _TYPE_CHARS = "[A-Za-z0-9_.:-]"
 
 
 class Term(NamedTuple):
-    """One condition. `comparison` is "", "~", "<", ">" or ".."; `values` are several of ValueKind.NAMES, else one, or the
-    two ends of a range.
+    """One condition. `comparison` is "", "~", "<", ">" or ".."; `values` are several of ValueKind.NAMES, else one, or
+    the two ends of a range.
     """
 
     field: str

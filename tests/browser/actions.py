@@ -37,6 +37,9 @@ class Action(NamedTuple):
     audited: str = ""
     """The target in the audit; "" for what stands in no audit."""
 
+    chooses: Mapping[str, str] = {}
+    """Of lists, by their labels."""
+
     clean_up: Callable[[Client, Made], object] = lambda _client, _made: None
 
 
@@ -394,6 +397,7 @@ ACTIONS = (
         "Flow {name} goes on",
         lambda client, made: not client.get_flow(made["flow"]).troubles,
         {"Make them from now on by": "[payload]"},
+        chooses={"Only the items of": "first"},
     ),
     Action(
         "cancel a flow",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-BIDI = "\u202egpj.exe\u2066"
-"""Turns the direction of what follows."""
+TURNS = "\u202e", "\u2066"
+"""Turn the direction of what follows."""
 
-ODD = f"naïve “quotes” 'single' & <b>bold</b> {{{{7*7}}}} ${{7*7}} 日本語 🙈👩‍👩‍👧 {BIDI} \x1b[2J \x00 \u2028 end"
+ODD = (
+    "naïve “quotes” 'single' & <b>bold</b> {{7*7}} ${7*7} 日本語 🙈👩‍👩‍👧 "
+    f"{TURNS[0]}gpj.exe{TURNS[1]} \x1b[2J \x00 \u2028 end"
+)
 
 
 def planted(field: str, limit: int = 10_000) -> str:

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser.chromium import visit
-from tests.browser.hostile import BIDI, planted, shown
+from tests.browser.hostile import TURNS, planted, shown
 from tests.browser.pages import DATA, PAGES
 from tests.browser.stand import Stand
 
@@ -57,7 +57,7 @@ def test_no_text_of_a_caller_runs_and_each_is_shown(browser: Browser, stand: Sta
             page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
             text = page.locator("body").inner_text()
             missing -= {field for field in missing if shown(field) in text}
-            assert not set(BIDI) & set(text), f"{address} turns its text around"
+            assert not set(TURNS) & set(text), f"{address} turns its text around"
             assert not {"\x1b", "\x00", "\u2028"} & set(text), address
             assert page.locator("[href^='javascript:'], [src='x'], svg[onload]").count() == 0
             assert watch.ran == [], address

@@ -20,7 +20,8 @@ def failed_jobs(client: Client, number: int) -> str:
     """A queue of its own with so many jobs that failed; every second one by a time-out."""
     queue = f"run-{next(_numbers)}"
     client.create_queue(queue)
-    client.enqueue(queue, [Job(b"x")] * number)
+    for first in range(0, number, 1_000):
+        client.enqueue(queue, [Job(b"x")] * min(1_000, number - first))
     done = 0
     while done < number:
         claimed = client.dequeue(DequeueRequest(queue, 1_000, wait_ms=5_000))

@@ -11,10 +11,15 @@ from dataclasses import dataclass
 import pytest
 
 from pinlater.backends.base import Shard
+from pinlater.backends.dynamodb import DynamodbShard
+from pinlater.backends.dynamodb.stored_job import MOST_BYTES
 from pinlater.backends.redis import RedisShard
 from pinlater.backends.sql.mysql import MysqlShard
 from pinlater.backends.sql.postgres import PostgresShard
 from pinlater.backends.sql.sqlite import SqliteShard
+
+MOST_BODY_BYTES = 2**20
+"""Unless a server is configured otherwise."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,12 @@ class Binding:
 
     `networked`: a proxy can stand between a shard and its store. `longest`: the depths that only `--slow` runs, since
     another store runs the same code there.
+
+    What a store need not hold to: `most_body_bytes`, of the largest body that it takes without a tier;
+    `whole_jobs`, so many are stored whole or not at all, and of more a part may be, with OutcomeUnknown; `clock_ms`,
+    how exact its clock is; not `one_sequence`: ids of one server ascend, those of several come close;
+    not `counts_at_once`: a count of what others change meanwhile is an estimate.
+    test_relaxations.py tells what it holds to instead.
     """
 
     name: str
@@ -32,10 +43,25 @@ class Binding:
     lasting: bool = True
     networked: bool = False
     longest: frozenset[str] = frozenset()
+    most_body_bytes: int = MOST_BODY_BYTES
+    whole_jobs: int | None = None
+    clock_ms: int = 1
+    one_sequence: bool = True
+    counts_at_once: bool = True
+    examples: int = 25
+    """Of the state machine."""
+
+    many_jobs: int = 10_000
+    """As many as a test brings that brings many: DynamoDB Local takes some milliseconds for each."""
 
     def param(self) -> object:
         """As a parameter of a fixture, so that `--without` can leave the store out."""
         return pytest.param(self, id=self.name, marks=pytest.mark.store(self.kind))
+
+
+def _dynamodb(url: str, shard_id: str) -> Shard:
+    """Two partitions for each priority: enough to be merged, and DynamoDB Local answers slowly."""
+    return DynamodbShard(f"{url}&buckets=2", shard_id)
 
 
 BINDINGS = (
@@ -45,6 +71,19 @@ BINDINGS = (
     Binding("redis-cluster", "redis", "redis_cluster_places", RedisShard, longest=frozenset({"chain", "tiered"})),
     Binding("mysql", "mysql", "mysql_places", MysqlShard, networked=True),
     Binding("postgres", "postgres", "postgres_places", PostgresShard, networked=True),
+    Binding(
+        "dynamodb",
+        "dynamodb",
+        "dynamodb_places",
+        _dynamodb,
+        most_body_bytes=MOST_BYTES,
+        whole_jobs=100,
+        clock_ms=1_000,
+        one_sequence=False,
+        counts_at_once=False,
+        examples=4,
+        many_jobs=250,
+    ),
 )
 KINDS = tuple(dict.fromkeys(binding.kind for binding in BINDINGS))
 DEPTHS = ("bare", "chain")

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from pinlater.backends.base import Shard
-from tests.conformance.bindings import BINDINGS, DEPTHS, NOT_TIERED, TIERED, Binding
+from tests.conformance.bindings import BINDINGS, DEPTHS, MOST_BODY_BYTES, NOT_TIERED, TIERED, Binding
 from tests.conformance.chain import chained, tiered
 from tests.conformance.crowd import CROWD, Crowd
 from tests.conformance.outage import OUT, Outage, through
@@ -58,6 +58,12 @@ def depth(request: pytest.FixtureRequest) -> str:
     """The shard itself, what the service sees of it, or that with all bodies in a tier."""
     chosen: str = request.param
     return chosen
+
+
+@pytest.fixture
+def most_body_bytes(binding: Binding, depth: str) -> int:
+    """Of the largest body; a tier takes any."""
+    return MOST_BODY_BYTES if depth == "tiered" else binding.most_body_bytes
 
 
 @pytest.fixture
@@ -136,7 +142,10 @@ def crowd(binding: Binding, depth: str, places: Places, shelf: Shelf, runner: as
     shards = shelf.take(f"{binding.name} crowd", make)
     under_test = [chained(shelf.kept(shard)) if depth == "chain" else shard for shard in shards]
     runner.run(make_queue(under_test[0], Subject(under_test[0]).queue, START_MS))
-    yield [Subject(shard) for shard in under_test] * (CROWD // len(shards))
+    subjects = [Subject(shard) for shard in under_test]
+    for each in subjects:
+        each.counts_at_once = binding.counts_at_once
+    yield subjects * (CROWD // len(shards))
     if depth == "chain":
         for shard in under_test:
             runner.run(shard.close())
@@ -186,6 +195,12 @@ def tight(serve: Serve) -> Served:
 def sliced(serve: Serve) -> Served:
     """The same, and four jobs fill a request."""
     return serve(max_jobs=4, page_jobs=4)
+
+
+@pytest.fixture
+def served_many(serve: Serve, binding: Binding) -> Served:
+    """The same, and as many jobs fill a request as the store is quick with."""
+    return serve(max_jobs=binding.many_jobs)
 
 
 @pytest.fixture

@@ -26,7 +26,8 @@ STATEMENTS = {
 
 @dataclass(frozen=True)
 class Mutation:
-    """`store` is the name of a binding; `place` a script, a statement, or a module of pinlater.backends.sql.
+    """`store` is the name of a binding; `place` a script, a statement, or a module of pinlater.backends.sql; of
+    DynamoDB, which has neither scripts nor statements, a module of its own.
 
     `tries`: what goes wrong without a lock does not go wrong every time.
     """
@@ -52,7 +53,7 @@ class Mutation:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        if self.is_module:
+        if self.is_module or self.store == "dynamodb":
             manager = _module_changed(self)
         elif self.store == "redis":
             manager = _item_changed(load_scripts(), self.place, self._script(load_scripts()[self.place]))
@@ -80,7 +81,8 @@ def _item_changed(items: dict[str, Any], key: str, value: Any) -> Iterator[None]
 @contextmanager
 def _module_changed(mutation: Mutation) -> Iterator[None]:
     """Give every function of a module the code that it has in the changed source."""
-    module = import_module(f"pinlater.backends.sql.{mutation.place}")
+    package = "dynamodb" if mutation.store == "dynamodb" else "sql"
+    module = import_module(f"pinlater.backends.{package}.{mutation.place}")
     changed = dict(module.__dict__)
     exec(compile(mutation.changed(inspect.getsource(module)), str(module.__file__), "exec"), changed)
     functions = dict(_functions(module.__dict__, module.__name__))

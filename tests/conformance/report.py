@@ -15,7 +15,7 @@ from tests.conformance.bindings import DEPTHS, KINDS, Binding
 from tests.parallel import is_worker
 from tests.stores.needs import SERVERS
 
-SERVICES = {"served", "servers", "tight", "fleeting", "outage", "alone"}
+SERVICES = {"served", "served_many", "servers", "tight", "fleeting", "outage", "alone"}
 HERE = Path(__file__).parent
 
 

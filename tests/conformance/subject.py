@@ -78,6 +78,9 @@ class Subject:
         self.shard = shard
         self.queue = queue
         self._clock = clock or Clock()
+        self.counts_at_once = True
+        """Whether a count of what others change meanwhile is that of one moment."""
+
         self._timeouts_ms: dict[str, int] = {}
 
     @property

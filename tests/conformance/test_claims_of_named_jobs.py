@@ -199,10 +199,10 @@ async def test_bodies_end_the_answer_and_the_first_always_comes(subject: Subject
 
 
 async def test_large_bodies_come_a_slice_at_a_time(subject: Subject) -> None:
-    size = SLICE_BYTES // 2
-    descriptors = await subject.enqueue(*[Job(b"%d" % number * size) for number in range(3)])
+    size = SLICE_BYTES // 3
+    descriptors = await subject.enqueue(*[Job(b"%d" % number * size) for number in range(4)])
     jobs = jobs_of(await answers_of(subject, *descriptors))
-    assert [job.body for job in jobs] == [b"0" * size, b"1" * size]
+    assert [job.body for job in jobs] == [b"0" * size, b"1" * size, b"2" * size]
 
 
 async def test_a_claim_expires_as_any_other(subject: Subject) -> None:

@@ -180,7 +180,7 @@ async def test_ids_do_not_repeat_after_all_data_was_lost(stores: Stores) -> None
     for step in (0, 1):
         async with stores.opened(url) as (shard, _):
             subject = Subject(shard)
-            subject.tick(step)
+            subject.tick(step * stores.binding.clock_ms)
             await make_queue(shard, subject.queue, START_MS)
             used += [key_of(each).id for each in await subject.enqueue(*[Job(b"")] * 100)]
         stores.places.wipe(url)

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from pinlater.backends.base import Shard
+from tests.conformance.bindings import Binding
 from tests.conformance.machine import ShardMachine
 
 MORE = int(os.environ.get("PINLATER_TEST_EXAMPLES", "0"))
 SETTINGS = settings(
-    max_examples=MORE or 25,
     stateful_step_count=100,
     derandomize=not MORE,
     database=None,
@@ -27,5 +27,6 @@ SETTINGS = settings(
 
 
 @pytest.mark.timeout(120 + 10 * MORE)
-def test_a_shard_answers_and_looks_as_the_reference(shard: Shard, runner: asyncio.Runner) -> None:
-    run_state_machine_as_test(lambda: ShardMachine(runner, shard), settings=SETTINGS)
+def test_a_shard_answers_and_looks_as_the_reference(shard: Shard, binding: Binding, runner: asyncio.Runner) -> None:
+    chosen = settings(SETTINGS, max_examples=MORE or binding.examples)
+    run_state_machine_as_test(lambda: ShardMachine(runner, shard), settings=chosen)

@@ -11,6 +11,7 @@ import pytest
 from tests.conformance.bindings import BINDINGS, Binding
 from tests.conformance.crowd import CROWD
 from tests.conformance.mutation import Mutation
+from tests.conformance.mutations_dynamodb import DYNAMODB
 from tests.conformance.mutations_redis import REDIS
 from tests.conformance.mutations_redis_listed import LISTED as REDIS_LISTED
 from tests.conformance.mutations_references import REFERENCES
@@ -27,7 +28,7 @@ FAILURES = (AssertionError, ValueError, pytest.fail.Exception)
 """What a failing test raises: a wrong answer, other than one job, or no error where one was expected."""
 
 BY_NAME = {binding.name: binding for binding in BINDINGS}
-MUTATIONS = [*REDIS, *REDIS_LISTED, *SQL, *SQL_KEYS, *SQL_LISTED, *POSTGRES, *REFERENCES]
+MUTATIONS = [*REDIS, *REDIS_LISTED, *SQL, *SQL_KEYS, *SQL_LISTED, *POSTGRES, *REFERENCES, *DYNAMODB]
 
 
 def parameters() -> Iterator[object]:

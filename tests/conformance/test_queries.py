@@ -122,11 +122,11 @@ async def test_a_scan_of_jobs_in_progress_shows_their_claims(subject: Subject) -
 
 
 async def test_a_page_of_large_jobs_is_as_long_as_one_of_small_ones(subject: Subject) -> None:
-    descriptors = [await subject.job(bytes(1_000_000)) for _ in range(40)]
+    descriptors = [await subject.job(bytes(300_000)) for _ in range(40)]
     assert [job.descriptor for job in await subject.scan(limit=41)] == descriptors
     assert [job.descriptor for job in await subject.scan(limit=39)] == descriptors[:39]
-    found = await subject.scan(limit=9, with_body=True, max_bytes=5_500_000)
-    assert [(job.descriptor, len(job.body or b"")) for job in found] == [(each, 1_000_000) for each in descriptors[:5]]
+    found = await subject.scan(limit=9, with_body=True, max_bytes=1_650_000)
+    assert [(job.descriptor, len(job.body or b"")) for job in found] == [(each, 300_000) for each in descriptors[:5]]
 
 
 async def test_a_page_with_bodies_stays_within_its_bytes_but_shows_at_least_one_job(subject: Subject) -> None:

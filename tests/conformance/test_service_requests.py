@@ -29,6 +29,7 @@ from pinlater.model import (
     Job,
     JobState,
 )
+from tests.conformance.bindings import Binding
 from tests.conformance.served import QUEUE, START_MS, Served
 
 MIB = 2**20
@@ -49,10 +50,10 @@ async def test_one_invalid_job_refuses_the_whole_request(served: Served, bad: Jo
     assert await served.count(JobState.PENDING) == 0
 
 
-async def test_a_body_over_the_bound_is_refused_with_its_size_and_the_bound(served: Served) -> None:
+async def test_a_body_over_the_bound_is_refused_with_its_size_and_the_bound(served: Served, binding: Binding) -> None:
     with pytest.raises(BodyTooLarge, match=rf"{MIB + 1}.*{MIB}"):
         await served.enqueue(Job(bytes(MIB + 1)))
-    assert len(await served.enqueue(Job(bytes(MIB)), Job(b""))) == 2
+    assert len(await served.enqueue(Job(bytes(binding.most_body_bytes)), Job(b""))) == 2
 
 
 async def test_no_jobs_are_an_empty_answer(served: Served) -> None:
@@ -207,11 +208,14 @@ async def test_an_invalid_checkpoint_keeps_no_other_from_being_carried_out(
     assert await served.info(second) == before
 
 
-async def test_more_jobs_than_the_bound_are_refused_and_exactly_as_many_are_taken(served: Served) -> None:
+async def test_more_jobs_than_the_bound_are_refused_and_exactly_as_many_are_taken(
+    served_many: Served, binding: Binding
+) -> None:
+    many, served = binding.many_jobs, served_many
     with pytest.raises(RequestInvalid):
-        await served.enqueue(*[Job(b"")] * 10_001)
+        await served.enqueue(*[Job(b"")] * (many + 1))
     assert await served.count(JobState.PENDING) == 0
-    assert len(await served.enqueue(*[Job(b"")] * 10_000)) == 10_000
+    assert len(await served.enqueue(*[Job(b"")] * many)) == many
 
 
 async def test_more_acks_and_descriptors_than_the_bound_are_carried_out_in_slices(sliced: Served) -> None:
@@ -231,12 +235,13 @@ async def test_more_acks_and_descriptors_than_the_bound_are_carried_out_in_slice
     assert await sliced.count(JobState.PENDING) == 0
 
 
-async def test_limits_over_the_bound_are_cut_to_it(served: Served) -> None:
+async def test_limits_over_the_bound_are_cut_to_it(served_many: Served, binding: Binding) -> None:
+    many, served = binding.many_jobs, served_many
     for _ in range(3):
-        await served.enqueue(*[Job(b"")] * 4_000)
-    assert len(await served.dequeue(2_000_000)) == 10_000
+        await served.enqueue(*[Job(b"")] * (many * 2 // 5))
+    assert len(await served.dequeue(2_000_000)) == many
     page = await served.api.scan(served.filter(JobState.IN_PROGRESS), limit=2_000_000)
-    assert len(page.jobs) == 10_000
+    assert len(page.jobs) == many
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-b", "a:b", "naïve", "a\n", "a.b", "'; --", "a" * 63 + "!"])

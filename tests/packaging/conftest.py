@@ -66,7 +66,8 @@ def base_install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Envir
 
 @pytest.fixture(scope="session")
 def full_install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """Everything: `pip install '.[server,redis,mysql,postgresql,workers,...]'`"""
+    """Everything: `pip install '.[server,redis,mysql,postgresql,dynamodb,workers,...]'`"""
     environment = Environment(tmp_path_factory.mktemp("full") / "venv")
-    environment.install(f"{wheel}[server,redis,mysql,postgresql,bodies,workers,reload,opentelemetry,sentry,django]")
+    stores = "redis,mysql,postgresql,dynamodb"
+    environment.install(f"{wheel}[server,{stores},bodies,workers,reload,opentelemetry,sentry,django]")
     return environment

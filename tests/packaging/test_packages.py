@@ -17,7 +17,7 @@ from tests.server.running import running
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SHIPPED = {".py", ".typed", ".lua", ".sql", ".html", ".js", ".css", ".svg", ".txt"}
-DRIVERS = ["redis", "sqlalchemy", "pymysql", "MySQLdb", "psycopg", "sqlite3"]
+DRIVERS = ["redis", "sqlalchemy", "pymysql", "MySQLdb", "psycopg", "botocore", "sqlite3"]
 DRIVERS += ["apscheduler", "structlog", "re2", "uvloop"]
 
 IMPORT_ALL = """

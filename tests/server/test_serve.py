@@ -105,6 +105,7 @@ def test_a_signal_while_it_starts_ends_it_too(tmp_path: Path) -> None:
         pytest.param("redis", marks=pytest.mark.store("redis")),
         pytest.param("mysql", marks=pytest.mark.store("mysql")),
         pytest.param("postgresql", marks=pytest.mark.store("postgres")),
+        pytest.param("dynamodb", marks=pytest.mark.store("dynamodb")),
     ],
 )
 async def test_each_file_in_conf_starts_a_server(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:

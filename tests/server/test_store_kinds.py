@@ -25,9 +25,20 @@ def shard_of(descriptor: str) -> str:
 
 
 async def test_keys_have_their_homes_over_shards_of_all_kinds(
-    tmp_path: Path, sqlite_places: Places, redis_places: Places, mysql_places: Places, postgres_places: Places
+    tmp_path: Path,
+    sqlite_places: Places,
+    redis_places: Places,
+    mysql_places: Places,
+    postgres_places: Places,
+    dynamodb_places: Places,
 ) -> None:
-    kinds = {"sqlite": sqlite_places, "redis": redis_places, "mysql": mysql_places, "postgres": postgres_places}
+    kinds = {
+        "sqlite": sqlite_places,
+        "redis": redis_places,
+        "mysql": mysql_places,
+        "postgres": postgres_places,
+        "dynamodb": dynamodb_places,
+    }
     stores = [f"{kind}={places.fresh()}" for kind, places in kinds.items()]
     options = [part for store in stores for part in ("--store", store)]
     with running(tmp_path, *options, "--processes", "1") as server:

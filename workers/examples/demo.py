@@ -55,7 +55,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--store",
         metavar="URL",
-        help="keep the jobs there, in an empty store: redis://..., postgresql+psycopg://..., and so on",
+        help="keep the jobs there, in an empty store: redis://..., postgresql+psycopg://..., dynamodb://..., and so on",
     )
     given = parser.parse_args()
     if not given.images.is_dir():

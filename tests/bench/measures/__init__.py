@@ -42,6 +42,7 @@ NAMES = (
     "mariadb",
     "mariadb_single",
     "postgres",
+    "dynamodb",
     "growth",
     "maintenance",
     "memory",
