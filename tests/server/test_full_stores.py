@@ -169,8 +169,11 @@ def serving(folder: Path, *stores: str, options: tuple[str, ...] = ()) -> Iterat
 
 @contextlib.asynccontextmanager
 async def client_of(server: RunningServer) -> AsyncIterator[AsyncClient]:
-    """One that gives up soon: it would else try again for ten seconds."""
-    async with AsyncClient(f"127.0.0.1:{server.port}", timeout=2.0) as client:
+    """With a queue `mail`. It gives up soon: it would else try again for ten seconds."""
+    address = f"127.0.0.1:{server.port}"
+    async with AsyncClient(address) as patient:
+        await patient.create_queue("mail")
+    async with AsyncClient(address, timeout=2.0) as client:
         yield client
 
 
@@ -260,7 +263,6 @@ async def test_a_full_store_takes_no_new_jobs_goes_on_with_all_else_and_is_told_
 ) -> None:
     with serving(tmp_path, store.url) as server:
         async with client_of(server) as client:
-            await client.create_queue("mail")
             descriptors = [each for _ in range(12) for each in await client.enqueue("mail", [Job(b"x", priority=1)])]
             assert await told(server) == []
             assert (await asyncio.to_thread(command, server, "check"))[0] == 0
@@ -318,7 +320,6 @@ def keyed(number: int, **fields: Any) -> ExtendedJob:
 async def test_a_full_redis_stores_no_key_and_keyed_jobs_go_on_in_order(tmp_path: Path, redis_store: Store) -> None:
     with serving(tmp_path, redis_store.url) as server:
         async with client_of(server) as client:
-            await client.create_queue("mail")
             chain = [each for number in range(5) for each in await client.enqueue("mail", [keyed(number)])]
             await fill(redis_store, client)
 
@@ -376,7 +377,6 @@ async def test_new_jobs_go_to_the_shards_that_have_room_and_nobody_sees_an_error
     assert redis_store.fill is not None
     with serving(tmp_path, redis_store.url, f"sqlite:///{tmp_path}/two.db") as server:
         async with client_of(server) as client:
-            await client.create_queue("mail")
             placed = {each.split(":")[1] for _ in range(40) for each in await client.enqueue("mail", [Job(b"x")])}
             assert placed == {"s1", "s2"}
             redis_store.fill()
@@ -393,7 +393,6 @@ async def test_new_jobs_go_to_the_shards_that_have_room_and_nobody_sees_an_error
 async def test_jobs_that_fill_a_disk_leave_the_room_that_their_end_takes(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk, serving(tmp_path, f"sqlite:///{disk}/jobs.db") as server:
         async with client_of(server) as client:
-            await client.create_queue("mail")
             stored = await fill_with_jobs(client)
             with pytest.raises(ShardsFull, match="kept for work on the jobs that are there"):
                 await client.enqueue("mail", [Job(BODY)])
@@ -418,7 +417,6 @@ async def test_a_disk_that_others_filled_to_the_last_byte_refuses_clearly_and_is
 ) -> None:
     with small_disk(tmp_path / "disk") as disk, serving(tmp_path, f"sqlite:///{disk}/jobs.db") as server:
         async with client_of(server) as client:
-            await client.create_queue("mail")
             (descriptor,) = await client.enqueue("mail", [Job(b"x")])
             other = disk / "other"
             with contextlib.suppress(OSError), other.open("wb", buffering=0) as hog:
@@ -448,7 +446,6 @@ async def test_a_full_disk_of_postgresql_refuses_clearly_and_loses_nothing(
     other = small_postgres.disk / "other"
     with serving(tmp_path, small_postgres.url(0)) as server:
         async with client_of(server) as client:
-            await client.create_queue("mail")
             other.write_bytes(bytes(8 << 20))
             first = await client.enqueue("mail", [Job(BODY, priority=3)] * 50)
             stored = len(first) + await fill_with_jobs(client)
