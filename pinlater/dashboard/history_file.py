@@ -282,6 +282,10 @@ class HistoryFile:
         """Of which anything was recorded."""
         return min(self.hours("", 0, _SHIFT - 1), default=None)
 
+    def last_hour(self) -> int | None:
+        """That is put away."""
+        return max(self.hours("", 0, _SHIFT - 1), default=None)
+
     def _names(self) -> dict[str, int]:
         self._learn()  # another process may write
         return self._ids

@@ -167,8 +167,9 @@ class HistoryStore:
         assert self._file is not None
         found: dict[int, Minutes] = dict(self.recent)
         found |= self._file.recent(-1 if self.is_writer else max(found, default=-1))
-        if not self.recent and found:
-            for minute, records in self._file.hour_of_all(max(found) // HOUR - HOURS_AT_HAND).items():
+        if not self.recent:
+            before = max(found) // HOUR - HOURS_AT_HAND if found else self._file.last_hour()
+            for minute, records in ({} if before is None else self._file.hour_of_all(before)).items():
                 found[minute] = {queue: pack(record) for queue, record in records.items()}
         oldest = (max(found, default=0) // HOUR - HOURS_AT_HAND) * HOUR
         self.recent = {minute: found[minute] for minute in sorted(found) if minute >= oldest}

@@ -254,3 +254,14 @@ async def test_one_process_writes_and_the_other_reads_until_its_turn_comes(tmp_p
     assert minute in second.recent
     await first.close()
     await second.close()
+
+
+async def test_the_hour_before_is_at_hand_also_where_the_new_one_has_no_minute_yet(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    file = HistoryFile(path, is_writer=True)
+    fill(file, FIRST_HOUR, 2, various(3))
+    file.close()
+    store = HistoryStore(path)
+    await store.open()
+    assert sorted(store.recent) == list(range(FIRST_HOUR * HOUR, (FIRST_HOUR + 1) * HOUR))
+    await store.close()
