@@ -47,14 +47,17 @@ class CountQuery(FilterQuery):
 
 class StatusQuery(Form):
     queue: Annotated[str, Meta(description="The numbers of this queue only.")] = ""
-    counters_since_ms: Annotated[
-        int | None,
-        Meta(
-            ge=0,
-            le=MAX_TIME_MS,
-            description="Also what server processes have counted of queues that changed since then; 0: of all.",
-        ),
-    ] = None
+    counters_since_ms: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=MAX_TIME_MS,
+                description="Also what server processes have counted of queues that changed since then; 0: of all.",
+            ),
+        ]
+        | None
+    ) = None
 
 
 class WorkersQuery(Form):

@@ -21,7 +21,7 @@ from tests.stores.process import StoreServer
 
 ROUNDS = int(os.environ.get("PINLATER_KILL_ROUNDS", "20"))
 EACH_KIND_ONCE = 6
-DYNAMODB_ROUNDS = min(ROUNDS, 6)
+DYNAMODB = {"rounds": min(ROUNDS, EACH_KIND_ONCE), "calls": 150, "limit": 50}
 """DynamoDB Local takes some milliseconds for each job."""
 
 CALLS_BETWEEN = 1_000
@@ -69,7 +69,11 @@ async def lost(port: int, ledger: Ledger) -> list[str]:
 
 
 async def survives(
-    server: Operated, steps: list[Callable[[], Awaitable[None]]], rounds: int = ROUNDS, limit: int = 1_000
+    server: Operated,
+    steps: list[Callable[[], Awaitable[None]]],
+    rounds: int = ROUNDS,
+    calls: int = CALLS_BETWEEN,
+    limit: int = 1_000,
 ) -> None:
     ledger = Ledger(CLAIM_TIMEOUT_MS)
     await (await when_it_serves(server.port)).close()
@@ -80,7 +84,7 @@ async def survives(
         for number in range(rounds + 1):
             await load.grows_by(1)
             serving_since = time.monotonic()
-            await load.grows_by(CALLS_BETWEEN)
+            await load.grows_by(calls)
             serving_s += time.monotonic() - serving_since
             if number < rounds:
                 await asyncio.sleep(random.uniform(0, 0.05))
@@ -88,7 +92,7 @@ async def survives(
     finally:
         await load.stop()
     await drain(server.port, ledger, limit)
-    rate = (rounds + 1) * CALLS_BETWEEN / serving_s
+    rate = (rounds + 1) * calls / serving_s
     print(f"{rounds} rounds, {load.calls} calls, {rate:.0f}/s while it served, {len(ledger.entries)} jobs")
     assert ledger.broken == []
     assert await lost(server.port, ledger) == []
@@ -118,7 +122,7 @@ def operated(tmp_path: Path) -> Iterator[Callable[..., Operated]]:
         pytest.param(
             "postgres", ROUNDS, id="postgres-many", marks=[pytest.mark.store("postgres"), pytest.mark.longest]
         ),
-        pytest.param("dynamodb", DYNAMODB_ROUNDS, id="dynamodb", marks=pytest.mark.store("dynamodb")),
+        pytest.param("dynamodb", EACH_KIND_ONCE, id="dynamodb", marks=pytest.mark.store("dynamodb")),
     ],
 )
 async def test_what_was_answered_survives_kills_of_server_and_store(
@@ -128,8 +132,8 @@ async def test_what_was_answered_survives_kills_of_server_and_store(
     store.empty(0)
     server = operated("--store", f"1={store.url()}", "--processes", "2")
     ours = [server.kill_a_worker, server.kill_all, server.roll, server.restart]
-    limit = 50 if name == "dynamodb" else 1_000
-    await survives(server, [*ours, *store_steps(store)], rounds, limit)
+    bounds = DYNAMODB if name == "dynamodb" else {"rounds": rounds}
+    await survives(server, [*ours, *store_steps(store)], **bounds)
 
 
 @pytest.mark.slow

@@ -53,6 +53,10 @@ def test_settings_of_a_queue_and_of_all(caller: Caller, queue: str) -> None:
 def test_the_cluster(caller: Caller, queue: str) -> None:
     status = caller.done("GET", f"/v1/status?queue={queue}")
     assert [each["name"] for each in status["queues"]] == [queue]
+    assert status["counters"] is None
+    (process,) = caller.done("GET", f"/v1/status?queue={queue}&counters_since_ms=0")["counters"]
+    assert process["counted_at_ms"] >= process["started_ms"]
+    assert caller.refused("GET", "/v1/status?counters_since_ms=-1")[:2] == (400, "REQUEST_INVALID")
     (server,) = caller.done("GET", "/v1/servers")["servers"]
     assert server["is_ready"] is True
     (shard,) = caller.done("GET", "/v1/shards")["shards"]
