@@ -41,6 +41,9 @@ class RateLimiter:
     def __init__(self, members: ShardSet, clock: Clock) -> None:
         self._members = members
         self._clock = clock
+        self._ranked: dict[str, list[ShardHandle]] = {}
+        """By queue, the shards that are in, until others are."""
+        self._ranked_of: list[ShardHandle] = []
         self._last: dict[str, str] = {}
         """The shard that gave this process a queue's tokens last."""
         self._changed_ms: dict[str, int] = {}
@@ -87,8 +90,13 @@ class RateLimiter:
     def _by_score(self, queue: str) -> list[ShardHandle]:
         """The shards that are in, the queue's own first."""
         members = self._members.healthy()
-        members.sort(key=lambda each: (score(queue, each.shard.shard_id), each.shard.shard_id), reverse=True)
-        return members
+        if members is not self._ranked_of or len(self._ranked) >= _MAX_QUEUES:
+            self._ranked_of, self._ranked = members, {}
+        ranked = self._ranked.get(queue)
+        if ranked is None:
+            ranked = sorted(members, key=lambda each: (score(queue, each.shard.shard_id), each.shard.shard_id))[::-1]
+            self._ranked[queue] = ranked
+        return ranked
 
     def _pace(self, queue: str) -> float:
         """The part of the rate at which this process fills the bucket now."""
