@@ -32,7 +32,7 @@ from pinlater.shards.shard_set import ShardSet
 
 _log = structlog.get_logger("pinlater.cluster")
 KIND = "lease"
-PLACES = 5
+PLACES = 8
 """So many shards have the leases of a process; all of them where there are no more."""
 
 RENEWALS = 3

@@ -34,8 +34,8 @@ _MAX_QUEUES = 10_000
 class QueueEvents(Protocol):
     """Is told what happens to queues (LongPolls)."""
 
-    def on_event(self, queue: str, event: Notification) -> None:
-        """A store reports what another process did, or that it may have done something."""
+    def on_event(self, queue: str, event: Notification, shard: ShardHandle | None = None) -> None:
+        """A store, that of this shard, reports what another process did, or that it may have done something."""
 
     def on_subscription_changed(self, queue: str) -> None:
         """The stores begin or cease to report on a queue: what happened just before may not have been reported."""
@@ -125,7 +125,7 @@ class Subscriptions:
         if self._is_closed:
             return
         if event is not None:
-            self._listener.on_event(queue, event)
+            self._listener.on_event(queue, event, member)
             return
         if (queue, member) in self._asked:
             self._broken.add((queue, member))
