@@ -18,14 +18,14 @@ from tests.simulation.server import SimulatedServer
 
 QUEUE = "mail"
 ME = RequestContext("worker")
-SETTLE_S, JOBS, APART_S = 6.0, 5, 0.5
+SETTLE_S, JOBS, APART_S = 4.0, 10, 0.3
 
 PARTS = {
-    "leases": {"kv_put", "kv_list"},
+    "leases": {"kv_put lease", "kv_list lease"},
     "config": {"list_config"},
     "pings": {"ping"},
     "polls": {"next_due"},
-    "maintenance": {"expire_claims", "expire_jobs", "dead_letter", "prune", "stats", "blocked_chains"},
+    "maintenance": {"expire_claims", "expire_jobs", "prune", "stats", "blocked_chains", "kv_put census"},
 }
 """What each kind of calls is for."""
 

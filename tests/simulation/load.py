@@ -81,14 +81,14 @@ class Ledger:
 @dataclass(frozen=True)
 class LoadSettings:
     queue: str = "mail"
-    producers: int = 4
-    jobs: int = 10
+    producers: int = 2
+    jobs: int = 5
     """Of one enqueue."""
-    pause_s: float = 0.2
+    pause_s: float = 0.4
     """Between two enqueues of a producer, on average."""
-    delayed: float = 0.2
+    delayed: float = 0.1
     """The part of the jobs that are due up to 3 s later."""
-    workers: int = 8
+    workers: int = 4
     limit: int = 5
     """Of one dequeue."""
     work_s: float = 0.1

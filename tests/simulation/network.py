@@ -100,6 +100,8 @@ class Network:
         self._dead.add(process)
 
     def heal(self) -> None:
+        """All is well again; a store that was slow has soon done what waits there."""
+        self._free_at = dict.fromkeys(self.stores, 0.0)
         self._ways.clear()
         self._stores_down.clear()
         self.slow.clear()
@@ -119,7 +121,7 @@ class Network:
     async def call(self, process: str, shard_id: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if process in self._dead:
             raise NothingStored("the process is dead")
-        self.tally.note(name, process, shard_id)
+        self.tally.note(f"{name} {args[0]}" if name.startswith("kv_") else name, process, shard_id)
         await self._travel(process, shard_id)
         store = self.stores[shard_id]
         if name == "enqueue":

@@ -189,10 +189,17 @@ class LongPolls:
         return Ticket(number, self._wakeups)
 
     async def wait(
-        self, queue: str, request: ClaimRequest, wait_ms: int, ticket: Ticket, throttle: Throttle | None = None
+        self,
+        queue: str,
+        request: ClaimRequest,
+        wait_ms: int,
+        ticket: Ticket,
+        throttle: Throttle | None = None,
+        *,
+        found_none: bool = False,
     ) -> list[DequeuedJob]:
         """Jobs as soon as there are some; none when the time is over, or on a draining server. `throttle`: what left
-        nothing for a claim that was made before.
+        nothing for a claim that was made before; `found_none`: that claim found no job on any shard.
 
         DequeueRateLimited on a paused queue at once, and when the time is over where the rate kept eligible jobs back;
         QueueNotFound, also later; Overloaded; and where the shards could not be looked at to the end, that error.
@@ -208,6 +215,8 @@ class LongPolls:
         poller = self._pollers.get(queue)
         if poller is None:
             poller = self._begin(queue, None if missed_wakeup else throttle)
+            if found_none:
+                poller.begins_empty()
         waiter = Waiter(ticket.number, request)
         waiters = poller.waiters
         waiters.join(waiter)

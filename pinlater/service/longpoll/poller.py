@@ -291,6 +291,11 @@ class QueuePoller:
         if events == self.events and not self.waiters.entries:
             self.ready_estimate, self.is_invalid = 0, False
 
+    def begins_empty(self) -> None:
+        """Whoever began it found no job on any shard, and all shards tell of those that come."""
+        if self._context.subscriptions.is_subscribed(self.queue) and self._context.due.is_known(self.queue):
+            self._jobs_at = set()
+
     def joined(self) -> None:
         """A waiter of several queues has joined: it is polled again, unless it is known to be empty."""
         if self.waiters.has_passed_over:
