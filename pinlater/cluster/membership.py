@@ -91,8 +91,8 @@ class Membership:
     # -- who is alive ------------------------------------------------------------------------------------------------
 
     def alive(self) -> list[Lease]:
-        """The newest lease of each process that has not expired, this process among them, by name. The list is kept from
-        one change to the next: not to be changed.
+        """The newest lease of each process that has not expired, this process among them, by name. The list is kept
+        from one change to the next: not to be changed.
         """
         newest = self._table.newest(self._clock.now_ms())
         if self._alive_of is not newest or self._alive_with is not self._mine:

@@ -1,8 +1,8 @@
 """Runs of maintenance on the shards that this process owns.
 
-One periodic job per task (tasks.py) and shard of this process, each a bounded run of short steps with rests between them until nothing
-is due. A shard that is not healthy is left alone. What is due goes by the earliest time that it may be, so a wrong
-clock ends nothing early. Two servers at it at once do no harm.
+One periodic job per task (tasks.py) and shard of this process, each a bounded run of short steps with rests between
+them until nothing is due. A shard that is not healthy is left alone. What is due goes by the earliest time that it may
+be, so a wrong clock ends nothing early. Two servers at it at once do no harm.
 
 A step is one call of the store, which does nothing else meanwhile, or nothing else to these jobs. So its size follows
 from how long the steps before took: in a store that is slow, or busy with others, steps get smaller.

@@ -25,7 +25,7 @@ from pinlater.errors import (
 )
 from pinlater.model import DequeuedJob, ExtendedJob, Job, JobState, KeyRef, parse_descriptor
 from pinlater.shards.compensation import Compensator, requeue
-from pinlater.shards.cross_shard import CrossShardClaims, claim_over, fitting
+from pinlater.shards.cross_shard import CrossShardClaims, fitting
 from pinlater.shards.handle import ShardHandle, answers, ask_all, missing
 from pinlater.shards.keys.homes_record import SCHEDULE_KEY, slot_of
 from pinlater.shards.keys.key_router import FixedHomes, Homes, KeyRouter
@@ -168,13 +168,20 @@ class Router:
     def claim_at(
         self, handles: Collection[ShardHandle], queue: str, requests: Sequence[ClaimRequest], now_ms: int
     ) -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
-        """As `claim`, for a caller who knows that only these shards have jobs; where none of them can be used, all."""
+        """As `claim`, for a caller who knows that only these shards have jobs; of none, or where none of them can be
+        used, from all.
+        """
         usable = [handle for handle in self.members.healthy() if handle in handles]
         if len(usable) == 1:
             return usable[0].shard.claim(queue, requests, now_ms)
         if not usable:
             return self.claim(queue, requests, now_ms)
-        return claim_over(usable, queue, requests, now_ms, self.compensator)
+        return self._claims.claim_over(usable, queue, requests, now_ms)
+
+    @property
+    def unsure_claims(self) -> int:
+        """How many claims brought somebody nothing although there may be jobs: what they planned others took."""
+        return self._claims.unsure
 
     def sole_shard(self) -> str | None:
         """The id of the shard from which every claim comes now; None where there are several, or none."""

@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from tests.simulation.network import Network, Way
+from tests.simulation.network import GIVEN_UP_S, Network, Way
 from tests.simulation.server import SimulatedServer
 from tests.simulation.store import SimulatedStore
 
@@ -96,6 +96,7 @@ class Cluster:
             await self.stop(server)
         for server in self._all:
             await server.ended()
+        await asyncio.sleep(2 * GIVEN_UP_S)  # calls that nobody waited for any more
 
     async def until_all_is_used(self, at_most_s: float) -> float:
         """Until every server uses every shard; how long that took."""
@@ -125,9 +126,7 @@ class Cluster:
         used = {server.process: server.used() for server in self.servers}
         owned = {server.process: server.owned() for server in self.servers}
         for shard_id in self.network.stores:
-            able = [
-                each for each in used if shard_id in used[each] and self.network.way(each, shard_id) is Way.WELL
-            ]
+            able = [each for each in used if shard_id in used[each] and self.network.way(each, shard_id) is Way.WELL]
             if not able or any(shard_id in owned[each] for each in able):
                 self._without_since.pop(shard_id, None)
                 continue

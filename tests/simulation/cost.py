@@ -107,8 +107,8 @@ async def _work(server: SimulatedServer) -> None:
 def table(costs: list[Cost]) -> str:
     """One line for each: calls a second of a server and of a shard, and what a job adds."""
     lines = [
-        f"{'servers x shards':>16} {'stores':>10} | {'calls/s: per server, per shard, in all':^78} | {'MB/s of':>8} | core |"
-        " calls for one job",
+        f"{'servers x shards':>16} {'stores':>10} | {'calls/s: per server, per shard, in all':^129} | {'MB/s of':>8} | "
+        "core | calls for one job",
         f"{'':>16} {'':>10} | " + " ".join(f"{part:>25}" for part in PARTS) + f" | {'leases':>8} | each |",
     ]
     for each in costs:

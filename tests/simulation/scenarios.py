@@ -1,7 +1,7 @@
 """What happens to a simulated cluster, and what must hold meanwhile.
 
-Every scenario runs the same load: producers and workers of one queue, some jobs for later. It settles for three seconds,
-something breaks or is changed for fifteen, and then all is well again, until every job is done.
+Every scenario runs the same load: producers and workers of one queue, some jobs for later. It settles for three
+seconds, something breaks or is changed for fifteen, and then all is well again, until every job is done.
 """
 
 from __future__ import annotations
@@ -144,7 +144,9 @@ SCENARIOS: Mapping[str, Callable[[Trouble], Awaitable[None]]] = {
 
 
 def rate_violations(times_s: list[float], per_s: float) -> list[str]:
-    """More than 5 % above the rate in ten seconds, but for the tokens of a change of shard, or twice the rate in one."""
+    """More than 5 % above the rate in ten seconds, beside a second's worth for a change of shard, or more than twice
+    the rate in one.
+    """
     found = []
     for seconds, most in ((10, per_s * 10 * 1.05 + per_s), (1, 2 * per_s)):
         for place, end_s in enumerate(times_s):

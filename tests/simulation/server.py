@@ -59,9 +59,7 @@ class SimulatedServer:
         self.members = members = ShardSet(
             [
                 ShardHandle(
-                    BatchingShard(
-                        ResilientShard(remote_store(network, self.process, shard_id), guard, clock, metrics)
-                    ),
+                    BatchingShard(ResilientShard(remote_store(network, self.process, shard_id), guard, clock, metrics)),
                     clock.steady,
                 )
                 for shard_id in network.stores

@@ -100,9 +100,7 @@ class SimulatedStore:
         return version + 1
 
     def kv_list(self, namespace: str, now_ms: int) -> dict[str, KvEntry]:
-        found = {
-            name: entry for name, entry in self._kv.get(namespace, {}).items() if entry.expires_at_ms > now_ms
-        }
+        found = {name: entry for name, entry in self._kv.get(namespace, {}).items() if entry.expires_at_ms > now_ms}
         self.kv_bytes += sum(len(entry.body) for entry in found.values())
         return found
 
@@ -162,9 +160,7 @@ class SimulatedStore:
             claims.append([self._handed_out(queue, job) for job in taken])
         return claims
 
-    def ack(
-        self, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules = NO_RULES
-    ) -> list[AckOutcome]:
+    def ack(self, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules = NO_RULES) -> list[AckOutcome]:
         if queue not in self.jobs.queues:
             return [AckOutcome.IGNORED] * len(acks)
         outcomes = [self.jobs.ack(queue, each, now_ms, rules) for each in acks]

@@ -80,9 +80,7 @@ class LongPolls:
 
     # -- what wakes a poller -----------------------------------------------------------------------------------------
 
-    def jobs_ready(
-        self, queue: str, now: int, later_ms: Sequence[int] = (), shard: ShardHandle | None = None
-    ) -> None:
+    def jobs_ready(self, queue: str, now: int, later_ms: Sequence[int] = (), shard: ShardHandle | None = None) -> None:
         """So many jobs are eligible, and others will be at these times; `shard`: where, if that is known."""
         if now > 0:
             self._wakeups += 1
@@ -220,6 +218,8 @@ class LongPolls:
         waiter = Waiter(ticket.number, request)
         waiters = poller.waiters
         waiters.join(waiter)
+        if not found_none:
+            poller.joined_unseen()
         if missed_wakeup:
             poller.poll_now()
         if waiters.has_passed_over or poller.state is PollerState.PARKED:
@@ -356,6 +356,7 @@ class LongPolls:
                     poller.poll_now()
             poller.keep(now_s)
             waiter.join(queue, poller)
+            poller.joined_unseen()
             poller.joined()
 
     def _come_back(self, queue: str) -> None:

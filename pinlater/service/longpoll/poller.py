@@ -19,6 +19,7 @@ from pinlater.model import DequeuedJob
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.longpoll.poller_context import Outlook, PollerContext, PollerState
 from pinlater.service.longpoll.shared_waiter import SharedWaiter
+from pinlater.service.longpoll.told_shards import ToldShards
 from pinlater.service.longpoll.wait_queue import Waiter, WaitQueue, fresh
 from pinlater.service.queue_limits import Throttle
 from pinlater.shards.handle import ShardHandle
@@ -99,8 +100,7 @@ class QueuePoller:
         """How often something was told that may have brought jobs."""
         self._empty_at = -1
         """So many events there had been at the last poll, which found nothing; -1: there may be jobs."""
-        self._jobs_at: set[ShardHandle] | None = None
-        """The shards that have told of jobs since all of them were empty; None: there may be jobs on any."""
+        self._jobs_at = ToldShards()
         self._trusted_until_s = 0.0
         self.is_full = False
         """There were more jobs than the last caller could take, as far as it is known."""
@@ -136,10 +136,7 @@ class QueuePoller:
     def expect(self, jobs: int, shard: ShardHandle | None = None) -> None:
         """So many jobs became eligible; of no use to a queue that is throttled. `shard`: where, if that is known."""
         self.events += 1
-        if shard is None:
-            self._jobs_at = None
-        elif self._jobs_at is not None:
-            self._jobs_at.add(shard)
+        self._jobs_at.told(shard)
         if not self._throttled_until_s or self.throttled_for() == 0:
             self.ready_estimate += jobs
             if self.wakeup is not None:
@@ -150,7 +147,7 @@ class QueuePoller:
         a poller that rests in IDLE: it claims at once.
         """
         self.events += 1
-        self._jobs_at = None
+        self._jobs_at.anywhere()
         self.inflight_jobs = jobs
         self.ready_estimate += jobs
         self.notify()
@@ -164,7 +161,7 @@ class QueuePoller:
     def poll_now(self) -> None:
         """Something may have happened that no store reports; of no use to a queue that is throttled."""
         self.events += 1
-        self._jobs_at = None
+        self._jobs_at.anywhere()
         if self.throttled_for() == 0:
             self.pause_ms = 0
             self.is_invalid = True
@@ -178,7 +175,7 @@ class QueuePoller:
     def unthrottle(self) -> None:
         """What kept jobs back may be over: poll now."""
         self.events += 1
-        self._jobs_at = None
+        self._jobs_at.anywhere()
         self._throttled_until_s = 0.0
         self.pause_ms = 0
         self.notify()
@@ -231,7 +228,8 @@ class QueuePoller:
         that pass by themselves.
         """
         self.events += 1
-        self.is_full, self._jobs_at = False, None
+        self.is_full = False
+        self._jobs_at.anywhere()
         waiters = self.waiters
         waiters.fail(error)
         for waiter in list(waiters.entries):
@@ -268,7 +266,8 @@ class QueuePoller:
         """A dequeue that waits for nothing looks at the queue, whose next time has come: those who wait for it would
         not be told of that time any more.
         """
-        self._empty_at, self._jobs_at = -1, None
+        self._empty_at = -1
+        self._jobs_at.anywhere()
         if self.waiters.entries:
             self.poll_now()
 
@@ -285,7 +284,6 @@ class QueuePoller:
         self.pause_ms = context.settings.poll_subscribed_ms if is_subscribed else self._slower_ms()
         self._empty_at, self.is_full = events, False
         self._trusted_until_s = self._loop.time() + self.pause_ms / 1000
-        self._jobs_at = set() if is_subscribed and events == self.events else None
         if is_subscribed:
             context.due.confirm(self.queue)
         if events == self.events and not self.waiters.entries:
@@ -294,7 +292,11 @@ class QueuePoller:
     def begins_empty(self) -> None:
         """Whoever began it found no job on any shard, and all shards tell of those that come."""
         if self._context.subscriptions.is_subscribed(self.queue) and self._context.due.is_known(self.queue):
-            self._jobs_at = set()
+            self._jobs_at.empty_since(self._jobs_at.mark())
+
+    def joined_unseen(self) -> None:
+        """A waiter has joined that did not look at all shards itself."""
+        self._jobs_at.anywhere()
 
     def joined(self) -> None:
         """A waiter of several queues has joined: it is polled again, unless it is known to be empty."""
@@ -397,7 +399,8 @@ class QueuePoller:
         due = self._context.due
         now_ms, now_s = self._context.clock.now_ms(), self._loop.time()
         if due.take(self.queue, now_ms):
-            self.ready_estimate, self.due_passed, self._empty_at, self._jobs_at = _SOME, True, -1, None
+            self.ready_estimate, self.due_passed, self._empty_at = _SOME, True, -1
+            self._jobs_at.anywhere()
             return None
         if next_poll_at_s <= now_s + _TICK_S:
             return None
@@ -440,7 +443,8 @@ class QueuePoller:
             return
         except PinLaterError as error:
             self.error = error
-            self.ready_estimate, self._jobs_at = 0, None
+            self.ready_estimate = 0
+            self._jobs_at.anywhere()
             self.pause_ms = context.settings.poll_max_ms
             claimed = [[] for _ in batch]
             for waiter in batch:  # the old claim may still be under way
@@ -453,29 +457,30 @@ class QueuePoller:
         self._answer(batch, claimed)
 
     async def _claim(self, requests: list[ClaimRequest]) -> list[list[DequeuedJob]]:
-        """Where all shards were empty, and some have told of jobs since, these alone are asked: else every process that
-        waits for the queue would ask every shard, whenever one gets a job.
-        """
-        context, queue, told = self._context, self.queue, self._jobs_at
-        now_ms = context.clock.now_ms()
-        if not told or not context.subscriptions.is_subscribed(queue):
-            self._jobs_at = None
-            return await context.router.claim(queue, requests, now_ms)
-        self._jobs_at = set()
-        claimed = await context.router.claim_at(told, queue, requests, now_ms)
-        if self._jobs_at is not None and sum(map(len, claimed)) >= sum(request.limit for request in requests):
-            self._jobs_at |= told
+        context, queue, jobs_at = self._context, self.queue, self._jobs_at
+        router, now_ms = context.router, context.clock.now_ms()
+        if not (is_subscribed := context.subscriptions.is_subscribed(queue)):
+            jobs_at.anywhere()
+        told, mark, unsure = jobs_at.take(), jobs_at.mark(), router.unsure_claims
+        claimed = await router.claim_at(told, queue, requests, now_ms)
+        if router.unsure_claims != unsure:
+            jobs_at.anywhere()
+        elif any(claimed):
+            jobs_at.give_back(told)
+        elif is_subscribed and not told:
+            jobs_at.empty_since(mark)
         return claimed
 
     async def _poll(self) -> None:
         """Ask the stores whether jobs are to be expected, or when the next one is due."""
         self.state = PollerState.POLLING
         self.due_passed = self.is_invalid = False
-        context, events = self._context, self.events
+        context, events, mark = self._context, self.events, self._jobs_at.mark()
         due_ms = await context.due_query.next_due(self.queue, self.waiters.priorities)
         if due_ms is not None and due_ms <= context.clock.now_ms():
             self.ready_estimate = max(self.ready_estimate, _SOME)
-            self._empty_at, self._jobs_at = -1, None
+            self._empty_at = -1
+            self._jobs_at.anywhere()
             self.pause_ms = self._slower_ms()
             context.due.invalidate(self.queue)
             return
@@ -484,6 +489,8 @@ class QueuePoller:
         if self.is_invalid:
             return  # what was found may be older than what there is: once more, without a pause
         self.was_empty(events)
+        if context.subscriptions.is_subscribed(self.queue):
+            self._jobs_at.empty_since(mark)
 
     def _slower_ms(self) -> int:
         settings = self._context.settings
@@ -502,7 +509,8 @@ class QueuePoller:
             self.throttle, self._throttled_until_s = None, 0.0
             return []
         self.ready_estimate = 0
-        self.state, self._empty_at, self._jobs_at = PollerState.CLAIMING, -1, None
+        self.state, self._empty_at = PollerState.CLAIMING, -1
+        self._jobs_at.anywhere()
         wanted = min(_READY_LIMIT, sum([waiter.request.limit for waiter in waiters.waiters()]))
         ready = await context.router.count_ready(self.queue, waiters.priorities, wanted, context.clock.now_ms())
         self.pause_ms = self._slower_ms()
@@ -531,7 +539,7 @@ class QueuePoller:
         served = False
         if len(claimed) < len(batch):  # the bodies are large: the others are claimed for in another call
             claimed += [[] for _ in batch[len(claimed) :]]
-            self._jobs_at = None
+            self._jobs_at.anywhere()
             self.ready_estimate = max(self.ready_estimate, _SOME)
         for waiter, jobs in zip(batch, claimed, strict=True):
             if jobs:
@@ -551,7 +559,7 @@ class QueuePoller:
                 waiter.in_claim = False
                 if waiter.is_over:
                     self.end_wait(waiter)
-        if (served and self._jobs_at != set()) or self.due_passed:
+        if served or self.due_passed:
             self.pause_ms = 0 if self.waiters.entries else self._context.settings.poll_min_ms
 
     # -- what nobody foresaw -----------------------------------------------------------------------------------------
@@ -572,7 +580,8 @@ class QueuePoller:
             text, reason="SERVING_FAILED", retryable=True, retry_after_ms=max(1_000, int(pause_s * 1000))
         )
         del error
-        self.ready_estimate, self.due_passed, self._jobs_at = 0, False, None
+        self.ready_estimate, self.due_passed = 0, False
+        self._jobs_at.anywhere()
         self.throttle, self._throttled_until_s = None, 0.0
         context.due.invalidate(queue)
         self.fail(self.error)

@@ -50,7 +50,8 @@ class Subscriptions:
     def __init__(self, members: ShardSet, listener: QueueEvents) -> None:
         self._members = members
         self._listener = listener
-        self._telling: dict[str, set[ShardHandle]] = {}
+        self._telling: dict[str, dict[ShardHandle, None]] = {}
+        """In order, so that two runs with the same chance end subscriptions in the same order."""
         self._asked: dict[tuple[str, ShardHandle], asyncio.Task[None]] = {}
         self._broken: set[tuple[str, ShardHandle]] = set()
         """Asked, and told that it is over before the answer was read."""
@@ -65,7 +66,7 @@ class Subscriptions:
         if telling is None:
             if len(self._telling) >= _MAX_QUEUES or self._is_closed:
                 return False
-            telling = self._telling[queue] = set()
+            telling = self._telling[queue] = {}
         silent = [member for member in self._members.healthy() if member not in telling]
         for member in silent:
             self._ask(queue, member)
@@ -116,7 +117,7 @@ class Subscriptions:
         if not tells:
             self._not_before_s[member] = asyncio.get_running_loop().time() + _TRY_AGAIN_S
         elif queue in self._telling:
-            self._telling[queue].add(member)
+            self._telling[queue][member] = None
             self._listener.on_subscription_changed(queue)
         else:
             await member.shard.subscribe(queue, None)
@@ -129,7 +130,7 @@ class Subscriptions:
             return
         if (queue, member) in self._asked:
             self._broken.add((queue, member))
-        self._telling.get(queue, set()).discard(member)
+        self._telling.get(queue, {}).pop(member, None)
         self._listener.on_subscription_changed(queue)
 
     def _leave(self, queue: str) -> None:
