@@ -319,20 +319,18 @@ class ServerProcess:
         self._periodic.start()
 
     def _begin_background_jobs(self) -> None:
-        """What every server process does to keep up with its cluster; the first lease has been put."""
-        every, membership = self._periodic.every, self._membership
-
-        async def judge_clocks() -> None:
-            membership.judge_clocks()
-
-        every(POLL_MS, "queues", self._queues.poll)
-        every(POLL_MS, "pending", self._pending.poll)
-        every(membership.renew_every_ms, "leases", membership.renew)
-        every(LOOK_EVERY_MS, "homes", self._homes_change.look)
-        every(CLOCKS_MS, "clocks", judge_clocks)
-        every(QUOTAS_MS, "quotas", lambda: self._quotas.tick(membership.owns))
-        every(STATS_MS, "stats", self._stats.tick)
-        every(CHAINS_MS, "chains", self._blocked_chains.tick)
+        """What this process does beside its calls; the first lease has been put."""
+        keep_up(
+            self._periodic,
+            queues=self._queues,
+            pending=self._pending,
+            membership=self._membership,
+            homes_change=self._homes_change,
+            quotas=self._quotas,
+            stats=self._stats,
+            blocked_chains=self._blocked_chains,
+        )
+        every = self._periodic.every
         every(TOKEN_USES_MS, "token uses", self._tokens.note_uses)
         if self._gate.has_rules:
             every(RULES_MS, "rules", self._gate.look)
@@ -376,6 +374,33 @@ class ServerProcess:
         await self._service.close()
         if self._bodies is not None:
             await self._bodies.close()
+
+
+def keep_up(
+    periodic: Periodic,
+    *,
+    queues: QueueDirectory,
+    pending: PendingCounts,
+    membership: Membership,
+    homes_change: HomesChange,
+    quotas: QuotaBalancer,
+    stats: StatsCollector,
+    blocked_chains: BlockedChains,
+) -> None:
+    """What every server process does to keep up with its cluster."""
+    every = periodic.every
+
+    async def judge_clocks() -> None:
+        membership.judge_clocks()
+
+    every(POLL_MS, "queues", queues.poll)
+    every(POLL_MS, "pending", pending.poll)
+    every(membership.renew_every_ms, "leases", membership.renew)
+    every(LOOK_EVERY_MS, "homes", homes_change.look)
+    every(CLOCKS_MS, "clocks", judge_clocks)
+    every(QUOTAS_MS, "quotas", lambda: quotas.tick(membership.owns))
+    every(STATS_MS, "stats", stats.tick)
+    every(CHAINS_MS, "chains", blocked_chains.tick)
 
 
 def server_tls(config: Config) -> tuple[ServerTls | None, PeerTls | None]:

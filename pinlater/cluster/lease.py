@@ -1,20 +1,22 @@
 """The lease of a server process: what it says of itself in the stores, and what it has counted, as a key-value entry of
 JSON.
 
-A LeaseTable holds the leases of all processes as they were last read from the shards. Pure.
+A LeaseTable holds the leases of all processes as they were last read from the shards; ShardOwners tells whose the
+shards are by them. Pure.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
 import structlog
 
 from pinlater.backends.base import KvEntry
-from pinlater.model import ServerView
+from pinlater.model import MAX_TIME_MS, ServerView
+from pinlater.shards.rendezvous import rendezvous_pick
 
 _log = structlog.get_logger("pinlater.cluster")
 
@@ -150,6 +152,9 @@ class LeaseTable:
     def __init__(self) -> None:
         self._seen: dict[str, dict[str, _Seen]] = {}
         self._decoded: dict[str, tuple[bytes, Lease]] = {}
+        self._newest: dict[str, Lease] | None = None
+        """As of the last time that it was asked for, where nothing was taken since."""
+        self._newest_at_ms = self._newest_until_ms = 0
 
     def take(self, shard_id: str, entries: Mapping[str, KvEntry], ahead_ms: int) -> None:
         """All that is on a shard now, whose clock is so far ahead of ours."""
@@ -158,20 +163,32 @@ class LeaseTable:
             for name, entry in entries.items()
             if (lease := self._read(name, entry.body)) is not None
         }
+        self._newest = None
 
     def keep_only(self, shard_ids: Collection[str]) -> None:
         """What other shards said is old: a process that has left since would stay until its lease ends."""
+        if self._seen.keys() <= set(shard_ids):
+            return
         self._seen = {shard_id: leases for shard_id, leases in self._seen.items() if shard_id in shard_ids}
+        self._newest = None
         names = {name for leases in self._seen.values() for name in leases}
         self._decoded = {name: known for name, known in self._decoded.items() if name in names}
 
     def newest(self, now_ms: int) -> dict[str, Lease]:
-        """By name, the newest lease of each process that has one which has not expired."""
+        """By name, the newest lease of each process that has one which has not expired. Not to be changed: it is the
+        same dictionary until one expires or others are taken, as it is asked for thousands of times a second.
+        """
+        if self._newest is not None and self._newest_at_ms <= now_ms < self._newest_until_ms:
+            return self._newest
         found: dict[str, Lease] = {}
+        until_ms = MAX_TIME_MS
         for leases in self._seen.values():
             for name, (lease, expires_at_ms) in leases.items():
-                if expires_at_ms > now_ms and (name not in found or found[name].age < lease.age):
-                    found[name] = lease
+                if expires_at_ms > now_ms:
+                    until_ms = min(until_ms, expires_at_ms)
+                    if name not in found or found[name].age < lease.age:
+                        found[name] = lease
+        self._newest, self._newest_at_ms, self._newest_until_ms = found, now_ms, until_ms
         return found
 
     def _read(self, name: str, body: bytes) -> Lease | None:
@@ -185,3 +202,29 @@ class LeaseTable:
             return None
         self._decoded[name] = (body, lease)
         return lease
+
+
+class ShardOwners:
+    """The process that owns each shard: one of those that are ready and can use it, the same for all who know the same
+    leases (shards/rendezvous.py). It is worked out once, until other processes are able to own shards.
+    """
+
+    def __init__(self) -> None:
+        self._able: list[tuple[str, tuple[str, ...]]] = []
+        self._shards_in: list[tuple[str, frozenset[str]]] = []
+        self._owners: dict[str, str | None] = {}
+
+    def update(self, leases: Iterable[Lease]) -> None:
+        """These live now."""
+        able = [(lease.name, lease.shards_in) for lease in leases if lease.is_ready]
+        if able != self._able:
+            self._able = able
+            self._shards_in = [(name, frozenset(shard_ids)) for name, shard_ids in able]
+            self._owners = {}
+
+    def of(self, shard_id: str) -> str | None:
+        """As SERVER/PROCESS; None where none is ready and can use it."""
+        if shard_id not in self._owners:
+            able = [name for name, shard_ids in self._shards_in if shard_id in shard_ids]
+            self._owners[shard_id] = rendezvous_pick(shard_id, able)
+        return self._owners[shard_id]

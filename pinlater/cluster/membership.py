@@ -1,4 +1,10 @@
-"""Membership of the cluster: every server process puts a lease on every shard it can use, and reads the others' there.
+"""Membership of the cluster: every server process puts a lease on some shards, the same ones as the others, and reads
+theirs there.
+
+A lease on every shard would be read by every process from every shard, and name every shard: its cost would grow with
+the third power of a cluster. So leases have PLACES: the first shards that the process can use, in an order that is the
+same for all. Two processes know each other as long as they share one place; where that is so of none, each reaches
+PLACES shards that the other one does not.
 
 A shard is owned by one of the processes that are ready and can use it, found by all without asking
 (shards/rendezvous.py). Where two see different processes, both may take a shard for their own: what an owner does
@@ -16,16 +22,19 @@ import structlog
 
 from pinlater.clock import Clock
 from pinlater.cluster.clocks import ClusterClock
-from pinlater.cluster.lease import KNOWS, Lease, LeaseTable, ServerName, encode
+from pinlater.cluster.lease import KNOWS, Lease, LeaseTable, ServerName, ShardOwners, encode
 from pinlater.cluster.throughput import CounterBook, QueueCounters, Throughput
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
 from pinlater.shards.handle import ShardHandle
-from pinlater.shards.rendezvous import rendezvous_pick
+from pinlater.shards.rendezvous import rendezvous_pick, score
 from pinlater.shards.shard_set import ShardSet
 
 _log = structlog.get_logger("pinlater.cluster")
 KIND = "lease"
+PLACES = 8
+"""So many shards have the leases of a process; all of them where there are no more."""
+
 RENEWALS = 3
 """So often a lease is renewed before it would expire."""
 
@@ -61,6 +70,13 @@ class Membership:
         self._describe = describe
         self._counters = QueueCounters(metrics)
         self._table = LeaseTable()
+        self._owners = ShardOwners()
+        self._alive: list[Lease] = []
+        self._places: list[ShardHandle] = []
+        self._places_of: list[ShardHandle] | None = None
+        self._alive_of: object = None
+        self._alive_with: object = None
+        """From which leases the list was made."""
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._renewed = (0, 0)
         """The last renewal that a shard took, and when it began."""
@@ -75,12 +91,18 @@ class Membership:
     # -- who is alive ------------------------------------------------------------------------------------------------
 
     def alive(self) -> list[Lease]:
-        """The newest lease of each process that has not expired, this process among them, by name."""
+        """The newest lease of each process that has not expired, this process among them, by name. The list is kept
+        from one change to the next: not to be changed.
+        """
         newest = self._table.newest(self._clock.now_ms())
-        newest.pop(self.me.lease_name, None)
-        if not self._is_given_up:
-            newest[self.me.lease_name] = self._mine
-        return [newest[name] for name in sorted(newest)]
+        if self._alive_of is not newest or self._alive_with is not self._mine:
+            all_of_them = {**newest, self.me.lease_name: self._mine}
+            if self._is_given_up:
+                del all_of_them[self.me.lease_name]
+            self._alive = [all_of_them[name] for name in sorted(all_of_them)]
+            self._owners.update(self._alive)
+            self._alive_of, self._alive_with = newest, self._mine
+        return self._alive
 
     def up_since_ms(self) -> int:
         """When the oldest of the live processes began."""
@@ -107,8 +129,8 @@ class Membership:
 
     def owner(self, shard_id: str) -> str | None:
         """The process that owns a shard, as SERVER/PROCESS; None where none is ready and can use it."""
-        able = [lease.name for lease in self.alive() if lease.is_ready and shard_id in lease.shards_in]
-        return rendezvous_pick(shard_id, able)
+        self.alive()
+        return self._owners.of(shard_id)
 
     def owns(self, shard_id: str) -> bool:
         """Whether this process owns the shard now. Never if it is not ready, or is cut off from all shards."""
@@ -129,8 +151,16 @@ class Membership:
 
     # -- the lease of this process -----------------------------------------------------------------------------------
 
+    def places(self) -> list[ShardHandle]:
+        """The shards that have the leases now."""
+        healthy = self._members.healthy()
+        if self._places_of is not healthy:
+            ranked = sorted(healthy, key=lambda each: score(KIND, each.shard.shard_id))
+            self._places, self._places_of = ranked[:PLACES], healthy
+        return self._places
+
     async def renew(self) -> None:
-        """Put the lease on each shard that is in, and read the others there. Raises nothing.
+        """Put the lease on its places, and read the others there. Raises nothing.
 
         Waits for no shard longer than until the next renewal; one that is late is not asked again before it answered.
         """
@@ -139,14 +169,14 @@ class Membership:
         self.judge_clocks()
         self._mine = self._lease()
         body = encode(self._mine)
-        healthy = self._members.healthy()
-        for member in healthy:
+        places = self.places()
+        for member in places:
             shard_id = member.shard.shard_id
             if shard_id not in self._under_way:
                 self._under_way[shard_id] = asyncio.get_running_loop().create_task(self._renew_on(member, body))
         await _within(self._under_way.values(), self.renew_every_ms)
-        if healthy:
-            self._table.keep_only({member.shard.shard_id for member in healthy})
+        if places:
+            self._table.keep_only({member.shard.shard_id for member in places})
         self.rates.update(self.alive())
         self.counters.update(self.alive(), self.clocks.now_ms())
         self.judge_clocks()
@@ -159,12 +189,12 @@ class Membership:
 
     async def give_up(self) -> None:
         """Take the lease away wherever that is possible at once, so that others need not wait. Raises nothing."""
-        self._is_given_up = True
+        self._is_given_up, self._alive_of = True, None
         await _within(self._under_way.values(), GIVE_UP_MS)
         late = [*self._under_way.values()]
         removing = [
             asyncio.get_running_loop().create_task(self._remove_from(member))
-            for member in self._members.healthy()
+            for member in self.places()
             if member.shard.shard_id not in self._under_way
         ]
         await _within(removing, GIVE_UP_MS)
@@ -188,7 +218,7 @@ class Membership:
             shards_out=_ids(member for member in self._members.all if not member.is_healthy),
             shards_full=_ids(self._members.full()),
             counters=self._counters.read(),
-            more={**self._describe(), **self.clocks.describe(self._members.all), "knows": KNOWS},
+            more={**self._describe(), **self.clocks.describe(self.places()), "knows": KNOWS},
         )
 
     def _owned(self) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from time import monotonic
 
 import structlog
 
@@ -185,7 +184,8 @@ class ClusterHomes:
     @asynccontextmanager
     async def _locked(self, ids: Sequence[str]) -> AsyncIterator[list[ShardHandle]]:
         """The shards that this process holds the lock on and has just read, none where it took too long."""
-        began_s = monotonic()
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         held: list[tuple[ShardHandle, int]] = []
         try:
             for handle in self.usable(sorted(ids)):
@@ -193,7 +193,7 @@ class ClusterHomes:
                 if version:
                     held.append((handle, version))
             read = [handle for handle, _ in held if await self._read(handle)]
-            yield read if monotonic() - began_s < WRITE_WITHIN_S else []
+            yield read if loop.time() - began_s < WRITE_WITHIN_S else []
         finally:
             for handle, version in held:
                 await self._unlock(handle, version)

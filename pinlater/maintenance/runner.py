@@ -1,8 +1,8 @@
 """Runs of maintenance on the shards that this process owns.
 
-One periodic job per shard and task (tasks.py), each a bounded run of short steps with rests between them until nothing
-is due. A shard that is not healthy is left alone. What is due goes by the earliest time that it may be, so a wrong
-clock ends nothing early. Two servers at it at once do no harm.
+One periodic job per task (tasks.py) and shard of this process, each a bounded run of short steps with rests between
+them until nothing is due. A shard that is not healthy is left alone. What is due goes by the earliest time that it may
+be, so a wrong clock ends nothing early. Two servers at it at once do no harm.
 
 A step is one call of the store, which does nothing else meanwhile, or nothing else to these jobs. So its size follows
 from how long the steps before took: in a store that is slow, or busy with others, steps get smaller.
@@ -85,7 +85,7 @@ class MaintenanceRunner:
         self._scheduled: set[str] = set()
 
     def start(self) -> None:
-        """Begin, for the shards that there are and those that come later; it ends with the periodic."""
+        """Begin, for the shards of this process, those that it has now and later; it ends with the periodic."""
         self._schedule()
         self._periodic.every(self._settings.interval_ms, "maintenance", self._reschedule)
 
@@ -93,14 +93,14 @@ class MaintenanceRunner:
         self._schedule()
 
     def _schedule(self) -> None:
-        """Shards come and go with the configuration."""
-        ids = {member.shard.shard_id for member in self._members.all} - {""}
+        """Shards come and go with the configuration, and with the servers that can own them."""
+        ids = {member.shard.shard_id for member in self._members.all if self._may_touch(member)} - {""}
         for name in self._tasks:
-            for shard_id in ids - self._scheduled:
+            for shard_id in sorted(ids - self._scheduled):
                 self._periodic.every(
                     self._settings.interval_ms, f"{name} {shard_id}", partial(self.run, name, shard_id)
                 )
-            for shard_id in self._scheduled - ids:
+            for shard_id in sorted(self._scheduled - ids):
                 self._periodic.end(f"{name} {shard_id}")
         self._scheduled = ids
 

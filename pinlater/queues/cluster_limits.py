@@ -15,7 +15,7 @@ The maximum in progress has a module of its own (quota_balancer.py), since store
 
 from __future__ import annotations
 
-import time
+import asyncio
 
 from pinlater.backends.base import Tokens
 from pinlater.backends.token_bucket import capacity_of
@@ -41,6 +41,9 @@ class RateLimiter:
     def __init__(self, members: ShardSet, clock: Clock) -> None:
         self._members = members
         self._clock = clock
+        self._ranked: dict[str, list[ShardHandle]] = {}
+        """By queue, the shards that are in, until others are."""
+        self._ranked_of: list[ShardHandle] = []
         self._last: dict[str, str] = {}
         """The shard that gave this process a queue's tokens last."""
         self._changed_ms: dict[str, int] = {}
@@ -87,8 +90,13 @@ class RateLimiter:
     def _by_score(self, queue: str) -> list[ShardHandle]:
         """The shards that are in, the queue's own first."""
         members = self._members.healthy()
-        members.sort(key=lambda each: (score(queue, each.shard.shard_id), each.shard.shard_id), reverse=True)
-        return members
+        if members is not self._ranked_of or len(self._ranked) >= _MAX_QUEUES:
+            self._ranked_of, self._ranked = members, {}
+        ranked = self._ranked.get(queue)
+        if ranked is None:
+            ranked = sorted(members, key=lambda each: (score(queue, each.shard.shard_id), each.shard.shard_id))[::-1]
+            self._ranked[queue] = ranked
+        return ranked
 
     def _pace(self, queue: str) -> float:
         """The part of the rate at which this process fills the bucket now."""
@@ -176,18 +184,20 @@ class PendingCounts:
         bounded = self._queues.bounded()
         for name in self._levels.keys() - bounded:
             del self._levels[name]
+        loop = asyncio.get_running_loop()
         for name in sorted(bounded):
             level = self._levels.setdefault(name, _Level())
-            if level.next_at_s <= time.monotonic():
+            if level.next_at_s <= loop.time():
                 await self._count(name, level)
 
     async def _count(self, queue: str, level: _Level) -> None:
         """Over the shards that are in: what lies on another one cannot be worked on, and is counted when it is back."""
-        began_s = time.monotonic()
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         before, now_ms = level.changed, self._clock.now_ms()
         healthy = self._members.healthy()
         counts = [await self._ask(healthy, queue, future, now_ms) for future in (False, True)]
-        ended_s = time.monotonic()
+        ended_s = loop.time()
         level.next_at_s = ended_s + (ended_s - began_s) * (1 / _BUSY_SHARE - 1)
         ready, scheduled = counts
         if ready is not None and scheduled is not None:

@@ -7,6 +7,7 @@ shard that does not answer delays nobody.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -31,6 +32,11 @@ WAIT_S = 0.5
 
 POLL_WAIT_S = 0.3
 """How long a poll waits; what comes later counts when it comes."""
+
+READ_AT_ONCE = 8
+"""Shards that one poll reads, in turn; more only where it found something new. A change comes to all shards at once
+from who makes it, so each of them tells it.
+"""
 
 KEEP_TOMBSTONES_MS = 30 * 86_400_000
 """How long the tombstone of a deleted queue is kept."""
@@ -68,6 +74,8 @@ class ConfigReplicator:
         self._generation = 0
         self._tombstones: set[str] = set()
         """The names whose latest entry is the tombstone of a deleted queue."""
+        self._turn = random.randrange(2**16)
+        """Which shard is read next; not the same for all processes."""
         self._busy: dict[ShardHandle, asyncio.Task[bool]] = {}
         """Shards that `poll` and `push_all` are reading or writing."""
         self._tasks = BackgroundTasks()
@@ -149,13 +157,29 @@ class ConfigReplicator:
     # -- all shards --------------------------------------------------------------------------------------------------
 
     async def poll(self) -> None:
-        """Read, then push, on every healthy shard where the last time is not still under way."""
-        for member in self.members.healthy():
+        """Read some healthy shards, and all of them where there was something new there; then push where something is
+        missing. A shard is left out where the last time is still under way.
+        """
+        generation, some = self._generation, self._next_in_turn()
+        await self._read_these(some)
+        if generation != self._generation:  # else it would be put where it is already
+            await self._read_these([member for member in self.members.healthy() if member not in some])
+        await self.push_all(POLL_WAIT_S)
+        self.forget_tombstones()
+
+    def _next_in_turn(self) -> list[ShardHandle]:
+        healthy = self.members.healthy()
+        if len(healthy) <= READ_AT_ONCE:
+            return healthy
+        first = self._turn % len(healthy)
+        self._turn = first + READ_AT_ONCE
+        return [*healthy[first:], *healthy[:first]][:READ_AT_ONCE]
+
+    async def _read_these(self, members: Iterable[ShardHandle]) -> None:
+        for member in members:
             if member not in self._busy:
                 self._begin(member, self.read)
         await self._wait(list(self._busy.values()), POLL_WAIT_S)
-        await self.push_all(POLL_WAIT_S)
-        self.forget_tombstones()
 
     async def read_all(self) -> bool:
         """Read anew on every healthy shard; waits for the slow ones only until one answered. Whether one did."""

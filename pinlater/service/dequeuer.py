@@ -234,7 +234,7 @@ class Dequeuer:
         coverage: float,
         wait_ms: int,
     ) -> list[DequeuedJob]:
-        ticket, throttle = self._long_polls.ticket(), None
+        ticket, throttle, found_none = self._long_polls.ticket(), None, False
         if self._long_polls.has_waiters(queue):
             if self.overflow is not None:
                 self._router.members.require_any()
@@ -243,13 +243,15 @@ class Dequeuer:
                 if is_limited(settings):
                     jobs, throttle = await self.claim_limited(queue, settings, claim, coverage)
                 else:
+                    unsure = self._router.unsure_claims
                     (jobs,) = await self._router.claim(queue, (claim,), self._clock.now_ms(), coverage=coverage)
+                    found_none = coverage >= 1 and unsure == self._router.unsure_claims
             except Overloaded:  # thousands come at once after a restart: as waiters they have room, and one poll
                 jobs = []
             if jobs:
                 return jobs
         claim = self._without_prefetch(claim, limit)
-        return await self._long_polls.wait(queue, claim, wait_ms, ticket, throttle)
+        return await self._long_polls.wait(queue, claim, wait_ms, ticket, throttle, found_none=found_none)
 
     async def _claim_now(
         self, queue: str, settings: QueueSettings, claim: ClaimRequest, coverage: float

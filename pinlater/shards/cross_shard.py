@@ -53,6 +53,8 @@ class CrossShardClaims:
         self._members = handles
         self._compensator = compensator
         self._requeue = requeue
+        self.unsure = 0
+        """How many rounds left a request without a job although there may be some: others took what was planned."""
         limits = BatchLimits(max_wait_ms=2 * deadline_ms)  # a look, and what it leads to
         self._batcher: Batcher[_Alike, ClaimRequest, list[DequeuedJob]] = Batcher(
             self._claim,
@@ -70,7 +72,22 @@ class CrossShardClaims:
 
     def _claim(self, alike: _Alike, requests: Sequence[ClaimRequest], now_ms: int) -> Coroutine[Any, Any, _Claims]:
         handles = self._members(alike.coverage)
-        return claim_over(handles, alike.queue, requests, now_ms, self._compensator, enforce_quota=alike.enforce_quota)
+        return self.claim_over(handles, alike.queue, requests, now_ms, enforce_quota=alike.enforce_quota)
+
+    async def claim_over(
+        self,
+        handles: Sequence[ShardHandle],
+        queue: str,
+        requests: Sequence[ClaimRequest],
+        now_ms: int,
+        *,
+        enforce_quota: bool = False,
+    ) -> _Claims:
+        """A round of its own over these shards."""
+        claims = await claim_over(handles, queue, requests, now_ms, self._compensator, enforce_quota=enforce_quota)
+        if claims is None or (any(claims) and not all(claims)):
+            self.unsure += 1
+        return [[] for _ in requests] if claims is None else claims
 
     async def _compensate(self, alike: _Alike, claimed: _Claims, now_ms: int) -> None:
         await self._requeue(alike.queue, [job for jobs in claimed for job in jobs], now_ms)
@@ -91,8 +108,10 @@ async def claim_over(
     compensator: Compensator,
     *,
     enforce_quota: bool = False,
-) -> _Claims:
-    """Jobs for each request, highest priority first over these shards. QueueNotFound if none has the queue."""
+) -> _Claims | None:
+    """Jobs for each request, highest priority first over these shards; None where there were some, and others took all
+    that was planned. QueueNotFound if none has the queue.
+    """
     priorities = requests[0].priorities
     limits = [request.limit for request in requests]
     shuffled = random.sample(list(handles), len(handles))
@@ -119,6 +138,8 @@ async def claim_over(
             shuffled = [handle for handle in shuffled if handle not in asked_members]
             if not shuffled:
                 break
+    else:
+        return None
     return [[] for _ in requests]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from pinlater.backends.base import AckOutcome, AckRequest, ClaimRequest, EndRules, Shard
@@ -164,6 +164,24 @@ class Router:
         if len(handles) == 1:
             return handles[0].shard.claim(queue, requests, now_ms, enforce_quota=enforce_quota)
         return self._claims.claim(queue, requests, now_ms, coverage=coverage, enforce_quota=enforce_quota)
+
+    def claim_at(
+        self, handles: Collection[ShardHandle], queue: str, requests: Sequence[ClaimRequest], now_ms: int
+    ) -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
+        """As `claim`, for a caller who knows that only these shards have jobs; of none, or where none of them can be
+        used, from all.
+        """
+        usable = [handle for handle in self.members.healthy() if handle in handles]
+        if len(usable) == 1:
+            return usable[0].shard.claim(queue, requests, now_ms)
+        if not usable:
+            return self.claim(queue, requests, now_ms)
+        return self._claims.claim_over(usable, queue, requests, now_ms)
+
+    @property
+    def unsure_claims(self) -> int:
+        """How many claims brought somebody nothing although there may be jobs: what they planned others took."""
+        return self._claims.unsure
 
     def sole_shard(self) -> str | None:
         """The id of the shard from which every claim comes now; None where there are several, or none."""

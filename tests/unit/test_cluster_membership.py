@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from pinlater.cluster.lease import COUNTED, KNOWS, MAX_QUEUES, Lease, decode, encode
-from pinlater.cluster.membership import KIND
+from pinlater.cluster.membership import KIND, PLACES
 from pinlater.errors import OutcomeUnknown, QueueNameInvalid
 from pinlater.service.admin_password import AdminPassword
 from pinlater.service.audit import Audit
@@ -78,6 +78,44 @@ async def test_after_a_clean_stop_the_next_reading_is_enough() -> None:
         assert set().union(*(server.mine() for server in left)) == {str(number) for number in range(1, 7)}
         for store in at.stores:
             assert set(await store.kv_list(KIND, at.clock.now_ms())) == {"b/1", "c/1"}
+
+
+async def lease_places(at: ClusterStand) -> set[str]:
+    """The shards on which there are leases."""
+    now_ms = at.clock.now_ms()
+    return {str(number) for number, store in enumerate(at.stores, 1) if await store.kv_list(KIND, now_ms)}
+
+
+async def test_leases_are_on_some_shards_only_the_same_for_all_and_on_others_when_one_is_out() -> None:
+    shards = PLACES + 4
+    async with cluster_stand(shards) as at:
+        servers = await three(at, shards)
+        places = await lease_places(at)
+        assert len(places) == PLACES
+        out = min(places)
+        for server in servers:
+            member = server.members.by_id(out)
+            assert member is not None
+            member.health.trip(at.clock.now_ms())
+        at.clock.tick(LEASE_MS)
+        await at.round()
+        others = await lease_places(at)
+        assert len(others) == PLACES
+        assert others > places - {out}
+        assert all(alive(server) == ["a/1", "b/1", "c/1"] for server in servers)
+
+
+async def test_processes_that_share_one_place_know_each_other() -> None:
+    shards = 2 * PLACES - 1
+    async with cluster_stand(shards) as at:
+        one = await at.server("a")
+        await at.round(1)
+        places = await lease_places(at)
+        shared, *others = sorted(places)
+        other = await at.server("b", shards=[int(each) for each in {*map(str, range(1, shards + 1))} - {*others}])
+        await at.round()
+        assert {member.shard.shard_id for member in other.membership.places()} & places == {shared}
+        assert alive(one) == alive(other) == ["a/1", "b/1"]
 
 
 async def test_one_that_drains_says_so_at_once_and_owns_nothing() -> None:

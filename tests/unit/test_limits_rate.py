@@ -55,6 +55,19 @@ async def test_ten_seconds_see_the_rate_whoever_asks(rate: int, every_ms: int, l
         assert abs(await polled(at, 10_000, every_ms, limit, dice) - rate * 10) <= allowed
 
 
+async def test_the_order_of_the_shards_is_the_same_for_all_others_after_a_take() -> None:
+    async with stand(6) as at:
+        limiter = RateLimiter(at.members, at.clock)
+        before = list(at.members.healthy())
+        for queue in ("mail", "reports", "thumbs"):
+            await limiter.take(queue, 1, 10.0)
+            first = [store for store in at.stores if store.begun["take_tokens"]]
+            assert len(first) == 1
+            assert first[0].inner.shard_id == rendezvous_pick(queue, [each.shard.shard_id for each in before])
+            first[0].begun.clear()
+        assert at.members.healthy() == before
+
+
 async def test_servers_whose_clocks_differ_fill_the_bucket_by_the_clock_of_its_store() -> None:
     async with fleet(processes=1, shards=1) as at:
         await at.change("mail", max_jobs_per_second="10/s")

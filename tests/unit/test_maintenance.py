@@ -304,6 +304,19 @@ async def test_a_shard_that_is_added_is_looked_after_and_one_that_is_removed_no_
         server.members.all.insert(0, first)
 
 
+async def test_nothing_runs_for_the_shards_of_others() -> None:
+    async with cluster_stand(6) as at:
+        server, other = await one(at, interval_ms=FAST), await at.server("b")
+        await at.round()
+        assert server.mine()
+        assert other.mine()
+        async with running(server), asyncio.timeout(10):
+            for shard_id in server.mine():
+                await server.reach[int(shard_id) - 1].until_begun("prune", 2)
+            scheduled = {name.rpartition(" ")[2] for name in server.periodic.names() - {"maintenance"}}
+        assert scheduled == server.mine()
+
+
 async def test_closing_waits_for_the_step_under_way_and_begins_no_other() -> None:
     async with cluster_stand() as at:
         server = await one(at, interval_ms=FAST, step_limit=1)

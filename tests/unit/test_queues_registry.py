@@ -10,6 +10,7 @@ from pinlater.backends.base import ConfigEntry
 from pinlater.errors import NoHealthyShards, QueueNotFound, RequestInvalid
 from pinlater.model import Job, JobFilter, JobState, new_version
 from pinlater.queues.directory import QueueDirectory
+from pinlater.queues.replication import READ_AT_ONCE
 from pinlater.queues.settings import QueueSettings
 from tests.queues import record_of
 from tests.unit.several import AWAY, Server, several
@@ -29,6 +30,36 @@ async def records(server: Server, name: str) -> list[ConfigEntry | None]:
 async def change(server: Server, name: str = "mail", **settings: str) -> list[str]:
     """Set something; the shards that were missed."""
     return (await server.queues.change(name, settings, [], False, "ann")).missed_shards
+
+
+# -- reading
+
+
+def read(server: Server) -> list[int]:
+    """How many pages were read of each shard since the last time."""
+    counts = [way.begun["list_config"] for way in server.ways]
+    for way in server.ways:
+        way.begun["list_config"] = 0
+    return counts
+
+
+async def test_a_poll_reads_some_shards_in_turn_and_all_of_them_when_there_is_something_new() -> None:
+    shards = 2 * READ_AT_ONCE + 1
+    async with several(2, shards) as (one, two):
+        await polled([one, two])
+        read(two)
+        await two.queues.poll()
+        assert sum(read(two)) == READ_AT_ONCE
+        for _ in range(3):
+            await two.queues.poll()
+        assert min(read(two)) >= 1
+        await one.queues.create("mail", "ann")
+        for way in two.ways:
+            way.begun["put_config"] = 0
+        await two.queues.poll()
+        assert two.queues.names() == {"mail"}
+        assert min(read(two)) >= 1
+        assert [way.begun["put_config"] for way in two.ways] == [0] * shards
 
 
 # -- agreeing

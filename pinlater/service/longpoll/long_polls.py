@@ -29,6 +29,7 @@ from pinlater.service.longpoll.subscriptions import Subscriptions
 from pinlater.service.longpoll.wait_queue import Ticket, Waiter, fresh
 from pinlater.service.queue_limits import QueueLimits, Throttle, is_limited
 from pinlater.service.requeuer import Requeuer
+from pinlater.shards.handle import ShardHandle
 from pinlater.shards.router import Router
 
 R = TypeVar("R")
@@ -79,13 +80,13 @@ class LongPolls:
 
     # -- what wakes a poller -----------------------------------------------------------------------------------------
 
-    def jobs_ready(self, queue: str, now: int, later_ms: Sequence[int] = ()) -> None:
-        """So many jobs are eligible, and others will be at these times."""
+    def jobs_ready(self, queue: str, now: int, later_ms: Sequence[int] = (), shard: ShardHandle | None = None) -> None:
+        """So many jobs are eligible, and others will be at these times; `shard`: where, if that is known."""
         if now > 0:
             self._wakeups += 1
             poller = self._pollers.get(queue)
             if poller is not None:
-                poller.expect(now)
+                poller.expect(now, shard)
         if later_ms and self._due.add(queue, later_ms):
             poller = self._pollers.get(queue)
             if poller is not None:
@@ -116,12 +117,12 @@ class LongPolls:
             poller.expect(jobs)  # whether they were stored or not: a claim tells
             raise
 
-    def on_event(self, queue: str, event: Notification) -> None:
-        """A store reports what another process did, or that it may have done something."""
+    def on_event(self, queue: str, event: Notification, shard: ShardHandle | None = None) -> None:
+        """A store, that of this shard, reports what another process did, or that it may have done something."""
         if event == UNKNOWN_CHANGE:
             self.on_subscription_changed(queue)
         else:
-            self.jobs_ready(queue, event.ready, () if event.due_ms is None else (event.due_ms,))
+            self.jobs_ready(queue, event.ready, () if event.due_ms is None else (event.due_ms,), shard)
 
     def on_subscription_changed(self, queue: str) -> None:
         """The stores begin or cease to report on a queue: what happened just before may not have been reported."""
@@ -186,10 +187,17 @@ class LongPolls:
         return Ticket(number, self._wakeups)
 
     async def wait(
-        self, queue: str, request: ClaimRequest, wait_ms: int, ticket: Ticket, throttle: Throttle | None = None
+        self,
+        queue: str,
+        request: ClaimRequest,
+        wait_ms: int,
+        ticket: Ticket,
+        throttle: Throttle | None = None,
+        *,
+        found_none: bool = False,
     ) -> list[DequeuedJob]:
         """Jobs as soon as there are some; none when the time is over, or on a draining server. `throttle`: what left
-        nothing for a claim that was made before.
+        nothing for a claim that was made before; `found_none`: that claim found no job on any shard.
 
         DequeueRateLimited on a paused queue at once, and when the time is over where the rate kept eligible jobs back;
         QueueNotFound, also later; Overloaded; and where the shards could not be looked at to the end, that error.
@@ -205,9 +213,13 @@ class LongPolls:
         poller = self._pollers.get(queue)
         if poller is None:
             poller = self._begin(queue, None if missed_wakeup else throttle)
+            if found_none:
+                poller.begins_empty()
         waiter = Waiter(ticket.number, request)
         waiters = poller.waiters
         waiters.join(waiter)
+        if not found_none:
+            poller.joined_unseen()
         if missed_wakeup:
             poller.poll_now()
         if waiters.has_passed_over or poller.state is PollerState.PARKED:
@@ -344,6 +356,7 @@ class LongPolls:
                     poller.poll_now()
             poller.keep(now_s)
             waiter.join(queue, poller)
+            poller.joined_unseen()
             poller.joined()
 
     def _come_back(self, queue: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import structlog
 
+from pinlater.backends.base import ClaimRequest
 from pinlater.background_tasks import exponential_backoff_s
 from pinlater.eager import InlineFuture
 from pinlater.errors import DequeueRateLimited, Draining, PinLaterError, QueueNotFound, UnknownError
@@ -18,8 +19,10 @@ from pinlater.model import DequeuedJob
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.longpoll.poller_context import Outlook, PollerContext, PollerState
 from pinlater.service.longpoll.shared_waiter import SharedWaiter
+from pinlater.service.longpoll.told_shards import ToldShards
 from pinlater.service.longpoll.wait_queue import Waiter, WaitQueue, fresh
 from pinlater.service.queue_limits import Throttle
+from pinlater.shards.handle import ShardHandle
 
 _log = structlog.get_logger("pinlater.service")
 
@@ -58,6 +61,7 @@ class QueuePoller:
     __slots__ = (
         "_context",
         "_empty_at",
+        "_jobs_at",
         "_keep_until_s",
         "_loop",
         "_parked",
@@ -96,6 +100,7 @@ class QueuePoller:
         """How often something was told that may have brought jobs."""
         self._empty_at = -1
         """So many events there had been at the last poll, which found nothing; -1: there may be jobs."""
+        self._jobs_at = ToldShards()
         self._trusted_until_s = 0.0
         self.is_full = False
         """There were more jobs than the last caller could take, as far as it is known."""
@@ -128,9 +133,10 @@ class QueuePoller:
             if not wakeup.done():
                 wakeup.set_result(None)
 
-    def expect(self, jobs: int) -> None:
-        """So many jobs became eligible; of no use to a queue that is throttled."""
+    def expect(self, jobs: int, shard: ShardHandle | None = None) -> None:
+        """So many jobs became eligible; of no use to a queue that is throttled. `shard`: where, if that is known."""
         self.events += 1
+        self._jobs_at.told(shard)
         if not self._throttled_until_s or self.throttled_for() == 0:
             self.ready_estimate += jobs
             if self.wakeup is not None:
@@ -141,6 +147,7 @@ class QueuePoller:
         a poller that rests in IDLE: it claims at once.
         """
         self.events += 1
+        self._jobs_at.anywhere()
         self.inflight_jobs = jobs
         self.ready_estimate += jobs
         self.notify()
@@ -154,6 +161,7 @@ class QueuePoller:
     def poll_now(self) -> None:
         """Something may have happened that no store reports; of no use to a queue that is throttled."""
         self.events += 1
+        self._jobs_at.anywhere()
         if self.throttled_for() == 0:
             self.pause_ms = 0
             self.is_invalid = True
@@ -167,6 +175,7 @@ class QueuePoller:
     def unthrottle(self) -> None:
         """What kept jobs back may be over: poll now."""
         self.events += 1
+        self._jobs_at.anywhere()
         self._throttled_until_s = 0.0
         self.pause_ms = 0
         self.notify()
@@ -220,6 +229,7 @@ class QueuePoller:
         """
         self.events += 1
         self.is_full = False
+        self._jobs_at.anywhere()
         waiters = self.waiters
         waiters.fail(error)
         for waiter in list(waiters.entries):
@@ -257,6 +267,7 @@ class QueuePoller:
         not be told of that time any more.
         """
         self._empty_at = -1
+        self._jobs_at.anywhere()
         if self.waiters.entries:
             self.poll_now()
 
@@ -277,6 +288,15 @@ class QueuePoller:
             context.due.confirm(self.queue)
         if events == self.events and not self.waiters.entries:
             self.ready_estimate, self.is_invalid = 0, False
+
+    def begins_empty(self) -> None:
+        """Whoever began it found no job on any shard, and all shards tell of those that come."""
+        if self._context.subscriptions.is_subscribed(self.queue) and self._context.due.is_known(self.queue):
+            self._jobs_at.empty_since(self._jobs_at.mark())
+
+    def joined_unseen(self) -> None:
+        """A waiter has joined that did not look at all shards itself."""
+        self._jobs_at.anywhere()
 
     def joined(self) -> None:
         """A waiter of several queues has joined: it is polled again, unless it is known to be empty."""
@@ -380,6 +400,7 @@ class QueuePoller:
         now_ms, now_s = self._context.clock.now_ms(), self._loop.time()
         if due.take(self.queue, now_ms):
             self.ready_estimate, self.due_passed, self._empty_at = _SOME, True, -1
+            self._jobs_at.anywhere()
             return None
         if next_poll_at_s <= now_s + _TICK_S:
             return None
@@ -412,7 +433,7 @@ class QueuePoller:
                     for waiter in batch:
                         waiter.in_claim = True
                         requests.append(waiter.claim_for(self.queue) if waiter.is_shared else waiter.request)
-                    claimed = await context.router.claim(self.queue, requests, context.clock.now_ms())
+                    claimed = await self._claim(requests)
                 if inflight:
                     self.ready_estimate -= min(inflight, sum(map(len, claimed)))
         except QueueNotFound:
@@ -423,6 +444,7 @@ class QueuePoller:
         except PinLaterError as error:
             self.error = error
             self.ready_estimate = 0
+            self._jobs_at.anywhere()
             self.pause_ms = context.settings.poll_max_ms
             claimed = [[] for _ in batch]
             for waiter in batch:  # the old claim may still be under way
@@ -434,15 +456,31 @@ class QueuePoller:
             self.error = None
         self._answer(batch, claimed)
 
+    async def _claim(self, requests: list[ClaimRequest]) -> list[list[DequeuedJob]]:
+        context, queue, jobs_at = self._context, self.queue, self._jobs_at
+        router, now_ms = context.router, context.clock.now_ms()
+        if not (is_subscribed := context.subscriptions.is_subscribed(queue)):
+            jobs_at.anywhere()
+        told, mark, unsure = jobs_at.take(), jobs_at.mark(), router.unsure_claims
+        claimed = await router.claim_at(told, queue, requests, now_ms)
+        if router.unsure_claims != unsure:
+            jobs_at.anywhere()
+        elif any(claimed):
+            jobs_at.give_back(told)
+        elif is_subscribed and not told:
+            jobs_at.empty_since(mark)
+        return claimed
+
     async def _poll(self) -> None:
         """Ask the stores whether jobs are to be expected, or when the next one is due."""
         self.state = PollerState.POLLING
         self.due_passed = self.is_invalid = False
-        context, events = self._context, self.events
+        context, events, mark = self._context, self.events, self._jobs_at.mark()
         due_ms = await context.due_query.next_due(self.queue, self.waiters.priorities)
         if due_ms is not None and due_ms <= context.clock.now_ms():
             self.ready_estimate = max(self.ready_estimate, _SOME)
             self._empty_at = -1
+            self._jobs_at.anywhere()
             self.pause_ms = self._slower_ms()
             context.due.invalidate(self.queue)
             return
@@ -451,6 +489,8 @@ class QueuePoller:
         if self.is_invalid:
             return  # what was found may be older than what there is: once more, without a pause
         self.was_empty(events)
+        if context.subscriptions.is_subscribed(self.queue):
+            self._jobs_at.empty_since(mark)
 
     def _slower_ms(self) -> int:
         settings = self._context.settings
@@ -470,6 +510,7 @@ class QueuePoller:
             return []
         self.ready_estimate = 0
         self.state, self._empty_at = PollerState.CLAIMING, -1
+        self._jobs_at.anywhere()
         wanted = min(_READY_LIMIT, sum([waiter.request.limit for waiter in waiters.waiters()]))
         ready = await context.router.count_ready(self.queue, waiters.priorities, wanted, context.clock.now_ms())
         self.pause_ms = self._slower_ms()
@@ -498,6 +539,7 @@ class QueuePoller:
         served = False
         if len(claimed) < len(batch):  # the bodies are large: the others are claimed for in another call
             claimed += [[] for _ in batch[len(claimed) :]]
+            self._jobs_at.anywhere()
             self.ready_estimate = max(self.ready_estimate, _SOME)
         for waiter, jobs in zip(batch, claimed, strict=True):
             if jobs:
@@ -539,6 +581,7 @@ class QueuePoller:
         )
         del error
         self.ready_estimate, self.due_passed = 0, False
+        self._jobs_at.anywhere()
         self.throttle, self._throttled_until_s = None, 0.0
         context.due.invalidate(queue)
         self.fail(self.error)

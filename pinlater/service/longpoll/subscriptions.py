@@ -34,8 +34,8 @@ _MAX_QUEUES = 10_000
 class QueueEvents(Protocol):
     """Is told what happens to queues (LongPolls)."""
 
-    def on_event(self, queue: str, event: Notification) -> None:
-        """A store reports what another process did, or that it may have done something."""
+    def on_event(self, queue: str, event: Notification, shard: ShardHandle | None = None) -> None:
+        """A store, that of this shard, reports what another process did, or that it may have done something."""
 
     def on_subscription_changed(self, queue: str) -> None:
         """The stores begin or cease to report on a queue: what happened just before may not have been reported."""
@@ -50,7 +50,8 @@ class Subscriptions:
     def __init__(self, members: ShardSet, listener: QueueEvents) -> None:
         self._members = members
         self._listener = listener
-        self._telling: dict[str, set[ShardHandle]] = {}
+        self._telling: dict[str, dict[ShardHandle, None]] = {}
+        """In order, so that two runs with the same chance end subscriptions in the same order."""
         self._asked: dict[tuple[str, ShardHandle], asyncio.Task[None]] = {}
         self._broken: set[tuple[str, ShardHandle]] = set()
         """Asked, and told that it is over before the answer was read."""
@@ -65,7 +66,7 @@ class Subscriptions:
         if telling is None:
             if len(self._telling) >= _MAX_QUEUES or self._is_closed:
                 return False
-            telling = self._telling[queue] = set()
+            telling = self._telling[queue] = {}
         silent = [member for member in self._members.healthy() if member not in telling]
         for member in silent:
             self._ask(queue, member)
@@ -116,7 +117,7 @@ class Subscriptions:
         if not tells:
             self._not_before_s[member] = asyncio.get_running_loop().time() + _TRY_AGAIN_S
         elif queue in self._telling:
-            self._telling[queue].add(member)
+            self._telling[queue][member] = None
             self._listener.on_subscription_changed(queue)
         else:
             await member.shard.subscribe(queue, None)
@@ -125,11 +126,11 @@ class Subscriptions:
         if self._is_closed:
             return
         if event is not None:
-            self._listener.on_event(queue, event)
+            self._listener.on_event(queue, event, member)
             return
         if (queue, member) in self._asked:
             self._broken.add((queue, member))
-        self._telling.get(queue, set()).discard(member)
+        self._telling.get(queue, {}).pop(member, None)
         self._listener.on_subscription_changed(queue)
 
     def _leave(self, queue: str) -> None:

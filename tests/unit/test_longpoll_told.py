@@ -1,0 +1,162 @@
+"""Dequeues that wait while stores tell on which shard a job came."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from pinlater.backends.base import UNKNOWN_CHANGE, Notification, OnNotification
+from pinlater.model import DequeuedJob, Job
+from pinlater.service import ServiceSettings
+from pinlater.shards.handle import ShardHandle
+from tests.unit.breaking import until_quiet
+from tests.unit.stand import Stand, stand
+
+SELDOM = ServiceSettings(poll_min_ms=5, poll_max_ms=60_000, poll_subscribed_ms=60_000)
+ONE_JOB = Notification(1, None)
+
+
+@dataclass
+class Told:
+    """A service over three shards, all of which tell of their jobs."""
+
+    at: Stand
+    tell: dict[ShardHandle, OnNotification] = field(default_factory=dict)
+
+    def subscribe(self, handle: ShardHandle) -> None:
+        async def subscribe(queue: str, on_event: OnNotification | None) -> bool:
+            if on_event is not None:
+                self.tell[handle] = on_event
+            return True
+
+        handle.shard.subscribe = subscribe  # type: ignore[method-assign]
+
+    async def waiting(self, limit: int = 1) -> asyncio.Task[list[DequeuedJob]]:
+        """One more dequeue that waits, for a queue that is known to be empty."""
+        task = asyncio.create_task(self.at.dequeue(limit, wait_ms=60_000))
+        async with asyncio.timeout(10):
+            while len(self.tell) < 3 or not self.at.service.waiting:
+                await asyncio.sleep(0)
+            poller = self.at.service.long_polls.poller("mail")
+            assert poller is not None
+            while poller.wakeup is None or poller.pause_ms < 60_000:
+                await asyncio.sleep(0.001)
+        self.forget()
+        return task
+
+    def forget(self) -> None:
+        for store in self.at.stores:
+            store.begun.clear()
+
+    def asked(self) -> list[bool]:
+        """Which shards were asked for jobs since."""
+        calls = ("count_ready", "claim", "next_due")
+        return [any(store.begun[call] for call in calls) for store in self.at.stores]
+
+    async def put(self, shard: int, body: bytes, priority: int = 1) -> None:
+        """A job, as another process enqueues it; shards count from 0."""
+        await self.at.stores[shard].inner.enqueue("mail", [Job(body, priority)], self.at.clock.now_ms())
+
+    def told(self, shard: int, event: Notification = ONE_JOB) -> None:
+        self.tell[self.at.members.all[shard]](event)
+
+
+@asynccontextmanager
+async def telling() -> AsyncIterator[Told]:
+    async with stand(3, settings=SELDOM) as at:
+        told = Told(at)
+        for handle in at.members.all:
+            told.subscribe(handle)
+        yield told
+
+
+async def test_only_the_shard_that_told_of_a_job_is_asked_for_it() -> None:
+    async with telling() as told, asyncio.timeout(10):
+        waiting = await told.waiting()
+        await told.put(1, b"x")
+        told.told(1)
+        (job,) = await waiting
+        assert job.body == b"x"
+        assert told.asked() == [False, True, False]
+
+
+async def test_a_job_that_somebody_else_took_costs_one_call_and_the_next_one_is_found() -> None:
+    async with telling() as told, asyncio.timeout(10):
+        waiting = await told.waiting()
+        told.told(2)
+        await told.at.stores[2].until_begun("claim")
+        await until_quiet(*told.at.stores)
+        assert told.asked() == [False, False, True]
+        await told.put(0, b"y")
+        told.told(0)
+        (job,) = await waiting
+        assert job.body == b"y"
+        assert told.asked() == [True, False, True]
+
+
+async def test_of_two_shards_that_told_the_more_urgent_job_comes_first() -> None:
+    async with telling() as told, asyncio.timeout(10):
+        waiting = await told.waiting()
+        gate = told.at.stores[1].hold("claim")
+        told.told(1)
+        await told.at.stores[1].until_begun("claim")
+        await told.put(0, b"later", 3)
+        await told.put(2, b"first", 1)
+        told.told(0)
+        told.told(2)
+        gate.set()
+        (job,) = await waiting
+        assert job.body == b"first"
+        assert told.at.stores[0].begun["count_ready"] == told.at.stores[2].begun["count_ready"] == 1
+        assert not told.at.stores[1].begun["count_ready"]
+
+
+async def test_who_joined_without_a_look_is_given_a_job_after_a_look_at_all_shards() -> None:
+    async with telling() as told, asyncio.timeout(10):
+        first = await told.waiting()
+        second = asyncio.create_task(told.at.dequeue(1, wait_ms=60_000))
+        while told.at.service.waiting < 2:
+            await asyncio.sleep(0)
+        await told.put(0, b"urgent", 1)  # of which is not told yet
+        await told.put(1, b"told", 2)
+        told.told(1)
+        assert [job.body for job in await first] == [b"urgent"]
+        assert [job.body for job in await second] == [b"told"]
+
+
+async def test_what_the_limit_left_on_a_shard_is_found_by_those_who_still_wait() -> None:
+    async with telling() as told, asyncio.timeout(10):
+        first = await told.waiting()
+        second = asyncio.create_task(told.at.dequeue(1, wait_ms=60_000))
+        while told.at.service.waiting < 2:
+            await asyncio.sleep(0)
+        await told.put(1, b"a")
+        await told.put(1, b"b")
+        told.told(1)  # of one of them
+        assert [[job.body for job in await each] for each in (first, second)] == [[b"a"], [b"b"]]
+
+
+async def test_after_a_change_that_no_shard_explains_all_are_asked() -> None:
+    async with telling() as told, asyncio.timeout(10):
+        waiting = await told.waiting()
+        await told.put(0, b"x")
+        told.told(1, UNKNOWN_CHANGE)
+        (job,) = await waiting
+        assert job.body == b"x"
+        assert told.asked() == [True, True, True]
+
+
+async def test_what_this_process_does_itself_is_looked_for_everywhere() -> None:
+    async with telling() as told, asyncio.timeout(10):
+        waiting = await told.waiting()
+        gate = told.at.stores[1].hold("claim")
+        told.told(1)
+        await told.at.stores[1].until_begun("claim")
+        await told.put(0, b"x")
+        told.at.service.jobs_ready("mail", 1)
+        gate.set()
+        (job,) = await waiting
+        assert job.body == b"x"
+        assert [store.begun["count_ready"] for store in told.at.stores] == [1, 1, 1]
