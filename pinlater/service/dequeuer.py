@@ -243,9 +243,9 @@ class Dequeuer:
                 if is_limited(settings):
                     jobs, throttle = await self.claim_limited(queue, settings, claim, coverage)
                 else:
-                    unsure = self._router.unsure_claims
+                    unsure = self._router.claims.unsure
                     (jobs,) = await self._router.claim(queue, (claim,), self._clock.now_ms(), coverage=coverage)
-                    found_none = coverage >= 1 and unsure == self._router.unsure_claims
+                    found_none = coverage >= 1 and unsure == self._router.claims.unsure
             except Overloaded:  # thousands come at once after a restart: as waiters they have room, and one poll
                 jobs = []
             if jobs:

@@ -48,7 +48,7 @@ class Router:
         self.keys = KeyRouter(handles, homes or FixedHomes(handles))
         self.compensator = Compensator()
         deadline_ms = max(handle.deadline_ms for handle in handles.all)
-        self._claims = CrossShardClaims(self._sample_shards, deadline_ms, self.compensator, self._requeue_all)
+        self.claims = CrossShardClaims(self._sample_shards, deadline_ms, self.compensator, self._requeue_all)
 
     async def open(self) -> None:
         """See ShardSet.open."""
@@ -56,7 +56,7 @@ class Router:
 
     async def drain(self) -> None:
         """Until every claim is answered, and what came too late is back."""
-        await self._claims.drain()
+        await self.claims.drain()
         await self.compensator.drain()
 
     async def close(self) -> None:
@@ -163,7 +163,7 @@ class Router:
             handles = self._sample_shards(coverage)
         if len(handles) == 1:
             return handles[0].shard.claim(queue, requests, now_ms, enforce_quota=enforce_quota)
-        return self._claims.claim(queue, requests, now_ms, coverage=coverage, enforce_quota=enforce_quota)
+        return self.claims.claim(queue, requests, now_ms, coverage=coverage, enforce_quota=enforce_quota)
 
     def claim_at(
         self, handles: Collection[ShardHandle], queue: str, requests: Sequence[ClaimRequest], now_ms: int
@@ -176,12 +176,11 @@ class Router:
             return usable[0].shard.claim(queue, requests, now_ms)
         if not usable:
             return self.claim(queue, requests, now_ms)
-        return self._claims.claim_over(usable, queue, requests, now_ms)
+        return self.claims.claim_over(usable, queue, requests, now_ms)
 
-    @property
-    def unsure_claims(self) -> int:
-        """How many claims brought somebody nothing although there may be jobs: what they planned others took."""
-        return self._claims.unsure
+    def has_several_shards(self) -> bool:
+        """Whether more than one is in use."""
+        return len(self.members.healthy()) > 1
 
     def sole_shard(self) -> str | None:
         """The id of the shard from which every claim comes now; None where there are several, or none."""

@@ -291,8 +291,10 @@ class QueuePoller:
 
     def begins_empty(self) -> None:
         """Whoever began it found no job on any shard, and all shards tell of those that come."""
-        if self._context.subscriptions.is_subscribed(self.queue) and self._context.due.is_known(self.queue):
-            self._jobs_at.empty_since(self._jobs_at.mark())
+        context, queue = self._context, self.queue
+        is_told = context.router.has_several_shards() and context.subscriptions.is_subscribed(queue)
+        if is_told and context.due.is_known(queue):
+            self._jobs_at.empty_since(self._jobs_at.changes)
 
     def joined_unseen(self) -> None:
         """A waiter has joined that did not look at all shards itself."""
@@ -433,7 +435,10 @@ class QueuePoller:
                     for waiter in batch:
                         waiter.in_claim = True
                         requests.append(waiter.claim_for(self.queue) if waiter.is_shared else waiter.request)
-                    claimed = await self._claim(requests)
+                    if context.router.has_several_shards():
+                        claimed = await self._claim_where_told(requests)
+                    else:
+                        claimed = await context.router.claim(self.queue, requests, context.clock.now_ms())
                 if inflight:
                     self.ready_estimate -= min(inflight, sum(map(len, claimed)))
         except QueueNotFound:
@@ -456,26 +461,26 @@ class QueuePoller:
             self.error = None
         self._answer(batch, claimed)
 
-    async def _claim(self, requests: list[ClaimRequest]) -> list[list[DequeuedJob]]:
+    async def _claim_where_told(self, requests: list[ClaimRequest]) -> list[list[DequeuedJob]]:
         context, queue, jobs_at = self._context, self.queue, self._jobs_at
         router, now_ms = context.router, context.clock.now_ms()
         if not (is_subscribed := context.subscriptions.is_subscribed(queue)):
             jobs_at.anywhere()
-        told, mark, unsure = jobs_at.take(), jobs_at.mark(), router.unsure_claims
+        told, changes, unsure = jobs_at.take(), jobs_at.changes, router.claims.unsure
         claimed = await router.claim_at(told, queue, requests, now_ms)
-        if router.unsure_claims != unsure:
+        if router.claims.unsure != unsure:
             jobs_at.anywhere()
         elif any(claimed):
             jobs_at.give_back(told)
         elif is_subscribed and not told:
-            jobs_at.empty_since(mark)
+            jobs_at.empty_since(changes)
         return claimed
 
     async def _poll(self) -> None:
         """Ask the stores whether jobs are to be expected, or when the next one is due."""
         self.state = PollerState.POLLING
         self.due_passed = self.is_invalid = False
-        context, events, mark = self._context, self.events, self._jobs_at.mark()
+        context, events, changes = self._context, self.events, self._jobs_at.changes
         due_ms = await context.due_query.next_due(self.queue, self.waiters.priorities)
         if due_ms is not None and due_ms <= context.clock.now_ms():
             self.ready_estimate = max(self.ready_estimate, _SOME)
@@ -489,8 +494,8 @@ class QueuePoller:
         if self.is_invalid:
             return  # what was found may be older than what there is: once more, without a pause
         self.was_empty(events)
-        if context.subscriptions.is_subscribed(self.queue):
-            self._jobs_at.empty_since(mark)
+        if context.router.has_several_shards() and context.subscriptions.is_subscribed(self.queue):
+            self._jobs_at.empty_since(changes)
 
     def _slower_ms(self) -> int:
         settings = self._context.settings

@@ -15,15 +15,16 @@ from pinlater.shards.handle import ShardHandle
 class ToldShards:
     """`shards` have told of jobs since all were empty; None: there may be jobs on any."""
 
-    __slots__ = ("_changes", "shards")
+    __slots__ = ("changes", "shards")
 
     def __init__(self) -> None:
         self.shards: set[ShardHandle] | None = None
-        self._changes = 0
+        self.changes = 0
+        """How often something was told: for `empty_since`, as it was before a look at all shards began."""
 
     def told(self, shard: ShardHandle | None) -> None:
         """Jobs came to this shard; None: nobody says to which."""
-        self._changes += 1
+        self.changes += 1
         if shard is None:
             self.shards = None
         elif self.shards is not None:
@@ -31,15 +32,12 @@ class ToldShards:
 
     def anywhere(self) -> None:
         """There may be jobs on any, or somebody waits from now on who has looked at none."""
-        self.told(None)
+        self.changes += 1
+        self.shards = None
 
-    def mark(self) -> int:
-        """For `empty_since`, before a look at all shards begins."""
-        return self._changes
-
-    def empty_since(self, mark: int) -> None:
+    def empty_since(self, changes: int) -> None:
         """That look found nothing, and all shards tell of what comes; it counts where nothing has happened since."""
-        if mark == self._changes:
+        if changes == self.changes:
             self.shards = set()
 
     def take(self) -> set[ShardHandle]:
