@@ -274,7 +274,7 @@ def test_top_shows_the_dead_shard(command: Command) -> None:
     assert "1/2 shards in" in shown
     assert "OUT" in shown
     assert "mail" in shown
-    assert len(COMMANDS) == 17
+    assert len(COMMANDS) == 18
 
 
 # -- and it comes back -------------------------------------------------------------------------------------------------
