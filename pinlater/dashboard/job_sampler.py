@@ -63,6 +63,8 @@ class JobSampler:
         self._pending: dict[str, list[int]] = {}
         """What happened in a queue since it was looked at, as COUNTED."""
         self._sampled_ms: dict[str, int] = {}
+        self._seen_ms: dict[tuple[str, JobState], int] = {}
+        """Until when the jobs of a queue in one state were looked at: counts come later than what they count."""
         self._body_bytes: dict[str, float] = {}
         self._credit_s = _CREDIT_S
         self.may_see_bodies = True
@@ -103,19 +105,19 @@ class JobSampler:
         for queue in old:
             del self._sampled_ms[queue]
             self._body_bytes.pop(queue, None)
+        self._seen_ms = {key: at_ms for key, at_ms in self._seen_ms.items() if now_ms - at_ms <= LONGEST_MS}
 
     async def _look(self, queue: str, happened: Sequence[int], now_ms: int, limit: int) -> QueueRecord | None:
-        from_ms = max(self._sampled_ms.get(queue, self._since_ms), now_ms - LONGEST_MS)
         self._sampled_ms[queue] = now_ms
         try:
             jobs: list[JobInfo] = []
             if happened[_SUCCEEDED]:
-                jobs = await self._ended(queue, JobState.SUCCEEDED, limit, from_ms, now_ms)
+                jobs = await self._ended(queue, JobState.SUCCEEDED, limit, now_ms)
                 if not jobs:  # none is kept: those that run say how long they waited
-                    jobs = await self._running(queue, limit, from_ms, now_ms)
+                    jobs = await self._running(queue, limit, now_ms)
             failed: list[JobInfo] = []
             if happened[_FAILED]:
-                failed = await self._ended(queue, JobState.FAILED, min(limit, MOST_FAILED), from_ms, now_ms)
+                failed = await self._ended(queue, JobState.FAILED, min(limit, MOST_FAILED), now_ms)
             return sample_of([*jobs, *failed], await self._types(queue, failed))
         except Forbidden:
             self.refused += 1
@@ -123,13 +125,22 @@ class JobSampler:
             pass
         return None
 
-    async def _ended(self, queue: str, state: JobState, limit: int, from_ms: int, to_ms: int) -> list[JobInfo]:
+    async def _ended(self, queue: str, state: JobState, limit: int, to_ms: int) -> list[JobInfo]:
+        """Those that ended since they were looked at."""
         page = await self._api.scan(JobFilter(queue, state), limit=limit, context=self._context)
+        from_ms = self._from_ms(queue, state, to_ms)
         return [job for job in page.jobs if job.finished_at_ms is not None and from_ms < job.finished_at_ms <= to_ms]
 
-    async def _running(self, queue: str, limit: int, from_ms: int, to_ms: int) -> list[JobInfo]:
+    async def _running(self, queue: str, limit: int, to_ms: int) -> list[JobInfo]:
+        """Those that were handed out since then."""
         page = await self._api.scan(JobFilter(queue, JobState.IN_PROGRESS), limit=limit, context=self._context)
+        from_ms = self._from_ms(queue, JobState.IN_PROGRESS, to_ms)
         return [job for job in page.jobs if job.claimed_at_ms is not None and from_ms < job.claimed_at_ms <= to_ms]
+
+    def _from_ms(self, queue: str, state: JobState, to_ms: int) -> int:
+        from_ms = max(self._seen_ms.get((queue, state), self._since_ms), to_ms - LONGEST_MS)
+        self._seen_ms[queue, state] = to_ms
+        return from_ms
 
     async def _types(self, queue: str, failed: Sequence[JobInfo]) -> dict[str, str]:
         """By descriptor; nothing where bodies may not be seen. One that lies in a tier is not fetched for this."""

@@ -308,6 +308,18 @@ async def test_a_job_is_looked_at_once_and_only_where_something_happens(at: Stan
     assert not any("idle" in call for call in at.servers.calls)
 
 
+async def test_failures_that_are_counted_later_than_their_jobs_are_looked_at(at: Stand) -> None:
+    await at.recorder.poll()
+    at.servers.now_ms += 1_000
+    at.servers.ended("mail", JobState.SUCCEEDED)
+    at.servers.failed("mail", "attempt 1 of 1: KeyError: 'a' [x]\n")
+    at.servers.count("mail", 2, 2, 1)
+    await pass_minutes(at.servers, at.recorder, 0.25)
+    at.servers.count("mail", 0, 0, 0, 1)
+    await pass_minutes(at.servers, at.recorder, 1.5)
+    assert (await at.series("mail")).total.reasons == {"KeyError": 1}
+
+
 async def test_where_no_ended_jobs_are_kept_those_that_run_tell_how_long_they_waited(at: Stand) -> None:
     await at.recorder.poll()
     at.servers.now_ms += 1_000
