@@ -65,7 +65,9 @@ PAGES = (
     ),
     ShownPage("workers", f"{_BASE}/workers", f"{_BASE}/workers", ("mailer",), ("worker",)),
     ShownPage("cluster", f"{_BASE}/cluster", f"{_BASE}/cluster", ("Shards",)),
-    ShownPage("audit", f"{_BASE}/audit", f"{_BASE}/audit", ("update queue",), ("source",), changes=True),
+    ShownPage(
+        "audit", f"{_BASE}/audit", f"{_BASE}/audit?filter=hostile", ("update schedule",), ("source",), changes=True
+    ),
 )
 AFTER_A_CHANGE = {f"{_BASE}/runs/{{run}}"}
 """Pages of what only a change makes: test_runs.py has it."""

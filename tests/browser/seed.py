@@ -41,7 +41,7 @@ BODIES: dict[str, bytes] = {
     "long": LONG_LINE,
     "binary": BINARY,
     "empty": b"",
-    "json": b'{"to": "ada@example.org", "tags": ["<script>planted(\'json\')</script>", {"deep": [1, null, true]}]}',
+    "json": b'{"to": "ada@example.org", "tags": ["<img/src=x/onerror=planted(\'json\')>", {"deep": [1, null, true]}]}',
     "envelope": write_envelope(
         Envelope(planted("type", 100), [planted("argument")], {"to": planted("keyword")}, {"trace": planted("header")})
     ),
@@ -193,7 +193,7 @@ def say_workers(client: Client, seeded: Seeded) -> None:
             busy_slots=3,
             stuck_slots=1,
             running=running,
-            versions={"python": "3.11.2", planted("library", 100): planted("version", 100)},
+            versions={"app": planted("version", 100), "python": "3.11.2"},
         )
         client.dequeue(DequeueRequest("empty", 1, worker=report), context=STRANGER)
 

@@ -30,7 +30,6 @@ FIELDS = {
     "worker",
     "host",
     "running-type",
-    "library",
     "version",
     "maker",
     "schedule-key",

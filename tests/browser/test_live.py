@@ -7,7 +7,7 @@ import re
 from playwright.sync_api import Browser, Page, Response, expect
 
 from pinlater.model import Job
-from tests.browser.chromium import visit
+from tests.browser.chromium import COUNTED_WITHIN_MS, visit
 from tests.browser.stand import Stand
 
 MINUTE_MS = 60_000
@@ -26,7 +26,7 @@ def test_what_happens_is_shown_without_a_reload(browser: Browser, stand: Stand) 
         client.create_queue("live")
         client.enqueue("live", [Job(b"x")] * 1_234)
         row = page.locator("main tr", has=page.get_by_role("link", name="live", exact=True))
-        expect(row).to_contain_text("1,234")
+        expect(row).to_contain_text("1,234", timeout=COUNTED_WITHIN_MS)
         client.update_queue("live", stand.password, set={"paused": "true", "paused_why": "lunch"})
         expect(row).to_contain_text("paused")
         client.delete_queue("live", stand.password)
@@ -50,7 +50,7 @@ def test_focus_selection_and_what_is_open_stay(browser: Browser, sqlite_stand: S
         page.evaluate("scrollTo(0, 40)")
         before = page.locator("main").inner_text()
         client.enqueue("images", [Job(b"new")] * 777)
-        expect(page.locator("main")).to_contain_text("777")
+        expect(page.locator("main")).to_contain_text("777", timeout=COUNTED_WITHIN_MS)
         assert page.locator("main").inner_text() != before
         expect(field).to_be_focused()
         expect(field).to_have_value("while I think")
