@@ -123,7 +123,13 @@ def test_the_summary_of_every_command_fits_into_its_line(group: str) -> None:
 
 
 def test_every_command_is_tested_here() -> None:
-    without_a_server = {"serve", "api", "admin", "completion"}
+    without_a_server = {
+        "serve",
+        "api",
+        "admin",
+        "completion",
+        "dashboard",
+    }  # of the HTTP interface: tests/dashboard/test_entry.py
     found = {"check"}
     for name in COMMANDS.keys() - without_a_server:
         command = main.get_command(click.Context(main), name)
