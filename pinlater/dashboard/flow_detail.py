@@ -109,7 +109,10 @@ async def flow_detail(page: Page) -> web.Response:
 
 async def _status(page: Page, flow_id: str) -> FlowStatus:
     return await page.snapshots.get(
-        page.context, ("flow", flow_id), lambda: page.api.get_flow(flow_id, context=page.context)
+        page.context,
+        ("flow", flow_id),
+        lambda: page.api.get_flow(flow_id, context=page.context),
+        late=FlowsUnavailable,
     )
 
 
@@ -129,7 +132,9 @@ async def _items(page: Page, flow_id: str, asked: ItemFilter, shows_bodies: bool
             context=page.context,
         )
 
-    found = await page.snapshots.get(page.context, ("flow items", flow_id, asked, shows_bodies, continuation), load)
+    found = await page.snapshots.get(
+        page.context, ("flow items", flow_id, asked, shows_bodies, continuation), load, late=FlowsUnavailable
+    )
     rows = [_row(item, shows_bodies, page.now_ms) for item in found.items]
     return ItemsFound(rows, "" if found.continuation == CONTINUATION_END else found.continuation)
 

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from pinlater.dashboard.flow_tree import FlowTree
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
+from pinlater.errors import FlowsUnavailable
 from pinlater.model import CONTINUATION_END, CONTINUATION_START
 from pinlater.model.flow_words import FlowsPage, FlowState
 
@@ -54,6 +55,7 @@ async def _load(page: Page, name: str, state: FlowState | None, key: str, contin
         lambda: page.api.get_flows(
             name=name, state=state, dedupe_key=key, continuation=continuation, limit=limit, context=page.context
         ),
+        late=FlowsUnavailable,
     )
 
 

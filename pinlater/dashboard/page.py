@@ -19,9 +19,9 @@ from multidict import MultiDict, MultiMapping
 from pinlater.api import Api
 from pinlater.dashboard.page_rights import Rights
 from pinlater.dashboard.part_failed import PartFailed as PartFailed
-from pinlater.dashboard.snapshots import WITHIN_S, Snapshots
+from pinlater.dashboard.snapshots import WITHIN_S, Snapshots, too_late
 from pinlater.dashboard.template_engine import TemplateEngine, without_clocks
-from pinlater.errors import PinLaterError, ServerUnreachable
+from pinlater.errors import PinLaterError, UnknownError
 from pinlater.http.sessions import BrowserSession, Notice
 from pinlater.model import AccessAction, RequestContext, is_queue_name
 
@@ -112,10 +112,10 @@ class Page:
     async def part(self, load: Awaitable[T]) -> T | PartFailed:
         """What is loaded, or why it cannot be: the rest of the page is shown all the same."""
         try:
-            async with asyncio.timeout(WITHIN_S):
+            async with asyncio.timeout(WITHIN_S + 1):  # what is shared has a bound of its own
                 return await load
         except TimeoutError:
-            return PartFailed.by(ServerUnreachable(f"no server answered within {WITHIN_S:g} s"))
+            return PartFailed.by(too_late(UnknownError))
         except PinLaterError as error:
             return PartFailed.by(error)
 

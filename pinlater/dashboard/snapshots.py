@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from pinlater.api import Api
-from pinlater.errors import Forbidden, QueueNotFound, ServerUnreachable
+from pinlater.errors import Forbidden, PinLaterError, QueueNotFound, ServerUnreachable, UnknownError
 from pinlater.model import AccessView, ClusterStatus, QueueStatus, QueueView, RequestContext, WorkersPage
 
 KEPT_S = 2.0
@@ -29,9 +29,16 @@ MAX_WORKERS = 500
 """Of one page."""
 
 WITHIN_S = 4.0
-"""A load that takes longer has failed, and for KEPT_S all others fail at once: nobody waits for each in turn."""
+"""A load that takes longer has failed. Where no server answers all others fail at once for KEPT_S, so that nobody
+waits for each in turn.
+"""
 
 T = TypeVar("T")
+
+
+def too_late(kind: type[PinLaterError]) -> PinLaterError:
+    """The error of what did not come within WITHIN_S."""
+    return kind(f"no answer came within {WITHIN_S:g} s")
 
 
 @dataclass(slots=True, eq=False)
@@ -57,30 +64,35 @@ class Snapshots:
         name: Hashable,
         load: Callable[[], Awaitable[T]],
         kept_s: Callable[[T], float] = lambda _: KEPT_S,
+        late: type[PinLaterError] = UnknownError,
     ) -> T:
-        """What `load` gives, or gave a moment ago to the same caller under this name; its error too."""
+        """What `load` gives, or gave a moment ago to the same caller under this name; its error too. `late`: the error
+        of a load that takes too long. ServerUnreachable is for what every server answers whatever its stores do: all
+        other loads fail with it for a moment.
+        """
         key = (context.shown, name)
         now_s = asyncio.get_running_loop().time()
         found = self._kept.get(key)
         if found is None or (found.until_s is not None and found.until_s <= now_s):
             if len(self._kept) >= MAX_SNAPSHOTS:
                 self._forget_old(now_s)
-            found = _Snapshot(asyncio.ensure_future(self._within(load)))
+            found = _Snapshot(asyncio.ensure_future(self._within(load, late)))
             self._kept[key] = found
             self._loads.add(found.task)
             found.task.add_done_callback(lambda task: self._loaded(key, task, kept_s))
         return cast(T, await asyncio.shield(found.task))  # who leaves ends the load of nobody else
 
-    async def _within(self, load: Callable[[], Awaitable[T]]) -> T:
-        """ServerUnreachable: nobody answers in time, or nobody did a moment ago."""
+    async def _within(self, load: Callable[[], Awaitable[T]], late: type[PinLaterError]) -> T:
         loop = asyncio.get_running_loop()
-        if loop.time() >= self._away_until_s:
-            try:
-                async with asyncio.timeout(WITHIN_S):
-                    return await load()
-            except TimeoutError:
+        if loop.time() < self._away_until_s:
+            raise too_late(ServerUnreachable)
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                return await load()
+        except TimeoutError:
+            if late is ServerUnreachable:
                 self._away_until_s = loop.time() + KEPT_S
-        raise ServerUnreachable(f"no server answered within {WITHIN_S:g} s")
+            raise too_late(late) from None
 
     def forget(self) -> None:
         """Something was changed: what is asked for from now on is to show it."""
@@ -94,7 +106,7 @@ class Snapshots:
     # -- what more than one page shows ---------------------------------------------------------------------------------
 
     async def access(self, context: RequestContext) -> AccessView:
-        return await self.get(context, "access", lambda: self._api.get_access(context=context))
+        return await self.get(context, "access", lambda: self._api.get_access(context=context), late=ServerUnreachable)
 
     async def cluster(self, context: RequestContext) -> ClusterStatus:
         """Servers, shards and all queues that the caller may read. Forbidden: it may read none."""
