@@ -38,9 +38,9 @@ class Facet(NamedTuple):
     filter: str
 
 
-async def queue_statuses(page: Page) -> list[QueueStatus] | PartFailed:
-    """All queues that the caller may read, as they were last counted."""
-    status = await page.part(page.snapshots.cluster(page.context))
+async def queue_statuses(page: Page, *, fresh: bool = False) -> list[QueueStatus] | PartFailed:
+    """All queues that the caller may read, as they were last counted. `fresh`: the servers are asked now."""
+    status = await page.part(page.snapshots.cluster(page.context, fresh=fresh))
     return status if isinstance(status, PartFailed) else status.queues
 
 

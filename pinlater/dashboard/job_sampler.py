@@ -6,13 +6,14 @@ It asks one call after the other, and counts how long each takes: a server canno
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from heapq import nlargest
 from time import monotonic
 
 from pinlater.api import Api
 from pinlater.dashboard.failure_sample import sample_of, type_of
 from pinlater.dashboard.queue_record import COUNTED, QueueRecord
-from pinlater.errors import Forbidden, PinLaterError
+from pinlater.errors import Forbidden, PinLaterError, QueueNotFound
 from pinlater.model import JobFilter, JobInfo, JobState, RequestContext
 
 BUDGET = 0.008
@@ -94,10 +95,11 @@ class JobSampler:
             if self._credit_s <= 0:
                 break
             begun_s = self._now_s()
-            record = await self._look(queue, self._pending.pop(queue), now_ms, limit)
+            self._sampled_ms[queue] = now_ms
+            with suppress(PinLaterError):  # a store is away, or slow: it stays pending
+                found[queue] = await self._look(queue, self._pending[queue], now_ms, limit)
+                del self._pending[queue]
             self._credit_s = max(-_CREDIT_S, self._credit_s - (self._now_s() - begun_s))
-            if record is not None:
-                found[queue] = record
         return found
 
     def _forget(self, now_ms: int) -> None:
@@ -107,23 +109,29 @@ class JobSampler:
             self._body_bytes.pop(queue, None)
         self._seen_ms = {key: at_ms for key, at_ms in self._seen_ms.items() if now_ms - at_ms <= LONGEST_MS}
 
-    async def _look(self, queue: str, happened: Sequence[int], now_ms: int, limit: int) -> QueueRecord | None:
-        self._sampled_ms[queue] = now_ms
+    async def _look(self, queue: str, happened: Sequence[int], now_ms: int, limit: int) -> QueueRecord:
+        """PinLaterError leaves what was seen as it was. A queue that is gone has nothing to see."""
+        jobs: list[JobInfo] = []
+        failed: list[JobInfo] = []
+        seen: list[JobState] = []
         try:
-            jobs: list[JobInfo] = []
             if happened[_SUCCEEDED]:
                 jobs = await self._ended(queue, JobState.SUCCEEDED, limit, now_ms)
+                seen.append(JobState.SUCCEEDED)
                 if not jobs:  # none is kept: those that run say how long they waited
                     jobs = await self._running(queue, limit, now_ms)
-            failed: list[JobInfo] = []
+                    seen.append(JobState.IN_PROGRESS)
             if happened[_FAILED]:
                 failed = await self._ended(queue, JobState.FAILED, min(limit, MOST_FAILED), now_ms)
-            return sample_of([*jobs, *failed], await self._types(queue, failed))
+                seen.append(JobState.FAILED)
+            record = sample_of([*jobs, *failed], await self._types(queue, failed))
         except Forbidden:
             self.refused += 1
-        except PinLaterError:  # the queue is gone, or a store is away: there is a next time
-            pass
-        return None
+            return QueueRecord()
+        except QueueNotFound:
+            return QueueRecord()
+        self._seen_ms |= {(queue, state): now_ms for state in seen}
+        return record
 
     async def _ended(self, queue: str, state: JobState, limit: int, to_ms: int) -> list[JobInfo]:
         """Those that ended since they were looked at."""
@@ -138,9 +146,7 @@ class JobSampler:
         return [job for job in page.jobs if job.claimed_at_ms is not None and from_ms < job.claimed_at_ms <= to_ms]
 
     def _from_ms(self, queue: str, state: JobState, to_ms: int) -> int:
-        from_ms = max(self._seen_ms.get((queue, state), self._since_ms), to_ms - LONGEST_MS)
-        self._seen_ms[queue, state] = to_ms
-        return from_ms
+        return max(self._seen_ms.get((queue, state), self._since_ms), to_ms - LONGEST_MS)
 
     async def _types(self, queue: str, failed: Sequence[JobInfo]) -> dict[str, str]:
         """By descriptor; nothing where bodies may not be seen. One that lies in a tier is not fetched for this."""

@@ -55,14 +55,14 @@ async def _queues(page: Page, order: RunOrder) -> tuple[dict[str, Sequence[int]]
     """The queues that a run goes through, with the priorities of their jobs; how many jobs these have of the states
     that it means; and the queues that the caller may not change.
     """
-    statuses = await queue_statuses(page)
+    statuses = await queue_statuses(page, fresh=True)
     if isinstance(statuses, PartFailed):
         raise RequestInvalid(f"{statuses.message} {statuses.hint}")
     levels = {status.name: status.levels for status in statuses}
     if order.descriptors:
         names = list(dict.fromkeys(each.partition(":")[0] for each in order.descriptors))
     else:
-        names = sorted(order.line.queues_of(levels), key=queue_order)
+        names = sorted(order.line.queues_of({*levels, *order.line.named_queues}), key=queue_order)
     phases, wanted = order.phases(), [int(each) for term in order.line.of("priority") for each in term.values]
     queues: dict[str, Sequence[int]] = {}
     forbidden: list[str] = []

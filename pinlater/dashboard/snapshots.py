@@ -108,8 +108,12 @@ class Snapshots:
     async def access(self, context: RequestContext) -> AccessView:
         return await self.get(context, "access", lambda: self._api.get_access(context=context), late=ServerUnreachable)
 
-    async def cluster(self, context: RequestContext) -> ClusterStatus:
-        """Servers, shards and all queues that the caller may read. Forbidden: it may read none."""
+    async def cluster(self, context: RequestContext, *, fresh: bool = False) -> ClusterStatus:
+        """Servers, shards and all queues that the caller may read. Forbidden: it may read none. `fresh`: no older one
+        than this call.
+        """
+        if fresh:
+            self._kept.pop((context.shown, "cluster"), None)
         return await self.get(
             context,
             "cluster",

@@ -72,9 +72,9 @@ names all of them, once. The file makes no queue.
 
 A queue and its settings are one configuration entry with a version, on every shard; the latest version wins everywhere.
 A change starts from what the shards that answer have. It counts at once at the server that took the command, and on all
-others when they next read the shards, twice a second, eight of them at a time. It needs one healthy shard, and says which ones it missed: those
-catch up with it before they are readmitted. Of two commands that change a queue at the same moment, the later one finds
-what the other has set, and changes only its own keys.
+others when they next read the shards, twice a second, eight of them at a time. It needs one healthy shard, and says
+which ones it missed: those catch up with it before they are readmitted. Of two commands that change a queue at the same
+moment, the later one finds what the other has set, and changes only its own keys.
 
 A deleted queue leaves a tombstone for 30 days. A shard that is away for longer than that brings the queue back.
 """

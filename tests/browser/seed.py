@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
 
 from pinlater import Client
 from pinlater.errors import PinLaterError
@@ -53,6 +54,8 @@ TRACEBACK = f"""attempt 2 of 2: ValueError: {planted("error")} (mail.py:42 in de
   ... 2 frames of smtplib, socket, down to socket.py:850 in create_connection
 """
 
+_run_numbers = count()
+
 
 @dataclass
 class Seeded:
@@ -75,6 +78,22 @@ def seed(client: Client, password: str) -> Seeded:
     _schedules(client, password)
     _flow(client, seeded)
     return seeded
+
+
+def failed_jobs(client: Client, number: int) -> str:
+    """A queue of its own with so many jobs that failed; every second one by a time-out. The queue."""
+    queue = f"run-{next(_run_numbers)}"
+    client.create_queue(queue)
+    for first in range(0, number, 1_000):
+        client.enqueue(queue, [Job(b"x")] * min(1_000, number - first))
+    done = 0
+    while done < number:
+        claimed = client.dequeue(DequeueRequest(queue, 1_000, wait_ms=5_000))
+        why = {0: "attempt 1 of 1: TimeoutError: late", 1: "attempt 1 of 1: KeyError: 'vat_id'"}
+        acks = [Ack(job.descriptor, why[at % 2], permanent=True) for at, job in enumerate(claimed, done)]
+        client.ack(queue, [], acks)
+        done += len(claimed)
+    return queue
 
 
 def _pause(client: Client, password: str) -> None:

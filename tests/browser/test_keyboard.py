@@ -8,10 +8,10 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from pinlater.model import JobState
+from pinlater import JobFilter, JobState
 from tests.browser.chromium import visit
 from tests.browser.pages import PAGES
-from tests.browser.seed import is_in
+from tests.browser.seed import failed_jobs, is_in
 from tests.browser.stand import Stand
 
 _FOCUSED = """() => {
@@ -44,7 +44,8 @@ def tab_to(page: Page, target: Locator) -> None:
 
 def test_log_in_filter_open_a_job_and_retry_it(browser: Browser, sqlite_stand: Stand) -> None:
     with sqlite_stand.client() as client:
-        failed = sqlite_stand.seeded.jobs["failed"]
+        queue = failed_jobs(client, 1)
+        (failed,) = (job.descriptor for job in client.scan(JobFilter(queue, JobState.FAILED)).jobs)
         with visit(browser, sqlite_stand.address) as (page, watch):
             page.goto("/dashboard")
             expect(page).to_have_url(f"{sqlite_stand.address}/login?next=/dashboard")
@@ -56,7 +57,7 @@ def test_log_in_filter_open_a_job_and_retry_it(browser: Browser, sqlite_stand: S
             page.keyboard.press("j")
             expect(page).to_have_url(f"{sqlite_stand.address}/dashboard/jobs")
             page.keyboard.press("/")
-            page.keyboard.type("queue:mail state:failed")
+            page.keyboard.type(f"queue:{queue} state:failed")
             page.keyboard.press("Enter")
             link = page.locator(f"main a[href$='{quote(failed, safe='')}']")
             expect(link).to_be_visible()

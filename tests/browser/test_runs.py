@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import count
-
 from playwright.sync_api import Browser, Page, expect
 
-from pinlater import Client, JobFilter, JobState
-from pinlater.model import Ack, DequeueRequest, Job
+from pinlater import JobFilter, JobState
 from tests.access.cluster import until
 from tests.browser.chromium import visit
 from tests.browser.hostile import planted, shown
+from tests.browser.seed import failed_jobs
 from tests.browser.stand import Stand
-
-_numbers = count()
-
-
-def failed_jobs(client: Client, number: int) -> str:
-    """A queue of its own with so many jobs that failed; every second one by a time-out."""
-    queue = f"run-{next(_numbers)}"
-    client.create_queue(queue)
-    for first in range(0, number, 1_000):
-        client.enqueue(queue, [Job(b"x")] * min(1_000, number - first))
-    done = 0
-    while done < number:
-        claimed = client.dequeue(DequeueRequest(queue, 1_000, wait_ms=5_000))
-        why = {0: "attempt 1 of 1: TimeoutError: late", 1: "attempt 1 of 1: KeyError: 'vat_id'"}
-        acks = [Ack(job.descriptor, why[at % 2], permanent=True) for at, job in enumerate(claimed, done)]
-        client.ack(queue, [], acks)
-        done += len(claimed)
-    return queue
 
 
 def ask(page: Page, filter_text: str, button: str) -> None:
