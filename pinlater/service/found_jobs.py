@@ -106,19 +106,8 @@ class FoundJobsCalls:
             meant = ("search", *_meant(selection))
             parts = parts_of(phases)
             mark = read_mark(continuation, self._clock.now_ms(), len(parts), meant)
-            walk = Walk(
-                *(
-                    self._slices.router,
-                    self._settings,
-                    selection.queue,
-                    parts,
-                    priorities,
-                    conditions,
-                    mark,
-                    ends_at,
-                    limit,
-                )
-            )
+            router, settings = self._slices.router, self._settings
+            walk = Walk(router, settings, selection.queue, parts, priorities, conditions, mark, ends_at, limit)
             jobs, reached = await self._walk(walk, limit)
             shard_ids = [member.shard.shard_id or "?" for member in walk.missing]
             text = CONTINUATION_END if reached is None else write_mark(reached, meant)

@@ -25,7 +25,7 @@ from tests.browser.stand import Stand, standing
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images" / "dashboard"
 SIZE, MOST_HIGH = (1280, 420), 1250
-COLORS = 40
+COLORS = 80
 """Enough for a page of few colours, and a third of the bytes."""
 
 COUNTED_WITHIN_S = 60.0
