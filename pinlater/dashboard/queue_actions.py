@@ -1,23 +1,17 @@
-"""Changes of a queue: pause, resume, drain, settings, the replay of dead letters, and its end."""
+"""Changes of a queue: pause, resume, drain, settings, and its end."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from aiohttp import web
 
 from pinlater.config.values import Duration
-from pinlater.dashboard.formats import number_text
 from pinlater.dashboard.page import Page, PageRoute
 from pinlater.dashboard.queue_detail import PATH, is_on
 from pinlater.dashboard.queue_list import PATH as QUEUES
 from pinlater.errors import RequestInvalid
-from pinlater.model import CONTINUATION_END, CONTINUATION_START, AccessAction, Changed, JobAction, JobChange
-
-REPLAY_WITHIN_S = 5.0
-"""So long one request replays; what is left then is said, and the next one goes on."""
+from pinlater.model import AccessAction, Changed
 
 _LONGEST_MS = 3650 * 86_400_000
 _PAUSE_FOR = Duration(1_000, _LONGEST_MS)
@@ -96,28 +90,11 @@ async def delete(page: Page) -> web.Response:
     return page.redirect(QUEUES, f"Queue {name} was deleted, with all its jobs.")
 
 
-async def replay(page: Page) -> web.Response:
-    """Send dead letters back to the queues that they came from."""
-    name = _begin(page)
-    change = JobChange(name, JobAction.REPLAY)
-    done, ends_s = 0, time.monotonic() + REPLAY_WITHIN_S
-    continuation = CONTINUATION_START
-    while continuation != CONTINUATION_END and time.monotonic() < ends_s:
-        step = await page.api.change_jobs(replace(change, continuation=continuation), context=page.context)
-        done, continuation = done + step.changed, step.continuation
-    if continuation != CONTINUATION_END:
-        return page.redirect(page.back, f"{number_text(done)} dead letters were sent back, and more are left: go on.")
-    if not done:
-        return page.redirect(page.back, f"Queue {name} holds no dead letters.")
-    return page.redirect(page.back, f"{number_text(done)} dead letters were sent back to where they came from.")
-
-
 PAGES = (
     PageRoute("POST", f"{PATH}/pause", pause, AccessAction.OPERATE),
     PageRoute("POST", f"{PATH}/resume", resume, AccessAction.OPERATE),
     PageRoute("POST", f"{PATH}/drain", drain, AccessAction.OPERATE),
     PageRoute("POST", f"{PATH}/undrain", undrain, AccessAction.OPERATE),
     PageRoute("POST", f"{PATH}/settings", change_setting, AccessAction.OPERATE),
-    PageRoute("POST", f"{PATH}/replay", replay, AccessAction.OPERATE),
     PageRoute("POST", f"{PATH}/delete", delete, AccessAction.ADMIN),
 )

@@ -16,7 +16,8 @@ from pinlater.dashboard.queue_rows import QueueRow
 from pinlater.dashboard.schedule_list import schedule_path, schedules_of_queue
 from pinlater.model import QueueView
 from pinlater.queues.settings import BY_NAME
-from pinlater.wire.methods import CHANGE_JOBS, DELETE_QUEUE
+from pinlater.wire.found_job_methods import CHANGE_FOUND_JOBS
+from pinlater.wire.methods import DELETE_QUEUE
 from pinlater.wire.operator_methods import UPDATE_QUEUE
 
 PATH = f"{QUEUES}/{{queue}}"
@@ -104,7 +105,7 @@ async def queue_detail(page: Page) -> web.Response:
         failed_ttl=value_of(view, "failed_ttl"),
         may_set=rights.may_call(UPDATE_QUEUE, name),
         may_delete=rights.may_call(DELETE_QUEUE, name),
-        may_replay=rights.may_call(CHANGE_JOBS, name),
+        may_replay=rights.may_call(CHANGE_FOUND_JOBS, name),
         has_jobs_page=page.dashboard.has_page("/dashboard/jobs"),
     )
 

@@ -247,18 +247,6 @@ ACTIONS = (
         "{queue}",
     ),
     Action(
-        "replay dead letters",
-        f"{_QUEUE}/replay",
-        _dead_letters,
-        _QUEUE,
-        "#replay",
-        "go back to the queues that they came from",
-        "Replay",
-        "2 dead letters were sent back",
-        lambda client, made: client.count(JobFilter(made["from"], JobState.PENDING)) == 3,
-        audited="{queue}",
-    ),
-    Action(
         "delete a queue",
         f"{_QUEUE}/delete",
         _queue,

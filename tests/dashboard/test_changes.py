@@ -7,9 +7,9 @@ import time
 import pytest
 
 from pinlater.errors import QueueNotFound
-from pinlater.model import DequeueRequest, Job
+from pinlater.model import Job
 from tests.dashboard.conftest import Place
-from tests.dashboard.test_pages import failed_jobs, until
+from tests.dashboard.test_pages import until
 from tests.dashboard.visitor import OF_A_BROWSER, Visitor, csrf_of
 
 
@@ -102,20 +102,6 @@ def test_a_queue_is_deleted_by_its_name_alone(place: Place, visitor: Visitor, qu
     visitor.get(path, status=404)
 
 
-def test_dead_letters_go_back(place: Place, visitor: Visitor, queue: str) -> None:
-    letters = f"{queue}-letters"
-    place.client.create_queue(letters)
-    path = f"/dashboard/queues/{queue}"
-    visitor.press(path, f"{path}/settings", key="dead_letter_queue", value=letters)
-    failed_jobs(place.client, queue, 3)
-    assert f"is copied to {letters}" in visitor.text(path)
-    there = f"/dashboard/queues/{letters}"
-    until(lambda: "Ready 3 " in visitor.text(there))
-    assert "3 dead letters were sent back" in visitor.press(there, f"{there}/replay")
-    assert len(place.client.dequeue(DequeueRequest(queue, 10))) == 3
-    assert "holds no dead letters" in visitor.press(there, f"{there}/replay")
-
-
 def test_a_shard_is_drained_and_takes_jobs_again(place: Place, visitor: Visitor) -> None:
     page, path = "/dashboard/cluster", "/dashboard/cluster/shards/1"
     assert "It is the only one that takes new jobs" in visitor.text(page)
@@ -172,7 +158,7 @@ def test_a_reader_has_no_button_and_is_refused(ruled: Place) -> None:
     token = {"csrf": csrf_of(reader.get("/dashboard").text)}
     for path in (
         *("queues/mail/pause", "queues/mail/resume", "queues/mail/drain", "queues/mail/undrain"),
-        *("queues/mail/settings", "queues/mail/replay", "queues/mail/delete", "cluster/shards/1/drain", "queues"),
+        *("queues/mail/settings", "queues/mail/delete", "cluster/shards/1/drain", "queues"),
     ):
         sent = reader.send(f"/dashboard/{path}", {**token, "name": "mail", "key": "max_attempts", "value": "3"})
         assert sent.status_code == 403, path

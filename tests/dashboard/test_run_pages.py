@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pinlater import Job, JobFilter, JobState
+from pinlater import DequeueRequest, Job, JobFilter, JobState
 from tests.dashboard.conftest import Place
 from tests.dashboard.test_job_list import address, counted, fail, patiently
 from tests.dashboard.visitor import Visitor, csrf_of, text_of
@@ -69,9 +69,31 @@ def test_all_that_a_filter_finds_is_retried_after_a_question(place: Place, visit
 def test_counted_jobs_are_told_as_counted(place: Place, visitor: Visitor, queue: str) -> None:
     place.client.enqueue(queue, [Job(b"x")] * 6)
     counted(visitor, queue, "ready 6")
-    question = asked(visitor, filter=f"queue:{queue}", action="cancel", which="all")
-    assert "6 jobs as last counted, in 1 queue" in text_of(question)
-    assert "Cancelled 6 jobs" in done(visitor, begun(visitor, question))
+
+    def question() -> str:
+        return asked(visitor, filter=f"queue:{queue}", action="cancel", which="all")
+
+    patiently(lambda: "6 jobs as last counted, in 1 queue" in text_of(question()))
+    assert "Cancelled 6 jobs" in done(visitor, begun(visitor, question()))
+
+
+def test_dead_letters_of_a_queue_go_back(place: Place, visitor: Visitor, queue: str) -> None:
+    """By the link on its page; other jobs there are left alone."""
+    letters = f"{queue}-letters"
+    place.client.create_queue(letters)
+    place.client.update_queue(queue, place.password, set={"dead_letter_queue": letters})
+    fail(place.client, queue, *["no\n"] * 3)
+    place.client.enqueue(letters, Job(b"no dead letter"))
+    (link,) = re.findall(r'id="replay" href="([^"]+)"', visitor.get(f"/dashboard/queues/{letters}").text)
+
+    def question() -> str:
+        return visitor.get(link.replace("&amp;", "&")).text
+
+    patiently(lambda: "3 jobs would be touched now" in text_of(question()))
+    assert "Replayed 3 jobs" in done(visitor, begun(visitor, question()))
+    assert len(place.client.dequeue(DequeueRequest(queue, 10))) == 3
+    assert place.client.count(JobFilter(letters, JobState.PENDING)) == 1
+    assert "0 jobs would be touched now" in text_of(question())
 
 
 def test_selected_jobs_are_changed_and_no_others(place: Place, visitor: Visitor, queue: str) -> None:
@@ -132,9 +154,12 @@ def test_queues_that_one_may_not_change_are_left_alone_and_named(ruled: Place) -
     patiently(lambda: "of two queues" in admin.text(address("queue:sms state:ready")))
     visitor = ruled.visitor("of-mail")
     patiently(lambda: "of two queues" in visitor.text(address("queue:mail state:ready")))
-    question = asked(visitor, filter='state:ready status:"of two queues"', action="cancel", which="all")
-    assert "1 job would be touched now" in text_of(question)
-    done(visitor, begun(visitor, question))
+
+    def question() -> str:
+        return asked(visitor, filter='state:ready status:"of two queues"', action="cancel", which="all")
+
+    patiently(lambda: "1 job would be touched now" in text_of(question()))
+    done(visitor, begun(visitor, question()))
     assert ruled.client.count(JobFilter("sms", JobState.PENDING)) >= 1
     page = viewer.get("/dashboard/jobs").text
     response = viewer.send("/dashboard/runs", {"csrf": csrf_of(page), "filter": "queue:mail", "action": "cancel"})
