@@ -96,8 +96,6 @@ async def job_detail(page: Page) -> web.Response:
         flow=headers.get(FLOW_HEADER, ""),
         item=headers.get(ITEM_HEADER, ""),
         edited=body_text(info.body) if body is not None and body.is_editable and info.body is not None else None,
-        has_schedules=page.dashboard.has_page("/dashboard/schedules"),
-        has_flows=page.dashboard.has_page("/dashboard/flows"),
         is_found_by_key=info.dedupe_key is not None,
     )
 

@@ -106,7 +106,6 @@ async def queue_detail(page: Page) -> web.Response:
         may_set=rights.may_call(UPDATE_QUEUE, name),
         may_delete=rights.may_call(DELETE_QUEUE, name),
         may_replay=rights.may_call(CHANGE_FOUND_JOBS, name),
-        has_jobs_page=page.dashboard.has_page("/dashboard/jobs"),
     )
 
 

@@ -119,8 +119,6 @@ class Dashboard:
         asks_as = RequestContext("history", token=settings.history_token or None)
         self.history = History(api, asks_as, settings.history_path)
         self.runs = BulkRuns(api)
-        self.nav: Sequence[NavItem] = ()
-        self._paths: set[str] = set()
         self._api = api
         self._site = site
 
@@ -144,13 +142,7 @@ class Dashboard:
         router.add_get(f"{OPEN}/{{secret}}", self._open_link)
         for route in (each for table in TABLES for each in table):
             router.add_route(route.verb, route.path, self._handler(route))
-            self._paths.add(route.path)
         router.add_route("*", f"{HOME}/{{rest:.*}}", self._handler(PageRoute("*", "", _not_there, None)))
-        self.nav = [item for item in _NAV if self.has_page(item.path)]
-
-    def has_page(self, path: str) -> bool:
-        """Whether there is a page at an address, as its route writes it."""
-        return path in self._paths
 
     # -- a request -----------------------------------------------------------------------------------------------------
 
@@ -214,7 +206,7 @@ class Dashboard:
             int(time.time() * 1000),
             self.templates,
             self.snapshots,
-            [item for item in self.nav if rights.may_somewhere(item.action)],
+            [item for item in _NAV if rights.may_somewhere(item.action)],
             cookie=cookie,
         )
 

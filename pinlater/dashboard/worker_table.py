@@ -41,7 +41,6 @@ async def worker_table(page: Page) -> web.Response:
         next="" if isinstance(found, PartFailed) or is_last else page.address(cursor=found.continuation),
         first="" if cursor == CONTINUATION_START else page.address(cursor=None),
         shown_jobs=SHOWN_JOBS,
-        has_job_page=page.dashboard.has_page("/dashboard/jobs/{descriptor}"),
     )
 
 
