@@ -97,10 +97,27 @@ class SentinelGroup:
 
     def settle(self) -> None:
         """Until every sentinel knows the others and both replicas, and these are in step with the primary."""
-        for _ in _until("the group does not settle"):
-            with contextlib.suppress(redis.RedisError):
-                if all(self._knows_all(sentinel) for sentinel in self.sentinels) and self._is_in_step():
-                    return
+        try:
+            for _ in _until("the group does not settle"):
+                with contextlib.suppress(redis.RedisError):
+                    if all(self._knows_all(sentinel) for sentinel in self.sentinels) and self._is_in_step():
+                        return
+        except AssertionError as error:
+            raise AssertionError("\n".join([str(error), *self._seen()])) from None
+
+    def _seen(self) -> Iterator[str]:
+        """What each process says of the others."""
+        for server in (*self.nodes, *self.sentinels):
+            yield f"{type(server).__name__} {server.port}"
+            try:
+                with redis.Redis(port=server.port, socket_timeout=1) as client:
+                    if isinstance(server, ReplicatedRedis):
+                        yield f"  behind {server.relay.port}: {client.info('replication')}"
+                    else:
+                        yield f"  {client.sentinel_master(NAME)}"
+                        yield from (f"  {each}" for each in client.sentinel_slaves(NAME))
+            except redis.RedisError as error:
+                yield f"  {error}"
 
     def _knows_all(self, sentinel: Sentinel) -> bool:
         with redis.Redis(port=sentinel.port, socket_timeout=1) as client:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 
 import structlog
 
-from pinlater.backends.base import ClaimRequest
 from pinlater.background_tasks import exponential_backoff_s
 from pinlater.eager import InlineFuture
 from pinlater.errors import DequeueRateLimited, Draining, PinLaterError, QueueNotFound, UnknownError
@@ -436,7 +435,7 @@ class QueuePoller:
                         waiter.in_claim = True
                         requests.append(waiter.claim_for(self.queue) if waiter.is_shared else waiter.request)
                     if context.router.has_several_shards():
-                        claimed = await self._claim_where_told(requests)
+                        claimed = await self._jobs_at.claim(context, self.queue, requests)
                     else:
                         claimed = await context.router.claim(self.queue, requests, context.clock.now_ms())
                 if inflight:
@@ -460,21 +459,6 @@ class QueuePoller:
         else:
             self.error = None
         self._answer(batch, claimed)
-
-    async def _claim_where_told(self, requests: list[ClaimRequest]) -> list[list[DequeuedJob]]:
-        context, queue, jobs_at = self._context, self.queue, self._jobs_at
-        router, now_ms = context.router, context.clock.now_ms()
-        if not (is_subscribed := context.subscriptions.is_subscribed(queue)):
-            jobs_at.anywhere()
-        told, changes, unsure = jobs_at.take(), jobs_at.changes, router.claims.unsure
-        claimed = await router.claim_at(told, queue, requests, now_ms)
-        if router.claims.unsure != unsure:
-            jobs_at.anywhere()
-        elif any(claimed):
-            jobs_at.give_back(told)
-        elif is_subscribed and not told:
-            jobs_at.empty_since(changes)
-        return claimed
 
     async def _poll(self) -> None:
         """Ask the stores whether jobs are to be expected, or when the next one is due."""

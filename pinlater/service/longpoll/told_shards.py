@@ -9,6 +9,11 @@ himself (decision 3 in docs/semantics.md: order over shards).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from pinlater.backends.base import ClaimRequest
+from pinlater.model import DequeuedJob
+from pinlater.service.longpoll.poller_context import PollerContext
 from pinlater.shards.handle import ShardHandle
 
 
@@ -53,3 +58,19 @@ class ToldShards:
         """These had jobs, and may have more."""
         if self.shards is not None:
             self.shards |= shards
+
+    async def claim(
+        self, context: PollerContext, queue: str, requests: Sequence[ClaimRequest]
+    ) -> list[list[DequeuedJob]]:
+        """Claim at the shards that told of jobs, or at all; what that finds is what is known then."""
+        if not (is_subscribed := context.subscriptions.is_subscribed(queue)):
+            self.anywhere()
+        told, changes, unsure = self.take(), self.changes, context.router.claims.unsure
+        claimed = await context.router.claim_at(told, queue, requests, context.clock.now_ms())
+        if context.router.claims.unsure != unsure:
+            self.anywhere()
+        elif any(claimed):
+            self.give_back(told)
+        elif is_subscribed and not told:
+            self.empty_since(changes)
+        return claimed
