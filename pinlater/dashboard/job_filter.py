@@ -10,7 +10,7 @@ error or id widen what is found: one of them is enough. Several on a status or a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -89,9 +89,11 @@ class FilterLine:
         named = {STATES[word][0] for term in self.of("state") for word in term.values} or set(JobPhase)
         return sorted(named - {STATES[word][0] for term in self.of("state", is_not=True) for word in term.values})
 
-    def queues_of(self, names: Iterable[str]) -> list[str]:
+    def queues_of(self, names: Collection[str]) -> list[str]:
         """Those queues that are meant."""
         wanted = [each for term in self.of("queue") for each in term.values]
+        if wanted and not any("*" in each for each in wanted):
+            names = [name for name in dict.fromkeys(wanted) if name in names]
         others = [each for term in self.of("queue", is_not=True) for each in term.values]
         return [
             name

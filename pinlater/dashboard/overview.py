@@ -104,21 +104,21 @@ def _some(names: list[str]) -> str:
 
 
 async def overview(page: Page) -> web.Response:
-    status, workers, history = await asyncio.gather(
-        page.part(page.snapshots.cluster(page.context)),
+    found, workers, history = await asyncio.gather(
+        page.part(page.snapshots.queue_rows(page.context)),
         page.part(page.snapshots.workers(page.context)),
         all_queues_view(page),
     )
-    if isinstance(status, PartFailed):
-        return page.render("overview.html", status=200, cluster=status, workers=workers, history=history)
-    rows = [QueueRow.of(queue) for queue in status.queues]
+    if isinstance(found, PartFailed):
+        return page.render("overview.html", status=200, cluster=found, workers=workers, history=history)
+    status, rows = found
     shown = busiest(rows, MOST_QUEUES)
-    found = alarms(status, rows, None if isinstance(workers, PartFailed) else workers)
+    told = alarms(status, rows, None if isinstance(workers, PartFailed) else workers)
     return page.render(
         "overview.html",
         cluster=status,
         workers=workers,
-        alarms=found,
+        alarms=told,
         sums=sum_of(rows),
         history=history,
         rows=shown,

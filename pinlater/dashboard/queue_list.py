@@ -36,17 +36,17 @@ _SHOWS: dict[str, tuple[str, Callable[[QueueRow], bool]]] = {
 
 
 async def queue_list(page: Page) -> web.Response:
-    status = await page.part(page.snapshots.cluster(page.context))
-    if isinstance(status, PartFailed):
-        return page.render("queues.html", cluster=status)
+    found = await page.part(page.snapshots.queue_rows(page.context))
+    if isinstance(found, PartFailed):
+        return page.render("queues.html", cluster=found)
+    status, every = found
     name, show, sort = page.query.get("name", "").strip(), page.query.get("show", ""), page.query.get("sort", "")
     show, sort = show if show in _SHOWS else "", sort if sort in _SORTS else "name"
     is_turned = page.query.get("order") == "turned"
     is_shown = _SHOWS[show][1]
-    every = [QueueRow.of(queue) for queue in status.queues]
     rows = [row for row in every if name.lower() in row.name.lower() and is_shown(row)]
-    rows.sort(key=_SORTS["name"])
-    rows.sort(key=_SORTS[sort], reverse=is_turned)
+    if sort != "name" or is_turned:
+        rows.sort(key=_SORTS[sort], reverse=is_turned)
     text = page.query.get("page", "1")
     number = int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else 1
     pages = max(1, -(-len(rows) // PAGE_SIZE))

@@ -62,6 +62,11 @@ class QueueRow:
         return self.rates.get(name, 0.0)
 
 
+def rows_of(queues: Iterable[QueueStatus]) -> list[QueueRow]:
+    """By name."""
+    return sorted(map(QueueRow.of, queues), key=lambda row: queue_order(row.name))
+
+
 def sum_of(rows: Iterable[QueueRow]) -> QueueRow:
     """All of them together, as one row without a name."""
     total = QueueRow("")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from pinlater.api import Api
+from pinlater.dashboard.queue_rows import QueueRow, rows_of
 from pinlater.errors import Forbidden, PinLaterError, QueueNotFound, ServerUnreachable, UnknownError
 from pinlater.model import AccessView, ClusterStatus, QueueStatus, QueueView, RequestContext, WorkersPage
 
@@ -25,6 +26,9 @@ microseconds, so that the queues of an open page stay well below 1 % of a core.
 """
 
 MAX_SNAPSHOTS = 2_000
+MAX_ROWS = 50
+"""Callers whose rows are kept."""
+
 MAX_WORKERS = 500
 """Of one page."""
 
@@ -56,6 +60,7 @@ class Snapshots:
         self._api = api
         self._kept: dict[Hashable, _Snapshot] = {}
         self._loads: set[asyncio.Task[Any]] = set()
+        self._rows: dict[Hashable, tuple[ClusterStatus, list[QueueRow]]] = {}
         self._away_until_s = 0.0
 
     async def get(
@@ -120,6 +125,16 @@ class Snapshots:
             lambda: self._cluster(context),
             lambda status: KEPT_S * max(1.0, len(status.queues) / KEPT_QUEUES),
         )
+
+    async def queue_rows(self, context: RequestContext) -> tuple[ClusterStatus, list[QueueRow]]:
+        """The cluster, and its queues as rows by name. They are made once for all that look: not to be changed."""
+        status = await self.cluster(context)
+        known = self._rows.get(context.shown)
+        if known is None or known[0] is not status:
+            while len(self._rows) >= MAX_ROWS:
+                self._rows.pop(next(iter(self._rows)))
+            known = self._rows[context.shown] = status, rows_of(status.queues)
+        return known
 
     async def _cluster(self, context: RequestContext) -> ClusterStatus:
         try:

@@ -478,6 +478,7 @@ def _has_name_chars(name: str) -> bool:
 _DIGITS = re.compile(r"([0-9]+)", re.ASCII)
 
 
+@lru_cache(maxsize=10_000)
 def queue_order(name: str) -> tuple[list[tuple[str, int]], str]:
     """By which names are sorted for people, who count.
 
