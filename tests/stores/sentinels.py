@@ -15,7 +15,7 @@ NAME = "jobs"
 DOWN_AFTER_MS = 1_000
 SENTINELS = 3
 REPLICAS = 2
-READY_WITHIN_S = 120.0
+READY_WITHIN_S, START_WITHIN_S = 120.0, 40.0
 
 
 class ReplicatedRedis(RedisServer):
@@ -63,6 +63,11 @@ class SentinelGroup:
     """`options` are those of each Redis."""
 
     def __init__(self, *options: str) -> None:
+        self._options = options
+        self._make()
+
+    def _make(self) -> None:
+        options = self._options
         self.nodes = [ReplicatedRedis(number, *options) for number in range(1 + REPLICAS)]
         primary = self.nodes[0].relay.port
         for node in self.nodes[1:]:
@@ -70,6 +75,15 @@ class SentinelGroup:
         self.sentinels = [Sentinel(primary) for _ in range(SENTINELS)]
 
     def __enter__(self) -> SentinelGroup:
+        """Sentinels that disagree from the beginning, as where the machine stood still then, are replaced once."""
+        try:
+            self._start(START_WITHIN_S)
+        except AssertionError:
+            self._make()
+            self._start(READY_WITHIN_S)
+        return self
+
+    def _start(self, within_s: float) -> None:
         with contextlib.ExitStack() as stack:
             for node in self.nodes:
                 stack.callback(node.stop)
@@ -78,9 +92,8 @@ class SentinelGroup:
             for sentinel in self.sentinels:
                 stack.callback(sentinel.stop)
                 sentinel.start()
-            self.settle()
+            self.settle(within_s)
             self._ending = stack.pop_all()
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._ending.close()
@@ -95,10 +108,10 @@ class SentinelGroup:
             _, port = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME)
         return next(node for node in self.nodes if node.relay.port == int(port))
 
-    def settle(self) -> None:
+    def settle(self, within_s: float = READY_WITHIN_S) -> None:
         """Until every sentinel knows the others and both replicas, and these are in step with the primary."""
         try:
-            for _ in _until("the group does not settle"):
+            for _ in _until("the group does not settle", within_s):
                 with contextlib.suppress(redis.RedisError):
                     if all(self._knows_all(sentinel) for sentinel in self.sentinels) and self._is_in_step():
                         return
@@ -140,8 +153,8 @@ class SentinelGroup:
         raise AssertionError
 
 
-def _until(why: str) -> Iterator[None]:
-    deadline = time.monotonic() + READY_WITHIN_S
+def _until(why: str, within_s: float = READY_WITHIN_S) -> Iterator[None]:
+    deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         yield
         time.sleep(0.05)
