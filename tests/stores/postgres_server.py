@@ -106,7 +106,10 @@ def empty_postgres(url: str) -> None:
         if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [database]).fetchall():
             connection.execute(f"CREATE DATABASE {database} ENCODING 'UTF8' TEMPLATE template0")
     with contextlib.closing(_connected(urlunsplit(("postgresql", parts.netloc, database, "", "")))) as connection:
-        connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        own = "nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'public')"  # of programs with a schema each
+        others = connection.execute(f"SELECT quote_ident(nspname) FROM pg_namespace WHERE {own}").fetchall()
+        names = ", ".join(["public", *(name for (name,) in others)])
+        connection.execute(f"DROP SCHEMA {names} CASCADE; CREATE SCHEMA public")
 
 
 def _connected(url: str) -> Any:
