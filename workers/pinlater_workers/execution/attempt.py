@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Coroutine, Sequence
-from contextvars import Context, copy_context
+from contextvars import Context
 from random import Random
 from typing import Any, Protocol, TypeVar
 
@@ -20,6 +20,7 @@ from pinlater_workers.envelope import read_envelope
 from pinlater_workers.errors import BodyInvalid, JobStopped
 from pinlater_workers.execution.decision import RANDOM, decide, decide_cancelled, decide_stopped, log_outcome
 from pinlater_workers.execution.failure_text import MAX_TYPE_CHARS
+from pinlater_workers.execution.start_context import StartContext
 from pinlater_workers.jobs.context import CURRENT, JobContext, StopReason
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import SUCCEEDED, Action, Outcome
@@ -39,13 +40,19 @@ class HasMiddleware(Protocol):
 
 
 def run_attempt(
-    app: HasMiddleware, job_type: JobType, job: DequeuedJob, context: JobContext, rng: Random | None = RANDOM
+    app: HasMiddleware,
+    job_type: JobType,
+    job: DequeuedJob,
+    context: JobContext,
+    rng: Random | None = RANDOM,
+    start: StartContext | None = None,
 ) -> Outcome:
     """Run it in this thread; a coroutine function on an event loop that this thread keeps for them (`close_loop`).
 
-    Context variables that the job sets are gone afterwards. `rng` None: retry delays without jitter.
+    It begins in the context of `start`, unless given that of the caller, and what it sets there is gone afterwards.
+    `rng` None: retry delays without jitter.
     """
-    apart = copy_context()
+    apart = (start or StartContext()).fresh()
     if not job_type.is_coroutine:
         return apart.run(_attempt, app.middleware, job_type, job, context, rng)
     try:
@@ -61,8 +68,8 @@ def run_attempt(
 
 
 def run_on_kept_loop(attempt: Coroutine[Any, Any, OutcomeT], apart: Context, context: JobContext) -> OutcomeT:
-    """On the event loop that this thread keeps for coroutines. Tasks that it leaves behind end with it. It is
-    cancelled, in the sense of asyncio too, when somebody cancels its job.
+    """On the event loop that this thread keeps for coroutines. Tasks that it leaves behind end with it, and so do the
+    handlers that it gives the loop. It is cancelled, in the sense of asyncio too, when somebody cancels its job.
     """
     runner = _runner()
     loop = runner.get_loop()
@@ -86,12 +93,13 @@ def run_on_kept_loop(attempt: Coroutine[Any, Any, OutcomeT], apart: Context, con
     finally:
         no_more()
         _end_tasks(runner)
+        _reset(loop)
 
 
 async def run_attempt_async(
     app: HasMiddleware, job_type: JobType, job: DequeuedJob, context: JobContext, rng: Random | None = RANDOM
 ) -> Outcome:
-    """Run a coroutine function on this loop, in a task of its own: context variables stay set in it."""
+    """Run a coroutine function on this loop. The caller's task is the attempt's own, begun in a fresh context."""
     begun: list[Middleware] = []
     try:
         args, kwargs = prepare(job_type, job, context)
@@ -227,7 +235,15 @@ def _runner() -> asyncio.Runner:
     runner: asyncio.Runner | None = getattr(_of_thread, "runner", None)
     if runner is None:
         runner = _of_thread.runner = asyncio.Runner()
+        _of_thread.debug = runner.get_loop().get_debug()
     return runner
+
+
+def _reset(loop: asyncio.AbstractEventLoop) -> None:
+    """What a job has told the loop that its thread keeps is not for the next one."""
+    loop.set_exception_handler(None)
+    loop.set_task_factory(None)
+    loop.set_debug(_of_thread.debug)
 
 
 def _end_tasks(runner: asyncio.Runner) -> None:

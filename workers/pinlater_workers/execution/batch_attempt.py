@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from contextvars import Context, copy_context
 from random import Random
 from typing import Any
 
@@ -30,6 +29,7 @@ from pinlater_workers.execution.attempt import (
     tell_error,
 )
 from pinlater_workers.execution.decision import RANDOM, log_outcome
+from pinlater_workers.execution.start_context import StartContext
 from pinlater_workers.jobs.batch import BATCH_SIZE, Batch, BatchContext, BatchJob, MemberOutcomes
 from pinlater_workers.jobs.context import CURRENT, JobContext, StopReason
 from pinlater_workers.jobs.job_type import JobType
@@ -38,13 +38,18 @@ from pinlater_workers.middleware import Middleware
 
 
 def run_batch(
-    app: HasMiddleware, job_type: JobType, context: JobContext, rng: Random | None = RANDOM
+    app: HasMiddleware,
+    job_type: JobType,
+    context: JobContext,
+    rng: Random | None = RANDOM,
+    start: StartContext | None = None,
 ) -> MemberOutcomes:
     """Run it in this thread, as `run_attempt` runs one job."""
-    apart = copy_context()
+    start = start or StartContext()
+    apart = start.fresh()
+    attempts = BatchAttempts(app.middleware, job_type, context, rng, start)
     if not job_type.is_coroutine:
-        return apart.run(_run, app, job_type, context, rng)
-    attempts = BatchAttempts(app.middleware, job_type, context, rng)
+        return apart.run(_run, attempts)
     try:
         return run_on_kept_loop(_run_async(attempts), apart, context)
     except SystemExit as error:  # of a task that the function made: asyncio lets it through all that awaits it
@@ -56,20 +61,23 @@ def run_batch(
 
 
 async def run_batch_async(
-    app: HasMiddleware, job_type: JobType, context: JobContext, rng: Random | None = RANDOM
+    app: HasMiddleware,
+    job_type: JobType,
+    context: JobContext,
+    rng: Random | None = RANDOM,
+    start: StartContext | None = None,
 ) -> MemberOutcomes:
     """Run a coroutine function on this loop, as `run_attempt_async` runs one job."""
-    return await _run_async(BatchAttempts(app.middleware, job_type, context, rng))
+    return await _run_async(BatchAttempts(app.middleware, job_type, context, rng, start or StartContext()))
 
 
-def _run(app: HasMiddleware, job_type: JobType, context: JobContext, rng: Random | None) -> MemberOutcomes:
-    attempts = BatchAttempts(app.middleware, job_type, context, rng)
+def _run(attempts: BatchAttempts) -> MemberOutcomes:
     error: BaseException | None = None
     result: object = None
     try:
         with attempts.begun() as batch:
             if batch:
-                result = job_type.function(batch)
+                result = attempts.job_type.function(batch)
     except KeyboardInterrupt:
         raise
     except BaseException as raised:
@@ -98,13 +106,18 @@ class BatchAttempts:
     """The attempts of one batch, from the bodies to the outcomes."""
 
     def __init__(
-        self, middleware: Sequence[Middleware], job_type: JobType, context: JobContext, rng: Random | None
+        self,
+        middleware: Sequence[Middleware],
+        job_type: JobType,
+        context: JobContext,
+        rng: Random | None,
+        start: StartContext,
     ) -> None:
         assert isinstance(context, BatchContext)
         self.job_type = job_type
         self._middleware = middleware
         self._context = context
-        self._attempts = [_MemberAttempt(job_type, job, each, rng) for job, each in context.members]
+        self._attempts = [_MemberAttempt(job_type, job, each, rng, start) for job, each in context.members]
 
     @contextmanager
     def begun(self) -> Iterator[Batch[Any]]:
@@ -141,12 +154,14 @@ class _MemberAttempt:
 
     __slots__ = ("_apart", "_batch_job", "_begun", "_context", "_outcome", "_rng", "_type", "job")
 
-    def __init__(self, job_type: JobType, job: DequeuedJob, context: JobContext, rng: Random | None) -> None:
+    def __init__(
+        self, job_type: JobType, job: DequeuedJob, context: JobContext, rng: Random | None, start: StartContext
+    ) -> None:
         self.job = job
         self._type = job_type
         self._context = context
         self._rng = rng
-        self._apart: Context = copy_context()
+        self._apart = start.fresh()
         self._begun: list[Middleware] = []
         self._batch_job: BatchJob[Any] | None = None
         self._outcome: Outcome | None = None

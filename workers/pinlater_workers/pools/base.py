@@ -152,16 +152,19 @@ class _Nobody:
 
 
 class CompletionBatch:
-    """For the loop's own thread alone."""
+    """For the loop's own thread alone. `context`: what follows an end, later jobs included, follows in that context,
+    and not in the one of the job that ended.
+    """
 
-    def __init__(self, ended: JobsEnded) -> None:
+    def __init__(self, ended: JobsEnded, context: Context) -> None:
         self._ended = ended
+        self._context = context
         self._jobs: list[tuple[RunningJob, Outcome]] = []
         self._closed = False
 
     def add(self, running: RunningJob, outcome: Outcome) -> None:
         if not self._jobs:
-            asyncio.get_running_loop().call_soon(self._complete)
+            asyncio.get_running_loop().call_soon(self._complete, context=self._context)
         self._jobs.append((running, outcome))
 
     def close(self) -> None:

@@ -31,6 +31,7 @@ from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.execution.attempt import close_loop, run_attempt
 from pinlater_workers.execution.batch_attempt import run_batch
 from pinlater_workers.execution.decision import decide
+from pinlater_workers.execution.start_context import StartContext
 from pinlater_workers.jobs.attempt_record import use_worker
 from pinlater_workers.jobs.batch import BatchContext
 from pinlater_workers.jobs.context import JobContext, StopReason
@@ -123,9 +124,13 @@ def _last_lines(error: BaseException) -> str:
 
 
 def _work(app: App, jobs: BlockingSocket[ToProcess], control: Control) -> None:
-    process = os.getpid()
+    process, start = os.getpid(), StartContext()
     while isinstance(job := jobs.receive(), RunJob | RunBatch):
-        ended = JobEnded(_run(app, job, control)) if isinstance(job, RunJob) else _run_batch(app, job, control)
+        ended: JobEnded | BatchEnded
+        if isinstance(job, RunJob):
+            ended = JobEnded(_run(app, job, control, start))
+        else:
+            ended = _run_batch(app, job, control, start)
         if os.getpid() != process:
             os._exit(0)  # the job has forked, and this is the other one
         _send(jobs, ended)
@@ -139,21 +144,21 @@ def _send(jobs: BlockingSocket[ToProcess], message: Message) -> None:
         os._exit(1)
 
 
-def _run(app: App, run: RunJob, control: Control) -> Outcome:
+def _run(app: App, run: RunJob, control: Control, start: StartContext) -> Outcome:
     job_type = app.find(run.name) if run.name else app.raw(run.queue)
     if job_type is None or job_type.is_batch:
         return Outcome(Action.GIVE_BACK, run.unknown_delay_ms)  # the code has changed since the worker was started
     context = JobContext(job_type.name, run.queue, run.job, JobHost(control, run.number), run.deadline_ms)
     control.begin(run.number, context)
     try:
-        return run_attempt(app, job_type, run.job, context)
+        return run_attempt(app, job_type, run.job, context, start=start)
     except BaseException as error:  # KeyboardInterrupt too, which only the job itself can have raised
         return decide(job_type.settings, run.job, error, record=context.record())
     finally:
         control.end()
 
 
-def _run_batch(app: App, run: RunBatch, control: Control) -> BatchEnded:
+def _run_batch(app: App, run: RunBatch, control: Control, start: StartContext) -> BatchEnded:
     job_type = app.find(run.name) if run.name else app.raw(run.queue)
     if job_type is None or not job_type.is_batch:
         return BatchEnded([Outcome(Action.GIVE_BACK, run.unknown_delay_ms)] * len(run.jobs))
@@ -163,7 +168,7 @@ def _run_batch(app: App, run: RunBatch, control: Control) -> BatchEnded:
     context = BatchContext(members, host, deadline_ms)
     control.begin(run.number, context)
     try:
-        return BatchEnded(list(run_batch(app, job_type, context).members))
+        return BatchEnded(list(run_batch(app, job_type, context, start=start).members))
     except BaseException as error:
         return BatchEnded([decide(job_type.settings, job, error) for job in run.jobs])
     finally:

@@ -14,6 +14,7 @@ from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.execution.attempt import HasMiddleware, run_attempt_async
 from pinlater_workers.execution.batch_attempt import run_batch_async
 from pinlater_workers.execution.failure_text import frames_of_coroutine
+from pinlater_workers.execution.start_context import StartContext
 from pinlater_workers.jobs.batch import RunningBatch
 from pinlater_workers.jobs.context import ENDING_REASONS, JobContext, RunningJob, StopReason
 from pinlater_workers.jobs.outcome import Outcome
@@ -82,8 +83,9 @@ class AsyncPool:
     ) -> None:
         self._app = app
         self._cancel_grace_s = settings.cancel_grace_s
-        self._completed = CompletionBatch(ended)
-        self.save = save
+        self._start = StartContext()
+        self._completed = CompletionBatch(ended, self._start.kept)
+        self._save = save
         self._note_progress = progress
         self._tasks: dict[RunningJob, _Task] = {}
         self._stuck: set[_Task] = set()
@@ -102,7 +104,7 @@ class AsyncPool:
     def submit(self, running: RunningJob) -> None:
         host = _Host(running, self)
         task = self._tasks[running] = _Task(running, host, running.context(host))
-        task.asyncio_task = self._loop.create_task(self._run(task))
+        task.asyncio_task = self._loop.create_task(self._run(task), context=self._start.fresh())
 
     def stop(self, running: RunningJob, reason: StopReason) -> None:
         task = self._tasks.get(running)
@@ -121,11 +123,20 @@ class AsyncPool:
         if task is not None:
             tell_member(task.context, batch, index)
 
+    async def save(self, running: RunningJob, checkpoint: Checkpoint) -> None:
+        """In a task of the pool's: a connection that it opens outlives the job, and its context."""
+        await self._loop.create_task(self._carry_out(running, checkpoint), context=self._start.kept)
+
+    async def _carry_out(self, running: RunningJob, checkpoint: Checkpoint) -> None:
+        await self._save(running, checkpoint)
+
     def progress_made(self, running: RunningJob, context: JobContext) -> None:
         """Of a job, from any thread."""
         member = member_of(running, context.descriptor)
         with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has ended
-            self._loop.call_soon_threadsafe(self._note_progress, member, context.take_progress)
+            self._loop.call_soon_threadsafe(
+                self._note_progress, member, context.take_progress, context=self._start.kept
+            )
 
     async def close(self) -> None:
         self._closed = True
@@ -141,7 +152,7 @@ class AsyncPool:
         assert running.type is not None
         try:
             if running.type.is_batch:
-                outcome: Outcome = await run_batch_async(self._app, running.type, task.context)
+                outcome: Outcome = await run_batch_async(self._app, running.type, task.context, start=self._start)
             else:
                 outcome = await run_attempt_async(self._app, running.type, running.job, task.context)
         except BaseException as error:  # KeyboardInterrupt is the job's own: that of the terminal comes as a signal

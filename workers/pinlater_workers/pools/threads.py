@@ -21,6 +21,7 @@ from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.execution.attempt import HasMiddleware, close_loop, run_attempt
 from pinlater_workers.execution.batch_attempt import run_batch
 from pinlater_workers.execution.failure_text import frames_of_stack
+from pinlater_workers.execution.start_context import StartContext
 from pinlater_workers.jobs.batch import RunningBatch
 from pinlater_workers.jobs.context import ENDING_REASONS, JobContext, RunningJob, StopReason
 from pinlater_workers.jobs.outcome import Action, Outcome
@@ -92,7 +93,8 @@ class ThreadPool:
         self._settings = settings
         self._note_progress = progress
         self._ended = ended
-        self._completed = CompletionBatch(ended)
+        self._start = StartContext()
+        self._completed = CompletionBatch(ended, self._start.kept)
         self._checkpoints = CheckpointRequests(save)
         self._pending: deque[_Task] = deque()
         self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -177,14 +179,16 @@ class ThreadPool:
             else:
                 asked.set_exception(error)
 
-        self._loop.call_soon_threadsafe(self._save, running, checkpoint, done)
+        self._loop.call_soon_threadsafe(self._save, running, checkpoint, done, context=self._start.kept)
         return asked
 
     def progress_made(self, running: RunningJob, context: JobContext) -> None:
         """From the thread of a job."""
         member = member_of(running, context.descriptor)
         with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has ended
-            self._loop.call_soon_threadsafe(self._note_progress, member, context.take_progress)
+            self._loop.call_soon_threadsafe(
+                self._note_progress, member, context.take_progress, context=self._start.kept
+            )
 
     def _save(self, running: RunningJob, checkpoint: Checkpoint, done: Done) -> None:
         if running in self._tasks:
@@ -231,9 +235,9 @@ class ThreadPool:
                 task.context.move_deadline(running.deadline_ms)
             try:
                 if running.type.is_batch:
-                    outcome: Outcome = run_batch(self._app, running.type, task.context)
+                    outcome: Outcome = run_batch(self._app, running.type, task.context, start=self._start)
                 else:
-                    outcome = run_attempt(self._app, running.type, running.job, task.context)
+                    outcome = run_attempt(self._app, running.type, running.job, task.context, start=self._start)
             except BaseException as error:  # KeyboardInterrupt too, which a thread can only have raised by itself
                 outcome = outcome_on_error(running, error)
             task.finished = True
@@ -242,7 +246,7 @@ class ThreadPool:
             if not self._waking:
                 self._waking = True
                 try:
-                    self._loop.call_soon_threadsafe(self._deliver)
+                    self._loop.call_soon_threadsafe(self._deliver, context=self._start.kept)
                 except RuntimeError:
                     break  # the loop is closed: the worker has ended, and this job is reported to nobody
         close_loop()

@@ -60,6 +60,7 @@ from pinlater_workers.envelope import read_envelope
 from pinlater_workers.errors import ConfigurationError, NotPlayed
 from pinlater_workers.execution.attempt import close_loop, run_attempt, run_attempt_async, stopped
 from pinlater_workers.execution.batch_attempt import run_batch, run_batch_async
+from pinlater_workers.execution.start_context import StartContext
 from pinlater_workers.jobs.batch import MemberOutcomes
 from pinlater_workers.jobs.context import StopReason
 from pinlater_workers.jobs.job_type import JobType
@@ -539,10 +540,11 @@ def _run(attempt: _Attempt) -> Outcome:
 async def _run_async(attempt: _Attempt) -> Outcome:
     if not attempt.type.is_coroutine:
         return await asyncio.to_thread(_run, attempt)
+    context, loop, fresh = attempt.context, asyncio.get_running_loop(), StartContext().fresh()
     if attempt.type.is_batch:
-        return await run_batch_async(attempt, attempt.type, attempt.context, None)
-    context = attempt.context
-    task = asyncio.ensure_future(run_attempt_async(attempt, attempt.type, attempt.claimed, context, None))
+        return await loop.create_task(run_batch_async(attempt, attempt.type, context, None), context=fresh)
+    running = run_attempt_async(attempt, attempt.type, attempt.claimed, context, None)
+    task = loop.create_task(running, context=fresh)
 
     def told() -> None:
         if context.cancel_reason is StopReason.CANCELLED:
