@@ -1,7 +1,8 @@
 """Child processes, as a parent on an event loop sees them; and the death of the parent, as a child sees it.
 
-A child is started by exec, never by fork, and speaks to its parent over sockets that it inherits. The parent learns of
-its end from the kernel (a pidfd), and asks from time to time where there is none.
+A child is started by exec, never by fork, imports from where its parent does, and speaks to it over sockets that it
+inherits. The parent learns of its end from the kernel (a pidfd), and asks from time to time where there is none. It
+replaces a child that ends, and counts the starts that fail (`Restarts`): what fails for good is not to go on for ever.
 """
 
 from __future__ import annotations
@@ -17,7 +18,58 @@ from collections.abc import Callable, Sequence
 
 ASK_EVERY_S = 0.05
 PARENT_ASK_EVERY_S = 0.5
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
+STARTS = 8
+"""So many starts in a row that fail are no accident: with the pauses between them a quarter of a minute."""
+
 _PR_SET_PDEATHSIG = 1
+_RUN_MODULE = (
+    "import runpy, sys; sys.path[:] = {path!r}; del sys.argv[0]; "
+    "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+)
+
+
+def module_command(module: str) -> list[str]:
+    """`python -m MODULE`, to be followed by its arguments, that imports from where this process does: a program may
+    have put the packages on its path itself, and nothing else would find them.
+    """
+    return [sys.executable, "-P", "-c", _RUN_MODULE.format(path=[_absolute(each) for each in sys.path]), module]
+
+
+def _absolute(entry: str) -> str:
+    try:
+        return os.path.abspath(entry)
+    except FileNotFoundError:  # the working folder was removed
+        return entry
+
+
+class Restarts:
+    """The starts of one child, or of children of one kind, that are replaced when they end."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._final = 0
+
+    def served(self) -> None:
+        """One has done its work: what failed before counts no more."""
+        self._failures = self._final = 0
+
+    def failed(self, *, may_pass: bool = False) -> None:
+        """One ended before it had served. `may_pass`: what it lacked may be there again, as memory is."""
+        self._failures += 1
+        self._final = 0 if may_pass else self._final + 1
+
+    @property
+    def pause_s(self) -> float:
+        """Before the next start: doubled with each that failed."""
+        if not self._failures:
+            return 0.0
+        return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._failures - 1, 16))
+
+    @property
+    def is_over(self) -> bool:
+        """They fail for good."""
+        return self._final >= STARTS
 
 
 class ChildProcess:

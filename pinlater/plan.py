@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import structlog
 
+from pinlater.child_process import module_command
 from pinlater.config import Config, StoreConfig, to_plain
 from pinlater.data_folder.identity import RecordBroken, forget, known_stores
 from pinlater.data_folder.password import (
@@ -75,7 +75,7 @@ async def make_plan(config: Config, accept_new_stores: Sequence[str], check: Che
         host=config.host,
         port=config.port,
         processes=config.processes or 1,
-        command=[sys.executable, "-P", "-m", "pinlater.app"],
+        command=module_command("pinlater.app"),
         payload={
             "config": to_plain(resolved),
             "known": {**known, **stores},

@@ -17,8 +17,7 @@ from typing import Any
 
 import structlog
 
-from pinlater.background_tasks import exponential_backoff_s
-from pinlater.child_process import ChildProcess, exit_text
+from pinlater.child_process import ChildProcess, Restarts, exit_text
 from pinlater.metrics import Key, Merged, Snapshot, merge
 from pinlater.server.process_channel import Message, ProcessChannel, line
 
@@ -165,7 +164,6 @@ class ProcessHandle:
 GRACE_S = 5.0
 """What a worker gets beyond its drain time-out, before it is killed."""
 
-FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 10.0
 LIVED_S = 10.0
 """A worker that lived so long is replaced at once; others after a pause that doubles."""
 
@@ -189,6 +187,9 @@ class ServePlan:
     facts: dict[str, object]
     on_rolled: Callable[[], None] = _nothing
     """Called when those that they replaced have ended."""
+
+    on_over: Callable[[], None] = _nothing
+    """Called when none of them serves, and no start succeeds any more."""
 
     what: str = "worker"
     listeners: Sequence[socket.socket] = ()
@@ -289,13 +290,18 @@ class Generation:
     async def _keep(self, slot: int) -> None:
         """Replace the worker of one slot whenever it dies."""
         loop = asyncio.get_running_loop()
-        began_s, deaths = loop.time(), 0
+        began_s, restarts = loop.time(), Restarts()
         while True:
             worker = self._workers[slot]
             code = await asyncio.shield(worker.ended)
-            deaths = 0 if loop.time() - began_s >= LIVED_S else deaths + 1
-            pause_s = exponential_backoff_s(deaths, FIRST_PAUSE_S, LAST_PAUSE_S)
+            if loop.time() - began_s >= LIVED_S:
+                restarts.served()
+            else:
+                restarts.failed()
+            pause_s = restarts.pause_s
             self._say(log.error, "died", worker, how=exit_text(code), replaced_in_ms=round(pause_s * 1000))
+            if restarts.is_over and not self.answers():
+                self.plan.on_over()
             await asyncio.sleep(pause_s)
             began_s = loop.time()
             try:

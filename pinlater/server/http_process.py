@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,13 +20,14 @@ from typing import Any
 import structlog
 
 from pinlater.background_tasks import BackgroundTasks
+from pinlater.child_process import module_command
 from pinlater.listener import listening
 from pinlater.server.generation import Generation, ProcessFailed, ProcessHandle, ServePlan
 
 log = structlog.get_logger(__name__)
 RETRY_S = 5.0
+_SAYS_WHY = "what it has written to standard error says why; it is tried again"
 OnReady = Callable[[str, Mapping[str, Any]], None]
-_COMMAND = (sys.executable, "-P", "-m", "pinlater.api_process")
 
 
 class ProcessToken:
@@ -56,13 +56,10 @@ class HttpTokens:
 class HttpProcess:
     """Goes by the configuration that the newest server processes were started with. A Companion of the supervisor."""
 
-    def __init__(
-        self, tokens: HttpTokens, command: Sequence[str] = _COMMAND, on_ready: OnReady = lambda url, config: None
-    ) -> None:
+    def __init__(self, tokens: HttpTokens, on_ready: OnReady = lambda url, config: None) -> None:
         """`on_ready` hears where it answers, and by which configuration, each time that a child has begun."""
         self._tokens = tokens
         self._on_ready = on_ready
-        self._command = command
         self._wanted: ServePlan | None = None
         self._changed = asyncio.Event()
         self._turning: asyncio.Task[None] | None = None
@@ -71,6 +68,7 @@ class HttpProcess:
         self._generation: Generation | None = None
         self._drains = BackgroundTasks()
         self._draining: set[Generation] = set()
+        self._is_over = False
 
     @property
     def bound(self) -> str:
@@ -112,13 +110,21 @@ class HttpProcess:
             self._changed.clear()
             plan = self._wanted
             assert plan is not None
+            if self._is_over:
+                self._is_over, failed = False, True
+                address = self._address
+                await self._follow_none()
+                reason = "its process ends whenever it is started"
+                log.error("api_not_served", address=address, reason=reason, hint=_SAYS_WHY)
+                continue
             try:
                 await self._follow(plan)
             except (OSError, ProcessFailed) as error:
                 if not failed:
                     address = plan.payload["config"]["api"]
                     reason = getattr(error, "strerror", None) or str(error)
-                    log.error("api_not_served", address=address, reason=reason, hint="choose another --api")
+                    hint = "choose another --api" if isinstance(error, OSError) else _SAYS_WHY
+                    log.error("api_not_served", address=address, reason=reason, hint=hint)
                 failed = True
             except Exception:
                 log.exception("api_not_served", address=plan.payload["config"]["api"])
@@ -142,7 +148,7 @@ class HttpProcess:
                 host="",
                 port=0,
                 processes=1,
-                command=self._command,
+                command=module_command("pinlater.api_process"),
                 payload={
                     "config": {**config, "stores": [], "admin_password_hash": ""},  # it needs no store's password
                     "server": plan.payload["address"],
@@ -153,16 +159,28 @@ class HttpProcess:
                 },
                 drain_timeout_ms=plan.drain_timeout_ms,
                 facts={},
+                on_over=self._end_serving,
                 what="api",
                 listeners=self._listeners,
             )
         )
-        await new.start()
+        try:
+            await new.start()
+        except (OSError, ProcessFailed):
+            if self._generation is None:
+                await self._follow_none()
+            raise
         old, self._generation = self._generation, new
         url = f"{'https' if config.get('tls_cert') else 'http'}://{self.bound}/"
         log.info("api_ready", address=url, dashboard=f"{url}dashboard", api=new.pids()[0])
         self._retire(old)
         self._on_ready(url, config)
+
+    def _end_serving(self) -> None:
+        """No child comes to serve any more: callers are refused, where they would wait for nothing."""
+        if self._generation is not None and not self._generation.answers():
+            self._is_over = True
+            self._changed.set()
 
     async def _follow_none(self) -> None:
         for listener in self._listeners:

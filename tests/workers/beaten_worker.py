@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import math
 import os
 import signal
 import sys
@@ -26,14 +25,9 @@ FOR_EVER_S = 600.0
 
 
 async def main(address: str, queue: str, lease_s: float, what: str) -> None:
-    runs = asyncio.Event()
-    beats = Heartbeats([address], "worker", lease_s, lambda number, why: runs.set(), print, print)
+    beats = Heartbeats([address], "worker", lease_s, print, print, print)
     await beats.open()
-    later = HeartbeatEntry(
-        -1, queue, f"{queue}:s1:p1:{10**15}", "no claim", time.monotonic() + FOR_EVER_S, 0.0, math.inf
-    )
-    beats.watch([later])
-    await runs.wait()
+    await beats.ready()
     async with AsyncClient(address) as client:
         jobs = await client.dequeue(DequeueRequest(queue, 10, claim_timeout_ms=int(lease_s * 1000)))
     now_s = time.monotonic()

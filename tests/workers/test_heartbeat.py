@@ -67,15 +67,6 @@ class Stand:
     def _cancelled(self, number: int, by: str) -> None:
         self.cancelled.append((number, by))
 
-    async def process_runs(self) -> None:
-        """A lease shorter than the start of the process on a busy machine would be lost meanwhile."""
-        later_s = time.monotonic() + WITHIN_S
-        nowhere = f"{self.queue}:s1:p1:1790000000000000"
-        unknown = HeartbeatEntry(next(self.numbers), self.queue, nowhere, "no claim", later_s, 0.0, math.inf)
-        self.heartbeats.watch([unknown])
-        await self.until_told(StopReason.CLAIM_LOST, unknown)
-        self.told.clear()
-
     async def claim(self, number: int) -> list[DequeuedJob]:
         await self.client.enqueue(self.queue, [Job(b"x", attempts_allowed=5)] * number)
         lease_ms = int(self.lease_s * 1000)
@@ -110,13 +101,21 @@ class Stand:
 
 @contextlib.asynccontextmanager
 async def standing(
-    address: str, queue: str, lease_s: float = LONG_LEASE_S, interval_s: float | None = OFTEN_S, beats_at: str = ""
+    address: str,
+    queue: str,
+    lease_s: float = LONG_LEASE_S,
+    interval_s: float | None = OFTEN_S,
+    beats_at: str = "",
+    *,
+    starts: bool = True,
 ) -> AsyncIterator[Stand]:
     async with AsyncClient(address) as client:
         await client.create_queue(queue)
         stand = Stand(client, queue, beats_at or address, lease_s, interval_s)
         await stand.heartbeats.open()
         try:
+            if starts:
+                await stand.heartbeats.ready()
             yield stand
         finally:
             await stand.heartbeats.close()
@@ -127,7 +126,6 @@ async def standing(
 
 async def test_claims_live_far_beyond_a_short_lease_and_no_longer_than_they_may(address: str) -> None:
     async with standing(address, "short", 1.5, None) as stand:
-        await stand.process_runs()
         kept, limited, forgotten = await stand.claim(3), await stand.claim(1), await stand.claim(1)
         stand.watch(kept)
         (ending,) = stand.watch(limited, until_s=time.monotonic() + 0.5)
@@ -173,7 +171,7 @@ async def test_claims_stay_while_no_process_can_be_started_and_are_lost_when_the
 ) -> None:
     with monkeypatch.context() as broken:
         broken.setattr(sys, "executable", "/nowhere/python")
-        async with standing(address, "unstarted") as stand:
+        async with standing(address, "unstarted", starts=False) as stand:
             (watched,) = stand.watch(await stand.claim(1))
             past_s = time.monotonic() - LONG_LEASE_S
             gone = HeartbeatEntry(77, "unstarted", "gone", "claim", past_s, 0.0, math.inf)
@@ -187,7 +185,6 @@ async def test_claims_stay_while_no_process_can_be_started_and_are_lost_when_the
 
 async def test_a_process_that_hangs_costs_the_claims_and_is_replaced(address: str) -> None:
     async with standing(address, "hanging", 1.5, None) as stand:
-        await stand.process_runs()
         (watched,) = stand.watch(await stand.claim(1))
         await stand.more_beats(watched, 1)
         hanging = stand.heartbeats.pid
@@ -195,7 +192,6 @@ async def test_a_process_that_hangs_costs_the_claims_and_is_replaced(address: st
         os.kill(hanging, signal.SIGSTOP)
         await stand.until_told(StopReason.CLAIM_LOST, watched)
         await every(0.01, lambda: stand.heartbeats.pid not in (None, hanging))
-        await stand.process_runs()
 
 
 # -- lost ----------------------------------------------------------------------------------------------------------
@@ -260,7 +256,6 @@ async def test_without_the_server_a_worker_is_out_of_touch_until_it_returns(
 async def test_a_server_that_stays_away_costs_the_claims(server: RunningServer, address: str) -> None:
     with Proxy(server.port) as proxy:
         async with standing(address, "gone", 1.0, None, beats_at=f"127.0.0.1:{proxy.port}") as stand:
-            await stand.process_runs()
             (watched,) = stand.watch(await stand.claim(1))
             await stand.more_beats(watched, 1)
             proxy.cut()

@@ -12,8 +12,8 @@ import pytest
 
 from pinlater import AsyncClient, Client, DequeuedJob, DequeueRequest, Job, JobFilter, JobInfo, JobState
 from pinlater_workers.heartbeat.beats import HeartbeatCalls
+from pinlater_workers.heartbeat.heartbeat_loop import Key, UnreadClaims
 from pinlater_workers.heartbeat.messages import Begin
-from pinlater_workers.heartbeat.process import Key, UnreadClaims
 from pinlater_workers.worker.claims import IN_A_ROW
 from tests.server.running import RunningServer, running
 from tests.workers.apps import holding

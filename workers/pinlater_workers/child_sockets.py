@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import os
 import socket
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from pinlater.child_process import ChildProcess
+from pinlater.child_process import ChildProcess, module_command
 
 T = TypeVar("T")
 _LENGTH_BYTES = 4
@@ -58,7 +57,8 @@ class Frames:
 def start_child(
     module: str, sockets: int, exited: Callable[[int], None], *, quiet: bool = False
 ) -> tuple[ChildProcess, list[socket.socket]]:
-    """`python -m MODULE FD... PID`: a child with so many sockets to this process; it, and our ends of them.
+    """`python -m MODULE FD... PID`, which imports from where this process does: a child with so many sockets to it; the
+    child, and our ends of them.
 
     OSError: the system can start no more. To be called in the thread whose end the child does not outlive.
     """
@@ -71,7 +71,7 @@ def start_child(
                 on_error.callback(end.close)
                 ends.append(end)
         descriptors = [each.fileno() for each in theirs]
-        command = [sys.executable, "-P", "-m", module, *map(str, descriptors), str(os.getpid())]
+        command = [*module_command(module), *map(str, descriptors), str(os.getpid())]
         child = ChildProcess(command, descriptors, exited, quiet=quiet)
         on_error.pop_all()
     for each in theirs:

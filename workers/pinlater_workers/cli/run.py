@@ -17,7 +17,14 @@ from pinlater.schedule import duration_text
 from pinlater_workers.app.app import App
 from pinlater_workers.app.loader import ServerFlags, load, pass_on_servers
 from pinlater_workers.app.settings import WORKER_KEYS, WorkerSettings, worker_settings
-from pinlater_workers.cli.process_exit import EXIT_FAILED, exec_restart, exit_soon, say, say_configuration_error
+from pinlater_workers.cli.process_exit import (
+    EXIT_FAILED,
+    EXIT_USAGE,
+    exec_restart,
+    exit_soon,
+    say,
+    say_configuration_error,
+)
 from pinlater_workers.cli.sidecars import CodeChanged, optional, serve
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.observability.metrics import WorkerMetrics
@@ -63,8 +70,9 @@ def run(
             begins = _begins(loaded.app, loaded.spec, settings)
             changed = None if reloader is None else reloader.changed
             ending = runner.run(_served(loaded.app, worker, settings, metrics, begins, changed))
-        except ConfigurationError:
-            raise  # no job has begun
+        except ConfigurationError as error:
+            exit_soon(EXIT_USAGE, error)
+            raise
         except BaseException as error:
             exit_soon(EXIT_FAILED, error)
             raise

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import random
+import signal
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 
 import msgspec
 
+from pinlater.child_process import Restarts, exit_text
 from pinlater.client.client_tls import Tls
 from pinlater.client.token import Token
 from pinlater_workers.child_sockets import LoopSocket, start_child
+from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.heartbeat.beats import silence_s, surely_held_s, usual_interval_s
 from pinlater_workers.heartbeat.messages import (
     Alive,
@@ -24,6 +29,7 @@ from pinlater_workers.heartbeat.messages import (
     ClaimsRenewed,
     ForgetClaims,
     HeartbeatEntry,
+    ProcessReady,
     ProgressEntry,
     SendProgress,
     ToProcess,
@@ -33,16 +39,19 @@ from pinlater_workers.heartbeat.messages import (
     read_by_worker,
     written,
 )
+from pinlater_workers.heartbeat.own_beats import OwnBeats
 from pinlater_workers.jobs.context import StopReason
 
 LIVED_LONG_S = 1.0
-FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = 10.0
+READY_WITHIN_S = 10.0
+"""A worker begins without it then, and beats itself: the machine is busy."""
+
 LOOK_S = 0.25
 ALIVE_PER_SILENCE = 3
 TELLS_WITHIN_S = 0.5
 END_S = 2.0
 UNREAD_BYTES = 16 * 2**20
+_MAY_PASS = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 _log = logging.getLogger("pinlater_workers.heartbeat")
 
@@ -60,7 +69,8 @@ class Heartbeats:
     While this event loop does not go round, also claims in `queues` that were made for `source` and are not watched:
     nobody could read of them. `source` is to be this worker's alone then.
     `describe` says what the worker runs; the process tells the servers every now and then, for the list of workers.
-    A process that dies is replaced at once and told of every claim; as long as there is none, the leases run on.
+    A process that dies is replaced at once and told of every claim; until the next one beats this event loop does.
+    `failed(error)` is called, once, when no process comes to beat any more.
     """
 
     def __init__(
@@ -77,21 +87,38 @@ class Heartbeats:
         describe: Callable[[], WorkerState] | None = None,
         tls: Tls | None = None,
         token: Token | None = None,
+        failed: Callable[[ConfigurationError], None] = lambda error: None,
     ) -> None:
         self._silent_s = silence_s(lease_s)
         interval_s = interval_s or usual_interval_s(lease_s)
         self._begin = Begin(
-            list(servers), source, lease_s, interval_s, list(queues), self._silent_s, tls, token, hears_cancels=True
+            list(servers),
+            source,
+            lease_s,
+            interval_s,
+            list(queues),
+            self._silent_s,
+            tls,
+            token,
+            hears_cancels=True,
+            hears_ready=True,
         )
         self._held_s = surely_held_s(lease_s)
         self._on_lost = lost
         self._on_ended = ended
         self._on_cancelled = cancelled
+        self._on_failed = failed
         self._describe = describe
         self._described: WorkerState | None = None
         """As the process knows it."""
         self._claims: dict[int, HeartbeatEntry] = {}
         self._process: HeartbeatProcess | None = None
+        self._own: OwnBeats | None = None
+        """While no process beats, and there are claims."""
+        self._handing_over: dict[asyncio.Task[None], OwnBeats] = {}
+        self._began = self._is_over = False
+        """The last process came to beat; none will any more."""
+        self._first: asyncio.Future[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
 
     @property
@@ -105,18 +132,32 @@ class Heartbeats:
 
     async def open(self) -> None:
         """Starts the process, as soon as it can be started. In the thread that lives as long as the worker does."""
+        self._first = asyncio.get_running_loop().create_future()
         self._keeper = asyncio.create_task(self._keep())
         await asyncio.sleep(0)
 
+    async def ready(self) -> None:
+        """Returns when a process beats, or after a while. ConfigurationError: the first one could not begin."""
+        assert self._first is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(READY_WITHIN_S):
+                await asyncio.shield(self._first)
+        self._first.cancel()
+
     async def close(self) -> None:
         """Ends the process. The claims stay as they are, until their leases are over."""
-        if self._describe is not None and self._process is not None:
-            self._process.send(Alive(msgspec.structs.replace(self._describe(), is_stopping=True, has_stopped=True)))
+        if self._describe is not None:
+            self._send(Alive(msgspec.structs.replace(self._describe(), is_stopping=True, has_stopped=True)))
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await keeper
+        for task in self._handing_over:
+            task.cancel()
+        for own in [self._own, *self._handing_over.values()]:
+            if own is not None:
+                await own.close()
 
     def watch(self, claims: Sequence[HeartbeatEntry]) -> None:
         """Keep these alive. When this returns the message has left, whatever this process does then.
@@ -127,53 +168,69 @@ class Heartbeats:
         if not claims:
             return
         self._claims.update({entry.number: entry for entry in claims})
-        if self._process is not None:
-            self._process.send(WatchClaims(list(claims)))
+        self._send(WatchClaims(list(claims)))
+        self._beat_meanwhile()
 
     def forget(self, numbers: Iterable[int]) -> None:
         """These have ended. Unknown ones are no error."""
         forgotten = [number for number in numbers if self._claims.pop(number, None) is not None]
-        if forgotten and self._process is not None:
-            self._process.send(ForgetClaims(forgotten))
+        if forgotten:
+            self._send(ForgetClaims(forgotten))
 
     def send_progress(self, progress: Sequence[ProgressEntry]) -> None:
         """With beats of these claims, which are watched; at once."""
-        if progress and self._process is not None:
-            self._process.send(SendProgress(list(progress)))
+        if progress:
+            self._send(SendProgress(list(progress)))
 
     def say_alive(self) -> None:
         """And what the worker runs, where that has changed since it was said last."""
-        if self._process is None:
+        if self._process is None and self._own is None:
             return
         state = None if self._describe is None else self._describe()
         if state == self._described:
             state = None
         else:
             self._described = state
-        self._process.send(Alive(state))
+        self._send(Alive(state))
+
+    def _send(self, message: ToProcess) -> None:
+        """To all that beat, or are about to."""
+        if self._process is not None:
+            self._process.send(message)
+        if self._own is not None:
+            self._own.send(message)
 
     # -- the process -----------------------------------------------------------------------------------------------
 
     async def _keep(self) -> None:
         """There is a process, again and again. Waits where one could not be started, or did not live long."""
-        pause_s = 0.0
+        assert self._first is not None
+        restarts = Restarts()
         while True:
-            began_s = monotonic()
+            began_s, may_pass = monotonic(), False
             try:
                 code = await self._one_process()
             except OSError as error:
-                _log.error("the heartbeat process cannot be started: %s", error)
-            except Exception:
+                why, may_pass = f"cannot be started: {error}", error.errno in _MAY_PASS
+                _log.error("the heartbeat process %s", why)
+            except Exception as error:
+                why = f"was lost: {error}"
                 _log.exception("the heartbeat process was lost, and is replaced")
             else:
-                _log.warning("the heartbeat process ended with code %d, and is replaced", code)
-            lived_long = monotonic() - began_s >= LIVED_LONG_S
-            pause_s = 0.0 if lived_long else min(max(FIRST_PAUSE_S, pause_s * 2), LONGEST_PAUSE_S)
-            await self._without(pause_s * random.uniform(0.5, 1.0))
+                why, may_pass = f"ended: {exit_text(code)}", code == -signal.SIGKILL
+                _log.warning("the heartbeat process %s, and is replaced", why)
+            if self._began and monotonic() - began_s >= LIVED_LONG_S:
+                restarts.served()
+            else:
+                restarts.failed(may_pass=may_pass)
+            if restarts.is_over or not (self._first.done() or may_pass):
+                self._give_up(self._first, why)
+            await self._without(restarts.pause_s * random.uniform(0.5, 1.0))
 
     async def _one_process(self) -> int:
         """The exit code. OSError: it cannot be started."""
-        process = HeartbeatProcess(self._received)
+        self._began = False
+        process = HeartbeatProcess(self._received_from_process)
         try:
             self._process = process
             process.send(self._begin)
@@ -184,8 +241,46 @@ class Heartbeats:
             await self._until_ended(process)
         finally:
             self._process = None
+            self._beat_meanwhile()
             code = await process.end()
         return code
+
+    def _give_up(self, first: asyncio.Future[None], why: str) -> None:
+        """Told to who waits for the first process, and else to the worker, once."""
+        error = ConfigurationError(
+            f"the heartbeat process, which keeps claims alive, {why}; what it has written to standard error says why. "
+            f"It is started as {sys.executable}, with this program's import path"
+        )
+        if not first.done():
+            first.set_exception(error)
+            first.exception()  # nobody has to wait for it
+        elif not self._is_over:
+            self._is_over = True
+            self._on_failed(error)
+
+    @property
+    def _process_beats(self) -> bool:
+        return self._process is not None and self._began
+
+    def _beat_meanwhile(self) -> None:
+        """Until a process beats, where there is something to beat and the worker does not end."""
+        if self._own is None and self._claims and not self._process_beats and self._keeper is not None:
+            self._own = OwnBeats(self._begin, self._received)
+            self._described = None
+            self.say_alive()
+            self._own.send(WatchClaims(list(self._claims.values())))
+
+    def _note_beats(self) -> None:
+        """The process does, and has been told of all claims."""
+        assert self._first is not None
+        self._began = True
+        if not self._first.done():
+            self._first.set_result(None)
+        own, self._own = self._own, None
+        if own is not None:
+            task = asyncio.create_task(own.hand_over())
+            self._handing_over[task] = own
+            task.add_done_callback(self._handing_over.pop)
 
     async def _until_ended(self, process: HeartbeatProcess) -> None:
         """A process that lives and says nothing, of claims that it should have told as lost, is ended.
@@ -214,6 +309,7 @@ class Heartbeats:
         until_s = monotonic() + seconds
         while (left_s := until_s - monotonic()) > 0:
             self._lose(sorted(self._overdue(monotonic())))
+            self.say_alive()
             await asyncio.sleep(min(left_s, LOOK_S))
 
     def _overdue(self, now_s: float) -> set[int]:
@@ -223,7 +319,15 @@ class Heartbeats:
 
     # -- what it says ----------------------------------------------------------------------------------------------
 
+    def _received_from_process(self, message: ToWorker) -> None:
+        """Whatever it says, it beats: one of an earlier version does not say so."""
+        if not self._began:
+            self._note_beats()
+        if not isinstance(message, ProcessReady):
+            self._received(message)
+
     def _received(self, message: ToWorker) -> None:
+        assert not isinstance(message, ProcessReady)
         numbers = [number for number in message.numbers if number in self._claims]
         if isinstance(message, ClaimsCancelled):
             for number, by in zip(message.numbers, message.by, strict=True):

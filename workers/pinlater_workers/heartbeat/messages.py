@@ -79,6 +79,8 @@ class Begin(msgspec.Struct, tag="Begin", omit_defaults=True):
     token: Token | None = None
     hears_cancels: bool = False
     """The worker knows ClaimsCancelled."""
+    hears_ready: bool = False
+    """The worker knows ProcessReady."""
 
 
 class WatchClaims(msgspec.Struct, tag="Watch"):
@@ -113,6 +115,10 @@ class Alive(msgspec.Struct, tag="Alive", omit_defaults=True):
     worker: WorkerState | None = None
 
 
+class ProcessReady(msgspec.Struct, tag="Ready"):
+    """To the worker, first: from now on the process beats."""
+
+
 class ClaimsRenewed(msgspec.Struct, tag="Beaten"):
     """To the worker: these claims were there, and their leases ran from `good_s` or later."""
 
@@ -142,7 +148,7 @@ class ClaimsCancelled(msgspec.Struct, tag="Cancelled"):
 
 
 ToProcess = Begin | WatchClaims | ForgetClaims | SendProgress | Alive
-ToWorker = ClaimsRenewed | ClaimsFailing | ClaimsEnded | ClaimsCancelled
+ToWorker = ProcessReady | ClaimsRenewed | ClaimsFailing | ClaimsEnded | ClaimsCancelled
 
 read_by_process = msgspec.msgpack.Decoder(ToProcess).decode
 read_by_worker = msgspec.msgpack.Decoder(ToWorker).decode

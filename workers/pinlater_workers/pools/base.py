@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from pinlater.model import Checkpoint
-from pinlater_workers.errors import ClaimLost
+from pinlater_workers.errors import ClaimLost, ConfigurationError
 from pinlater_workers.execution.decision import decide, decide_stopped, log_outcome
 from pinlater_workers.execution.failure_text import stack_trace
 from pinlater_workers.jobs.attempt_record import AttemptRecord
@@ -26,6 +26,9 @@ SaveCheckpoint = Callable[[RunningJob, Checkpoint], Awaitable[None]]
 
 NoteProgress = Callable[[RunningJob, TakeProgress], None]
 """Told on the event loop: the job, or the one of a batch, has new progress, to be taken when it is to be sent."""
+
+PoolFailed = Callable[[ConfigurationError], None]
+"""Told on the event loop, once: the pool can run no job any more, however often it tries."""
 
 Done = Callable[[BaseException | None], None]
 """Told once how the checkpoint went: None is well."""

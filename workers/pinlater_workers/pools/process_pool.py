@@ -19,6 +19,7 @@ from pinlater_workers.pools.base import (
     CompletionBatch,
     JobsEnded,
     NoteProgress,
+    PoolFailed,
     SaveCheckpoint,
     has_ended,
     member_of,
@@ -54,13 +55,19 @@ class ProcessPool:
     stuck = 0
 
     def __init__(
-        self, app_spec: str, settings: WorkerSettings, ended: JobsEnded, save: SaveCheckpoint, progress: NoteProgress
+        self,
+        app_spec: str,
+        settings: WorkerSettings,
+        ended: JobsEnded,
+        save: SaveCheckpoint,
+        progress: NoteProgress,
+        failed: PoolFailed = lambda error: None,
     ) -> None:
         self._settings = settings
         self._note_progress = progress
         self._completed = CompletionBatch(ended, copy_context())
         self._checkpoints = CheckpointRequests(save)
-        self._crew = ProcessSet(self, app_spec, settings.concurrency)
+        self._crew = ProcessSet(self, app_spec, settings.concurrency, failed)
         self._idle: list[JobProcess] = []
         self._waiting: deque[RunningJob] = deque()
         self._where: dict[RunningJob, JobProcess] = {}

@@ -10,14 +10,13 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
-from pinlater.child_process import signal_name
+from pinlater.child_process import Restarts, signal_name
 from pinlater_workers.child_sockets import LoopSocket, start_child
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.jobs.context import RunningJob, StopReason
+from pinlater_workers.pools.base import PoolFailed
 from pinlater_workers.pools.messages import FromProcess, Message, Ready, StartApp, StartFailed, read_by_worker, written
 
-FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = 10.0
 AT_ONCE = max(2, os.cpu_count() or 1)
 """How many are started at a time, once one has shown that it can be done."""
 
@@ -50,14 +49,17 @@ class ProcessSet:
     The first is started alone, as where it cannot load the app no other one can.
     """
 
-    def __init__(self, owner: ProcessSetOwner, app_spec: str, limit: int) -> None:
+    def __init__(
+        self, owner: ProcessSetOwner, app_spec: str, limit: int, failed: PoolFailed = lambda error: None
+    ) -> None:
         self._owner = owner
         self._app_spec = app_spec
         self._limit = limit
         self._wanted = 1
         self._processes: set[JobProcess] = set()
         self._proven = False
-        self._pause_s = FIRST_PAUSE_S
+        self._restarts = Restarts()
+        self._on_failed = failed
         self._pausing: asyncio.TimerHandle | None = None
         self._said = ""
         self._first: asyncio.Future[None] | None = None
@@ -85,7 +87,7 @@ class ProcessSet:
             try:
                 self._processes.add(JobProcess(self, StartApp(self._app_spec, sys.path, takes_progress=True)))
             except OSError as error:
-                self._failed(f"no process could be started: {error}")
+                self._failed(f"no process could be started: {error}", is_lack=True)
 
     async def close(self, patience_s: float) -> None:
         """Processes that run a job or still start are killed, idle ones end by themselves, within so many seconds."""
@@ -108,7 +110,8 @@ class ProcessSet:
         elif isinstance(message, StartFailed):
             process.broken = message.error
         else:
-            self._pause_s, self._said = FIRST_PAUSE_S, ""
+            self._said = ""
+            self._restarts.served()
             self._owner.received(process, message)
 
     def died(self, process: JobProcess, reason: str) -> None:
@@ -129,8 +132,10 @@ class ProcessSet:
         if not process.ending:
             self._owner.ready(process)
 
-    def _failed(self, reason: str, *, may_pass: bool = False) -> None:
-        """Before the first was ready: for good, unless it may pass. Else again, ever later until a job has run."""
+    def _failed(self, reason: str, *, may_pass: bool = False, is_lack: bool = False) -> None:
+        """Before the first was ready: for good, unless it may pass. Else again, ever later until a job has run, and for
+        good after so many. `is_lack`: the system had no process to give.
+        """
         self._proven = False
         if self._first is not None and not self._first.done() and not may_pass:
             self._closed = True
@@ -141,8 +146,11 @@ class ProcessSet:
             self._said = reason
         if self._pausing is not None:
             return
-        self._pausing = asyncio.get_running_loop().call_later(self._pause_s, self._again)
-        self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
+        was_over = self._restarts.is_over
+        self._restarts.failed(may_pass=may_pass or is_lack)
+        if self._restarts.is_over and not was_over and not any(process.ready for process in self._processes):
+            self._on_failed(ConfigurationError(f"no process of the pool starts any more: {reason}"))
+        self._pausing = asyncio.get_running_loop().call_later(self._restarts.pause_s, self._again)
 
     def _again(self) -> None:
         self._pausing = None

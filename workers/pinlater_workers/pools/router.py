@@ -10,7 +10,7 @@ from pinlater_workers.jobs.batch import RunningBatch
 from pinlater_workers.jobs.context import RunningJob, StopReason
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.settings import PoolName
-from pinlater_workers.pools.base import JobPool, JobsEnded, NoteProgress, SaveCheckpoint
+from pinlater_workers.pools.base import JobPool, JobsEnded, NoteProgress, PoolFailed, SaveCheckpoint
 from pinlater_workers.pools.coroutines import AsyncPool
 from pinlater_workers.pools.process_pool import ProcessPool
 from pinlater_workers.pools.threads import ThreadPool
@@ -40,10 +40,11 @@ class PoolRouter:
         ended: JobsEnded,
         save: SaveCheckpoint,
         progress: NoteProgress,
+        failed: PoolFailed = lambda error: None,
     ) -> None:
         self._app = app
         self._settings = settings
-        self._processes = ProcessPool(app_spec, settings, ended, save, progress)
+        self._processes = ProcessPool(app_spec, settings, ended, save, progress, failed)
         self._threads = ThreadPool(app, settings, ended, save, progress)
         self._pools: dict[PoolName, JobPool] = {
             "thread": self._threads,

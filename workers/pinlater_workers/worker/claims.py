@@ -16,7 +16,7 @@ from pinlater.client.client_tls import Tls
 from pinlater.client.token import Token
 from pinlater.errors import MethodUnknown, PinLaterError
 from pinlater.model import Checkpoint, DequeuedJob, Heartbeat
-from pinlater_workers.errors import ClaimLost
+from pinlater_workers.errors import ClaimLost, ConfigurationError
 from pinlater_workers.heartbeat.beats import HeartbeatCalls
 from pinlater_workers.heartbeat.heartbeats import Heartbeats
 from pinlater_workers.heartbeat.messages import HeartbeatEntry, ProgressEntry, WorkerState
@@ -53,7 +53,7 @@ class ClaimKeeper:
 
     `queues`: in these the process also keeps alive claims for `source` that it was not told of, while a job holds up
     the worker. So claims of jobs that are likely to end at once are told late. Without `queues` all are told at once.
-    `describe` says what the worker runs, for the list of workers.
+    `describe` says what the worker runs, for the list of workers. `failed`: no process keeps them alive any more.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class ClaimKeeper:
         describe: Callable[[], WorkerState] | None = None,
         tls: Tls | None = None,
         token: Token | None = None,
+        failed: Callable[[ConfigurationError], None] = lambda error: None,
     ) -> None:
         self._table = ClaimTable(lease_s)
         self._short = ShortJobs()
@@ -82,6 +83,7 @@ class ClaimKeeper:
             describe=describe,
             tls=tls,
             token=token,
+            failed=failed,
         )
         self._progress: dict[RunningJob, TakeProgress] = {}
         self._progress_timer: asyncio.TimerHandle | None = None
@@ -94,6 +96,10 @@ class ClaimKeeper:
         """Starts the heartbeat process; from here on `owner` is told."""
         self._owner = owner
         await self._heartbeats.open()
+
+    async def ready(self) -> None:
+        """They are kept alive. ConfigurationError: nothing would do so."""
+        await self._heartbeats.ready()
 
     async def close(self) -> None:
         if self._progress_timer is not None:

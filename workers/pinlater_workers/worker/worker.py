@@ -13,6 +13,7 @@ from enum import Enum
 from pinlater.client.pool import PoolLimits
 from pinlater_workers.app.app import App
 from pinlater_workers.app.settings import WorkerSettings
+from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.heartbeat.messages import WorkerState
 from pinlater_workers.jobs.context import RunningJob
 from pinlater_workers.observability.metrics import QueueSummary, WorkerMetrics, WorkerView
@@ -59,7 +60,7 @@ class Worker:
         self._made_s = time.monotonic()
 
     async def run(self) -> ExitReason:
-        """Until it is stopped, or half of its slots are stuck. ConfigurationError: its pool cannot be opened."""
+        """Until it is stopped, or half of its slots are stuck. ConfigurationError: its own processes do not start."""
         self._engine = Engine(self._app, self._app_spec, self._settings, self._metrics, self._stop)
         await self._engine.run()
         return ExitReason.REPLACE if self._engine.is_stuck else ExitReason.DONE
@@ -107,6 +108,7 @@ class Engine:
             self._describe,
             app.tls,
             app.token,
+            stop.fail,
         )
         incidents = IncidentLog()
         unknown = UnknownJobs(self._client, settings.unknown_delay_s, settings.unknown_limit_s, app.clock, metrics)
@@ -122,7 +124,9 @@ class Engine:
             prefetch,
             settings.prefetch_s,
             JobLoader(app, metrics),
-            lambda jobs: PoolRouter(app, app_spec, settings, jobs.ended, checkpoints, self._claims.progress_made),
+            lambda jobs: PoolRouter(
+                app, app_spec, settings, jobs.ended, checkpoints, self._claims.progress_made, stop.fail
+            ),
             self._acks,
             self._claims,
             metrics,
@@ -139,7 +143,7 @@ class Engine:
         """Since when half of the slots are stuck."""
 
     async def run(self) -> None:
-        """Until it is stopped, in order. ConfigurationError: the pool cannot be opened."""
+        """Until it is stopped, in order. ConfigurationError: a process of the worker's own cannot be started."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._client.close)
             stack.push_async_callback(self._end_binding)
@@ -148,6 +152,7 @@ class Engine:
             stack.push_async_callback(self._acks.close, 0.0)
             stack.push_async_callback(self._jobs.close)
             await self._jobs.pool.open()
+            await self._claims.ready()
             stack.callback(self._reaper.close)
             stack.push_async_callback(self._fetcher.stop)
             self._fetcher.go_on()
@@ -244,6 +249,13 @@ class StopRequest:
 
     def ask(self) -> None:
         (self.hurried if self.asked.is_set() else self.asked).set()
+
+    def fail(self, error: ConfigurationError) -> None:
+        """A helper does not come back: what runs may end, and then the error is raised."""
+        if not self.asked.is_set():
+            log.error("the worker ends: %s", error)
+            self.failure = self.failure or error
+            self.ask()
 
     def look_at(self, task: asyncio.Task[None]) -> None:
         """A part of the worker has ended. One that broke ends the whole: better than a worker that does nothing."""
