@@ -73,6 +73,8 @@ class HistoryRecorder:
         self.trouble = ""
         """Why nothing is recorded now, or not all."""
         self._said: str | None = None
+        self._failure = ""
+        """The error that the last try has ended with."""
         self.sampler: JobSampler | None = None
         self._ledger = CounterLedger()
         self._counted_ms: int | None = None
@@ -111,8 +113,11 @@ class HistoryRecorder:
                     took_s = await self.poll()
                 else:
                     await self._store.follow()
-            except Exception:
-                _log.exception("history_failed")
+            except Exception as error:
+                if self._failure != repr(error):
+                    self._failure = repr(error)
+                    _log.exception("history_failed")
+                self.trouble = f"recording fails: {self._failure}"
             with suppress(TimeoutError):
                 wait_s = max(self._every_s, min(SELDOM_S, took_s / SHARE))
                 await asyncio.wait_for(self._is_stopping.wait(), wait_s)
@@ -157,6 +162,8 @@ class HistoryRecorder:
         for queue, record in (await self.sampler.sample(now_ms, passed_ms / 1000)).items():
             self._record(now_ms // MINUTE_MS, queue).merge_samples(record)
         await self.close_minutes(now_ms // MINUTE_MS)
+        if self._failure:
+            self._failure, self.trouble = "", self._said or ""
         return took_s
 
     async def _status(self) -> ClusterStatus:

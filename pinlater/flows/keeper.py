@@ -60,6 +60,8 @@ HELD_MS = 30_000
 """Jobs are looked at that have been in their queues for so long."""
 
 _LONGEST_TROUBLE_S = 5.0
+PASS_ON_AFTER = 5
+"""So many failures in a row of its own, the keeper lets another process be it."""
 
 
 class FlowKeeper:
@@ -125,20 +127,24 @@ class FlowKeeper:
                 await asyncio.gather(self._give_up(), return_exceptions=True)
 
     async def _run(self) -> None:
-        failures = 0
+        failures, told = 0, ""
         while self._is_started:
             self._news.clear()
             try:
                 pause_s = await self._turn()
-                failures = 0
+                failures, told = 0, ""
             except PinLaterError as error:
                 failures += 1
                 if failures == 1:
                     _log.warning("flows_interrupted", error=error.message)
                 pause_s = exponential_backoff_s(failures, OPEN_S, _LONGEST_TROUBLE_S)
-            except Exception:
+            except Exception as error:
                 failures += 1
-                _log.exception("flows_interrupted")
+                if told != repr(error):
+                    told = repr(error)
+                    _log.exception("flows_interrupted")
+                if failures % PASS_ON_AFTER == 0:
+                    await self._pass_on()
                 pause_s = exponential_backoff_s(failures, OPEN_S, _LONGEST_TROUBLE_S)
             if failures:  # news do not mend it
                 await asyncio.sleep(pause_s)
@@ -160,12 +166,7 @@ class FlowKeeper:
         fed = await self._feed()
         if 0 < fed < BATCH:
             await asyncio.sleep(COLLECT_S)
-        is_busy = fed > 0
-        is_busy |= await self._every("callbacks", CALLBACKS_EVERY_S, self._callbacks.make_due)
-        is_busy |= await self._every("stop", STOP_EVERY_S, self._stop_some)
-        is_busy |= await self._every("check", CHECK_EVERY_S, self._check_jobs)
-        is_busy |= await self._every("reap", REAP_EVERY_S, self._reap_some)
-        if is_busy:
+        if await self._keep_up() or fed > 0:
             self._pause_s = 0.0
             return 0.0
         if self._pause_s < OPEN_S:
@@ -177,6 +178,25 @@ class FlowKeeper:
             return CANCEL_EVERY_S
         await self._give_up()
         return IDLE_S
+
+    async def _keep_up(self) -> bool:
+        """What is done now and then; whether some of it is to go on. One that fails keeps no other from its turn."""
+        is_busy, failed = False, None
+        for name, interval_s, step in (
+            ("callbacks", CALLBACKS_EVERY_S, self._callbacks.make_due),
+            ("stop", STOP_EVERY_S, self._stop_some),
+            ("check", CHECK_EVERY_S, self._check_jobs),
+            ("reap", REAP_EVERY_S, self._reap_some),
+        ):
+            try:
+                is_busy |= await self._every(name, interval_s, step)
+            except PinLaterError:
+                raise
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+        return is_busy
 
     async def _keep(self) -> bool:
         """Whether this process is the keeper, for some time yet. That time is measured by a clock that nobody sets."""
@@ -190,6 +210,13 @@ class FlowKeeper:
             self._said_ms, self._said_s = said_ms, loop.time()
         self._kept_until_s = now_s + kept_s if is_kept else 0.0
         return is_kept
+
+    async def _pass_on(self) -> None:
+        """It fails here again and again, and may go well in another process, which is the keeper before this one tries
+        again.
+        """
+        with suppress(PinLaterError):
+            await self._give_up()
 
     async def _give_up(self) -> None:
         """Nothing is to be kept: whoever has something next need not wait."""

@@ -98,11 +98,17 @@ class Overflow:
                     self._owners.forget(self.id)
                 else:
                     self._owners.seen(self.id, read_address(self._folder))
-            except (PinLaterError, OSError) as error:
+            except Exception as error:  # whatever it is: another process may be able to
                 self._lock.free()
                 if self._trouble != str(error):
                     self._trouble = str(error)
-                    _log.error("overflow_not_opened", file=str(self._folder / STORE), error=self._trouble)
+                    is_known = isinstance(error, PinLaterError | OSError)
+                    _log.error(
+                        "overflow_not_opened",
+                        file=str(self._folder / STORE),
+                        error=self._trouble,
+                        exc_info=not is_known,
+                    )
 
     def _wants_it(self) -> bool:
         return self._bound > 0 or (self._folder / STORE).exists()

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from pinlater.dashboard.history_recorder import HistoryRecorder
+from pinlater.dashboard.job_sampler import JobSampler
 from pinlater.dashboard.queue_history import SPANS, History, Series
 from pinlater.errors import UnknownError
 from pinlater.model import JobState, LevelView
@@ -329,3 +331,22 @@ async def test_where_no_ended_jobs_are_kept_those_that_run_tell_how_long_they_wa
     total = (await at.series("mail")).total
     assert sum(total.waits.values()) == 1
     assert not total.runs
+
+
+async def test_recording_that_fails_for_good_is_told_once_and_shown(at: Stand) -> None:
+    tries: list[int] = []
+
+    def broken(since_ms: int) -> JobSampler:
+        tries.append(since_ms)
+        raise ZeroDivisionError("for good")
+
+    failing = HistoryRecorder(at.servers.api, CONTEXT, at.history.store, every_s=0.001, new_sampler=broken)
+    with capture_logs() as lines:
+        failing.start()
+        async with asyncio.timeout(10):
+            while len(tries) < 5:
+                at.servers.now_ms += 1
+                await asyncio.sleep(0.005)
+        await failing.stop()
+    assert failing.trouble == "recording fails: ZeroDivisionError('for good')"
+    assert [line["event"] for line in lines].count("history_failed") == 1

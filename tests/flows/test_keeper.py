@@ -12,6 +12,7 @@ from aiohttp import web
 
 from pinlater.errors import FlowNotFound, NoHealthyShards, ShardConnectionFailed
 from pinlater.flows import keeper
+from pinlater.flows.callbacks import FlowCallbacks
 from pinlater.flows.flow_engine import Flows
 from pinlater.metrics import Metrics
 from pinlater.model import Ack, DequeueRequest, RequestContext
@@ -192,3 +193,22 @@ async def test_a_keeper_whose_clock_is_set_back_keeps_nothing_beside_another_one
 
 def fed(metrics: Metrics) -> float:
     return sum(sum(values) for key, values in metrics.snapshot() if key[0] == "flow_items_queued")
+
+
+async def test_work_that_fails_for_good_keeps_no_other_work_from_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(callbacks: FlowCallbacks) -> bool:
+        raise ZeroDivisionError("for good")
+
+    async with flow_stand(tmp_path) as at:
+        over = await ended(at, 1_000, ttl_ms=0)
+    monkeypatch.setattr(FlowCallbacks, "make_due", fails)
+    async with flow_stand(tmp_path) as at:
+        at.at.clock.tick(2)
+        flow_id = await made(at)
+        await at.at.service.add_flow_items(flow_id, ROOT.name, some_items(1))
+        await until_queued(at, flow_id, 1)
+        async with asyncio.timeout(WITHIN_S):
+            while over in [each.id for each in (await at.at.service.get_flows(name="payroll")).flows]:
+                await asyncio.sleep(0.005)

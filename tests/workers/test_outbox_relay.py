@@ -362,3 +362,10 @@ def test_polls_and_batches_that_cannot_be_are_refused() -> None:
         outbox.relay("sqlite://", batch=0)
     with pytest.raises(ConfigurationError, match="an outbox's table is 'drop table;'; allowed"):
         Outbox(Shop().app, table="drop table;")
+
+
+def test_a_relay_that_ends_by_itself_says_that_jobs_stay(caplog: pytest.LogCaptureFixture) -> None:
+    relay = Shop().outbox.relay(lambda: object()).start()
+    until(lambda: relay.stop(1.0), "it ends")
+    assert "it ends, and jobs stay in the outbox until another one is started" in caplog.text
+    assert relay.stats.is_away

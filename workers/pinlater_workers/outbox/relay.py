@@ -46,7 +46,9 @@ _log = logging.getLogger("pinlater_workers.outbox")
 
 @dataclass(slots=True)
 class RelayStats:
-    """Since the relay began. `refused`: jobs that were set aside. `is_away`: servers or database, at the moment."""
+    """Since the relay began. `refused`: jobs that were set aside. `is_away`: servers or database, at the moment; or the
+    relay itself, which has ended by an error.
+    """
 
     handed_over: int = 0
     refused: int = 0
@@ -135,9 +137,18 @@ class OutboxRelay:
         """Run in a thread, which ends with the process. Once; a process that forks afterwards starts its own."""
         if self._thread is not None:
             raise RuntimeError("this relay was started before; make another one")
-        self._thread = threading.Thread(target=self.run, name="pinlater-outbox", daemon=True)
+        self._thread = threading.Thread(target=self._run_in_thread, name="pinlater-outbox", daemon=True)
         self._thread.start()
         return self
+
+    def _run_in_thread(self) -> None:
+        """The program that began it goes on, so what ends it is said here."""
+        try:
+            self.run()
+        except BaseException as error:
+            self.stats.is_away = True
+            text = "relay %s: it ends, and jobs stay in the outbox until another one is started: %s"
+            _log.critical(text, self.name, printable(str(error) or repr(error)), exc_info=error)
 
     def stop(self, timeout: float | None = None) -> bool:
         """The batch under way is finished, and no other begun. Waits so long for a relay that was started; whether it
