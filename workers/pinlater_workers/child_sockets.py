@@ -55,23 +55,28 @@ class Frames:
 
 
 def start_child(
-    module: str, sockets: int, exited: Callable[[int], None], *, quiet: bool = False
+    module: str, sockets: int, exited: Callable[[int], None], *, quiet: bool = False, more: int = 0
 ) -> tuple[ChildProcess, list[socket.socket]]:
-    """`python -m MODULE FD... PID`, which imports from where this process does: a child with so many sockets to it; the
-    child, and our ends of them.
+    """`python -m MODULE FD... PID FD...`, which imports from where this process does: a child with so many sockets to
+    it, and `more` of them behind the PID; the child, and our ends of them.
 
     OSError: the system can start no more. To be called in the thread whose end the child does not outlive.
     """
     with contextlib.ExitStack() as on_error:
         ours: list[socket.socket] = []
         theirs: list[socket.socket] = []
-        for _ in range(sockets):
+        for _ in range(sockets + more):
             our_end, their_end = socket.socketpair()
             for end, ends in ((our_end, ours), (their_end, theirs)):
                 on_error.callback(end.close)
                 ends.append(end)
         descriptors = [each.fileno() for each in theirs]
-        command = [*module_command(module), *map(str, descriptors), str(os.getpid())]
+        command = [
+            *module_command(module),
+            *map(str, descriptors[:sockets]),
+            str(os.getpid()),
+            *map(str, descriptors[sockets:]),
+        ]
         child = ChildProcess(command, descriptors, exited, quiet=quiet)
         on_error.pop_all()
     for each in theirs:

@@ -1,7 +1,7 @@
 """The command `pinlater-worker`. Data goes to stdout, the log and all else to stderr.
 
 Exit codes: 0 done, or stopped by a signal; 1 it failed, and a line says why; 2 the command line, the file or the app is
-wrong, and a line says what to do; 130 Ctrl-C before it ran.
+wrong, or a process of its own does not start, and a line says what to do; 130 Ctrl-C before it ran.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ Examples:
 Signals: SIGTERM or SIGINT takes no new jobs, gives those that run --grace to end, and gives the rest back without an
 attempt spent; a second one does that at once. SIGHUP ends likewise and then begins anew, as the same process with new
 code; so does a worker of its own accord when half its slots are held by threads that do not stop.
-Exit codes: 0 stopped by a signal, 1 failed, 2 wrong command line, file or app, 130 interrupted before it ran.""",
+Exit codes: 0 stopped by a signal, 1 failed, 2 wrong command line, file or app, or a process of its own that does not
+start, 130 interrupted before it ran.""",
 )
 @click.option("--app", metavar="MODULE:NAME", help="The app; the current folder is on the import path.")
 @click.option(

@@ -64,7 +64,7 @@ def run(
         settings = reloader.tune(settings, given)
     raise_descriptor_limit(_DESCRIPTORS + _PER_SLOT * settings.concurrency)
     metrics = WorkerMetrics()
-    worker = Worker(loaded.app, settings, loaded.spec, metrics)
+    worker = Worker(loaded.app, settings, loaded.spec, metrics, may_end=True)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
             begins = _begins(loaded.app, loaded.spec, settings)

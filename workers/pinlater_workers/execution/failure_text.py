@@ -63,8 +63,13 @@ def describe(error: BaseException, most: int = MAX_TEXT_CHARS, secrets: Sequence
 
 def where(error: BaseException) -> str:
     """The innermost line of the job's own code, which is neither a library's nor the framework's; "" for none."""
+    return place_text(error.__traceback__)
+
+
+def place_text(trace: TracebackType | None) -> str:
+    """The innermost line of the job's own code in this traceback; "" for none."""
     try:
-        places = _places(error.__traceback__)
+        places = _places(trace)
         own = [place for place, is_own in zip(places, _are_own(places), strict=True) if is_own]
         return _short(own[-1]) if own else ""
     except Exception:

@@ -26,6 +26,7 @@ from pinlater_workers.heartbeat.messages import (
     ClaimsRenewed,
     ForgetClaims,
     HeartbeatEntry,
+    RunningEntry,
     SendProgress,
     ToProcess,
     ToWorker,
@@ -89,6 +90,19 @@ class HeartbeatLoop:
         elif isinstance(message, SendProgress):
             self._table.note_progress(message.progress)
             self._news.set()
+
+    @property
+    def spoke_s(self) -> float:
+        """When the worker last said anything."""
+        return self._unread.spoke_s
+
+    @property
+    def slots(self) -> int:
+        return self._reports.slots
+
+    def running(self) -> list[RunningEntry]:
+        """What it runs, as far as it is known of one that has fallen silent."""
+        return self._reports.running(self._table.entries())
 
     def forget_all(self) -> None:
         """Beat nothing, and report nothing any more."""

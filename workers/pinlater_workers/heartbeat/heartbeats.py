@@ -20,9 +20,11 @@ from pinlater.client.token import Token
 from pinlater_workers.child_sockets import LoopSocket, start_child
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.heartbeat.beats import silence_s, surely_held_s, usual_interval_s
+from pinlater_workers.heartbeat.loop_witness import LoopWitness
 from pinlater_workers.heartbeat.messages import (
     Alive,
     Begin,
+    BlockedBy,
     ClaimsCancelled,
     ClaimsEnded,
     ClaimsFailing,
@@ -71,6 +73,8 @@ class Heartbeats:
     `describe` says what the worker runs; the process tells the servers every now and then, for the list of workers.
     A process that dies is replaced at once and told of every claim; until the next one beats this event loop does.
     `failed(error)` is called, once, when no process comes to beat any more.
+    `blocked_by()` is called in a thread when this event loop does not go round for long: the process logs what it says,
+    and ends this one when that goes on beyond a job's time limit, where it `may_end` it.
     """
 
     def __init__(
@@ -88,6 +92,8 @@ class Heartbeats:
         tls: Tls | None = None,
         token: Token | None = None,
         failed: Callable[[ConfigurationError], None] = lambda error: None,
+        blocked_by: Callable[[], BlockedBy] = BlockedBy,
+        may_end: bool = False,
     ) -> None:
         self._silent_s = silence_s(lease_s)
         interval_s = interval_s or usual_interval_s(lease_s)
@@ -102,7 +108,9 @@ class Heartbeats:
             token,
             hears_cancels=True,
             hears_ready=True,
+            may_end=may_end,
         )
+        self._blocked_by = blocked_by
         self._held_s = surely_held_s(lease_s)
         self._on_lost = lost
         self._on_ended = ended
@@ -230,7 +238,7 @@ class Heartbeats:
     async def _one_process(self) -> int:
         """The exit code. OSError: it cannot be started."""
         self._began = False
-        process = HeartbeatProcess(self._received_from_process)
+        process = HeartbeatProcess(self._received_from_process, self._blocked_by)
         try:
             self._process = process
             process.send(self._begin)
@@ -371,10 +379,13 @@ class HeartbeatProcess:
     in the thread that lives as long as the worker: the process ends with the thread that started it.
     """
 
-    def __init__(self, received: Callable[[ToWorker], None]) -> None:
+    def __init__(self, received: Callable[[ToWorker], None], blocked_by: Callable[[], BlockedBy]) -> None:
         self.ended = asyncio.Event()
         self._exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._child, (connection,) = start_child("pinlater_workers.heartbeat.process", 1, self._exited, quiet=True)
+        self._child, (connection, witness) = start_child(
+            "pinlater_workers.heartbeat.process", 1, self._exited, quiet=True, more=1
+        )
+        LoopWitness(witness, blocked_by)
         self._socket = LoopSocket(connection, read_by_worker, received, self.ended.set)
 
     @property

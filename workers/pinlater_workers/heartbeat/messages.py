@@ -7,6 +7,8 @@ Times are seconds of time.monotonic, which is one clock for all processes of a m
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from pinlater.client.client_tls import Tls
@@ -34,6 +36,8 @@ class HeartbeatEntry(msgspec.Struct, array_like=True, gc=False):
     run_after_ms: int = 0
     type: str = ""
     """That of the job; for the list of workers."""
+    over_s: float = math.inf
+    """When its time limit is over, if it begins at once."""
 
 
 class RunningEntry(msgspec.Struct, array_like=True, gc=False):
@@ -42,6 +46,8 @@ class RunningEntry(msgspec.Struct, array_like=True, gc=False):
     descriptor: str
     type: str
     began_s: float
+    until_s: float = math.inf
+    """When its time limit is over."""
 
 
 class WorkerState(msgspec.Struct):
@@ -81,6 +87,8 @@ class Begin(msgspec.Struct, tag="Begin", omit_defaults=True):
     """The worker knows ClaimsCancelled."""
     hears_ready: bool = False
     """The worker knows ProcessReady."""
+    may_end: bool = False
+    """The worker is a process of its own, which may be ended where a job blocks it for good."""
 
 
 class WatchClaims(msgspec.Struct, tag="Watch"):
@@ -147,6 +155,19 @@ class ClaimsCancelled(msgspec.Struct, tag="Cancelled"):
     by: list[str]
 
 
+class AskBlocked(msgspec.Struct):
+    """To the witness, a thread of the worker: what holds up the event loop?"""
+
+
+class BlockedBy(msgspec.Struct):
+    """From the witness: the job whose coroutine runs ("": no job's), when its time limit is over, where it stands."""
+
+    descriptor: str = ""
+    type: str = ""
+    until_s: float = math.inf
+    where: str = ""
+
+
 ToProcess = Begin | WatchClaims | ForgetClaims | SendProgress | Alive
 ToWorker = ProcessReady | ClaimsRenewed | ClaimsFailing | ClaimsEnded | ClaimsCancelled
 
@@ -154,5 +175,9 @@ read_by_process = msgspec.msgpack.Decoder(ToProcess).decode
 read_by_worker = msgspec.msgpack.Decoder(ToWorker).decode
 
 
-def written(message: ToProcess | ToWorker) -> bytes:
+read_by_witness = msgspec.msgpack.Decoder(AskBlocked).decode
+read_from_witness = msgspec.msgpack.Decoder(BlockedBy).decode
+
+
+def written(message: ToProcess | ToWorker | AskBlocked | BlockedBy) -> bytes:
     return frame(_encoder.encode(message))

@@ -37,6 +37,27 @@ class ReportSchedule:
         return self._state is not None and self._state.has_stopped
 
     @property
+    def slots(self) -> int:
+        """How many jobs the worker can run at once."""
+        return 0 if self._state is None else self._state.slots
+
+    def running(self, watched: Iterable[HeartbeatEntry]) -> list[RunningEntry]:
+        """What a silent worker runs: what it said last, and what it has claimed since, as far as there is room."""
+        state = self._state
+        if state is None:
+            return []
+        running = list(state.running)
+        if len(running) < MAX_RUNNING:
+            room = min(MAX_RUNNING, max(0, state.slots - state.stuck_slots)) - len(running)
+            named = {each.descriptor for each in running}
+            later = [each for each in watched if each.good_s > self._told_s and each.descriptor not in named]
+            later.sort(key=lambda each: each.good_s)
+            running += [
+                RunningEntry(each.descriptor, each.type, each.good_s, each.over_s) for each in later[: max(0, room)]
+            ]
+        return running
+
+    @property
     def queue(self) -> str:
         """One of the worker's queues, for a checkpoint that carries nothing but a report."""
         return next(iter(self._state.queues), "") if self._state is not None else ""
@@ -58,15 +79,10 @@ class ReportSchedule:
         if state is None:
             return None
         self.due_s = math.inf if state.has_stopped else now_s + REPORT_S
-        running, silent_s = list(state.running), now_s - spoke_s
+        silent_s = now_s - spoke_s
         if silent_s < SILENT_S:
             silent_s = 0.0
-        elif len(running) < MAX_RUNNING:
-            room = min(MAX_RUNNING, max(0, state.slots - state.stuck_slots)) - len(running)
-            named = {each.descriptor for each in running}
-            later = [each for each in watched if each.good_s > self._told_s and each.descriptor not in named]
-            later.sort(key=lambda each: each.good_s)
-            running += [RunningEntry(each.descriptor, each.type, each.good_s) for each in later[: max(0, room)]]
+        running = self.running(watched) if silent_s else state.running
         return WorkerReport(
             state.id,
             state.name,

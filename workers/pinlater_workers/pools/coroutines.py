@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
+import threading
 from collections.abc import Sequence
 from types import FrameType
 
@@ -13,7 +15,7 @@ from pinlater.model import Checkpoint
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.execution.attempt import HasMiddleware, run_attempt_async
 from pinlater_workers.execution.batch_attempt import run_batch_async
-from pinlater_workers.execution.failure_text import frames_of_coroutine
+from pinlater_workers.execution.failure_text import frames_of_coroutine, frames_of_stack, place_text, stack_trace
 from pinlater_workers.execution.start_context import StartContext
 from pinlater_workers.jobs.batch import RunningBatch
 from pinlater_workers.jobs.context import ENDING_REASONS, JobContext, RunningJob, StopReason
@@ -100,6 +102,20 @@ class AsyncPool:
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+
+    def on_loop(self) -> tuple[RunningJob | None, str]:
+        """From another thread: the job whose coroutine runs at this moment, and where. None: the task is no job's, or
+        no task runs.
+        """
+        task = asyncio.current_task(self._loop)
+        if task is None:
+            return None, ""
+        where = place_text(stack_trace(frames_of_stack(sys._current_frames().get(self._thread))))
+        running = next(
+            (each.running for each in [*self._tasks.values(), *self._stuck] if each.asyncio_task is task), None
+        )
+        return running, where
 
     def submit(self, running: RunningJob) -> None:
         host = _Host(running, self)

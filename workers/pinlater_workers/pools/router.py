@@ -46,9 +46,10 @@ class PoolRouter:
         self._settings = settings
         self._processes = ProcessPool(app_spec, settings, ended, save, progress, failed)
         self._threads = ThreadPool(app, settings, ended, save, progress)
+        self._coroutines = AsyncPool(app, settings, ended, save, progress)
         self._pools: dict[PoolName, JobPool] = {
             "thread": self._threads,
-            "async": AsyncPool(app, settings, ended, save, progress),
+            "async": self._coroutines,
             "process": self._processes,
         }
         self._of_type: dict[JobType | None, JobPool] = {}
@@ -60,9 +61,13 @@ class PoolRouter:
     def stuck_jobs(self) -> Sequence[RunningJob]:
         return [running for pool in self._pools.values() for running in pool.stuck_jobs()]
 
+    def on_loop(self) -> tuple[RunningJob | None, str]:
+        """From another thread, while the event loop stands still: the job whose coroutine runs, and where it is."""
+        return self._coroutines.on_loop()
+
     async def open(self) -> None:
-        await self._pools["thread"].open()
-        await self._pools["async"].open()
+        await self._threads.open()
+        await self._coroutines.open()
         if self._needs_processes():
             await self._processes.open()
 

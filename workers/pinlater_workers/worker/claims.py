@@ -19,7 +19,7 @@ from pinlater.model import Checkpoint, DequeuedJob, Heartbeat
 from pinlater_workers.errors import ClaimLost, ConfigurationError
 from pinlater_workers.heartbeat.beats import HeartbeatCalls
 from pinlater_workers.heartbeat.heartbeats import Heartbeats
-from pinlater_workers.heartbeat.messages import HeartbeatEntry, ProgressEntry, WorkerState
+from pinlater_workers.heartbeat.messages import BlockedBy, HeartbeatEntry, ProgressEntry, WorkerState
 from pinlater_workers.jobs.context import RunningJob, StopReason, TakeProgress
 from pinlater_workers.worker.ack_batches import MAX_RESULTS, Result
 
@@ -54,6 +54,7 @@ class ClaimKeeper:
     `queues`: in these the process also keeps alive claims for `source` that it was not told of, while a job holds up
     the worker. So claims of jobs that are likely to end at once are told late. Without `queues` all are told at once.
     `describe` says what the worker runs, for the list of workers. `failed`: no process keeps them alive any more.
+    `blocked_by` and `may_end` as of Heartbeats.
     """
 
     def __init__(
@@ -66,6 +67,9 @@ class ClaimKeeper:
         tls: Tls | None = None,
         token: Token | None = None,
         failed: Callable[[ConfigurationError], None] = lambda error: None,
+        blocked_by: Callable[[], BlockedBy] = BlockedBy,
+        *,
+        may_end: bool = False,
     ) -> None:
         self._table = ClaimTable(lease_s)
         self._short = ShortJobs()
@@ -84,6 +88,8 @@ class ClaimKeeper:
             tls=tls,
             token=token,
             failed=failed,
+            blocked_by=blocked_by,
+            may_end=may_end,
         )
         self._progress: dict[RunningJob, TakeProgress] = {}
         self._progress_timer: asyncio.TimerHandle | None = None
@@ -291,7 +297,8 @@ class ClaimTable:
         job, from_s, until_s = running.job, good_s + self._beaten_after_s, running.until_s + MARGIN_S
         claim, planned_ms = job.claim_descriptor, job.run_after_ms
         name = "" if running.type is None else running.type.name
-        entry = HeartbeatEntry(number, running.queue, job.descriptor, claim, good_s, from_s, until_s, planned_ms, name)
+        times = good_s, from_s, until_s
+        entry = HeartbeatEntry(number, running.queue, job.descriptor, claim, *times, planned_ms, name, running.until_s)
         self._held[running] = entry
         self._running[number] = running
         return entry

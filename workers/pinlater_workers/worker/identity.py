@@ -48,7 +48,7 @@ class WorkerIdentity:
         begun = jobs.begun()
         named = islice((*stuck, *begun[:MAX_RUNNING]), MAX_RUNNING)
         running = [
-            RunningEntry(each.job.descriptor, "" if each.type is None else each.type.name, each.began_s)
+            RunningEntry(each.job.descriptor, "" if each.type is None else each.type.name, each.began_s, each.until_s)
             for each in named
         ]
         return WorkerState(

@@ -14,7 +14,7 @@ from pinlater.client.pool import PoolLimits
 from pinlater_workers.app.app import App
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.errors import ConfigurationError
-from pinlater_workers.heartbeat.messages import WorkerState
+from pinlater_workers.heartbeat.messages import BlockedBy, WorkerState
 from pinlater_workers.jobs.context import RunningJob
 from pinlater_workers.observability.metrics import QueueSummary, WorkerMetrics, WorkerView
 from pinlater_workers.pools.router import PoolRouter
@@ -48,9 +48,14 @@ class ExitReason(Enum):
 
 
 class Worker:
-    """One run. `app_spec` names the app for the processes of its pool."""
+    """One run. `app_spec` names the app for the processes of its pool. `may_end`: this process is the worker's alone,
+    and may be killed where a job blocks it for good.
+    """
 
-    def __init__(self, app: App, settings: WorkerSettings, app_spec: str, metrics: WorkerMetrics) -> None:
+    def __init__(
+        self, app: App, settings: WorkerSettings, app_spec: str, metrics: WorkerMetrics, *, may_end: bool = False
+    ) -> None:
+        self._may_end = may_end
         self._app = app
         self._settings = settings
         self._app_spec = app_spec
@@ -61,7 +66,9 @@ class Worker:
 
     async def run(self) -> ExitReason:
         """Until it is stopped, or half of its slots are stuck. ConfigurationError: its own processes do not start."""
-        self._engine = Engine(self._app, self._app_spec, self._settings, self._metrics, self._stop)
+        self._engine = Engine(
+            self._app, self._app_spec, self._settings, self._metrics, self._stop, may_end=self._may_end
+        )
         await self._engine.run()
         return ExitReason.REPLACE if self._engine.is_stuck else ExitReason.DONE
 
@@ -85,7 +92,14 @@ class Engine:
     """
 
     def __init__(
-        self, app: App, app_spec: str, settings: WorkerSettings, metrics: WorkerMetrics, stop: StopRequest
+        self,
+        app: App,
+        app_spec: str,
+        settings: WorkerSettings,
+        metrics: WorkerMetrics,
+        stop: StopRequest,
+        *,
+        may_end: bool,
     ) -> None:
         self._settings = settings
         self._stop = stop
@@ -109,6 +123,8 @@ class Engine:
             app.tls,
             app.token,
             stop.fail,
+            self._blocked_by,
+            may_end=may_end,
         )
         incidents = IncidentLog()
         unknown = UnknownJobs(self._client, settings.unknown_delay_s, settings.unknown_limit_s, app.clock, metrics)
@@ -182,6 +198,13 @@ class Engine:
 
     def _describe(self) -> WorkerState:
         return self._identity.state(self._jobs, is_stopping=self._stop.asked.is_set())
+
+    def _blocked_by(self) -> BlockedBy:
+        """In the thread of the witness."""
+        running, where = self._jobs.pool.on_loop()
+        if running is None or running.type is None:
+            return BlockedBy(where=where)
+        return BlockedBy(running.job.descriptor, running.type.name, running.until_s, where)
 
     def jobs_began(self) -> None:
         self._reaper.begin()
