@@ -68,6 +68,7 @@ async def test_a_job_of_an_item_is_lost_when_two_of_its_beats_fail_and_any_other
     other = RunningJob(claimed[1], "q", None, 0.0, math.inf, Envelope("work"))
     await keeping.open(Everyone(told))
     try:
+        await keeping.ready()
         keeping.take([item, other], time.monotonic())
         await until(lambda: len(told) == 2)
         assert dict(told) == {item: StopReason.CLAIM_LOST, other: StopReason.OUT_OF_TOUCH}

@@ -120,6 +120,8 @@ class Heartbeats:
         self._described: WorkerState | None = None
         """As the process knows it."""
         self._claims: dict[int, HeartbeatEntry] = {}
+        self._out_of_touch: set[int] = set()
+        """Those of which that was told, since their last good beat: two may beat for a moment."""
         self._process: HeartbeatProcess | None = None
         self._own: OwnBeats | None = None
         """While no process beats, and there are claims."""
@@ -355,14 +357,19 @@ class Heartbeats:
         for number in numbers:
             entry = self._claims[number]
             entry.good_s = max(entry.good_s, good_s)
+        if self._out_of_touch:
+            self._out_of_touch.difference_update(numbers)
 
     def _note_failing(self, numbers: Sequence[int], failing: ClaimsFailing) -> None:
         if failing.reason is StopReason.CLAIM_LOST:
             self._lose(numbers)
             return
-        if numbers:
-            _log.warning("heartbeats of %d claims fail: %s", len(numbers), failing.detail)
-        for number in numbers:
+        news = [number for number in numbers if number not in self._out_of_touch]
+        self._out_of_touch &= self._claims.keys()
+        self._out_of_touch.update(news)
+        if news:
+            _log.warning("heartbeats of %d claims fail: %s", len(news), failing.detail)
+        for number in news:
             self._on_lost(number, failing.reason)
 
     def _lose(self, numbers: Sequence[int]) -> None:

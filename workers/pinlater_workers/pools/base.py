@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextvars import Context
+from contextvars import Context, copy_context
 from itertools import zip_longest
 from types import FrameType
 from typing import Any, Protocol
@@ -155,13 +155,13 @@ class _Nobody:
 
 
 class CompletionBatch:
-    """For the loop's own thread alone. `context`: what follows an end, later jobs included, follows in that context,
-    and not in the one of the job that ended.
+    """For the loop's own thread alone. What follows an end, later jobs included, follows in the context in which this
+    was made, and not in the one of the job that ended.
     """
 
-    def __init__(self, ended: JobsEnded, context: Context) -> None:
+    def __init__(self, ended: JobsEnded) -> None:
         self._ended = ended
-        self._context = context
+        self._context = copy_context()
         self._jobs: list[tuple[RunningJob, Outcome]] = []
         self._closed = False
 

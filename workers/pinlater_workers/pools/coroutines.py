@@ -86,7 +86,7 @@ class AsyncPool:
         self._app = app
         self._cancel_grace_s = settings.cancel_grace_s
         self._start = StartContext()
-        self._completed = CompletionBatch(ended, self._start.kept)
+        self._completed = CompletionBatch(ended)
         self._save = save
         self._note_progress = progress
         self._tasks: dict[RunningJob, _Task] = {}

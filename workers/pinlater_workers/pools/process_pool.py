@@ -7,7 +7,6 @@ import functools
 import logging
 from collections import deque
 from collections.abc import Sequence
-from contextvars import copy_context
 
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.errors import ProcessDied
@@ -65,7 +64,7 @@ class ProcessPool:
     ) -> None:
         self._settings = settings
         self._note_progress = progress
-        self._completed = CompletionBatch(ended, copy_context())
+        self._completed = CompletionBatch(ended)
         self._checkpoints = CheckpointRequests(save)
         self._crew = ProcessSet(self, app_spec, settings.concurrency, failed)
         self._idle: list[JobProcess] = []

@@ -94,7 +94,7 @@ class ThreadPool:
         self._note_progress = progress
         self._ended = ended
         self._start = StartContext()
-        self._completed = CompletionBatch(ended, self._start.kept)
+        self._completed = CompletionBatch(ended)
         self._checkpoints = CheckpointRequests(save)
         self._pending: deque[_Task] = deque()
         self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
