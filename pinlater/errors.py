@@ -45,6 +45,7 @@ table above has no finer word and none is given.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import ClassVar
@@ -307,6 +308,21 @@ class ProtocolError(PinLaterError):
 
 class UnknownError(PinLaterError):
     quotes_stores = True
+    fault: str = ""
+    """Of what nobody foresaw: by this name the server's log has it, and its caller is told no more."""
+
+    @classmethod
+    def by_fault(cls, what: str, *, reason: str | None = None, retry_after_ms: int | None = None) -> UnknownError:
+        """What failed by a fault of the server itself; retryable where it is said when."""
+        fault = secrets.token_hex(4)
+        error = cls(
+            f"{what}: a fault of the server, whose log has it as fault {fault}",
+            reason=reason,
+            retryable=retry_after_ms is not None,
+            retry_after_ms=retry_after_ms,
+        )
+        error.fault = fault
+        return error
 
 
 class MethodUnknown(UnknownError):

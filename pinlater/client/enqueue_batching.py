@@ -368,9 +368,13 @@ class Enqueuer:
 
 
 def rejecting(jobs: Sequence[Job]) -> ExtendedJob | None:
-    """The job of a call that is not to be kept where it is there already. RequestInvalid: it is one of several."""
+    """The job of a call that is not to be kept where it is there already. RequestInvalid: it is one of several. One
+    without a dedupe key is none: the server refuses it.
+    """
     reject = OnDuplicate.REJECT
-    found = next((job for job in jobs if isinstance(job, ExtendedJob) and job.on_duplicate is reject), None)
+    found = next(
+        (job for job in jobs if isinstance(job, ExtendedJob) and job.dedupe_key and job.on_duplicate is reject), None
+    )
     if found is not None and len(jobs) > 1:
         raise RequestInvalid.of("on_duplicate", "REJECT", "KEEP or REPLACE in an enqueue of several jobs")
     return found

@@ -157,10 +157,7 @@ def _add_gaps(steps: list[TimelineStep]) -> None:
 
 def _source(claim_descriptor: str | None) -> str:
     """Who holds, or held, a claim, as it calls itself."""
-    try:
-        return claim_source(claim_descriptor) if claim_descriptor else ""
-    except IndexError:
-        return claim_descriptor or ""
+    return claim_source(claim_descriptor or "") or claim_descriptor or ""
 
 
 def _ms(text: str) -> int | None:

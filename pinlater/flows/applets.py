@@ -7,10 +7,14 @@ from typing import Any
 
 import jmespath
 import msgspec
+import structlog
+from jmespath.exceptions import JMESPathError
 from jmespath.visitor import TreeInterpreter
 
 from pinlater.errors import RequestInvalid
 from pinlater.model.flow_words import Applet, AppletKind
+
+_log = structlog.get_logger("pinlater.flows")
 
 MAX_CHILDREN = 1_000
 MAX_CHILD_BYTES = 64 * 1024
@@ -43,8 +47,11 @@ def children_of(applet: Applet, payload: bytes, result: bytes) -> list[bytes]:
         raise AppletFailed(f"{applet.expression}: it, or what it is given, is nested too deep") from None
     except msgspec.DecodeError as error:
         raise AppletFailed(f"the result is no JSON: {error}") from None
-    except Exception as error:
+    except JMESPathError as error:
         raise AppletFailed(f"{applet.expression}: {error}") from None
+    except Exception as error:
+        _log.warning("expression_failed", expression=applet.expression, exc_info=error)
+        raise AppletFailed(f"{applet.expression}: its values do not go together, or one is out of range") from None
     if len(items) > MAX_CHILDREN:
         raise AppletFailed(f"it makes {len(items)} items of one; allowed: {MAX_CHILDREN}")
     longest = max(map(len, items), default=0)
@@ -112,5 +119,5 @@ def check_expression(stage: str, expression: str) -> None:
     try:
         compiled(expression)
     except Exception as error:
-        told = "nested too deep" if isinstance(error, RecursionError) else error
+        told = error if isinstance(error, JMESPathError) else "nested too deep, or with what is no number"
         raise RequestInvalid.of(f"the expression of stage {stage}", expression, f"JMESPath ({told})") from None

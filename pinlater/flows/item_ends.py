@@ -24,7 +24,7 @@ from pinlater.flows.connection import FlowConnection
 from pinlater.flows.ends import EndOutcome, ItemEnd, Recorded, RecordedEnd
 from pinlater.flows.flow_limits import json_mistake
 from pinlater.flows.item_jobs import item_number
-from pinlater.model import CLAIM_PARTS_BEFORE_SOURCE, AckOutcome, JobInfo, JobState, parse_descriptor
+from pinlater.model import AckOutcome, JobInfo, JobState, claim_source, parse_descriptor
 from pinlater.model.jobs import descriptor_prefix
 from pinlater.shards.router import Router
 
@@ -82,7 +82,7 @@ class ItemEnds:
                 _descriptor(queue, shard_id, claim),
                 None,
                 claim.claim_descriptor,
-                _source(claim.claim_descriptor),
+                claim_source(claim.claim_descriptor),
                 reason,
             )
             for claim in claims
@@ -217,21 +217,15 @@ def _descriptor(queue: str, shard_id: str, job: AckRequest | ExpiryRequest) -> s
     return f"{descriptor_prefix(queue, shard_id, job.priority)}{job.id:016d}"
 
 
-def _source(claim_descriptor: str) -> str:
-    """The worker that has a claim; "" where none is named."""
-    parts = claim_descriptor.split(":", CLAIM_PARTS_BEFORE_SOURCE)
-    return parts[CLAIM_PARTS_BEFORE_SOURCE] if len(parts) > CLAIM_PARTS_BEFORE_SOURCE else ""
-
-
 def _end_of(queue: str, shard_id: str, ack: AckRequest) -> ItemEnd:
     job, claim = _descriptor(queue, shard_id, ack), ack.claim_descriptor
     if ack.succeeded:
         result = ack.result or NO_RESULT
         mistake = json_mistake(result)
         if not mistake:
-            return ItemEnd(job, result, claim, _source(claim))
-        return ItemEnd(job, None, claim, _source(claim), _NOT_JSON + mistake)
-    return ItemEnd(job, None, claim, _source(claim), _reason(ack.append_status), ack.permanent)
+            return ItemEnd(job, result, claim, claim_source(claim))
+        return ItemEnd(job, None, claim, claim_source(claim), _NOT_JSON + mistake)
+    return ItemEnd(job, None, claim, claim_source(claim), _reason(ack.append_status), ack.permanent)
 
 
 def _reason(status: str) -> str:

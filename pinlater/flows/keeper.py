@@ -265,10 +265,13 @@ class FlowKeeper:
         return fed
 
     def _note_trouble(self, queue: str, items: int, error: Exception) -> None:
-        told = error.message if isinstance(error, PinLaterError) else repr(error)
+        told = "a fault of the server, whose log has it (items_not_queued)"
+        unforeseen: Exception | None = error
+        if isinstance(error, PinLaterError):
+            told = "a fault of the server, whose log has it (items_not_queued)"
+        unforeseen: Exception | None = error
         if self._troubles.get(queue) != told:
-            is_known = isinstance(error, PinLaterError)
-            _log.warning("items_not_queued", queue=queue, items=items, error=told, exc_info=not is_known)
+            _log.warning("items_not_queued", queue=queue, items=items, error=told, exc_info=unforeseen)
         self._troubles[queue] = told
         self._shut_until_s[queue] = asyncio.get_running_loop().time() + SHUT_S
 

@@ -542,12 +542,14 @@ CLAIM_PARTS_BEFORE_SOURCE = 4
 
 
 def claim_source(claim_descriptor: str) -> str:
-    """The `source` of the caller that a claim was made for: all that follows the fourth colon.
+    """The `source` of the caller that a claim was made for: all that follows the fourth colon. "" for a text that no
+    server made: an ack may name any, or none.
 
-    >>> claim_source("web-1:4711:1790000000000:42:worker:7")
-    'worker:7'
+    >>> claim_source("web-1:4711:1790000000000:42:worker:7"), claim_source(""), claim_source("worker:7")
+    ('worker:7', '', '')
     """
-    return claim_descriptor.split(":", CLAIM_PARTS_BEFORE_SOURCE)[CLAIM_PARTS_BEFORE_SOURCE]
+    parts = claim_descriptor.split(":", CLAIM_PARTS_BEFORE_SOURCE)
+    return parts[CLAIM_PARTS_BEFORE_SOURCE] if len(parts) > CLAIM_PARTS_BEFORE_SOURCE else ""
 
 
 RECORD_VERSION = re.compile(r"[0-9]{16}-[0-9a-f]{8}", re.ASCII)

@@ -308,9 +308,9 @@ class HealthMonitor:
             handle.eject(error.message)
         except (PinLaterError, TimeoutError) as error:
             self._failed(handle, was_in, is_final, str(error) or f"no answer to a ping within {PING_TIMEOUT_MS} ms")
-        except Exception as error:
+        except Exception:
             _log.exception("shard_not_checked", shard=handle.shard.shard_id)
-            self._failed(handle, was_in, is_final, repr(error))
+            self._failed(handle, was_in, is_final, "it cannot be checked: the server's log has why (shard_not_checked)")
 
     def _failed(self, handle: ShardHandle, was_in: bool, is_final: bool, trouble: str) -> None:
         if was_in and not handle.is_healthy:

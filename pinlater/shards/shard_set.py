@@ -202,9 +202,9 @@ class ShardSet:
             handle.eject(error.message)
         except TimeoutError:
             handle.eject("it does not answer a ping")
-        except Exception as error:
+        except Exception:
             _log.exception("shard_not_synced", shard=handle.shard.shard_id)
-            handle.eject(f"it could not be synced with the others: {error!r}")
+            handle.eject("it could not be synced with the others: the server's log has why (shard_not_synced)")
         else:
             return True
         return False

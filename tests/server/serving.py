@@ -9,6 +9,7 @@ import struct
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from pinlater.access.gate import CallGate
 from pinlater.clock import Clock
 from pinlater.metrics import Metrics
 from pinlater.model import DequeueRequest, Job, RequestContext
@@ -101,10 +102,14 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def serving(
-    service: Any = None, clock: Clock | None = None, metrics: Metrics | None = None, **limits: Any
+    service: Any = None,
+    clock: Clock | None = None,
+    metrics: Metrics | None = None,
+    gate: CallGate | None = None,
+    **limits: Any,
 ) -> AsyncIterator[Served]:
     service = service or EchoService()
-    server = ThriftServer(service, ServerLimits(**{"drain_linger_s": 0.0, **limits}), metrics, clock)
+    server = ThriftServer(service, ServerLimits(**{"drain_linger_s": 0.0, **limits}), metrics, clock, gate)
     listener = bound_socket()
     with listener:
         await server.start(listener)

@@ -11,6 +11,7 @@ import time
 from contextvars import ContextVar
 
 import pytest
+from structlog.testing import capture_logs
 
 from pinlater.model import DequeueRequest, Job, RequestContext
 from pinlater.wire.codec import ApplicationError, decode_reply
@@ -303,10 +304,14 @@ async def test_an_unexpected_error_is_an_answer_not_a_closed_connection() -> Non
     async with serving(service) as served:
         raw = await served.connect()
         service.fail_with = ZeroDivisionError("surprise")
-        raw.send_framed(call_names(1))
-        reply = await raw.reply()
+        with capture_logs() as logs:
+            raw.send_framed(call_names(1))
+            reply = await raw.reply()
         assert (reply.exception.error_code, reply.exception.retryable) == (500, False)
-        assert "ZeroDivisionError: surprise" in reply.exception.message
+        (failed,) = [each for each in logs if each["event"] == "call_failed"]
+        assert "ZeroDivision" not in reply.exception.message
+        assert "surprise" not in reply.exception.message
+        assert f"fault {failed['fault']}" in reply.exception.message
         service.fail_with = None
         raw.send_framed(call_names(2))
         assert (await raw.reply()).success == {"mail", "images"}

@@ -1,0 +1,1 @@
+"""What the layers over a store take: whatever the bare store takes."""
