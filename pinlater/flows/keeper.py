@@ -268,8 +268,7 @@ class FlowKeeper:
         told = "a fault of the server, whose log has it (items_not_queued)"
         unforeseen: Exception | None = error
         if isinstance(error, PinLaterError):
-            told = "a fault of the server, whose log has it (items_not_queued)"
-        unforeseen: Exception | None = error
+            told, unforeseen = error.message, None
         if self._troubles.get(queue) != told:
             _log.warning("items_not_queued", queue=queue, items=items, error=told, exc_info=unforeseen)
         self._troubles[queue] = told
