@@ -169,7 +169,7 @@ def picture(status: FlowStatus, now_ms: int, width: int) -> list[str]:
         lines += _field("dedupe key", status.dedupe_key, width)
     if status.metadata:
         lines += _field("metadata", ", ".join(f"{key}={value}" for key, value in status.metadata.items()), width)
-    rows = [_stage_line(branch, each) for branch, each in _tree(status)]
+    rows = [_stage_line(branch, each, is_over=status.completed_ms is not None) for branch, each in _tree(status)]
     lines += ["", *(printable(line)[:width] for line in fitted_table(_COLUMNS, rows, width)), ""]
     if status.on_complete is not None:
         lines += _field("callback", callback_text(status, now_ms), width)
@@ -211,7 +211,7 @@ def _tree(status: FlowStatus) -> Iterator[tuple[str, StageStatus]]:
     return below("", "")
 
 
-def _stage_line(branch: str, status: StageStatus) -> list[str]:
+def _stage_line(branch: str, status: StageStatus, *, is_over: bool) -> list[str]:
     ended = status.succeeded + status.failed
     share = ended / status.items if status.items else 1.0 if status.is_complete else 0.0
     filled = int(share * _BAR)
@@ -224,13 +224,15 @@ def _stage_line(branch: str, status: StageStatus) -> list[str]:
         f"{status.succeeded:,}",
         f"{status.failed:,}",
         status.stage.queue,
-        stage_state(status),
+        stage_state(status, is_over=is_over),
     ]
 
 
-def stage_state(status: StageStatus) -> str:
+def stage_state(status: StageStatus, *, is_over: bool) -> str:
+    """`is_over`: of a flow that is."""
     if status.applet_errors:
-        return f"stuck: the children of {counted(status.applet_errors, 'item')}"
+        items = counted(status.applet_errors, "item")
+        return f"{items} without children" if is_over else f"stuck: the children of {items}"
     if status.is_complete:
         return "complete"
     if status.is_sealed:
@@ -266,7 +268,8 @@ def changes(before: FlowStatus | None, now: FlowStatus) -> Iterator[str]:
         if known.get(each.stage.name) != each:
             ended = each.succeeded + each.failed
             failed = f", {each.failed:,} failed" if each.failed else ""
-            state = f", {stage_state(each)}" if stage_state(each) else ""
+            state = stage_state(each, is_over=now.completed_ms is not None)
+            state = f", {state}" if state else ""
             yield f"{each.stage.name}: {ended:,} of {counted(each.items, 'item')} done{failed}{state}"
     for trouble in now.troubles:
         if before is None or trouble not in before.troubles:

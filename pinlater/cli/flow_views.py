@@ -161,8 +161,8 @@ Examples:
   pinlater flow wait 4f1c0b… --timeout 1h && echo 'all paid'
 
 \b
-Exit codes: 0 complete, and no item failed; 5 complete, and items failed; 1 cancelled; 124 not over in time; others as
-of all commands.""",
+Exit codes: 0 complete, and no item failed; 5 complete, and items failed or have no children; 1 cancelled;
+124 not over in time; others as of all commands.""",
 )
 @flow_argument
 @click.option("--timeout", type=duration_option, metavar="DURATION", help="At most so long. [default: as it takes]")
@@ -191,7 +191,11 @@ def wait(client: Client, flow_id: str, timeout: int | None, format: str) -> None
         raise SystemExit(EXIT_FAILED)
     if failed:
         say(f"{counted(failed, 'item')} failed: `pinlater flow items {flow_id} --state failed`")
-        raise SystemExit(EXIT_INCOMPLETE)
+    if any(each.applet_errors for each in status.stages):
+        say(f"items have no children: `pinlater flow status {flow_id}` says why")
+    elif not failed:
+        return
+    raise SystemExit(EXIT_INCOMPLETE)
 
 
 # -- items -------------------------------------------------------------------------------------------------------------

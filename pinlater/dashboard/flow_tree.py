@@ -30,12 +30,13 @@ class Segment(NamedTuple):
 @dataclass(slots=True)
 class StageNode:
     """A stage, and those below it. `expected`: how many items it will have, about; `queued` are in its queue or with a
-    worker, `waiting` in the database, and `to_come` are not made yet.
+    worker, `waiting` in the database, and `to_come` are not made yet. `is_over`: its flow is.
     """
 
     status: StageStatus
     expected: int
     children: list[StageNode] = field(default_factory=list)
+    is_over: bool = False
 
     @property
     def name(self) -> str:
@@ -72,7 +73,7 @@ class StageNode:
         """How it is, in words, and the kind of that: good, bad, held or ""."""
         status = self.status
         if status.applet_errors:
-            return "stuck", "bad"
+            return ("ended", "held") if self.is_over else ("stuck", "bad")
         if status.is_complete:
             return "complete", "held" if status.failed else "good"
         if status.pending:
@@ -118,7 +119,8 @@ class FlowTree:
         roots: list[StageNode] = []
         for status in flow.stages:  # a parent stands before its children
             parent = nodes.get(status.stage.parent)
-            node = StageNode(status, status.items + (0 if parent is None else _to_come(parent, status)))
+            is_over, to_come = flow.completed_ms is not None, 0 if parent is None else _to_come(parent, status)
+            node = StageNode(status, status.items + (0 if is_over else to_come), is_over=is_over)
             nodes[node.name] = node
             (roots if parent is None else parent.children).append(node)
         return cls(flow, roots)

@@ -28,7 +28,13 @@ def status_document(status: FlowStatus) -> dict[str, Any]:
         "createdMs": status.created_ms,
         "completedMs": status.completed_ms,
         "stages": [
-            {"name": each.stage.name, "items": each.items, "succeeded": each.succeeded, "failed": each.failed}
+            {
+                "name": each.stage.name,
+                "items": each.items,
+                "succeeded": each.succeeded,
+                "failed": each.failed,
+                "appletErrors": each.applet_errors,
+            }
             for each in status.stages
         ],
     }

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from pinlater.flows.applets import AppletFailed, children_of
 from pinlater.flows.ends import EndOutcome, ItemEnd, Recorded, RecordedEnd
 from pinlater.flows.many_rows import among, change_items
-from pinlater.flows.rows import StageRow, complete, count, for_update, insert_items, lock_stages
+from pinlater.flows.rows import APPLET_SUFFIX, StageRow, complete, count, for_update, insert_items, lock_stages
 from pinlater.flows.tables import FAILURES, FLOWS, ITEMS, STAGES
 from pinlater.model.flow_words import ItemState, NewItem, OnFailure
 
@@ -89,6 +89,8 @@ class _Recording:
         self._failures: list[dict[str, Any]] = []
         self._applet_errors: list[dict[str, Any]] = []
         self._failed_stages: set[tuple[int, int]] = set()
+        self._failed_makers: dict[int, tuple[StageRow, str]] = {}
+        """Jobs that were to make items, by the numbers of their own: of which hidden stage, and why they failed."""
         self.children: dict[tuple[int, int], list[NewItem]] = defaultdict(list)
         self.counts: dict[tuple[int, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
 
@@ -110,7 +112,8 @@ class _Recording:
         return self._fail(end, item)
 
     def _fail(self, end: ItemEnd, item: dict[str, Any]) -> RecordedEnd:
-        stage = self._stages[item["flow"], item["place"]].stage
+        row = self._stages[item["flow"], item["place"]]
+        stage, round_failures = row.stage, item["failures"] % (row.stage.max_failures + 1)  # `resume` begins a round
         item["failures"] += 1
         self._counted.add((item["number"], _claim(end)))
         self._failures.append(
@@ -123,11 +126,13 @@ class _Recording:
                 "claim": _claim(end),
             }
         )
-        if end.is_final or item["failures"] > stage.max_failures:
+        if end.is_final or round_failures == stage.max_failures:
             self._over(item, ItemState.FAILED, None)
-            self._failed_stages.add((item["flow"], item["place"]))
+            self._failed_stages.add(row.where)
+            if row.is_hidden:
+                self._failed_makers[item["number"]] = row, end.reason
             return RecordedEnd(EndOutcome.FAILED)
-        backoff_ms = min(stage.backoff_ms << min(item["failures"] - 1, 40), stage.max_backoff_ms)
+        backoff_ms = min(stage.backoff_ms << min(round_failures, 40), stage.max_backoff_ms)
         item["retry_ms"] = self._now_ms + backoff_ms
         retried = {"number": item["number"], "failures": item["failures"], "retry_ms": item["retry_ms"]}
         self._retried[item["number"]] = retried
@@ -170,6 +175,8 @@ class _Recording:
             _, added = insert_items(connection, self._stages[where], children, self._now_ms)
             self.counts[where]["items"] += added
             self.counts[where]["pending"] += added
+        if self._failed_makers:
+            self._note_unmade(connection)
         if self._applet_errors:
             change_items(connection, self._applet_errors, {})
         count(connection, self.counts)
@@ -178,8 +185,33 @@ class _Recording:
             self._stages[where].applet_errors += changes["applet_errors"]
         return self._stop(connection) if self._failed_stages else []
 
+    def _note_unmade(self, connection: sa.Connection) -> None:
+        """What a job was to make is missing, as where an expression fails: at the item that it was to make it of. That
+        one is locked behind its stage here, against the order: where another one waits for it, one of both begins anew.
+        """
+        of_makers = ITEMS.c.number.in_(sorted(self._failed_makers))
+        keys = connection.execute(sa.select(ITEMS.c.number, ITEMS.c.dedupe_key).where(of_makers))
+        parents = {number: maker_of(key) for number, key in keys}
+        of_parents = ITEMS.c.number.in_(sorted(set(parents.values())))
+        wanted = sa.select(ITEMS.c.number, ITEMS.c.applet_error).where(of_parents).order_by(ITEMS.c.number)
+        said = {number: error or "" for number, error in connection.execute(for_update(connection, wanted))}
+        is_new = {number for number, error in said.items() if not error}
+        for number, (row, reason) in sorted(self._failed_makers.items()):
+            parent = parents[number]
+            if parent in said:
+                child = row.stage.name.removesuffix(APPLET_SUFFIX)
+                said[parent] += f"{'; ' if said[parent] else ''}{child}: its job {row.stage.job} failed: {reason}"
+                if parent in is_new and row.parent is not None:
+                    is_new.remove(parent)
+                    self.counts[row.flow, row.parent]["applet_errors"] += 1
+        self._applet_errors += [
+            {"number": number, "applet_error": _text(error, MAX_ERROR_CHARS)} for number, error in said.items()
+        ]
+
     def _stop(self, connection: sa.Connection) -> list[str]:
-        """Say of what a failure stops that it is to be stopped."""
+        """Say of what a failure stops that it is to be stopped. One of a job that makes items stops a flow, and no
+        stage: what it was to make can still be made.
+        """
         flows = sorted({flow for flow, _ in self._failed_stages})
         of_these = sa.select(FLOWS.c.number, FLOWS.c.id, FLOWS.c.on_failure).where(
             FLOWS.c.number.in_(flows), FLOWS.c.on_failure != OnFailure.GO_ON, FLOWS.c.completed_ms.is_(None)
@@ -191,7 +223,7 @@ class _Recording:
                 for row in self._stages.values()
                 if row.flow == number
                 and row.stop_reason is None
-                and (on_failure == OnFailure.STOP_FLOW or row.where in self._failed_stages)
+                and (on_failure == OnFailure.STOP_FLOW or (row.where in self._failed_stages and not row.is_hidden))
             ]
             if stopped:
                 stop_stages(connection, number, stopped, STOPPED, self._now_ms)
@@ -202,6 +234,7 @@ class _Recording:
 def stop_stages(connection: sa.Connection, flow: int, rows: Sequence[StageRow], reason: str, now_ms: int) -> None:
     """From now on no items come into these stages, and those that are pending are to fail."""
     for row in rows:
+        row.stop_reason = reason
         values: dict[str, Any] = {"stop_reason": reason}
         if row.sealed_ms is None:
             values["sealed_ms"] = row.sealed_ms = now_ms
@@ -216,6 +249,12 @@ def new_children(row: StageRow, number: int, payload: bytes, result: bytes) -> l
     """
     payloads = children_of(row.stage.applet, payload, result)
     return [NewItem(each, f"@{number}:{index}") for index, each in enumerate(payloads)]
+
+
+def maker_of(dedupe_key: str | None) -> int:
+    """The item that has made the one with this key; 0: a caller has."""
+    number = (dedupe_key or "").removeprefix("@").partition(":")[0]
+    return int(number) if (dedupe_key or "").startswith("@") and number.isdecimal() else 0
 
 
 def _claim(end: ItemEnd) -> str:

@@ -51,8 +51,15 @@ class StageRow:
         return self.flow, self.place
 
     @property
+    def is_hidden(self) -> bool:
+        """Its items are jobs that make those of another stage."""
+        return self.stage.name.endswith(APPLET_SUFFIX)
+
+    @property
     def is_complete(self) -> bool:
-        return self.sealed_ms is not None and not self.pending and not self.applet_errors
+        """What is stopped has no more children: those that could not be made are given up."""
+        is_whole = not self.applet_errors or self.stop_reason is not None
+        return self.sealed_ms is not None and not self.pending and is_whole
 
 
 def for_update(connection: sa.Connection, statement: sa.Select[Any], of: sa.Table | None = None) -> sa.Select[Any]:
@@ -212,9 +219,11 @@ def complete(
         by_place = {place: row for (number, place), row in stages.items() if number == flow}
         for place in sorted(by_place):  # parents first
             row = by_place[place]
-            above = None if row.parent is None else by_place[row.parent]
-            if row.sealed_ms is None and above is not None and not row.stage.keeps_open and above.is_complete:
-                seal(connection, row, now_ms)
+            if row.sealed_ms is None and row.parent is not None and not row.stage.keeps_open:
+                above = by_place[row.parent]
+                makers_of = above if above.parent is None or not above.is_hidden else by_place[above.parent]
+                if above.is_complete and makers_of.is_complete:  # a job that failed may be tried again
+                    seal(connection, row, now_ms)
         if by_place and all(row.is_complete for row in by_place.values()):
             over += _end(connection, flow, now_ms)
     return over

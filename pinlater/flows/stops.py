@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 import sqlalchemy as sa
@@ -12,6 +13,7 @@ from pinlater.flows import end_records
 from pinlater.flows.applets import AppletFailed, check_expression
 from pinlater.flows.ends import QueuedJob
 from pinlater.flows.rows import (
+    StageRow,
     complete,
     count,
     find_flow,
@@ -24,7 +26,7 @@ from pinlater.flows.rows import (
     spec_of,
 )
 from pinlater.flows.tables import CALLBACKS, FAILURES, FLOWS, ITEMS, STAGES
-from pinlater.model.flow_words import AppletKind, ItemState
+from pinlater.model.flow_words import AppletKind, ItemState, NewItem
 
 SLICE = 500
 """Items whose children are made in one step."""
@@ -79,8 +81,6 @@ def stop(connection: sa.Connection, flow_id: str, now_ms: int, limit: int) -> tu
     is_done = not left or (not numbers and left <= reasons.keys())  # a stage may have been stopped meanwhile
     if is_done:
         connection.execute(sa.update(FLOWS).where(FLOWS.c.number == flow).values(stopping_ms=None))
-        for row in stopped:
-            connection.execute(sa.update(STAGES).where(is_stage(row)).values(applet_errors=0))
         complete(connection, [flow], now_ms)
     return jobs, is_done
 
@@ -121,11 +121,14 @@ def make_children(connection: sa.Connection, flow_id: str, after: int, now_ms: i
     """The children of some items that have none yet as they could not be made; the last of these items, 0 for none, and
     the flow's id if it is over.
     """
-    flow = find_flow(connection, flow_id)["number"]
-    has_errors = sa.select(STAGES.c.place).where(STAGES.c.flow == flow, STAGES.c.applet_errors > 0)
-    places = connection.execute(has_errors).scalars().all()
-    if not places:
+    found = find_flow(connection, flow_id)
+    flow = found["number"]
+    if found["completed_ms"] is not None:
         return 0, []
+    has_errors = STAGES.c.flow == flow, STAGES.c.applet_errors > 0, STAGES.c.stop_reason.is_(None)
+    places = connection.execute(sa.select(STAGES.c.place).where(*has_errors)).scalars().all()
+    if not places:
+        return 0, complete(connection, [flow], now_ms)
     broken = (
         sa.select(ITEMS.c.number, ITEMS.c.place, ITEMS.c.payload, ITEMS.c.result)
         .where(
@@ -154,6 +157,10 @@ def make_children(connection: sa.Connection, flow_id: str, after: int, now_ms: i
             _, added = insert_items(connection, row, children, now_ms)
             counts[row.where]["items"] += added
             counts[row.where]["pending"] += added
+            if row.is_hidden and not added:
+                again = _try_again(connection, row, children)
+                counts[row.where]["pending"] += again
+                counts[row.where]["failed"] -= again
         told = "; ".join(errors)[: end_records.MAX_ERROR_CHARS] or None
         connection.execute(sa.update(ITEMS).where(ITEMS.c.number == number).values(applet_error=told))
         if told is None:
@@ -161,3 +168,11 @@ def make_children(connection: sa.Connection, flow_id: str, after: int, now_ms: i
     count(connection, counts)
     over = complete(connection, [flow], now_ms)
     return (rows[-1][0] if rows else 0), over
+
+
+def _try_again(connection: sa.Connection, row: StageRow, makers: Sequence[NewItem]) -> int:
+    """Jobs that were to make items, and failed, wait for another round of tries; how many."""
+    of_keys = ITEMS.c.dedupe_key.in_([each.dedupe_key for each in makers])
+    failed = ITEMS.c.flow == row.flow, ITEMS.c.place == row.place, of_keys, ITEMS.c.state == ItemState.FAILED
+    values = {"state": ItemState.PENDING, "job": None, "retry_ms": None, "ended_ms": None, "is_queued": 0}
+    return connection.execute(sa.update(ITEMS).where(*failed).values(**values)).rowcount

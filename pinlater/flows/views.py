@@ -88,10 +88,12 @@ def _status(
     callback_row: Mapping[Any, Any] | None,
 ) -> FlowStatus:
     by_place = {row["place"]: row for row in rows}
+    counters = {row["place"]: {name: row[name] for name in _COUNTERS} for row in rows}
+    for row in rows:
+        if row["name"].endswith(APPLET_SUFFIX):  # what its jobs made, and could not come into the stage, is not there
+            counters[row["parent"]]["applet_errors"] += row["applet_errors"]
     stages = [
-        StageStatus(
-            _shown(row, by_place), **{name: row[name] for name in _COUNTERS}, is_sealed=row["sealed_ms"] is not None
-        )
+        StageStatus(_shown(row, by_place), **counters[row["place"]], is_sealed=row["sealed_ms"] is not None)
         for row in rows
         if not row["name"].endswith(APPLET_SUFFIX)
     ]
@@ -147,7 +149,11 @@ def _troubles(
     callback: CallbackStatus | None,
 ) -> list[str]:
     told = []
+    again = f"`pinlater flow resume {flow['id']}` tries again, with --expression by another one"
+    if flow["completed_ms"] is not None:
+        again = "the flow ended without them"
     for row in rows:
+        shown = row["name"].removesuffix(APPLET_SUFFIX)
         if row["applet_errors"]:
             first = sa.select(ITEMS.c.applet_error).where(
                 ITEMS.c.flow == row["flow"],
@@ -157,13 +163,8 @@ def _troubles(
             )
             error = connection.execute(first.limit(1)).scalar() or ""
             told.append(
-                f"the children of {row['applet_errors']} items of stage {row['name']} could not be made: {error}; "
-                f"`pinlater flow resume {flow['id']}` tries again, with --expression by another one"
-            )
-        if row["name"].endswith(APPLET_SUFFIX) and row["failed"]:
-            child = row["name"].removesuffix(APPLET_SUFFIX)
-            told.append(
-                f"the job that makes the items of stage {child} failed for {row['failed']} items: they have no children"
+                f"the children of {row['applet_errors']} items of stage {shown} could not be made: {error}; "
+                f"{again if row['stop_reason'] is None else 'the stage was stopped, and goes on without them'}"
             )
     if callback is not None and callback.done_ms is not None and callback.error:
         told.append(

@@ -9,6 +9,7 @@ import json
 import signal
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,25 @@ async def test_an_applet_that_fails_is_told_and_mended(service: AsyncService) ->
     assert (await service.over(flow_id)).troubles == []
 
 
+async def test_a_fan_out_job_that_fails_for_good_keeps_its_flow_open_and_is_tried_again(service: AsyncService) -> None:
+    root = service.stage("root")
+    split = Applet(AppletKind.JOB, job="do.split", queue=service.queue("split"))
+    child = service.stage("child", "root", applet=split, max_failures=0)
+    flow_id = await service.start(root, child, items=items_of(1))
+    await service.do(root, result=lambda payload: 7)
+    makers = replace(root, queue=split.queue)
+    await service.fail(makers, await service.take(split.queue), "no such file")
+    (trouble,) = (await service.client.get_flow(flow_id)).troubles
+    assert "no such file" in trouble
+    assert (await service.items(flow_id, root))[0].applet_error
+    assert await service.runs(flow_id)
+    await service.client.resume_flow(flow_id)
+    (job,) = await service.take(split.queue)
+    await service.succeed(split.queue, [job], ["a"])
+    await service.do(child)
+    assert [each.applet_errors for each in (await service.over(flow_id)).stages] == [0, 0]
+
+
 # -- assignments and heartbeats ----------------------------------------------------------------------------------------
 
 
@@ -335,7 +355,7 @@ async def test_the_callback_is_a_job_on_a_queue(service: AsyncService) -> None:
     (job,) = await service.take(done)
     told = payload_of(job)["flow"]
     assert (told["id"], told["state"]) == (flow_id, "COMPLETE")
-    assert told["stages"] == [{"name": "root", "items": 1, "succeeded": 1, "failed": 0}]
+    assert told["stages"] == [{"name": "root", "items": 1, "succeeded": 1, "failed": 0, "appletErrors": 0}]
     status = await service.until(flow_id, lambda each: bool(each.callback and each.callback.done_ms))
     assert status.callback is not None
     assert headers_of(job)["pinlater-callback"] == status.callback.id

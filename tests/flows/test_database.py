@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from pinlater.errors import FlowNotFound, FlowsUnavailable, ItemNotFound, RequestInvalid, StageSealed
+from pinlater.flows.callback_job import status_document
 from pinlater.flows.database import FlowDatabase
 from pinlater.flows.ends import EndOutcome, ItemEnd, RecordedEnd
 from pinlater.flows.tables import STAGES
@@ -161,13 +162,79 @@ def test_a_job_makes_the_children_and_is_not_seen(database: FlowDatabase) -> Non
     assert database.queues(flow_id) == {"calculate": "payroll", "split applet": "q2", "split": "q"}
 
 
-def test_a_job_applet_that_fails_is_a_trouble(database: FlowDatabase) -> None:
-    split = Stage("split", "x", "q", "calculate", Applet(AppletKind.JOB, job="splitter", queue="q2"))
-    flow_id = flow_of(database, ROOT, split, items=1)
+SPLIT = Stage("split", "x", "q", "calculate", Applet(AppletKind.JOB, job="splitter", queue="q2"), max_failures=1)
+
+
+def failed_for_good(database: FlowDatabase, *, on_failure: OnFailure = OnFailure.GO_ON) -> str:
+    """A flow of two items, for one of which the job that was to make the items below has failed for good."""
+    items = [NewItem(b"1", "a"), NewItem(b"2", "b")]
+    new = NewFlow("split", [ROOT, SPLIT], items={"calculate": items}, sealed=["calculate"], on_failure=on_failure)
+    flow_id = database.create(replace(new, on_complete=CALLBACK), START_MS).id
     work(database, "calculate")
-    assert fail(database, feed(database)[0].number, "c").outcome is EndOutcome.FAILED
-    [trouble] = database.status(flow_id).troubles
-    assert "the items of stage split failed for 1 items" in trouble
+    one, two = feed(database)
+    database.record([ItemEnd(job_of(one), b"[1]")], START_MS)
+    assert fail(database, two.number, "c").outcome is EndOutcome.RETRY
+    assert fail(database, two.number, "d").outcome is EndOutcome.FAILED
+    return flow_id
+
+
+def unmade(database: FlowDatabase, flow_id: str) -> list[int]:
+    return [each.applet_errors for each in database.status(flow_id).stages]
+
+
+def test_a_flow_whose_fan_out_job_fails_for_good_is_stuck_and_resumed(database: FlowDatabase) -> None:
+    flow_id = failed_for_good(database)
+    work(database, "split")
+    status = database.status(flow_id)
+    assert (status.state, status.completed_ms, unmade(database, flow_id)) == (FlowState.RUNNING, None, [1, 0])
+    [trouble] = status.troubles
+    assert "the children of 1 items of stage calculate could not be made: split: its job splitter failed" in trouble
+    assert f"`pinlater flow resume {flow_id}`" in trouble
+    items, _ = database.items(flow_id, "calculate", None, "", [], 0, 10)
+    assert [bool(each.applet_error) for each in items] == [False, True]
+    assert not database.status(flow_id).stages[1].is_sealed
+
+    for claims in ("ef", "gh"):  # another round of tries, and another one
+        assert database.resume(flow_id, "", "", START_MS) == []
+        assert (unmade(database, flow_id), database.status(flow_id).troubles) == ([0, 0], [])
+        [again] = feed(database)
+        assert again.stage.job == "splitter"
+        outcomes = [fail(database, again.number, claim).outcome for claim in claims]
+        assert outcomes == [EndOutcome.RETRY, EndOutcome.FAILED]
+        assert unmade(database, flow_id) == [1, 0]
+    database.resume(flow_id, "", "", START_MS)
+    [again] = feed(database)
+    database.record([ItemEnd(job_of(again), b"[2,3]")], START_MS)
+    work(database, "split")
+    status = database.status(flow_id)
+    assert (status.state, states(database, flow_id)["split"]) == (FlowState.COMPLETE, (0, 0, 3, 0, True))
+    assert database.resume(flow_id, "", "", START_MS) == []
+
+
+def test_what_a_fan_out_job_could_not_make_is_told_where_the_flow_is_given_up(database: FlowDatabase) -> None:
+    flow_id = failed_for_good(database)
+    database.cancel(flow_id, START_MS)
+    while not database.stop(flow_id, START_MS, 10)[1]:
+        pass
+    [due] = database.take_callbacks(START_MS, START_MS, 10)
+    assert (due.status.state, unmade(database, flow_id)) == (FlowState.CANCELLED, [1, 0])
+    assert [each["appletErrors"] for each in status_document(due.status)["stages"]] == [1, 0]
+    database.resume(flow_id, "", "", START_MS)
+    assert (unmade(database, flow_id), feed(database)) == ([1, 0], [])
+
+
+@pytest.mark.parametrize("on_failure", OnFailure)
+def test_a_fan_out_job_that_fails_for_good_stops_the_flow_where_that_is_said(
+    database: FlowDatabase, on_failure: OnFailure
+) -> None:
+    flow_id = failed_for_good(database, on_failure=on_failure)
+    while not database.stop(flow_id, START_MS, 10)[1]:
+        pass
+    work(database, "split")
+    stops = on_failure is OnFailure.STOP_FLOW
+    assert database.status(flow_id).state is (FlowState.COMPLETE if stops else FlowState.RUNNING)
+    assert unmade(database, flow_id) == [1, 0]
+    assert states(database, flow_id)["split"][2:4] == ((0, 1) if stops else (1, 0))
 
 
 def test_children_that_could_not_be_made_are_made_by_another_expression(database: FlowDatabase) -> None:
@@ -202,7 +269,7 @@ def test_resuming_leaves_what_a_stop_has_settled(database: FlowDatabase) -> None
     assert database.stop(flow_id, START_MS, 10) == ([], True)
     database.resume(flow_id, "pay", "result", START_MS)
     errors = {each.stage.name: each.applet_errors for each in database.status(flow_id).stages}
-    assert errors == {"calculate": 0, "second": 1, "pay": 0, "other": 0}
+    assert errors == {"calculate": 1, "second": 1, "pay": 0, "other": 0}  # those of a stopped stage are given up
 
 
 @pytest.mark.parametrize("expression", ["[", "a b"])

@@ -83,6 +83,12 @@ def test_callers_add_items_to_stages_that_are_open() -> None:
     assert [each.name for each in tree_of(*stages).nodes if each.takes_items] == ["a", "c"]
 
 
+def test_a_stage_whose_children_were_given_up_is_stuck_only_while_its_flow_runs() -> None:
+    status = replace(status_of("a", counts=(1, 0, 0, 0), is_sealed=True), applet_errors=1)
+    assert StageNode(status, 1).state == ("stuck", "bad")
+    assert StageNode(status, 1, is_over=True).state == ("ended", "held")
+
+
 @pytest.mark.parametrize(
     ("status", "state"),
     [

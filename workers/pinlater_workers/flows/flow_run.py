@@ -37,13 +37,16 @@ PATIENCE_S = 300.0
 """So long servers may be away while a flow is waited for."""
 
 
-class EndedStage(msgspec.Struct, frozen=True):
-    """A stage of a flow that is over, in numbers."""
+class EndedStage(msgspec.Struct, frozen=True, rename="camel"):
+    """A stage of a flow that is over, in numbers. `applet_errors`: items whose children could not be made, and were
+    given up with the flow.
+    """
 
     name: str
     items: int
     succeeded: int
     failed: int
+    applet_errors: int = 0
 
 
 class FlowEnd(msgspec.Struct, frozen=True, rename="camel"):
