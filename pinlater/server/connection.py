@@ -140,7 +140,7 @@ class ServerConnection(asyncio.Protocol):
         self._peer_room: Peer | None = None
         self._stream: Stream | None = None
         self._is_kept_alive = False
-        self._is_encrypted = self._was_handed_over = False
+        self._is_encrypted = self._was_handed_over = self._is_aborted = False
         self._reading = True
         self._ending = False
         self._is_going_on = False
@@ -197,6 +197,8 @@ class ServerConnection(asyncio.Protocol):
             if call.reply is not None and call.jobs:
                 call.reply = self._handler.empty_reply(call.reply, call)
                 self.state.run_detached(self._handler.requeue(call))
+        if self._stream is not None and self._messages is None and self.state.drain is None:
+            self._stream.end_receipts(self.ref)
         self._unbind(None)
         self._end_if_done()
         return True
@@ -213,6 +215,8 @@ class ServerConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self.ref.is_closed = True
+        if self._stream is not None and self._messages is not None:  # a call that came, and is not begun, is a receipt
+            self._stream.confirmed()
         self._messages = None
         self._count_partial(0)
         self._count_unsent(0)
@@ -231,7 +235,7 @@ class ServerConnection(asyncio.Protocol):
             if self._was_handed_over or self.state.drain is not None:
                 self._stream.forget()
             else:
-                self._stream.disconnected(self.ref)
+                self._stream.disconnected(self.ref, is_ours=self._is_aborted)
         self._unbind(error)
 
     def _unbind(self, error: Exception | None) -> None:
@@ -468,6 +472,7 @@ class ServerConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Close now, whatever is unsent."""
         if self._transport is not None:
+            self._is_aborted = True
             self._transport.abort()
 
     def at_boundary(self) -> bool:

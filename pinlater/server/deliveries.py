@@ -12,7 +12,7 @@ import fcntl
 import socket
 import struct
 import termios
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pinlater.clock import Clock
@@ -162,26 +162,34 @@ class Stream:
             self._all.requeue(list(map(Unreceived._make, late)))
         return min(first_ms, default=None)
 
-    def disconnected(self, connection: ConnectionRef) -> None:
-        """The connection is gone. What is bound to it is told apart when it is released, after the grace. Of the rest
-        goes back at once what no kernel tries to deliver any more; where a receipt may be on its way, later.
+    def end_receipts(self, connection: ConnectionRef) -> None:
+        """The caller can send nothing any more: what it has not confirmed it never will. That goes back at once; what
+        is bound to the connection is told apart when it is released, after the grace.
         """
+        owed = [jobs for end, _, jobs in self._open if end is None]
+        self.confirmed()
+        self._give_back(connection, owed)
+
+    def disconnected(self, connection: ConnectionRef, *, is_ours: bool) -> None:
+        """The connection is gone. Of what was not to be confirmed goes back, likewise, what no kernel tries to deliver
+        any more. `is_ours`: this server closed it, and receipts may have been on their way: what these would confirm
+        goes back shortly before it expires.
+        """
+        if not is_ours:
+            self.end_receipts(connection)
         acknowledged = self._drop_received()
         has_given_up = acknowledged is not None and acknowledged[1]
         latest_s = self._loop.time() - ACKNOWLEDGED_WITHIN_S
-        waiting: list[_Delivery] = []
-        lost: list[_Names] = []
-        for end, left_s, jobs in self._open:
-            if end is None or (has_given_up and left_s <= latest_s):
-                rest = [names for names in _named(jobs) if not _mark_undelivered(connection, names)]
-                if end is not None:
-                    lost += rest
-                elif rest:
-                    waiting.append((end, left_s, rest))
-        self._open = waiting
+        lost = [jobs for end, left_s, jobs in self._open if end is not None and has_given_up and left_s <= latest_s]
+        owed = [each for each in self._open if each[0] is None]
+        self._open = [(end, left_s, rest) for end, left_s, jobs in owed if (rest := _not_bound(connection, jobs))]
         self._sock = None
-        if lost:
-            self._all.requeue(list(map(Unreceived._make, lost)))
+        self._give_back(connection, lost)
+
+    def _give_back(self, connection: ConnectionRef, lost: Iterable[Sequence[DequeuedJob] | list[_Names]]) -> None:
+        names = [each for jobs in lost for each in _not_bound(connection, jobs)]
+        if names:
+            self._all.requeue(list(map(Unreceived._make, names)))
 
     def forget(self) -> None:
         """The connection goes on elsewhere, or ends with this server: the time-outs decide."""
@@ -227,6 +235,11 @@ def _named(jobs: Sequence[DequeuedJob] | list[_Names]) -> list[_Names]:
         (job.descriptor, job.claim_descriptor, job.claim_expires_at_ms) if isinstance(job, DequeuedJob) else job
         for job in jobs
     ]
+
+
+def _not_bound(connection: ConnectionRef, jobs: Sequence[DequeuedJob] | list[_Names]) -> list[_Names]:
+    """Those that nobody received and whose claims are not bound to the connection; the others are marked."""
+    return [names for names in _named(jobs) if not _mark_undelivered(connection, names)]
 
 
 def _mark_undelivered(connection: ConnectionRef, job: _Names) -> bool:

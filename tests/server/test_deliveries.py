@@ -12,14 +12,15 @@ import pytest
 from pinlater.backends.base import UNDELIVERED_IN_A_ROW, EndRules, PerQueue
 from pinlater.client.async_client import AsyncClient
 from pinlater.metrics import Metrics
-from pinlater.model import DequeuedJob, DequeueRequest, Job, JobInfo, JobState
+from pinlater.model import DequeuedJob, DequeueFromQueuesRequest, DequeueRequest, Job, JobInfo, JobState, QueueShare
 from pinlater.server.deliveries import ACKNOWLEDGED_WITHIN_S, MARGIN_MS
 from pinlater.service import ServiceSettings
-from pinlater.wire.convert import checkpoints_to_wire, dequeue_to_wire, dequeued_from_wire
-from tests.server.binding import beat, enqueue, fall_silent, info, is_held
+from pinlater.wire.convert import checkpoints_to_wire, dequeue_from_queues_to_wire, dequeue_to_wire, dequeued_from_wire
+from tests.server.binding import beat, enqueue, fall_silent, info, is_held, succeeded
 from tests.server.running import Plain
 from tests.server.serving import Served, serving, until
 from tests.server.test_disconnects import end, reset
+from tests.server.test_unread import served_by
 from tests.unit.stand import Stand, stand
 
 LEASE_MS = 60_000
@@ -78,9 +79,9 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(settings: ServiceSettings | None = None) -> AsyncIterator[Bench]:
+async def bench(settings: ServiceSettings | None = None, **limits: Any) -> AsyncIterator[Bench]:
     metrics = Metrics()
-    async with stand(settings=settings) as at, serving(at.service, at.clock, metrics) as served:
+    async with stand(settings=settings) as at, serving(at.service, at.clock, metrics, **limits) as served:
         it = Bench(at, served, await Plain.to(served.port), metrics)
         try:
             yield it
@@ -232,19 +233,88 @@ async def test_a_confirmed_claim_whose_connection_breaks_takes_an_attempt() -> N
         assert (found.attempts_remaining, found.crashes) == (1, 1)
 
 
+HOW = pytest.mark.parametrize("how", [end, reset, Plain.half_close], ids=["end", "reset", "half an end"])
+MANY = pytest.mark.parametrize("many", [False, True], ids=["from one queue", "from many"])
+
+
+def dequeue_by(many: bool, **fields: Any) -> tuple[str, Any]:
+    """A call that confirms what it receives, with a claim that lasts."""
+    fields = {"wait_ms": LONG_MS, "claim_timeout_ms": 300_000, "confirms_receipt": True, **fields}
+    if many:
+        request = DequeueFromQueuesRequest([QueueShare("mail")], 1, **fields)
+        return "dequeueFromQueues", dequeue_from_queues_to_wire(request)
+    return "dequeueJobs", dequeue_to_wire(DequeueRequest("mail", 1, **fields))
+
+
+@HOW
+@MANY
 @pytest.mark.parametrize("bound", [False, True], ids=["not bound", "bound"])
-async def test_a_connection_that_ends_without_the_receipt_costs_no_attempt(bound: bool) -> None:
+async def test_a_connection_that_ends_without_the_receipt_costs_no_attempt_and_no_time(
+    bound: bool, many: bool, how: Any
+) -> None:
     async with bench(AT_ONCE) as at:
         caller = await at.caller()
-        await at.ask(caller, release_on_disconnect=bound, confirms_receipt=True)
+        method, request = dequeue_by(many, release_on_disconnect=bound)
+        await caller.send(method, request=request)
         job = await at.job()
         await caller.answer()
-        end(caller)
-        if not bound:
-            await at.stays_held(job)
-            await at.nears_expiry()
+        how(caller)
         found = await at.until_in(JobState.PENDING, job)
         assert (found.attempts_remaining, found.crashes) == (2, 0)
+
+
+@HOW
+@MANY
+async def test_a_receipt_that_came_before_the_connection_broke_counts(many: bool, how: Any) -> None:
+    async with bench(AT_ONCE) as at:
+        caller = await at.caller()
+        method, request = dequeue_by(many)
+        await caller.send(method, request=request)
+        job = await at.job()
+        await caller.answer()
+        await caller.call("checkpointJobs", request=checkpoints_to_wire("mail", ()))
+        how(caller)
+        await until(lambda: at.served.server.connections == 1)
+        await at.stays_held(job)
+
+
+async def test_a_connection_that_the_server_closes_itself_proves_nothing_at_once() -> None:
+    async with bench(half_sent_timeout_s=0.2) as at:
+        caller = await at.caller()
+        await at.ask(caller, confirms_receipt=True)
+        job = await at.job()
+        await caller.answer()
+        caller.writer.write(b"\0\0\0\x50half")
+        assert await caller.reader.read() == b""
+        await at.stays_held(job)
+        await at.nears_expiry()
+        assert (await at.until_in(JobState.PENDING, job)).attempts_remaining == 2
+
+
+@pytest.fixture(params=["sqlite", "redis", "mysql", "postgres", "dynamodb"])
+def url(request: pytest.FixtureRequest) -> str:
+    fresh: str = request.getfixturevalue(f"{request.param}_places").fresh()
+    return fresh
+
+
+@MANY
+async def test_every_store_takes_back_what_a_broken_connection_owes_a_receipt_of(url: str, many: bool) -> None:
+    async with served_by(url) as served:
+        onlooker, other = await Plain.to(served.port), await Plain.to(served.port)
+        await onlooker.create_queue("mail")
+        method, request = dequeue_by(many)
+        for how in (end, reset):
+            caller = await Plain.to(served.port)
+            await onlooker.enqueue("mail", b"x")
+            await caller.send(method, request=request)
+            await caller.answer()
+            how(caller)
+            _, again = dequeue_by(many, confirms_receipt=False)
+            (job,) = dequeued_from_wire(await other.call(method, request=again))
+            assert (job.attempts_remaining, job.attempts_allowed) == (2, 2)
+            await other.call("ackJobs", request=succeeded(job))
+        for each in (onlooker, other):
+            await each.close()
 
 
 async def test_nobody_receives_a_job_for_ever() -> None:
