@@ -34,6 +34,7 @@ from pinlater.flows.rows import (
     spec_of,
 )
 from pinlater.flows.tables import CALLBACKS, FLOWS, KEEPERS, STAGES, upgrade
+from pinlater.model import ClaimOutcome
 from pinlater.model.flow_words import (
     Applet,
     AppletKind,
@@ -213,6 +214,12 @@ class FlowDatabase:
 
         return self._look(lambda connection: queue_feed.waiting(connection, window, limit, shut))
 
+    def waiting_item(self, number: int) -> WaitingItem | ClaimOutcome:
+        """One item that waits, or why it may not come into its queue: BEHIND an older one of its serialize key that
+        waits too, or ENDED where its stage is stopped or it is gone.
+        """
+        return self._look(lambda connection: queue_feed.waiting_item(connection, number))
+
     def queued(self, jobs: Mapping[int, str], now_ms: int) -> list[str]:
         """These items are in their queues, as these jobs. The jobs of items that have ended meanwhile, or are gone."""
 
@@ -350,18 +357,25 @@ class FlowDatabase:
 
     # -- the keeper ----------------------------------------------------------------------------------------------------
 
-    def keep(self, holder: str, until_ms: int, over_ms: int = -1) -> tuple[bool, int]:
+    def keep(
+        self, holder: str, until_ms: int, over_ms: int = -1, is_dead: Callable[[str], bool] = lambda name: False
+    ) -> tuple[bool, int]:
         """Whether this process is the keeper of all flows from now on, nobody else is, and what the keeper said last.
-        It is that where another one has said nothing since `over_ms`. With an `until_ms` of 0 it is no more.
+        It is that where another one has said nothing since `over_ms`, or is known to be dead. With an `until_ms` of 0
+        it is no more.
 
         Clocks of servers may differ: times are only compared for being the same.
         """
 
         def work(connection: sa.Connection) -> tuple[bool, int]:
             is_free = sa.or_(KEEPERS.c.holder == holder, KEEPERS.c.until_ms.in_((0, over_ms)))
-            taken = connection.execute(sa.update(KEEPERS).where(is_free).values(holder=holder, until_ms=until_ms))
+            taking = sa.update(KEEPERS).values(holder=holder, until_ms=until_ms)
+            taken = connection.execute(taking.where(is_free)).rowcount > 0
+            if not taken:
+                other = connection.execute(sa.select(KEEPERS.c.holder)).scalar_one()
+                taken = is_dead(other) and connection.execute(taking.where(KEEPERS.c.holder == other)).rowcount > 0
             said: int = connection.execute(sa.select(KEEPERS.c.until_ms)).scalar_one()
-            return taken.rowcount > 0, said
+            return taken, said
 
         return self._transaction(work)
 

@@ -9,6 +9,7 @@ it looks once a minute.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +25,7 @@ from pinlater.flows.connection import FlowConnection
 from pinlater.flows.ends import QueuedJob, WaitingItem
 from pinlater.flows.item_jobs import item_job
 from pinlater.metrics import Metrics
-from pinlater.model import JobInfo, JobState, parse_descriptor
+from pinlater.model import ClaimOutcome, JobInfo, JobState, parse_descriptor
 from pinlater.queues.directory import QueueDirectory
 from pinlater.shards.router import Router
 
@@ -48,8 +49,10 @@ COLLECT_S = 0.01
 BUSY_S, OPEN_S, IDLE_S = 0.025, 0.25, 60.0
 """The pause after a look that found nothing: at first, while a flow runs, and while none does."""
 
-KEPT_MS = 5_000
-"""For so long a process says that it is the keeper; after its death the others wait so long."""
+KEPT_MS = 2_000
+"""For so long a process says that it is the keeper. After its death the other servers wait so long; processes of its
+own server do not, nor does the one that is started in its place.
+"""
 
 CANCELLED_BY = "the end of its flow"
 CANCEL_EVERY_S, CALLBACKS_EVERY_S, STOP_EVERY_S, CHECK_EVERY_S, REAP_EVERY_S = 1.0, 1.0, 1.0, 10.0, 60.0
@@ -205,7 +208,9 @@ class FlowKeeper:
         if now_s < self._kept_until_s - kept_s / 2:
             return True
         over_ms = self._said_ms if now_s >= self._said_s + kept_s else -1
-        is_kept, said_ms = await self._connection.call(lambda database: database.keep(self._name, until_ms, over_ms))
+        is_kept, said_ms = await self._connection.call(
+            lambda database: database.keep(self._name, until_ms, over_ms, self._is_dead)
+        )
         if said_ms != self._said_ms:
             self._said_ms, self._said_s = said_ms, loop.time()
         self._kept_until_s = now_s + kept_s if is_kept else 0.0
@@ -217,6 +222,18 @@ class FlowKeeper:
         """
         with suppress(PinLaterError):
             await self._give_up()
+
+    def _is_dead(self, name: str) -> bool:
+        """It was a process of this server, and so on this machine, and is none any more."""
+        server, _, pid = name.rpartition("/")
+        if server != self._name.rpartition("/")[0] or not pid.isdecimal() or name == self._name:
+            return False
+        with suppress(PermissionError, OverflowError):
+            try:
+                os.kill(int(pid), 0)
+            except ProcessLookupError:
+                return True
+        return False
 
     async def _give_up(self) -> None:
         """Nothing is to be kept: whoever has something next need not wait."""
@@ -256,6 +273,8 @@ class FlowKeeper:
             by_queue[item.stage.queue].append(item)
         fed = 0
         for queue, some in by_queue.items():
+            if asyncio.get_running_loop().time() >= self._kept_until_s:
+                break  # this process was held up, and another one may be the keeper by now
             try:
                 fed += await self._feed_queue(queue, some)
             except FlowsUnavailable:
@@ -263,6 +282,16 @@ class FlowKeeper:
             except Exception as error:  # whatever it is, other queues go on
                 self._note_trouble(queue, len(some), error)
         return fed
+
+    async def bring(self, number: int) -> ClaimOutcome | None:
+        """Put an item that waits into its queue now, whichever process is the keeper: twice does no harm. Why it may
+        not be there, if so. Errors of the router, where it cannot be put there now.
+        """
+        item = await self._connection.call(lambda database: database.waiting_item(number))
+        if isinstance(item, ClaimOutcome):
+            return item
+        await self._feed_queue(item.stage.queue, [item])
+        return None
 
     def _note_trouble(self, queue: str, items: int, error: Exception) -> None:
         told = "a fault of the server, whose log has it (items_not_queued)"
@@ -291,8 +320,6 @@ class FlowKeeper:
         now_ms = self._clock.now_ms()
         if queue not in self._queues.flow_queues:
             raise PinLaterError(self.trouble_of(queue))
-        if asyncio.get_running_loop().time() >= self._kept_until_s:
-            return 0  # this process was held up, and another one may be the keeper by now
         try:
             offered = await self._router.enqueue_extended(queue, [item_job(item) for item in items], now_ms)
         except PinLaterError as error:  # a shard is away, and others have taken what lives there

@@ -12,6 +12,7 @@ from pinlater.flows.ends import QueuedJob, WaitingItem
 from pinlater.flows.many_rows import among, change_items
 from pinlater.flows.rows import APPLET_SUFFIX, count, find_flow, lock_pending, stage_of
 from pinlater.flows.tables import FLOWS, ITEMS, STAGES
+from pinlater.model import ClaimOutcome
 from pinlater.model.flow_words import ItemState
 
 
@@ -39,8 +40,22 @@ def _may_have_work(connection: sa.Connection) -> sa.ColumnElement[bool]:
     return STAGES.c.flow.in_(sa.select(FLOWS.c.number).where(FLOWS.c.completed_ms.is_(None)))
 
 
-def _waiting_of(connection: sa.Connection, row: Mapping[Any, Any], limit: int) -> list[WaitingItem]:
+def waiting_item(connection: sa.Connection, number: int) -> WaitingItem | ClaimOutcome:
+    """See FlowDatabase.waiting_item."""
+    of_item = sa.select(STAGES).join(ITEMS, sa.and_(ITEMS.c.flow == STAGES.c.flow, ITEMS.c.place == STAGES.c.place))
+    row = connection.execute(of_item.where(ITEMS.c.number == number)).mappings().one_or_none()
+    if row is None or row["stop_reason"] is not None:
+        return ClaimOutcome.ENDED
+    found = _waiting_of(connection, row, 1, number)
+    return found[0] if found else ClaimOutcome.BEHIND
+
+
+def _waiting_of(connection: sa.Connection, row: Mapping[Any, Any], limit: int, only: int = 0) -> list[WaitingItem]:
+    """Of a stage, in order; those that stand behind others of it are behind these in the list too, where there is no
+    item that is meant alone.
+    """
     older = ITEMS.alias()
+    in_stage = sa.and_(older.c.flow == row["flow"], older.c.place == row["place"])
     is_first = sa.or_(
         ITEMS.c.serialize_key.is_(None),
         ~sa.exists(
@@ -49,7 +64,7 @@ def _waiting_of(connection: sa.Connection, row: Mapping[Any, Any], limit: int) -
                 older.c.state == ItemState.PENDING,
                 older.c.is_queued == 0,
                 older.c.number < ITEMS.c.number,
-                sa.or_(older.c.flow != row["flow"], older.c.place != row["place"]),
+                *(() if only else (~in_stage,)),
             )
         ),
     )
@@ -62,6 +77,7 @@ def _waiting_of(connection: sa.Connection, row: Mapping[Any, Any], limit: int) -
             ITEMS.c.state == ItemState.PENDING,
             ITEMS.c.is_queued == 0,
             is_first,
+            *((ITEMS.c.number == only,) if only else ()),
         )
         .order_by(ITEMS.c.number)
         .limit(limit)

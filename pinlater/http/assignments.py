@@ -22,7 +22,7 @@ _MAX_ID_CHARS = 2_000
 
 _WHY_NOT = {
     ClaimOutcome.NOT_DUE: "it failed, and its next attempt is not due yet: see when in the item",
-    ClaimOutcome.BEHIND: "it is not its turn: an older item of its serialize key is not done, or its queue is full",
+    ClaimOutcome.BEHIND: "it is not its turn: an older item of its serialize key is not done",
     ClaimOutcome.IN_PROGRESS: "another worker has it",
     ClaimOutcome.ENDED: "it has succeeded or failed: nothing is left to do",
     ClaimOutcome.LIMITED: "its queue is paused, or at its rate or its maximum in progress",

@@ -72,8 +72,6 @@ _ENQUEUE, _CONSUME = (AccessAction.ENQUEUE,), (AccessAction.CONSUME,)
 _CANCEL, _OPERATE = (AccessAction.ENQUEUE, AccessAction.OPERATE), (AccessAction.OPERATE,)
 
 _OFF = "this server has no flows: start it with --flows URL, or ask one that has"
-_QUEUE_TRIES, _QUEUE_PAUSE_S = 20, 0.05
-"""Of who asks for an item that is on its way to its queue."""
 
 
 class FlowCalls:
@@ -355,19 +353,22 @@ class FlowCalls:
         item, queue = await flows.connection.call(lambda database: database.item(number))
         if not may(context, _CONSUME, queue):
             raise ItemNotFound(f"there is no item {number}")
-        for _ in range(_QUEUE_TRIES):
-            if item.job or item.state is not ItemState.PENDING:
-                break
-            flows.keeper.wake()
-            await asyncio.sleep(_QUEUE_PAUSE_S)
-            item, queue = await flows.connection.call(lambda database: database.item(number))
         if item.state is not ItemState.PENDING:
             return Assignment(ClaimOutcome.ENDED)
-        if not item.job:
-            return Assignment(ClaimOutcome.BEHIND)
         rejected = self._limits.rejection_of(queue)
         if rejected is not None:
             return Assignment(ClaimOutcome.LIMITED)
+        if not item.job:
+            if item.retry_at_ms is not None and item.retry_at_ms > self._clock.now_ms():
+                return Assignment(ClaimOutcome.NOT_DUE)
+            if queue not in self._queues.flow_queues:
+                return Assignment(ClaimOutcome.NOT_FOUND)
+            why_not = await flows.keeper.bring(number)  # its turn comes now, as it is asked for
+            item, queue = await flows.connection.call(lambda database: database.item(number))
+            if item.state is not ItemState.PENDING:
+                return Assignment(ClaimOutcome.ENDED)
+            if not item.job:
+                return Assignment(why_not or ClaimOutcome.NOT_FOUND)
         settings = self._queues.settings(queue)
         timeout_ms = settings.claim_timeout_ms if claim_timeout_ms is None else claim_timeout_ms
         most_ms = self._settings.max_claim_timeout_ms

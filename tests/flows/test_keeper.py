@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +15,11 @@ from aiohttp import web
 from pinlater.errors import FlowNotFound, NoHealthyShards, ShardConnectionFailed
 from pinlater.flows import keeper
 from pinlater.flows.callbacks import FlowCallbacks
+from pinlater.flows.database import FlowDatabase
 from pinlater.flows.flow_engine import Flows
 from pinlater.metrics import Metrics
-from pinlater.model import Ack, DequeueRequest, RequestContext
-from pinlater.model.flow_words import CompletionCallback, NewFlow, NewItem
+from pinlater.model import Ack, ClaimOutcome, DequeueRequest, RequestContext
+from pinlater.model.flow_words import Assignment, CompletionCallback, NewFlow, NewItem
 from tests.flows.flow_stand import FlowStand, flow_stand
 from tests.flows.stand import ROOT, some_items
 from tests.unit.breaking import HeldClock
@@ -189,6 +192,83 @@ async def test_a_keeper_whose_clock_is_set_back_keeps_nothing_beside_another_one
             assert fed(metrics) == 0
         finally:
             await other.close()
+
+
+def held_by(at: FlowStand, name: str) -> None:
+    """Another process is the keeper, and has just said so."""
+    database = FlowDatabase(at.settings.url)
+    database.open()
+    assert database.keep(name, at.at.clock.now_ms() + 1)[0]
+    database.close()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody takes over from a keeper because it has said nothing."""
+    monkeypatch.setattr(keeper, "KEPT_MS", 3_600_000)
+
+
+@pytest.fixture
+def dead_pid() -> int:
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+        return process.pid
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_process_of_the_same_server_takes_over_from_a_dead_keeper_at_once(
+    tmp_path: Path, dead_pid: int
+) -> None:
+    async with flow_stand(tmp_path) as at:
+        held_by(at, f"me/{dead_pid}")
+        flow_id = await made(at, items={ROOT.name: some_items(3)})
+        await until_queued(at, flow_id, 3)
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("name", ["another/{dead}", "me/{alive}", "me/no-number", "me/99999999999999999999"])
+async def test_what_may_live_is_left_the_keeper(tmp_path: Path, dead_pid: int, name: str) -> None:
+    async with flow_stand(tmp_path) as at:
+        held_by(at, name.format(dead=dead_pid, alive=os.getppid()))
+        flow_id = await made(at, items={ROOT.name: some_items(3)})
+        await at.at.service.get_flow(flow_id)
+        for _ in range(20):
+            at.flows.keeper.wake()
+            await asyncio.sleep(0.005)
+        assert (await at.at.service.get_flow(flow_id)).stages[0].queued == 0
+
+
+@pytest.mark.usefixtures("patient")
+async def test_an_item_that_is_asked_for_comes_into_its_queue_whoever_is_the_keeper(tmp_path: Path) -> None:
+    async with flow_stand(tmp_path) as at:
+        held_by(at, f"another/{os.getpid()}")
+        service = at.at.service
+        second = replace(ROOT, name="second", queue="other")
+        keyed = [NewItem(b"1", serialize_key="k"), NewItem(b"2", serialize_key="k")]
+        new = NewFlow("payroll", [ROOT, second], items={ROOT.name: [*some_items(2), *keyed], second.name: keyed})
+        flow_id = (await service.create_flow(new)).id
+        items = (await service.get_flow_items(flow_id)).items
+        first, last, older, younger, elsewhere, _ = [each.number for each in items]
+
+        async def asked(number: int) -> Assignment:
+            return await service.assign_item(number, context=RequestContext("me"))
+
+        assert [(await asked(each)).outcome for each in (younger, elsewhere)] == [ClaimOutcome.BEHIND] * 2
+        got = await asked(last)
+        assert got.outcome is ClaimOutcome.CLAIMED
+        assert [(await asked(each)).outcome for each in (last, first, first, older)] == [
+            ClaimOutcome.IN_PROGRESS,
+            ClaimOutcome.CLAIMED,
+            ClaimOutcome.IN_PROGRESS,
+            ClaimOutcome.CLAIMED,
+        ]
+        assert [(await asked(each)).outcome for each in (younger, elsewhere)] == [ClaimOutcome.BEHIND] * 2
+        assert got.job is not None
+        ack = Ack(got.job.descriptor, claim_descriptor=got.job.claim_descriptor)
+        await service.ack("payroll", [ack], [])
+        assert (await asked(last)).outcome is ClaimOutcome.ENDED
+        stages = {each.stage.name: each for each in (await service.get_flow(flow_id)).stages}
+        assert (stages["calculate"].queued, stages["calculate"].pending) == (3, 3)
 
 
 def fed(metrics: Metrics) -> float:
