@@ -62,6 +62,21 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What a decoder raises for a map that cannot be read."""
 
 
+def unreadable_text(error: Exception) -> str:
+    """What is wrong with bytes that a decoder could not read, for whoever sent them.
+
+    >>> unreadable_text(RecursionError("maximum recursion depth exceeded"))
+    'it is nested too deep'
+    >>> unreadable_text(UnicodeDecodeError("utf-8", b"abc", 1, 2, "invalid start byte"))
+    'byte 1 of a text is not UTF-8'
+    """
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte {error.start} of a text is not UTF-8"
+    return str(error)
+
+
 def named_encoding(match: re.Match[bytes]) -> Encoding | None:
     """That of a first line as other languages may write it. None: none of these."""
     content_type = match[2].decode("utf-8", "replace").partition(";")[0].strip().lower()

@@ -12,6 +12,7 @@ from jmespath.exceptions import JMESPathError
 from jmespath.visitor import TreeInterpreter
 
 from pinlater.errors import RequestInvalid
+from pinlater.job_body import unreadable_text
 from pinlater.model.flow_words import Applet, AppletKind
 
 _log = structlog.get_logger("pinlater.flows")
@@ -45,8 +46,8 @@ def children_of(applet: Applet, payload: bytes, result: bytes) -> list[bytes]:
         raise
     except RecursionError:
         raise AppletFailed(f"{applet.expression}: it, or what it is given, is nested too deep") from None
-    except msgspec.DecodeError as error:
-        raise AppletFailed(f"the result is no JSON: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise AppletFailed(f"the result is no JSON: {unreadable_text(error)}") from None
     except JMESPathError as error:
         raise AppletFailed(f"{applet.expression}: {error}") from None
     except Exception as error:

@@ -185,8 +185,10 @@ class FlowCallbacks:
                 session.post(due.callback.url, data=body, headers=headers, allow_redirects=False) as answer,
             ):
                 return "" if 200 <= answer.status < 300 else f"it answered {answer.status}"
-        except (http.ClientError, TimeoutError, OSError) as error:
-            return f"{type(error).__name__}: {error}"
+        except TimeoutError:
+            return f"it did not answer within {POST_TIMEOUT_S:g} s"
+        except (http.ClientError, OSError) as error:
+            return str(error) or "the connection broke before an answer came"
 
 
 def signature(secret: str, signed_s: int, body: bytes) -> str:

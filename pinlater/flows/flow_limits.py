@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pinlater.errors import RequestInvalid
+from pinlater.job_body import unreadable_text
 from pinlater.model import MAX_KEY_BYTES
 from pinlater.model.flow_words import AppletKind, NewFlow, NewItem, Stage
 
@@ -154,10 +155,10 @@ def json_mistake(text: bytes) -> str:
     >>> json_mistake(b'{"user": 1}'), json_mistake(b"[1")
     ('', 'Input data was truncated')
     >>> json_mistake(bytes([34, 255, 34]))
-    "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
+    'byte 0 of a text is not UTF-8'
     """
     try:
         msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return str(error)
+        return unreadable_text(error)
     return ""

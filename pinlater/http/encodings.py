@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from pinlater.errors import RequestInvalid
+from pinlater.job_body import unreadable_text
 
 Encoding = Literal["text", "json", "base64"]
 
@@ -37,7 +38,7 @@ def from_json(value: Raw, encoding: Encoding, field: str) -> bytes:
         try:
             _json.decode(raw)
         except UNREADABLE as error:
-            raise refusal(field, f"it is no JSON value: {error}") from None
+            raise refusal(field, f"it is no JSON value: {unreadable_text(error)}") from None
         return raw
     try:
         text = _text.decode(raw)
@@ -48,8 +49,8 @@ def from_json(value: Raw, encoding: Encoding, field: str) -> bytes:
         return text.encode()
     try:
         return binascii.a2b_base64(text.encode(), strict_mode=True)
-    except binascii.Error as error:
-        raise refusal(field, f"it is no base64: {error}") from None
+    except binascii.Error:
+        raise refusal(field, "it is no base64, or not padded to a multiple of 4 characters") from None
 
 
 def to_json(data: bytes, wanted: Encoding) -> tuple[Raw, Encoding]:

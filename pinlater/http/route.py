@@ -16,6 +16,7 @@ from pinlater.errors import QueueNotFound, RequestInvalid
 from pinlater.http.caller import API, CONTEXT
 from pinlater.http.encodings import UNREADABLE, refusal
 from pinlater.http.forms import Form
+from pinlater.job_body import unreadable_text
 from pinlater.model import RequestContext, is_queue_name
 from pinlater.wire.methods import Method
 
@@ -133,7 +134,7 @@ def form_refusal(error: Exception) -> RequestInvalid:
     'x'
     """
     if not isinstance(error, msgspec.ValidationError):
-        return RequestInvalid(f"the body is no JSON that can be read: {error}")
+        return RequestInvalid(f"the body is no JSON that can be read: {unreadable_text(error)}")
     found = _WHERE.fullmatch(str(error))
     assert found is not None
     text, place = found[1], (found[2] or "$").removeprefix("$").removeprefix(".")

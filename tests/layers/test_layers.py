@@ -23,6 +23,8 @@ from pinlater.model import (
     ExtendedJob,
     Heartbeat,
     Job,
+    JobFilter,
+    JobState,
     KeyRef,
     OnDuplicate,
     QueueAcks,
@@ -32,6 +34,7 @@ from pinlater.model import (
     WorkerReport,
     is_descriptor,
 )
+from pinlater.model.job_selection import JobSelection, TextCondition
 from tests.layers.layers import LAYERS, QUEUE, WORKER, Layer, layer
 
 Rows = list[tuple[Any, Any]]
@@ -310,6 +313,33 @@ async def lookups_and_cancels(at: Layer) -> Rows:
     return answers
 
 
+async def queries_and_changes(at: Layer) -> Rows:
+    """What operators ask of jobs on shards, where bodies may lie in a tier."""
+    if at.over == "overflow":  # which has no part in it
+        return []
+    answers: Rows = []
+    selection = JobSelection(QUEUE, body_conditions=[TextCondition("x{3}")])
+    calls: dict[str, Callable[[JobState], Awaitable[Any]]] = {
+        "scan": lambda state: at.api.scan(JobFilter(QUEUE, state), limit=3, context=WORKER),
+        "scan by body": lambda state: at.api.scan(JobFilter(QUEUE, state, body_regex="^x{255}"), context=WORKER),
+        "scan by no pattern": lambda state: at.api.scan(JobFilter(QUEUE, state, body_regex="("), context=WORKER),
+        "count": lambda state: at.api.count(JobFilter(QUEUE, state, 1), context=WORKER),
+        "count by body": lambda state: at.api.count(JobFilter(QUEUE, state, body_regex="x$"), context=WORKER),
+        "search": lambda state: at.api.search_jobs(selection, include_body=True, context=WORKER),
+        "peek": lambda state: at.api.dequeue(DequeueRequest(QUEUE, 9, dry_run=True), context=WORKER),
+        "retry": lambda state: at.api.retry_failed(QUEUE, attempts=2, limit=1, context=WORKER),
+        "delete by body": lambda state: at.api.delete_jobs(JobFilter(QUEUE, state, 1, body_regex="x"), context=WORKER),
+        "delete": lambda state: at.api.delete_jobs(JobFilter(QUEUE, state, 1), limit=1, context=WORKER),
+    }
+    jobs = await at.running(*BODIES, *BODIES, *BODIES)
+    ends = [Ack(job.descriptor, permanent=True, result=LARGE) for job in jobs]
+    await at.api.ack(QUEUE, ends[:4], ends[4:8], context=WORKER)
+    await at.api.enqueue(QUEUE, [Job(body) for body in BODIES], context=WORKER)
+    for state, (name, call) in product(JobState, calls.items()):
+        answers.append(((state, name), await at.answer(call(state))))
+    return answers
+
+
 TABLES: dict[str, Table] = {
     table.__name__: table
     for table in (
@@ -324,6 +354,7 @@ TABLES: dict[str, Table] = {
         dequeues,
         reschedules,
         lookups_and_cancels,
+        queries_and_changes,
     )
 }
 
