@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.http.calls import Caller
+from tests.http.calls import Caller, problem_of
 
 NOBODY = "http:s1:p1:1790000000000000"
 
@@ -331,6 +331,25 @@ def test_errors_of_the_server_keep_their_reason(caller: Caller, queue: str) -> N
     large = {"body": "x" * (1024 * 1024 + 1)}
     assert caller.refused("POST", f"/v1/queues/{queue}/jobs", large)[:2] == (413, "BODY_TOO_LARGE")
     assert caller.refused("GET", f"/v1/queues/{queue}/jobs?state=failed&body_regex=(")[:2] == (400, "REQUEST_INVALID")
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (b'{"body_encoding": "json", "body": ' + b"[" * 100_000, "it is nested too deep"),
+        (b'{"body": "\xff"}', "it is no string"),
+        (b'{"body": "\xff", "body_encoding": "json"}', "byte 0 of a text is not UTF-8"),
+        (b'{"body": "abc", "body_encoding": "base64"}', "it is no base64"),
+        (b'{"body": [', "Input data was truncated"),
+    ],
+)
+def test_what_is_wrong_with_bytes_is_told_in_words_of_our_own(
+    caller: Caller, queue: str, sent: bytes, said: str
+) -> None:
+    detail = problem_of(caller.send("POST", f"/v1/queues/{queue}/jobs", sent))["detail"]
+    assert said in detail
+    for pythons in ("codec", "recursion", "padding"):
+        assert pythons not in detail
 
 
 def test_after_a_body_that_cannot_be_unpacked_the_next_request_is_answered(caller: Caller, queue: str) -> None:
