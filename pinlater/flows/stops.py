@@ -31,6 +31,9 @@ from pinlater.model.flow_words import AppletKind, ItemState, NewItem
 SLICE = 500
 """Items whose children are made in one step."""
 
+_AGAIN = {"state": ItemState.PENDING, "job": None, "retry_ms": None, "ended_ms": None, "is_queued": 0}
+"""An item that has ended waits for another round of tries."""
+
 
 def stop(connection: sa.Connection, flow_id: str, now_ms: int, limit: int) -> tuple[list[QueuedJob], bool]:
     """See FlowDatabase.stop."""
@@ -145,6 +148,12 @@ def make_children(connection: sa.Connection, flow_id: str, after: int, now_ms: i
     stages = lock_stages(connection, [flow])
     counts: dict[tuple[int, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for number, place, payload, result in rows:
+        if stages[flow, place].is_hidden:  # what its job returned stays what it is
+            of_number = sa.update(ITEMS).where(ITEMS.c.number == number)
+            connection.execute(of_number.values(**_AGAIN, result=None, applet_error=None))
+            for name, change in (("succeeded", -1), ("pending", 1), ("applet_errors", -1)):
+                counts[flow, place][name] += change
+            continue
         errors = []
         for row in stages.values():
             if row.parent != place or row.stop_reason is not None:
@@ -174,5 +183,4 @@ def _try_again(connection: sa.Connection, row: StageRow, makers: Sequence[NewIte
     """Jobs that were to make items, and failed, wait for another round of tries; how many."""
     of_keys = ITEMS.c.dedupe_key.in_([each.dedupe_key for each in makers])
     failed = ITEMS.c.flow == row.flow, ITEMS.c.place == row.place, of_keys, ITEMS.c.state == ItemState.FAILED
-    values = {"state": ItemState.PENDING, "job": None, "retry_ms": None, "ended_ms": None, "is_queued": 0}
-    return connection.execute(sa.update(ITEMS).where(*failed).values(**values)).rowcount
+    return connection.execute(sa.update(ITEMS).where(*failed).values(**_AGAIN)).rowcount

@@ -148,13 +148,13 @@ def _troubles(
     rows: Sequence[Mapping[Any, Any]],
     callback: CallbackStatus | None,
 ) -> list[str]:
-    told = []
+    told, names = [], {row["place"]: row["name"] for row in rows}
     again = f"`pinlater flow resume {flow['id']}` tries again, with --expression by another one"
     if flow["completed_ms"] is not None:
         again = "the flow ended without them"
     for row in rows:
-        shown = row["name"].removesuffix(APPLET_SUFFIX)
         if row["applet_errors"]:
+            shown = names[row["parent"]] if row["name"].endswith(APPLET_SUFFIX) else row["name"]
             first = sa.select(ITEMS.c.applet_error).where(
                 ITEMS.c.flow == row["flow"],
                 ITEMS.c.place == row["place"],

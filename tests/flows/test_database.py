@@ -211,6 +211,25 @@ def test_a_flow_whose_fan_out_job_fails_for_good_is_stuck_and_resumed(database: 
     assert database.resume(flow_id, "", "", START_MS) == []
 
 
+def test_a_fan_out_job_that_returned_what_is_too_large_is_told_and_tried_again(database: FlowDatabase) -> None:
+    flow_id = flow_of(database, ROOT, SPLIT, items=1, sealed=["calculate"])
+    work(database, "calculate")
+    [maker] = feed(database)
+    database.record([ItemEnd(job_of(maker), b'["%b"]' % (b"x" * 70_000), "a")], START_MS)
+    status = database.status(flow_id)
+    assert (status.state, unmade(database, flow_id)) == (FlowState.RUNNING, [1, 0])
+    [trouble] = status.troubles
+    assert "an item has 70002 bytes" in trouble
+    assert "items of stage calculate" in trouble
+    database.resume(flow_id, "", "", START_MS)
+    assert unmade(database, flow_id) == [0, 0]
+    [again] = feed(database)
+    assert again.number == maker.number
+    database.record([ItemEnd(job_of(again), b"[1]", "b")], START_MS)
+    work(database, "split")
+    assert database.status(flow_id).state is FlowState.COMPLETE
+
+
 def test_what_a_fan_out_job_could_not_make_is_told_where_the_flow_is_given_up(database: FlowDatabase) -> None:
     flow_id = failed_for_good(database)
     database.cancel(flow_id, START_MS)
