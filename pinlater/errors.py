@@ -312,9 +312,13 @@ class UnknownError(PinLaterError):
     """Of what nobody foresaw: by this name the server's log has it, and its caller is told no more."""
 
     @classmethod
-    def by_fault(cls, what: str, *, reason: str | None = None, retry_after_ms: int | None = None) -> UnknownError:
-        """What failed by a fault of the server itself; retryable where it is said when."""
-        fault = secrets.token_hex(4)
+    def by_fault(
+        cls, what: str, fault: str = "", *, reason: str | None = None, retry_after_ms: int | None = None
+    ) -> UnknownError:
+        """What failed by a fault of the server itself, of a new name or of one that the log has already; retryable
+        where it is said when.
+        """
+        fault = fault or secrets.token_hex(4)
         error = cls(
             f"{what}: a fault of the server, whose log has it as fault {fault}",
             reason=reason,

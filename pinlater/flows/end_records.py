@@ -189,10 +189,10 @@ class _Recording:
         """What a job was to make is missing, as where an expression fails: at the item that it was to make it of. That
         one is locked behind its stage here, against the order: where another one waits for it, one of both begins anew.
         """
-        of_makers = ITEMS.c.number.in_(sorted(self._failed_makers))
+        of_makers = among(connection, ITEMS.c.number, sorted(self._failed_makers))
         keys = connection.execute(sa.select(ITEMS.c.number, ITEMS.c.dedupe_key).where(of_makers))
         parents = {number: maker_of(key) for number, key in keys}
-        of_parents = ITEMS.c.number.in_(sorted(set(parents.values())))
+        of_parents = among(connection, ITEMS.c.number, sorted(set(parents.values())))
         wanted = sa.select(ITEMS.c.number, ITEMS.c.applet_error).where(of_parents).order_by(ITEMS.c.number)
         said = {number: error or "" for number, error in connection.execute(for_update(connection, wanted))}
         is_new = {number for number, error in said.items() if not error}

@@ -561,21 +561,18 @@ class QueuePoller:
         context, loop, queue = self._context, self._loop, self.queue
         failures = context.failures[queue] = context.failures.get(queue, 0) + 1
         pause_s = exponential_backoff_s(failures, FIRST_BACKOFF_S, MAX_BACKOFF_S)
+        logged_s, fault = context.logged.get(queue, (-math.inf, ""))
+        is_news = failures == 1 or loop.time() - logged_s >= LOG_FAILURES_EVERY_S
         self.error = said = UnknownError.by_fault(
             f"queue {queue!r} cannot be served",
+            "" if is_news else fault,
             reason="SERVING_FAILED",
             retry_after_ms=max(1_000, int(pause_s * 1000)),
         )
-        if failures == 1 or loop.time() - context.logged_s.get(queue, -math.inf) >= LOG_FAILURES_EVERY_S:
-            context.logged_s[queue] = loop.time()
-            _log.error(
-                "serving_failed",
-                queue=queue,
-                failures=failures,
-                again_in_s=pause_s,
-                fault=said.fault,
-                exc_info=error,
-            )
+        if is_news:
+            context.logged[queue] = loop.time(), said.fault
+            told = {"queue": queue, "failures": failures, "again_in_s": pause_s, "fault": said.fault}
+            _log.error("serving_failed", **told, exc_info=error)
         del error
         self.ready_estimate, self.due_passed = 0, False
         self._jobs_at.anywhere()

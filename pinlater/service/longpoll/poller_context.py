@@ -64,7 +64,7 @@ class PollerContext:
     failures: dict[str, int] = field(default_factory=dict)
     """Queues whose last round failed in an unforeseen way: how many rounds did, in a row."""
 
-    logged_s: dict[str, float] = field(default_factory=dict)
+    logged: dict[str, tuple[float, str]] = field(default_factory=dict)
     is_draining: bool = False
 
 
