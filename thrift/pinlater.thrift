@@ -781,7 +781,7 @@ struct TextCondition {
   2: optional bool isNot = false,
 }
 
-/** The jobs of a queue that meet all that is set here. */
+/** The jobs of a queue that meet all that is set here. An empty list or key that is set means no job. */
 struct JobSelection {
   1: required string queueName,
   /** One of these. Not set: all, or those that an action takes. */

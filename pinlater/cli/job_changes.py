@@ -174,7 +174,7 @@ def job_change(
             attempts=attempts,
             run_after_ms=run_after_ms,
         )
-    phases = [] if state is None else phases_of(state)
+    phases = None if state is None else phases_of(state)
     selection = selection_of(queue, phases, priority, wanted.match, wanted.status_match)
     selection = replace(selection, created_before_ms=before_ms, created_after_ms=after_ms)
     return FoundJobsChange(selection, action, attempts=attempts, run_after_ms=run_after_ms)
@@ -217,7 +217,7 @@ def _what(change: Change, state: JobState) -> str:
         selection, priority = change, change.priority
     else:
         selection = change.selection
-        priority = next(iter(selection.priorities), None)
+        priority = next(iter(selection.priorities or ()), None)
     said = [f"{state.name} jobs of queue {selection.queue}"]
     said.append("all priorities" if priority is None else f"priority {priority}")
     if selection.created_before_ms is not None:

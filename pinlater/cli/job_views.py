@@ -133,21 +133,22 @@ def looked_for_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
-def match_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--match, a pattern for bodies."""
-    return click.option(
-        "--match", default="", metavar="REGEX", help="Only jobs whose body holds a match of this RE2 pattern."
-    )(command)
+def _pattern(_: click.Context, parameter: click.Parameter, text: str | None) -> str:
+    """A script whose variable is empty does not mean all jobs."""
+    if text == "":
+        raise click.BadParameter(f"it is empty, and so found in all jobs; to mean all, leave {parameter.opts[0]} out")
+    return text or ""
 
 
-def status_match_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--status-match, a pattern for statuses."""
-    return click.option(
-        "--status-match",
-        default="",
-        metavar="REGEX",
-        help="Only jobs whose status holds a match of this RE2 pattern.",
-    )(command)
+match_option = click.option(
+    "--match", callback=_pattern, metavar="REGEX", help="Only jobs whose body holds a match of this RE2 pattern."
+)
+status_match_option = click.option(
+    "--status-match",
+    callback=_pattern,
+    metavar="REGEX",
+    help="Only jobs whose status holds a match of this RE2 pattern.",
+)
 
 
 _SLICE = 1_000
@@ -405,12 +406,12 @@ def phases_of(state: JobState, future: bool | None = None) -> list[JobPhase]:
 
 
 def selection_of(
-    queue: str, phases: Sequence[JobPhase], priority: int | None, match: str, status_match: str
+    queue: str, phases: Sequence[JobPhase] | None, priority: int | None, match: str, status_match: str
 ) -> JobSelection:
     return JobSelection(
         queue,
         phases,
-        () if priority is None else (priority,),
+        None if priority is None else (priority,),
         (TextCondition(match),) if match else (),
         (TextCondition(status_match),),
     )

@@ -156,7 +156,7 @@ class RunOrder:
         """One slice in one queue; None: it means no job there."""
         if self.descriptors:
             named = tuple(each for each in self.descriptors if each.partition(":")[0] == queue)
-            selection: JobSelection | None = JobSelection(queue, self.phases(), descriptors=named) if named else None
+            selection: JobSelection | None = JobSelection(queue, self.phases(), descriptors=named)
         else:
             selection = self.line.selection(queue, now_ms, priorities)
             if selection is not None:

@@ -7,12 +7,21 @@ from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
 from pinlater.dashboard.filter_fields import BY_NAME, FIELDS, STATES, FilterField, ValueKind, states_named
-from pinlater.dashboard.job_filter import LENGTH, MARKS, FilterLine, Term, in_order, in_order_of, moment_ms, quoted
+from pinlater.dashboard.job_filter import (
+    LENGTH,
+    MARKS,
+    MAX_NUMBER,
+    FilterLine,
+    Term,
+    in_order,
+    in_order_of,
+    moment_ms,
+    quoted,
+)
 from pinlater.model import is_descriptor, is_queue_name
 
 MAX_CHARS = 4_000
 MAX_TERMS = 40
-_MAX_NUMBER = 2**31 - 1
 
 
 class FilterError(ValueError):
@@ -123,10 +132,12 @@ def _possible(line: FilterLine, end: int) -> FilterLine:
     """FilterError: no job can be meant, as the same is wanted and not wanted."""
     if not line.phases:
         raise FilterError("no state is left that a job could be in", 0, end)
-    for field in ("priority", "queue"):
-        wanted = {each for term in line.of(field) for each in term.values}
-        if wanted and wanted <= {each for term in line.of(field, is_not=True) for each in term.values}:
-            raise FilterError(f"no {field} is left that a job could have", 0, end)
+    wanted = [each for term in line.of("queue") for each in term.values]
+    plain = all("*" not in each for each in wanted)
+    if (wanted and plain and not line.named_queues) or (line.descriptors and not line.named_queues):
+        raise FilterError("no queue is left that a job could have", 0, end)
+    if line.of("priority") and not line.priorities(()):
+        raise FilterError("no priority is left that a job could have", 0, end)
     return line
 
 
@@ -240,8 +251,8 @@ def _read_number(piece: FilterPiece, field: FilterField) -> tuple[str, tuple[str
     if piece.mark == "~" or piece.is_quoted or not (is_range or len(ends) == 1):
         _refuse(piece, f"{field.name} is written as in {' or '.join(field.examples)}")
     for end in ends:
-        if end and not (end.isascii() and end.isdecimal() and len(end) <= 10 and int(end) <= _MAX_NUMBER):
-            _refuse(piece, f"{end[:80]!r} is no whole number up to {_MAX_NUMBER:,}")
+        if end and not (end.isascii() and end.isdecimal() and len(end) <= 10 and int(end) <= MAX_NUMBER):
+            _refuse(piece, f"{end[:80]!r} is no whole number up to {MAX_NUMBER:,}")
     if not is_range:
         return piece.mark, (str(int(ends[0])),)
     _refuse_backwards(piece, [int(end) if end else None for end in ends])

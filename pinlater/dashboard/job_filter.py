@@ -10,7 +10,7 @@ error or id widen what is found: one of them is enough. Several on a status or a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -21,14 +21,12 @@ from pinlater.dashboard.filter_fields import BY_NAME, FIELDS, STATES, ValueKind
 from pinlater.model import MAX_TIME_MS
 from pinlater.model.job_selection import JobPhase, JobSelection, TextCondition
 
-MAX_CHARS = 4_000
-MAX_TERMS = 40
 _DAY_MS = 86_400_000
 MARKS = ("~", "<", ">")
 """What may stand before a value: a pattern, less, more."""
 
 LENGTH = Duration(1, 36_500 * _DAY_MS)
-_MAX_NUMBER = 2**31 - 1
+MAX_NUMBER = 2**31 - 1
 _TYPE_CHARS = "[A-Za-z0-9_.:-]"
 
 
@@ -89,43 +87,56 @@ class FilterLine:
         named = {STATES[word][0] for term in self.of("state") for word in term.values} or set(JobPhase)
         return sorted(named - {STATES[word][0] for term in self.of("state", is_not=True) for word in term.values})
 
-    def queues_of(self, names: Collection[str]) -> list[str]:
-        """Those queues that are meant."""
-        wanted = [each for term in self.of("queue") for each in term.values]
-        if wanted and not any("*" in each for each in wanted):
-            names = [name for name in dict.fromkeys(wanted) if name in names]
-        others = [each for term in self.of("queue", is_not=True) for each in term.values]
+    def queues(self, counted: Iterable[str]) -> list[str]:
+        """The queues that are meant, of those that somebody has counted, and of those that the line names."""
+        wanted = self._values("queue")
         return [
             name
-            for name in names
-            if (not wanted or any(fnmatchcase(name, each) for each in wanted))
-            and not any(fnmatchcase(name, each) for each in others)
+            for name in dict.fromkeys((*self.named_queues, *counted))
+            if self._may_be_of(name) and (not wanted or any(fnmatchcase(name, each) for each in wanted))
         ]
 
     @property
     def named_queues(self) -> list[str]:
-        """The queues that the line names without a *: they may be looked at although nobody has counted them yet."""
-        return list(dict.fromkeys(each for term in self.of("queue") for each in term.values if "*" not in each))
+        """The queues that the line names, without a * or by a descriptor: they may be looked at although nobody has
+        counted them yet.
+        """
+        wanted = self._values("queue")
+        named = [each.partition(":")[0] for each in self.descriptors] or [each for each in wanted if "*" not in each]
+        return [
+            name
+            for name in dict.fromkeys(named)
+            if self._may_be_of(name) and (not wanted or any(fnmatchcase(name, each) for each in wanted))
+        ]
+
+    def _may_be_of(self, queue: str) -> bool:
+        """The queue is not one of those that the line leaves out."""
+        is_named = not self.descriptors or any(each.partition(":")[0] == queue for each in self.descriptors)
+        return is_named and not any(fnmatchcase(queue, each) for each in self._values("queue", is_not=True))
+
+    def priorities(self, known: Iterable[int]) -> tuple[int, ...] | None:
+        """Those that are meant, of the `known` ones where the line only leaves some out; None: all."""
+        wanted = {int(each) for each in self._values("priority")}
+        excluded = {int(each) for each in self._values("priority", is_not=True)}
+        return tuple(sorted((wanted or set(known)) - excluded)) if wanted or excluded else None
+
+    def _values(self, field: str, *, is_not: bool = False) -> list[str]:
+        return [each for term in self.of(field, is_not=is_not) for each in term.values]
 
     def selection(self, queue: str, now_ms: int, priorities: Sequence[int] = (1, 2, 3)) -> JobSelection | None:
         """What to look for in one queue; lengths of time count from `now_ms`. `priorities`: those that jobs have.
         None: no job of it can be meant.
         """
-        wanted = {int(each) for term in self.of("priority") for each in term.values}
-        excluded = {int(each) for term in self.of("priority", is_not=True) for each in term.values}
-        left = (wanted or set(priorities)) - excluded if excluded else wanted
-        descriptors = [each for each in self.descriptors if each.partition(":")[0] == queue]
-        if not self.phases or (excluded and not left) or (self.descriptors and not descriptors):
-            return None
+        descriptors = tuple(each for each in self.descriptors if each.partition(":")[0] == queue)
         selection = JobSelection(
             queue,
             tuple(self.phases),
-            tuple(sorted(left)),
+            self.priorities(priorities),
             (*self._texts("body"), *self._patterns("type", type_regex)),
             (*self._texts("status"), *self._patterns("error", error_regex)),
             dedupe_key=self._exact("key"),
             serialize_key=self._exact("serialize"),
-            descriptors=tuple(descriptors),
+            descriptors=descriptors if self.descriptors else None,
         )
         for field, name in (("age", "created"), ("updated", "updated"), ("ended", "ended")):
             for term in self.of(field):
@@ -136,11 +147,13 @@ class FilterLine:
             least, most = _numbers(term)
             _narrow(selection, "min_attempts", least, max)
             _narrow(selection, "max_attempts", most, min)
-        return selection
+        least, most = selection.min_attempts or 0, selection.max_attempts
+        is_possible = least <= MAX_NUMBER and (most is None or most >= least)
+        return selection if is_possible and not selection.selects_nothing else None
 
-    def _exact(self, field: str) -> str:
+    def _exact(self, field: str) -> str | None:
         terms = self.of(field)
-        return terms[0].values[0] if terms else ""
+        return terms[0].values[0] if terms else None
 
     def _texts(self, field: str) -> list[TextCondition]:
         return [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -17,6 +17,7 @@ import msgspec
 from pinlater.api import Api
 from pinlater.dashboard.filter_fields import STATE_OF_PHASE
 from pinlater.dashboard.job_filter import FilterLine
+from pinlater.dashboard.meant_queues import MeantQueues
 from pinlater.errors import (
     ContinuationInvalid,
     MethodUnknown,
@@ -30,12 +31,11 @@ from pinlater.model import (
     CONTINUATION_START,
     JobInfo,
     KeyRef,
-    LevelView,
     QueueStatus,
     RequestContext,
     queue_order,
 )
-from pinlater.model.job_selection import FoundJobs, JobPhase, JobSelection, phase_of
+from pinlater.model.job_selection import FoundJobs, JobSelection, phase_of
 
 WITHIN_S = 0.8
 AT_ONCE = 4
@@ -44,21 +44,6 @@ GROUP = 16
 
 LEAST_MS = 50
 MAX_CURSOR = 6_000
-
-
-def phase_counts(levels: Iterable[LevelView], priorities: Sequence[int] = ()) -> dict[JobPhase, int]:
-    """Jobs of a queue by phase; of some priorities only, where these are named."""
-    counts = dict.fromkeys(JobPhase, 0)
-    for level in levels:
-        if not priorities or level.priority in priorities:
-            counts[JobPhase.READY] += level.ready
-            counts[JobPhase.SCHEDULED] += level.scheduled
-            counts[JobPhase.WAITING] += level.waiting
-            counts[JobPhase.IN_PROGRESS] += level.in_progress
-            counts[JobPhase.SUCCEEDED] += level.succeeded
-            counts[JobPhase.FAILED] += level.failed
-            counts[JobPhase.CANCELLED] += level.cancelled
-    return counts
 
 
 class QueuePlace(msgspec.Struct, array_like=True):
@@ -149,33 +134,9 @@ class JobSearch:
         self._line = line
         self._now_ms = now_ms
         self._sees_bodies = sees_bodies
-        self._levels = {status.name: status.levels for status in statuses}
-        self.counts = dict.fromkeys(JobPhase, 0)
-        """By phase, of the queues that the filter means, whatever states it means."""
-
-        self.by_queue: dict[str, int] = {}
-        """How many jobs each queue has that the filter could mean."""
-
-        self._count()
-
-    def _count(self) -> None:
-        phases, priorities = self._line.phases, self._priorities()
-        for name in self._line.queues_of(self._levels):
-            counts = phase_counts(self._levels[name], priorities)
-            for phase, amount in counts.items():
-                self.counts[phase] += amount
-            total = sum(counts[phase] for phase in phases)
-            if total or name in self._line.named_queues:
-                self.by_queue[name] = total
-        for name in self._line.named_queues:
-            self.by_queue.setdefault(name, 0)
-        if self._line.descriptors:
-            named = dict.fromkeys(each.partition(":")[0] for each in self._line.descriptors)
-            self.by_queue = {name: self.by_queue.get(name, 0) for name in self._line.queues_of(named)}
-
-    def _priorities(self) -> tuple[int, ...]:
-        selection = self._line.with_values("id").selection("", self._now_ms)
-        return () if selection is None else tuple(selection.priorities)
+        meant = MeantQueues(line, statuses)
+        self._priorities_of = meant.priorities_of
+        self.counts, self.by_queue = meant.counts, meant.by_queue
 
     @property
     def of_about(self) -> int:
@@ -225,8 +186,7 @@ class JobSearch:
             if self._line.reads_bodies and not self._sees_bodies(place.queue):
                 page.troubles[place.queue] = "its bodies are hidden from you, so it cannot be searched for them"
                 continue
-            priorities = [level.priority for level in self._levels.get(place.queue, ())] or (1, 2, 3)
-            selection = self._line.selection(place.queue, self._now_ms, priorities)
+            selection = self._line.selection(place.queue, self._now_ms, self._priorities_of(place.queue))
             if selection is not None:
                 group.append(_Queue(selection, place))
         return group

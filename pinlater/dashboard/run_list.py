@@ -10,9 +10,10 @@ from aiohttp import web
 
 from pinlater.dashboard.bulk_runs import ACTIONS, BulkRun, RunOrder, TooManyRuns, Tried, try_run
 from pinlater.dashboard.filter_parser import FilterError, parse_filter
+from pinlater.dashboard.job_filter import FilterLine
 from pinlater.dashboard.job_list import PATH as JOBS
 from pinlater.dashboard.job_list import queue_statuses
-from pinlater.dashboard.job_search import phase_counts
+from pinlater.dashboard.meant_queues import MeantQueues
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
 from pinlater.errors import Forbidden, RequestInvalid
 from pinlater.model import AccessAction, JobAction, is_descriptor, queue_order
@@ -58,26 +59,20 @@ async def _queues(page: Page, order: RunOrder) -> tuple[dict[str, Sequence[int]]
     statuses = await queue_statuses(page, fresh=True)
     if isinstance(statuses, PartFailed):
         raise RequestInvalid(f"{statuses.message} {statuses.hint}")
-    levels = {status.name: status.levels for status in statuses}
+    meant = MeantQueues(FilterLine() if order.descriptors else order.line, statuses, order.phases())
+    names = sorted(meant.by_queue, key=queue_order)
     if order.descriptors:
         names = list(dict.fromkeys(each.partition(":")[0] for each in order.descriptors))
-    else:
-        names = sorted(order.line.queues_of({*levels, *order.line.named_queues}), key=queue_order)
-    phases, wanted = order.phases(), [int(each) for term in order.line.of("priority") for each in term.values]
     queues: dict[str, Sequence[int]] = {}
     forbidden: list[str] = []
     of_about = 0
     for name in names:
-        counts = phase_counts(levels.get(name, ()), wanted)
-        amount = sum(counts[phase] for phase in phases)
-        if not amount and not order.descriptors and name not in order.line.named_queues:
-            continue
         hides = order.line.reads_bodies and not order.descriptors and not page.rights.sees_bodies(name)
         if not page.rights.may_call(CHANGE_FOUND_JOBS, name) or hides:
             forbidden.append(name)
             continue
-        queues[name] = [level.priority for level in levels.get(name, ())] or (1, 2, 3)
-        of_about += amount
+        queues[name] = meant.priorities_of(name)
+        of_about += meant.by_queue.get(name, 0)
     return queues, len(order.descriptors) or of_about, forbidden
 
 

@@ -47,6 +47,9 @@ Wait = Annotated[
 Count = Annotated[int, Meta(ge=1, le=MAX_INT32)]
 Priority = Annotated[int, Meta(ge=1, le=999, description="1 is the highest.")]
 Key = Annotated[str, Meta(max_length=MAX_KEY_BYTES)]
+Pattern = Annotated[
+    str, Meta(min_length=1, description="An RE2 pattern. An empty one would be found in all jobs: leave it out.")
+]
 Status = Annotated[str, Meta(description=f"A job's status keeps {MAX_STATUS_CHARS} characters.")]
 StateWord = Literal["pending", "in_progress", "succeeded", "failed"]
 ActionWord = Literal["retry", "delete", "cancel", "replay"]
@@ -395,7 +398,7 @@ class JobChangeForm(Form):
     priority: Priority | None = None
     created_before_ms: Time | None = None
     created_after_ms: Time | None = None
-    body_regex: str = ""
+    body_regex: Pattern | None = None
     limit: Count = 1000
     dry_run: bool = False
     attempts: Count | None = None
@@ -411,7 +414,7 @@ class JobChangeForm(Form):
             self.priority,
             self.created_before_ms,
             self.created_after_ms,
-            self.body_regex,
+            self.body_regex or "",
             self.limit,
             self.dry_run,
             self.attempts,

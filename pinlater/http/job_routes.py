@@ -109,7 +109,7 @@ async def _lookup(incoming: Incoming) -> answers.JobsAnswer:
 
 
 def _filter(queue: str, query: operator_forms.FilterQuery) -> JobFilter:
-    return JobFilter(queue, forms.state_of(query.state), query.priority, query.future, query.body_regex)
+    return JobFilter(queue, forms.state_of(query.state), query.priority, query.future, query.body_regex or "")
 
 
 async def _scan(incoming: Incoming) -> answers.JobPageAnswer:

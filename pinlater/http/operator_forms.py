@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from pinlater.http.encodings import Encoding, from_json
-from pinlater.http.forms import Count, Duration, Form, Key, Priority, StateWord, Time, Value, Wait, Wanted
+from pinlater.http.forms import Count, Duration, Form, Key, Pattern, Priority, StateWord, Time, Value, Wait, Wanted
 from pinlater.model import MAX_TIME_MS, Misfire, ScheduleChange
 from pinlater.model.body_words import BodiesAction, BodiesChange
 from pinlater.model.callers import MAX_ROLES
@@ -33,7 +33,9 @@ class FilterQuery(Form):
     state: StateWord
     priority: Priority | None = None
     future: Annotated[bool, Meta(description="Pending jobs that may run only later.")] = False
-    body_regex: Annotated[str, Meta(description="Only jobs whose body holds a match of this RE2 pattern.")] = ""
+    body_regex: (
+        Annotated[Pattern, Meta(description="Only jobs whose body holds a match of this RE2 pattern.")] | None
+    ) = None
 
 
 class JobPageQuery(FilterQuery):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from pinlater.http.forms import ActionWord, Count, Descriptor, Form, Key, Priority, Time, Wanted
+from pinlater.http.forms import ActionWord, Count, Descriptor, Form, Key, Pattern, Priority, Time, Wanted
 from pinlater.model import CONTINUATION_START, MAX_TIME_MS, JobAction
 from pinlater.model.job_selection import FoundJobsChange, JobPhase, JobSelection, TextCondition
 
@@ -19,18 +19,19 @@ MaxMs = Annotated[
 class TextConditionForm(Form):
     """An RE2 pattern that is found in a text; with `is_not` it is not."""
 
-    regex: str
+    regex: Pattern
     is_not: bool = False
 
 
 class SelectionForm(Form):
     """Which jobs are meant: those that meet all that is said. `phases`, `priorities`: one of them is enough.
 
-    A job that has not ended meets no condition on its end. Attempts are those that were taken.
+    What is left out does not count. An empty list of `phases`, `priorities` or `descriptors`, and an empty key mean no
+    job at all. A job that has not ended meets no condition on its end. Attempts are those that were taken.
     """
 
-    phases: list[PhaseWord] = []
-    priorities: list[Priority] = []
+    phases: list[PhaseWord] | None = None
+    priorities: list[Priority] | None = None
     body_conditions: list[TextConditionForm] = []
     status_conditions: list[TextConditionForm] = []
     created_before_ms: Time | None = None
@@ -41,13 +42,13 @@ class SelectionForm(Form):
     ended_after_ms: Time | None = None
     min_attempts: Annotated[int, Meta(ge=0)] | None = None
     max_attempts: Annotated[int, Meta(ge=0)] | None = None
-    dedupe_key: Key = ""
-    serialize_key: Key = ""
-    descriptors: list[Descriptor] = []
+    dedupe_key: Key | None = None
+    serialize_key: Key | None = None
+    descriptors: list[Descriptor] | None = None
 
     def selection(self, queue: str) -> JobSelection:
         fields = {name: getattr(self, name) for name in SelectionForm.__struct_fields__}
-        fields["phases"] = [JobPhase[word.upper()] for word in self.phases]
+        fields["phases"] = None if self.phases is None else [JobPhase[word.upper()] for word in self.phases]
         for name in ("body_conditions", "status_conditions"):
             fields[name] = [TextCondition(each.regex, each.is_not) for each in fields[name]]
         return JobSelection(queue, **fields)

@@ -49,16 +49,17 @@ class TextCondition:
 
 @dataclass(slots=True)
 class JobSelection:
-    """The jobs of one queue that meet all that is said here; what is left out does not count.
+    """The jobs of one queue that meet all that is said here; what is left out (None) does not count.
 
     `phases` and `priorities`: one of them is enough. A time `before` is not included, one `after` is; a job that has
     not ended meets no condition on its end. Attempts are those that were taken: allowed ones less remaining ones.
-    `descriptors`: only these jobs, at most 1,000.
+    `descriptors`: only these jobs, at most 1,000. An empty list of them, or of phases or priorities, and an empty key
+    mean no job at all.
     """
 
     queue: str
-    phases: Sequence[JobPhase] = ()
-    priorities: Sequence[int] = ()
+    phases: Sequence[JobPhase] | None = None
+    priorities: Sequence[int] | None = None
     body_conditions: Sequence[TextCondition] = ()
     status_conditions: Sequence[TextCondition] = ()
     created_before_ms: int | None = None
@@ -69,9 +70,15 @@ class JobSelection:
     ended_after_ms: int | None = None
     min_attempts: int | None = None
     max_attempts: int | None = None
-    dedupe_key: str = ""
-    serialize_key: str = ""
-    descriptors: Sequence[str] = ()
+    dedupe_key: str | None = None
+    serialize_key: str | None = None
+    descriptors: Sequence[str] | None = None
+
+    @property
+    def selects_nothing(self) -> bool:
+        """One of a list is enough, and the list is empty; or a key is, which no job has."""
+        named = (self.phases, self.priorities, self.dedupe_key, self.serialize_key, self.descriptors)
+        return any(each is not None and not each for each in named)
 
 
 @dataclass(slots=True)

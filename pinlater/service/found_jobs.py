@@ -98,8 +98,10 @@ class FoundJobsCalls:
         priorities = check_selection(selection, self._validator)
         conditions = Conditions(selection)
         ends_at = self._slices.ends_at(_checked_max_ms(max_ms))
-        phases = selection.phases or tuple(JobPhase)
-        if selection.descriptors:
+        phases = tuple(JobPhase) if selection.phases is None else selection.phases
+        if selection.selects_nothing:
+            page = FoundJobs([], 0)
+        elif selection.descriptors is not None:
             found = await self._named(selection, phases, conditions, ends_at)
             page = FoundJobs(found[:limit], len(selection.descriptors))
         else:
@@ -142,13 +144,15 @@ class FoundJobsCalls:
         ends_at: float,
     ) -> list[JobInfo]:
         """Those of the jobs named that are meant."""
-        named = [each for each in dict.fromkeys(selection.descriptors) if each.partition(":")[0] == selection.queue]
+        asked = dict.fromkeys(selection.descriptors or ())
+        named = [each for each in asked if each.partition(":")[0] == selection.queue]
         infos = await self._look(named, include_body=conditions.reads_bodies)
         now_ms = self._clock.now_ms()
         found = [
             info
             for info in infos.values()
-            if phase_of(info, now_ms) in phases and (not selection.priorities or info.priority in selection.priorities)
+            if phase_of(info, now_ms) in phases
+            and (selection.priorities is None or info.priority in selection.priorities)
         ]
         meant: list[JobInfo] = []
         while found:
@@ -197,7 +201,9 @@ class FoundJobsCalls:
         run = secrets.token_hex(8)
         begun = read_mark(change.continuation, self._slices.begins_ms(), len(order.parts), meant, run)
         reached: Mark | None = begun
-        if selection.descriptors:
+        if selection.selects_nothing:
+            reached = None
+        elif selection.descriptors is not None:
             await self._change_named(slice_, selection, phases)
             reached = None
         elif change.limit:
@@ -213,7 +219,7 @@ class FoundJobsCalls:
         """The jobs named, all in one call."""
         conditions = slice_.order.conditions
         assert conditions is not None
-        slice_.looked_at = len(selection.descriptors)
+        slice_.looked_at = len(selection.descriptors or ())
         found = await self._named(selection, phases, conditions, slice_.ends_at)
         jobs = self._slices.changeable(found, slice_)
         if jobs:
@@ -229,15 +235,16 @@ class FoundJobsCalls:
         if change.stops_running and change.action is not JobAction.CANCEL:
             raise RequestInvalid.of("mode", "ALSO_RUNNING", "ONLY_PENDING, but for CANCEL")
         validation.existing_queue(change.selection.queue)
-        phases = change.selection.phases
+        selection = change.selection
+        phases = selection.phases
         allowed = ", ".join(f"{phase.name} {phase}" for phase in takes)
-        if any(phase not in takes for phase in phases):
-            wrong = next(phase for phase in phases if phase not in takes)
+        if any(phase not in takes for phase in phases or ()):
+            wrong = next(phase for phase in phases or () if phase not in takes)
             raise RequestInvalid.of(f"a phase for {change.action.name}", wrong.name, allowed)
-        if not phases:
-            phases = takes if change.selection.descriptors else _WITHOUT_PHASES[change.action]
+        if phases is None:
+            phases = takes if selection.descriptors is not None else _WITHOUT_PHASES[change.action]
             phases = [phase for phase in phases if phase in takes]
-        if not phases:
+        if not phases and not selection.selects_nothing:
             raise RequestInvalid.of(f"phases for {change.action.name}", "none", f"one at least of {allowed}")
         if not (change.is_last and change.limit == 0):
             validation.at_least_1("limit", change.limit)
@@ -282,14 +289,12 @@ def _meant(selection: JobSelection) -> tuple[object, ...]:
         for texts in (selection.body_conditions, selection.status_conditions)
     ]
     plain = [getattr(selection, name) for name in _PLAIN_FIELDS]
-    return (sorted(map(int, selection.phases)), sorted(selection.priorities), *conditions, *plain)
+    keys = [selection.dedupe_key or "", selection.serialize_key or ""]  # as older servers digest them
+    phases, priorities = selection.phases or (), selection.priorities or ()
+    return (sorted(map(int, phases)), sorted(priorities), *conditions, *plain, *keys)
 
 
-_PLAIN_FIELDS = [
-    each.name
-    for each in fields(JobSelection)
-    if each.name not in ("phases", "priorities", "body_conditions", "status_conditions", "descriptors")
-]
+_PLAIN_FIELDS = ["queue", *[each.name for each in fields(JobSelection) if each.type == "int | None"]]
 
 
 def _checked_max_ms(max_ms: int | None) -> int | None:

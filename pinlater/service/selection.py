@@ -108,6 +108,10 @@ def _between(time_ms: int | None, after_ms: int | None, before_ms: int | None) -
 def _patterns(field: str, conditions: Sequence[TextCondition]) -> list[tuple[BodyPattern, bool]]:
     if len(conditions) > MAX_CONDITIONS:
         raise RequestInvalid.of(f"the length of {field}", len(conditions), f"at most {MAX_CONDITIONS}")
+    if any(not each.regex for each in conditions):
+        raise RequestInvalid.of(
+            f"a pattern of {field}", "", "one that is not empty; without the condition, all are meant"
+        )
     return [(BodyPattern(each.regex, field), each.is_not) for each in conditions]
 
 
@@ -157,12 +161,14 @@ def check_selection(selection: JobSelection, validator: Validator) -> Sequence[i
         value = getattr(selection, attribute)
         if value is not None:
             job_limits.time(field, value)
-    keys = KeyRef(selection.dedupe_key, selection.serialize_key)
+    keys = KeyRef(selection.dedupe_key or "", selection.serialize_key or "")
     if any(keys):
         named_keys([keys], by_dedupe_key=False)
-    if len(selection.descriptors) > MAX_DESCRIPTORS:
+    if len(selection.descriptors or ()) > MAX_DESCRIPTORS:
         allowed = f"at most {MAX_DESCRIPTORS}"
-        raise RequestInvalid.of("the length of jobDescriptors", len(selection.descriptors), allowed)
+        raise RequestInvalid.of("the length of jobDescriptors", len(selection.descriptors or ()), allowed)
+    if selection.priorities is None:
+        return validator.priorities
     for priority in selection.priorities:
         validator.priority(priority)
-    return tuple(sorted(set(selection.priorities))) or validator.priorities
+    return tuple(sorted(set(selection.priorities)))

@@ -26,8 +26,8 @@ def selection_from_wire(selection: Any) -> JobSelection:
     """RequestInvalid."""
     return JobSelection(
         selection.queue,
-        [_phase(number) for number in selection.phases or ()],
-        selection.priorities or [],
+        None if selection.phases is None else [_phase(number) for number in selection.phases],
+        selection.priorities,
         [TextCondition(each.regex, each.is_not or False) for each in selection.body_conditions or ()],
         [TextCondition(each.regex, each.is_not or False) for each in selection.status_conditions or ()],
         selection.created_before_ms,
@@ -38,9 +38,9 @@ def selection_from_wire(selection: Any) -> JobSelection:
         selection.ended_after_ms,
         selection.min_attempts,
         selection.max_attempts,
-        selection.dedupe_key or "",
-        selection.serialize_key or "",
-        selection.descriptors or [],
+        selection.dedupe_key,
+        selection.serialize_key,
+        None if selection.descriptors is None else [each for each in selection.descriptors if each],
     )
 
 
@@ -80,12 +80,19 @@ def found_jobs_to_wire(found: FoundJobs) -> Any:
 # -- a client calls, and reads -----------------------------------------------------------------------------------------
 
 
+_NO_JOB = ("",)
+"""The descriptors of a selection of nothing. Older servers take an empty list for all jobs, and find no job of this
+name.
+"""
+
+
 def _selection_to_wire(selection: JobSelection) -> Any:
+    descriptors = _NO_JOB if selection.selects_nothing else selection.descriptors
     return filled(
         _Selection,
         queue=selection.queue,
-        phases=list(selection.phases) or None,
-        priorities=list(selection.priorities) or None,
+        phases=list(selection.phases or ()) or None,
+        priorities=list(selection.priorities or ()) or None,
         body_conditions=list(selection.body_conditions) or None,
         status_conditions=list(selection.status_conditions) or None,
         created_before_ms=selection.created_before_ms,
@@ -98,7 +105,7 @@ def _selection_to_wire(selection: JobSelection) -> Any:
         max_attempts=selection.max_attempts,
         dedupe_key=selection.dedupe_key or None,
         serialize_key=selection.serialize_key or None,
-        descriptors=list(selection.descriptors) or None,
+        descriptors=None if descriptors is None else list(descriptors),
     )
 
 

@@ -32,7 +32,7 @@ ALL = JobSelection(QUEUE)
 
 
 def selected(*phases: JobPhase, **fields: Any) -> JobSelection:
-    return JobSelection(QUEUE, phases, **fields)
+    return JobSelection(QUEUE, phases or None, **fields)
 
 
 def matching(*regexes: str, is_not: bool = False) -> list[TextCondition]:
@@ -163,7 +163,7 @@ async def test_times_attempts_and_keys_are_conditions(served: Served) -> None:
 async def test_priorities_are_conditions(served: Served) -> None:
     await served.enqueue(*[Job(b"%d" % priority, priority) for priority in (1, 2, 3)])
     assert await bodies(served, selected(priorities=(3, 1))) == [b"1", b"3"]
-    assert await bodies(served, selected(priorities=())) == [b"1", b"2", b"3"]
+    assert await bodies(served, ALL) == [b"1", b"2", b"3"]
 
 
 async def test_only_jobs_that_are_named_are_looked_at_where_some_are(served: Served) -> None:
@@ -213,14 +213,14 @@ async def test_bodies_beyond_a_page_of_them_are_left_out_but_for_the_first(tight
 
 async def test_a_continuation_works_only_with_its_own_search(served: Served) -> None:
     await served.spread()
-    wanted = selected(JobPhase.READY, JobPhase.FAILED, status_conditions=matching(""))
+    wanted = selected(JobPhase.READY, JobPhase.FAILED, status_conditions=matching("x*"))
     page = await served.api.search_jobs(wanted, limit=1)
     same = replace(wanted, phases=[JobPhase.FAILED, JobPhase.READY])
     assert (await served.api.search_jobs(same, continuation=page.continuation)).jobs
     for other in (
         replace(wanted, phases=[JobPhase.READY]),
-        replace(wanted, status_conditions=matching("", is_not=True)),
-        replace(wanted, status_conditions=[], body_conditions=matching("")),
+        replace(wanted, status_conditions=matching("x*", is_not=True)),
+        replace(wanted, status_conditions=[], body_conditions=matching("x*")),
         replace(wanted, created_after_ms=0),
         replace(wanted, dedupe_key="x"),
         replace(wanted, priorities=[1]),
@@ -242,6 +242,7 @@ async def test_a_continuation_works_only_with_its_own_search(served: Served) -> 
         (JobSelection("a b"), QueueNotFound),
         (selected(priorities=(9,)), PriorityNotSupported),
         (selected(status_conditions=matching("(")), RequestInvalid),
+        (selected(status_conditions=matching("")), RequestInvalid),
         (selected(body_conditions=matching("(?=x)")), RequestInvalid),
         (selected(status_conditions=matching(*["x"] * 21)), RequestInvalid),
         (selected(created_after_ms=-1), RequestInvalid),
@@ -409,6 +410,33 @@ async def test_what_was_stopped_is_retried_only_by_name_and_several_phases_are_d
     delete = FoundJobsChange(selected(JobPhase.SUCCEEDED, JobPhase.WAITING, JobPhase.SCHEDULED), JobAction.DELETE)
     assert sum(done.changed for done in await changed(served, delete)) == 3
     assert await bodies(served, ALL) == [b"CANCELLED", b"FAILED", b"IN_PROGRESS", b"READY"]
+
+
+NOTHING: dict[str, dict[str, Any]] = {
+    "phases": {"phases": []},
+    "priorities": {"priorities": []},
+    "descriptors": {"descriptors": []},
+    "dedupe_key": {"dedupe_key": ""},
+    "serialize_key": {"serialize_key": ""},
+    "others_too": {"priorities": [1], "dedupe_key": "k", "descriptors": []},
+}
+
+
+@pytest.mark.parametrize("fields", NOTHING.values(), ids=NOTHING)
+async def test_an_empty_list_and_an_empty_key_select_nothing_for_every_action(
+    served: Served, fields: dict[str, Any]
+) -> None:
+    before = await one_of_each_phase(served)
+    nothing = JobSelection(QUEUE, **fields)
+    page = await served.api.search_jobs(nothing)
+    assert (page.jobs, page.looked_at, page.continuation) == ([], 0, CONTINUATION_END)
+    for action in JobAction:
+        for dry_run in (True, False):
+            change = FoundJobsChange(nothing, action, dry_run=dry_run, stops_running=action is JobAction.CANCEL)
+            done = await served.api.change_found_jobs(change, context=served.context)
+            assert (done.changed, done.asked_to_stop, done.samples) == (0, 0, [])
+            assert done.continuation == CONTINUATION_END
+    assert {info.descriptor for info in await found(served, ALL)} == set(before.values())
 
 
 @pytest.mark.parametrize(

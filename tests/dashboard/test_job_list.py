@@ -90,6 +90,7 @@ def test_jobs_are_found_by_every_kind_of_condition(place: Place, visitor: Visito
         ("ended:<1h", {slow, wrong}),
     ):
         assert set(listed(visitor, f"{of_queue} {filter}")) == found, filter
+    assert listed(visitor, f"queue:{queue},nowhere -queue:{queue}") == []
 
 
 def test_a_row_says_what_a_job_does_and_what_went_wrong(place: Place, visitor: Visitor, queue: str) -> None:

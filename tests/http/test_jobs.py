@@ -408,6 +408,41 @@ def test_jobs_are_searched_by_their_status_and_changed_slice_by_slice(caller: Ca
 
 
 @pytest.mark.parametrize(
+    "empty",
+    [{"descriptors": []}, {"phases": []}, {"priorities": []}, {"dedupe_key": ""}, {"serialize_key": ""}],
+    ids=lambda empty: next(iter(empty)),
+)
+def test_an_empty_list_means_no_job_and_a_field_that_is_left_out_or_null_all(
+    caller: Caller, queue: str, empty: dict[str, Any]
+) -> None:
+    enqueued(caller, queue)
+    path = f"/v1/queues/{queue}/jobs/search"
+    assert caller.done("POST", path, empty) == {"jobs": [], "looked_at": 0}
+    for action in ("cancel", "delete", "retry", "replay"):
+        for dry_run in (True, False):
+            done = caller.done("POST", f"{path}/change", {**empty, "action": action, "dry_run": dry_run})
+            assert (done["changed"], "next_cursor" in done) == (0, False)
+    assert len(caller.done("POST", path, {})["jobs"]) == 1
+    assert caller.done("POST", f"{path}/change", dict.fromkeys(empty) | {"action": "cancel"})["changed"] == 1
+
+
+def test_an_empty_pattern_is_refused_wherever_it_would_mean_all(caller: Caller, queue: str) -> None:
+    enqueued(caller, queue)
+    of_queue = f"/v1/queues/{queue}/jobs"
+    for verb, path, body, field in (
+        ("POST", "/search", {"body_conditions": [{"regex": ""}]}, "body_conditions[0].regex"),
+        ("POST", "/search/change", {"status_conditions": [{"regex": ""}], "action": "cancel"}, None),
+        ("POST", "/change", {"action": "cancel", "body_regex": ""}, "body_regex"),
+        ("GET", "?state=pending&body_regex=", None, "body_regex"),
+        ("GET", "/count?state=pending&body_regex=", None, "body_regex"),
+    ):
+        status, code, found = caller.refused(verb, of_queue + path, body)
+        assert (status, code) == (400, "REQUEST_INVALID")
+        assert field is None or found == field
+    assert caller.done("GET", f"{of_queue}/count?state=pending")["count"] == 1
+
+
+@pytest.mark.parametrize(
     ("wrong", "field"),
     [
         ({"phases": ["over"]}, "phases[0]"),

@@ -507,6 +507,23 @@ def test_jobs_are_changed_by_what_their_status_says(shell: Shell, client: Client
     assert client.count(JobFilter(queue, JobState.FAILED)) == 3
 
 
+@pytest.mark.parametrize("option", ["--match", "--status-match"])
+@pytest.mark.parametrize("command", ["cancel --queue", "retry", "delete --state pending", "scan --state pending"])
+def test_an_empty_pattern_does_not_mean_all_jobs(
+    shell: Shell, client: Client, queue: str, command: str, option: str
+) -> None:
+    client.enqueue(queue, [Job(b"x")])
+    done = shell("job", *command.split(), queue, option, "", code=2)
+    assert f"to mean all, leave {option} out" in done.err
+    assert client.count(JobFilter(queue, JobState.PENDING)) == 1
+
+
+def test_no_descriptors_on_standard_input_cancel_nothing(shell: Shell, client: Client, queue: str) -> None:
+    client.enqueue(queue, [Job(b"x")])
+    assert shell("job", "cancel", "-", input=b"").out == ""
+    assert client.count(JobFilter(queue, JobState.PENDING)) == 1
+
+
 def test_a_pattern_of_a_status_that_is_none_is_named(shell: Shell, queue: str) -> None:
     failed = shell("job", "retry", queue, "--status-match", "(", code=2)
     assert "statusConditions" in failed.err

@@ -186,14 +186,20 @@ def test_states_priorities_and_queues_can_be_left_out() -> None:
     assert selected("-priority:2").priorities == (1, 3)
     assert selected("priority:1,2 -priority:2").priorities == (1,)
     line = parse_filter("queue:mail-* queue:sms -queue:mail-x")
-    assert line.queues_of(["mail-a", "mail-x", "mail", "sms"]) == ["mail-a", "sms"]
+    assert line.queues(["mail-a", "mail-x", "mail", "sms"]) == ["sms", "mail-a"]
     assert line.named_queues == ["sms"]
-    assert parse_filter("-queue:a*").queues_of(["a", "ab", "b"]) == ["b"]
+    assert parse_filter("-queue:a*").queues(["a", "ab", "b"]) == ["b"]
+    assert parse_filter("queue:a,b -queue:a").queues(["a", "b"]) == ["b"]
+    assert parse_filter("queue:a,b,c -queue:b*").named_queues == ["a", "c"]
+    assert parse_filter("id:sms:s1:p1:1790000000000000").queues(["a", "b"]) == ["sms"]
 
 
 def test_what_no_job_can_meet_selects_nothing_instead_of_everything() -> None:
     assert parse_filter("-priority:1,2,3").selection("mail", NOW_MS) is None
     assert parse_filter("id:sms:s1:p1:1790000000000000").selection("mail", NOW_MS) is None
+    assert parse_filter("attempts:>3 attempts:<2").selection("mail", NOW_MS) is None
+    assert parse_filter("attempts:<0").selection("mail", NOW_MS) is None
+    assert parse_filter("attempts:>2147483647").selection("mail", NOW_MS) is None
     assert selected("id:sms:s1:p1:1790000000000000", "sms").descriptors == ("sms:s1:p1:1790000000000000",)
 
 

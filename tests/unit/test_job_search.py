@@ -11,8 +11,9 @@ import pytest
 
 from pinlater.dashboard import bulk_runs, job_search
 from pinlater.dashboard.bulk_runs import ACTIONS, BulkRun, BulkRuns, RunOrder, RunState, TooManyRuns, try_run
-from pinlater.dashboard.filter_parser import parse_filter
+from pinlater.dashboard.filter_parser import FilterError, parse_filter
 from pinlater.dashboard.job_search import JobSearch, SearchedPage, read_cursor
+from pinlater.dashboard.meant_queues import MeantQueues
 from pinlater.errors import NothingStored, RequestInvalid
 from pinlater.model import Ack, DequeueRequest, ExtendedJob, Job, JobFilter, JobState, LevelView, QueueStatus
 from pinlater.model.job_selection import JobPhase
@@ -187,6 +188,84 @@ async def test_a_cursor_of_another_filter_begins_anew() -> None:
         page = await (await search(at, "", queues)).page("", 5)
         other = await (await search(at, "status:timeout", queues)).page(page.cursor, 50)
         assert len(other.jobs) == 4
+
+
+FILTERS = {
+    "": 15,
+    "queue:a": 5,
+    "queue:a,b": 10,
+    "queue:a,b -queue:a": 5,
+    "queue:a,b -queue:b*": 5,
+    "queue:a*,b -queue:a": 5,
+    "queue:a,nowhere -queue:nowhere": 5,
+    "-queue:a": 10,
+    "-queue:a,b,c": 0,
+    "priority:1": 6,
+    "-priority:1": 9,
+    "-priority:1,2,3": 0,
+    "queue:a -priority:1 priority:1,2": 2,
+    "state:ready": 15,
+    "-state:ready": 0,
+    "state:pending,ended -state:ended": 15,
+    "queue:a -state:failed status:timeout": 1,
+    "status:timeout -status:timeout": 0,
+    "attempts:<0": 0,
+    "attempts:>2147483647": 0,
+    "attempts:>5 attempts:<3": 0,
+    "age:>1h age:<1m": 0,
+    "key:nobody": 0,
+    "id:{a}": 1,
+    "id:{a} id:{b}": 2,
+    "id:{a} id:{b} -queue:a": 1,
+    "id:{a} queue:a,b": 1,
+    "id:{a} id:b:s1:p1:1790000000000000": 1,
+    "id:{a} priority:2,3": 0,
+}
+"""How many of fifteen jobs each means: five in a, b and c, of priorities 1, 2, 3, 1, 2."""
+
+
+async def test_the_list_its_counts_the_question_and_the_run_agree_on_every_filter() -> None:
+    async with stand(settings=PAGES) as at:
+        await filled(at, ["a", "b", "c"], 5)
+        (first, *_), (other, *_) = [descriptors(await all_pages(at, f"queue:{name}", [name])) for name in ("a", "b")]
+        first = next(each for each in descriptors(await all_pages(at, "queue:a priority:1", ["a"])))
+        for filter, amount in FILTERS.items():
+            text = filter.format(a=first, b=other)
+            queues = await statuses(at, ["a", "b", "c"])
+            assert len(descriptors(await all_pages(at, text, ["a", "b", "c"]))) == amount, text
+            listed = await search(at, text, queues)
+            wanted = order("cancel", text)
+            meant = MeantQueues(wanted.line, queues, wanted.phases())
+            assert list(meant.by_queue) == list(listed.by_queue) or not amount, text
+            if wanted.line.is_counted:
+                assert (listed.of_about, sum(meant.by_queue.values())) == (amount, amount), text
+            priorities = {name: meant.priorities_of(name) for name in meant.by_queue}
+            asked = await try_run(at.service, ME, wanted, priorities, amount, at.clock.now_ms(), 60.0)
+            assert (asked.matched, asked.is_all, asked.troubles) == (amount, True, {}), text
+        runs = BulkRuns(at.service)
+        for text, left in (("queue:a,b -queue:a", 10), ("id:{a} id:{b}", 9), ("-priority:1 queue:a,c", 3), ("", 0)):
+            wanted = order("cancel", text.format(a=first, b=other))
+            meant = MeantQueues(wanted.line, await statuses(at, ["a", "b", "c"]), wanted.phases())
+            await ended(begun(runs, wanted, list(meant.by_queue)))
+            assert len(descriptors(await all_pages(at, "", ["a", "b", "c"]))) == left, text
+        await runs.close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "queue:a -queue:a",
+        "queue:a,b -queue:a,b",
+        "queue:a,b -queue:*",
+        "id:a:s1:p1:1790000000000000 -queue:a",
+        "id:a:s1:p1:1790000000000000 queue:b",
+        "priority:1 -priority:1",
+        "state:failed -state:ended",
+    ],
+)
+def test_a_filter_that_leaves_nothing_of_what_it_names_is_refused(text: str) -> None:
+    with pytest.raises(FilterError, match="is left that a job could"):
+        parse_filter(text)
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
