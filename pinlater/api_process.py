@@ -146,6 +146,7 @@ async def build(payload: dict[str, Any]) -> ApiProcess:
         pool=POOL,
         wait_for_rate=False,
         joins_contexts=True,
+        whole_lookups=False,
         tls=_tls_to_servers(config) or False,
         token="",
     )

@@ -434,6 +434,10 @@ struct PinLaterJobInfo {
   114: optional string cancelRequestedBy,
   /** In which tier the body lies, and why: TIER::QUEUE::TIME::ID (WHY). Not there: in the shard. */
   115: optional string bodyStoredAt,
+  /** It was asked for, and the answer had no room for it: look the job up again, with fewer others. */
+  116: optional bool bodyLeftOut,
+  /** As bodyLeftOut. */
+  117: optional bool resultLeftOut,
 }
 
 struct PinLaterGetJobCountRequest {

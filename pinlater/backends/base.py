@@ -361,7 +361,8 @@ class Shard(Protocol):
     async def lookup(
         self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int, with_result: bool = False
     ) -> list[JobInfo | None]:
-        """Each job, or None. With bodies: those beyond `max_bytes` in all come without, but for the first.
+        """Each job, or None. With bodies: those beyond `max_bytes` in all come without, but for the first, and say so
+        (`body_left_out`, `result_left_out`); with 0 all of them do.
 
         With results: those that are kept, which count as bodies; a job that is gone, but whose result is kept, is
         SUCCEEDED, with what the result's entry tells of it.

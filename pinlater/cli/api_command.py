@@ -132,6 +132,7 @@ async def _serve(config: Config, target: Target, history_token_file: Path | None
         pool=POOL,
         wait_for_rate=False,
         joins_contexts=True,
+        whole_lookups=False,
         token="",
     )
     try:

@@ -83,6 +83,8 @@ def job_row(info: JobInfo) -> Row:
         ("claim_timeout_ms", info.claim_timeout_ms),
         ("cancel_requested_by", info.cancel_requested_by),
         ("body_stored_at", info.body_stored_at),
+        ("body_left_out", info.body_left_out),
+        ("result_left_out", info.result_left_out),
         ("progress", None if info.progress is None else info.progress._asdict()),
     ):
         if value is not None:

@@ -262,7 +262,7 @@ def _read(client: Client, asked: Sequence[str], with_body: bool, with_result: bo
     """
     named = [descriptor for descriptor in asked if is_descriptor(descriptor)]
     try:
-        found = _lookup(client, named, with_body, with_result)
+        found = client.lookup(named, include_body=with_body, include_result=with_result)
         unread: set[str] = set()
     except _SHARDS_AWAY:
         found, unread = _read_by_shard(client, named, with_body, with_result)
@@ -295,37 +295,22 @@ def _read_by_shard(
     unread: set[str] = set()
     for group in groups.values():
         try:
-            found |= _lookup(client, group, with_body, with_result)
+            found |= client.lookup(group, include_body=with_body, include_result=with_result)
         except _SHARDS_AWAY as error:
             say(error.message)
             unread.update(group)
     return found, unread
 
 
-def _lookup(
-    client: Client, descriptors: Sequence[str], with_body: bool, with_result: bool = False
-) -> dict[str, JobInfo]:
-    """The jobs found. Bodies that did not fit into one answer are asked for again."""
-    found = client.lookup(descriptors, include_body=with_body, include_result=with_result)
-    bare = [descriptor for descriptor, info in found.items() if info.body is None] if with_body else []
-    while bare:
-        found.update(client.lookup(bare, include_body=True, include_result=with_result))
-        still_bare = [descriptor for descriptor in bare if found[descriptor].body is None]
-        if len(still_bare) == len(bare):
-            break
-        bare = still_bare
-    return found
-
-
 def _add_bodies(client: Client, infos: Sequence[JobInfo]) -> None:
     """Where a job is still there and can be read."""
     try:
-        found = _lookup(client, [info.descriptor for info in infos], True) if infos else {}
+        found = client.lookup([info.descriptor for info in infos], include_body=True) if infos else {}
     except _SHARDS_AWAY:
         return
     for info in infos:
         if info.descriptor in found:
-            info.body = found[info.descriptor].body
+            info.body, info.body_left_out = found[info.descriptor].body, found[info.descriptor].body_left_out
 
 
 _ALL_PRIORITIES = "Only jobs of this priority. [default: all]"

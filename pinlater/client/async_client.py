@@ -73,11 +73,12 @@ class AsyncClient(JobCalls, ClusterCalls, FlowClientCalls):
     `retry_unavailable`, it says soon that servers or shards cannot be used, rather than when that time is over; without
     `wait_for_rate`, that a queue's rate is used up. With `resend`, enqueues are sent again also where an earlier copy
     may have been stored; see `enqueue`. With `joins_contexts`, single jobs that are enqueued with a context travel
-    with others of the same caller too, and without their request ids. `tls`: a Tls, or True for servers whose
-    certificates this machine trusts; without it the cluster's `tls` decides, then the environment (PINLATER_TLS_CA
-    and its like). `token` proves who calls: a text, or a Path of the file that has it; without it the cluster's
-    token decides, then PINLATER_TOKEN or PINLATER_TOKEN_FILE; "": none is shown. Belongs to the event loop that it
-    is first used on. ValueError: no such address or cluster, or no token where one should be.
+    with others of the same caller too, and without their request ids. Without `whole_lookups`, a lookup is what one
+    answer holds; `body_left_out` and `result_left_out` of a job say what it had no room for. `tls`: a Tls, or True for
+    servers whose certificates this machine trusts; without it the cluster's `tls` decides, then the environment
+    (PINLATER_TLS_CA and its like). `token` proves who calls: a text, or a Path of the file that has it; without it the
+    cluster's token decides, then PINLATER_TOKEN or PINLATER_TOKEN_FILE; "": none is shown. Belongs to the event loop
+    that it is first used on. ValueError: no such address or cluster, or no token where one should be.
 
     For callers whose claims are bound to connections: `on_disconnect` is called on the loop after a connection that was
     open has closed, for whatever reason but `close`; `sticky_s` is about how many seconds calls stay with one server
@@ -102,6 +103,7 @@ class AsyncClient(JobCalls, ClusterCalls, FlowClientCalls):
         tls: Tls | bool | None = None,
         token: str | Path | Token | None = None,
         joins_contexts: bool = False,
+        whole_lookups: bool = True,
         resolve: Resolve = look_up,
         **former: Unpack[FormerOptions],
     ) -> None:
@@ -119,6 +121,7 @@ class AsyncClient(JobCalls, ClusterCalls, FlowClientCalls):
         self._timeout_s = timeout
         self._resend = resend
         self._joins_contexts = joins_contexts
+        self._whole_lookups = whole_lookups
         self._on_disconnect = on_disconnect
         self._rng = random.Random()
         on_lost = None if on_disconnect is None else self._lost

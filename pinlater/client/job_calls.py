@@ -13,6 +13,7 @@ from pinlater.client.job_times import check_time
 from pinlater.client.joined_waits import JoinedWaits
 from pinlater.client.named_jobs import by_queue, named_jobs
 from pinlater.client.token import CallerContext
+from pinlater.client.whole_lookups import complete
 from pinlater.errors import RequestInvalid
 from pinlater.model import (
     Cancelled,
@@ -42,6 +43,7 @@ class JobCalls(ABC):
     _context: RequestContext
     _caller: CallerContext
     _waits_no_more: bool
+    _whole_lookups: bool
 
     def __init__(self) -> None:
         self._waits: dict[tuple[bool, bool], JoinedWaits] = {}
@@ -136,24 +138,59 @@ class JobCalls(ABC):
         timeout: float | None = None,
     ) -> dict[str, JobInfo]:
         """The jobs that are found, by descriptor; others are left out. Descriptors name their queue; with a `queue`,
-        only its jobs. Keys are of jobs of `queue`. So many that one answer cannot hold them take several calls. With
-        `wait_ms`, the answer comes when the first of these jobs has ended or is not there, or so much later; `wait`
-        does more. RequestInvalid: a text that is no descriptor.
+        only its jobs. Keys are of jobs of `queue`. So many that one answer cannot hold them, or their bodies and
+        results, take several calls. With `wait_ms`, the answer comes when the first of these jobs has ended or is not
+        there, or so much later; `wait` does more. RequestInvalid: a text that is no descriptor.
         """
         queue, descriptors = named_jobs(named, queue, descriptors, keys)
         if queue is not None:
             descriptors = by_queue(descriptors).get(queue, [])
+        ends_s = self._deadline_s(timeout) + wait_ms / 1000
         if wait_ms:
-            return await self._wait_once(
+            found = await self._wait_once(
                 queue or "", descriptors, keys, include_body, include_result, wait_ms, context, timeout
             )
+        else:
+            found = await self._look(queue, descriptors, keys, include_body, include_result, context, ends_s)
+        await self._complete(found, include_body, include_result, context, ends_s)
+        return found
+
+    async def _complete(
+        self,
+        found: dict[str, JobInfo],
+        include_body: bool,
+        include_result: bool,
+        context: RequestContext | None,
+        ends_s: float,
+    ) -> None:
+        """What was left out of the answer comes by further calls, where this client is to do that."""
+        if not self._whole_lookups or not (include_body or include_result):
+            return
+
+        async def look(names: Sequence[str], with_body: bool, with_result: bool) -> dict[str, JobInfo]:
+            return await self._look(None, names, (), with_body, with_result, context, ends_s)
+
+        await complete(found, include_body, include_result, look)
+
+    async def _look(
+        self,
+        queue: str | None,
+        descriptors: Sequence[str],
+        keys: Sequence[KeyRef],
+        include_body: bool,
+        include_result: bool,
+        context: RequestContext | None,
+        ends_s: float,
+    ) -> dict[str, JobInfo]:
+        """What one answer holds of each job, in as many calls as there have to be for so many."""
         more = (include_result, 0, queue or "") if include_result or keys else ()
+        loop = asyncio.get_running_loop()
         if len(descriptors) + len(keys) <= LOOKED_UP_AT_ONCE:
             named_keys = (keys,) if keys else ()
             return await self._call(
                 methods.LOOKUP,
                 context,
-                timeout,
+                ends_s - loop.time(),
                 descriptors,
                 include_body,
                 *more,
@@ -161,11 +198,10 @@ class JobCalls(ABC):
                 with_keys=bool(keys),
             )
         found: dict[str, JobInfo] = {}
-        ends_s = self._deadline_s(timeout)
         for names, which in ((descriptors, False), (keys, True)):
             for start in range(0, len(names), LOOKED_UP_AT_ONCE):
                 some = names[start : start + LOOKED_UP_AT_ONCE]
-                left_s = ends_s - asyncio.get_running_loop().time()
+                left_s = ends_s - loop.time()
                 arguments = ((), include_body, *more, some) if which else (some, include_body, *more)
                 page = await self._call(methods.LOOKUP, context, left_s, *arguments, with_keys=which)
                 found.update(page)
@@ -275,9 +311,13 @@ class JobCalls(ABC):
         if waits is None:
 
             async def look(names: Sequence[str], wait_ms: int) -> dict[str, JobInfo]:
+                ends_s = self._deadline_s(None) + wait_ms / 1000
                 if self._waits_no_more:  # short calls only, from now on
-                    return await self._call(methods.LOOKUP, None, None, names, *which)
-                return await self._wait_once("", names, (), *which, wait_ms, None, None)
+                    found = await self._call(methods.LOOKUP, None, None, names, *which)
+                else:
+                    found = await self._wait_once("", names, (), *which, wait_ms, None, None)
+                await self._complete(found, *which, None, ends_s)
+                return found
 
             waits = self._waits[which] = JoinedWaits(look)
         return waits

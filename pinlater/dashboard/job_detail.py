@@ -70,6 +70,9 @@ async def find_job(page: Page, descriptor: str, *, with_body: bool) -> JobInfo:
     info = found.get(descriptor)
     if info is None:
         raise web.HTTPNotFound
+    if info.result_left_out:  # the body left no room for it
+        found = await page.api.lookup([descriptor], include_result=True, context=page.context)
+        info.result = None if descriptor not in found else found[descriptor].result
     return info
 
 

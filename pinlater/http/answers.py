@@ -200,7 +200,10 @@ class ProgressAnswer(Answer):
 
 
 class JobAnswer(Answer):
-    """All that is known of a job. `body` and `result` are there only where they were asked for."""
+    """All that is known of a job. `body` and `result` are there only where they were asked for.
+
+    `body_left_out`, `result_left_out`: it was asked for, and the answer had no room for it: ask again for fewer jobs.
+    """
 
     descriptor: str
     state: StateWord
@@ -231,6 +234,8 @@ class JobAnswer(Answer):
     claim_timeout_ms: int | None = None
     cancel_requested_by: str | None = None
     body_stored_at: str | None = None
+    body_left_out: bool | None = None
+    result_left_out: bool | None = None
 
 
 class JobsAnswer(Answer):

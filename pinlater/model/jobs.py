@@ -321,6 +321,7 @@ class JobInfo:
     `cancelled` (True: FAILED because it was to stop), `progress`, `waits_for` (the first job of its serialize key,
     while it is not this one), `expires_at_ms`, `claim_timeout_ms`, `cancel_requested_by`. `dedupe_for_ms` is not on the
     wire. `body_stored_at` says in which tier the body lies, and why (BodyReference.text, .why); None: in its shard.
+    `body_left_out` and `result_left_out` (True, or None): it was asked for, and the answer had no room for it.
     """
 
     descriptor: str
@@ -351,6 +352,8 @@ class JobInfo:
     cancel_requested_by: str | None = None
     dedupe_for_ms: int = 0
     body_stored_at: str | None = None
+    body_left_out: bool | None = None
+    result_left_out: bool | None = None
 
 
 @dataclass(slots=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from pinlater.data_folder.identity import is_overflow_id
-from pinlater.model import JobInfo, parse_descriptor
-from pinlater.service.job_queries import info_bytes
+from pinlater.model import parse_descriptor
 
 T = TypeVar("T")
 
@@ -36,16 +35,3 @@ def by_overflow(items: Iterable[T], descriptor: Callable[[T], str]) -> dict[str,
 def elsewhere(items: Iterable[T], descriptor: Callable[[T], str]) -> list[T]:
     """The others."""
     return [item for item in items if overflow_of(descriptor(item)) is None]
-
-
-def fit(found: Mapping[str, JobInfo], max_answer_bytes: int) -> None:
-    """Take away the bodies that do not fit one answer, but for the first."""
-    size = 0
-    has_body = False
-    for info in found.values():
-        size += info_bytes(info)
-        if info.body is not None:
-            if has_body and size > max_answer_bytes:
-                size -= len(info.body)
-                info.body = None
-            has_body = True

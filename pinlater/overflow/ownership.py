@@ -205,6 +205,7 @@ class OwnerDirectory:
                 pool=self._limits,
                 tls=self._tls(shard_id, speaks_tls=address.startswith(_TLS)) or False,
                 token=token,
+                whole_lookups=False,
             )
         return client
 

@@ -49,8 +49,9 @@ from pinlater.model import (
     RescheduleJob,
     RescheduleOutcome,
 )
-from pinlater.overflow.descriptors import MARK, by_overflow, elsewhere, fit, overflow_of
+from pinlater.overflow.descriptors import MARK, by_overflow, elsewhere, overflow_of
 from pinlater.overflow.overflow import Overflow
+from pinlater.service.job_queries import fit_values
 from pinlater.service.queue_limits import is_limited
 from pinlater.shards.router import combine_errors
 
@@ -249,7 +250,7 @@ class RoutedCalls:
         found: dict[str, JobInfo] = {}
         for part in await self._everywhere(others, {shard_id: call(mine) for shard_id, mine in groups.items()}):
             found |= part
-        fit(found, self._service.settings.max_answer_bytes)
+        fit_values(found.values(), self._service.settings.max_answer_bytes)
         return found
 
     async def cancel(

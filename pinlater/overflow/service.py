@@ -39,8 +39,9 @@ from pinlater.model import (
     WorkerReport,
     parse_descriptor,
 )
-from pinlater.overflow.descriptors import MARK, fit
+from pinlater.overflow.descriptors import MARK
 from pinlater.overflow.store import OverflowStore, ServerContext
+from pinlater.service.job_queries import fit_values
 from pinlater.service.queue_limits import is_limited
 from pinlater.wire.methods import METHODS
 
@@ -166,7 +167,7 @@ class OverflowService(OverflowStore):
         for old, new in moved.items():
             if new in live:
                 found[old] = replace(live[new], descriptor=old, moved_to=live[new].moved_to or new)
-        fit(found, self.service.settings.max_answer_bytes)
+        fit_values(found.values(), self.service.settings.max_answer_bytes)
         return found
 
     async def cancel(

@@ -146,19 +146,24 @@ class FoundJobsCalls:
         """Those of the jobs named that are meant."""
         asked = dict.fromkeys(selection.descriptors or ())
         named = [each for each in asked if each.partition(":")[0] == selection.queue]
-        infos = await self._look(named, include_body=conditions.reads_bodies)
-        now_ms = self._clock.now_ms()
-        found = [
-            info
-            for info in infos.values()
-            if phase_of(info, now_ms) in phases
-            and (selection.priorities is None or info.priority in selection.priorities)
-        ]
         meant: list[JobInfo] = []
-        while found:
-            hits = await conditions.select(found, ends_at)
-            meant += [info for info, hit in zip(found, hits, strict=False) if hit]
-            del found[: len(hits)]
+        while named:
+            infos = await self._look(named, include_body=conditions.reads_bodies)
+            now_ms = self._clock.now_ms()
+            named = [name for name in named if name in infos and infos[name].body_left_out]
+            found = [
+                info
+                for info in infos.values()
+                if phase_of(info, now_ms) in phases
+                and (selection.priorities is None or info.priority in selection.priorities)
+                and not info.body_left_out  # it is judged by its body, so it is looked at again
+            ]
+            while found:
+                hits = await conditions.select(found, ends_at)
+                meant += [info for info, hit in zip(found, hits, strict=False) if hit]
+                del found[: len(hits)]
+            for info in infos.values():
+                info.body = None
         return meant
 
     async def _fill(self, jobs: list[JobInfo], include_body: bool) -> None:
@@ -169,10 +174,10 @@ class FoundJobsCalls:
         room = min(self._settings.page_bytes, self._settings.max_answer_bytes // 2)
         for index, job in enumerate(jobs):
             info = infos.get(job.descriptor)
-            job.body = None if info is None else info.body
+            job.body, job.body_left_out = (None, None) if info is None else (info.body, info.body_left_out)
             room -= len(job.body or b"")
-            if room < 0 and index:
-                job.body = None
+            if room < 0 and index and job.body is not None:
+                job.body, job.body_left_out = None, True
 
     # -- changing ----------------------------------------------------------------------------------------------------
 

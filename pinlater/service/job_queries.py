@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import random
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -163,17 +163,13 @@ class JobQueries:
             for old, new in moved.items():
                 if new in copies:
                     found[old] = replace(copies[new], descriptor=old, moved_to=copies[new].moved_to or new)
+            self._fit(found)
         return found
 
     async def _look_up(
         self, groups: Sequence[_Group], max_bytes: int, *, with_body: bool, with_result: bool
     ) -> list[tuple[str, JobInfo]]:
-        look = partial(
-            _lookup_on,
-            with_body=with_body and max_bytes > 0,
-            with_result=with_result and max_bytes > 0,
-            max_bytes=max_bytes,
-        )
+        look = partial(_lookup_on, with_body=with_body, with_result=with_result, max_bytes=max_bytes)
         calls = [
             (shard_id, partial(look, queue=queue, keys=[key for _, key in named]))
             for (shard_id, queue), named in groups
@@ -186,19 +182,13 @@ class JobQueries:
         ]
 
     def _fit(self, found: dict[str, JobInfo]) -> None:
-        """Bodies and results beyond the bound of an answer are left out, but for the first; the rest must fit."""
+        """RequestInvalid: what is no body and no result does not fit."""
         bound = self._settings.max_answer_bytes
         bare = sum(info_bytes(info) - _value_bytes(info) for info in found.values())
         if bare > bound and len(found) > 1:
             allowed = f"fewer: these take {bare} bytes, and an answer may have {bound}"
             raise RequestInvalid.of("the length of jobDescriptors", len(found), allowed)
-        size = bare
-        for index, info in enumerate(found.values()):
-            if info.body is not None or info.result is not None:
-                size += _value_bytes(info)
-                if size > bound and index:
-                    size -= _value_bytes(info)
-                    info.body = info.result = None
+        fit_values(found.values(), bound)
 
     # -- count -------------------------------------------------------------------------------------------------------
 
@@ -346,6 +336,22 @@ def info_bytes(job: JobInfo) -> int:
 def _value_bytes(job: JobInfo) -> int:
     """The body and the result, where they were asked for."""
     return len(job.body or b"") + len(job.result or b"")
+
+
+def fit_values(infos: Collection[JobInfo], max_answer_bytes: int) -> None:
+    """Take away the bodies and results that do not fit one answer, but for the first, and have the jobs say so."""
+    size = sum(info_bytes(info) - _value_bytes(info) for info in infos)
+    is_first = True
+    for info in infos:
+        for value, name in ((info.body, "body"), (info.result, "result")):
+            if value is None:
+                continue
+            if size + len(value) > max_answer_bytes and not is_first:
+                setattr(info, name, None)
+                setattr(info, f"{name}_left_out", True)
+            else:
+                size += len(value)
+            is_first = False
 
 
 def fitting_infos(jobs: Sequence[JobInfo], max_answer_bytes: int) -> int:

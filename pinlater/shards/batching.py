@@ -23,7 +23,7 @@ from pinlater.backends.base import NO_RULES, AckOutcome, AckRequest, ClaimReques
 from pinlater.backends.extended import Offer, Offered
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.errors import OutcomeUnknown, Overloaded, PinLaterError, QueueNotFound
-from pinlater.model import DequeuedJob, Job, JobInfo, JobState, KeyRef
+from pinlater.model import DequeuedJob, Job, JobInfo, KeyRef
 from pinlater.model.body_reference import body_length
 from pinlater.shards.bulkhead import AcquireTimeout, ShardSlow
 from pinlater.shards.compensation import requeue
@@ -437,8 +437,8 @@ class BatchingShard(ShardDecorator):
         for place, info in enumerate(infos):
             if info is not None and info.result is not None:
                 size += body_length(info.result)
-                if size > max_bytes and fitting:
-                    infos[place] = replace(info, result=None)
+                if size > max_bytes and (fitting or not max_bytes):
+                    infos[place] = replace(info, result=None, result_left_out=True)
                 else:
                     fitting += 1
         return infos
@@ -447,10 +447,9 @@ class BatchingShard(ShardDecorator):
         queue, with_result = key
         look = partial(self.inner.lookup, queue, with_body=False, max_bytes=_MAX_RESULTS_BYTES, with_result=with_result)
         infos = await look(jobs)
-        if with_result and sum(body_length(each.result or b"") for each in infos if each) > _MAX_RESULTS_BYTES // 2:
-            for place, info in enumerate(infos):
-                if info is not None and info.result is None and info.state is JobState.SUCCEEDED:
-                    (infos[place],) = await look(jobs[place : place + 1])
+        for place, info in enumerate(infos):
+            if info is not None and info.result_left_out:
+                (infos[place],) = await look(jobs[place : place + 1])
         return infos
 
     # -- acks --------------------------------------------------------------------------------------------------------

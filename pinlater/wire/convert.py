@@ -489,6 +489,8 @@ def job_info_from_wire(info: Any) -> JobInfo:
         claim_timeout_ms=info.claim_timeout_ms,
         cancel_requested_by=info.cancel_requested_by,
         body_stored_at=info.body_stored_at,
+        body_left_out=info.body_left_out,
+        result_left_out=info.result_left_out,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pinlater.backends.base import SLICE_BYTES, AckOutcome, JobKey
+from pinlater.backends.base import SLICE_BYTES, AckOutcome, AckRequest, EndRules, JobKey
 from pinlater.model import MAX_STATUS_CHARS, Job, JobState
 from tests.conformance.subject import NO_BOUND, Subject, key_of
 
@@ -68,6 +68,51 @@ async def test_a_lookup_leaves_out_the_bodies_beyond_the_bound(subject: Subject)
     assert await sizes(40) == [10, 10, 10, 10]
     assert await sizes(39) == [10, 10, 10, None]
     assert await sizes(1) == [10, None, None, None]
+
+
+async def test_a_lookup_says_which_bodies_and_results_it_left_out(subject: Subject) -> None:
+    descriptors = await subject.enqueue(*[Job(bytes(10)) for _ in range(5)])
+    keys = [key_of(each) for each in descriptors]
+    claims = {job.descriptor: job.claim_descriptor for job in await subject.claim(5)}
+    acks = [
+        AckRequest(*key, True, claim_descriptor=claims[name], result=bytes(10))
+        for key, name in zip(keys, descriptors, strict=True)
+    ]
+    await subject.ack(acks[0], rules=EndRules(keep_succeeded=False))  # it is gone, and its result is kept
+    await subject.ack(*acks[1:4])
+
+    async def seen(max_bytes: int, **which: bool) -> list[str]:
+        """Of each job a small letter for what came, and a large one for what was left out."""
+        found = await subject.shard.lookup(
+            subject.queue, keys, **{"with_body": False, "with_result": False} | which, max_bytes=max_bytes
+        )
+        words = []
+        for info in found:
+            assert info is None or not (info.body_left_out and info.body is not None)
+            assert info is None or not (info.result_left_out and info.result is not None)
+            words.append(
+                "-"
+                if info is None
+                else ("b" if info.body is not None else "B" if info.body_left_out else "")
+                + ("r" if info.result is not None else "R" if info.result_left_out else "")
+            )
+        return words
+
+    assert await seen(NO_BOUND) == ["-", "", "", "", ""]
+    assert await seen(NO_BOUND, with_body=True, with_result=True) == ["r", "br", "br", "br", "b"]
+    assert await seen(NO_BOUND, with_body=True) == ["-", "b", "b", "b", "b"]
+    assert await seen(25, with_body=True) == ["-", "b", "b", "B", "B"]
+    assert await seen(1, with_body=True) == ["-", "b", "B", "B", "B"]
+    assert await seen(0, with_body=True) == ["-", "B", "B", "B", "B"]
+    assert await seen(25, with_result=True) == ["r", "r", "R", "R", ""]
+    assert await seen(1, with_result=True) == ["r", "R", "R", "R", ""]
+    assert await seen(0, with_result=True) == ["R", "R", "R", "R", ""]
+    assert await seen(0, with_body=True, with_result=True) == ["R", "BR", "BR", "BR", "B"]
+    tight = await seen(35, with_body=True, with_result=True)
+    assert sum(word.count("b") + word.count("r") for word in tight) == 3  # which ones is the store's choice
+    assert [word.lower() for word in tight] == ["r", "br", "br", "br", "b"]
+    subject.tick(3_600_001)
+    await subject.prune()  # the result of the job that is gone outlives its queue
 
 
 async def test_a_lookup_reads_large_bodies_in_slices_and_brings_them_all(subject: Subject) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from pinlater.backends.base import JobKey
+from pinlater.client.whole_lookups import complete
 from pinlater.errors import Overloaded, RequestInvalid
 from pinlater.model import (
     Ack,
@@ -28,6 +30,7 @@ from pinlater.model import (
     KeyRef,
     RequestContext,
 )
+from pinlater.model.job_selection import FoundJobsChange, JobSelection, TextCondition
 from pinlater.shards.decorator import ShardDecorator
 from tests.conformance.conftest import Serve
 from tests.conformance.served import CLAIM_TIMEOUT_MS, QUEUE, Served
@@ -83,6 +86,41 @@ async def test_results_of_several_jobs_count_against_the_bound_of_an_answer(tigh
     found = await tight.api.lookup([job.descriptor for job in jobs], include_result=True)
     assert len(found) == 4
     assert 1 <= sum(info.result is not None for info in found.values()) <= 2
+    assert all((info.result is None) is (info.result_left_out is True) for info in found.values())
+
+
+async def test_a_lookup_has_a_job_with_its_body_and_result_or_says_what_it_left_out(tight: Served) -> None:
+    jobs = [(await taken(tight, Job(b"b" * 1_900)))[0] for _ in range(6)]
+    await tight.api.ack(QUEUE, [Ack(job.descriptor, result=b"r" * 1_000) for job in jobs[1:]], [])
+    names = [job.descriptor for job in jobs]
+    calls = 0
+
+    async def look(names: Sequence[str], with_body: bool, with_result: bool) -> dict[str, JobInfo]:
+        nonlocal calls
+        calls += 1
+        found = await tight.api.lookup(names, include_body=with_body, include_result=with_result)
+        for info in found.values():
+            assert (info.body is None) is (not with_body or info.body_left_out is True)
+            has_result = with_result and info.descriptor != first
+            assert (info.result is None) is (not has_result or info.result_left_out is True)
+        return found
+
+    first = names[0]
+    found = await look(names, True, True)
+    await complete(found, True, True, look)
+    assert calls > 2
+    assert [found[name].body for name in names] == [b"b" * 1_900] * 6
+    assert [found[name].result for name in names] == [None] + [b"r" * 1_000] * 5
+    assert not any(info.body_left_out or info.result_left_out for info in found.values())
+
+
+async def test_jobs_that_are_named_are_judged_by_their_bodies_however_many(tight: Served) -> None:
+    made = [(await tight.enqueue(Job(b"no" + b"x" * 1_900)))[0] for _ in range(5)]
+    body = TextCondition("^no", is_not=True)
+    change = FoundJobsChange(JobSelection(QUEUE, body_conditions=[body], descriptors=made), JobAction.CANCEL)
+    assert (await tight.api.change_found_jobs(change)).changed == 0
+    change = replace(change, selection=replace(change.selection, body_conditions=[TextCondition("^no")]))
+    assert (await tight.api.change_found_jobs(change)).changed == 5
 
 
 # -- waits -------------------------------------------------------------------------------------------------------------

@@ -201,6 +201,7 @@ async def test_bodies_beyond_a_page_of_them_are_left_out_but_for_the_first(tight
     names, continuation = [], CONTINUATION_START
     while True:
         page = await tight.api.search_jobs(ALL, include_body=True, continuation=continuation)
+        assert all((info.body is None) is (info.body_left_out is True) for info in page.jobs)
         with_bodies = [info for info in page.jobs if info.body is not None]
         assert len(with_bodies) == min(2, len(page.jobs))
         assert with_bodies == page.jobs[:2]

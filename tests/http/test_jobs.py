@@ -426,6 +426,19 @@ def test_an_empty_list_means_no_job_and_a_field_that_is_left_out_or_null_all(
     assert caller.done("POST", f"{path}/change", dict.fromkeys(empty) | {"action": "cancel"})["changed"] == 1
 
 
+def test_a_job_whose_body_the_answer_had_no_room_for_says_so(caller: Caller, queue: str) -> None:
+    lacking = [enqueued(caller, queue, body=f"{number:02}" * 450_000) for number in range(20)]
+    bodies: dict[str, str] = {}
+    while lacking:
+        jobs = caller.done("POST", "/v1/lookup", {"descriptors": lacking, "include_body": True})["jobs"]
+        assert {job["descriptor"] for job in jobs} == set(lacking)
+        assert all(("body" in job) is not job.get("body_left_out", False) for job in jobs)
+        bodies |= {job["descriptor"]: job["body"] for job in jobs if "body" in job}
+        lacking = [job["descriptor"] for job in jobs if "body" not in job]
+    assert sorted(body[:2] for body in bodies.values()) == [f"{number:02}" for number in range(20)]
+    assert {len(body) for body in bodies.values()} == {900_000}
+
+
 def test_an_empty_pattern_is_refused_wherever_it_would_mean_all(caller: Caller, queue: str) -> None:
     enqueued(caller, queue)
     of_queue = f"/v1/queues/{queue}/jobs"

@@ -149,6 +149,25 @@ def test_the_life_of_a_job_over_the_client_for_threads(address: str) -> None:
         assert "threads" not in client.queue_names()
 
 
+LARGE = 900_000
+
+
+async def test_a_lookup_is_whole_however_much_that_is(address: str) -> None:
+    async with AsyncClient(address) as client, AsyncClient(address, whole_lookups=False) as single:
+        await client.create_queue("large")
+        names = [await client.enqueue("large", Job(b"%02d" % number * (LARGE // 2))) for number in range(40)]
+        found = await client.lookup(names, include_body=True)
+        assert [found[name].body for name in names] == [b"%02d" % number * (LARGE // 2) for number in range(40)]
+        assert not any(info.body_left_out for info in found.values())
+        with Client(address) as threads:
+            seen = await asyncio.to_thread(threads.lookup, names[:25], include_body=True)
+        assert {info.body is None for info in seen.values()} == {False}
+        one = await single.lookup(names, include_body=True)
+        assert {(info.body is None, info.body_left_out) for info in one.values()} == {(False, None), (True, True)}
+        waited = await client.lookup(names, include_body=True, wait_ms=1)
+        assert {info.body is None for info in waited.values()} == {False}
+
+
 async def test_errors_are_typed_and_say_what_is_wrong(address: str) -> None:
     async with AsyncClient(address) as client:
         await client.create_queue("typed")

@@ -48,7 +48,7 @@ EXPECTED: dict[str, Any] = json.loads((FILES / "expected.json").read_text("utf-8
 MINUTE_MS = 60_000
 SINCE = {
     *("result", "dedupe_key", "serialize_key", "dedupe_for_ms", "cancelled", "cancel_requested_by", "progress"),
-    *("waits_for", "expires_at_ms", "claim_timeout_ms", "body_stored_at"),
+    *("waits_for", "expires_at_ms", "claim_timeout_ms", "body_stored_at", "body_left_out", "result_left_out"),
 }
 """What jobs of before do not have."""
 

@@ -14,9 +14,10 @@ from pinlater.data_folder.identity import SERVER_FILE, RecordBroken, is_overflow
 from pinlater.errors import EnqueueRejected, NothingStored
 from pinlater.model import Job
 from pinlater.overflow import overflow_addresses, ownership
-from pinlater.overflow.descriptors import by_overflow, elsewhere, fit, overflow_of
+from pinlater.overflow.descriptors import by_overflow, elsewhere, overflow_of
 from pinlater.overflow.ownership import OwnerLock
 from pinlater.overflow.store import JOB_BYTES, OVERFLOW_FULL, OverflowQuota
+from pinlater.service.job_queries import fit_values
 from tests.queues import make_queue
 from tests.unit.overflow_rows import info
 
@@ -132,8 +133,9 @@ def test_only_the_jobs_of_overflow_shards_are_told_apart() -> None:
 
 def test_bodies_that_do_not_fit_an_answer_are_left_out_but_for_the_first() -> None:
     found = {name: info(name, body=bytes(1000)) for name in "abc"}
-    fit(found, 100)
+    fit_values(found.values(), 100)
     assert [bool(each.body) for each in found.values()] == [True, False, False]
+    assert [each.body_left_out for each in found.values()] == [None, True, True]
     found = {name: info(name, body=bytes(1000)) for name in "abc"}
-    fit(found, 100_000)
+    fit_values(found.values(), 100_000)
     assert all(each.body for each in found.values())

@@ -49,10 +49,13 @@ async def lookup(
     found = await _found(store, queue, keys)
     left = max_bytes
     if with_body:
-        left -= await _add_bodies(store, {key: found[key] for key in keys if key in found}, max_bytes)
+        if max_bytes:
+            left -= await _add_bodies(store, {key: found[key] for key in keys if key in found}, max_bytes)
+        for info, _ in found.values():
+            info.body_left_out = True if info.body is None else None
     infos = [found[key].info if key in found else None for key in keys]
     if with_result:
-        await _add_results(store, queue, qid, jobs, infos, left, left == max_bytes)
+        await _add_results(store, queue, qid, jobs, infos, left, left == max_bytes > 0)
     return infos
 
 
@@ -127,6 +130,8 @@ async def _add_results(
         is_full = is_full or (room < 0 and not nothing_yet)
         if not is_full:
             info.result = BodyReference(item["b"]) if item.get("t") else item["b"]
+        else:
+            info.result_left_out = True
         nothing_yet = False
 
 

@@ -202,17 +202,17 @@ class Queries(ScriptCaller):
     ) -> list[JobInfo | None]:
         """A script reads a slice, and the next one goes on behind it."""
         found: list[JobInfo | None] = [None] * len(jobs)
-        start, slice_jobs, bodies = 0, len(jobs), _FIRST_HOWEVER_LARGE if with_body else _NO_BODIES
+        start, slice_jobs, room, is_first = 0, len(jobs), max_bytes, max_bytes > 0
         while start < len(jobs):
-            args = [bodies, max_bytes, int(with_result), *key_args(jobs[start : start + slice_jobs])]
+            asked = (int(with_body), room, int(with_result), int(is_first))
+            args = [*asked, *key_args(jobs[start : start + slice_jobs])]
             looked_at, *flat = await self._store.call_queue("lookup", queue, args)
-            for place, info in described(flat, queue, self.shard_id):
+            for place, info in described(flat, queue, self.shard_id, with_body=with_body):
                 found[start + place] = info
-                max_bytes -= body_length(info.body or b"")
-                if info.body is None:
-                    bodies = _NO_BODIES
-            if bodies and (flat or max_bytes < 0):
-                bodies = _BODIES_THAT_FIT if max_bytes >= 0 else _NO_BODIES
+                is_first = is_first and info.body is None and info.result is None
+                room = max(0, room - body_length(info.body or b"") - body_length(info.result or b""))
+                if info.body_left_out or info.result_left_out:
+                    room = 0
             start += looked_at
             slice_jobs = max(_LEAST_KEYS, 2 * looked_at)
         return found

@@ -437,11 +437,14 @@ def checkpoint_args(queue: str, checkpoints: Sequence[CheckpointRequest], now_ms
     return args
 
 
-def described(flat: Sequence[Any], queue: str, shard: str) -> list[tuple[int, JobInfo]]:
-    """Places and jobs from fourteen values per job (see lookup.lua)."""
+_HAS_BODY, _LACKS_RESULT = 1, 2
+
+
+def described(flat: Sequence[Any], queue: str, shard: str, *, with_body: bool = False) -> list[tuple[int, JobInfo]]:
+    """Places and jobs from fourteen values per job (see lookup.lua). `with_body`: bodies that are not there say so."""
     parts = iter(flat)
     return [
-        (place, _described(queue, shard, state, job_id, score, rest))
+        (place, _described(queue, shard, state, job_id, score, rest, with_body))
         for place, state, job_id, score, *rest in zip(*[parts] * 14, strict=True)
     ]
 
@@ -450,17 +453,28 @@ _GONE = 6
 _STATES = {**{int(state): state for state in JobState}, 4: JobState.PENDING, 5: JobState.FAILED}
 
 
-def _described(queue: str, shard: str, state: int, job_id: bytes, score: bytes, rest: list[Any]) -> JobInfo:
-    *common, extra, head, result = rest
+def _described(
+    queue: str, shard: str, state: int, job_id: bytes, score: bytes, rest: list[Any], with_body: bool
+) -> JobInfo:
+    has, *common, extra, head, result = rest
+    lacks_result = has & _LACKS_RESULT > 0
     if state == _GONE:
-        return _gone(queue, shard, job_id, result)
-    info = _info(queue, shard, _STATES[state], job_id, int(score), *common)
+        info = _gone(queue, shard, job_id, result)
+        if lacks_result:
+            info.result, info.result_left_out = None, True
+        return info
+    info = _info(queue, shard, _STATES[state], job_id, int(score), has & _HAS_BODY, *common)
+    if with_body and info.body is None:
+        info.body_left_out = True
     if extra:
         _extend(info, extra)
         info.cancelled = True if state == _CANCELLED else None
     if head:
         info.waits_for = first_of_chain(head, shard)
-    info.result = _result(result) if result else None
+    if lacks_result:
+        info.result_left_out = True
+    else:
+        info.result = _result(result) if result else None
     return info
 
 

@@ -33,7 +33,7 @@ BODY_BYTES, EXTENDED = INFO.index("body_bytes"), INFO.index("extended")
 def lookup(
     session: Session, queue: str, jobs: Sequence[JobKey], with_body: bool, max_bytes: int, first_bytes: int = 2**63
 ) -> list[JobInfo | None]:
-    """The first job's body comes beyond `max_bytes` too, up to `first_bytes`."""
+    """The first job's body comes beyond `max_bytes` too, up to `first_bytes`, unless `max_bytes` is 0."""
     session.snapshot()
     rows = _rows_by_id(session, queue, [job.id for job in jobs])
     named = [row if row is not None and row[2] == job.priority else None for job in jobs for row in (rows.get(job.id),)]
@@ -41,10 +41,13 @@ def lookup(
     texts: dict[int, bytes] = {}
     if with_body:
         sizes = [row[BODY_BYTES] for row in found.values()]
-        fitting = how_many_fit(sizes, max_bytes) if sum(sizes[:1]) <= first_bytes else 0
+        fitting = how_many_fit(sizes, max_bytes) if max_bytes and sum(sizes[:1]) <= first_bytes else 0
         texts = bodies(session, list(found)[:fitting])
     descriptors = Descriptors(queue, session.shard_id)
     infos = {row[0]: job_info(row, descriptors, texts.get(row[0])) for row in found.values()}
+    if with_body:
+        for job_id in infos.keys() - texts.keys():
+            infos[job_id].body_left_out = True
     _add_extensions(session, found.values(), infos)
     return [None if row is None else infos[row[0]] for row in named]
 
@@ -104,6 +107,8 @@ def results(
                 )
             if job.id in texts:
                 info.result = texts[job.id]
+            else:
+                info.result_left_out = True
         answer.append(info)
     return answer
 

@@ -217,7 +217,8 @@ class SqlShard(ABC):
             del rest[:read]
         if with_result and jobs:
             taken = _body_bytes(found)
-            found = await self.read(queries.results, queue, jobs, found, max(0, max_bytes - taken), taken == 0)
+            is_first = taken == 0 and max_bytes > 0
+            found = await self.read(queries.results, queue, jobs, found, max(0, max_bytes - taken), is_first)
         return found
 
     async def count(self, queue: str, state: JobState, priorities: Sequence[int], future: bool, now_ms: int) -> int:
