@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from pinlater.dashboard.page import Page, PageRoute
+from pinlater.errors import ContinuationInvalid
 from pinlater.model import AccessAction, AuditEntry
 
 PATH = "/dashboard/audit"
@@ -30,9 +31,13 @@ class AuditPage:
 
 
 async def load(page: Page, words: list[str], cursor: str) -> AuditPage:
-    """The cursor is the millisecond of the last entry that was looked at, and how many entries of it were."""
+    """The cursor is the millisecond of the last entry that was looked at, and how many entries of it were.
+    ContinuationInvalid.
+    """
     found = AuditPage()
     match = _CURSOR.fullmatch(cursor)
+    if cursor and match is None:
+        raise ContinuationInvalid("the place where this page was to begin is none that a page before has given")
     before_ms, seen = (int(match[1]) + 1, int(match[2])) if match is not None else (None, 0)
     while True:
         entries = await page.api.audit(limit=_SLICE + seen, before_ms=before_ms, context=page.context)

@@ -96,6 +96,8 @@ class SearchedPage:
     is_over: bool = False
     """Its time was over before the page was full."""
 
+    has_begun_anew: bool = False
+
     took_s: float = 0.0
 
 
@@ -148,8 +150,9 @@ class JobSearch:
         """Up to `limit` jobs. MethodUnknown: the servers are older."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        cursor = read_cursor(cursor_text) or Cursor([], "")
-        page = SearchedPage([], cursor.looked_at, self.of_about, "")
+        known = read_cursor(cursor_text)
+        cursor = known or Cursor([], "")
+        page = SearchedPage([], cursor.looked_at, self.of_about, "", has_begun_anew=bool(cursor_text) and known is None)
         if not cursor_text:
             page.jobs = await self._by_key()
         by_key = {job.descriptor for job in page.jobs}
@@ -215,6 +218,7 @@ class JobSearch:
             found = await self._found(each, max_ms, limit)
         except ContinuationInvalid:  # the servers were replaced, or the address was made by hand
             each.place.continuation, each.place.shown = CONTINUATION_START, ""
+            page.has_begun_anew = True
             try:
                 found = await self._found(each, max_ms, limit)
             except PinLaterError as error:

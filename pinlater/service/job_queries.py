@@ -6,7 +6,6 @@ With a pattern they read bodies in bounded pages, and for a bounded time. A look
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import random
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -30,6 +29,7 @@ from pinlater.model import (
     ScanPage,
 )
 from pinlater.model.job_selection import JobSelection, TextCondition
+from pinlater.service.continuations import digest_of
 from pinlater.service.descriptors import DescriptorParser
 from pinlater.service.end_waits import MAX_JOBS, EndWaits, has_ended
 from pinlater.service.overflow_calls import NamesOverflow
@@ -311,7 +311,7 @@ def read_continuation(filter: JobFilter, text: str, now_ms: int) -> tuple[Place 
 
 def _digest(filter: JobFilter, now_ms: int, place: Place) -> str:
     meant = (filter.queue, int(filter.state), filter.priority, filter.future, filter.body_regex, now_ms, tuple(place))
-    return hashlib.blake2b(repr(meant).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return digest_of(meant)
 
 
 _FIELDS_BYTES = 160

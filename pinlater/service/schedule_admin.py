@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from pinlater.clock import Clock
-from pinlater.errors import ContinuationInvalid, PinLaterError, QueueNotFound, RequestInvalid
+from pinlater.errors import PinLaterError, QueueNotFound, RequestInvalid
 from pinlater.model import (
     CONTINUATION_END,
-    CONTINUATION_START,
     SCHEDULE_NAME_ALLOWED,
     Changed,
     Job,
@@ -28,6 +27,7 @@ from pinlater.schedules.book import ScheduleBook
 from pinlater.schedules.record import ScheduleRecord
 from pinlater.service.admin_password import AdminPassword, Operator
 from pinlater.service.audit import PROTECTED, Audit
+from pinlater.service.continuations import continuation_behind, place_behind
 from pinlater.service.validation import Validator
 from pinlater.shards.router import Router
 from pinlater.timetable import TimetableInvalid
@@ -137,9 +137,8 @@ class ScheduleAdmin:
             raise RequestInvalid.of("nextLimit", next_limit, f"0 to {MAX_NEXT}")
         if names is not None:
             self._validator.amount("names", names)
-        after = "" if continuation == CONTINUATION_START else continuation
-        if after and not is_schedule_name(after):
-            raise ContinuationInvalid(f"{continuation[:100]!r} is no continuation of getSchedules")
+        meant = ("schedules", None if names is None else sorted(set(names)), queue, made_by)
+        after = place_behind(continuation, meant)
         await self._book.refresh()
         asked = self._book.names(after) if names is None else sorted({name for name in names if name > after})
         matching = (record for record in map(self._book.get, asked) if record and _matches(record, queue, made_by))
@@ -148,7 +147,8 @@ class ScheduleAdmin:
         shown = records if is_last else records[:-1]
         fired = await self._last_fired(shown)
         views = [self._view_of(each, next_limit, include_body, at) for each, at in zip(shown, fired, strict=True)]
-        return SchedulesPage(views, CONTINUATION_END if is_last else shown[-1].schedule.name)
+        behind = CONTINUATION_END if is_last else continuation_behind(shown[-1].schedule.name, meant)
+        return SchedulesPage(views, behind)
 
     async def _view(self, record: ScheduleRecord, next_limit: int, include_body: bool) -> ScheduleView:
         (fired_ms,) = await self._last_fired([record])

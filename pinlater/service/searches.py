@@ -7,7 +7,6 @@ for the call that it was given for.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from typing import NamedTuple
 
 from pinlater.errors import ContinuationInvalid
 from pinlater.model import CONTINUATION_START, MAX_TIME_MS, JobInfo
+from pinlater.service.continuations import digest_of
 from pinlater.service.selection import Conditions, SearchPart
 from pinlater.service.settings import ServiceSettings
 from pinlater.shards.handle import ShardHandle
@@ -191,5 +191,4 @@ def read_mark(text: str, now_ms: int, parts: int, meant: tuple[object, ...], run
 
 def _digest(mark: Mark, meant: tuple[object, ...]) -> str:
     run = (mark.run, mark.changed) if mark.run else ()
-    text = repr((*meant, mark.part, None if mark.after is None else tuple(mark.after), mark.began_ms, *run))
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return digest_of((*meant, mark.part, None if mark.after is None else tuple(mark.after), mark.began_ms, *run))

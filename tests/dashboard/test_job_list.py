@@ -127,7 +127,10 @@ def test_pages_follow_each_other_and_none_is_shown_twice(place: Place, visitor: 
         pages += 1
     assert pages == 3
     assert shown == made[::-1]
-    assert len(JOB.findall(visitor.get(address(f"queue:{queue}", cursor="nonsense")).text)) == PAGE_SIZE
+    anew = visitor.get(address(f"queue:{queue}", cursor="nonsense")).text
+    assert len(JOB.findall(anew)) == PAGE_SIZE
+    assert "it begins anew" in anew
+    assert "it begins anew" not in page
 
 
 @pytest.mark.parametrize(
