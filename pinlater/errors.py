@@ -5,6 +5,7 @@
     │   ├── RecordChanged         UNKNOWN   CHANGED            what was to be changed is of another version by now
     │   ├── FlowNotFound          UNKNOWN   FLOW_NOT_FOUND     no such flow, or none that the caller may see
     │   ├── ItemNotFound          UNKNOWN   ITEM_NOT_FOUND     no such item of a flow, or none that the caller may see
+    │   ├── ShardNotFound         UNKNOWN   SHARD_NOT_FOUND    the servers have no such shard
     │   └── StageSealed           UNKNOWN   STAGE_SEALED       no more items come into this stage
     ├── BodyTooLarge              UNKNOWN   BODY_TOO_LARGE     a body over its bound
     ├── ContinuationInvalid       400
@@ -149,6 +150,10 @@ class FlowNotFound(RequestInvalid):
 
 class ItemNotFound(RequestInvalid):
     reason = "ITEM_NOT_FOUND"
+
+
+class ShardNotFound(RequestInvalid):
+    reason = "SHARD_NOT_FOUND"
 
 
 class StageSealed(RequestInvalid):

@@ -76,9 +76,8 @@ def _refuse_unsafe(jobs: Sequence[ExtendedJob]) -> None:
     homes = {job.serialize_key or (job.dedupe_key, job.send_id) for job in jobs}
     if len(homes) > 1:
         without = next(index for index, job in enumerate(jobs) if not (job.dedupe_key or job.send_id))
-        raise RequestInvalid.of(
-            f"dedupeKey of job {without + 1}", "", "one, or a sendId, for each job of a request with several keys"
-        )
+        allowed = "one, or a sendId, for each job, where those of a request do not all have the same keys, or none"
+        raise RequestInvalid.of(f"dedupeKey of job {without + 1}", "", allowed)
 
 
 def key_text(field: str, key: str) -> None:

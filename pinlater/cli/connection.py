@@ -38,6 +38,7 @@ from pinlater.errors import (
     QueueNameTooLong,
     RequestInvalid,
     ServerUnreachable,
+    ShardNotFound,
     StageSealed,
 )
 from pinlater.printable import printable
@@ -52,7 +53,7 @@ EXIT_INCOMPLETE = 5
 EXIT_NO_READER = 141
 _NOT_ALLOWED = (RequestInvalid, BodyTooLarge, PriorityNotSupported, QueueNameInvalid, QueueNameTooLong)
 """A value that the servers do not allow."""
-_REFUSED = (FlowNotFound, ItemNotFound, StageSealed)
+_REFUSED = (FlowNotFound, ItemNotFound, ShardNotFound, StageSealed)
 """Among them what is no mistake of the command line."""
 
 _TOKEN = f"{__name__}.token"

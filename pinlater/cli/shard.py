@@ -12,7 +12,7 @@ from pinlater.cli.connection import EXIT_CODES, ServerGroup, can_ask, confirm, s
 from pinlater.cli.output import counted, output_option, write_all
 from pinlater.cli.progress import Left, wait_until_empty
 from pinlater.client.client import Client
-from pinlater.errors import RequestInvalid
+from pinlater.errors import ShardNotFound
 from pinlater.model import ShardView
 from pinlater.wire.operator_methods import UPDATE_SHARD
 
@@ -185,7 +185,7 @@ def _look(client: Client, shard_id: str, from_ms: int) -> Left:
             if view.jobs == 0 and (view.has_windows_left or view.is_home):
                 return Left("; ".join(filter(None, [text, f"keys: {keys_text(view)}", status.homes_trouble])))
             return Left(text, is_empty=view.jobs == 0 and (view.counted_at_ms or 0) >= from_ms)
-    raise RequestInvalid(f"shard {shard_id} is not configured any more")
+    raise ShardNotFound(f"shard {shard_id} is not configured any more")
 
 
 def _of_queues(view: ShardView) -> str:

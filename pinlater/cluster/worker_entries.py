@@ -89,7 +89,7 @@ def bounded(report: WorkerReport) -> WorkerReport:
         _number(report.stuck_slots),
         [
             WorkerJob(job.job_descriptor[:MAX_JOB_CHARS], job.job_type[:MAX_JOB_CHARS], _number(job.running_ms))
-            for job in report.running[:MAX_RUNNING]
+            for job in sorted(report.running, key=lambda job: -job.running_ms)[:MAX_RUNNING]
         ],
         {name[:MAX_CHARS]: text[:MAX_CHARS] for name, text in islice(report.versions.items(), MAX_VERSIONS)},
         report.is_stopping,

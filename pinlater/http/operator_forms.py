@@ -14,6 +14,7 @@ from pinlater.model.callers import MAX_ROLES
 
 Cursor = Annotated[str, Meta(description="Where the page begins: `next_cursor` of the page before.")]
 Limit = Annotated[int, Meta(ge=1, le=10_000)]
+PageLimit = Annotated[int, Meta(ge=1, le=1_000)]
 BodiesWord = Literal["sweep", "verify", "move"]
 MisfireWord = Literal["skip", "run_once", "run_all"]
 Version = Annotated[str, Meta(description='Only where it is of this version; "": only where it is not there.')]
@@ -66,7 +67,7 @@ class WorkersQuery(Form):
     queue: str = ""
     name: str = ""
     include_running: bool = False
-    limit: Limit = 100
+    limit: PageLimit = 100
     cursor: Cursor = ""
 
 
@@ -81,7 +82,7 @@ class SchedulesQuery(Form):
     made_by: str = ""
     include_body: bool = False
     next_limit: Annotated[int, Meta(ge=0, le=100, description="How many of the next firings.")] = 1
-    limit: Limit = 100
+    limit: PageLimit = 100
     cursor: Cursor = ""
     encoding: Wanted = "text"
 

@@ -53,6 +53,7 @@ STATUSES: dict[type[PinLaterError], HTTPStatus] = {
     NotHeld: HTTPStatus.GONE,
     errors.RecordChanged: HTTPStatus.CONFLICT,
     errors.FlowNotFound: HTTPStatus.NOT_FOUND,
+    errors.ShardNotFound: HTTPStatus.NOT_FOUND,
     errors.ItemNotFound: HTTPStatus.NOT_FOUND,
     errors.StageSealed: HTTPStatus.CONFLICT,
     errors.FlowsUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,

@@ -7,10 +7,12 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from pinlater.http.forms import ActionWord, Count, Descriptor, Form, Key, Pattern, Priority, Time, Wanted
+from pinlater.http.operator_forms import Limit
 from pinlater.model import CONTINUATION_START, MAX_TIME_MS, JobAction
 from pinlater.model.job_selection import FoundJobsChange, JobPhase, JobSelection, TextCondition
 
 PhaseWord = Literal["ready", "scheduled", "waiting", "in_progress", "succeeded", "failed", "cancelled"]
+Attempts = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 MaxMs = Annotated[
     int, Meta(ge=1, le=MAX_TIME_MS, description="Answer after so many milliseconds with what was done by then.")
 ]
@@ -40,8 +42,8 @@ class SelectionForm(Form):
     updated_after_ms: Time | None = None
     ended_before_ms: Time | None = None
     ended_after_ms: Time | None = None
-    min_attempts: Annotated[int, Meta(ge=0)] | None = None
-    max_attempts: Annotated[int, Meta(ge=0)] | None = None
+    min_attempts: Attempts | None = None
+    max_attempts: Attempts | None = None
     dedupe_key: Key | None = None
     serialize_key: Key | None = None
     descriptors: list[Descriptor] | None = None
@@ -57,7 +59,7 @@ class SelectionForm(Form):
 class SearchForm(SelectionForm):
     """A search for jobs. A page may be empty, and yet have a cursor for the next one: its time was over."""
 
-    limit: Count = 100
+    limit: Limit = 100
     include_body: bool = False
     max_ms: MaxMs | None = None
     cursor: str = ""

@@ -521,8 +521,9 @@ def parse_descriptor(text: str) -> JobRef | None:
     return JobRef(queue, shard, int(priority), int(job_id))
 
 
-_ANY_DESCRIPTOR = re.compile(r"[\w-]+:s[^:\ufffd]+:p[0-9]+:[0-9]+", re.ASCII)
-"""Of any server of this interface; ids of the classic one are shorter than ours. U+FFFD stands for what was not UTF-8.
+_ANY_DESCRIPTOR = re.compile(r"[\w-]+:s[^:\ufffd]+:p[0-9]{1,3}:[0-9]{1,19}", re.ASCII)
+"""Of any server of this interface: ids of the classic one are shorter than ours, and none has more digits than 64 bits.
+U+FFFD stands for what was not UTF-8.
 """
 
 

@@ -16,7 +16,7 @@ import structlog
 
 from pinlater.backends.base import ConfigEntry, DeadLetterTarget, EndRules, PerQueue, Retention
 from pinlater.clock import Clock
-from pinlater.errors import NoHealthyShards, Overloaded, QueueNotFound, RequestInvalid
+from pinlater.errors import NoHealthyShards, Overloaded, QueueNotFound, RequestInvalid, ShardNotFound
 from pinlater.model import MAX_TIME_MS, Changed, QueueView, new_version
 from pinlater.queues import changes
 from pinlater.queues.changes import Author, ValidationContext, entry_text
@@ -207,12 +207,12 @@ class QueueDirectory:
         self, shard_id: str, dequeue_only: bool, who: str, *, give_up: bool = False
     ) -> ChangeResult:
         """Whether a shard takes no new jobs, beside what the configuration says; with `give_up`, which means that too,
-        what lives there is taken for lost: also that of a shard that is configured no more. RequestInvalid,
+        what lives there is taken for lost: also that of a shard that is configured no more. ShardNotFound,
         NoHealthyShards.
         """
         if self.members.by_id(shard_id) is None and not (give_up and shard_id in self._homes()):
             ids = ", ".join(sorted(member.shard.shard_id for member in self.members.all))
-            raise RequestInvalid.of("shard", shard_id, f"a shard of this server: {ids}")
+            raise ShardNotFound(f"there is no shard {shard_id[:100]!r}; the shards of this server: {ids}")
         said = {"dequeue_only": dequeue_only or give_up, "by": who} | ({"given_up": True} if give_up else {})
 
         def update(before: ConfigEntry | None) -> str | None:

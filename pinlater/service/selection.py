@@ -161,6 +161,9 @@ def check_selection(selection: JobSelection, validator: Validator) -> Sequence[i
         value = getattr(selection, attribute)
         if value is not None:
             job_limits.time(field, value)
+    for value, field in ((selection.min_attempts, "minAttempts"), (selection.max_attempts, "maxAttempts")):
+        if value is not None and not 0 <= value <= job_limits.MAX_INT32:
+            raise RequestInvalid.of(field, value, f"0 to {job_limits.MAX_INT32}")
     keys = KeyRef(selection.dedupe_key or "", selection.serialize_key or "")
     if any(keys):
         named_keys([keys], by_dedupe_key=False)

@@ -28,6 +28,7 @@ _BY_REASON: dict[str, type[PinLaterError]] = {
         errors.KeysNotYet,
         errors.OutcomeUnknown,
         errors.FlowNotFound,
+        errors.ShardNotFound,
         errors.ItemNotFound,
         errors.StageSealed,
         errors.FlowsUnavailable,

@@ -104,6 +104,18 @@ async def test_what_cannot_be_stored_is_refused_as_a_whole(served: Served, jobs:
     assert counted(served, "enqueues_rejected", QUEUE, "invalid") == 1
 
 
+async def test_an_empty_key_is_no_key_for_an_enqueue_and_names_no_job(served: Served) -> None:
+    made = await served.enqueue(*[keyed(b"%d" % number, "", serialize_key="") for number in range(3)])
+    assert len(set(made)) == 3
+    assert [job.body for job in await served.dequeue(3)] == [b"0", b"1", b"2"]
+    for nothing in (KeyRef(""), KeyRef("", "")):
+        with pytest.raises(RequestInvalid, match="a key"):
+            await served.api.lookup([], queue=QUEUE, keys=[nothing])
+        with pytest.raises(RequestInvalid, match="a key"):
+            await served.api.cancel(QUEUE, [], keys=[nothing], running=True, context=served.context)
+    assert await served.count(JobState.IN_PROGRESS) == 3
+
+
 async def test_several_jobs_of_one_serialize_key_need_no_other_key(served: Served) -> None:
     jobs = [ExtendedJob(b"%d" % number, serialize_key="a") for number in range(3)]
     await served.enqueue(*jobs)

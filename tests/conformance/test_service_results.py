@@ -332,7 +332,8 @@ async def test_more_heartbeats_than_a_call_of_a_store_takes_are_all_answered(sli
 
 async def test_progress_is_kept_within_its_bounds(served: Served) -> None:
     (job,) = await taken(served, Job(b""))
-    for fraction, expected in ((0.25, 0.25), (7.0, 1.0), (-1.0, 0.0), (math.nan, 0.0), (None, 0.0)):
+    odd = ((7.0, 1.0), (-0.1, 0.0), (math.inf, 1.0), (-math.inf, 0.0), (math.nan, 0.0), (None, 0.0))
+    for fraction, expected in ((0.25, 0.25), *odd):
         text = "x" * 300 if fraction == 0.25 else None
         beat_ = Heartbeat(job.descriptor, job.claim_descriptor, fraction, text)
         assert await beat(served, beat_) == [OK]

@@ -250,6 +250,8 @@ async def test_a_continuation_works_only_with_its_own_search(served: Served) -> 
         (selected(ended_before_ms=2**53), RequestInvalid),
         (selected(dedupe_key="x" * 256), RequestInvalid),
         (selected(descriptors=["x"] * 1_001), RequestInvalid),
+        (selected(min_attempts=-1), RequestInvalid),
+        (selected(max_attempts=2**31), RequestInvalid),
     ],
 )
 async def test_a_selection_that_is_none_is_refused(served: Served, wrong: JobSelection, error: type[Exception]) -> None:

@@ -91,8 +91,9 @@ async def test_what_is_no_descriptor_of_a_known_job_is_left_out_or_refused_by_it
         descriptor.replace(QUEUE, "other"),
         descriptor + "0",
         descriptor[:-1],
+        descriptor + "000",  # 19 digits, as 64 bits have
     ]
-    malformed = ["", "nonsense", descriptor + "\n", descriptor.upper()]
+    malformed = ["", "nonsense", descriptor + "\n", descriptor.upper(), descriptor + "0000"]
     strange = [*unknown, *malformed]
     assert set(await served.api.lookup([*strange, descriptor])) == {descriptor}
     await served.dequeue(1)

@@ -65,6 +65,25 @@ def test_the_cluster(caller: Caller, queue: str) -> None:
     assert caller.refused("PATCH", path, {"dequeue_only": False})[:2] == (403, "PASSWORD_INVALID")
     assert caller.refused("PATCH", path, {"dequeue_only": "no"}) == (400, "REQUEST_INVALID", "dequeue_only")
     assert caller.done("PATCH", path, {"dequeue_only": False}, X_Admin_Password=PASSWORD)["missed_shards"] == []
+    nowhere = caller.refused("PATCH", "/v1/shards/nowhere", {"dequeue_only": True}, X_Admin_Password=PASSWORD)
+    assert nowhere == (404, "SHARD_NOT_FOUND", None)
+
+
+def test_a_limit_beyond_its_bound_is_refused_by_name(caller: Caller, queue: str) -> None:
+    for path, most in (
+        (f"/v1/queues/{queue}/jobs?state=pending&", 10_000),
+        ("/v1/audit?", 10_000),
+        ("/v1/workers?", 1_000),
+        ("/v1/schedules?", 1_000),
+        ("/v1/flows?", 1_000),
+    ):
+        caller.done("GET", f"{path}limit={most}")
+        for limit in (0, most + 1):
+            assert caller.refused("GET", f"{path}limit={limit}") == (400, "REQUEST_INVALID", "limit")
+    search = f"/v1/queues/{queue}/jobs/search"
+    caller.done("POST", search, {"limit": 10_000, "min_attempts": 0, "max_attempts": 2**31 - 1})
+    for wrong in ({"limit": 20_000}, {"limit": 0}, {"min_attempts": -1}, {"max_attempts": -1}, {"min_attempts": 2**31}):
+        assert caller.refused("POST", search, wrong) == (400, "REQUEST_INVALID", next(iter(wrong)))
 
 
 def test_workers_say_who_they_are(caller: Caller, queue: str) -> None:

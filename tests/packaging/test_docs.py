@@ -111,6 +111,22 @@ def test_the_wire_page_has_every_field_of_the_interface_file() -> None:
     assert written == {}
 
 
+def test_the_wire_page_has_every_member_of_every_enum() -> None:
+    enums = re.findall(r"^enum (\w+) \{(.*?)^\}", interface(), re.MULTILINE | re.DOTALL)
+    assert len(enums) > 10
+    for name, body in enums:
+        lacking = [
+            member
+            for member in re.findall(r"^  (\w+) = (\d+)", body, re.MULTILINE)
+            if not re.search(rf"\b{member[0]} {member[1]}\b", wire_page())
+        ]
+        assert lacking == [], name
+    for name in ("CancelOutcome", "AckOutcome"):  # one of its own names is in others too
+        (line,) = [each for each in wire_page().splitlines() if each.startswith(f"- `{name}`")]
+        members = re.findall(r"^  (\w+) = (\d+)", dict(enums)[name], re.MULTILINE)
+        assert re.findall(r"([A-Z_]+) (\d+)", line) == members
+
+
 def test_the_wire_page_has_every_method_of_the_interface_file() -> None:
     methods = METHOD.findall(interface())
     assert len(methods) == 45

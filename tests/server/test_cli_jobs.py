@@ -471,6 +471,21 @@ def test_an_unknown_queue_is_named_with_what_helps(shell: Shell) -> None:
     assert "pinlater queue create nowhere" in shell("job", "enqueue", "nowhere", "x", code=1).err
 
 
+def test_what_is_not_there_is_one_exit_code_whatever_it_is(shell: Shell) -> None:
+    for command in (
+        ("queue", "show", "nowhere"),
+        ("queue", "stats", "nowhere"),
+        ("job", "count", "nowhere", "--state", "pending"),
+        ("job", "scan", "nowhere", "--state", "pending"),
+        ("shard", "drain", "nowhere", "--no-wait"),
+        ("shard", "drain", "nowhere", "--undo"),
+        ("shard", "give-up", "nowhere", "--yes"),
+        ("flow", "status", "nowhere"),
+        ("schedule", "show", "nowhere"),
+    ):
+        assert "nowhere" in shell(*command, code=1, PINLATER_ADMIN_PASSWORD=PASSWORD).err, command
+
+
 # -- by the status ---------------------------------------------------------------------------------------------------
 
 
@@ -520,7 +535,7 @@ def test_an_empty_pattern_does_not_mean_all_jobs(
 
 def test_no_descriptors_on_standard_input_cancel_nothing(shell: Shell, client: Client, queue: str) -> None:
     client.enqueue(queue, [Job(b"x")])
-    assert shell("job", "cancel", "-", input=b"").out == ""
+    assert shell("job", "cancel", "-", stdin="").out == ""
     assert client.count(JobFilter(queue, JobState.PENDING)) == 1
 
 

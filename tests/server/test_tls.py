@@ -149,6 +149,19 @@ async def test_with_an_authority_for_callers_each_needs_a_certificate(tmp_path: 
                 assert error.value.reason == Forbidden.reason
 
 
+async def test_while_a_fleet_moves_over_only_callers_that_speak_tls_need_a_certificate(
+    tmp_path: Path, authority: Authority
+) -> None:
+    given = arguments(authority, "--tls-client-ca", authority.ca, "--tls", "optional")
+    with running(tmp_path, *given) as server:
+        for tls in (authority.caller(), False):
+            async with client_of(server, tls) as client:
+                await do_one(client)
+        async with client_of(server, Tls(authority.ca)) as client:
+            with pytest.raises(PasswordInvalid, match="with a certificate only"):
+                await client.enqueue("mail", Job(b""))
+
+
 # -- what operators give -----------------------------------------------------------------------------------------------
 
 

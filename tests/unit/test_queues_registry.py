@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pinlater.backends.base import ConfigEntry
-from pinlater.errors import NoHealthyShards, QueueNotFound, RequestInvalid
+from pinlater.errors import NoHealthyShards, QueueNotFound, RequestInvalid, ShardNotFound
 from pinlater.model import Job, JobFilter, JobState, new_version
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.replication import READ_AT_ONCE
@@ -423,7 +423,7 @@ async def test_a_shard_is_ordered_to_take_no_new_jobs_on_every_server() -> None:
         await two.queues.override_shard("2", False, "bob")
         await one.queues.poll()
         assert not one.members.all[1].dequeue_only
-        with pytest.raises(RequestInvalid, match="shard is '9'; allowed: a shard of this server: 1, 2"):
+        with pytest.raises(ShardNotFound, match="there is no shard '9'; the shards of this server: 1, 2"):
             await one.queues.override_shard("9", True, "ann")
         assert one.queues.names() == set()
 

@@ -373,6 +373,14 @@ async def test_what_is_too_much_or_below_zero_is_cut_and_one_without_an_id_is_no
     }
 
 
+async def test_the_jobs_that_run_longest_are_first_and_the_others_are_cut(stand: Stand) -> None:
+    _, one = await stand.server("a")
+    running = [WorkerJob(f"mail:s1:p1:{number}", "letter", number) for number in (*range(0, 200, 2), *range(1, 200, 2))]
+    one.hear(replace(REPORT, running=running))
+    (worker,) = (await listed(one)).workers
+    assert [job.job_descriptor for job in worker.running] == [f"mail:s1:p1:{number}" for number in range(199, 99, -1)]
+
+
 async def test_entries_that_another_version_wrote_are_read_as_far_as_they_are_understood(stand: Stand) -> None:
     _, one = await stand.server("a")
     now_ms = stand.cluster.clock.now_ms()
