@@ -89,30 +89,28 @@ class FilterLine:
 
     def queues(self, counted: Iterable[str]) -> list[str]:
         """The queues that are meant, of those that somebody has counted, and of those that the line names."""
-        wanted = self._values("queue")
-        return [
-            name
-            for name in dict.fromkeys((*self.named_queues, *counted))
-            if self._may_be_of(name) and (not wanted or any(fnmatchcase(name, each) for each in wanted))
-        ]
+        return self._meant((*self.named_queues, *counted))
 
     @property
     def named_queues(self) -> list[str]:
         """The queues that the line names, without a * or by a descriptor: they may be looked at although nobody has
         counted them yet.
         """
-        wanted = self._values("queue")
-        named = [each.partition(":")[0] for each in self.descriptors] or [each for each in wanted if "*" not in each]
+        return self._meant(self._queues_of_ids() or [each for each in self._values("queue") if "*" not in each])
+
+    def _meant(self, names: Iterable[str]) -> list[str]:
+        """Those of the names that the line wants and does not leave out."""
+        wanted, others, of_ids = self._values("queue"), self._values("queue", is_not=True), self._queues_of_ids()
         return [
             name
-            for name in dict.fromkeys(named)
-            if self._may_be_of(name) and (not wanted or any(fnmatchcase(name, each) for each in wanted))
+            for name in dict.fromkeys(names)
+            if (not of_ids or name in of_ids)
+            and (not wanted or any(fnmatchcase(name, each) for each in wanted))
+            and not any(fnmatchcase(name, each) for each in others)
         ]
 
-    def _may_be_of(self, queue: str) -> bool:
-        """The queue is not one of those that the line leaves out."""
-        is_named = not self.descriptors or any(each.partition(":")[0] == queue for each in self.descriptors)
-        return is_named and not any(fnmatchcase(queue, each) for each in self._values("queue", is_not=True))
+    def _queues_of_ids(self) -> list[str]:
+        return [each.partition(":")[0] for each in self.descriptors]
 
     def priorities(self, known: Iterable[int]) -> tuple[int, ...] | None:
         """Those that are meant, of the `known` ones where the line only leaves some out; None: all."""

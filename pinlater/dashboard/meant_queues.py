@@ -40,13 +40,13 @@ class MeantQueues:
         }
         self.counts = dict.fromkeys(JobPhase, 0)
         self.by_queue: dict[str, int] = {}
-        meant = line.phases if phases is None else phases
+        meant, named = line.phases if phases is None else phases, set(line.named_queues)
         for name in line.queues(levels):
             counts = phase_counts(levels.get(name, ()), line.priorities(self.priorities_of(name)))
             for phase, amount in counts.items():
                 self.counts[phase] += amount
             total = sum(counts[phase] for phase in meant)
-            if total or name in line.named_queues:
+            if total or name in named:
                 self.by_queue[name] = total
 
     def priorities_of(self, queue: str) -> Sequence[int]:
