@@ -196,7 +196,7 @@ struct PinLaterJobAckInfo {
   3: optional i64 retryDelayMillis = 0,
   /** Where given, only the holder of this claim can ack. */
   100: optional string claimDescriptor,
-  /** With a failure: no retry, straight to FAILED. */
+  /** With a failure: no retry, straight to FAILED; so too with a success whose result is refused. */
   101: optional bool permanent = false,
   /** With a success: kept for callers that ask for it, up to the queue's max_result. */
   102: optional binary result,

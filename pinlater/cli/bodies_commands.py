@@ -15,11 +15,11 @@ from pinlater.cli.output import counted, open_output, output_option
 from pinlater.cli.progress import StatusLine
 from pinlater.cli.times import time_text
 from pinlater.client.client import Client
-from pinlater.config.values import size_text
 from pinlater.errors import MethodUnknown
 from pinlater.model import CONTINUATION_END
 from pinlater.model.body_words import BodiesAction, BodiesChange, BodiesStep, BodyTier
 from pinlater.printable import json_text
+from pinlater.sizes import size_text
 
 COLUMNS = ("tier", "url", "bodies", "bytes", "orphans", "put", "get", "fallbacks", "read_failures", "trouble")
 TOO_OLD = "this server is of an earlier version, which keeps all bodies in its shards"

@@ -8,8 +8,9 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
-from pinlater.config.values import DAY_MS, Duration, Size, Text, Words, duration_text, size_text
+from pinlater.config.values import DAY_MS, Duration, Size, Text, Words, duration_text
 from pinlater.model.body_reference import BodyRule
+from pinlater.sizes import size_text
 
 SHARD = "shard"
 """In place of a tier: the body stays in its shard."""

@@ -11,6 +11,7 @@ import re
 from typing import Protocol
 
 from pinlater.data_folder.password import is_password_hash
+from pinlater.sizes import parse_size, size_text
 
 
 class Kind(Protocol):
@@ -179,8 +180,6 @@ def quoted(text: str) -> str:
 
 _DURATION = re.compile(r"([0-9]{1,15})\s*(ms|s|m|h|d)", re.ASCII)
 _DURATION_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
-_SIZE = re.compile(r"([0-9]{1,15})\s*(B|KiB|MiB|GiB)?", re.ASCII)
-_SIZE_BYTES = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10, "B": 1}
 _RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*(?:/\s*(s|m|h))?", re.ASCII)
 _RATE_S = {"s": 1, "m": 60, "h": 3600}
 DAY_MS = _DURATION_MS["d"]
@@ -226,10 +225,9 @@ class Size:
     def parse(self, value: object) -> int:
         if isinstance(value, int) and not isinstance(value, bool):
             return within(value, self._low, self._high)
-        match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-        if match is None:
+        if not isinstance(value, str):
             raise ValueError
-        return within(int(match[1]) * _SIZE_BYTES[match[2] or "B"], self._low, self._high)
+        return within(parse_size(value), self._low, self._high)
 
     def toml(self, value: object) -> str:
         assert isinstance(value, int)
@@ -271,16 +269,6 @@ def duration_text(ms: int) -> str:
         return "24h"
     unit = next(unit for unit, size in _DURATION_MS.items() if ms % size == 0)
     return f"{ms // _DURATION_MS[unit]}{unit}"
-
-
-def size_text(size: int) -> str:
-    """The shortest way to write a number of bytes exactly.
-
-    >>> size_text(16 * 2**20), size_text(1000), size_text(0)
-    ('16MiB', '1000B', '0B')
-    """
-    unit = next(unit for unit, factor in _SIZE_BYTES.items() if size % factor == 0 and (size or unit == "B"))
-    return f"{size // _SIZE_BYTES[unit]}{unit}"
 
 
 def rate_text(per_second: float) -> str:

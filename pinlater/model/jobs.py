@@ -361,7 +361,8 @@ class Ack:
     """The outcome of one attempt, reported by a worker. Success or failure is told by the list it stands in.
 
     `claim_descriptor`, where not "", fences: only the holder of that claim can ack. `retry_delay_ms` and `permanent`
-    (no retry, straight to FAILED) count for failures only; `result` for successes only.
+    (no retry, straight to FAILED) count for failures only, a success whose result is refused among them; `result` for
+    successes only.
     """
 
     descriptor: str

@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from pinlater.config.values import Size, size_text
+from pinlater.config.values import Size
 from pinlater.errors import RequestInvalid
 from pinlater.queues.layers import OF_A_PAUSE
 from pinlater.queues.settings import SETTINGS, QueueSetting, QueueSettings, known_key
+from pinlater.sizes import size_text
 
 _PAUSE_KEYS = frozenset(setting.name for setting in SETTINGS if setting.field in OF_A_PAUSE)
 

@@ -55,7 +55,8 @@ refused.
 cut to it.
 
 A result is what a worker leaves with its success, for callers that ask for it. One above `max_result` makes a failure
-of the ack: the attempt counts as failed, and the status of the job says `RESULT_TOO_LARGE`.
+of the ack: the attempt counts as failed, and the status of the job says `RESULT_TOO_LARGE`. No attempt follows where
+the ack is `permanent`, as those of Python workers are.
 
 A dead-letter queue must exist when a command names it, has none of its own, and is not deleted while others name it.
 Where a file and a command together make a chain, the queue in its middle has none.

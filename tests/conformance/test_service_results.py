@@ -73,11 +73,20 @@ async def test_a_result_outlives_a_job_that_is_not_kept(fleeting: Served) -> Non
 
 async def test_a_result_above_the_bound_of_its_queue_fails_the_attempt(served: Served) -> None:
     await served.change(max_result="1KiB")
-    large, small = await taken(served, Job(b"1", attempts_allowed=1), Job(b"2"))
-    acks = [Ack(large.descriptor, result=b"x" * 1025), Ack(small.descriptor, result=b"x" * 1024)]
-    assert await served.api.ack(QUEUE, acks, []) == [AckOutcome.FAILED, AckOutcome.SUCCEEDED]
-    failed = await served.info(large.descriptor)
-    assert (failed.state, "RESULT_TOO_LARGE: 1025 bytes" in failed.custom_status) == (JobState.FAILED, True)
+    large, small, again, final = await taken(
+        served, Job(b"1", attempts_allowed=1), Job(b"2"), Job(b"3", attempts_allowed=5), Job(b"4", attempts_allowed=5)
+    )
+    acks = [
+        Ack(large.descriptor, result=b"x" * 1025),
+        Ack(small.descriptor, result=b"x" * 1024, permanent=True),
+        Ack(again.descriptor, result=b"x" * 1025),
+        Ack(final.descriptor, result=b"x" * 1025, permanent=True),
+    ]
+    outcomes = [AckOutcome.FAILED, AckOutcome.SUCCEEDED, AckOutcome.RETRIED, AckOutcome.FAILED]
+    assert await served.api.ack(QUEUE, acks, []) == outcomes
+    for job in (large, final):
+        failed = await served.info(job.descriptor)
+        assert (failed.state, "RESULT_TOO_LARGE: 1025 bytes" in failed.custom_status) == (JobState.FAILED, True)
 
 
 async def test_results_of_several_jobs_count_against_the_bound_of_an_answer(tight: Served) -> None:

@@ -193,7 +193,7 @@ def test_reschedule_with_a_body_keeps_the_headers() -> None:
 @pytest.mark.parametrize("body", [b"", b"no envelope", b"PINLATER/1 application/json\n{"])
 def test_reschedule_with_a_body_that_no_worker_could_run_is_a_failure(body: bytes) -> None:
     found = outcome(Reschedule(1, body=body), body=write_envelope(envelope()))
-    assert (found.action, found.error, found.body) == (Action.RETRY, "ValueError", None)
+    assert (found.action, found.error, found.body) == (Action.FAIL, "ValueError", None)
     assert "a new body for job job" in found.status
 
 

@@ -19,6 +19,7 @@ from pinlater.clock import Clock, SystemClock
 from pinlater.model import Job
 from pinlater_workers.app.catalogue import Catalogue, Include
 from pinlater_workers.app.job_options import Duration, JobOptions, RawJobOptions, says_queue
+from pinlater_workers.app.result_bounds import ResultBounds
 from pinlater_workers.app.settings import FileSettings, WorkerSettings, read_file
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.jobs.batch import ArgumentT, Batch
@@ -252,6 +253,13 @@ class App:
         """A client of its own to the same servers, which the caller closes; `options` as for AsyncClient."""
         return self.clients.connect(**options)
 
+    def exceeded_result_bound(self, queue: str, size: int, *, may_ask: bool = True) -> int | None:
+        """The bound of the results of a queue, where one of that size is beyond it; None: it fits, or nobody knows.
+
+        `may_ask`: a server is asked where that is needed, and waited for: not on an event loop.
+        """
+        return self.clients.exceeded_result_bound(queue, size, may_ask=may_ask)
+
     def headers(self, job: str, given: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
         """What travels with a job that is enqueued now: what is given, what middleware adds, and the current trace.
 
@@ -300,6 +308,9 @@ class Clients(Protocol):
     def connect(self, **options: Any) -> AsyncClient:
         """A new client, which the caller closes; `options` as for AsyncClient."""
 
+    def exceeded_result_bound(self, queue: str, size: int, *, may_ask: bool) -> int | None:
+        """As that of the app."""
+
 
 class ServerClients:
     """The clients to one target. A JobSink: jobs go to the servers.
@@ -312,6 +323,7 @@ class ServerClients:
         self._client: Client | None = None
         self._async_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient]
         self._async_clients = weakref.WeakKeyDictionary()
+        self._result_bounds = ResultBounds(lambda: self.client)
 
     @property
     def addresses(self) -> list[str]:
@@ -364,6 +376,9 @@ class ServerClients:
         """A new client, which the caller closes; `options` as for AsyncClient."""
         given = {"source": self.target.source, "tls": self.tls or False, "token": self.token or "", **options}
         return pinlater.AsyncClient(servers=self.addresses, **given)
+
+    def exceeded_result_bound(self, queue: str, size: int, *, may_ask: bool) -> int | None:
+        return self._result_bounds.exceeded(queue, size, may_ask=may_ask)
 
     def send(self, queue: str, jobs: Sequence[Job], *, timeout_s: float | None = None) -> list[str]:
         return self.client.enqueue(queue, jobs, timeout=timeout_s)

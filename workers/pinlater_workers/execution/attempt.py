@@ -17,13 +17,14 @@ from typing import Any, Protocol, TypeVar
 
 from pinlater.model import DequeuedJob
 from pinlater_workers.envelope import read_envelope
-from pinlater_workers.errors import BodyInvalid, JobStopped
+from pinlater_workers.errors import BodyInvalid, JobStopped, ResultInvalid
 from pinlater_workers.execution.decision import RANDOM, decide, decide_cancelled, decide_stopped, log_outcome
 from pinlater_workers.execution.failure_text import MAX_TYPE_CHARS
 from pinlater_workers.execution.start_context import StartContext
 from pinlater_workers.jobs.context import CURRENT, JobContext, StopReason
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import SUCCEEDED, Action, Outcome
+from pinlater_workers.jobs.results import TOO_LARGE, UNASKED_BYTES
 from pinlater_workers.middleware import Middleware
 from pinlater_workers.tracing import set_trace
 
@@ -109,6 +110,8 @@ async def run_attempt_async(
         if begun:
             after(begun, context, result)
         outcome = SUCCEEDED if result is None and not job_type.keeps else returned(job_type, begun, context, result)
+        if outcome.result is not None and len(outcome.result) > UNASKED_BYTES:
+            await asyncio.to_thread(refuse_too_large, job_type, context, outcome)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -141,6 +144,7 @@ def _attempt(
         if begun:
             after(begun, context, result)
         outcome = SUCCEEDED if result is None and not job_type.keeps else returned(job_type, begun, context, result)
+        refuse_too_large(job_type, context, outcome)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -188,6 +192,17 @@ def returned(job_type: JobType, begun: Sequence[Middleware], context: JobContext
     if any(type(each).after is not Middleware.after for each in begun):
         return SUCCEEDED
     return Outcome(Action.SUCCEED, error=type(result).__qualname__[:MAX_TYPE_CHARS])
+
+
+def refuse_too_large(job_type: JobType, context: JobContext, outcome: Outcome, *, may_ask: bool = True) -> None:
+    """ResultInvalid: its result is beyond what the queue keeps. May ask a server, and wait for it."""
+    size = 0 if outcome.result is None else len(outcome.result)
+    if size <= UNASKED_BYTES:
+        return
+    bound = job_type.app.exceeded_result_bound(context.queue, size, may_ask=may_ask)
+    if bound is not None:
+        allowed = f"at most {bound}, the max_result of queue {context.queue}"
+        raise ResultInvalid(f"{TOO_LARGE}: {size} bytes; allowed: {allowed}")
 
 
 def stopped(job_type: JobType, job: DequeuedJob, context: JobContext) -> Outcome:

@@ -23,6 +23,7 @@ from pinlater_workers.execution.attempt import (
     failed,
     is_cancelled,
     prepare,
+    refuse_too_large,
     returned,
     run_on_kept_loop,
     stopped,
@@ -34,6 +35,7 @@ from pinlater_workers.jobs.batch import BATCH_SIZE, Batch, BatchContext, BatchJo
 from pinlater_workers.jobs.context import CURRENT, JobContext, StopReason
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import SUCCEEDED, Outcome
+from pinlater_workers.jobs.results import MAX_RESULT_BYTES
 from pinlater_workers.middleware import Middleware
 
 
@@ -92,6 +94,7 @@ async def _run_async(attempts: BatchAttempts) -> MemberOutcomes:
         with attempts.begun() as batch:
             if batch:
                 result = await attempts.job_type.function(batch)
+        await attempts.learn_result_bound()
     except KeyboardInterrupt:
         raise
     except BaseException as raised:
@@ -133,6 +136,15 @@ class BatchAttempts:
                 yield batch
         finally:
             BATCH_SIZE.reset(token)
+
+    async def learn_result_bound(self) -> None:
+        """Where a job has a result, before `end` judges by it: that runs on the event loop, and asks nobody."""
+        exceeded, queue = self.job_type.app.exceeded_result_bound, self._context.queue
+        if (
+            any(each is not None and each.result is not None for each in self._context.jobs)
+            and exceeded(queue, MAX_RESULT_BYTES, may_ask=False) is None  # nothing of late
+        ):
+            await asyncio.to_thread(exceeded, queue, MAX_RESULT_BYTES)
 
     def end(self, error: BaseException | None, result: object = None) -> MemberOutcomes:
         """`error`: what the function raised, which counts for the jobs without an outcome of their own."""
@@ -211,6 +223,7 @@ class _MemberAttempt:
             return self._failed(raised)
         try:
             outcome = self._returned(result)
+            refuse_too_large(self._type, self._context, outcome, may_ask=not self._type.is_coroutine)
         except ResultInvalid as invalid:
             return self._failed(invalid)
         log_outcome(self._context, outcome)

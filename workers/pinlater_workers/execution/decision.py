@@ -7,7 +7,7 @@
 | Fail | FAILED |
 | Snooze | back to PENDING without spending an attempt, counted in the body; too often: FAILED |
 | Reschedule | back to PENDING with all attempts, the count of snoozes at 0 |
-| BodyInvalid, ResultInvalid | FAILED |
+| BodyInvalid, ResultInvalid, and a Reschedule whose body no worker could read | FAILED |
 | anything else | a failure; the policy for it says when the next attempt comes; None: FAILED |
 """
 
@@ -110,6 +110,11 @@ def decide_cancelled(
     return replace(failure.outcome(None, text), action=Action.CANCEL, error="") if error else failure.cancelled(text)
 
 
+def decide_refused(job: DequeuedJob, refusal: Exception) -> Outcome:
+    """For a job whose outcome no server takes: FAILED, as another attempt would end likewise."""
+    return Failure(job, refusal.with_traceback(None), None).outcome(None)
+
+
 class Failure:
     """A failed attempt, on its way into the job's status: a line, and its traceback where no attempt follows."""
 
@@ -176,15 +181,15 @@ def _decide(
     body: bytes,
     failure: Failure,
 ) -> Outcome:
+    final = isinstance(error, Fail | BodyInvalid | ResultInvalid)
     try:
         if isinstance(error, Snooze):
             return _snooze(settings, error, body, failure)
         if isinstance(error, Reschedule):
             return _reschedule(settings, error, body)
-    except (ValueError, TooManySnoozes) as wrong:
-        error = wrong.with_traceback(error.__traceback__)
+    except (ValueError, TooManySnoozes) as wrong:  # another attempt would do its work again, and end likewise
+        error, final = wrong.with_traceback(error.__traceback__), True
         failure = failure.by(error)
-    final = isinstance(error, Fail | BodyInvalid | ResultInvalid | TooManySnoozes)
     return failure.outcome(None if final else _retry_s(settings, job, error, rng, body))
 
 

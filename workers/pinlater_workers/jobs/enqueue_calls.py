@@ -49,6 +49,9 @@ class Producer(Protocol):
     def async_client(self) -> AsyncClient:
         """That of the running event loop."""
 
+    def exceeded_result_bound(self, queue: str, size: int, *, may_ask: bool = True) -> int | None:
+        """The bound of the results of a queue, where one of that size is beyond it; None: it fits, or nobody knows."""
+
     def headers(self, job: str, given: Mapping[str, str]) -> dict[str, str]:
         """What travels with a job that is enqueued now, beside what the caller gives."""
 

@@ -18,6 +18,9 @@ RESULT_HEADER = "pinlater-result"
 MAX_RESULT_BYTES = 16 << 20
 """A server would break the connection over it. What is kept is bounded by the queue's max_result."""
 
+UNASKED_BYTES = 4_096
+"""For a result up to this size no server is asked for the bound: its ack is refused for good if it is too large."""
+
 TOO_LARGE = "RESULT_TOO_LARGE"
 """In the status of a job whose result was."""
 

@@ -43,7 +43,6 @@ KEPT_MS = {JobState.SUCCEEDED: DAY_MS, JobState.FAILED: 7 * DAY_MS}
 """How long such a queue keeps jobs that have ended."""
 
 RESULT_KEPT_MS = 3_600_000
-MAX_RESULT_BYTES = 64 * 1024
 
 SERVER_LIMITS = JobLimits()
 QUEUE_LIMITS = UnlimitedQueue()
@@ -226,7 +225,6 @@ class Run:
         """What a worker tells the server, and what that does."""
         if self.cancel_requested_by is not None and outcome.action is not Action.SUCCEED:
             outcome = replace(outcome, action=Action.CANCEL, body=None)
-        outcome = _within_bounds(outcome)
         back = outcome.action in (Action.SNOOZE, Action.RESCHEDULE, Action.GIVE_BACK)
         self.updated_at_ms = now_ms
         self._note(outcome.status, in_front=back)
@@ -263,14 +261,6 @@ class Run:
                 self.status = prepend_status(self.status, text)
             else:
                 self.status = append_status(self.status, *append_at(text))
-
-
-def _within_bounds(outcome: Outcome) -> Outcome:
-    """A result that is too large makes a failure of a success, as on a server."""
-    if outcome.result is None or len(outcome.result) <= MAX_RESULT_BYTES:
-        return outcome
-    told = f"{len(outcome.result)} bytes; allowed: at most {MAX_RESULT_BYTES}, the max_result of the queue"
-    return Outcome(Action.RETRY, status=f"[RESULT_TOO_LARGE: {told}]\n")
 
 
 class Recorder(Middleware):

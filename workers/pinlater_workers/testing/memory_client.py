@@ -37,6 +37,9 @@ from pinlater.schedule import Delay
 from pinlater_workers.errors import NotPlayed
 from pinlater_workers.testing.virtual_flows import VirtualFlows
 
+KEPT_RESULT_BYTES = 64 * 1024
+"""The max_result of a queue for which nothing is set."""
+
 _PLAYED = "enqueue, lookup, wait, cancel, reschedule, heartbeat, queue_names, and those of flows but assign_item"
 
 
@@ -385,3 +388,6 @@ class MemoryClients:
 
     def connect(self, **options: Any) -> AsyncClient:
         return self.async_client()
+
+    def exceeded_result_bound(self, queue: str, size: int, *, may_ask: bool) -> int | None:
+        return KEPT_RESULT_BYTES if size > KEPT_RESULT_BYTES else None

@@ -19,7 +19,7 @@ from pinlater.model.flow_words import FlowCreated, FlowStatus, NewFlow, NewItem
 from pinlater_workers.errors import NotPlayed
 from pinlater_workers.jobs.attempt_record import worker_name
 from pinlater_workers.jobs.outcome import Action, Outcome
-from pinlater_workers.testing.memory import MAX_RESULT_BYTES, Run
+from pinlater_workers.testing.memory import Run
 
 if TYPE_CHECKING:
     from pinlater.flows.database import FlowDatabase
@@ -115,8 +115,6 @@ class VirtualFlows:
         if outcome.action is Action.SUCCEED:
             result = outcome.result or NO_RESULT
             mistake = json_mistake(result)
-            if len(result) > MAX_RESULT_BYTES:
-                mistake = f"it has {len(result)} bytes; allowed: at most {MAX_RESULT_BYTES}"
         reason = f"the result cannot be kept: {mistake}" if mistake else outcome.status.strip()
         is_final = outcome.action in (Action.FAIL, Action.CANCEL)
         said = ItemEnd(

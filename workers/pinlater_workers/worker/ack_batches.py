@@ -177,6 +177,7 @@ def acks(results: Sequence[Result]) -> tuple[list[Ack], list[Ack]]:
             ack = Ack(job.descriptor, outcome.status, 0, job.claim_descriptor)
             if outcome.result is not None:
                 ack.result = outcome.result
+                ack.permanent = True  # a server that finds it too large makes a failure of it, which no retry mends
             succeeded.append(ack)
         else:
             permanent = outcome.action in (Action.FAIL, Action.CANCEL)

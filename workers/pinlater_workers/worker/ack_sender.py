@@ -16,6 +16,7 @@ from pinlater.client.async_client import AsyncClient
 from pinlater.clock import Clock
 from pinlater.errors import BodyTooLarge, PinLaterError, RequestInvalid
 from pinlater.model import AckOutcome
+from pinlater_workers.execution.decision import decide_refused
 from pinlater_workers.jobs.context import RunningJob, StopReason
 from pinlater_workers.observability.metrics import WorkerMetrics
 from pinlater_workers.worker.ack_batches import ACKS, AckBatch, AckQueue, Result, acks, in_order, requeues
@@ -212,14 +213,22 @@ class AckSender:
 
     def _refused(self, batch: AckBatch, error: PinLaterError) -> None:
         """The one that causes it is found by halving; it cannot be delivered at all. The others may have been carried
-        out already.
+        out already. A job whose new body or result is refused has failed: another attempt would end likewise.
         """
         batch.may_repeat = True
         if len(batch.results) > 1:
             for half in batch.halves():
                 self._spawn(self._send(half))
             return
-        descriptor = batch.results[0][0].job.descriptor
+        running, outcome = batch.results[0]
+        descriptor = running.job.descriptor
+        if outcome.body is not None or outcome.result is not None:
+            log.error("the result of job %s is refused; it has failed, and no attempt follows: %s", descriptor, error)
+            if running.type is not None:
+                self._metrics.dropped(running.type.name)
+            batch.results = [(running, decide_refused(running.job, error))]
+            self._spawn(self._send(batch))
+            return
         log.error("the result of job %s is refused; it runs again when its claim expires: %s", descriptor, error)
         self._end(batch.results)
 
