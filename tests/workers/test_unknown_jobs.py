@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
+import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinlater import Ack, AsyncClient, Checkpoint, DequeuedJob, DequeueRequest, Job, JobInfo, JobState
+from pinlater.model import WorkerReport
 from pinlater_workers.app.settings import worker_settings
 from pinlater_workers.envelope import Envelope, read_envelope, write_envelope
 from pinlater_workers.errors import ConfigurationError
@@ -24,8 +26,10 @@ from pinlater_workers.jobs.outcome import Action, Outcome
 from pinlater_workers.observability.metrics import WorkerMetrics, WorkerView
 from pinlater_workers.testing.memory import VirtualClock
 from pinlater_workers.worker.ack_batches import acks, requeues
+from pinlater_workers.worker.other_versions import OtherVersions
 from pinlater_workers.worker.unknown_jobs import (
     LONGEST_ROUND_MS,
+    QUICK_PER_S,
     UNKNOWN,
     FirstSeen,
     UnknownJobs,
@@ -60,8 +64,18 @@ class Rounds:
     async def enqueue(self, body: bytes = BODY, **fields: int) -> None:
         self.descriptor = await self.client.enqueue(self.queue, Job(body, attempts_allowed=3, **fields))
 
-    def workers(self, *, delay_s: float = 10.0, limit_s: float = 24 * HOUR_S) -> UnknownJobs:
-        return UnknownJobs(self.client, delay_s, limit_s, self.clock, self.metrics)
+    def workers(
+        self, *, delay_s: float = 10.0, limit_s: float = 24 * HOUR_S, version: str | None = None
+    ) -> UnknownJobs:
+        """Without a version they do not look for others."""
+        others = None if version is None else OtherVersions(self.client, "mine", version, time.monotonic() - 60)
+        return UnknownJobs(self.client, delay_s, limit_s, self.clock, self.metrics, others)
+
+    async def report(self, version: str, up_s: float = 30.0) -> None:
+        """Another worker says that it takes from the queue; those of `workers` run for a minute."""
+        versions = {"app": version} if version else {}
+        report = WorkerReport(uuid.uuid4().hex, "shop", round(up_s * 1000), queues={self.queue: 1}, versions=versions)
+        await self.client.checkpoint(self.queue, [], worker=report)
 
     async def claim(self) -> DequeuedJob:
         (job,) = await self.client.dequeue(DequeueRequest(self.queue, 1))
@@ -204,6 +218,56 @@ async def test_workers_with_other_delays_keep_to_the_plan_in_the_status(server: 
         assert seen is not None
         assert seen.first_ms == 10_000
         assert is_planned(seen, (await rounds.info()).run_after_ms)
+
+
+@pytest.mark.parametrize(
+    ("mine", "reported", "up_s", "is_other"),
+    [
+        ("1", "2", 30, True),
+        ("2", "1", 900, True),  # it may know types that this one knows no more
+        ("1", "1", 30, False),
+        ("", "", 30, True),
+        ("", "", 900, False),
+        ("1", "", 30, True),
+        ("", "2", 900, False),
+    ],
+)
+async def test_workers_of_another_version_shorten_the_first_rounds(
+    server: RunningServer, mine: str, reported: str, up_s: float, *, is_other: bool
+) -> None:
+    async with in_queue(server) as rounds:
+        await rounds.report(reported, up_s)
+        await rounds.enqueue()
+        assert await rounds.rounds_until(rounds.workers(version=mine), 8.0) == (9 if is_other else 2)
+        first = "1s" if is_other else "10s"
+        assert f"; looked for again after {first}, later less often" in (await rounds.info()).custom_status
+
+
+async def test_a_job_that_has_waited_for_long_comes_back_soon_when_a_deploy_begins(server: RunningServer) -> None:
+    async with in_queue(server) as rounds:
+        await rounds.enqueue()
+        began_ms = rounds.clock.now_ms()
+        await rounds.rounds_until(rounds.workers(version="1"), HOUR_S)
+        await rounds.report("2", up_s=0.0)
+        workers = rounds.workers(version="1")
+        await rounds.round(workers)
+        before_ms = rounds.clock.now_ms()
+        assert (await rounds.info()).run_after_ms - before_ms < 10_000
+        await rounds.rounds_until(workers, 26 * HOUR_S)  # it ends by its limit all the same
+        assert (await rounds.info()).state is JobState.FAILED
+        assert 24 * HOUR_S <= (rounds.clock.now_ms() - began_ms) / 1000 <= 24 * HOUR_S + LONGEST_ROUND_MS / 1000
+        assert await rounds.said() == 1
+
+
+async def test_few_jobs_at_a_time_come_back_so_soon(server: RunningServer) -> None:
+    async with in_queue(server) as rounds:
+        await rounds.report("2")
+        await rounds.client.enqueue(rounds.queue, [Job(BODY)] * 300)
+        jobs = await rounds.client.dequeue(DequeueRequest(rounds.queue, 300))
+        unknown = [RunningJob(job, rounds.queue, None, 0.0, 0.0, read_envelope(job.body)) for job in jobs]
+        results = await rounds.workers(version="1").decide([(each, UNKNOWN) for each in unknown], 10.0)
+        soon = [outcome for _, outcome in results if "; looked for again after 1s, " in outcome.status]
+        assert (len(jobs), 0 < len(soon) <= 2 * QUICK_PER_S) == (300, True)
 
 
 async def test_a_job_that_is_gone_meanwhile_is_no_error(server: RunningServer) -> None:

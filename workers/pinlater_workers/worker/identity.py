@@ -12,11 +12,13 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
 
+from pinlater.client.async_client import AsyncClient
 from pinlater_workers.app.loader import FILE
 from pinlater_workers.app.settings import MAX_NAME_CHARS, WorkerSettings
 from pinlater_workers.heartbeat.messages import RunningEntry, WorkerState
 from pinlater_workers.heartbeat.reports import MAX_QUEUES, MAX_RUNNING
 from pinlater_workers.worker.jobs import RunningJobs
+from pinlater_workers.worker.other_versions import OtherVersions
 
 
 def default_name(app_spec: str) -> str:
@@ -41,6 +43,11 @@ class WorkerIdentity:
         self._queues = dict(islice(settings.queues.items(), MAX_QUEUES))
         self._slots = settings.concurrency
         self._versions = {**_versions(), **({"app": app_version} if app_version else {})}
+        self._app_version = app_version
+
+    def others(self, client: AsyncClient) -> OtherVersions:
+        """What the servers of this client know of workers of other versions."""
+        return OtherVersions(client, self._id, self._app_version, self._began_s)
 
     def state(self, jobs: RunningJobs, *, is_stopping: bool) -> WorkerState:
         """What the worker runs now; the jobs that began first are named, those that hold stuck slots before them."""

@@ -3,13 +3,15 @@
 A first line in the job's status says since when, and how often the job is looked for; that is all that is kept, so it
 counts for all workers together. The rounds are planned from that moment alone. A job whose run_after is one of them
 was last requeued here or by a worker like this. Any other was run, put off or retried by somebody meanwhile, and where
-that may matter the time counts from anew.
+that may matter the time counts from anew. While workers of another version take from the queue, as in a deploy, a job
+comes back sooner than its next round, so that one of them soon has it.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -26,6 +28,7 @@ from pinlater_workers.jobs.context import RunningJob, attempt_number
 from pinlater_workers.jobs.outcome import Action, Outcome
 from pinlater_workers.observability.metrics import WorkerMetrics
 from pinlater_workers.worker.ack_batches import PlannedRequeue, Result
+from pinlater_workers.worker.other_versions import OtherVersions
 
 log = logging.getLogger("pinlater_workers.worker")
 
@@ -35,6 +38,10 @@ UNKNOWN = Outcome(Action.GIVE_BACK, error="UnknownType")
 LONGEST_ROUND_MS = 600_000
 ROUNDS_PER_WAIT = 4
 """A round is a quarter of the time before it: a worker that knows the type finds the job soon after it has come."""
+QUICK_MS = 1_000
+"""The first round, and the shortest wait, while workers of another version take from the queue."""
+QUICK_PER_S = 100
+"""So many jobs come back so soon, of each worker: with more of them it would do little else."""
 MAX_LOGGED = 1_000
 """The most types that are logged: bodies can hold any name."""
 MAX_NAME_CHARS = 100
@@ -70,9 +77,17 @@ class UnknownJobs:
     """
 
     def __init__(
-        self, client: AsyncClient, delay_s: float, limit_s: float, clock: Clock, metrics: WorkerMetrics
+        self,
+        client: AsyncClient,
+        delay_s: float,
+        limit_s: float,
+        clock: Clock,
+        metrics: WorkerMetrics,
+        others: OtherVersions | None = None,
     ) -> None:
         self._client = client
+        self._others = others
+        self._quick = QuickReturns()
         self._first_ms = max(1, round(delay_s * 1000))
         self._limit_s = limit_s
         self._clock = clock
@@ -82,49 +97,82 @@ class UnknownJobs:
     async def decide(self, results: Sequence[Result], timeout_s: float) -> list[Result]:
         """The results, with an outcome in place of each UNKNOWN. The errors of AsyncClient.lookup.
 
-        One call more for those alone: a dequeue does not bring statuses.
+        A call more for those alone, as a dequeue does not bring statuses; and every two seconds one for each queue.
         """
         unknown = [running.job.descriptor for running, outcome in results if outcome is UNKNOWN]
         if not unknown:
             return list(results)
         found = await self._client.lookup(unknown, timeout=timeout_s)
+        ages: dict[str, int | None] = {}
+        if self._others is not None:
+            for queue in {running.queue for running, outcome in results if outcome is UNKNOWN}:
+                ages[queue] = await self._others.age_ms(queue, timeout_s)
         now_ms = self._clock.now_ms()
         return [
-            (running, self._outcome(running, found, now_ms) if outcome is UNKNOWN else outcome)
+            (running, self._outcome(running, found, now_ms, ages.get(running.queue)) if outcome is UNKNOWN else outcome)
             for running, outcome in results
         ]
 
-    def _outcome(self, running: RunningJob, found: Mapping[str, JobInfo], now_ms: int) -> Outcome:
+    def _outcome(
+        self, running: RunningJob, found: Mapping[str, JobInfo], now_ms: int, others_ms: int | None
+    ) -> Outcome:
+        """`others_ms`: for how long workers of another version take from its queue; None: none do."""
         job = running.job
         info = found.get(job.descriptor)
         seen = first_seen(info.custom_status) if info is not None else None
         kind, name = kind_of(running)
         if seen is None or not self._counts(seen, job, now_ms):
-            seen = FirstSeen(now_ms, self._first_ms)
-            status = self._first_line(running.queue, name, now_ms)
+            is_quick = others_ms is not None and self._quick.take()
+            seen = FirstSeen(now_ms, min(QUICK_MS, self._first_ms) if is_quick else self._first_ms)
+            status = self._first_line(running.queue, name, seen)
             self._say(running.queue, name, "are requeued", has_ended=False)
             return PlannedRequeue(Action.GIVE_BACK, status=status, run_after_ms=next_round_ms(seen, now_ms))
         if now_ms - seen.since_ms >= self._limit_s * 1000 and is_planned(seen, job.run_after_ms):
             self._metrics.unknown_failed(running.queue, kind)
             self._say(running.queue, name, f"have failed after {duration_text(self._limit_s)}", has_ended=True)
             return Outcome(Action.FAIL, status=_last_line(job, running.queue, name, seen, now_ms), error="UnknownType")
-        return PlannedRequeue(Action.GIVE_BACK, run_after_ms=next_round_ms(seen, now_ms))
+        return PlannedRequeue(Action.GIVE_BACK, run_after_ms=self._again_ms(seen, now_ms, others_ms))
+
+    def _again_ms(self, seen: FirstSeen, now_ms: int, others_ms: int | None) -> int:
+        """The next round; sooner while others may know the type, which a job can have waited for since long before."""
+        round_ms = next_round_ms(seen, now_ms)
+        if others_ms is None:
+            return round_ms
+        quick_ms = now_ms + max(QUICK_MS, min(now_ms - seen.since_ms, others_ms) // ROUNDS_PER_WAIT)
+        is_early = quick_ms - seen.since_ms < self._limit_s * 1000 / 2  # later it would count from anew
+        return quick_ms if quick_ms < round_ms and is_early and self._quick.take() else round_ms
 
     def _counts(self, seen: FirstSeen, job: DequeuedJob, now_ms: int) -> bool:
         """A time that is far from its end goes on, so that workers of two versions do not fill the status."""
         return is_planned(seen, job.run_after_ms) or now_ms - seen.since_ms < self._limit_s * 1000 / 2
 
-    def _first_line(self, queue: str, name: str, now_ms: int) -> str:
+    def _first_line(self, queue: str, name: str, seen: FirstSeen) -> str:
         ends = "" if self._limit_s == float("inf") else f"; FAILED after {duration_text(self._limit_s)}"
         return (
-            f"not run: {name}, unknown to the workers of queue {queue} since {_time_text(now_ms)} ({worker_name()}); "
-            f"looked for again after {duration_text(self._first_ms / 1000)}, later less often{ends}\n"
+            f"not run: {name}, unknown to the workers of queue {queue} since {_time_text(seen.since_ms)} "
+            f"({worker_name()}); looked for again after {duration_text(seen.first_ms / 1000)}, later less often{ends}\n"
         )
 
     def _say(self, queue: str, name: str, what: str, *, has_ended: bool) -> None:
         if (queue, name, has_ended) not in self._said and len(self._said) < MAX_LOGGED:
             self._said.add((queue, name, has_ended))
             log.warning("queue %s has jobs that are unknown here, %s; they %s", queue, name, what)
+
+
+class QuickReturns:
+    """How many jobs may come back sooner than their rounds: so many in a second."""
+
+    def __init__(self) -> None:
+        self._since_s = 0.0
+        self._left = 0
+
+    def take(self) -> bool:
+        """One of them."""
+        now_s = time.monotonic()
+        if now_s - self._since_s >= 1:
+            self._since_s, self._left = now_s, QUICK_PER_S
+        self._left -= 1
+        return self._left >= 0
 
 
 def kind_of(running: RunningJob) -> tuple[UnknownKind, str]:

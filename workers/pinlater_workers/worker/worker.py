@@ -127,7 +127,10 @@ class Engine:
             may_end=may_end,
         )
         incidents = IncidentLog()
-        unknown = UnknownJobs(self._client, settings.unknown_delay_s, settings.unknown_limit_s, app.clock, metrics)
+        others = self._identity.others(self._client)
+        unknown = UnknownJobs(
+            self._client, settings.unknown_delay_s, settings.unknown_limit_s, app.clock, metrics, others
+        )
         self._acks = AckSender(
             self._client, unknown, self._claims, settings.ack_delay_s, app.clock, incidents, metrics, stop.look_at
         )
