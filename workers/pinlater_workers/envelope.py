@@ -6,6 +6,7 @@ PINLATER/1 application/json
 
 from __future__ import annotations
 
+import numbers
 import re
 from collections.abc import Callable
 from pathlib import PurePath
@@ -59,6 +60,12 @@ def plain(value: Any) -> Any:
         return str(value)  # the handle of a job, and any other kind of text
     if is_model(type(value)):
         return write_model(value)
+    if isinstance(value, numbers.Integral):
+        return int(value)  # of a class of its own, as numpy's are
+    if isinstance(value, numbers.Real) and not isinstance(value, numbers.Rational):
+        return float(value)
+    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
+        return value.item()  # a truth value or a time
     raise TypeError(f"a {type(value).__qualname__} cannot be part of a body")
 
 

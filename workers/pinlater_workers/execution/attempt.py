@@ -19,7 +19,7 @@ from pinlater.model import DequeuedJob
 from pinlater_workers.envelope import read_envelope
 from pinlater_workers.errors import BodyInvalid, JobStopped, ResultInvalid
 from pinlater_workers.execution.decision import RANDOM, decide, decide_cancelled, decide_stopped, log_outcome
-from pinlater_workers.execution.failure_text import MAX_TYPE_CHARS
+from pinlater_workers.execution.failure_text import MAX_TYPE_CHARS, loggable
 from pinlater_workers.execution.start_context import StartContext
 from pinlater_workers.jobs.context import CURRENT, JobContext, StopReason
 from pinlater_workers.jobs.job_type import JobType
@@ -236,8 +236,9 @@ def tell_error(begun: Sequence[Middleware], context: JobContext, error: BaseExce
     for each in reversed(begun):
         try:
             each.error(context, error, outcome)
-        except Exception:
-            _log.exception("Middleware %s failed when told of a failure", type(each).__qualname__)
+        except Exception as raised:
+            text = "Middleware %s failed when told of a failure"
+            _log.error(text, type(each).__qualname__, exc_info=loggable(raised))
 
 
 def is_cancelled() -> bool:

@@ -32,6 +32,7 @@ from pinlater_workers.execution.failure_text import (
     MAX_LINE_CHARS,
     describe,
     line_chars,
+    loggable,
     one_line,
     trace_text,
     type_name,
@@ -72,7 +73,7 @@ def decide(
     except BaseException as trouble:
         if isinstance(trouble, KeyboardInterrupt):
             raise
-        _log.exception("The retry policy of a job failed; the default one decides")
+        _log.error("The retry policy of a job failed; the default one decides", exc_info=loggable(trouble))
         after_s = DEFAULT_RETRY.default.delay_s(1, error, rng)
         return failure.outcome(after_s or 0.0, f"its retry policy failed: {describe(trouble, 150)}")
 
@@ -267,7 +268,7 @@ def _log_outcome(context: JobContext, outcome: Outcome, error: BaseException | N
     shown = error if is_last or _outcome_log.isEnabledFor(logging.DEBUG) else None
     if shown is not None and secret_values(context.body):
         shown = None  # it may say what is secret; the one in the status does not
-    _outcome_log.warning("%s failed, %s: %s", job, end, status, exc_info=shown)
+    _outcome_log.warning("%s failed, %s: %s", job, end, status, exc_info=shown and loggable(shown))
 
 
 def _headline(status: str) -> str:

@@ -28,6 +28,8 @@ MAX_TRACE_CHARS = 2_000
 OWN_SHARE = 0.6
 """Of the traceback, where the exception that caused it has one too."""
 MAX_CAUSES = 3
+MAX_LOGGED_CHARS = 20_000
+"""Of the text of an exception, in a log: it may hold a whole document."""
 MAX_PATH_CHARS = 120
 MAX_SOURCE_CHARS = 160
 _MAX_FRAMES = 10_000
@@ -120,12 +122,53 @@ def frames_of_coroutine(coroutine: object) -> list[FrameType]:
     return found
 
 
+def loggable(error: BaseException) -> BaseException:
+    """The same; or, where the texts of it or of its causes are enormous, one of that name with its beginning."""
+    linked, found = [error], 0
+    while found < len(linked) <= _MAX_FRAMES:
+        each, found = linked[found], found + 1
+        if len(_text(each)) > MAX_LOGGED_CHARS:
+            return _shortened(error)
+        parts = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+        linked += [
+            other for other in (each.__cause__, each.__context__, *parts) if other is not None and other not in linked
+        ]
+    return error
+
+
 def one_line(text: str, most: int) -> str:
     """Without line ends, control characters, and what is no character in UTF-8; cut to `most` characters."""
     text = " ".join(text[: 4 * most].split())
     if not text.isprintable():
         text = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
     return text if len(text) <= most else text[: max(0, most - 3)] + "..."
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return "\n".join([str(error), *getattr(error, "__notes__", ())])
+    except Exception:
+        return ""
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MAX_LOGGED_CHARS:
+        return text
+    return f"{text[:MAX_LOGGED_CHARS]}... ({len(text):,} characters in all)"
+
+
+def _shortened(error: BaseException, depth: int = 0) -> BaseException:
+    text = _cut(_text(error))
+    for part in error.exceptions[:MAX_CAUSES] if isinstance(error, BaseExceptionGroup) else ():
+        text += f"\n{type(part).__name__}: {_cut(_text(part))}"
+    kind = type(type(error).__name__, (Exception,), {"__module__": type(error).__module__})
+    made: BaseException = kind(text).with_traceback(error.__traceback__)
+    if depth < MAX_CAUSES:
+        cause, context = error.__cause__, error.__context__
+        made.__cause__ = None if cause is None else _shortened(cause, depth + 1)
+        made.__context__ = None if context is None else _shortened(context, depth + 1)
+    made.__suppress_context__ = error.__suppress_context__
+    return made
 
 
 def _type_and_message(error: BaseException, secrets: Sequence[str]) -> str:

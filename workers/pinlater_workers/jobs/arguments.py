@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import Parameter, isroutine, signature
@@ -26,6 +28,8 @@ PLAIN_VALUES = "plain values (None, bool, int, float, str, and lists and dicts o
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+_NOT_FINITE = 'JSON has no inf and no nan; MessagePack has (encoding="msgpack")'
 
 _EXACT = {bool, int, float, str, bytes, NoneType}
 _CODECS: dict[Encoding, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
@@ -163,7 +167,8 @@ class Arguments:
         try:
             return act(value, encoding)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
-            said = SECRET_MASK if name in self._secrets else f"{_shown(value)}: {error}"
+            why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+            said = SECRET_MASK if name in self._secrets else f"{_shown(value)}: {why}"
             raise ArgumentsInvalid(f"job {self._job!r}: {name} is {said}; allowed: {annotation.shown}") from None
 
     def _fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -213,15 +218,21 @@ def result_hint(function: Callable[..., Any], job: str) -> Any:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # nested too deeply; or the class of an application, which may raise anything
+        text = f"a {type(value).__qualname__}"
     return text if len(text) <= 100 else f"{text[:100]}..."
 
 
 class Annotation:
     """What a parameter takes. `shown` is its text for people; values of the types `exact` arrive as they are."""
 
-    def __init__(self, hint: Any, *, or_none: bool = False) -> None:
-        """TypeError: a type that cannot be written and read again. `or_none`: None is taken as well."""
+    def __init__(self, hint: Any, *, or_none: bool = False, is_open: bool = True) -> None:
+        """TypeError: a type that cannot be written and read again. `or_none`: None is taken as well. `is_open`: another
+        annotation can be put in its place.
+        """
+        self._is_open = is_open
         hint = Any if hint is object else hint
         hint = hint | None if or_none and hint is not Any else hint
         info = inspect.type_info(hint)
@@ -250,10 +261,39 @@ class Annotation:
 
     def check_written(self, value: Any, encoding: Encoding) -> None:
         """Written and read, it arrives. Sees also texts that are no Unicode, and numbers that an encoding lacks."""
+        if encoding == "json" and isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(_NOT_FINITE)
         write, parse = _CODECS[encoding]
         arrived = self.read(parse(write(value)), encoding)
         if self._loose and arrived != value:
-            _compare(value, arrived)
+            self._compare(value, arrived, encoding)
+
+    def _compare(self, value: Any, arrived: Any, encoding: Encoding) -> None:
+        """TypeError: what arrives is something else, beyond a tuple that arrives as a list."""
+        if isinstance(value, tuple | list) and isinstance(arrived, list) and len(value) == len(arrived):
+            for one, other in zip(value, arrived, strict=True):
+                self._compare(one, other, encoding)
+        elif isinstance(value, dict) and isinstance(arrived, dict) and value.keys() == arrived.keys():
+            for key, one in value.items():
+                self._compare(one, arrived[key], encoding)
+        elif value != arrived and (value == value or arrived == arrived):  # a NaN differs from itself
+            self._refuse(value, arrived, encoding)
+
+    def _refuse(self, value: Any, arrived: Any, encoding: Encoding) -> NoReturn:
+        """Advises only what helps."""
+        if isinstance(value, dict) and isinstance(arrived, dict):
+            keys = functools.reduce(operator.or_, (type(key) for key in value))
+            helps = self._is_open and _arrives(dict[keys, Any], value, encoding)  # type: ignore[valid-type]
+            advice = "annotate it, as in dict[int, str]" if helps else "make texts of its keys"
+            raise TypeError(f"a key that is no text would arrive as one; {advice}")
+        kind = type(value).__name__
+        if encoding == "json" and isinstance(value, float):
+            advice = _NOT_FINITE
+        elif self._is_open and _arrives(type(value), value, encoding):
+            advice = f"annotate it, so that it arrives as {kind}"
+        else:
+            advice = f"give it as {PLAIN_VALUES}"
+        raise TypeError(f"{_shown(value)} would arrive as {type(arrived).__name__}; {advice}")
 
 
 def inspect_text(hint: Any) -> str:
@@ -326,20 +366,10 @@ def _told(error: msgspec.ValidationError) -> str:
     return str(error).replace("`$[0]`", "`$`").replace(" - at `$`", "").replace("`$[0]", "`$")
 
 
-def _compare(value: Any, arrived: Any) -> None:
-    """TypeError: what arrives is something else, beyond a tuple that arrives as a list."""
-    if isinstance(value, tuple | list) and isinstance(arrived, list) and len(value) == len(arrived):
-        for one, other in zip(value, arrived, strict=True):
-            _compare(one, other)
-    elif isinstance(value, dict) and isinstance(arrived, dict) and value.keys() == arrived.keys():
-        for key, one in value.items():
-            _compare(one, arrived[key])
-    elif value != arrived and (value == value or arrived == arrived):  # a NaN differs from itself
-        _refuse(value, arrived)
-
-
-def _refuse(value: Any, arrived: Any) -> NoReturn:
-    if isinstance(value, dict) and isinstance(arrived, dict):
-        raise TypeError("a key that is no text would arrive as one; annotate it, as in dict[int, str]")
-    kind, other = type(value).__name__, type(arrived).__name__
-    raise TypeError(f"{value!r:.100} would arrive as {other}; annotate it, so that it arrives as {kind}")
+def _arrives(hint: Any, value: Any, encoding: Encoding) -> bool:
+    """So annotated, it arrives as it is."""
+    try:
+        Annotation(hint).check_written(value, encoding)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return False
+    return True

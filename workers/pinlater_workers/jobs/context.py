@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -383,5 +384,10 @@ def _line(text: str) -> str:
 
 def refuse_on_loop(instead: str) -> None:
     """Blocking the event loop that is to carry out the call would last for ever."""
-    if asyncio._get_running_loop() is not None:
+    loop = asyncio._get_running_loop()
+    if loop is None:
+        return
+    patched = sys.modules.get("gevent.monkey")
+    threads_are_greenlets = patched is not None and patched.is_module_patched("threading")
+    if not threads_are_greenlets or asyncio.current_task(loop) is not None:  # else the loop is another greenlet's
         raise RuntimeError(f"in a coroutine: await {instead}(...)")

@@ -7,6 +7,7 @@ of another job too, a handle is its descriptor and no more.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -17,15 +18,22 @@ from pinlater.model import CancelOutcome, EnqueuedJobs, EnqueueOutcome, JobInfo,
 from pinlater.model import RescheduleJob as JobChange
 from pinlater.schedule import Delay, delay_seconds, moment_ms
 from pinlater_workers.errors import JobCancelled, JobFailed, ResultGone
-from pinlater_workers.jobs.context import refuse_on_loop
+from pinlater_workers.jobs.context import CURRENT, refuse_on_loop
 
 if TYPE_CHECKING:
     from pinlater_workers.jobs.job_type import JobType
 
 ResultT = TypeVar("ResultT")
 
+_log = logging.getLogger("pinlater_workers.jobs")
+
 WAIT_MS = 20_000
 """The most that one call waits for the end of a job."""
+
+HINT_AFTER_MS = 2_000
+"""The same in a job, until it was said that it may wait for its own slot."""
+
+ENDED = (JobState.SUCCEEDED, JobState.FAILED)
 
 SOON_S = 0.05
 LATER_S = 2.0
@@ -61,6 +69,11 @@ class _Handle(str):
     def _queue(self) -> str:
         return self.partition(":")[0]
 
+    def _patience(self, timeout: Delay | None) -> tuple[SlotHint, Patience]:
+        clock = self._job_type.app.clock
+        hint = SlotHint(str(self), self._queue, clock)
+        return hint, Patience(timeout, clock, hint)
+
     def _result(self, info: JobInfo | None) -> Any:
         """JobFailed, JobCancelled, ResultGone."""
         if info is None:
@@ -87,11 +100,47 @@ class _Handle(str):
         return JobChange(str(self), run_after_ms=at_ms, body=body, attempts_allowed=attempts)
 
 
+class SlotHint:
+    """What to say of a job that waits for another one: it keeps its slot, which that one may need."""
+
+    def __init__(self, job: str, queue: str, clock: Clock) -> None:
+        self._job = job
+        self._queue = queue
+        self._clock = clock
+        self._context = CURRENT.get(None)
+        self._logged = False
+        self._text = ""
+
+    @property
+    def look_ms(self) -> int:
+        """The most that a look may wait: one who is to say something looks soon."""
+        return WAIT_MS if self._context is None or self._logged else HINT_AFTER_MS
+
+    def looked(self, info: JobInfo) -> None:
+        """The other job, as it is after a look. Said once, where it is due and nobody has begun it."""
+        self._text = ""
+        if self._context is None or info.state is not JobState.PENDING:
+            return
+        if (info.run_after_ms or 0) > self._clock.now_ms():
+            return
+        self._text = (
+            f"it has not begun. A job that waits keeps its slot: where all workers of queue {self._queue} are full of "
+            "such jobs, none of them ends. More slots, a worker for that queue alone, or a flow mend that"
+        )
+        if not self._logged:
+            self._logged = True
+            _log.warning("job %s waits for the result of job %s: %s", self._context.descriptor, self._job, self._text)
+
+    def timed_out(self, timeout: Delay | None) -> TimeoutError:
+        return TimeoutError(f"job {self._job} has not ended within {timeout}{self._text and ': '}{self._text}")
+
+
 class Patience:
     """How long each look at a job may wait, until `timeout` is over. A server of an earlier version does not wait."""
 
-    def __init__(self, timeout: Delay | None, clock: Clock) -> None:
+    def __init__(self, timeout: Delay | None, clock: Clock, hint: SlotHint | None = None) -> None:
         self._clock = clock
+        self._hint = hint
         self._until_ms = None if timeout is None else clock.now_ms() + round(delay_seconds(timeout) * 1000)
         self._pause_s = SOON_S
 
@@ -100,7 +149,7 @@ class Patience:
         while True:
             began_ms = self._clock.now_ms()
             left_ms = WAIT_MS if self._until_ms is None else self._until_ms - began_ms
-            self._waited = began_ms, max(1, min(left_ms, WAIT_MS))
+            self._waited = began_ms, max(1, min(left_ms, self._hint.look_ms if self._hint else WAIT_MS))
             yield self._waited[1]
             if self._until_ms is not None and self._clock.now_ms() >= self._until_ms:
                 return
@@ -115,10 +164,6 @@ class Patience:
         return max(0.0, min(pause_s, (wait_ms - took_ms) / 1000))
 
 
-def _is_over(info: JobInfo | None) -> bool:
-    return info is None or info.state in (JobState.SUCCEEDED, JobState.FAILED)
-
-
 class JobHandle(_Handle, Generic[ResultT]):
     """The descriptor of a job, for threads. Errors of all calls, beside those named: those of Client."""
 
@@ -131,13 +176,14 @@ class JobHandle(_Handle, Generic[ResultT]):
         TimeoutError: it has not ended within so much time.
         """
         refuse_on_loop("enqueue_async(...)'s handle, and its result")
-        patience = Patience(timeout, self._job_type.app.clock)
+        hint, patience = self._patience(timeout)
         for wait_ms in patience.waits_ms():
             info = self._lookup(wait_ms)
-            if _is_over(info):
+            if info is None or info.state in ENDED:
                 return self._result(info)  # type: ignore[no-any-return]
+            hint.looked(info)
             time.sleep(patience.pause_s())
-        raise TimeoutError(f"job {self} has not ended within {timeout}")
+        raise hint.timed_out(timeout)
 
     def info(self) -> JobInfo | None:
         """All that a server knows of the job; None: there is none such any more."""
@@ -176,13 +222,14 @@ class AsyncJobHandle(_Handle, Generic[ResultT]):
     __slots__ = ()
 
     async def result(self, timeout: Delay | None = None) -> ResultT:
-        patience = Patience(timeout, self._job_type.app.clock)
+        hint, patience = self._patience(timeout)
         for wait_ms in patience.waits_ms():
             info = await self._lookup(wait_ms)
-            if _is_over(info):
+            if info is None or info.state in ENDED:
                 return self._result(info)  # type: ignore[no-any-return]
+            hint.looked(info)
             await asyncio.sleep(patience.pause_s())
-        raise TimeoutError(f"job {self} has not ended within {timeout}")
+        raise hint.timed_out(timeout)
 
     async def info(self) -> JobInfo | None:
         return await self._lookup(0)

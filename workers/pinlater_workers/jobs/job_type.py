@@ -100,7 +100,7 @@ class JobType:
         """ConfigurationError: what its function returns cannot be kept."""
         if self._results is None:
             hint = Any if self.is_batch else result_hint(self.function, self.name)
-            self._results = ResultCodec(hint, self.name)
+            self._results = ResultCodec(hint, self.name, is_open=not self.is_batch)
         return self._results
 
     def keeps_result(self, headers: Mapping[str, str]) -> bool:

@@ -39,11 +39,13 @@ def written_json(value: Any) -> bytes:
 class ResultCodec:
     """The results of one type of job."""
 
-    def __init__(self, hint: Any, job: str) -> None:
-        """`hint`: what the function is annotated to return. ConfigurationError: what cannot be written and read."""
+    def __init__(self, hint: Any, job: str, *, is_open: bool = True) -> None:
+        """`hint`: what the function is annotated to return; `is_open`: that it can be annotated. ConfigurationError:
+        what cannot be written and read.
+        """
         self._job = job
         try:
-            self._annotation = Annotation(hint)
+            self._annotation = Annotation(hint, is_open=is_open)
         except TypeError as error:
             raise ConfigurationError(
                 f"job {job!r} has keep_result, and returns {hint!r}: {error}; allowed: what can be an argument too"

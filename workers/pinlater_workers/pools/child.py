@@ -57,6 +57,7 @@ from pinlater_workers.pools.messages import (
 )
 
 _TRACE_LINES = 6
+_LINE_CHARS = 2_000
 PROGRESS_EVERY_S = 0.5
 """The worker sends it with heartbeats, which are fewer."""
 _OOM_SCORE = "500"
@@ -120,7 +121,8 @@ def _last_lines(error: BaseException) -> str:
     """What is wrong, and where in the app."""
     cause = error.__cause__ if isinstance(error, ConfigurationError) else error
     trace = [] if cause is None else "".join(traceback.format_exception(cause)).splitlines()
-    return "\n".join([f"{type(error).__name__}: {error}", *trace[-_TRACE_LINES:]])
+    lines = [f"{type(error).__name__}: {error}", *trace[-_TRACE_LINES:]]
+    return "\n".join(line[:_LINE_CHARS] for line in lines)
 
 
 def _work(app: App, jobs: BlockingSocket[ToProcess], control: Control) -> None:

@@ -18,6 +18,7 @@ from pinlater.model import DequeuedJob
 from pinlater_workers.app.app import App
 from pinlater_workers.envelope import read_envelope
 from pinlater_workers.errors import BodyInvalid
+from pinlater_workers.execution.failure_text import describe
 from pinlater_workers.jobs.batch import RunningBatch
 from pinlater_workers.jobs.context import ENDING_REASONS, RunningJob, StopReason, attempt_number, waited_s
 from pinlater_workers.jobs.outcome import Action, Outcome
@@ -458,7 +459,7 @@ class JobLoader:
             envelope = read_envelope(job.body)
         except BodyInvalid as error:
             self._metrics.unreadable(queue)
-            status = f"attempt {attempt_number(job)}: BodyInvalid: {error}\n"
+            status = f"attempt {attempt_number(job)}: {describe(error)}\n"
             log.warning("job %s failed, no attempt follows: %s", job.descriptor, status.rstrip())
             return RunningJob(job, queue, None, now_s, now_s), Outcome(Action.FAIL, status=status, error="BodyInvalid")
         job_type = self._raw.get(queue) if envelope is None else self._types.get(envelope.job)
