@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from pinlater.model import JobInfo, JobState, claim_source
 from pinlater.model.job_selection import JobPhase, phase_of
+from pinlater.model.status_text import NOT_REPLACED, NOT_REPLACED_END
 from pinlater.schedule import delay_seconds
 
 ATTEMPT_LINE = re.compile(
@@ -29,6 +30,9 @@ _RELEASED = re.compile(
 )
 _CRASHED = re.compile(r"\[failed: crash budget used up, (?P<crashes>[0-9]{1,10}) crashes\]")
 _TOO_LATE = re.compile(r"\[failed: EXPIRED at (?P<expires>[0-9]{1,16}), ended at (?P<at>[0-9]{1,16})\]")
+_NOT_TAKEN = re.compile(
+    re.escape(NOT_REPLACED) + "(?P<at>[0-9]{1,16})" + re.escape(NOT_REPLACED_END.rstrip("\n")),
+)
 _LETTER = re.compile(
     r"\[dead letter of (?P<origin>\S+), created at (?P<created>[0-9]{1,16}), "
     r"attempts allowed (?P<allowed>[0-9]{1,10}), "
@@ -108,6 +112,9 @@ def _step(line: str) -> TimelineStep | None:
         )
     if (found := _TOO_LATE.fullmatch(line)) is not None:
         return TimelineStep("Too late", "bad", _ms(found["at"]), "It was not to be handed out after its expiry.")
+    if (found := _NOT_TAKEN.fullmatch(line)) is not None:
+        text = "An enqueue was to replace this job (REPLACE), which ran already."
+        return TimelineStep("Newer arguments not taken from here on", "held", _ms(found["at"]), text)
     if (found := _LETTER.fullmatch(line)) is not None:
         origin_ms = _ms(found["created"])
         return TimelineStep(_LETTER_TITLE, "held", _ms(found["at"]), descriptor=found["origin"], origin_ms=origin_ms)

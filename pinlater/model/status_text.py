@@ -31,6 +31,14 @@ def prepend_status(status: str, text: str) -> str:
     return (text + status)[:MAX_STATUS_CHARS]
 
 
+NOT_REPLACED, NOT_REPLACED_END = "[newer arguments were not taken from ", " on, while it was in progress]\n"
+
+
+def not_replaced_status(now_ms: int) -> str:
+    """The line of a job in progress that an enqueue with REPLACE found: the first since the line before it."""
+    return f"{NOT_REPLACED}{now_ms}{NOT_REPLACED_END}"
+
+
 def job_expired_status(now_ms: int, expires_at_ms: int) -> str:
     """The line of a job that ended because its time was over before it could be handed out."""
     return f"[failed: EXPIRED at {expires_at_ms}, ended at {now_ms}]\n"

@@ -29,7 +29,7 @@ from pinlater.model import (
     RescheduleOutcome,
     parse_descriptor,
 )
-from tests.conformance.reference_job import RefJob, new_job
+from tests.conformance.reference_job import RefJob, appended, new_job
 from tests.conformance.reference_queues import RefQueues
 
 Place = tuple[str, int]
@@ -278,6 +278,9 @@ class RefKeys(RefQueues):
         queue, job_id = entry.job
         job = self.queues[queue][job_id]
         if job.state is not JobState.PENDING:
+            if job.state is JobState.IN_PROGRESS and not job.custom_status.endswith(" on, while it was in progress]\n"):
+                line = f"[newer arguments were not taken from {now_ms} on, while it was in progress]\n"
+                job.custom_status = appended(job.custom_status, line)
             return kept
         if job.priority != new.priority:
             return Offered(OfferOutcome.DIFFERENT, entry.descriptor)

@@ -10,6 +10,7 @@ from pinlater.backends.base import ConfigEntry, DeadLetterTarget
 from pinlater.backends.extended import SEND_ID_KEPT_MS, Offered, OfferOutcome
 from pinlater.errors import HomesChanged, QueueNotFound
 from pinlater.model import WHILE_KEPT, AckOutcome, JobState, OnDuplicate, new_version
+from pinlater.model.status_text import not_replaced_status
 from tests.conformance.crowd import Crowd
 from tests.conformance.extended_subject import SLOT, found, newer_homes, offer, offer_all, offer_of, slots, store
 from tests.conformance.subject import START_MS, Subject, key_of, new_name
@@ -83,6 +84,30 @@ async def test_replace_changes_a_pending_job_alone(subject: Subject) -> None:
     subject.tick(9)
     assert (await subject.claimed()).body == b"2"
     assert await offer(subject, b"3", **fields) == Offered(KEPT, descriptor)
+
+
+async def test_a_job_in_progress_says_from_when_on_newer_arguments_were_not_taken(subject: Subject) -> None:
+    """Once for each time that it runs; KEEP, REJECT and a sending that is sent again say nothing."""
+    descriptor = await store(subject, b"1", dedupe_key="d", custom_status="é as it was\n", attempts_allowed=5)
+    fields = {"dedupe_key": "d", "on_duplicate": OnDuplicate.REPLACE}
+    for turn in range(2):
+        subject.tick(1_000)
+        await subject.claimed()
+        status, claimed_ms = (await subject.info(descriptor)).custom_status, subject.now_ms
+        for on_duplicate in (OnDuplicate.KEEP, OnDuplicate.REJECT):
+            await offer(subject, b"2", dedupe_key="d", on_duplicate=on_duplicate)
+        subject.tick(5)
+        refused_ms = subject.now_ms
+        assert await offer(subject, b"3", send_id=f"s{turn}", **fields) == Offered(KEPT, descriptor)
+        subject.tick(5)
+        assert await offer(subject, b"3", send_id=f"s{turn}", **fields) == Offered(KEPT, descriptor)
+        assert [each.outcome for each in await offer_all(subject, *[offer_of(b"4", **fields)] * 2)] == [KEPT] * 2
+        info = await subject.info(descriptor)
+        assert info.custom_status == status + not_replaced_status(refused_ms)
+        assert (info.body, info.state, info.updated_at_ms) == (b"1", JobState.IN_PROGRESS, claimed_ms)
+        await subject.fail(descriptor, append_status="it failed\n")
+    assert (await subject.info(descriptor)).custom_status.count("newer arguments were not taken") == 2
+    assert await offer(subject, b"5", **fields) == Offered(REPLACED, descriptor, subject.now_ms)
 
 
 async def test_a_window_begins_at_the_end(subject: Subject) -> None:

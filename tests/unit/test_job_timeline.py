@@ -16,7 +16,7 @@ from pinlater.backends.status_lines import (
 from pinlater.dashboard.job_rows import job_row, last_line
 from pinlater.dashboard.job_timeline import timeline
 from pinlater.model import JobInfo, JobState
-from pinlater.model.status_text import job_expired_status
+from pinlater.model.status_text import job_expired_status, not_replaced_status
 
 NOW_MS = 1_795_400_000_000
 CREATED_MS = 1_795_392_540_000
@@ -60,6 +60,7 @@ def test_lines_of_the_servers_are_steps() -> None:
         + released_status(CREATED_MS + 9, 0)
         + crash_budget_status(3)
         + job_expired_status(CREATED_MS + 20, CREATED_MS + 10)
+        + not_replaced_status(CREATED_MS + 30)
     )
     found = timeline(job(status=status), NOW_MS)
     assert [(step.title, step.at_ms) for step in found.steps[1:-1]] == [
@@ -67,6 +68,7 @@ def test_lines_of_the_servers_are_steps() -> None:
         ("Its worker was lost", CREATED_MS + 9),
         ("Given up", None),
         ("Too late", CREATED_MS + 20),
+        ("Newer arguments not taken from here on", CREATED_MS + 30),
     ]
     assert found.notes == []
 

@@ -86,6 +86,37 @@ async def test_what_fails_is_raised_with_its_status(port: int) -> None:
                 await (await fails.enqueue_async("odd")).result(timeout=60)
 
 
+@pytest.mark.parametrize("many", [False, True])
+async def test_newer_arguments_that_are_not_taken_are_said_once_and_by_the_job(
+    port: int, caplog: pytest.LogCaptureFixture, many: bool
+) -> None:
+    async with Site(port) as site:
+        began, go_on = asyncio.Event(), asyncio.Event()
+
+        @site.app.job(queue=site.queue, unique="{user_id}", on_duplicate="replace", pool="async")
+        async def later(user_id: int, text: str = "") -> None:
+            began.set()
+            await go_on.wait()
+
+        async with site.working():
+            first = await later.enqueue_async(7, "a")
+            await asyncio.wait_for(began.wait(), 60)
+            with caplog.at_level("WARNING", "pinlater_workers"):
+                for text in ("b", "c"):
+                    if many:
+                        (kept,) = await later.enqueue_many_async([(7, text)])
+                    else:
+                        kept = await later.enqueue_async(7, text)
+                    assert (str(kept), kept.outcome) == (first, EnqueueOutcome.KEPT)
+                await later.options(on_duplicate="keep").enqueue_async(7, "d")
+            info = await site.info(first)
+            go_on.set()
+            await first.result(timeout=60)
+        (said,) = [text for text in caplog.messages if "newer arguments" in text]
+        assert said.startswith(f"job later: newer arguments are not taken, since {first} runs already")
+        assert info.custom_status.count("[newer arguments were not taken from ") == 1
+
+
 async def test_a_job_that_waits_is_moved_replaced_and_cancelled(port: int) -> None:
     async with Site(port) as site:
 

@@ -17,10 +17,11 @@ from pinlater.backends.dynamodb.key_items import (
 )
 from pinlater.backends.dynamodb.steps import Step
 from pinlater.backends.dynamodb.store_parts import Store, raise_for
-from pinlater.backends.dynamodb.stored_job import MOST_BYTES, PENDING, WAITING, StoredJob
+from pinlater.backends.dynamodb.stored_job import IN_PROGRESS, MOST_BYTES, PENDING, WAITING, StoredJob
 from pinlater.backends.extended import Offer, Offered, OfferOutcome
 from pinlater.errors import BodyTooLarge, OutcomeUnknown, PinLaterError
 from pinlater.model import MAX_STATUS_CHARS, ExtendedJob, Job, OnDuplicate
+from pinlater.model.status_text import NOT_REPLACED_END, not_replaced_status
 
 JOBS_PER_STEP = 100
 BYTES_PER_STEP = 3_000_000
@@ -195,6 +196,8 @@ class _Enqueue:
             return kept
         job = await self._step.job(self._qid, entry["pri"], entry["id"])
         if job is None or job.state not in (PENDING, WAITING):
+            if job is not None and job.state == IN_PROGRESS and not job.custom_status.endswith(NOT_REPLACED_END):
+                job.append_status(not_replaced_status(self._now_ms))
             return kept
         if job.priority != new.priority:
             return Offered(OfferOutcome.DIFFERENT, descriptor)

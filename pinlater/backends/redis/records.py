@@ -90,7 +90,7 @@ from pinlater.backends.base import (
 from pinlater.backends.extended import SEND_ID_KEPT_MS
 from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobProgress, JobState, descriptor_prefix
 from pinlater.model.body_reference import BodyReference
-from pinlater.model.status_text import CUT_MARK, MAX_WITH_MARK
+from pinlater.model.status_text import CUT_MARK, MAX_WITH_MARK, NOT_REPLACED, NOT_REPLACED_END
 
 MAX_PRIORITY = 127
 """A byte on the wire; deleting a queue frees the keys of so many priorities."""
@@ -221,6 +221,8 @@ LUA_LAYOUT = {
     "MAX_STATUS_CHARS": str(MAX_STATUS_CHARS),
     "MAX_WITH_MARK": str(MAX_WITH_MARK),
     "CUT_MARK": CUT_MARK.replace("\n", "\\n"),
+    "NOT_REPLACED": NOT_REPLACED,
+    "NOT_REPLACED_END": NOT_REPLACED_END.replace("\n", "\\n"),
     "SLICE_BYTES": str(SLICE_BYTES),
     "ACK_RESULT": _lua_format(_ACK_RESULT),
     "EXTRA": _lua_format(EXTRA),

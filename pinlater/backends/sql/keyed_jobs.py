@@ -32,6 +32,7 @@ from pinlater.backends.sql.session import NewJob, Row, Session
 from pinlater.errors import HomesChanged, QueueNotFound
 from pinlater.model import ExtendedJob, JobState, KeyRef, OnDuplicate, parse_descriptor
 from pinlater.model.body_reference import BodyReference
+from pinlater.model.status_text import NOT_REPLACED_END, append_at, not_replaced_status
 
 RUN_AFTER = 6
 """Where the row of a new extended job has it."""
@@ -129,7 +130,11 @@ class _Enqueue:
         serialize_keys = [serialize for _, serialize, _, _ in self._keys if serialize]
         self._chains = Joining(session, serialize_keys, now_ms, looks=looks)
         self._fired = marks(session, [offer.schedule for offer in offers if offer.schedule])
-        self._pending = self._lock_replaced() if looks else {}
+        self._pending: dict[int, tuple[int, int, int]] = {}
+        self._running: set[int] = set()
+        """The jobs in progress that this call would replace, locked."""
+        if looks:
+            self._lock_replaced()
         self._jobs: list[NewJob] = []
         self._references: dict[int, bytes] = {}
         self._extensions: list[Row] = []
@@ -149,8 +154,8 @@ class _Enqueue:
             send_name(job.send_id) if job.send_id else b"",
         )
 
-    def _lock_replaced(self) -> dict[int, tuple[int, int, int]]:
-        """The priority, state and `extended` of the PENDING jobs that this call may change, locked."""
+    def _lock_replaced(self) -> None:
+        """The priority, state and `extended` of the PENDING jobs that this call may change; and those in progress."""
         ids = {
             entry.job_id
             for offer, (*_, name, _) in zip(self._offers, self._keys, strict=True)
@@ -159,7 +164,8 @@ class _Enqueue:
             and entry.until_ms is None
         }
         rows = self._session.rows_of("states", (), sorted(ids)) if ids else []
-        return {row[0]: (row[1], row[2], row[3] or 0) for row in rows if row[2] in STATES_OF[JobState.PENDING]}
+        self._pending = {row[0]: (row[1], row[2], row[3] or 0) for row in rows if row[2] in STATES_OF[JobState.PENDING]}
+        self._running = {row[0] for row in rows if row[2] in STATES_OF[JobState.IN_PROGRESS]}
 
     def carry_out(self, first_id: int) -> list[Offered] | None:
         offered = [
@@ -215,6 +221,8 @@ class _Enqueue:
         if job.on_duplicate == OnDuplicate.REJECT:
             return Offered(OfferOutcome.REJECTED, descriptor)
         if job.on_duplicate != OnDuplicate.REPLACE or entry.job_id not in self._pending:
+            if job.on_duplicate == OnDuplicate.REPLACE and entry.job_id in self._running:
+                self._note_not_replaced(entry.job_id)
             return Offered(OfferOutcome.KEPT, descriptor)
         priority, state, flags = self._pending[entry.job_id]
         if priority != job.priority:
@@ -226,6 +234,12 @@ class _Enqueue:
         flags = replace_body(self._session, entry.job_id, flags, job.body)
         self._pending[entry.job_id] = (priority, state, flags)
         return Offered(OfferOutcome.REPLACED, descriptor, None if state == WAITING else run_after_ms)
+
+    def _note_not_replaced(self, job_id: int) -> None:
+        """In the status of a job in progress, unless that ends with it already."""
+        self._running.discard(job_id)
+        if not self._session.rows("status", (job_id,))[0][0].endswith(NOT_REPLACED_END):
+            self._session.run("append_status", (*append_at(not_replaced_status(self._now_ms)), job_id))
 
     def _store(self, offer: Offer, keys: tuple[bytes, bytes, bytes, bytes], job_id: int) -> Offered:
         job, slot, queue_id, (dedupe, serialize, name, send) = offer.job, offer.slot, self._queue_id, keys

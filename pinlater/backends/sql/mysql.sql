@@ -913,6 +913,12 @@ SELECT id, queue_id, run_after_ms FROM pinlater_jobs FORCE INDEX (PRIMARY) WHERE
 -- name: states
 SELECT id, priority, state, extended FROM pinlater_jobs FORCE INDEX (PRIMARY) WHERE id IN %s ORDER BY id FOR UPDATE
 
+-- name: status
+SELECT custom_status FROM pinlater_jobs FORCE INDEX (PRIMARY) WHERE id = %s
+
+-- name: append_status
+UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET custom_status = CONCAT(INSERT(custom_status, %s, 5000, '…\n'), %s) WHERE id = %s
+
 -- name: hold_back
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 4 WHERE id IN %s
 

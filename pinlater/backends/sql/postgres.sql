@@ -898,6 +898,12 @@ SELECT id, queue_id, run_after_ms FROM pinlater_jobs WHERE id = ANY(%s) FOR UPDA
 SELECT id, priority, state, extended FROM pinlater_jobs WHERE id = ANY(%s)
 ORDER BY id FOR UPDATE
 
+-- name: status
+SELECT custom_status FROM pinlater_jobs WHERE id = %s
+
+-- name: append_status
+UPDATE pinlater_jobs SET custom_status = pinlater_append(custom_status, %s, %s) WHERE id = %s
+
 -- name: hold_back
 UPDATE pinlater_jobs SET state = 4 WHERE id = ANY(%s)
 

@@ -875,6 +875,12 @@ SELECT id, queue_id, run_after_ms FROM pinlater_jobs NOT INDEXED WHERE id IN (SE
 -- name: states
 SELECT id, priority, state, extended FROM pinlater_jobs NOT INDEXED WHERE id IN (SELECT value FROM json_each(?))
 
+-- name: status
+SELECT custom_status FROM pinlater_jobs NOT INDEXED WHERE id = ?
+
+-- name: append_status
+UPDATE pinlater_jobs NOT INDEXED SET custom_status = append_status(custom_status, ?, ?) WHERE id = ?
+
 -- name: hold_back
 UPDATE pinlater_jobs NOT INDEXED SET state = 4 WHERE id IN (SELECT value FROM json_each(?))
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, TypeVar
 
-from pinlater.model import ExtendedJob, Job, OnDuplicate, is_queue_name
+from pinlater.model import EnqueueOutcome, ExtendedJob, Job, OnDuplicate, is_queue_name
 from pinlater.schedule import Delay, delay_seconds, moment_ms
 from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
 from pinlater_workers.jobs.enqueue_calls import send_all, send_all_async
@@ -20,8 +21,17 @@ if TYPE_CHECKING:
     from pinlater_workers.jobs.job_type import JobType
 
 P = ParamSpec("P")
+HandleT = TypeVar("HandleT", JobHandle[Any], AsyncJobHandle[Any])
 Call = tuple[Any, ...] | list[Any] | Mapping[str, Any]
 """One call of many: the arguments by position, or by name."""
+
+
+_log = logging.getLogger("pinlater_workers.jobs")
+_NOT_REPLACED = (
+    "job %s: newer arguments are not taken, since %s runs already, or ended less than unique_for ago: "
+    'on_duplicate="replace" replaces what is pending. The outcome of the handle is KEPT: enqueue again after its end, '
+    "or under another key (said once for each type of job)"
+)
 
 
 class OptionArguments(TypedDict, total=False):
@@ -142,8 +152,8 @@ class EnqueueOptions(Generic[P]):
         ArgumentsInvalid: nothing was sent. EnqueueRejected, reason DUPLICATE: on_duplicate is "reject". Else the errors
         of Client.enqueue.
         """
-        job_type = self._job_type
-        return JobHandle.each(job_type.app.sink.send(self.queue, [self.job(*args, **kwargs)]), job_type)[0]
+        jobs = [self.job(*args, **kwargs)]
+        return self._checked(jobs, JobHandle.each(self._job_type.app.sink.send(self.queue, jobs), self._job_type))[0]
 
     def enqueue_many(self, calls: Iterable[Call]) -> list[JobHandle[Any]]:
         """Store a job for each call, in calls of up to 500; the descriptors in order.
@@ -152,18 +162,20 @@ class EnqueueOptions(Generic[P]):
         EnqueuedInPart: the first are stored, and says which.
         """
         jobs = self._not_rejecting(self.jobs(calls))
-        return JobHandle.each(send_all(self._job_type.app.sink, self.queue, jobs), self._job_type)
+        sent = send_all(self._job_type.app.sink, self.queue, jobs)
+        return self._checked(jobs, JobHandle.each(sent, self._job_type))
 
     async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> AsyncJobHandle[Any]:
         """`enqueue` for an event loop."""
-        job_type = self._job_type
-        sent = await job_type.app.sink.send_async(self.queue, [self.job(*args, **kwargs)])
-        return AsyncJobHandle.each(sent, job_type)[0]
+        jobs = [self.job(*args, **kwargs)]
+        sent = await self._job_type.app.sink.send_async(self.queue, jobs)
+        return self._checked(jobs, AsyncJobHandle.each(sent, self._job_type))[0]
 
     async def enqueue_many_async(self, calls: Iterable[Call]) -> list[AsyncJobHandle[Any]]:
         """`enqueue_many` for an event loop."""
         jobs = self._not_rejecting(self.jobs(calls))
-        return AsyncJobHandle.each(await send_all_async(self._job_type.app.sink, self.queue, jobs), self._job_type)
+        sent = await send_all_async(self._job_type.app.sink, self.queue, jobs)
+        return self._checked(jobs, AsyncJobHandle.each(sent, self._job_type))
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Job:
         """The job that `enqueue` would store, for a client or a table of one's own. ArgumentsInvalid."""
@@ -221,6 +233,21 @@ class EnqueueOptions(Generic[P]):
             dedupe_for_ms=int(window_s) if window_s == KEPT else round(window_s * 1000),
             expires_at_ms=expires_at_ms,
         )
+
+    def _checked(self, jobs: Sequence[Job], handles: list[HandleT]) -> list[HandleT]:
+        """The handles; with a warning, once for each type, where a job was to replace one that stays as it is."""
+        if self._job_type.warned_of_kept or (self._extension is None and not self._job_type.extends):
+            return handles
+        for job, handle in zip(jobs, handles, strict=True):
+            if (
+                isinstance(job, ExtendedJob)
+                and job.on_duplicate is OnDuplicate.REPLACE
+                and handle.outcome is EnqueueOutcome.KEPT
+            ):
+                self._job_type.warned_of_kept = True
+                _log.warning(_NOT_REPLACED, self._job_type.name, handle)
+                break
+        return handles
 
     def _not_rejecting(self, jobs: list[Job]) -> list[Job]:
         """ArgumentsInvalid: of many jobs none can be rejected alone."""

@@ -55,6 +55,8 @@ class JobType:
         self._plain: EnqueueOptions[...] = EnqueueOptions(self)
         self.result_said = False
         """Whether an attempt in this process has said that it returned something."""
+        self.warned_of_kept = False
+        """Whether an enqueue of this process has said that newer arguments were not taken."""
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise ConfigurationError(f"job {name!r} is a generator; allowed: a plain or a coroutine function")
 

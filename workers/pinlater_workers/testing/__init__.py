@@ -333,6 +333,8 @@ class Jobs:
         if stands is None:
             return self._keep(queue, job), EnqueueOutcome.STORED
         if job.on_duplicate is not OnDuplicate.REPLACE or stands.state is not JobState.PENDING:
+            if job.on_duplicate is OnDuplicate.REPLACE:
+                stands.note_not_replaced(self.clock.now_ms())
             return stands, EnqueueOutcome.KEPT
         if job.priority != stands.priority:
             return stands, None

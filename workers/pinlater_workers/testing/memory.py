@@ -22,7 +22,7 @@ from pinlater.model import (
     RescheduleJob,
     descriptor_prefix,
 )
-from pinlater.model.status_text import append_at, append_status, prepend_status
+from pinlater.model.status_text import NOT_REPLACED_END, append_at, append_status, not_replaced_status, prepend_status
 from pinlater_workers.envelope import read_envelope
 from pinlater_workers.jobs.attempt_record import AttemptRecord, worker_name
 from pinlater_workers.jobs.batch import BatchContext
@@ -253,6 +253,11 @@ class Run:
             self.reschedules += 1
         elif outcome.action is Action.SNOOZE:
             self.snoozes += 1
+
+    def note_not_replaced(self, now_ms: int) -> None:
+        """Newer arguments came; they are not taken where it is in progress."""
+        if self.state is JobState.IN_PROGRESS and not self.status.endswith(NOT_REPLACED_END):
+            self._note(not_replaced_status(now_ms), in_front=False)
 
     def _note(self, text: str, *, in_front: bool) -> None:
         if text:

@@ -176,6 +176,18 @@ local function answer_entry(i, code, entry)
   return answer(i, code, id, priority)
 end
 
+-- In the status of a job in progress that is not replaced, unless that ends with it already. When the job was updated
+-- stays: a claim that was not renewed since is known by it.
+local function note_not_replaced(priority, id)
+  if not call('ZSCORE', base .. ':s:1:' .. priority, id) then return end
+  local claim, changed = call('HGET', base .. ':claims', id), call('HGET', base .. ':changed', id)
+  local remaining, allowed, crashes, status = mutable(changed, claim)
+  if sub(status, -#'$NOT_REPLACED_END') == '$NOT_REPLACED_END' then return end
+  local updated = unpack_record(changed and CHANGED or CLAIM, changed or claim)
+  status = append(status, string.format('$NOT_REPLACED%.0f$NOT_REPLACED_END', now))
+  call('HSET', base .. ':changed', id, pack(CHANGED, updated, remaining, allowed, crashes) .. status)
+end
+
 -- Where a dedupe key is taken.
 local function decide(i, entry, run_after, on_duplicate)
   local id, until_ms, _, priority = sub(entry, 1, 8), unpack_record($KEY_ENTRY, entry, 9)
@@ -183,7 +195,10 @@ local function decide(i, entry, run_after, on_duplicate)
   if on_duplicate ~= ON_REPLACE or until_ms ~= 0 then return answer_entry(i, KEPT_THAT, entry) end
   carry_out()  -- it may be of this very call
   local state = pending_state(base, priority, id)
-  if not state then return answer_entry(i, KEPT_THAT, entry) end
+  if not state then
+    note_not_replaced(priority, id)
+    return answer_entry(i, KEPT_THAT, entry)
+  end
   if priority ~= priority_of[i] then return answer_entry(i, DIFFERENT, entry) end
   local value = ARGV[6 + 2 * i]
   local _, attempts, _, status_bytes = unpack_record(HEAD, value)
