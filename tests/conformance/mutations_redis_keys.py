@@ -84,6 +84,18 @@ OFFERS = [
     ),
     lua(
         "enqueue_extended",
+        "if sub(status, -#ending) == ending then return end",
+        "",
+        dedupe.test_a_job_in_progress_says_from_when_on_newer_arguments_were_not_taken,
+    ),
+    lua(
+        "enqueue_extended",
+        "unpack_record(changed and CHANGED or CLAIM, changed or claim)",
+        "now",
+        dedupe.test_a_job_in_progress_says_from_when_on_newer_arguments_were_not_taken,
+    ),
+    lua(
+        "enqueue_extended",
         "if priority ~= priority_of[i] then",
         "if false then",
         dedupe.test_replace_changes_a_pending_job_alone,

@@ -113,6 +113,18 @@ OFFERS = [
     ),
     *step(
         "keyed_jobs",
+        "if entry.job_id in self._running:",
+        "if False:",
+        dedupe.test_a_job_in_progress_says_from_when_on_newer_arguments_were_not_taken,
+    ),
+    *step(
+        "keyed_jobs",
+        "[0][0].endswith(NOT_REPLACED_END):",
+        "[0][0].endswith(chr(0)):",
+        dedupe.test_a_job_in_progress_says_from_when_on_newer_arguments_were_not_taken,
+    ),
+    *step(
+        "keyed_jobs",
         "if send and offered.outcome in (OfferOutcome.KEPT, OfferOutcome.REPLACED):",
         "if False:",
         dedupe.test_a_resend_of_what_was_kept_is_kept_again,

@@ -221,7 +221,7 @@ class _Enqueue:
         if job.on_duplicate == OnDuplicate.REJECT:
             return Offered(OfferOutcome.REJECTED, descriptor)
         if job.on_duplicate != OnDuplicate.REPLACE or entry.job_id not in self._pending:
-            if job.on_duplicate == OnDuplicate.REPLACE and entry.job_id in self._running:
+            if entry.job_id in self._running:
                 self._note_not_replaced(entry.job_id)
             return Offered(OfferOutcome.KEPT, descriptor)
         priority, state, flags = self._pending[entry.job_id]

@@ -182,9 +182,10 @@ local function note_not_replaced(priority, id)
   if not call('ZSCORE', base .. ':s:1:' .. priority, id) then return end
   local claim, changed = call('HGET', base .. ':claims', id), call('HGET', base .. ':changed', id)
   local remaining, allowed, crashes, status = mutable(changed, claim)
-  if sub(status, -#'$NOT_REPLACED_END') == '$NOT_REPLACED_END' then return end
+  local ending = '$NOT_REPLACED_END'
+  if sub(status, -#ending) == ending then return end
   local updated = unpack_record(changed and CHANGED or CLAIM, changed or claim)
-  status = append(status, string.format('$NOT_REPLACED%.0f$NOT_REPLACED_END', now))
+  status = append(status, string.format('$NOT_REPLACED%.0f', now) .. ending)
   call('HSET', base .. ':changed', id, pack(CHANGED, updated, remaining, allowed, crashes) .. status)
 end
 
@@ -195,10 +196,8 @@ local function decide(i, entry, run_after, on_duplicate)
   if on_duplicate ~= ON_REPLACE or until_ms ~= 0 then return answer_entry(i, KEPT_THAT, entry) end
   carry_out()  -- it may be of this very call
   local state = pending_state(base, priority, id)
-  if not state then
-    note_not_replaced(priority, id)
-    return answer_entry(i, KEPT_THAT, entry)
-  end
+  if not state then note_not_replaced(priority, id) end
+  if not state then return answer_entry(i, KEPT_THAT, entry) end
   if priority ~= priority_of[i] then return answer_entry(i, DIFFERENT, entry) end
   local value = ARGV[6 + 2 * i]
   local _, attempts, _, status_bytes = unpack_record(HEAD, value)
