@@ -225,7 +225,7 @@ def test_no_annotation_is_advised_where_there_is_no_place_for_it(app: App) -> No
     (error,) = testing.run(takes, 1).errors
     assert isinstance(error, ResultInvalid)
     assert "annotate" not in str(error)
-    assert "would arrive as str; give it as plain values" in str(error)
+    assert "would arrive as str; make a plain value of it" in str(error)
     assert traceback.format_exception_only(error)
 
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pinlater.errors import PinLaterError
 from pinlater.sizes import parse_size
 from pinlater_workers.jobs.results import UNASKED_BYTES
 
@@ -46,5 +45,5 @@ class ResultBounds:
         try:
             (view,) = self._client().get_queues([queue], timeout=WITHIN_S)
             self._known[queue] = parse_size(view.settings["max_result"].value), time.monotonic()
-        except (PinLaterError, LookupError, ValueError):
+        except Exception:  # whatever keeps it from being known, the attempt has succeeded
             self._known.pop(queue, None)

@@ -292,7 +292,7 @@ class Annotation:
         elif self._is_open and _arrives(type(value), value, encoding):
             advice = f"annotate it, so that it arrives as {kind}"
         else:
-            advice = f"give it as {PLAIN_VALUES}"
+            advice = "make a plain value of it"
         raise TypeError(f"{_shown(value)} would arrive as {type(arrived).__name__}; {advice}")
 
 
