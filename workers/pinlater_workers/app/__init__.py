@@ -2,6 +2,7 @@
 
 app         the app itself, and its clients
 catalogue   the types of job of an app
+result_bounds   how large the results of a queue may be
 settings    the file and the worker's options, checked
 loader      apps by their names
 """
