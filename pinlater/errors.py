@@ -6,7 +6,8 @@
     │   ├── FlowNotFound          UNKNOWN   FLOW_NOT_FOUND     no such flow, or none that the caller may see
     │   ├── ItemNotFound          UNKNOWN   ITEM_NOT_FOUND     no such item of a flow, or none that the caller may see
     │   ├── ShardNotFound         UNKNOWN   SHARD_NOT_FOUND    the servers have no such shard
-    │   └── StageSealed           UNKNOWN   STAGE_SEALED       no more items come into this stage
+    │   ├── StageSealed           UNKNOWN   STAGE_SEALED       no more items come into this stage
+    │   └── ValueNotStorable      UNKNOWN   REQUEST_INVALID    a store cannot keep a value of the call; it is well
     ├── BodyTooLarge              UNKNOWN   BODY_TOO_LARGE     a body over its bound
     ├── ContinuationInvalid       400
     ├── PasswordInvalid           403
@@ -158,6 +159,15 @@ class ShardNotFound(RequestInvalid):
 
 class StageSealed(RequestInvalid):
     reason = "STAGE_SEALED"
+
+
+class ValueNotStorable(RequestInvalid):
+    quotes_stores = True
+
+    @classmethod
+    def at(cls, place: str, why: object) -> ValueNotStorable:
+        """What a store, or its driver, says of a value that it cannot keep."""
+        return cls(f"{place}: the store cannot keep a value of this call: send another value ({why})")
 
 
 class BodyTooLarge(PinLaterError):

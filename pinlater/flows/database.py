@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from pinlater.backends.sql.bounded_statements import bounded_connection
 from pinlater.errors import FlowsUnavailable, RequestInvalid, StageSealed
 from pinlater.flows import end_records, queue_feed, stops, views
 from pinlater.flows.applets import check_expression
@@ -73,6 +74,10 @@ class FlowDatabase:
         if is_sqlite:
             sa.event.listen(self._engine, "connect", _set_up_sqlite)
             sa.event.listen(self._engine, "begin", _begin_sqlite)
+        if self._engine.dialect.name in ("mysql", "mariadb"):
+            connection: Any = bounded_connection(self._engine.dialect.loaded_dbapi)
+            sa.event.listen(self._engine, "do_connect", lambda _, __, args, named: connection(*args, **named))
+            sa.event.listen(self._engine, "connect", lambda connection, _: connection.learn_bound())
         if self._engine.dialect.name == "postgresql":
             sa.event.listen(self._engine, "connect", _set_up_postgresql)
 

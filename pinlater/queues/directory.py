@@ -16,7 +16,7 @@ import structlog
 
 from pinlater.backends.base import ConfigEntry, DeadLetterTarget, EndRules, PerQueue, Retention
 from pinlater.clock import Clock
-from pinlater.errors import NoHealthyShards, Overloaded, QueueNotFound, RequestInvalid, ShardNotFound
+from pinlater.errors import INVALID, NoHealthyShards, Overloaded, QueueNotFound, RequestInvalid, ShardNotFound
 from pinlater.model import MAX_TIME_MS, Changed, QueueView, new_version
 from pinlater.queues import changes
 from pinlater.queues.changes import Author, ValidationContext, entry_text
@@ -269,6 +269,9 @@ class QueueDirectory:
             if put.was_beaten:
                 continue
             if not put.taken:
+                refused = next((error for error in put.errors if isinstance(error, INVALID)), None)
+                if refused is not None:  # what one store cannot keep is no entry of the cluster's
+                    raise refused
                 reasons = "; ".join(error.message for error in put.errors)
                 raise NoHealthyShards(f"no shard took the change: {reasons}", retry_after_ms=1_000)
             _log.debug("config_entry_changed", entry=name, who=who, version=version, is_deleted=version == deleted)

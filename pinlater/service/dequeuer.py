@@ -14,7 +14,7 @@ from typing import Any
 
 from pinlater.backends.base import SLICE_BYTES, ClaimRequest
 from pinlater.clock import Clock
-from pinlater.errors import NoHealthyShards, Overloaded, PinLaterError, QueueNotFound
+from pinlater.errors import INVALID, NoHealthyShards, Overloaded, PinLaterError, QueueNotFound
 from pinlater.metrics import Metrics
 from pinlater.model import AckOutcome, DequeuedJob, DequeuedJobs, DequeueRequest, RequestContext
 from pinlater.queues.cluster_limits import PendingCounts
@@ -216,6 +216,9 @@ class Dequeuer:
             (on_shard,) = acks.by_shard.values()
             riding.acked = self._lifecycle.settle(acks, [[AckOutcome.IGNORED] * len(on_shard)])
             raise
+        except INVALID as refused:  # the store cannot keep one of the acks: the others are carried out
+            riding.acked = await self._lifecycle.carry_out(acks)
+            raise riding.acked.error or refused from None
         riding.acked = self._lifecycle.settle(acks, [outcomes])
         return jobs
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any, NamedTuple, NoReturn, TypeVar, overload
 
 from pinlater.backends.acks import Acks
-from pinlater.backends.base import EndRules, Shard
+from pinlater.backends.base import AckRequest, CheckpointRequest, EndRules, Shard
 from pinlater.bodies.tiers import with_caller
 from pinlater.clock import Clock
 from pinlater.errors import (
+    INVALID,
     BodyTooLarge,
     EnqueueRejected,
     FlowsUnavailable,
@@ -41,9 +42,10 @@ from pinlater.service.extended_enqueue import ExtendedEnqueue
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
 from pinlater.service.validation import EntryErrors, Validator
-from pinlater.shards.router import Router, combine_errors
+from pinlater.shards.router import Router, all_answered, combine_errors
 
 T = TypeVar("T")
+O = TypeVar("O")  # noqa: E741
 
 
 class Acked(NamedTuple):
@@ -210,12 +212,26 @@ class JobLifecycle:
             return await self._ack_overflow(queue, succeeded, failed, context)
         if queue in self._queues.flow_queues:
             prepared = await self._recorded(prepared)
-        outcomes: Sequence[list[AckOutcome] | None] = ()
-        if prepared.by_shard:
-            send = partial(_ack_on, queue, prepared.now_ms, self._queues.end_rules().get(queue))
-            calls = [(shard_id, partial(send, acks)) for shard_id, acks in prepared.by_shard.items()]
-            outcomes = await self._router.call_by_shard(calls)
-        return self.settle(prepared, outcomes)
+        return await self.carry_out(prepared)
+
+    async def carry_out(self, prepared: PreparedAcks) -> Acked:
+        """One call to each shard; what a store cannot keep is an error of its entry, and keeps no other back."""
+        send = partial(_ack_on, prepared.queue, prepared.now_ms, self._queues.end_rules().get(prepared.queue))
+        calls = [(shard_id, partial(send, acks)) for shard_id, acks in prepared.by_shard.items()]
+        asked = await self._router.ask_by_shard(calls)
+        before = prepared.errors.count
+        for place, (shard_id, acks) in enumerate(prepared.by_shard.items()):
+            refused = asked[place]
+            if isinstance(refused, INVALID):
+                call = partial(self._on, shard_id, send)
+                asked[place] = await apart(call, acks, refused, prepared.errors, AckOutcome.IGNORED)
+        return self.settle(prepared, all_answered(asked), refused=prepared.errors.count - before)
+
+    async def _on(
+        self, shard_id: str, send: Callable[..., Coroutine[Any, Any, list[O]]], entries: Sequence[Any]
+    ) -> list[O] | PinLaterError | None:
+        (outcome,) = await self._router.ask_by_shard([(shard_id, partial(send, entries))])
+        return outcome
 
     async def _recorded(self, prepared: PreparedAcks) -> PreparedAcks:
         """What is said of items is in the database of flows; what the stores are to be told follows from that."""
@@ -236,10 +252,12 @@ class JobLifecycle:
                 acks.retry_at_once_from(spare_ms)
         return PreparedAcks(queue, succeeded, failed, by_shard, errors, bound, from_ms)
 
-    def settle(self, prepared: PreparedAcks, outcomes: Sequence[list[AckOutcome] | None]) -> Acked:
-        """What the outcomes mean, shard by shard: for the metrics, for bound claims, for callers that wait for jobs."""
+    def settle(self, prepared: PreparedAcks, outcomes: Sequence[list[AckOutcome] | None], *, refused: int = 0) -> Acked:
+        """What the outcomes mean, shard by shard: for the metrics, for bound claims, for callers that wait for jobs.
+        `refused`: so many of those that are IGNORED are among the errors.
+        """
         queue, by_shard = prepared.queue, prepared.by_shard
-        carried_out = ignored = 0
+        carried_out, ignored = -refused, 0
         for (shard_id, acks), results in zip(by_shard.items(), outcomes, strict=True):
             if not results:
                 continue
@@ -356,11 +374,15 @@ class JobLifecycle:
         if spare_ms:  # what is due at once is so by the earliest time that it may be
             for request in (each for some in groups.values() for each in some):
                 request.run_after_ms = now_ms if request.run_after_ms is None else request.run_after_ms
-        calls = [
-            (shard_id, lambda shard, each=each: shard.checkpoint(queue, each, from_ms))
-            for shard_id, each in groups.items()
-        ]
-        for (shard_id, requests), results in zip(groups.items(), await self._router.call_by_shard(calls), strict=True):
+        send = partial(_checkpoint_on, queue, from_ms)
+        calls = [(shard_id, partial(send, each)) for shard_id, each in groups.items()]
+        asked = await self._router.ask_by_shard(calls)
+        for place, (shard_id, requests) in enumerate(groups.items()):
+            refused = asked[place]
+            if isinstance(refused, INVALID):
+                call = partial(self._on, shard_id, send)
+                asked[place] = await apart(call, requests, refused, errors, False)
+        for (shard_id, requests), results in zip(groups.items(), all_answered(asked), strict=True):
             self._connection_claims.on_checkpoints(connection, queue, shard_id, requests, results or (), from_ms)
             moved = [
                 request.run_after_ms or now_ms
@@ -373,8 +395,39 @@ class JobLifecycle:
                 self._long_polls.capacity_freed(queue)
 
 
+async def apart(
+    call: Callable[[Sequence[T]], Awaitable[list[O] | PinLaterError | None]],
+    entries: Sequence[T],
+    refused: PinLaterError,
+    errors: EntryErrors,
+    nothing: O,
+) -> list[O] | PinLaterError | None:
+    """The outcomes of entries of which a store cannot keep one at least: again in halves, down to that one, which is
+    an error of its own, with `nothing` as its outcome. A store has done all of a call, or nothing of it.
+    """
+    if len(entries) == 1:
+        errors.add(refused)
+        return [nothing]
+    found: list[O] = []
+    middle = len(entries) // 2
+    for some in (entries[:middle], entries[middle:]):
+        outcomes = await call(some)
+        if isinstance(outcomes, INVALID):
+            outcomes = await apart(call, some, outcomes, errors, nothing)
+        if outcomes is None or isinstance(outcomes, PinLaterError):
+            return outcomes
+        found += outcomes
+    return found
+
+
+def _checkpoint_on(
+    queue: str, now_ms: int, requests: Sequence[CheckpointRequest], shard: Shard
+) -> Coroutine[Any, Any, list[bool]]:
+    return shard.checkpoint(queue, requests, now_ms)
+
+
 def _ack_on(
-    queue: str, now_ms: int, rules: EndRules, acks: Acks, shard: Shard
+    queue: str, now_ms: int, rules: EndRules, acks: Sequence[AckRequest], shard: Shard
 ) -> Coroutine[Any, Any, list[AckOutcome]]:
     return shard.ack(queue, acks, now_ms, rules)
 

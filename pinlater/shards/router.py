@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from pinlater.backends.base import AckOutcome, AckRequest, ClaimRequest, EndRules, Shard
 from pinlater.backends.extended import Offered
 from pinlater.errors import (
+    INVALID,
     NoHealthyShards,
     NothingStored,
     OutcomeUnknown,
@@ -250,16 +251,7 @@ class Router:
 
         ShardConnectionFailed, after all the others were done, where one that is needed cannot be reached.
         """
-        outcomes = await self.ask_by_shard(calls)
-        if len(outcomes) == 1:
-            (only,) = outcomes
-            if isinstance(only, PinLaterError):
-                raise only
-            return [only]
-        failures = [outcome for outcome in outcomes if isinstance(outcome, PinLaterError)]
-        if failures:
-            raise combine_errors(failures)
-        return [outcome for outcome in outcomes if not isinstance(outcome, PinLaterError)]
+        return all_answered(await self.ask_by_shard(calls))
 
     async def ask_by_shard(self, calls: Sequence[tuple[str, ShardCall[R]]]) -> list[R | PinLaterError | None]:
         """As `call_by_shard`, with an answer or an error for each; one that cannot be reached keeps no other back."""
@@ -308,6 +300,19 @@ class Router:
         return scanned
 
 
+def all_answered(outcomes: Sequence[R | PinLaterError | None]) -> list[R | None]:
+    """The answers, where no shard failed; else one error for those that did."""
+    if len(outcomes) == 1:
+        (only,) = outcomes
+        if isinstance(only, PinLaterError):
+            raise only
+        return [only]
+    failures = [outcome for outcome in outcomes if isinstance(outcome, PinLaterError)]
+    if failures:
+        raise combine_errors(failures)
+    return [outcome for outcome in outcomes if not isinstance(outcome, PinLaterError)]
+
+
 def combine_errors(failures: Sequence[PinLaterError]) -> PinLaterError:
     """One error for several shards: what failed, and whether it may have happened anyway."""
     text = "; ".join(failure.message for failure in failures)
@@ -315,4 +320,6 @@ def combine_errors(failures: Sequence[PinLaterError]) -> PinLaterError:
         return OutcomeUnknown(text)
     if all(isinstance(failure, NoHealthyShards) for failure in failures):
         return NoHealthyShards(text)
+    if all(isinstance(failure, INVALID) for failure in failures):  # no other try ends otherwise
+        return type(failures[0])(text)
     return ShardConnectionFailed(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from functools import partial
 
 import pytest
@@ -11,10 +12,11 @@ import pytest
 from pinlater.backends.base import AckRequest, CheckpointRequest
 from pinlater.backends.extended import RescheduleRequest
 from pinlater.errors import BodyTooLarge
-from pinlater.model import Job, JobState
+from pinlater.model import Ack, Checkpoint, DequeuedJob, DequeueRequest, Job, JobState
 from tests.conformance.bindings import BINDINGS, MOST_BODY_BYTES, Binding
 from tests.conformance.crowd import Crowd, at_once
 from tests.conformance.extended_subject import offer
+from tests.conformance.served import QUEUE, Served
 from tests.conformance.subject import START_MS, Subject, key_of
 
 SMALLER_BODIES = [each for each in BINDINGS if each.most_body_bytes < MOST_BODY_BYTES]
@@ -45,6 +47,50 @@ async def test_a_body_beyond_what_the_store_takes_is_refused_and_nothing_is_chan
             await change
     assert [await subject.info(each) for each in (waiting, running)] == before
     assert await subject.count(JobState.PENDING) == 1
+
+
+async def in_progress(served: Served, number: int) -> list[DequeuedJob]:
+    """Of one shard, so that one call of the store has them all."""
+    while True:
+        await served.enqueue(*[Job(b"")] * number)
+        jobs = await served.dequeue(10 * number)
+        shards = {job.descriptor.split(":")[1] for job in jobs}
+        if len(shards) == 1 and len(jobs) == number:
+            return jobs
+        await served.api.ack(QUEUE, [Ack(job.descriptor) for job in jobs], [])
+
+
+@pytest.mark.parametrize("binding", [each.param() for each in SMALLER_BODIES], indirect=True)
+@pytest.mark.parametrize("rides", [False, True])
+async def test_a_result_that_the_store_does_not_take_keeps_no_other_ack_back(
+    served: Served, binding: Binding, rides: bool
+) -> None:
+    await served.change(max_result="1MiB")
+    jobs = await in_progress(served, 5)
+    acks = [Ack(job.descriptor, result=b"small") for job in jobs]
+    acks[2] = Ack(jobs[2].descriptor, result=bytes(binding.most_body_bytes + 1))
+    request = DequeueRequest(QUEUE, 1, succeeded=acks)
+    call: Awaitable[object] = (
+        served.api.dequeue(request, context=served.context) if rides else served.api.ack(QUEUE, acks, [])
+    )
+    with pytest.raises(BodyTooLarge, match="1 of 5 acks were not carried out, all others were") as refused:
+        await call
+    assert (refused.value.acks_applied, refused.value.retryable) == (True, False)
+    states = [(await served.info(job.descriptor)).state for job in jobs]
+    assert states == [JobState.IN_PROGRESS if place == 2 else JobState.SUCCEEDED for place in range(5)]
+
+
+@pytest.mark.parametrize("binding", [each.param() for each in SMALLER_BODIES], indirect=True)
+async def test_a_body_that_the_store_does_not_take_keeps_no_other_checkpoint_back(
+    served: Served, binding: Binding
+) -> None:
+    jobs = await in_progress(served, 5)
+    changes = [Checkpoint(job.descriptor, new_body=b"new") for job in jobs]
+    changes[2] = Checkpoint(jobs[2].descriptor, new_body=bytes(binding.most_body_bytes + 1))
+    with pytest.raises(BodyTooLarge, match="1 of 5 checkpoints were not carried out, all others were"):
+        await served.api.checkpoint(QUEUE, changes, context=served.context)
+    bodies = [(await served.info(job.descriptor)).body for job in jobs]
+    assert bodies == [b"" if place == 2 else b"new" for place in range(5)]
 
 
 @pytest.mark.parametrize("binding", [each.param() for each in SEVERAL_SEQUENCES], indirect=True)

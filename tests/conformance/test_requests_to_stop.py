@@ -55,6 +55,12 @@ async def test_a_heartbeat_of_a_lost_claim(subject: Subject) -> None:
     ]
 
 
+async def test_progress_in_words_alone_has_no_fraction(subject: Subject) -> None:
+    descriptor = await subject.job()
+    await beat(subject, await subject.claimed(), text="a word")
+    assert (await subject.info(descriptor)).progress == JobProgress(None, "a word", START_MS)
+
+
 async def test_progress_is_shown_and_what_is_not_told_stays(subject: Subject) -> None:
     descriptor = await subject.job()
     job = await subject.claimed()

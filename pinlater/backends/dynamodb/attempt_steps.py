@@ -99,11 +99,18 @@ async def ack(store: Store, queue: str, acks: Sequence[AckRequest], now_ms: int,
     qid = await store.queues.find(queue)
     if qid is None:
         return [AckOutcome.IGNORED] * len(acks)
+    _check_results(acks)
 
     async def change(step: Step, job: StoredJob | None, position: int) -> AckOutcome:
         return await ack_job(step, store, job, acks[position], now_ms, rules)
 
     return await store.per_job([store.places.job(qid, each.priority, each.id) for each in acks], change)
+
+
+def _check_results(acks: Sequence[AckRequest]) -> None:
+    """BodyTooLarge before anything is done."""
+    for each in acks:
+        check_body(each.result or b"")
 
 
 async def ack_job(
@@ -131,7 +138,6 @@ async def ack_job(
 
 
 async def _keep_result(step: Step, job: StoredJob, result: bytes, now_ms: int, rules: EndRules) -> None:
-    check_body(result)
     expires_at_ms = min(now_ms + rules.result_ttl_ms, MAX_TIME_MS)
     key = step.places.result(job.qid, job.id)
     await step.item(key)
@@ -156,6 +162,7 @@ async def ack_and_claim(
     """One step, as far as it holds them; where others are quicker again and again, and beyond that, two calls: then a
     claim that is not carried out leaves the outcome unknown.
     """
+    _check_results(acks)
     await store.queues.known(queue)
     if len(acks) + sum(request.limit for request in requests) <= JOBS_PER_STEP:
 

@@ -32,6 +32,7 @@ from pinlater.errors import (
     PinLaterError,
     StoreFull,
     StoreRefused,
+    ValueNotStorable,
 )
 
 Answer = dict[str, Any]
@@ -56,6 +57,8 @@ REFUSED = frozenset(
         *("MissingAuthenticationTokenException", "IncompleteSignatureException", "ExpiredTokenException"),
     )
 )
+
+OF_A_VALUE = frozenset({"ValidationException", "SerializationException"})
 
 
 class ConditionFailed(Exception):
@@ -186,8 +189,8 @@ class DynamodbClient:
             return StoreFull(f"a partition of {self.address.table} holds 10 GB, and can hold no more")
         if kind in REFUSED:
             return NothingStored(f"AWS refuses the credentials or their rights ({kind}): {text}")
-        if kind == "ValidationException" and "size" in text and "exceeded" in text:
-            return BodyTooLarge(f"an item of DynamoDB holds 400 KB: {text}; a tier takes larger bodies")
+        if kind in OF_A_VALUE:
+            return _value_refused(text)
         return NothingStored(f"DynamoDB refuses a request: {kind}: {text}")
 
 
@@ -195,11 +198,18 @@ def _throttled(text: str) -> Overloaded:
     return Overloaded.by("dynamodb_throughput", f"DynamoDB throttles requests: {text}", retry_after_ms=500)
 
 
+def _value_refused(text: str) -> PinLaterError:
+    """A value of the call is too large, or none that an item can have; the table is well."""
+    if "size" in text and "exceeded" in text:
+        return BodyTooLarge(f"an item of DynamoDB holds 400 KB: {text}; a tier takes larger bodies")
+    return ValueNotStorable.at("DynamoDB", text)
+
+
 def _canceled(reasons: list[str], text: str) -> Exception:
     failed = [place for place, reason in enumerate(reasons) if reason not in ("None", "")]
     lasting = {"ItemCollectionSizeLimitExceeded", "ValidationError", "AccessDenied"} & set(reasons)
     if "ItemCollectionSizeLimitExceeded" in lasting:
         return StoreFull("a partition of the table holds 10 GB, and can hold no more")
-    if lasting and "size" in text:
-        return BodyTooLarge(f"an item of DynamoDB holds 400 KB: {text}; a tier takes larger bodies")
+    if "ValidationError" in lasting:
+        return _value_refused(text)
     return NothingStored(f"DynamoDB refuses a transaction: {text}") if lasting else TransactionCanceled(failed)

@@ -61,6 +61,8 @@ class ItemKey(NamedTuple):
 
 def write_value(value: Any) -> Any:
     kind = type(value)
+    if value is None:
+        return {"NULL": True}
     if kind is str:
         return {"S": value}
     if kind is bool:

@@ -18,7 +18,7 @@ from typing import Any, cast
 import hiredis
 
 from pinlater.eager import InlineFuture
-from pinlater.errors import NothingStored, OutcomeUnknown, ShardConnectionFailed, StoreFull
+from pinlater.errors import BodyTooLarge, NothingStored, OutcomeUnknown, ShardConnectionFailed, StoreFull
 
 # -- errors -----------------------------------------------------------------------------------------------------------
 
@@ -87,6 +87,8 @@ _KEEPALIVE_IDLE_S = 30
 _KEEPALIVE_EVERY_S = 5
 _KEEPALIVE_PROBES = 3
 _CLOSE_WITHIN_S = 1.0
+_BESIDE_A_BODY = 32 << 10
+"""More than what goes into one argument with a body: its job's numbers, keys and status."""
 
 
 class PipelinedConnection(asyncio.Protocol):
@@ -94,6 +96,9 @@ class PipelinedConnection(asyncio.Protocol):
 
     `timeout_s` is how long the oldest call may wait for its answer.
     """
+
+    most_bytes = 512 << 20
+    """Of one argument (proto-max-bulk-len): Redis closes the connection on which more comes, with all its calls."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -110,13 +115,15 @@ class PipelinedConnection(asyncio.Protocol):
     # -- calls -------------------------------------------------------------------------------------------------------
 
     def send(self, command: tuple[Any, ...]) -> InlineFuture[Any]:
-        """Write one command, of text, bytes and integers; NothingStored where the connection is not open.
+        """Write one command, of text, bytes and integers; NothingStored where the connection is not open, BodyTooLarge.
 
         The future gets the answer, ReplyError, or OutcomeUnknown.
         """
         if self._transport is None or not self.open:
             raise NothingStored(f"redis: {self._why}")
         packed = hiredis.pack_command(command)  # may raise, so before there is a place in the row
+        if len(packed) > self.most_bytes:
+            self._check_sizes(command)
         future: InlineFuture[Any] = InlineFuture(self._loop)
         now = self._loop.time()
         self._waiting.append((future, now))
@@ -124,6 +131,14 @@ class PipelinedConnection(asyncio.Protocol):
             self._timer = self._loop.call_at(now + self._timeout_s, self._check)
         self._transport.write(packed)
         return future
+
+    def _check_sizes(self, command: tuple[Any, ...]) -> None:
+        largest = max(len(each) for each in command if isinstance(each, bytes | str))
+        if largest > self.most_bytes:
+            raise BodyTooLarge(
+                f"redis: a value of {largest} bytes, and the store's proto-max-bulk-len is {self.most_bytes}: "
+                f"a body of {self.most_bytes - _BESIDE_A_BODY} bytes fits; raise it there for larger ones"
+            )
 
     async def close(self) -> None:
         """Let the calls under way end, each within its time-out, then close."""

@@ -239,6 +239,9 @@ class RedisStore:
         shard, store = await connection.send(("HMGET", self.root, "shard", "store"))
         if self.identity is not None:
             self.check_identity((shard or b"").decode(), (store or b"").decode())
+        with suppress(ReplyError):  # where that is not allowed, it is taken for what it is where nobody set it
+            for value in (await connection.send(("CONFIG", "GET", "proto-max-bulk-len")))[1:]:
+                connection.most_bytes = int(value)
         # Where that is not allowed, a call that is answered with NOSCRIPT brings its script along.
         loaded = [connection.send(("SCRIPT", "LOAD", script.source)) for script in self._scripts.values()]
         for each in loaded:

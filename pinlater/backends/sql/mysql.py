@@ -9,13 +9,23 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from sqlalchemy import event
 from sqlalchemy.pool import PoolProxiedConnection
 
+from pinlater.backends.sql.bounded_statements import bounded_connection
 from pinlater.backends.sql.mysql_session import MysqlSession
 from pinlater.backends.sql.records import load_statements
 from pinlater.backends.sql.server_pool import ServerPool, ServerShard, Timeouts
 from pinlater.backends.store_warnings import warn_once
-from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, StoreConflict, StoreFull, StoreRefused
+from pinlater.errors import (
+    NothingStored,
+    OutcomeUnknown,
+    PinLaterError,
+    StoreConflict,
+    StoreFull,
+    StoreRefused,
+    ValueNotStorable,
+)
 
 LOCK_WAIT_TIMEOUT, DEADLOCK, RECORD_CHANGED = 1205, 1213, 1020
 CONFLICTS = frozenset({LOCK_WAIT_TIMEOUT, DEADLOCK, RECORD_CHANGED})
@@ -23,6 +33,11 @@ READ_ONLY = frozenset({1290, 1792, 1836})
 FULL = frozenset({1021, 1114})
 _NO_SPACE = re.compile(r"\b(?:errno|Errcode|error):? ?\"?28\b")
 """ENOSPC, as MariaDB quotes it in its errors about files."""
+
+OF_A_VALUE = frozenset({1048, 1118, 1153, 1162, 1264, 1265, 1292, 1300, 1301, 1366, 1406, 1690})
+"""It is null, too long, out of its range or no such text, or the statement that it makes is: the store is well
+(https://mariadb.com/kb/en/mariadb-error-code-reference/).
+"""
 
 _NO_SUCH_TABLE = 1146
 _CLIENT_ERRORS = range(2000, 3000)
@@ -41,7 +56,6 @@ _ADVICE = {
     1053: "it is shutting down",
     1114: "a table is full, or the disk is: free some space",
     1142: "this user lacks a grant: it needs SELECT, INSERT, UPDATE, DELETE, and CREATE for the first start",
-    1153: "a packet was too large: raise its max_allowed_packet",
     1203: "this user has too many connections: raise max_user_connections",
     1698: "user or password refused",
     2002: "it cannot be reached: is it running, and the address right?",
@@ -66,6 +80,8 @@ def shard_error(error: BaseException, place: str, *, committing: bool) -> PinLat
     if number == _NO_SUCH_TABLE:
         wiped = "its tables are gone: it was wiped or replaced since it was opened"
         return StoreRefused(f"{place}: {wiped} ({_text(error)})")
+    if number in OF_A_VALUE:
+        return ValueNotStorable.at(place, _text(error))
     if committing and number not in READ_ONLY:
         return OutcomeUnknown(message)
     if number in FULL or _NO_SPACE.search(_text(error)):
@@ -103,6 +119,11 @@ class MysqlPool(ServerPool):
 
     DRIVERS: ClassVar[Mapping[str, str]] = {"mysqldb": "mysqlclient", "pymysql": "pymysql"}
 
+    def __init__(self, url: str, size: int, timeouts: Timeouts) -> None:
+        super().__init__(url, size, timeouts)
+        self._connection: Any = bounded_connection(self.engine.dialect.loaded_dbapi)
+        event.listen(self.engine, "do_connect", self._connect)
+
     def connect_args(self, timeouts: Timeouts) -> dict[str, Any]:
         return {
             "charset": "utf8mb4",
@@ -112,13 +133,16 @@ class MysqlPool(ServerPool):
             "write_timeout": timeouts.write_s,
         }
 
+    def _connect(self, dialect: Any, record: Any, arguments: list[Any], named: dict[str, Any]) -> Any:
+        return self._connection(*arguments, **named)
+
     def set_up(self, connection: Any, info: dict[str, Any]) -> None:
         cursor = connection.cursor()
         for setting in (*_SETTINGS, f"SET SESSION innodb_lock_wait_timeout = {self.timeouts.lock_wait_s}"):
             cursor.execute(setting)
-        cursor.execute("SELECT @@max_allowed_packet, @@GLOBAL.innodb_flush_log_at_trx_commit")
-        max_packet, flush = cursor.fetchone()
-        info["max_packet"] = int(max_packet)
+        info["max_packet"] = connection.learn_bound()
+        cursor.execute("SELECT @@GLOBAL.innodb_flush_log_at_trx_commit")
+        (flush,) = cursor.fetchone()
         if int(flush) != 1:
             warn_once(self.place, _FLUSHES_LATER.format(flush))
         cursor.close()

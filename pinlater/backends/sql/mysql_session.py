@@ -17,12 +17,8 @@ WAIT_FOR_TABLES_S = 10
 CASES_PER_STATEMENT = 100
 """Claims in one statement: the server looks through all cases for each row."""
 
-_ESCAPED = (b"\0", b"\n", b"\r", b"\\", b"'", b'"', b"\x1a")
 _ROW_BYTES = 256
 """More than the numbers of a row take as text."""
-
-_KEYS_BYTES = 2_048
-"""More than the keys of a job take as text."""
 
 
 class MysqlSession(Session):
@@ -89,7 +85,7 @@ class MysqlSession(Session):
         """Python writes the numbers: that the driver looks at each value costs more than the server's part."""
         head, _, tail = self.statements[name].partition("/*rows*/")
         count = 0
-        for some in in_slices(rows, ROWS_PER_INSERT):
+        for some in self._packets(rows):
             texts = [",".join([str(value) if type(value) is int else "%s" for value in row]) for row in some]
             bound = [value for row in some for value in row if type(value) is not int]
             self.cursor.execute(f"{head}({'),('.join(texts)}){tail}", bound)
@@ -100,7 +96,7 @@ class MysqlSession(Session):
         """Rows of many statements where they are large, in this one transaction."""
         head, row = self.statements[statement], self.statements[f"{statement}_row"]
         texts = 1 if statement == "insert_extended_jobs" else 0
-        for some in self._packets(jobs, _KEYS_BYTES if texts else 0):
+        for some in self._packets(jobs):
             rows = [row % (*job[texts:-3], job[-2]) for job in some]
             values = [value for job in some for value in (*job[:texts], job[-3], job[-1])]
             self.cursor.execute(f"{head} {','.join(rows)}", values)
@@ -124,34 +120,26 @@ class MysqlSession(Session):
     def snapshot(self) -> None:
         self.run("snapshot")
 
-    def replace_body(self, job_id: int, body: bytes) -> None:
-        self._check_fits(body)
-        super().replace_body(job_id, body)
-
-    def _packets(self, jobs: Sequence[NewJob], keys_bytes: int) -> Iterator[list[NewJob]]:
-        """The jobs in statements that the server takes whole."""
-        limit = min(BYTES_PER_INSERT, self._max_packet - 2 * _ROW_BYTES)
-        some: list[NewJob] = []
+    def _packets(self, rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+        """The rows in statements that the server takes whole, as far as none is too large by itself."""
+        limit = min(BYTES_PER_INSERT, self._max_packet) - 2 * _ROW_BYTES
+        some: list[Row] = []
         size = 0
-        for job in jobs:
-            *_, custom_status, body_bytes, body = job
-            job_bytes = _ROW_BYTES + keys_bytes + 2 * body_bytes + 4 * len(custom_status)
-            if some and (size + job_bytes > limit or len(some) == ROWS_PER_INSERT):
+        for row in rows:
+            row_bytes = _ROW_BYTES + sum([most_bytes(value) for value in row if type(value) is not int])
+            if some and (size + row_bytes > limit or len(some) == ROWS_PER_INSERT):
                 yield some
                 some, size = [], 0
-            if job_bytes > limit:
-                self._check_fits(body, custom_status)
-            some.append(job)
-            size += job_bytes
+            some.append(row)
+            size += row_bytes
         if some:
             yield some
 
-    def _check_fits(self, body: bytes, status: str = "") -> None:
-        """A server that is sent too large a statement may just hang up, which would say nothing."""
-        needed = 2 * _ROW_BYTES + len(body) + sum(map(body.count, _ESCAPED)) + 4 * len(status)
-        if needed > self._max_packet:
-            raise NothingStored(
-                f"a body of {len(body)} bytes takes a statement of {needed}, and the store's max_allowed_packet is "
-                f"{self._max_packet}: raise it there",
-                retryable=False,
-            )
+
+def most_bytes(value: object) -> int:
+    """More than a value takes in a statement: bytes are written as hexadecimal or with escapes, and a character as
+    four bytes or with an escape.
+    """
+    if isinstance(value, bytes):
+        return 2 * len(value) + 16
+    return 4 * len(value) + 2 if isinstance(value, str) else 32

@@ -24,7 +24,15 @@ from pinlater.backends.sql.records import load_statements
 from pinlater.backends.sql.server_pool import THREADS, ServerPool, ServerShard, Timeouts
 from pinlater.backends.sql.session import Session
 from pinlater.backends.store_warnings import warn_once
-from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, StoreConflict, StoreFull, StoreRefused
+from pinlater.errors import (
+    NothingStored,
+    OutcomeUnknown,
+    PinLaterError,
+    StoreConflict,
+    StoreFull,
+    StoreRefused,
+    ValueNotStorable,
+)
 
 CONFLICTS = frozenset({"40001", "40P01", "55P03"})
 """Serialization failure, deadlock, a lock that was not had in time
@@ -33,6 +41,9 @@ CONFLICTS = frozenset({"40001", "40P01", "55P03"})
 
 READ_ONLY = "25006"
 FULL = frozenset({"53000", "53100"})
+OF_A_VALUE = ("22", "54", "23502", "23514")
+"""Data exceptions, limits of statements, conditions of columns: of a value of the call."""
+
 _NO_SUCH_TABLE = frozenset({"42P01", "42883", "3F000"})
 _GOES = ("08", "57P0", "25P03")
 """The connection broke, or the server ends it: it stops, crashed, was told to, or waited too long."""
@@ -92,6 +103,8 @@ def shard_error(error: BaseException, place: str, *, committing: bool) -> PinLat
     if code in _NO_SUCH_TABLE:
         wiped = "its tables are gone: it was wiped or replaced since it was opened"
         return StoreRefused(f"{place}: {wiped} ({said})")
+    if code.startswith(OF_A_VALUE) or (not code and isinstance(error, psycopg.DataError)):
+        return ValueNotStorable.at(place, said)
     if committing and is_disconnect(error):
         return OutcomeUnknown(message)
     return StoreFull(message) if code in FULL else NothingStored(message)

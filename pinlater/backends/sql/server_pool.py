@@ -18,10 +18,10 @@ from sqlalchemy import Engine, create_engine, event, exc
 from sqlalchemy.pool import PoolProxiedConnection
 
 from pinlater.backends.sql.coordination import establish_identity
-from pinlater.backends.sql.session import Session
+from pinlater.backends.sql.session import UNENCODABLE, Session
 from pinlater.backends.sql.shard import SqlShard
 from pinlater.backends.sql.threads import Threads
-from pinlater.errors import PinLaterError, StoreConflict, StoreRefused
+from pinlater.errors import PinLaterError, StoreConflict, StoreRefused, ValueNotStorable
 from pinlater.redaction import redact_url
 
 RECYCLE_AFTER_S = 3_600
@@ -100,7 +100,7 @@ class ServerPool(ABC):
         """A driver's error as ours; None for any other."""
         if isinstance(error, self.driver_error):
             return self.shard_error(error, committing=committing)
-        return None
+        return ValueNotStorable.at(self.place, error) if isinstance(error, UNENCODABLE) else None
 
     def put_back(self, connection: PoolProxiedConnection) -> None:
         connection.close()
@@ -108,9 +108,10 @@ class ServerPool(ABC):
     def put_back_after(self, connection: PoolProxiedConnection, error: BaseException) -> None:
         """Roll back; after anything unexpected the connection is not used again."""
         ours = self.mapped(error, committing=False)
-        if ours is not None and self.is_disconnect(error):
+        expected = PinLaterError if ours is None else (StoreConflict, ValueNotStorable)
+        if isinstance(error, self.driver_error) and self.is_disconnect(error):
             self._broken_at = monotonic()
-        elif self._rolled_back(connection) and isinstance(ours or error, StoreConflict if ours else PinLaterError):
+        elif self._rolled_back(connection) and isinstance(ours or error, expected):
             connection.close()
             return
         connection.invalidate()

@@ -17,6 +17,9 @@ from pinlater.backends.base import ClaimRequest
 from pinlater.errors import QueueNotFound
 from pinlater.model.body_reference import body_length
 
+UNENCODABLE = (OverflowError, UnicodeError)
+"""What drivers raise of a value that they cannot write, beside errors of their own."""
+
 Item = TypeVar("Item")
 Row = tuple[Any, ...]
 

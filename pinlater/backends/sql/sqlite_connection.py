@@ -15,9 +15,17 @@ from pinlater.backends.sql.attempts import ack, checkpoint, heartbeat
 from pinlater.backends.sql.keyed_jobs import enqueue_extended
 from pinlater.backends.sql.ready_jobs import ack_and_claim, claim, enqueue, requeue
 from pinlater.backends.sql.records import load_statements, parts
-from pinlater.backends.sql.session import ROWS_PER_STATEMENT, NewJob, Row, Session
+from pinlater.backends.sql.session import ROWS_PER_STATEMENT, UNENCODABLE, NewJob, Row, Session
 from pinlater.backends.sql.threads import CallResult, GroupCommitThread, ThreadCall
-from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, StoreConflict, StoreFull, StoreRefused
+from pinlater.errors import (
+    NothingStored,
+    OutcomeUnknown,
+    PinLaterError,
+    StoreConflict,
+    StoreFull,
+    StoreRefused,
+    ValueNotStorable,
+)
 from pinlater.model.status_text import append_status, prepend_status
 
 Result = TypeVar("Result")
@@ -231,9 +239,12 @@ class SqliteConnection:
 
     def _mapped(self, error: BaseException, committing: bool) -> BaseException:
         """An error of SQLite as ours; any other as it is."""
-        if not isinstance(error, sqlite3.Error):
+        if isinstance(error, UNENCODABLE):
+            ours: PinLaterError = ValueNotStorable.at(self._path, error)
+        elif isinstance(error, sqlite3.Error):
+            ours = shard_error(error, self._path, committing=committing)
+        else:
             return error
-        ours = shard_error(error, self._path, committing=committing)
         ours.__cause__ = error
         return ours
 
@@ -271,12 +282,14 @@ _ADVICE = {
     sqlite3.SQLITE_AUTH: "permission denied: check the permissions of the file and its folder",
     sqlite3.SQLITE_IOERR: "the disk could not be read or written: look into the system's log",
     sqlite3.SQLITE_NOMEM: "out of memory",
-    sqlite3.SQLITE_TOOBIG: "a value is larger than SQLite takes (1 GB)",
 }
 _REFUSED = {
     sqlite3.SQLITE_NOTADB: "this file is not an SQLite database: give another path",
     sqlite3.SQLITE_CORRUPT: "this file is damaged: restore a backup (`sqlite3 FILE .recover` saves what is left)",
 }
+_OF_A_VALUE = {sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE, sqlite3.SQLITE_CONSTRAINT}
+"""It is larger than SQLite takes (1 GB), or no value for its column."""
+
 _CONFLICTS = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
@@ -287,6 +300,8 @@ def shard_error(error: sqlite3.Error, place: str, *, committing: bool) -> PinLat
         return StoreConflict(f"{place}: locked by another process for longer than the time-out")
     if primary in _REFUSED:
         return StoreRefused(f"{place}: {_REFUSED[primary]}")
+    if primary in _OF_A_VALUE or isinstance(error, sqlite3.DataError | sqlite3.InterfaceError):
+        return ValueNotStorable.at(place, error)
     message = f"{place}: {_ADVICE.get(primary, 'SQLite refused the call')} ({error})"
     if committing and primary == sqlite3.SQLITE_IOERR:
         return OutcomeUnknown(message)
