@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 
 Delay = float | str | timedelta
 """Seconds, a text as in "30s" or "1h30m", or a timedelta."""
@@ -80,6 +80,33 @@ def moment_ms(moment: datetime | int) -> int:
         )
     refuse_seconds(moment, "run_after")
     return moment
+
+
+def utc_moment(ms: int) -> datetime | None:
+    """A time of the interface on the calendar; None where it is beyond it, before the year 1 or after 9999."""
+    try:
+        return _EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        return None
+
+
+def zone_moment(ms: int, zone: tzinfo) -> datetime | None:
+    """The same in a time zone."""
+    moment = utc_moment(ms)
+    try:
+        return None if moment is None else moment.astimezone(zone)
+    except OverflowError:  # it is another year there
+        return None
+
+
+def utc_text(ms: int, form: str = "%Y-%m-%dT%H:%M:%SZ") -> str:
+    """A time as people read it; the bare number where it is beyond the calendar.
+
+    >>> utc_text(1_790_000_000_000), utc_text(2**53 - 1)
+    ('2026-09-21T14:13:20Z', '9007199254740991')
+    """
+    moment = utc_moment(ms)
+    return str(ms) if moment is None else moment.strftime(form)
 
 
 def refuse_seconds(time_ms: object, name: str) -> None:

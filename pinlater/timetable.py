@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from pinlater.model import MIN_INTERVAL_MS, Schedule
+from pinlater.schedule import zone_moment
 
 _MACROS = {
     "@hourly": "0 * * * *",
@@ -34,6 +35,8 @@ _MAX_CHARS = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = timedelta(seconds=1)
 _DAY = timedelta(days=1)
+_LAST_WALL = datetime.max.replace(microsecond=0) - 2 * _DAY
+"""The last time on a wall that is on the calendar in every zone."""
 
 
 class TimetableInvalid(ValueError):
@@ -82,7 +85,10 @@ class CronTimetable:
         self._expression = _checked(expression)
 
     def after(self, ms: int) -> int | None:
-        wall = self._local(ms).replace(tzinfo=None)
+        local = self._local(ms)
+        if local is None:
+            return None
+        wall = local.replace(tzinfo=None)
         for time in self._walk(wall):
             found_ms = self._moment_ms(time)
             if found_ms > ms:
@@ -90,8 +96,8 @@ class CronTimetable:
         return None
 
     def latest(self, ms: int) -> int | None:
-        local = self._local(ms)
-        wall = local.replace(tzinfo=None, fold=0) + _SECOND
+        local = self._local(ms) or datetime.max.replace(tzinfo=self._zone, microsecond=0)
+        wall = min(local.replace(tzinfo=None, fold=0), _LAST_WALL) + _SECOND
         if local.fold:
             wall += _DAY  # times that come twice have been, though the wall clock is before them again
         for time in self._walk(wall, reverse=True):
@@ -102,13 +108,16 @@ class CronTimetable:
 
     def _walk(self, wall: datetime, *, reverse: bool = False) -> Iterator[datetime]:
         try:
-            yield from CronSim(self._expression, wall, reverse=reverse)
+            for time in CronSim(self._expression, wall, reverse=reverse):
+                if time > _LAST_WALL:
+                    return
+                yield time
         except (RuntimeError, OverflowError):
             return
 
-    def _local(self, ms: int) -> datetime:
-        """Rounded down to seconds."""
-        return (_EPOCH + timedelta(seconds=ms // 1000)).astimezone(self._zone)
+    def _local(self, ms: int) -> datetime | None:
+        """Rounded down to seconds; None beyond the calendar."""
+        return zone_moment(ms // 1000 * 1000, self._zone)
 
     def _moment_ms(self, wall: datetime) -> int:
         local = wall.replace(tzinfo=self._zone)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any, BinaryIO
 from zoneinfo import ZoneInfo
 
@@ -38,7 +37,7 @@ from pinlater.model import (
     ScheduleChange,
     ScheduleView,
 )
-from pinlater.schedule import duration_text
+from pinlater.schedule import duration_text, zone_moment
 from pinlater.wire.schedule_methods import DELETE_SCHEDULE, UPDATE_SCHEDULE
 
 _PAGE = 1_000
@@ -198,10 +197,10 @@ def _local_text(shown: Schedule, at_ms: int) -> str:
     if shown.every_ms is not None or shown.timezone == "UTC":
         return utc
     try:
-        local = datetime.fromtimestamp(at_ms // 1000, UTC).astimezone(ZoneInfo(shown.timezone))
+        local = zone_moment(at_ms, ZoneInfo(shown.timezone))
     except (ValueError, OSError, LookupError):
         return utc
-    return f"{local:%a %Y-%m-%d %H:%M:%S %z}  ({utc})"
+    return utc if local is None else f"{local:%a %Y-%m-%d %H:%M:%S %z}  ({utc})"
 
 
 def _state(view: ScheduleView) -> str:

@@ -9,6 +9,7 @@ import click
 
 from pinlater.clock import SystemClock
 from pinlater.model import MAX_TIME_MS
+from pinlater.schedule import utc_text
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,3})?)\s*(ms|s|m|h|d|)", re.ASCII)
@@ -55,13 +56,7 @@ def parse_moment_ms(text: str, now_ms: int) -> int:
 
 def time_text(time_ms: int | None) -> str:
     """A time in UTC to the millisecond; "" for none, the bare number where it is beyond the calendar."""
-    if time_ms is None:
-        return ""
-    try:
-        moment = datetime.fromtimestamp(time_ms // 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return str(time_ms)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"
+    return "" if time_ms is None else utc_text(time_ms, f"%Y-%m-%dT%H:%M:%S.{time_ms % 1000:03d}Z")
 
 
 def duration_option(text: str | int) -> int:

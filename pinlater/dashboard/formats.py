@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from datetime import UTC, datetime
 from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
 from pinlater.printable import printable, printable_lines
+from pinlater.schedule import utc_moment
 
 _MOMENT = re.compile(r"(?<=paused_until=)([0-9]{13})(?![0-9])", re.ASCII)
 _STEPS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))
@@ -71,9 +71,11 @@ def time_element(ms: int | None, *, is_span: bool = False) -> Markup:
     """
     if ms is None:
         return Markup("")
-    moment = datetime.fromtimestamp(ms / 1000, UTC)
     passed_ms = time.time() * 1000 - ms
     text = span_text(max(0.0, passed_ms)) if is_span else ago_text(passed_ms)
+    moment = utc_moment(ms)
+    if moment is None:  # no script can say it otherwise
+        return Markup('<span title="{} ms since 1970">{}</span>').format(ms, text)
     kind = Markup(" data-span") if is_span else ""
     return Markup('<time datetime="{}" data-ms="{}"{} title="{}">{}</time>').format(
         moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),

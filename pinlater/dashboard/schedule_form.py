@@ -25,7 +25,7 @@ from pinlater.errors import Forbidden, PinLaterError, RecordChanged, RequestInva
 from pinlater.http.problems import detail_of
 from pinlater.job_body import secret_values
 from pinlater.model import AccessAction, Misfire, Schedule, ScheduleChange, ScheduleView, queue_order
-from pinlater.schedule import duration_text, parse_duration
+from pinlater.schedule import duration_text, parse_duration, utc_moment
 from pinlater.wire.schedule_methods import UPDATE_SCHEDULE
 
 NEW_PATH = f"{SCHEDULES}/@new"
@@ -300,7 +300,9 @@ def _misfire(text: str) -> Misfire:
 
 
 def _moment_text(ms: int | None) -> str:
-    return "" if ms is None else f"{datetime.fromtimestamp(ms // 1000, UTC):{_MOMENT}}"
+    """What the form can tell of it; "" beyond its calendar."""
+    moment = None if ms is None else utc_moment(ms)
+    return "" if moment is None else f"{moment:{_MOMENT}}"
 
 
 def _moment_ms(label: str, text: str, had_ms: int | None) -> int:

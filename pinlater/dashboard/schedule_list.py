@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -24,7 +23,7 @@ from pinlater.model import (
     ScheduleView,
     queue_order,
 )
-from pinlater.schedule import duration_text
+from pinlater.schedule import duration_text, utc_text, zone_moment
 from pinlater.timetable import cron_words
 from pinlater.wire.schedule_methods import UPDATE_SCHEDULE
 
@@ -115,10 +114,12 @@ def zone_text(at_ms: int, timezone: str) -> str:
     >>> zone_text(1_790_000_000_000, "Europe/Berlin")
     'Mon 2026-09-21 16:13:20 +0200'
     """
-    moment = datetime.fromtimestamp(at_ms // 1000, UTC)
+    form = "%a %Y-%m-%d %H:%M:%S %z"
     with suppress(ValueError, OSError, LookupError):  # this machine does not know the zone
-        moment = moment.astimezone(ZoneInfo(timezone))
-    return f"{moment:%a %Y-%m-%d %H:%M:%S %z}"
+        moment = zone_moment(at_ms, ZoneInfo(timezone))
+        if moment is not None:
+            return moment.strftime(form)
+    return utc_text(at_ms, form)
 
 
 def schedule_path(page: Page, schedule: Schedule) -> str:

@@ -20,7 +20,7 @@ from pinlater.model import (
     ScheduleChange,
     new_version,
 )
-from pinlater.timetable import Firings, TimetableInvalid
+from pinlater.timetable import Firings, TimetableInvalid, zone_named
 
 _log = structlog.get_logger("pinlater.schedules")
 
@@ -160,6 +160,8 @@ def changed(
     )
     try:
         firings = record.firings()
+        if change.timezone:  # also where an interval does not go by it
+            zone_named(change.timezone)
     except TimetableInvalid as error:
         raise RequestInvalid.of(error.field, error.value, error.allowed) from None
     if before is None and not schedule.paused and firings.after(now_ms) is None:

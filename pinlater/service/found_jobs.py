@@ -11,7 +11,6 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import fields
-from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from pinlater.clock import Clock
@@ -27,6 +26,7 @@ from pinlater.model import (
     RequestContext,
 )
 from pinlater.model.job_selection import FoundJobs, FoundJobsChange, JobPhase, JobSelection, phase_of
+from pinlater.schedule import utc_text
 from pinlater.service import validation
 from pinlater.service.audit import OPEN, Audit
 from pinlater.service.bulk_ops import (
@@ -321,25 +321,18 @@ def _told(change: FoundJobsChange) -> str:
     for name in ("created", "updated", "ended"):
         for when in ("before", "after"):
             time_ms = getattr(selection, f"{name}_{when}_ms")
-            said += [] if time_ms is None else [f"{name} {when} {_time_text(time_ms)}"]
+            said += [] if time_ms is None else [f"{name} {when} {utc_text(time_ms)}"]
     for name, value in (
         ("attempts at least", selection.min_attempts),
         ("attempts at most", selection.max_attempts),
         ("dedupe key", selection.dedupe_key or None),
         ("serialize key", selection.serialize_key or None),
         ("gets attempts", change.attempts),
-        ("runs after", None if change.run_after_ms is None else _time_text(change.run_after_ms)),
+        ("runs after", None if change.run_after_ms is None else utc_text(change.run_after_ms)),
         ("also running ones", "" if change.stops_running else None),
     ):
         said += [] if value is None else [f"{name} {value}".strip()]
     return "".join(f", {each}" for each in said) + (f": {change.note}" if change.note else "")
-
-
-def _time_text(time_ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return str(time_ms)
 
 
 class FoundJobsApi:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from pinlater.backends.base import ClaimRequest, JobKey
@@ -20,6 +19,7 @@ from pinlater.model import ClaimAnswer, ClaimOutcome, DequeuedJob
 from pinlater.queues.cluster_limits import RateLimiter
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.settings import QueueSettings
+from pinlater.schedule import utc_text
 from pinlater.shards.router import Router
 
 
@@ -186,15 +186,7 @@ def _pause_text(queue: str, settings: QueueSettings) -> str:
     if settings.paused_by:
         text += f" by {settings.paused_by}"
     if settings.paused_at_ms is not None:
-        text += f" since {_time(settings.paused_at_ms)}"
+        text += f" since {utc_text(settings.paused_at_ms)}"
     if settings.paused_until_ms is not None:
-        text += f" until {_time(settings.paused_until_ms)}"
+        text += f" until {utc_text(settings.paused_until_ms)}"
     return f"{text}: {settings.paused_why}" if settings.paused_why else text
-
-
-def _time(at_ms: int) -> str:
-    """The bare number where it is beyond the calendar."""
-    try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return str(at_ms)

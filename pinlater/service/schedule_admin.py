@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import islice
 
 from pinlater.clock import Clock
@@ -23,6 +22,7 @@ from pinlater.model import (
     is_schedule_name,
 )
 from pinlater.queues.directory import QueueDirectory
+from pinlater.schedule import utc_text
 from pinlater.schedules.book import ScheduleBook
 from pinlater.schedules.record import ScheduleRecord
 from pinlater.service.admin_password import AdminPassword, Operator
@@ -193,10 +193,9 @@ class ScheduleAdmin:
         silent_until_ms = record.silent_until_ms(last_fired_ms, self._clock.now_ms())
         if silent_until_ms is None:
             return ""
-        until = datetime.fromtimestamp(silent_until_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return (
-            f"it does not fire before {until}: a clock was ahead when it fired last, or is behind now; "
-            "where the clocks are right, resume it, and the times from then on count"
+            f"it does not fire before {utc_text(silent_until_ms)}: a clock was ahead when it fired last, or is behind "
+            "now; where the clocks are right, resume it, and the times from then on count"
         )
 
     def _trouble(self, record: ScheduleRecord) -> str:

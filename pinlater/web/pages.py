@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
 from pinlater.model import queue_order
 from pinlater.printable import printable
+from pinlater.schedule import utc_text
 
 Row = Sequence[str]
 COUNTS = ("ready", "scheduled", "waiting", "in_progress", "succeeded", "failed", "cancelled")
@@ -260,7 +260,7 @@ def _bad(text: str) -> str:
 
 
 def _time(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return utc_text(time_ms, "%Y-%m-%d %H:%M:%S UTC")
 
 
 def _age(ms: int) -> str:

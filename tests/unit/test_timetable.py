@@ -153,3 +153,15 @@ def test_days_that_few_years_or_months_have(cron: str, begin: str, expected: lis
 def test_the_last_minute_of_a_year_is_followed_by_the_first_of_the_next() -> None:
     found = after("* * * * *", "Europe/Berlin", "2026-12-31T22:58:30Z", 3)
     assert found == ["31 23:59+0100", "01 00:00+0100", "01 00:01+0100"]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Pacific/Kiritimati"])
+@pytest.mark.parametrize("cron", ["* * * * *", "0 0 1 1 *"])
+def test_beyond_the_calendar_there_is_no_next_time_and_the_last_one_is_found(zone: str, cron: str) -> None:
+    timetable = CronTimetable(cron, zone)
+    for beyond_ms in (253_402_300_799_999, 253_402_300_800_000, 2**53 - 1):
+        assert timetable.after(beyond_ms) is None
+        latest_ms = timetable.latest(beyond_ms)
+        assert latest_ms is not None
+        assert beyond_ms - latest_ms > 0
+        assert timetable.after(latest_ms - 1) == latest_ms

@@ -6,9 +6,8 @@ import os
 import socket
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
-from pinlater.schedule import duration_text
+from pinlater.schedule import duration_text, utc_text
 
 LONG_S = 100.0
 """From here on tenths of a second say nothing."""
@@ -47,14 +46,6 @@ class AttemptRecord:
         '2026-11-23T00:09:12Z, 1.2s, web-1:4711'
         """
         return f"{utc_text(self.began_ms)}, {took_text(self.took_s)}, {self.worker}"
-
-
-def utc_text(time_ms: int) -> str:
-    """
-    >>> utc_text(1795392552999)
-    '2026-11-23T00:09:12Z'
-    """
-    return f"{datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def took_text(seconds: float) -> str:

@@ -20,10 +20,10 @@ from typing import NamedTuple
 from pinlater.client.async_client import AsyncClient
 from pinlater.clock import Clock
 from pinlater.model import DequeuedJob, JobInfo
-from pinlater.schedule import duration_text, parse_duration
+from pinlater.schedule import duration_text, parse_duration, utc_text
 from pinlater_workers.envelope import VERSION_TYPE
 from pinlater_workers.execution.failure_text import one_line
-from pinlater_workers.jobs.attempt_record import utc_text, worker_name
+from pinlater_workers.jobs.attempt_record import worker_name
 from pinlater_workers.jobs.context import RunningJob, attempt_number
 from pinlater_workers.jobs.outcome import Action, Outcome
 from pinlater_workers.observability.metrics import WorkerMetrics
