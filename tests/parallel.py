@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-TOGETHER = {"tests/browser", "tests/cluster", "tests/languages"}
+TOGETHER = {"tests/browser", "tests/cluster", "tests/extremes", "tests/languages"}
 NEVER_AT_ONCE = "tests/workers/test_proof_"
 """Files that begin so go to one worker, one after the other: each keeps the machine busy."""
 
