@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
@@ -99,6 +101,12 @@ QUERIES = {
 }
 """By path; none: those of the Async Service name jobs of their own."""
 
+QUESTIONS: dict[str, dict[str, Any]] = {
+    "/v1/lookup": {"descriptors": [JOB], "include_body": True, "include_result": True},
+    "/v1/queues/{queue}/jobs/search": {"include_body": True, "limit": 1_000},
+}
+"""By path of the HTTP interface, the form of what is asked by POST and changes nothing; one without a row fails."""
+
 NOT_OF_CALLERS = {"/dashboard/runs/{run}"}
 """A run is of the dashboard itself."""
 
@@ -134,6 +142,12 @@ def shown_by_http(sent: Sent) -> Iterator[str]:
         if route.verb == "GET":
             for query in QUERIES.get(route.path, ("",)):
                 yield from (path for (path,) in _filled(sent, (f"{route.path}{query}",)))
+
+
+def asked_by_http(sent: Sent) -> Iterator[tuple[str, str]]:
+    """The paths of its questions, and their forms as JSON."""
+    for path, form in QUESTIONS.items():
+        yield from ((words[0], words[1]) for words in _filled(sent, (path, json.dumps(form))))
 
 
 def shown_by_dashboard(sent: Sent) -> Iterator[str]:

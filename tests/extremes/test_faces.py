@@ -12,10 +12,19 @@ import pytest
 from click.testing import CliRunner
 
 from pinlater.cli import main
-from pinlater.model import JobFilter, JobState
+from pinlater.http.routes import ROUTES
+from pinlater.model import DequeueRequest, JobFilter, JobState
 from tests.dashboard.visitor import Visitor, text_of
 from tests.extremes.calls import reports_of_workers
-from tests.extremes.faces import COMMANDS, commands_of, shown_by_commands, shown_by_dashboard, shown_by_http
+from tests.extremes.faces import (
+    COMMANDS,
+    QUESTIONS,
+    asked_by_http,
+    commands_of,
+    shown_by_commands,
+    shown_by_dashboard,
+    shown_by_http,
+)
 from tests.extremes.sending import STAYS, WITHIN_S, Line, Sent
 from tests.http.calls import PASSWORD
 
@@ -39,6 +48,10 @@ def test_every_command_has_its_row() -> None:
     assert set(COMMANDS) == {words for words, _ in commands_of(main)}
 
 
+def test_every_question_over_http_has_its_row() -> None:
+    assert set(QUESTIONS) == {each.path for each in ROUTES if each.verb != "GET" and not each.method.changes}
+
+
 def test_thrift_shows_them(sent: Sent) -> None:
     found = sent.client.lookup(sent.descriptors, include_result=True)
     assert set(found) == set(sent.descriptors)
@@ -58,7 +71,11 @@ def test_http_shows_them(sent_with_workers: Sent) -> None:
             response = client.get(path)
             if response.status_code != 200:
                 broken.append(f"{path}: {response.status_code} {response.text[:300]}")
-    assert not broken, "\n".join(broken[:50])
+        for path, form in asked_by_http(sent):
+            response = client.post(path, content=form, headers={"Content-Type": "application/json"})
+            if response.status_code != 200:
+                broken.append(f"{path}: {response.status_code} {response.text[:300]}")
+    assert not broken, "\n".join(broken[:20])
 
 
 def test_the_dashboard_shows_them(sent_with_workers: Sent) -> None:
@@ -71,7 +88,7 @@ def test_the_dashboard_shows_them(sent_with_workers: Sent) -> None:
             response = visitor.client.get(path)
             if response.status_code != 200 and not (response.status_code == 404 and path.endswith(MAY_BE_LACKING)):
                 broken.append(f"{path}: {response.status_code} {text_of(response.text)[:300]}")
-        assert not broken, "\n".join(broken[:50])
+        assert not broken, "\n".join(broken[:20])
         assert _listed(visitor) >= set(sent.descriptors)
 
 
@@ -100,7 +117,7 @@ def test_the_command_line_shows_them(sent_with_workers: Sent, monkeypatch: pytes
             json.loads(result.stdout)
         elif words[-1] == "jsonl":
             [json.loads(line) for line in result.stdout.splitlines()]
-    assert not broken, "\n".join(broken[:50])
+    assert not broken, "\n".join(broken[:20])
 
 
 def test_the_status_page_and_the_metrics_show_them(sent_with_workers: Sent) -> None:
@@ -110,6 +127,17 @@ def test_the_status_page_and_the_metrics_show_them(sent_with_workers: Sent) -> N
         assert [client.get(path).status_code for path in ("/", "/metrics", "/livez", "/readyz")] == [200] * 4
     with httpx.Client(base_url=_address(sent), timeout=WITHIN_S, trust_env=False) as client:
         assert client.get("/metrics").status_code == 200
+
+
+def test_workers_are_handed_them(sent: Sent) -> None:
+    """Last, since then they are in progress."""
+    with httpx.Client(base_url=_address(sent), timeout=WITHIN_S, trust_env=False) as client:
+        response = client.post(f"/v1/queues/{STAYS}/dequeue", json={"limit": 10})
+        assert response.status_code == 200, response.text
+        handed_out = {each["descriptor"] for each in response.json()["jobs"]}
+    while jobs := sent.client.dequeue(DequeueRequest(STAYS, 1_000)):
+        handed_out |= {each.descriptor for each in jobs}
+    assert handed_out & set(sent.descriptors)
 
 
 def _address(sent: Sent) -> str:
