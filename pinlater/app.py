@@ -33,7 +33,7 @@ from pinlater.bodies.body_engine import Bodies, StoreInvalid
 from pinlater.cluster.blocked_chains import EVERY_MS as CHAINS_MS
 from pinlater.cluster.blocked_chains import BlockedChains
 from pinlater.cluster.clocks import ClusterClock
-from pinlater.cluster.lease import FLOWS, KEYS, ServerName
+from pinlater.cluster.lease import BOTH_PASSES, FLOWS, KEYS, ServerName
 from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
 from pinlater.cluster.status import Cluster
@@ -160,7 +160,7 @@ class ServerProcess:
         router = Router(shards, homes)
         limits = settings_map.server_limits(config)
 
-        schedules = ScheduleBook(queues, clock)
+        schedules = ScheduleBook(queues, clock, lambda: membership.unaware_of(BOTH_PASSES))
         self._tokens = tokens = TokenBook(queues, shards, clock)
 
         def new_service(over: Router, claims: ClaimTokens) -> Service:

@@ -1,23 +1,25 @@
 """The times of a schedule: of a cron expression in a time zone, or of an interval. Pure.
 
-A cron expression names times on the wall clock of its zone, minutes of the day. Each counts once: one that does not
-exist, because the clock is set forward, is the moment of that change; one that comes twice, because the clock is set
-back, is the first of the two. Cronsim finds the times on a wall clock that is never set; the zone is brought in here.
+A cron expression names times on the wall clock of its zone. Where its hour is `*` or `*/n`, it is a rhythm: each real
+minute counts whose wall time matches, in both passes of an hour that comes twice. Any other hour names times of the
+day, and each counts once: one that does not exist, because the clock is set forward, is the moment of that change; one
+that comes twice, because the clock is set back, is the first of the two. Cronsim finds the times on a wall clock that
+is never set; the zone is brought in here.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import blake2b
 from typing import Protocol
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 
 from pinlater.model import MIN_INTERVAL_MS, Schedule
-from pinlater.schedule import zone_moment
 
 _MACROS = {
     "@hourly": "0 * * * *",
@@ -28,11 +30,24 @@ _MACROS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-_FIELDS = "minute, hour, day of the month, month, day of the week"
-CRON_ALLOWED = f"five fields ({_FIELDS}), as in 30 3 * * 1-5, or {', '.join(_MACROS)}"
+_FIELDS = ("minute", "hour", "day of the month", "month", "day of the week")
+_VALUES = (range(60), range(24), range(1, 32), range(1, 13), range(8))
+_EVERY_HOUR = re.compile(r"\*(/\d+)?")
+CRON_ALLOWED = f"five fields ({', '.join(_FIELDS)}), as in 30 3 * * 1-5, or {', '.join(_MACROS)}"
 ZONE_ALLOWED = "the name of a time zone, as in Europe/Berlin or UTC"
+_NO_PLACES = {
+    "localtime": "it is whatever a machine is set to, and servers may differ",
+    "posixrules": "it is whatever a machine is set to, and servers may differ",
+    "Factory": "it stands for a zone that nobody has chosen",
+    "right": "it counts leap seconds, which no server's clock shows",
+}
+"""By the first part of their names: what a machine's database has, and is no zone to plan by."""
+
 _MAX_CHARS = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS = 253_000_000_000_000
+"""In the year 9987: dates end soon after it."""
+
 _SECOND = timedelta(seconds=1)
 _DAY = timedelta(days=1)
 _LAST_WALL = datetime.max.replace(microsecond=0) - 2 * _DAY
@@ -78,26 +93,51 @@ class IntervalTimetable:
 
 
 class CronTimetable:
-    """The times of an expression of five fields in a time zone. TimetableInvalid."""
+    """The times of an expression of five fields in a time zone. TimetableInvalid.
 
-    def __init__(self, expression: str, timezone: str = "UTC") -> None:
+    `both_passes_from_ms`: up to then an expression for every hour skips the second pass of an hour that comes twice, as
+    earlier versions do; None: always.
+    """
+
+    def __init__(self, expression: str, timezone: str = "UTC", *, both_passes_from_ms: int | None = 0) -> None:
         self._zone = zone_named(timezone)
         self._expression = _checked(expression)
+        self._each_from_ms = both_passes_from_ms if is_every_hour(expression) else None
 
     def after(self, ms: int) -> int | None:
-        local = self._local(ms)
-        if local is None:
+        from_ms = self._each_from_ms
+        if ms > _LAST_MS:
             return None
-        wall = local.replace(tzinfo=None)
-        for time in self._walk(wall):
+        if from_ms is None:
+            return self._once_after(ms)
+        if ms < from_ms:
+            found_ms = self._once_after(ms)
+            if found_ms is not None and found_ms <= from_ms:
+                return found_ms
+        return self._each_after(max(ms, from_ms))
+
+    def latest(self, ms: int) -> int | None:
+        from_ms = self._each_from_ms
+        ms = min(ms, _LAST_MS)
+        if from_ms is not None and ms > from_ms:
+            found_ms = self._each_latest(ms)
+            if found_ms is None or found_ms > from_ms:
+                return found_ms
+            ms = from_ms
+        return self._once_latest(ms)
+
+    # -- times of the day, each once -----------------------------------------------------------------------------------
+
+    def _once_after(self, ms: int) -> int | None:
+        for time in self._walk(self._wall(_moment(ms))):
             found_ms = self._moment_ms(time)
             if found_ms > ms:
                 return found_ms
         return None
 
-    def latest(self, ms: int) -> int | None:
-        local = self._local(ms) or datetime.max.replace(tzinfo=self._zone, microsecond=0)
-        wall = min(local.replace(tzinfo=None, fold=0), _LAST_WALL) + _SECOND
+    def _once_latest(self, ms: int) -> int | None:
+        local = _moment(ms).astimezone(self._zone)
+        wall = local.replace(tzinfo=None, fold=0) + _SECOND
         if local.fold:
             wall += _DAY  # times that come twice have been, though the wall clock is before them again
         for time in self._walk(wall, reverse=True):
@@ -105,6 +145,59 @@ class CronTimetable:
             if found_ms <= ms:
                 return found_ms
         return None
+
+    def _moment_ms(self, wall: datetime) -> int:
+        local = wall.replace(tzinfo=self._zone)
+        moment = local.astimezone(UTC)
+        if self._wall(moment) != wall:
+            moment = self._change_between(local.replace(fold=1).astimezone(UTC), moment)
+        return _ms(moment)
+
+    # -- each real minute ----------------------------------------------------------------------------------------------
+
+    def _each_after(self, ms: int) -> int | None:
+        """The wall clock is walked in spans, from one moment at which it is set to the next."""
+        begin = _moment(ms)
+        wall = self._wall(begin)
+        while (time := next(self._walk(wall), None)) is not None:
+            found = time.replace(tzinfo=UTC) - self._offset(begin)
+            change = self._first_change(begin, found)
+            if change is None:
+                return _ms(found)
+            begin, wall = change, self._wall(change) - _SECOND  # a time at this very moment counts
+        return None
+
+    def _each_latest(self, ms: int) -> int | None:
+        end = _moment(ms)
+        while (time := next(self._walk(self._wall(end) + _SECOND, reverse=True), None)) is not None:
+            found = time.replace(tzinfo=UTC) - self._offset(end)
+            change = self._last_change(found, end)
+            if change is None:
+                return _ms(found)
+            end = change - _SECOND
+        return None
+
+    def _first_change(self, begin: datetime, end: datetime) -> datetime | None:
+        """The first moment after `begin`, up to `end`, at which the zone's clock is set."""
+        offset = self._offset(begin)
+        while begin < end:
+            later = min(begin + _DAY, end)
+            if self._offset(later) != offset:
+                return self._change_between(begin, later)
+            begin = later
+        return None
+
+    def _last_change(self, begin: datetime, end: datetime) -> datetime | None:
+        """The last such moment."""
+        offset = self._offset(end)
+        while begin < end:
+            earlier = max(end - _DAY, begin)
+            if self._offset(earlier) != offset:
+                return self._change_between(earlier, end)
+            end = earlier
+        return None
+
+    # -- the zone ------------------------------------------------------------------------------------------------------
 
     def _walk(self, wall: datetime, *, reverse: bool = False) -> Iterator[datetime]:
         try:
@@ -115,27 +208,85 @@ class CronTimetable:
         except (RuntimeError, OverflowError):
             return
 
-    def _local(self, ms: int) -> datetime | None:
-        """Rounded down to seconds; None beyond the calendar."""
-        return zone_moment(ms // 1000 * 1000, self._zone)
+    def _wall(self, moment: datetime) -> datetime:
+        return moment.astimezone(self._zone).replace(tzinfo=None, fold=0)
 
-    def _moment_ms(self, wall: datetime) -> int:
-        local = wall.replace(tzinfo=self._zone)
-        moment = local.astimezone(UTC)
-        if moment.astimezone(self._zone).replace(tzinfo=None) != wall:
-            moment = self._change_between(local.replace(fold=1).astimezone(UTC), moment)
-        return (moment - _EPOCH) // timedelta(milliseconds=1)
+    def _offset(self, moment: datetime) -> timedelta:
+        return moment.astimezone(self._zone).utcoffset() or timedelta()
 
     def _change_between(self, before: datetime, after: datetime) -> datetime:
         """The moment at which the zone's clock is set, in a span in which it is set once."""
-        offset = before.astimezone(self._zone).utcoffset()
+        offset = self._offset(before)
         while after - before > _SECOND:
             middle = before + timedelta(seconds=(after - before) // _SECOND // 2)
-            if middle.astimezone(self._zone).utcoffset() == offset:
+            if self._offset(middle) == offset:
                 before = middle
             else:
                 after = middle
         return after
+
+
+def _moment(ms: int) -> datetime:
+    """Rounded down to seconds."""
+    return _EPOCH + timedelta(seconds=ms // 1000)
+
+
+def _ms(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+@lru_cache(maxsize=4096)
+def is_every_hour(expression: str) -> bool:
+    """Whether it names no hours of the day.
+
+    >>> is_every_hour("*/5 * * * *"), is_every_hour("@hourly"), is_every_hour("0 */2 * * *"), is_every_hour("0 3 * * *")
+    (True, True, True, False)
+    """
+    fields = _written_out(expression).split()
+    return len(fields) == 5 and _EVERY_HOUR.fullmatch(fields[1]) is not None
+
+
+def cron_warnings(expression: str) -> list[str]:
+    """What an expression has that can hardly be meant: steps that leave their field at once.
+
+    >>> cron_warnings("*/90 * * * *")
+    ['*/90 in the field minute is the same as 0: no step leads beyond the field; for an even distance, use an interval']
+    >>> cron_warnings("*/45 9-17/2 * * *")
+    []
+    """
+    found = []
+    for name, values, text in zip(_FIELDS, _VALUES, _written_out(expression).split(), strict=False):
+        for term in text.split(","):
+            base, _, step = term.partition("/")
+            if not step.isdecimal():
+                continue
+            low, _, high = base.partition("-")
+            first = values[0] if low == "*" else int(low) if low.isdecimal() else None
+            last = int(high) if high.isdecimal() else values[-1]
+            if first is not None and int(step) > last - first:
+                hint = "; for an even distance, use an interval" if name in ("minute", "hour") else ""
+                found.append(f"{term} in the field {name} is the same as {first}: no step leads beyond the field{hint}")
+    return found
+
+
+def checked_zone(name: str) -> str:
+    """A zone that a schedule may be given; records of earlier versions may have others, and go on. TimetableInvalid."""
+    why = _NO_PLACES.get(name.partition("/")[0])
+    if why is not None:
+        raise TimetableInvalid("timezone", name, ZONE_ALLOWED, why)
+    zone_named(name)
+    return name
+
+
+@cache
+def zone_names() -> list[str]:
+    """All that this machine knows, and that a schedule may be given, in order."""
+    return sorted(name for name in available_timezones() if name.partition("/")[0] not in _NO_PLACES)
+
+
+def _written_out(expression: str) -> str:
+    text = expression.strip()
+    return _MACROS.get(text.lower(), text)
 
 
 @lru_cache(maxsize=1024)
@@ -152,7 +303,7 @@ def zone_named(name: str) -> ZoneInfo:
 @lru_cache(maxsize=4096)
 def _checked(expression: str) -> str:
     """As cronsim takes it. TimetableInvalid."""
-    text = _MACROS.get(expression.strip().lower(), expression.strip())
+    text = _written_out(expression)
     if len(text) > _MAX_CHARS or len(text.split()) != 5:
         raise TimetableInvalid("cron", expression, CRON_ALLOWED)
     try:
@@ -179,8 +330,8 @@ def cron_words(expression: str) -> str:
 class Firings:
     """The times at which a schedule fires, between its start and its end. TimetableInvalid."""
 
-    def __init__(self, schedule: Schedule, anchor_ms: int) -> None:
-        """`anchor_ms`: where an interval is counted from that has no start."""
+    def __init__(self, schedule: Schedule, anchor_ms: int, both_passes_from_ms: int | None = 0) -> None:
+        """`anchor_ms`: where an interval without a start is counted from. `both_passes_from_ms`: see CronTimetable."""
         self._start_ms = schedule.start_ms or 0
         self._end_ms = schedule.end_ms
         if (schedule.every_ms is None) == (not schedule.cron):
@@ -190,7 +341,7 @@ class Firings:
         if schedule.every_ms is not None:
             self._times = IntervalTimetable(schedule.every_ms, schedule.start_ms or anchor_ms)
         else:
-            self._times = CronTimetable(schedule.cron, schedule.timezone)
+            self._times = CronTimetable(schedule.cron, schedule.timezone, both_passes_from_ms=both_passes_from_ms)
 
     def after(self, ms: int) -> int | None:
         """The first firing after `ms`."""

@@ -38,6 +38,7 @@ from pinlater.model import (
     ScheduleView,
 )
 from pinlater.schedule import duration_text, zone_moment
+from pinlater.timetable import cron_warnings
 from pinlater.wire.schedule_methods import DELETE_SCHEDULE, UPDATE_SCHEDULE
 
 _PAGE = 1_000
@@ -78,7 +79,7 @@ def _moment_or_none(text: str) -> int:
 
     A cron expression has five fields: minute, hour, day of the month, month, day of the week (0 or 7 is Sunday); also
     @hourly, @daily, @weekly, @monthly, @yearly. A time that does not exist, because the clock is set forward, fires at
-    that moment; one that comes twice fires once.
+    that moment; one that comes twice fires once. Where the hour is * or */n, each real minute fires that matches.
 
     {PASSWORD_HELP}""",
     epilog=f"""\b
@@ -183,6 +184,8 @@ def _say_next(view: ScheduleView) -> None:
     say(f"{shown.name} fires {_times(shown)}{', but it is paused' if shown.paused else ''}; next:")
     for at_ms in view.next_ms:
         say(f"  {_local_text(shown, at_ms)}")
+    for warning in cron_warnings(shown.cron):
+        say(f"warning: {warning}")
 
 
 def _times(shown: Schedule) -> str:

@@ -31,7 +31,10 @@ MAX_QUEUES = 500
 DASHED_NAMES = "dashed_queue_names"
 KEYS = "keys"
 FLOWS = "flows"
-KNOWS = (DASHED_NAMES, KEYS, FLOWS)
+BOTH_PASSES = "both_passes"
+"""Of an hour that comes twice: expressions for every hour fire in both."""
+
+KNOWS = (DASHED_NAMES, KEYS, FLOWS, BOTH_PASSES)
 """What earlier versions take for a mistake: nobody begins with it before every live process says that it knows it."""
 
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
-from functools import cache
 from hashlib import sha256
 from typing import NamedTuple
-from zoneinfo import available_timezones
 
 from aiohttp import web
 
@@ -26,6 +24,7 @@ from pinlater.http.problems import detail_of
 from pinlater.job_body import secret_values
 from pinlater.model import AccessAction, Misfire, Schedule, ScheduleChange, ScheduleView, queue_order
 from pinlater.schedule import duration_text, parse_duration, utc_moment
+from pinlater.timetable import zone_names
 from pinlater.wire.schedule_methods import UPDATE_SCHEDULE
 
 NEW_PATH = f"{SCHEDULES}/@new"
@@ -243,7 +242,7 @@ async def _render(
         version=version,
         checked=checked,
         queues=[] if isinstance(queues, PartFailed) else sorted(queues, key=queue_order)[:MOST_QUEUES],
-        zones=_zones(),
+        zones=zone_names(),
         misfires=[misfire.name.lower() for misfire in Misfire],
         can_edit_body=view is None or (shows_body(page) and editable_text(view.schedule.body) is not None),
     )
@@ -267,12 +266,6 @@ def _require(page: Page) -> None:
     """Forbidden."""
     if not page.rights.may_call(UPDATE_SCHEDULE):
         raise Forbidden(f"{page.who} may not change schedules")
-
-
-@cache
-def _zones() -> list[str]:
-    """Those that this machine knows."""
-    return sorted(available_timezones())
 
 
 def _refusal(label: str, text: str, allowed: str) -> RequestInvalid:

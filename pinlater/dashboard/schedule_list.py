@@ -24,7 +24,7 @@ from pinlater.model import (
     queue_order,
 )
 from pinlater.schedule import duration_text, utc_text, zone_moment
-from pinlater.timetable import cron_words
+from pinlater.timetable import cron_warnings, cron_words
 from pinlater.wire.schedule_methods import UPDATE_SCHEDULE
 
 PATH = "/dashboard/schedules"
@@ -61,6 +61,11 @@ class ScheduleRow(NamedTuple):
     @property
     def schedule(self) -> Schedule:
         return self.view.schedule
+
+    @property
+    def warnings(self) -> list[str]:
+        """What its expression has that can hardly be meant."""
+        return cron_warnings(self.code)
 
     @property
     def misfire(self) -> str:

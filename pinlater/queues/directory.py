@@ -7,7 +7,9 @@ this process.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -33,8 +35,11 @@ _log = structlog.get_logger("pinlater.queues")
 SHARD_PREFIX = "@shard/"
 """Before a shard's id, the name of the entry that overrides what is configured for it."""
 
-_TRIES = 5
+_TRIES = 20
 """Of a change that others were faster than."""
+
+_PAUSE_S = 0.1
+"""At most, between them: the hosts of one deploy all come at once."""
 
 Update = Callable[[ConfigEntry | None], "str | None"]
 """From the entry that is there to the text of the next one, "" for its end; None: it is right as it is."""
@@ -267,6 +272,7 @@ class QueueDirectory:
             put = await self.entries.put(ConfigEntry(name, version, text or "{}", deleted))
             is_new = is_new or put.taken > 0
             if put.was_beaten:
+                await asyncio.sleep(random.uniform(0, _PAUSE_S))
                 continue
             if not put.taken:
                 refused = next((error for error in put.errors if isinstance(error, INVALID)), None)

@@ -14,6 +14,8 @@ from pinlater.errors import RecordChanged
 from pinlater.model import ScheduleChange
 from pinlater.queues.directory import ChangeResult, QueueDirectory
 from pinlater.schedules.record import SCHEDULE_PREFIX, ScheduleRecord, changed, read_record
+from pinlater.schedules.repeated_hours import RepeatedHours
+from pinlater.timetable import Firings
 
 
 class ScheduleChanged(NamedTuple):
@@ -26,7 +28,11 @@ class ScheduleChanged(NamedTuple):
 class ScheduleBook:
     """The schedules of one process. `on_change` callbacks are told the names of those that came, went or changed."""
 
-    def __init__(self, directory: QueueDirectory, clock: Clock) -> None:
+    def __init__(
+        self, directory: QueueDirectory, clock: Clock, unaware_of_passes: Callable[[], Sequence[str]] = list
+    ) -> None:
+        """`unaware_of_passes`: see RepeatedHours."""
+        self.repeated_hours = RepeatedHours(directory, clock, unaware_of_passes)
         self._directory = directory
         self._clock = clock
         self._records: dict[str, ScheduleRecord] = {}
@@ -43,6 +49,10 @@ class ScheduleBook:
     def names(self, after: str = "") -> Sequence[str]:
         """In order, behind `after`."""
         return self._names[bisect_right(self._names, after) :] if after else self._names
+
+    def firings(self, record: ScheduleRecord) -> Firings:
+        """By what counts in the cluster now. TimetableInvalid."""
+        return record.firings(self.repeated_hours.expected_ms() if record.has_two_passes else None)
 
     def on_change(self, callback: Callable[[Sequence[str]], None]) -> None:
         self._callbacks.append(callback)

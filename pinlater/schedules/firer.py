@@ -127,6 +127,7 @@ class ScheduleFirer:
         self._leapt_ms = 0
         """The time of the last leap: nobody was there at the times before it that were not dealt with."""
         self._homes_version = calls.homes_version()
+        self._two_passes_from_ms = book.repeated_hours.from_ms()
         self._news = asyncio.Event()
         self._one_turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -172,7 +173,7 @@ class ScheduleFirer:
         if record is None or record.schedule.paused:
             return
         try:
-            firings = record.firings()
+            firings = self._book.firings(record)
         except TimetableInvalid as error:
             _log.error("schedule_not_fired", schedule=name, error=str(error))
             return
@@ -206,6 +207,7 @@ class ScheduleFirer:
         if self._calls.homes_version() != self._homes_version:
             self._homes_version = self._calls.homes_version()
             self._unsure.update(dict.fromkeys(self._known))
+        await self._count_passes()
         await self._take_up()
         now_ms = self._clock.now_ms()
         taken: list[_Clockwork] = []
@@ -220,6 +222,21 @@ class ScheduleFirer:
         if not self._due:
             return LONGEST_WAIT_S
         return min(max((self._due[0][0] - self._clock.now_ms()) / 1000, 0.0), LONGEST_WAIT_S)
+
+    async def _count_passes(self) -> None:
+        """An hour that comes twice counts twice from now on, or no longer."""
+        hours = self._book.repeated_hours
+        from_ms = hours.from_ms()
+        with_two = [known for known in self._known.values() if known.record.has_two_passes]
+        if from_ms is None and with_two:
+            await hours.begin()
+            from_ms = hours.from_ms()
+        if from_ms == self._two_passes_from_ms:
+            return
+        self._two_passes_from_ms = from_ms
+        for known in with_two:
+            known.firings = self._book.firings(known.record)
+            self._unsure[known.record.schedule.name] = None
 
     def _look_at_clock(self) -> None:
         """Set ahead, the clock shows times at which nobody was there. Set back, it brings times that were left out."""

@@ -20,7 +20,7 @@ from pinlater.model import (
     ScheduleChange,
     new_version,
 )
-from pinlater.timetable import Firings, TimetableInvalid, zone_named
+from pinlater.timetable import Firings, TimetableInvalid, checked_zone, is_every_hour
 
 _log = structlog.get_logger("pinlater.schedules")
 
@@ -73,9 +73,16 @@ class ScheduleRecord:
         last_ms = max(self.counts_from_ms, fired_ms or 0)
         return last_ms if last_ms > now_ms + AHEAD_MS else None
 
-    def firings(self) -> Firings:
-        """TimetableInvalid: this server does not know the time zone, or a newer one made the schedule."""
-        return Firings(self.schedule, self.created_at_ms)
+    def firings(self, both_passes_from_ms: int | None = 0) -> Firings:
+        """See CronTimetable. TimetableInvalid: this server does not know the time zone, or a newer one made the
+        schedule.
+        """
+        return Firings(self.schedule, self.created_at_ms, both_passes_from_ms)
+
+    @property
+    def has_two_passes(self) -> bool:
+        """Whether an hour that comes twice counts twice."""
+        return is_every_hour(self.schedule.cron) and self.schedule.timezone != _PLAIN.timezone
 
     def text(self) -> str:
         """The text of its entry."""
@@ -159,9 +166,9 @@ def changed(
         generation=generation,
     )
     try:
+        if schedule.timezone != had.timezone:  # also where an interval does not go by it
+            checked_zone(schedule.timezone)
         firings = record.firings()
-        if change.timezone:  # also where an interval does not go by it
-            zone_named(change.timezone)
     except TimetableInvalid as error:
         raise RequestInvalid.of(error.field, error.value, error.allowed) from None
     if before is None and not schedule.paused and firings.after(now_ms) is None:

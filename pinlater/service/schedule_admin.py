@@ -168,7 +168,7 @@ class ScheduleAdmin:
         schedule = record.schedule
         trouble, next_ms = "", []
         try:
-            firings = record.firings()
+            firings = self._book.firings(record)
         except TimetableInvalid as error:
             trouble = str(error)
         else:

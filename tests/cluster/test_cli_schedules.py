@@ -57,6 +57,8 @@ def test_what_is_wrong_with_a_schedule_is_said_and_nothing_is_saved(command: Com
     ):
         refused = command(*plain, *more, code=2)
         assert says in refused.stderr, refused.stderr
+    warned = command(*plain, "--cron", "*/90 * * * *", "--dry-run").stderr
+    assert "warning: */90 in the field minute is the same as 0" in warned
     assert "does not exist" in command("schedule", "set", "wrong", "--queue", "nope", "--every", "1m", code=1).stderr
     refused = command(*plain, "--every", "1m", "--only-if-version", "1", code=2)
     assert "since there is no such schedule" in refused.stderr

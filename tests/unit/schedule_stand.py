@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -76,9 +76,9 @@ def member(server: Server, *, owned: bool) -> Member:
 
 
 @asynccontextmanager
-async def two(stores: Callable[[], list[Shard]]) -> AsyncIterator[tuple[Member, Member]]:
-    """The first owns all homes. Nothing fires but in the turns of the test."""
-    async with several(2, settings=SETTINGS, stores=stores) as (one, other):
+async def two(stores: Callable[[], list[Shard]], *, older: Sequence[str] = ()) -> AsyncIterator[tuple[Member, Member]]:
+    """The first owns all homes. Nothing fires but in the turns of the test. `older`: see several."""
+    async with several(2, settings=SETTINGS, stores=stores, older=older) as (one, other):
         await one.service.create_queue("mail")
         await other.queues.poll()
         members = member(one, owned=True), member(other, owned=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -10,6 +10,7 @@ from pinlater.backends.base import Shard
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import NothingStored
 from pinlater.queues.directory import QueueDirectory
+from pinlater.schedules.book import ScheduleBook
 from pinlater.service import ClaimTokens, Service, ServiceSettings
 from pinlater.service.settings import queue_defaults
 from pinlater.shards.batching import BatchingShard
@@ -60,10 +61,12 @@ async def several(
     make_queues: MakeQueues | None = None,
     deadline_ms: int = 10_000,
     stores: Callable[[], list[Shard]] | None = None,
+    older: Sequence[str] = (),
 ) -> AsyncIterator[list[Server]]:
     """Open servers without a queue; registries are polled, and shards pinged, only where the test does it.
 
-    `stores` makes the stores' clients for one server; without it all share stores in memory.
+    `stores` makes the stores' clients for one server; without it all share stores in memory. `older`: the live
+    servers of an earlier version, as of now.
     """
     clock = HeldClock()
     settings = settings or ServiceSettings()
@@ -82,7 +85,8 @@ async def several(
             make_queues(members, clock) if make_queues else QueueDirectory(members, clock, queue_defaults(settings))
         )
         names = ClaimTokens(f"server{number}", 1, clock.now_ms())
-        service = Service(Router(members), clock, names, settings, queues=queues)
+        book = ScheduleBook(queues, clock, lambda: older)
+        service = Service(Router(members), clock, names, settings, queues=queues, schedules=book)
         await service.open()
         for member in members.all:
             member.skew_ms = 0  # the stores' clocks were measured against the held one

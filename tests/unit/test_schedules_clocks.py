@@ -235,3 +235,76 @@ async def test_marks_are_read_again_when_the_homes_change(stores: Callable[[], l
         assert calls.homes == [service.router.home_of_schedule("poll", "")]
         assert await minutes(reading, 1) == [2 * MINUTE_MS]
         await firer.close()
+
+
+AUTUMN_MS = 1_792_886_400_000
+"""2026-10-25T00:00Z: 02:00 in Berlin, for the first time of two."""
+
+
+async def clock_at(at: Member, ms: int) -> None:
+    """A turn every ten minutes until then."""
+    while at.server.clock.now_ms() < ms:
+        at.server.clock.tick(min(10 * MINUTE_MS, ms - at.server.clock.now_ms()))
+        await at.firer.turn()
+
+
+async def hours_fired(*members: Member, from_ms: int) -> list[float]:
+    """In hours since then, which server ever did it; each once."""
+    found = await fired(members[0])
+    return [(BEGIN_MS + time - from_ms) / (60 * MINUTE_MS) for time in found if BEGIN_MS + time >= from_ms]
+
+
+async def test_an_hour_that_comes_twice_counts_twice_once_no_server_of_an_earlier_version_lives(
+    stores: Callable[[], list[Shard]],
+) -> None:
+    older = ["old/1"]
+    async with two(stores, older=older) as (one, other):
+        clock = one.server.clock
+        clock.tick(AUTUMN_MS - 30 * MINUTE_MS - clock.now_ms())
+        one.duty.up_since = other.duty.up_since = clock.now_ms()
+        await known(one, cron="*/30 * * * *", every_ms=None, timezone="Europe/Berlin")
+        await begin(one, other)
+        await clock_at(one, AUTUMN_MS + 95 * MINUTE_MS)
+        await other.firer.turn()
+        assert await hours_fired(one, from_ms=AUTUMN_MS) == [0, 0.5], "the second pass, as the old server has it"
+        assert (await view(other)).next_ms == [AUTUMN_MS + 120 * MINUTE_MS]
+
+        older.clear()
+        await clock_at(one, AUTUMN_MS + 100 * MINUTE_MS)
+        await other.firer.turn()
+        assert await hours_fired(one, from_ms=AUTUMN_MS) == [0, 0.5], "nothing is made up for"
+        assert (await view(one)).next_ms == [AUTUMN_MS + 120 * MINUTE_MS]
+
+
+async def test_both_passes_of_an_hour_fire_each_time_once_whoever_fires(stores: Callable[[], list[Shard]]) -> None:
+    async with two(stores) as (one, other):
+        clock = one.server.clock
+        clock.tick(AUTUMN_MS - 30 * MINUTE_MS - clock.now_ms())
+        one.duty.up_since = other.duty.up_since = clock.now_ms()
+        await known(one, cron="*/30 * * * *", every_ms=None, timezone="Europe/Berlin")
+        await begin(one, other)
+        await clock_at(one, AUTUMN_MS + 65 * MINUTE_MS)
+        await clock_at(other, AUTUMN_MS + 95 * MINUTE_MS)
+        await one.firer.turn()
+        await clock_at(one, AUTUMN_MS + 125 * MINUTE_MS)
+        assert await hours_fired(one, from_ms=AUTUMN_MS) == [0, 0.5, 1, 1.5, 2]
+
+
+@pytest.mark.parametrize(("before", "expected"), [(["old/1"], [0, 0.5]), ([], [0, 0.5, 1, 1.5])])
+async def test_a_server_that_begins_in_the_second_pass_makes_up_only_for_what_the_cluster_counted(
+    stores: Callable[[], list[Shard]], before: list[str], expected: list[float]
+) -> None:
+    """Where the servers before it were of an earlier version, nothing says from when on both passes count."""
+    older = list(before)
+    async with two(stores, older=older) as (one, other):
+        clock = one.server.clock
+        clock.tick(AUTUMN_MS - 30 * MINUTE_MS - clock.now_ms())
+        one.duty.up_since = clock.now_ms()
+        await known(one, cron="*/30 * * * *", every_ms=None, timezone="Europe/Berlin", misfire=Misfire.RUN_ALL)
+        await begin(one)
+        await clock_at(one, AUTUMN_MS + 40 * MINUTE_MS)
+        older.clear()
+        clock.tick(60 * MINUTE_MS)
+        other.duty.owned, other.duty.up_since = True, clock.now_ms()
+        await begin(other)
+        assert await hours_fired(other, from_ms=AUTUMN_MS) == expected

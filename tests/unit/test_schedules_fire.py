@@ -9,7 +9,7 @@ import pytest
 
 from pinlater.backends.base import ConfigEntry, Shard
 from pinlater.backends.extended import Offered
-from pinlater.errors import NothingStored
+from pinlater.errors import NothingStored, RequestInvalid
 from pinlater.metrics import Metrics
 from pinlater.model import DequeueRequest, ExtendedJob, Misfire, ScheduleChange, new_version
 from pinlater.schedules.firer import GRACE_MS, MAX_FIRING, OTHERS_WAIT_MS, ScheduleFirer
@@ -274,3 +274,23 @@ class CountsCalls:
             return await self._calls.fire(queue, job, schedule, mark, now_ms)
         finally:
             self._under_way -= 1
+
+
+async def test_a_zone_that_is_no_place_is_refused_and_goes_on_where_it_is_stored(
+    stores: Callable[[], list[Shard]],
+) -> None:
+    async with two(stores) as (one, _):
+        await known(one)
+        with pytest.raises(RequestInvalid, match="servers may differ"):
+            await known(one, cron="* * * * *", every_ms=None, timezone="localtime")
+        record = one.server.service.schedules.get("poll")
+        assert record is not None
+        before = replace(record, schedule=replace(record.schedule, every_ms=None, cron="* * * * *", timezone="Factory"))
+        entry = ConfigEntry("@schedule/poll", new_version(BEGIN_MS, record.version), before.text())
+        for handle in one.server.members.all:
+            await handle.shard.put_config([entry], BEGIN_MS)
+        await begin(one)
+        one.server.clock.tick(2 * MINUTE_MS)
+        await one.firer.turn()
+        assert len(await fired(one)) == 2
+        await known(one, cron=None, every_ms=None, priority=2)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from pinlater.model import Schedule
-from pinlater.timetable import CronTimetable, Firings, IntervalTimetable, TimetableInvalid, jitter_ms
+from pinlater.timetable import (
+    CronTimetable,
+    Firings,
+    IntervalTimetable,
+    TimetableInvalid,
+    checked_zone,
+    cron_warnings,
+    jitter_ms,
+    zone_names,
+)
 
 
 def ms(text: str) -> int:
@@ -30,19 +39,24 @@ def after(cron: str, zone: str, begin: str, limit: int) -> list[str]:
         ("30 2 * * *", "Europe/Berlin", "2026-03-28T00:00Z", ["28 02:30+0100", "29 03:00+0200", "30 02:30+0200"]),
         ("0 2,3 * * *", "Europe/Berlin", "2026-03-28T22:00Z", ["29 03:00+0200", "30 02:00+0200"]),
         ("*/30 * * * *", "Europe/Berlin", "2026-03-29T00:10Z", ["29 01:30+0100", "29 03:00+0200", "29 03:30+0200"]),
-        ("15 * * * *", "Europe/Berlin", "2026-03-29T00:00Z", ["29 01:15+0100", "29 03:00+0200", "29 03:15+0200"]),
+        ("15 * * * *", "Europe/Berlin", "2026-03-29T00:00Z", ["29 01:15+0100", "29 03:15+0200"]),
         ("30 2 * * *", "America/New_York", "2026-03-08T00:00Z", ["08 03:00-0400", "09 02:30-0400"]),
         # back: 02:00 to 03:00 comes twice on the 25th
         ("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00Z", ["25 02:30+0200", "26 02:30+0100"]),
-        ("*/30 * * * *", "Europe/Berlin", "2026-10-25T00:00Z", ["25 02:30+0200", "25 03:00+0100", "25 03:30+0100"]),
+        ("*/30 * * * *", "Europe/Berlin", "2026-10-25T00:00Z", ["25 02:30+0200", "25 02:00+0100", "25 02:30+0100"]),
         ("30 1 * * *", "America/New_York", "2026-11-01T00:00Z", ["01 01:30-0400", "02 01:30-0500"]),
         # begun in the middle of the hour that comes again
-        ("*/20 * * * *", "Europe/Berlin", "2026-10-25T01:10Z", ["25 03:00+0100", "25 03:20+0100"]),
+        ("*/20 * * * *", "Europe/Berlin", "2026-10-25T01:10Z", ["25 02:20+0100", "25 02:40+0100", "25 03:00+0100"]),
         # half an hour, both ways; 02:00 to 02:30 does not exist, 01:30 to 02:00 comes twice
         ("15 2 * * *", "Australia/Lord_Howe", "2026-10-03T10:00Z", ["04 02:30+1100", "05 02:15+1100"]),
         ("*/30 * * * *", "Australia/Lord_Howe", "2026-10-03T15:10Z", ["04 02:30+1100", "04 03:00+1100"]),
         ("45 1 * * *", "Australia/Lord_Howe", "2026-04-04T10:00Z", ["05 01:45+1100", "06 01:45+1030"]),
-        ("*/30 * * * *", "Australia/Lord_Howe", "2026-04-04T14:10Z", ["05 01:30+1100", "05 02:00+1030"]),
+        (
+            "*/30 * * * *",
+            "Australia/Lord_Howe",
+            "2026-04-04T14:10Z",
+            ["05 01:30+1100", "05 01:30+1030", "05 02:00+1030"],
+        ),
         # midnight itself does not exist, and a whole day
         ("0 0 * * *", "Africa/Cairo", "2026-04-23T12:00Z", ["24 01:00+0300", "25 00:00+0300"]),
         ("0 6 * * *", "Pacific/Apia", "2011-12-29T20:00Z", ["31 00:00+1400", "31 06:00+1400"]),
@@ -57,12 +71,14 @@ def after(cron: str, zone: str, begin: str, limit: int) -> list[str]:
         ("0 0 29 feb *", "UTC", "2026-01-01T00:00Z", ["29 00:00+0000", "29 00:00+0000"]),
     ],
 )
-def test_each_time_of_the_wall_clock_counts_once(cron: str, zone: str, begin: str, expected: list[str]) -> None:
+def test_times_where_clocks_are_set_and_days_that_are_odd(
+    cron: str, zone: str, begin: str, expected: list[str]
+) -> None:
     assert after(cron, zone, begin, len(expected)) == expected
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Australia/Lord_Howe"])
-@pytest.mark.parametrize("cron", ["*/30 * * * *", "30 2 * * *", "7 1-3 * * *", "0 0 * * 0"])
+@pytest.mark.parametrize("cron", ["30 2 * * *", "7 1-3 * * *", "0 0-23 * * *", "0 0 * * 0"])
 def test_over_a_year_of_changes_times_only_go_forward_and_are_found_from_both_sides(zone: str, cron: str) -> None:
     times = CronTimetable(cron, zone)
     at_ms, end_ms = ms("2026-01-01T00:00Z"), ms("2027-01-01T00:00Z")
@@ -81,6 +97,83 @@ def test_over_a_year_of_changes_times_only_go_forward_and_are_found_from_both_si
         walls.add(wall)
     if cron == "30 2 * * *":
         assert len({wall.date() for wall in walls}) == len(walls) == 365, "every day had its time"
+
+
+def is_due(cron: str, wall: datetime) -> bool:
+    """By the fields minute, hour and day of the month, each a list, a step of all, or all."""
+    values = (wall.minute, wall.hour, wall.day)
+    for value, field in zip(values, cron.split(), strict=False):
+        whole, _, step = field.partition("/")
+        if whole != "*" and value not in map(int, whole.split(",")):
+            return False
+        if step and value % int(step):
+            return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("zone", "begin"),
+    [
+        ("Europe/Berlin", "2026-10-24"),
+        ("Europe/Berlin", "2026-03-28"),
+        ("Australia/Lord_Howe", "2026-04-03"),
+        ("Australia/Lord_Howe", "2026-10-02"),
+        ("Africa/Cairo", "2026-10-28"),  # 23:00 to midnight comes twice
+        ("Africa/Cairo", "2026-04-22"),
+        ("Antarctica/Troll", "2026-10-23"),  # two hours
+        ("Africa/Casablanca", "2026-02-13"),
+        ("Asia/Pyongyang", "2015-08-13"),
+        ("Pacific/Apia", "2011-12-28"),
+    ],
+)
+def test_each_real_minute_whose_wall_time_matches_counts_where_no_hour_is_named(zone: str, begin: str) -> None:
+    """Counted out minute by minute."""
+    place, first = ZoneInfo(zone), datetime.fromisoformat(begin).replace(tzinfo=UTC)
+    minutes = [first + timedelta(minutes=each) for each in range(4 * 1440)]
+    walls = [each.astimezone(place) for each in minutes]
+    for cron in ("* * * * *", "*/15 * * * *", "7 */2 * * *", "0 * 30,31 * *", "*/25 */5 * * *"):
+        expected = [
+            round(each.timestamp() * 1000) for each, wall in zip(minutes, walls, strict=True) if is_due(cron, wall)
+        ]
+        times = CronTimetable(cron, zone)
+        found = []
+        at_ms = times.after(ms(f"{begin}T00:00Z") - 1)
+        while at_ms is not None and at_ms < ms(f"{begin}T00:00Z") + 4 * 86_400_000:
+            found.append(at_ms)
+            at_ms = times.after(at_ms)
+        assert found == expected, (cron, "forward")
+        back = []
+        at_ms = times.latest(ms(f"{begin}T00:00Z") + 4 * 86_400_000 - 1)
+        while at_ms is not None and at_ms >= ms(f"{begin}T00:00Z"):
+            back.append(at_ms)
+            at_ms = times.latest(at_ms - 1)
+        assert back[::-1] == expected, (cron, "back")
+
+
+def test_the_second_pass_counts_from_a_moment_on_and_never_where_none_is_said() -> None:
+    night, half_past = "2026-10-25T00:20Z", ms("2026-10-25T01:20Z")
+    for from_ms, expected in (
+        (0, ["02:30+0200", "02:00+0100", "02:30+0100", "03:00+0100"]),
+        (half_past, ["02:30+0200", "02:30+0100", "03:00+0100"]),
+        (None, ["02:30+0200", "03:00+0100"]),
+    ):
+        times = CronTimetable("*/30 * * * *", "Europe/Berlin", both_passes_from_ms=from_ms)
+        at_ms, found = ms(night), []
+        while not found or not found[-1].endswith("03:00+0100"):
+            following = times.after(at_ms)
+            assert following is not None
+            assert times.latest(following) == times.latest(following + 60_000) == following
+            assert times.latest(following - 1) == (at_ms if found else ms("2026-10-25T00:00Z"))
+            at_ms = following
+            found += [text[3:] for text in texts([following], "Europe/Berlin")]
+        assert found == expected
+
+
+def test_times_beyond_the_last_year_are_none_and_no_error() -> None:
+    for cron in ("* * * * *", "0 3 * * *"):
+        times = CronTimetable(cron, "Europe/Berlin")
+        assert times.after(2**53 - 1) is None
+        assert times.latest(2**53 - 1) is not None
 
 
 def test_an_interval_counts_from_its_start_whenever_it_is_asked() -> None:
@@ -116,11 +209,15 @@ def test_nothing_fires_before_the_start_or_from_the_end_on() -> None:
         ("0 0 * * *", "Europe/Berln", "time zone"),
         ("0 0 * * *", "../etc/passwd", "time zone"),
         ("0 0 * * *", "", "time zone"),
+        ("0 0 * * *", "localtime", "servers may differ"),
+        ("0 0 * * *", "posixrules", "servers may differ"),
+        ("0 0 * * *", "Factory", "nobody has chosen"),
+        ("0 0 * * *", "right/Europe/Berlin", "leap seconds"),
     ],
 )
 def test_what_is_no_timetable_is_named_and_what_would_be(cron: str, zone: str, says: str) -> None:
     with pytest.raises(TimetableInvalid, match=says):
-        CronTimetable(cron, zone)
+        CronTimetable(cron, checked_zone(zone))
 
 
 def test_jitter_is_within_its_bound_and_the_same_for_whoever_asks() -> None:
@@ -165,3 +262,28 @@ def test_beyond_the_calendar_there_is_no_next_time_and_the_last_one_is_found(zon
         assert latest_ms is not None
         assert beyond_ms - latest_ms > 0
         assert timetable.after(latest_ms - 1) == latest_ms
+
+
+@pytest.mark.parametrize(
+    ("cron", "warned"),
+    [
+        ("*/90 * * * *", ["*/90 in the field minute is the same as 0"]),
+        ("0 */24 * * *", ["*/24 in the field hour is the same as 0"]),
+        (
+            "0-20/30,40 9-17/9 * * *",
+            ["0-20/30 in the field minute is the same as 0", "9-17/9 in the field hour is the"],
+        ),
+        ("0 0 */31 */12 */8", ["*/31 in the field day of", "*/12 in the field month", "*/8 in the field day of the w"]),
+        ("*/59 */23 */30 */11 1-5/4", []),
+        ("@hourly", []),
+        ("nonsense", []),
+    ],
+)
+def test_steps_that_leave_their_field_at_once_are_warned_of(cron: str, warned: list[str]) -> None:
+    found = cron_warnings(cron)
+    assert [text[: len(says)] for text, says in zip(found, warned, strict=True)] == warned
+
+
+def test_zones_to_choose_from_are_places() -> None:
+    assert "Europe/Berlin" in zone_names()
+    assert not {"localtime", "posixrules", "Factory"} & set(zone_names())

@@ -48,6 +48,7 @@ def test_a_job_says_its_schedule() -> None:
         ({"cron": "61 * * * *"}, "Bad minute"),
         ({"cron": "* * *"}, "five fields"),
         ({"cron": "0 3 * * *", "timezone": "Europe/Berln"}, "the name of a time zone"),
+        ({"cron": "0 3 * * *", "timezone": "localtime"}, "the name of a time zone"),
         ({"cron": "0 3 * * *", "every": "10m"}, "one of them"),
         ({"every": "10ms"}, "1s"),
         ({"timezone": "UTC"}, "goes with cron or every"),

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pinlater.errors import MethodUnknown
+from pinlater.errors import MethodUnknown, RecordChanged
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, AccessAction, Schedule, ScheduleChange, ScheduleView
 from pinlater.printable import printable
 from pinlater.schedule import duration_text
+from pinlater.timetable import cron_warnings
 from pinlater_workers.app.loader import ServerFlags, load
 from pinlater_workers.cli.process_exit import EXIT_FAILED, say
 from pinlater_workers.cli.run import server_options
@@ -76,7 +77,7 @@ def _compare_and_apply(client: Client, wanted: Mapping[str, Schedule], keeper: s
     """The names that somebody else has."""
     found = {view.schedule.name: view for view in _views(client, names=sorted(wanted))} if wanted else {}
     found |= {view.schedule.name: view for view in _views(client, made_by=keeper)}
-    changes: list[tuple[ScheduleChange, str]] = []
+    changes: list[tuple[Schedule, ScheduleView | None]] = []
     removed: list[ScheduleView] = []
     taken: list[str] = []
     for name in sorted(wanted.keys() | found.keys()):
@@ -86,14 +87,14 @@ def _compare_and_apply(client: Client, wanted: Mapping[str, Schedule], keeper: s
             removed.append(view)
             click.echo(printable(f"- {name}"))
         elif view is None:
-            changes.append((_change(schedule), ""))
+            changes.append((schedule, None))
             click.echo(printable(f"+ {name}  queue {schedule.queue}, {_times(schedule)}"))
         elif view.schedule.made_by != keeper:
             taken.append(name)
         else:
             told = list(_differences(view.schedule, schedule))
             if told:
-                changes.append((_change(schedule), view.version))
+                changes.append((schedule, view))
                 click.echo(printable(f"~ {name}  {'; '.join(told)}"))
     if not changes and not removed:
         click.echo(f"no difference in {len(wanted) - len(taken)} schedules")
@@ -101,6 +102,9 @@ def _compare_and_apply(client: Client, wanted: Mapping[str, Schedule], keeper: s
         owner = found[name].schedule.made_by or "an operator"
         hint = f"rename the job, or delete the other one: pinlater schedule delete {name}"
         say(printable(f"{name} was made by {owner}, and is left alone; {hint}"))
+    for name in sorted(wanted.keys() - taken):
+        for warning in cron_warnings(wanted[name].cron):
+            say(printable(f"warning: {name}: {warning}"))
     if apply and (changes or removed):
         _apply(client, changes, removed)
     return taken
@@ -116,14 +120,49 @@ def _views(client: Client, **which: Any) -> Iterator[ScheduleView]:
             return
 
 
-def _apply(client: Client, changes: list[tuple[ScheduleChange, str]], removed: list[ScheduleView]) -> None:
-    """What somebody else changed meanwhile is not overwritten: RecordChanged."""
+def _apply(client: Client, changes: list[tuple[Schedule, ScheduleView | None]], removed: list[ScheduleView]) -> None:
+    """What somebody else changed meanwhile is not overwritten: RecordChanged. Other hosts of a deploy make the same
+    changes at the same moment, which is no reason to fail, and neither is a pause.
+    """
     password = _password(client)
-    for change, version in changes:
-        client.update_schedule(change, password, only_if_version=version)
+    for schedule, view in changes:
+        _set(client, schedule, view, password)
     for view in removed:
-        client.delete_schedule(view.schedule.name, password, only_if_version=view.version)
+        _remove(client, view, password)
     click.echo(f"applied: {len(changes)} set, {len(removed)} removed")
+
+
+def _set(client: Client, schedule: Schedule, view: ScheduleView | None, password: str) -> None:
+    """`view`: as it was found."""
+    version = "" if view is None else view.version
+    while True:
+        try:
+            client.update_schedule(_change(schedule), password, only_if_version=version)
+        except RecordChanged:
+            now = next(_views(client, names=[schedule.name]), None)
+            if now is not None and not any(_differences(now.schedule, schedule)):
+                return
+            if now is None or view is None or any(_differences(now.schedule, view.schedule)):
+                raise
+            version = now.version
+        else:
+            return
+
+
+def _remove(client: Client, view: ScheduleView, password: str) -> None:
+    version = view.version
+    while True:
+        try:
+            client.delete_schedule(view.schedule.name, password, only_if_version=version)
+        except RecordChanged:
+            now = next(_views(client, names=[view.schedule.name]), None)
+            if now is None:
+                return
+            if any(_differences(now.schedule, view.schedule)):
+                raise
+            version = now.version
+        else:
+            return
 
 
 def _password(client: Client) -> str:

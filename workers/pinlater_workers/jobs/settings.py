@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pinlater.model import MIN_INTERVAL_MS, QUEUE_NAME_ALLOWED, WHILE_KEPT, Misfire, OnDuplicate, is_queue_name
 from pinlater.schedule import Delay, parse_duration
-from pinlater.timetable import CRON_ALLOWED, ZONE_ALLOWED, CronTimetable, TimetableInvalid, zone_named
+from pinlater.timetable import CRON_ALLOWED, ZONE_ALLOWED, CronTimetable, TimetableInvalid, checked_zone
 from pinlater_workers.envelope import ENCODINGS, Encoding
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.imports import import_object
@@ -147,10 +147,9 @@ def time_zone(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError
     try:
-        zone_named(value)
-    except TimetableInvalid:
-        raise ValueError from None
-    return value
+        return checked_zone(value)
+    except TimetableInvalid as error:
+        raise ValueError(error.why) from None
 
 
 def misfire_rule(value: object) -> Misfire:
