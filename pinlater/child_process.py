@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
+_X_FLAGS = {"dev_mode": "dev", "utf8_mode": "utf8"}
 ASK_EVERY_S = 0.05
 PARENT_ASK_EVERY_S = 0.5
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
@@ -31,9 +32,18 @@ _RUN_MODULE = (
 
 def module_command(module: str) -> list[str]:
     """`python -m MODULE`, to be followed by its arguments, that imports from where this process does: a program may
-    have put the packages on its path itself, and nothing else would find them.
+    have put the packages on its path itself, and nothing else would find them. It has the switches of this process.
     """
-    return [sys.executable, "-P", "-c", _RUN_MODULE.format(path=[_absolute(each) for each in sys.path]), module]
+    return [sys.executable, *_switches(), "-c", _RUN_MODULE.format(path=[_absolute(each) for each in sys.path]), module]
+
+
+def _switches() -> list[str]:
+    """Those that this Python was started with; the current folder is never on the path by itself."""
+    switches = ["-I"] if sys.flags.isolated else ["-P", *(["-E"] if sys.flags.ignore_environment else [])]
+    switches += ["-s"] if sys.flags.no_user_site and not sys.flags.isolated else []
+    switches += ["-" + "O" * sys.flags.optimize] if sys.flags.optimize else []
+    switches += [f"-W{each}" for each in sys.warnoptions]
+    return [*switches, *(f"-X{name}" for flag, name in _X_FLAGS.items() if getattr(sys.flags, flag))]
 
 
 def _absolute(entry: str) -> str:

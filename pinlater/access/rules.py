@@ -17,7 +17,6 @@ itself. Nothing is forbidden by a rule: a caller may do what any of its roles an
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
@@ -27,6 +26,7 @@ from typing import Any
 from pinlater.config.loader import ConfigInvalid, Mistake
 from pinlater.model import AccessAction, Grant
 from pinlater.model.callers import is_role_name, matches
+from pinlater.written import toml_of
 
 Network = IPv4Network | IPv6Network
 ACTIONS_ALLOWED = "a list of " + ", ".join(AccessAction)
@@ -98,7 +98,7 @@ class AccessRules:
 def parse_rules(text: bytes, origin: str) -> AccessRules:
     """The rules in the content of a file. ConfigInvalid, with all mistakes."""
     try:
-        tables = tomllib.loads(text.decode("utf-8"))
+        tables = toml_of(text)
     except ValueError as error:
         raise ConfigInvalid([Mistake("rules", origin, f"TOML ({error})", origin)]) from error
     reader = _Reader(origin)

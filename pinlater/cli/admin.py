@@ -6,7 +6,6 @@ in the data folder (for servers on this machine alone), the terminal, and standa
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from ipaddress import ip_address
@@ -21,6 +20,7 @@ from pinlater.data_folder.password import PASSWORD_FILE, PasswordFileUnsafe, has
 from pinlater.errors import MethodUnknown
 from pinlater.model import EVERY_QUEUE
 from pinlater.redaction import SECRETS
+from pinlater.written import secret_line, secret_variable, variable
 
 if TYPE_CHECKING:
     from pinlater.client.client import Client
@@ -73,7 +73,7 @@ def find_password(elsewhere: str) -> str:
 
 def data_folder() -> Path:
     """Where a server on this machine has its files: the folder that is named, else the usual one."""
-    named = click.get_current_context().meta.get(_KEY) or os.environ.get(DATA_VARIABLE) or DATA_FOLDER
+    named = click.get_current_context().meta.get(_KEY) or variable(DATA_VARIABLE) or DATA_FOLDER
     return Path(named).expanduser()
 
 
@@ -88,13 +88,13 @@ def _found(elsewhere: str) -> str:
     meta = click.get_current_context().meta
     if folder := meta[_KEY]:
         return _named(elsewhere, Path(folder).expanduser() / PASSWORD_FILE, "--data")
-    password = os.environ.get(PASSWORD_VARIABLE)
-    if password is not None:
+    password = secret_variable(PASSWORD_VARIABLE)
+    if password:
         meta[_ORIGIN] = PASSWORD_VARIABLE
         return password
-    if file := os.environ.get(FILE_VARIABLE):
+    if file := variable(FILE_VARIABLE):
         return _named(elsewhere, Path(file).expanduser(), FILE_VARIABLE)
-    path = Path(os.environ.get(DATA_VARIABLE) or DATA_FOLDER).expanduser() / PASSWORD_FILE
+    path = Path(variable(DATA_VARIABLE) or DATA_FOLDER).expanduser() / PASSWORD_FILE
     why_not = f"only servers on this machine get what may be in {path}"
     if not elsewhere:
         try:
@@ -142,7 +142,7 @@ def _prompted_or_piped(why_not: str) -> str:
     if sys.stdin.isatty():
         meta[_ORIGIN] = "the terminal"
         return str(click.prompt("Admin password", hide_input=True, err=True))
-    password = sys.stdin.readline().rstrip("\r\n")
+    password = secret_line(sys.stdin.readline())
     if not password:
         raise click.UsageError(
             f"no admin password: neither in a file ({why_not}), nor in {PASSWORD_VARIABLE}, nor on standard input. "
@@ -192,7 +192,7 @@ def hash_password_command() -> None:
 
     The password is the first line of standard input.
     """
-    password = _new_password() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
+    password = _new_password() if sys.stdin.isatty() else secret_line(sys.stdin.readline())
     if not password:
         click.echo("pinlater: no password on standard input", err=True)
         raise SystemExit(EXIT_USAGE)

@@ -19,6 +19,7 @@ from pinlater.cli.dashboard_link import DEFAULT_URL, Shown, make_link, reachable
 from pinlater.cli.target import Target
 from pinlater.client.addresses import cluster_dashboard, target_cluster
 from pinlater.client.client_tls import Tls
+from pinlater.written import variable
 
 API_VARIABLE = "PINLATER_API"
 _READ_WITHIN_S = 10.0
@@ -71,7 +72,7 @@ def _address(target: Target) -> str:
         return cluster_dashboard(name)
     if found := read_address(data_folder()):
         return found
-    host, _, port = os.environ.get(API_VARIABLE, "").rpartition(":")
+    host, _, port = variable(API_VARIABLE).rpartition(":")
     if host and port.isdecimal() and port != "0":
         return reachable(f"http://{host}:{port}")
     return DEFAULT_URL

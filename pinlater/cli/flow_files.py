@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import tomllib
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
@@ -26,6 +26,7 @@ from pinlater.model.flow_words import (
     Stage,
 )
 from pinlater.queues.settings import known_or_near
+from pinlater.written import toml_of
 
 T = TypeVar("T")
 
@@ -124,6 +125,8 @@ def read_lines(stream: BinaryIO, name: str, keys: ItemKeys) -> Iterator[Line]:
     number = 0
     while text := stream.readline(_MAX_LINE + 1):
         number += 1
+        if number == 1:
+            text = text.removeprefix(BOM_UTF8)
         if not text.strip():
             continue
         try:
@@ -140,12 +143,12 @@ def read_lines(stream: BinaryIO, name: str, keys: ItemKeys) -> Iterator[Line]:
 def read_flow(path: Path, name: str | None) -> NewFlow:
     """A `name` that is given counts before that of the file. UsageError."""
     try:
-        written = tomllib.loads(path.read_text(encoding="utf-8"))
+        written = toml_of(path.read_bytes())
     except OSError as error:
         raise click.UsageError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise click.UsageError(f"{path}: no UTF-8 ({error.reason} at byte {error.start})") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise click.UsageError(f"{path}: no TOML ({error})") from None
     top = _Table(str(path), written, _OF_FLOW)
     stages = [

@@ -49,12 +49,13 @@ from pinlater.redaction import secrets_of_url
 from pinlater.server.generation import Reports, ServePlan
 from pinlater.server.http_process import HttpProcess, HttpTokens
 from pinlater.server.server_process import StartRefused
-from pinlater.server.supervisor import ServeRefused, Supervisor
+from pinlater.server.supervisor import CannotListen, ServeRefused, Supervisor, refuse_taken
 from pinlater.server.watched_file import WatchedFile
 from pinlater.shard_factory import bare_shard, data_folder, guard_settings
 from pinlater.shards.keys.homes_record import HOMES, parse_record
 from pinlater.shards.resilience import ResilientShard
 from pinlater.web.exporters import Exporters, missing_package
+from pinlater.written import variable
 
 _log = structlog.get_logger("pinlater.serve")
 Flags = Mapping[str, str | Sequence[str]]
@@ -123,6 +124,10 @@ class Planner:
         for store in config.stores:
             if store.id in forgotten:
                 raise ServeRefused(f"shard {store.id} is configured: take it out of the configuration to forget it")
+        try:
+            refuse_taken(config.host, config.port)
+        except CannotListen as error:
+            raise ServeRefused(str(error)) from error
         _forget(config, forgotten)
         plan = await make_plan(config, self.at_start.accept_new_stores)
         for shard_id in sorted(plan.payload["known"].keys() - _ids(from_plain(plan.payload["config"]))):
@@ -339,7 +344,7 @@ def _loaded(flags: Flags) -> Loaded:
 
 def _watched(flags: Flags) -> WatchedFile | None:
     """The file that the configuration is read from, if there is one."""
-    path = flags.get("config") or os.environ.get("PINLATER_CONFIG")
+    path = flags.get("config") or variable("PINLATER_CONFIG")
     return WatchedFile(Path(str(path)).expanduser()) if path else None
 
 

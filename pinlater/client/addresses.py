@@ -25,12 +25,12 @@ import os
 import re
 import secrets
 import socket
-import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from pinlater.data_folder.private_files import SecretFileOpen, check_secret_file
+from pinlater.written import toml_of, variable
 
 DEFAULT_PORT = 9010
 DNS = "dns:"
@@ -180,7 +180,7 @@ def _table(file: Path, name: str) -> dict[str, object]:
 
 def clusters_file(path: str | Path | None = None) -> Path:
     """The file that counts. ValueError where there is none."""
-    given = path or os.environ.get(ENVIRONMENT_VARIABLE)
+    given = path or variable(ENVIRONMENT_VARIABLE)
     if given:
         return Path(given)
     usual = [
@@ -197,7 +197,7 @@ def clusters_file(path: str | Path | None = None) -> Path:
 
 def _read(file: Path) -> dict[str, object]:
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        content = toml_of(file.read_bytes())
     except (OSError, ValueError) as error:
         raise ValueError(f"{file}: {error}") from error
     clusters = content.get("clusters")
@@ -226,7 +226,7 @@ def target_servers(
     named = target_cluster(addresses, cluster)
     if named:
         return cluster_servers(named, clusters_file)
-    return addresses or _addresses([os.environ.get(SERVER_VARIABLE, "")]) or [Address("127.0.0.1", DEFAULT_PORT)]
+    return addresses or _addresses([variable(SERVER_VARIABLE)]) or [Address("127.0.0.1", DEFAULT_PORT)]
 
 
 def target_cluster(servers: Sequence[object], cluster: str | None) -> str | None:
@@ -236,9 +236,9 @@ def target_cluster(servers: Sequence[object], cluster: str | None) -> str | None
     """
     if servers or cluster:
         return cluster
-    if _addresses([os.environ.get(SERVER_VARIABLE, "")]):
+    if _addresses([variable(SERVER_VARIABLE)]):
         return None
-    return os.environ.get(CLUSTER_VARIABLE)
+    return variable(CLUSTER_VARIABLE) or None
 
 
 def default_source() -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from pinlater.client import addresses
 from pinlater.client.addresses import cluster_tls, target_cluster
 from pinlater.data_folder.private_files import SecretFileOpen, check_secret_file
+from pinlater.written import variable
 
 _VARIABLE = "PINLATER_TLS_"
 _FLAGS = {"ca": "ca", "cert": "client_cert", "key": "client_key", "server_name": "server_name"}
@@ -76,8 +77,8 @@ class Tls:
         """By PINLATER_TLS_CA, _CERT, _KEY and _SERVER_NAME; PINLATER_TLS=on alone trusts what this machine does. None:
         nothing of it is set.
         """
-        told = {each.name: os.environ.get(_VARIABLE + each.name.upper()) for each in fields(cls)}
-        is_on = os.environ.get(_VARIABLE[:-1], "").lower()
+        told = {each.name: variable(_VARIABLE + each.name.upper()) for each in fields(cls)}
+        is_on = variable(_VARIABLE[:-1]).lower()
         if is_on not in ("", "on", "off", *_OF_SERVERS):
             raise ValueError(f"{_VARIABLE[:-1]} is {is_on!r}; allowed: on, off or nothing")
         if is_on == "off" or not (is_on == "on" or any(told.values())):

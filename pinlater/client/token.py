@@ -12,6 +12,7 @@ from pinlater.client.addresses import cluster_token, target_cluster
 from pinlater.data_folder.private_files import SecretFileOpen, read_secret_file
 from pinlater.model import RequestContext
 from pinlater.redaction import SECRETS
+from pinlater.written import stripped, variable
 
 TOKEN_VARIABLE = "PINLATER_TOKEN"
 FILE_VARIABLE = "PINLATER_TOKEN_FILE"
@@ -55,11 +56,11 @@ class Token:
             lines = read_secret_file(path).split("\n", 1)
         except OSError as error:
             raise ValueError(f"token file {path}: {error.strerror}") from None
-        except UnicodeDecodeError:
-            raise ValueError(f"token file {path} holds no token; {_ALLOWED}") from None
+        except UnicodeError:
+            raise ValueError(f"token file {path} holds no token in UTF-8; {_ALLOWED}") from None
         except SecretFileOpen as error:
             raise ValueError(str(error)) from None
-        return _checked(lines[0].strip(), f"token file {path}")
+        return _checked(stripped(lines[0]), f"token file {path}")
 
 
 def target_token(
@@ -84,7 +85,7 @@ def target_token(
 
 
 def _from_environment() -> Token | None:
-    text, file = os.environ.get(TOKEN_VARIABLE, "").strip(), os.environ.get(FILE_VARIABLE, "")
+    text, file = variable(TOKEN_VARIABLE), variable(FILE_VARIABLE)
     if text and file:
         raise ValueError(f"{TOKEN_VARIABLE} and {FILE_VARIABLE} are both set; allowed: one of them")
     if text:

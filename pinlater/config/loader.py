@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +38,7 @@ from pinlater.config.stores import (
 )
 from pinlater.config.values import Kind, Text
 from pinlater.redaction import SECRETS, redact, redact_url, secrets_of_url
+from pinlater.written import is_service_link, stripped, toml_of, variable
 
 SHOWN_CHARS = 100
 
@@ -115,7 +115,11 @@ def unknown_names(given: Mapping[str, Given]) -> list[Mistake]:
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     """Variables with our prefix that are no settings: worth a warning, since other programs may put some there."""
     known = {_variable(name) for name in NAMES} | {ENVIRONMENT_PREFIX + name for name in _OF_CLIENTS}
-    return sorted(name for name in environment if name.startswith(ENVIRONMENT_PREFIX) and name not in known)
+    return sorted(
+        name
+        for name, value in environment.items()
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in known and not is_service_link(name, value)
+    )
 
 
 def _variable(name: str) -> str:
@@ -123,16 +127,19 @@ def _variable(name: str) -> str:
 
 
 def _from_flags(flags: Mapping[str, str | Sequence[str]]) -> dict[str, Given]:
-    return {name: Given(value if isinstance(value, str) else list(value), f"--{name}") for name, value in flags.items()}
+    return {
+        name: Given(_trimmed(value if isinstance(value, str) else list(value)), f"--{name}")
+        for name, value in flags.items()
+    }
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Given]:
     """An empty variable counts as not set; in a list, commas part the texts."""
     given: dict[str, Given] = {}
     for name in NAMES:
-        text = environment.get(_variable(name), "")
+        text = variable(_variable(name), environment)
         if text:
-            parts = [part.strip() for part in text.split(",") if part.strip()]
+            parts = [part for part in map(stripped, text.split(",")) if part]
             given[name] = Given(parts if name in _REPEATABLE else text, _variable(name))
     return given
 
@@ -140,13 +147,22 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Given]:
 def _from_file(config: Given) -> dict[str, Given]:
     path = Path(str(config.value)).expanduser()
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = toml_of(path.read_bytes())
     except OSError as error:
         allowed = f"a file that can be read ({error.strerror})"
         raise ConfigInvalid([Mistake(CONFIG_NAME, str(path), allowed, config.origin)]) from error
     except ValueError as error:
         raise ConfigInvalid([Mistake(CONFIG_NAME, str(path), f"a TOML file ({error})", config.origin)]) from error
-    return {name: Given(value, str(path)) for name, value in content.items()}
+    return {name: Given(_trimmed(value), str(path)) for name, value in content.items()}
+
+
+def _trimmed(value: Any) -> Any:
+    """A value of a flag or of TOML, its texts without what is around them."""
+    if isinstance(value, list):
+        return [_trimmed(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _trimmed(each) for name, each in value.items()}
+    return stripped(value) if isinstance(value, str) else value
 
 
 T = TypeVar("T")

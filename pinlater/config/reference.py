@@ -51,6 +51,10 @@ Every setting is a flag of `pinlater serve` (`--claim-timeout 5m`), a key of the
 (`claim-timeout = "5m"`, TOML) and an environment variable (`PINLATER_CLAIM_TIMEOUT=5m`). A flag counts before a
 variable, a variable before the file, the file before the default.
 
+What editors, secrets and shells put around a value does not count: white space and line breaks, no-break spaces, a byte
+order mark; and in variables one pair of quotes, as `docker --env-file` keeps them. An empty variable is not set. What
+Kubernetes sets for a Service named `pinlater` (`PINLATER_PORT=tcp://…`, `PINLATER_SERVICE_HOST`) says nothing.
+
 Times have a unit: `250ms`, `5s`, `10m`, `24h`, `7d`. Sizes: `512KiB`, `16MiB`, `1GiB`, or plain bytes.
 
 `pinlater serve --print-config` prints what counts, with where each value came from, as a file that `--config` reads; a

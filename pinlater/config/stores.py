@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from pinlater.data_folder.identity import OVERFLOW_ID
+from pinlater.host_lists import split_url
 from pinlater.redaction import MASK, redact_url
 
 SENTINEL_SCHEMES = ("redis+sentinel", "rediss+sentinel")
@@ -54,7 +55,7 @@ class StoreConfig:
 
     def key_files(self) -> list[str]:
         """The files that its URL names with private keys: of the certificate that the store is shown."""
-        query = parse_qs(urlsplit(self.url).query)
+        query = parse_qs(split_url(self.url).query)
         return [path for name in _KEY_PARAMETERS for path in query.get(name, ())]
 
     def masked(self) -> str:
@@ -85,7 +86,7 @@ def parse_store(text: str) -> StoreConfig:
 def checked_url(url: str) -> str:
     """The URL, if it can be one of a store. StoreMistake."""
     try:
-        parts = urlsplit(url)
+        parts = split_url(url)
         for host in parts.netloc.rpartition("@")[2].split(","):
             _ = urlsplit(f"//{host}").port
     except ValueError as error:
@@ -120,7 +121,7 @@ def expanded(store: StoreConfig) -> list[StoreConfig]:
     >>> expanded(StoreConfig("", "redis+cluster://n1/?shards=2&wait=1"))[1].url
     'redis+cluster://n1/?wait=1&shard=2'
     """
-    parts = urlsplit(store.url)
+    parts = split_url(store.url)
     if parts.scheme not in CLUSTER_SCHEMES:
         return [store]
     query = parse_qsl(parts.query, keep_blank_values=True)

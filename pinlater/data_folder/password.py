@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pinlater.data_folder.private_files import FILE_MODE, OPEN_SECRETS_VARIABLE
 from pinlater.redaction import SECRETS
+from pinlater.written import secret_line, text_of, variable
 
 PASSWORD_FILE = "admin-password"
 """In the data folder. One line: the password."""
@@ -112,7 +113,7 @@ def read_password_file(path: Path, *, is_server: bool = False) -> str:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise PasswordFileUnsafe(f"{path} is no regular file; remove it")
-        if found.st_mode & 0o077 and (is_server or os.environ.get(OPEN_SECRETS_VARIABLE) != "allow"):
+        if found.st_mode & 0o077 and (is_server or variable(OPEN_SECRETS_VARIABLE) != "allow"):
             raise PasswordFileUnsafe(
                 f"{path} can be read by others (mode {stat.S_IMODE(found.st_mode):04o}), so who knows the password in "
                 "it is unknown; remove it and start the server again, which makes a new one; or, if nobody had a look, "
@@ -120,9 +121,13 @@ def read_password_file(path: Path, *, is_server: bool = False) -> str:
             )
         if is_server and found.st_uid != os.geteuid():
             raise PasswordFileUnsafe(f"{path} belongs to another user; remove it")
-        line = os.read(descriptor, _MAX_FILE_BYTES).split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r")
+        content = os.read(descriptor, _MAX_FILE_BYTES)
     finally:
         os.close(descriptor)
+    try:
+        line = secret_line(text_of(content, "replace").split("\n", 1)[0])
+    except UnicodeError:
+        raise PasswordFileUnsafe(f"{path} holds no text in UTF-8; write the password into it anew") from None
     if not line:
         raise PasswordFileUnsafe(f"{path} is empty; remove it and start the server again, which makes a new one")
     SECRETS.keep([line])

@@ -12,6 +12,8 @@ import re
 import stat
 from pathlib import Path
 
+from pinlater.written import text_of, variable
+
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
 OPEN_SECRETS_VARIABLE = "PINLATER_OPEN_SECRETS"
 """Set to `allow`, files with secrets are read though others may read them too."""
@@ -77,7 +79,7 @@ def read_secret_file(path: Path) -> str:
     """The text of a file with a secret. OSError; ValueError: no text; SecretFileOpen: others may read it."""
     with path.open("rb") as file:
         check_secret_file(path, os.fstat(file.fileno()))
-        return file.read(_MAX_SECRET_BYTES).decode("utf-8")
+        return text_of(file.read(_MAX_SECRET_BYTES))
 
 
 def check_secret_file(path: Path, found: os.stat_result) -> None:
@@ -86,7 +88,7 @@ def check_secret_file(path: Path, found: os.stat_result) -> None:
     Where nobody else is on the machine, as in a container, PINLATER_OPEN_SECRETS=allow says that this does not matter.
     """
     others = _OTHERS if found.st_uid == os.geteuid() else _OTHERS & ~stat.S_IRGRP
-    if found.st_mode & others and os.environ.get(OPEN_SECRETS_VARIABLE) != "allow":
+    if found.st_mode & others and variable(OPEN_SECRETS_VARIABLE) != "allow":
         raise SecretFileOpen(
             f"{path} has a secret, and others can read it (mode {stat.S_IMODE(found.st_mode):04o}): chmod 600 {path}, "
             f"or set {OPEN_SECRETS_VARIABLE}=allow where nobody else uses this machine"

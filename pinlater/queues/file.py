@@ -7,7 +7,6 @@ queue. A file with mistakes changes nothing: the last good one goes on counting.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from pinlater.config.loader import ConfigInvalid, Mistake
 from pinlater.model import QUEUE_NAME_ALLOWED, is_queue_name
 from pinlater.queues.layers import Layer, as_layer
 from pinlater.queues.settings import known_key
+from pinlater.written import toml_of
 
 _log = structlog.get_logger("pinlater.queues")
 
@@ -73,7 +73,7 @@ class QueueFile:
 def read_layers(path: Path) -> FileLayers:
     """OSError; ConfigInvalid."""
     try:
-        tables = tomllib.loads(path.read_text("utf-8"))
+        tables = toml_of(path.read_bytes())
     except ValueError as error:
         raise ConfigInvalid([Mistake("queue-file", str(path), f"TOML ({error})", str(path))]) from error
     mistakes: list[Mistake] = []

@@ -276,7 +276,12 @@ class Acceptor:
         self._accepting.close(take_waiting=True)
 
 
-def bound(host: str, port: int) -> socket.socket:
+def refuse_taken(host: str, port: int) -> None:
+    """CannotListen: somebody else has the port, which a server had better know before it makes its files."""
+    bound(host, port, listens=False).close()
+
+
+def bound(host: str, port: int, *, listens: bool = True) -> socket.socket:
     """A socket that listens on the first address of the host. CannotListen."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -287,7 +292,8 @@ def bound(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(BACKLOG)
+        if listens:
+            listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         other = "--host" if error.errno == errno.EADDRNOTAVAIL else "--port"

@@ -18,9 +18,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import thriftpy2
-
+from pinlater.wire.grammar import with_grammar
 from pinlater.wire.message import REPLY, SEQID_BYTES, Protocol, write_header
+
+with with_grammar():
+    import thriftpy2
 
 BOOL, BYTE, DOUBLE, I16, I32, I64 = 2, 3, 4, 6, 8, 10
 STRING, STRUCT, MAP, SET, LIST = 11, 12, 13, 14, 15

@@ -152,6 +152,7 @@ def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
         f"pinlater: cannot start: cannot listen on 127.0.0.1:{port}: Address already in use; choose another --port"
     )
     assert last_line(done) == expected
+    assert not (tmp_path / "pinlater-data" / "admin-password").exists(), "commands here would send it to the other one"
 
 
 def test_an_address_of_another_machine_is_one_clear_line(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,13 +23,14 @@ WITHIN_S = 20.0
 class WorkerCommand:
     """`pinlater-worker ARGUMENTS` in a folder. What it and its jobs print, and its log, are one list of texts."""
 
-    def __init__(self, folder: Path, *arguments: str, program: str = PROGRAM) -> None:
+    def __init__(self, folder: Path, *arguments: str, program: str = PROGRAM, before: Sequence[str] = ()) -> None:
+        """`before`: a command that starts it."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PINLATER_")}
         environment["PYTHONUNBUFFERED"] = "1"
         self.lines: list[str] = []
         self._news = threading.Condition()
         self.process = subprocess.Popen(
-            [*dies_with_us(), program, "--log-format", "json", *arguments],
+            [*dies_with_us(), *before, program, "--log-format", "json", *arguments],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -100,9 +101,11 @@ class WorkerCommand:
 
 
 @contextlib.contextmanager
-def working(folder: Path, *arguments: str, program: str = PROGRAM) -> Iterator[WorkerCommand]:
+def working(
+    folder: Path, *arguments: str, program: str = PROGRAM, before: Sequence[str] = ()
+) -> Iterator[WorkerCommand]:
     """A worker that is ended with the block, however it ends."""
-    worker = WorkerCommand(folder, *arguments, program=program)
+    worker = WorkerCommand(folder, *arguments, program=program, before=before)
     try:
         yield worker
     finally:

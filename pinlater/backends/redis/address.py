@@ -14,6 +14,7 @@ from redis.asyncio.connection import RedisSSLContext, SSLConnection, parse_url
 from pinlater.backends.redis.cluster_slots import MOST_SHARDS, prefix_of
 from pinlater.backends.redis.failover import NO_WAIT, Endpoint, ReplicaWait, Sentinels, login
 from pinlater.errors import RequestInvalid
+from pinlater.host_lists import split_url
 from pinlater.redaction import MASK
 
 DEFAULT_PREFIX = "pinlater"
@@ -60,7 +61,7 @@ def parse_address(url: str) -> RedisAddress:
     's1:26379,s2:26380/jobs/2 (pinlater)'
     """
     try:
-        split, own = urlsplit(url), dict[str, str]()
+        split, own = split_url(url), dict[str, str]()
     except ValueError as error:
         raise RequestInvalid(f"redis url: {error}") from error
     query = {name: values[-1] for name, values in parse_qs(split.query, keep_blank_values=True).items()}

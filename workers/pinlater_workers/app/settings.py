@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from pinlater.client.client_tls import Tls
 from pinlater.model import MAX_QUEUES, is_queue_name
+from pinlater.written import toml_of
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.jobs.settings import POOLS, QUEUE_NAME, PoolName
 from pinlater_workers.settings_table import DAY_S, Key, duration, flag, integer, read_table, text, word
@@ -211,8 +211,7 @@ def read_file(path: str | Path) -> FileSettings:
     """ConfigurationError: it cannot be read, or says what cannot be. Paths in it begin at its own folder."""
     path = Path(path)
     try:
-        with path.open("rb") as file:
-            found = tomllib.load(file)
+        found = toml_of(path.read_bytes())
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:

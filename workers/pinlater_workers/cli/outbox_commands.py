@@ -14,6 +14,7 @@ import click
 from pinlater.errors import PinLaterError
 from pinlater.printable import json_text, printable
 from pinlater.schedule import duration_text, parse_duration
+from pinlater.written import variable
 from pinlater_workers.app.app import App
 from pinlater_workers.app.loader import ServerFlags, load, pass_on_servers
 from pinlater_workers.cli.listings import write_table
@@ -41,7 +42,7 @@ def _database_options(command: CommandT) -> CommandT:
     return click.option(
         "--database",
         metavar="URL",
-        envvar=VARIABLE,
+        default=lambda: variable(VARIABLE) or None,
         help="Where the outbox is: a URL of SQLAlchemy, or django:ALIAS.  [env var: PINLATER_OUTBOX_DATABASE, which "
         "other users of the machine do not see]",
     )(command)

@@ -15,6 +15,7 @@ from pinlater.model import CONTINUATION_END, CONTINUATION_START, AccessAction, S
 from pinlater.printable import printable
 from pinlater.schedule import duration_text
 from pinlater.timetable import cron_warnings
+from pinlater.written import secret_variable
 from pinlater_workers.app.loader import ServerFlags, load
 from pinlater_workers.cli.process_exit import EXIT_FAILED, say
 from pinlater_workers.cli.run import server_options
@@ -170,8 +171,8 @@ def _password(client: Client) -> str:
     with suppress(MethodUnknown):  # of an older server
         if client.get_access().needs_no_password([AccessAction.OPERATE]):
             return ""
-    password = os.environ.get(PASSWORD_VARIABLE)
-    if password is not None:
+    password = secret_variable(PASSWORD_VARIABLE)
+    if password:
         return password
     try:
         prompted: str = click.prompt("Admin password", hide_input=True, err=True)
