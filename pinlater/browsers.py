@@ -72,7 +72,10 @@ def is_name_known(host: str, names: Collection[str]) -> bool:
 def wrong_name(host: str) -> str:
     """What is told to those who ask for a page under a name that is not known; the status is 421."""
     shown = printable(host[:_SHOWN_CHARS])
-    return f"This page is not shown under the name {shown!r}. Ask for it by address, or start with --http-names NAME."
+    return (
+        f"The header Host has {shown!r}, which is no name of this server. Ask for it by address, start the server with "
+        "--http-names NAME, or have a proxy in between send a Host that is known."
+    )
 
 
 def _plain(name: str) -> str:

@@ -74,8 +74,8 @@ def is_service_link(name: str, value: str) -> bool:
 
 
 def text_of(content: bytes, errors: str = "strict") -> str:
-    """The text of a file that a person wrote, with whichever editor. UnicodeError: it is UTF-16, or, unless `errors` say
-    otherwise, no UTF-8.
+    """The text of a file that a person wrote, with whichever editor. UnicodeError: it is UTF-16, or, where `errors` is
+    "strict", no UTF-8.
     """
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise UnicodeError("it is UTF-16, as PowerShell writes it; save it as UTF-8")

@@ -164,6 +164,8 @@ def say_missed(shards: Sequence[str]) -> None:
 
 
 _DEFAULT_TIMEOUT_MS = 10_000
+_LEAST_MS = 1_000
+"""For one call of what waits: `--timeout 0` asks how it is now."""
 
 
 _TLS_FLAGS = {
@@ -250,12 +252,14 @@ def talks_patiently(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def talks_while_waiting(command: Callable[..., None]) -> Callable[..., None]:
-    """For what waits by itself, and has a --timeout of its own."""
+    """For what waits by itself, and has a --timeout of its own, which bounds its calls and their connections too."""
 
     @server_options
     @functools.wraps(command)
     def connected(target: Target, **options: Any) -> None:
-        with _client(target, _DEFAULT_TIMEOUT_MS, patient=False) as client:
+        within_ms: int | None = options.get("timeout")
+        call_ms = _DEFAULT_TIMEOUT_MS if within_ms is None else min(max(within_ms, _LEAST_MS), _DEFAULT_TIMEOUT_MS)
+        with _client(target, call_ms, patient=False) as client:
             command(client, **options)
 
     return connected

@@ -55,8 +55,12 @@ class AdminPassword:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def check(self, password: str, operator: Operator) -> None:
-        """PasswordInvalid: it is wrong, or no hash is configured. Overloaded: it was not checked; try again later."""
-        if operator.is_granted:
+        """PasswordInvalid: it is wrong, or no hash is configured. Overloaded: it was not checked; try again later.
+
+        Who may do this without one needs to send none; one that is sent all the same has to be right, so that nobody
+        takes it for tried.
+        """
+        if operator.is_granted and not (password and self._hash):
             return
         if not self._hash:
             raise PasswordInvalid(_NO_PASSWORD)
@@ -65,7 +69,8 @@ class AdminPassword:
             # nobody can guess a random one, so nobody who knows it has to wait
             if not (is_random(self._hash) and self._is_right(password)) and not await self._check(guesser, password):
                 self._guessers.was_wrong(guesser, operator.who)
-                raise PasswordInvalid("the admin password is wrong")
+                needless = "; this caller needs none for it: send no password" if operator.is_granted else ""
+                raise PasswordInvalid(f"the admin password is wrong{needless}")
             self._guessers.was_right(guesser)
         finally:
             self._guessers.done(guesser)

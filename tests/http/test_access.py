@@ -12,6 +12,7 @@ import pytest
 
 from pinlater import Client
 from pinlater.data_folder.password import hash_password
+from pinlater.errors import PasswordInvalid
 from pinlater.http.assignments import AssignmentRef
 from pinlater.http.route import Route
 from pinlater.http.routes import ROUTES
@@ -97,6 +98,7 @@ class Place(NamedTuple):
     caller: httpx.Client
     tokens: dict[str, str]
     flow: str
+    server: str
 
     def path(self, route: Route) -> dict[str, str]:
         """What stands in the path of a route; those that end a flow, or get an item, have one of their own."""
@@ -136,7 +138,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             operator.create_flow(NewFlow("ready", [Stage("ready", "", "pay")], sealed=["ready"]))
         address = str(server.wait_for("api_ready")["address"])
         with httpx.Client(base_url=address, timeout=30.0, trust_env=False) as caller:
-            place = Place(caller, tokens, "")
+            place = Place(caller, tokens, "", f"127.0.0.1:{server.port}")
             yield place._replace(flow=place.made())
 
 
@@ -216,3 +218,23 @@ def test_an_assignment_is_no_credential(place: Place) -> None:
         ) == (403, "FORBIDDEN")
     assert place.as_role("of-pay", "POST", f"{path}/heartbeat") == {"cancelled": False}
     assert place.as_role("of-pay", "POST", f"{path}/result", {"result": 1}) == {"outcome": "succeeded"}
+
+
+def test_a_password_that_is_sent_has_to_be_right_also_where_none_is_needed(place: Place) -> None:
+    operator = {"Authorization": f"Bearer {place.tokens['only-operate']}"}
+    change = {"set": {"max_attempts": "9"}}
+    for password, status in ((None, 200), ("", 200), (PASSWORD, 200), ("wrong", 403)):
+        headers = operator if password is None else {**operator, "X-Admin-Password": password}
+        answer = place.caller.request("PATCH", "/v1/queues/mail/settings", json=change, headers=headers)
+        assert answer.status_code == status, answer.text
+    assert "send no password" in answer.text
+    with Client(place.server, token=place.tokens["only-operate"]) as client:
+        with pytest.raises(PasswordInvalid, match="send no password"):
+            client.update_queue("mail", "wrong", set={"max_attempts": "9"})
+        client.update_queue("mail", "", set={"max_attempts": "9"})
+
+
+def test_a_name_that_is_not_known_names_the_header(place: Place) -> None:
+    answer = place.caller.get("/v1/queues", headers={"Host": "queues.example"})
+    assert answer.status_code == 421
+    assert "The header Host has 'queues.example'" in answer.text

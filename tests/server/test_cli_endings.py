@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from pinlater import Client, Job
-from pinlater.cli import COMMANDS, OF_THE_SERVER, main
+from pinlater.cli import COMMANDS, EXIT_UNREACHABLE, OF_THE_SERVER, main
 from pinlater.data_folder.password import hash_password
 from tests.faults.proxy import Proxy
 from tests.server.commands import Shell
@@ -318,3 +318,15 @@ def test_what_talks_to_a_server_needs_nothing_that_only_a_server_needs() -> None
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", [["job", "wait", "mail:s1:p1:1790000000000000"], ["flow", "wait", "f" * 32]])
+def test_the_timeout_of_what_waits_bounds_the_connection_too(command: list[str]) -> None:
+    """To a server that is silent; where nothing is said calls have ten seconds."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        result = CliRunner().invoke(main, [*command, "--timeout", "1s", "--server", address])
+    assert result.exit_code == EXIT_UNREACHABLE
+    waited = re.search(r"no answer within ([0-9.]+) s", result.output)
+    assert waited is not None, result.output
+    assert float(waited[1]) <= 1.0

@@ -36,6 +36,8 @@ SOONEST_MS, LATEST_MS = 50, 1_000
 PATIENCE_S = 300.0
 """So long servers may be away while a flow is waited for."""
 
+_LEAST_S, _MOST_S = 1.0, 10.0
+
 
 class EndedStage(msgspec.Struct, frozen=True, rename="camel"):
     """A stage of a flow that is over, in numbers. `applet_errors`: items whose children could not be made, and were
@@ -127,6 +129,11 @@ class _Pace:
         self.wait_ms = SOONEST_MS if found else min(LATEST_MS, max(SOONEST_MS, self.wait_ms * 2))
 
 
+def _call_s(timeout: Delay | None) -> float | None:
+    """How long the first call may take, which says whether there is a server at all; None: as all calls."""
+    return None if timeout is None else min(max(delay_seconds(timeout), _LEAST_S), _MOST_S)
+
+
 class _Outage:
     """Servers that are away meanwhile."""
 
@@ -188,7 +195,7 @@ class FlowRun(_FlowHandle):
         """
         refuse_on_loop("start_async(...)'s run, and its wait")
         patience, outage = Patience(timeout, self._app.clock), _Outage(self._app.clock, timeout)
-        status = self.status()
+        status = self._client.get_flow(self.id, timeout=_call_s(timeout))
         for wait_ms in patience.waits_ms():
             try:
                 status = self._client.get_flow(self.id, wait_ms=wait_ms)
@@ -214,7 +221,7 @@ class FlowRun(_FlowHandle):
         meanwhile are waited for, as by `wait`.
         """
         refuse_on_loop("start_async(...)'s run, and its results")
-        status = self.status()
+        status = self._client.get_flow(self.id, timeout=_call_s(timeout))
         ended = self._ended_items(status, stage)
         patience, pace, outage = Patience(timeout, self._app.clock), _Pace(), _Outage(self._app.clock, timeout)
         for wait_ms in patience.waits_ms():
@@ -268,7 +275,7 @@ class AsyncFlowRun(_FlowHandle):
 
     async def wait(self, timeout: Delay | None = None) -> FlowStatus:
         patience, outage = Patience(timeout, self._app.clock), _Outage(self._app.clock, timeout)
-        status = await self.status()
+        status = await self._client.get_flow(self.id, timeout=_call_s(timeout))
         for wait_ms in patience.waits_ms():
             try:
                 status = await self._client.get_flow(self.id, wait_ms=wait_ms)
@@ -292,7 +299,7 @@ class AsyncFlowRun(_FlowHandle):
     async def results(
         self, stage: FlowStage[Any] | None = None, *, timeout: Delay | None = None
     ) -> AsyncIterator[EndedItem[Any]]:
-        status = await self.status()
+        status = await self._client.get_flow(self.id, timeout=_call_s(timeout))
         ended = self._ended_items(status, stage)
         patience, pace, outage = Patience(timeout, self._app.clock), _Pace(), _Outage(self._app.clock, timeout)
         for wait_ms in patience.waits_ms():
