@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import signal
 import subprocess
 import sys
@@ -39,6 +40,29 @@ def test_no_assertion_does_work() -> None:
         if any(isinstance(part, ast.Await | ast.NamedExpr | ast.Yield) for part in ast.walk(each.test))
     ]
     assert found == []
+
+
+IMPORTS = """
+import importlib, pkgutil
+for root in ("pinlater", "pinlater_workers"):
+    package = importlib.import_module(root)
+    for name in package.__all__:
+        getattr(package, name)
+    for each in pkgutil.walk_packages(package.__path__, f"{root}."):
+        if not each.name.endswith("__main__"):
+            importlib.import_module(each.name)
+"""
+
+
+def test_no_module_warns_when_it_is_imported(tmp_path: Path) -> None:
+    """Nor when it is compiled anew, and its packages' modules with it."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", IMPORTS],
+        env={**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
@@ -122,3 +123,10 @@ def test_a_deadlock_ends_a_run() -> None:
 
     with pytest.raises(virtual_time.NothingLeft):
         virtual_time.run(waits_for_nobody(), 1)
+
+
+@pytest.mark.parametrize("scenario", ["hanging", "partition"])
+def test_nothing_of_a_run_is_left_pending_when_it_ends(scenario: str, caplog: pytest.LogCaptureFixture) -> None:
+    simulate(scenario, 3, 4, seed=1)
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []

@@ -118,12 +118,6 @@ def _virtual(seed: int) -> Iterator[None]:
 
 
 def run(work: Coroutine[Any, Any, R], seed: int) -> R:
-    """Run it to its end in virtual time."""
-    loop = VirtualLoop()
-    with _virtual(seed):
-        try:
-            asyncio.set_event_loop(loop)
-            return loop.run_until_complete(work)
-        finally:
-            asyncio.set_event_loop(None)
-            loop.close()
+    """Run it to its end in virtual time; what it leaves behind is cancelled then."""
+    with _virtual(seed), asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(work)

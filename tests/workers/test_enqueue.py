@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import time
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
 import pytest
+import uvloop
 
 from pinlater.errors import BodyTooLarge, OutcomeUnknown, PriorityNotSupported, QueueNotFound
 from pinlater.model import DequeueRequest, Job, JobInfo
@@ -188,6 +191,23 @@ def test_enqueueing_on_an_event_loop(app: App, add: JobType) -> None:
     for _ in range(2):
         assert len(asyncio.run(produce())) == 3
     assert calls_of(app, add) == [(("a", 3),), (("a", 3),), (1,), (1,), (2,), (2,)]
+
+
+@pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_loop_that_ends_leaves_no_open_connection(
+    app: App, add: JobType, make_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def produce() -> None:
+        await add.enqueue_async(1)
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            with asyncio.Runner(loop_factory=make_loop) as runner:
+                runner.run(produce())
+            gc.collect()
+    assert [str(each.message) for each in warned] == []
+    assert calls_of(app, add) == [(1,), (1,)]
 
 
 def test_a_child_of_a_fork_enqueues_by_itself(app: App, add: JobType) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import pinlater
 from pinlater.client.addresses import target_servers
@@ -321,7 +322,7 @@ class ServerClients:
     def __init__(self, target: ServerTarget) -> None:
         self.target = target
         self._client: Client | None = None
-        self._async_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient]
+        self._async_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopClient]
         self._async_clients = weakref.WeakKeyDictionary()
         self._result_bounds = ResultBounds(lambda: self.client)
 
@@ -365,12 +366,15 @@ class ServerClients:
         return self._client
 
     def async_client(self) -> AsyncClient:
-        """That of the running event loop."""
+        """That of the running event loop, with which it ends."""
         loop = asyncio.get_running_loop()
-        client = self._async_clients.get(loop)
-        if client is None:
-            client = self._async_clients[loop] = self.connect()
-        return client
+        found = self._async_clients.get(loop)
+        if found is None:
+            client = self.connect()
+            found = self._async_clients[loop] = _LoopClient(client, self._closed_with(loop, client))
+            with suppress(StopIteration):
+                found.end.__anext__().__await__().__next__()
+        return found.client
 
     def connect(self, **options: Any) -> AsyncClient:
         """A new client, which the caller closes; `options` as for AsyncClient."""
@@ -394,6 +398,23 @@ class ServerClients:
 
     async def close_async(self) -> None:
         """Close that of the running event loop."""
-        client = self._async_clients.pop(asyncio.get_running_loop(), None)
-        if client is not None:
+        found = self._async_clients.get(asyncio.get_running_loop())
+        if found is not None:
+            await found.end.aclose()
+
+    async def _closed_with(self, loop: asyncio.AbstractEventLoop, client: AsyncClient) -> AsyncGenerator[None, None]:
+        """To be begun. A loop that ends in order, as that of `asyncio.run` does, ends the generators that were begun on
+        it: the one moment at which it tells anybody.
+        """
+        try:
+            yield
+        finally:
+            self._async_clients.pop(loop, None)
             await client.close()
+
+
+class _LoopClient(NamedTuple):
+    """The client of an event loop, and the generator that closes it."""
+
+    client: AsyncClient
+    end: AsyncGenerator[None, None]
