@@ -127,6 +127,8 @@ class ScheduleFirer:
         self._leapt_ms = 0
         """The time of the last leap: nobody was there at the times before it that were not dealt with."""
         self._homes_version = calls.homes_version()
+        self._has_two_passes = False
+        """Of one schedule at least that was ever here."""
         self._two_passes_from_ms = book.repeated_hours.from_ms()
         self._news = asyncio.Event()
         self._one_turn = asyncio.Lock()
@@ -177,6 +179,7 @@ class ScheduleFirer:
         except TimetableInvalid as error:
             _log.error("schedule_not_fired", schedule=name, error=str(error))
             return
+        self._has_two_passes = self._has_two_passes or record.has_two_passes
         is_same = before is not None and before.record.generation == record.generation
         done_ms = max(record.counts_from_ms, before.done_ms if before and is_same else 0)
         self._known[name] = _Clockwork(record, firings, done_ms, trouble=before.trouble if before else "")
@@ -227,16 +230,16 @@ class ScheduleFirer:
         """An hour that comes twice counts twice from now on, or no longer."""
         hours = self._book.repeated_hours
         from_ms = hours.from_ms()
-        with_two = [known for known in self._known.values() if known.record.has_two_passes]
-        if from_ms is None and with_two:
+        if from_ms is None and self._has_two_passes:
             await hours.begin()
             from_ms = hours.from_ms()
         if from_ms == self._two_passes_from_ms:
             return
         self._two_passes_from_ms = from_ms
-        for known in with_two:
-            known.firings = self._book.firings(known.record)
-            self._unsure[known.record.schedule.name] = None
+        for name, known in self._known.items():
+            if known.record.has_two_passes:
+                known.firings = self._book.firings(known.record)
+                self._unsure[name] = None
 
     def _look_at_clock(self) -> None:
         """Set ahead, the clock shows times at which nobody was there. Set back, it brings times that were left out."""
