@@ -117,6 +117,7 @@ class ServerProcess:
         HTTP process; `exposed`: why callers may do more here than an operator may want.
         """
         self._exposed = exposed
+        self._is_closed = False
         self._clock = clock = ClusterClock(config.clock_tolerance_ms)
         self._tolerance_ms = config.clock_tolerance_ms
         self._folder = folder = data_folder(config)
@@ -346,7 +347,8 @@ class ServerProcess:
         """For the supervisor: metrics, status, remarks or readiness."""
         if kind == "metrics":
             set_gauges(self._metrics, self._members, self._server, self._service, self._overflow, self._clock)
-            await self._workers.set_gauges(self._metrics, self._queues.names(), self._membership.alive())
+            if not self._is_closed:  # the last report of a process comes when its shards are closed
+                await self._workers.set_gauges(self._metrics, self._queues.names(), self._membership.alive())
             return self._metrics.snapshot()
         if kind == "status":
             workers = await self._workers.page(limit=SHOWN_WORKERS)
@@ -362,6 +364,7 @@ class ServerProcess:
         await self._overflow.drain(max(LEAST_MOVE_S, ends_at - asyncio.get_running_loop().time()))
 
     async def close(self) -> None:
+        self._is_closed = True
         await self._firer.close()
         if self._flows is not None:
             await self._flows.close()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 
 from pinlater.backends.base import ConfigEntry, KvEntry, Quota, Shard, Tokens
-from pinlater.errors import StoreRefused
+from pinlater.errors import NothingStored, StoreRefused
 from pinlater.model import Job
 from tests.conformance.bindings import Binding
 from tests.conformance.subject import START_MS, Subject, key_of
@@ -51,6 +52,15 @@ async def test_a_store_has_a_random_id_that_stays(stores: Stores) -> None:
         assert again == store_id
     async with stores.opened(stores.places.fresh()) as (_, other):
         assert other != store_id
+
+
+async def test_a_shard_that_is_closed_stores_nothing_and_says_so(stores: Stores) -> None:
+    """What comes late, while a server ends, is refused as by any store that cannot be reached."""
+    async with stores.opened(stores.places.fresh()) as (shard, _):
+        pass
+    for call in (partial(shard.kv_list, "kind"), partial(shard.kv_put, "kind", "name", b"", START_MS + 1)):
+        with pytest.raises(NothingStored, match="closed"):
+            await call(START_MS)
 
 
 async def test_two_servers_may_open_one_store_under_one_id(stores: Stores) -> None:

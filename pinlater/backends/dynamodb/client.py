@@ -157,7 +157,8 @@ class DynamodbClient:
         raise OutcomeUnknown(error.message) if unknown else error
 
     async def _post(self, operation: str, body: bytes) -> tuple[int, Answer]:
-        assert self._session is not None, "the shard is not open"
+        if self._session is None:
+            raise NothingStored(f"{self.address.table}: the shard is closed")
         url = f"{self.address.endpoint}/"
         headers = {
             "X-Amz-Target": f"DynamoDB_20120810.{operation}",

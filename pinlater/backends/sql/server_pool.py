@@ -21,7 +21,7 @@ from pinlater.backends.sql.coordination import establish_identity
 from pinlater.backends.sql.session import UNENCODABLE, Session
 from pinlater.backends.sql.shard import SqlShard
 from pinlater.backends.sql.threads import Threads
-from pinlater.errors import PinLaterError, StoreConflict, StoreRefused, ValueNotStorable
+from pinlater.errors import NothingStored, PinLaterError, StoreConflict, StoreRefused, ValueNotStorable
 from pinlater.redaction import redact_url
 
 RECYCLE_AFTER_S = 3_600
@@ -192,12 +192,15 @@ class ServerShard(SqlShard):
             self._pool.close()
 
     def write(self, transaction: Callable[..., Result], *arguments: Any) -> asyncio.Future[Result]:
-        assert self._threads is not None, "the shard is not open"
-        return self._threads.call(self._transact, True, transaction, arguments)
+        return self._open_threads().call(self._transact, True, transaction, arguments)
 
     def read(self, transaction: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
-        assert self._threads is not None, "the shard is not open"
-        return self._threads.call(self._transact, False, transaction, arguments)
+        return self._open_threads().call(self._transact, False, transaction, arguments)
+
+    def _open_threads(self) -> Threads:
+        if self._threads is None:
+            raise NothingStored(f"{self._pool.place}: the shard is closed")
+        return self._threads
 
     def _transact(self, writes: bool, transaction: Callable[..., Result], arguments: tuple[Any, ...]) -> Result:
         """The drivers begin a transaction with the first statement."""

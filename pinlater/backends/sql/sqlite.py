@@ -100,11 +100,13 @@ class SqliteShard(SqlShard):
             raise StoreRefused(f"{self.path}: the file was deleted or replaced since it was opened")
 
     def write(self, transaction: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
-        assert self._writer is not None, "the shard is not open"
+        if self._writer is None:
+            raise NothingStored(f"{self.path}: the shard is closed")
         return self._writer.call(self.shard_id, transaction, arguments)
 
     def read(self, transaction: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
-        assert self._reader is not None, "the shard is not open"
+        if self._reader is None:
+            raise NothingStored(f"{self.path}: the shard is closed")
         return self._reader.call(self.shard_id, transaction, arguments)
 
     async def _connect(self, begin: str) -> SqliteConnection:
