@@ -503,7 +503,15 @@ def _set_up_sqlite(connection: Any, _record: object) -> None:
 def _set_up_postgresql(connection: Any, _record: object) -> None:
     """Every statement has an index. Without statistics, as in the first minute of a table, the planner takes a list of
     jobs for half of the table and reads all of it; and it compiles what it takes for dear.
+
+    A pooler, which names process ids of its own, may give the session to others between two transactions. There nothing
+    is set and nothing prepared, since both would reach them.
     """
+    (process_id,) = connection.execute("SELECT pg_backend_pid()").fetchone()
+    if process_id != connection.info.backend_pid:
+        connection.prepare_threshold = None
+        connection.commit()
+        return
     for way in ("seqscan", "hashjoin", "mergejoin"):
         connection.execute(f"SET enable_{way} = off")
     connection.execute("SET jit = off")
