@@ -34,7 +34,8 @@
     ├── FlowsUnavailable          UNKNOWN   FLOWS_UNAVAILABLE  retryable: the database of flows cannot be reached
     ├── TierUnavailable           UNKNOWN   TIER_UNAVAILABLE   retryable: the tier of a body cannot be reached
     ├── BodyGone                  UNKNOWN   BODY_UNAVAILABLE   the tier does not have a body, or has other bytes
-    ├── StoreRefused              UNKNOWN   STORE_REFUSED      a store under another id, wiped, or two ids for one store
+    ├── StoreRefused              UNKNOWN   STORE_REFUSED      a store under another id, two ids for one store, or unfit
+    │   └── StoreReplaced         UNKNOWN   STORE_REFUSED      another store than before, or nothing, at its address
     ├── ServerUnreachable                                      client only: no server could be reached
     ├── ProtocolError                                          client only: bytes that are not the contract
     └── UnknownError              UNKNOWN                      anything else a server says
@@ -310,6 +311,10 @@ class BodyGone(PinLaterError):
 class StoreRefused(PinLaterError):
     quotes_stores = True
     reason = "STORE_REFUSED"
+
+
+class StoreReplaced(StoreRefused):
+    pass
 
 
 class ServerUnreachable(PinLaterError):

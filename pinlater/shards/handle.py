@@ -30,6 +30,7 @@ FIRST_ROOM_PAUSE_MS, ROOM_PAUSE_MS = 1_000, 5_000
 """How long a full shard is believed to be full at least: longer when it was so again soon."""
 
 ROOM_LASTED_MS = 60_000
+NOT_TRIED = "it was not reached yet"
 _log = structlog.get_logger("pinlater.shards")
 
 _SKEW_FOR_MS = 8_000
@@ -71,7 +72,7 @@ class ShardHandle:
         """How far this machine's clock is ahead of the one by which skews are measured, where it was set since."""
         self.newest_ms = 0
         """The largest time that jobs were stored at there, as of the last ping."""
-        self.last_error = "it was not reached yet"
+        self.last_error = NOT_TRIED
         """Why it is out, or would be if that happened more often; "" while all is well."""
         self.full = ""
         """Why the store has no room for new jobs, and what to do; "" while it has."""

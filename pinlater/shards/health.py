@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 
 from pinlater.clock import Clock
-from pinlater.errors import PinLaterError, StoreFull, StoreRefused
+from pinlater.errors import PinLaterError, StoreFull, StoreRefused, StoreReplaced
 
 if TYPE_CHECKING:
     from pinlater.shards.handle import ShardHandle
@@ -304,7 +304,8 @@ class HealthMonitor:
             await look(handle)
         except StoreRefused as error:
             if handle.last_error != error.message:
-                _log.error("store_refused", shard=handle.shard.shard_id, error=error.message, hint=_WAY_OUT)
+                hint = {"hint": _WAY_OUT} if isinstance(error, StoreReplaced) else {}
+                _log.error("store_refused", shard=handle.shard.shard_id, error=error.message, **hint)
             handle.eject(error.message)
         except (PinLaterError, TimeoutError) as error:
             self._failed(handle, was_in, is_final, str(error) or f"no answer to a ping within {PING_TIMEOUT_MS} ms")
@@ -354,6 +355,6 @@ class HealthMonitor:
         handle.note_clock(status.now_ms, asked_ms, answered_ms)
         handle.newest_ms = status.newest_ms
         if status.store_id != handle.store_id:
-            raise StoreRefused(f"shard {handle.shard.shard_id} became another store: {status.store_id}")
+            raise StoreReplaced(f"shard {handle.shard.shard_id} became another store: {status.store_id}")
         if status.full:
             handle.note_full(status.full)

@@ -13,8 +13,8 @@ from functools import partial
 import structlog
 
 from pinlater.clock import Clock
-from pinlater.errors import NoHealthyShards, PinLaterError, ShardConnectionFailed, StoreRefused
-from pinlater.shards.handle import ShardHandle, troubles
+from pinlater.errors import NoHealthyShards, PinLaterError, ShardConnectionFailed, StoreRefused, StoreReplaced
+from pinlater.shards.handle import NOT_TRIED, ShardHandle, troubles
 from pinlater.shards.health import HealthMonitor
 
 _log = structlog.get_logger("pinlater.shards")
@@ -88,6 +88,11 @@ class ShardSet:
         """Some shard without a configured id could not be opened yet."""
         return any(not handle.shard.shard_id for handle in self.all)
 
+    def failures(self) -> list[str]:
+        """Why stores could not be opened, of each for which that was tried."""
+        unopened = [handle for handle in self.all if handle.store_id is None]
+        return [handle.last_error for handle in unopened if handle.last_error != NOT_TRIED]
+
     def store_ids(self) -> dict[str, str]:
         """The store behind each shard id that was opened."""
         return {handle.shard.shard_id: handle.store_id for handle in self.all if handle.store_id is not None}
@@ -118,8 +123,7 @@ class ShardSet:
         try:
             store_id = await handle.shard.open()
         except ShardConnectionFailed as error:
-            handle.last_error = error.message
-            _log.warning("shard_unreachable", shard=handle.shard.shard_id, error=error.message)
+            _unreachable(handle, error)
         except StoreRefused:
             if handle.shard.shard_id:
                 raise
@@ -134,7 +138,8 @@ class ShardSet:
                 store_id = await handle.shard.open()
             except StoreRefused:
                 continue
-            except ShardConnectionFailed:
+            except ShardConnectionFailed as error:
+                _unreachable(handle, error)
                 return
             self._admit(handle, store_id)
         for handle in fresh:
@@ -146,9 +151,8 @@ class ShardSet:
         try:
             self._admit(handle, await handle.shard.open())
         except ShardConnectionFailed as error:
+            _unreachable(handle, error)
             handle.shard.shard_id = ""
-            handle.last_error = error.message
-            _log.warning("shard_unreachable", shard=shard_id, error=error.message)
 
     def _free_id(self) -> str:
         taken = {handle.shard.shard_id for handle in self.all}
@@ -172,7 +176,7 @@ class ShardSet:
                 raise StoreRefused(f"shards {other.shard.shard_id} and {shard_id} are one and the same store")
         expected = self._known.setdefault(shard_id, store_id)
         if expected != store_id:
-            raise StoreRefused(f"shard {shard_id} was store {expected} before, and is store {store_id} now")
+            raise StoreReplaced(f"shard {shard_id} was store {expected} before, and is store {store_id} now")
         handle.store_id = store_id
 
     # -- coming in ---------------------------------------------------------------------------------------------------
@@ -226,3 +230,8 @@ class ShardSet:
         else:
             await self._assign_ids()
         await self._let_all_in([each for each in unopened if each.store_id is not None])
+
+
+def _unreachable(handle: ShardHandle, error: ShardConnectionFailed) -> None:
+    handle.last_error = error.message
+    _log.warning("shard_unreachable", shard=handle.shard.shard_id, error=error.message)

@@ -13,7 +13,15 @@ import pytest
 from pinlater.backends.base import UNKNOWN_CHANGE, CheckpointRequest, Notification
 from pinlater.backends.sql.postgres import STAND_IN, PostgresShard, shard_error
 from pinlater.backends.sql.server_pool import Timeouts
-from pinlater.errors import NothingStored, OutcomeUnknown, PinLaterError, StoreConflict, StoreFull, StoreRefused
+from pinlater.errors import (
+    NothingStored,
+    OutcomeUnknown,
+    PinLaterError,
+    StoreConflict,
+    StoreFull,
+    StoreRefused,
+    StoreReplaced,
+)
 from pinlater.model import Job
 from tests.queues import make_queue
 from tests.stores.places import Places
@@ -61,11 +69,13 @@ class Refused(psycopg.OperationalError):
         ("40001", "could not serialize access", StoreConflict, StoreConflict, "refused"),
         ("53100", "could not extend file: No space left on device", StoreFull, StoreFull, "free some space"),
         ("53200", "out of memory", NothingStored, NothingStored, "memory"),
-        ("57P01", "terminating connection", NothingStored, OutcomeUnknown, "shutting down"),
+        ("57P01", "terminating connection", NothingStored, OutcomeUnknown, "pg_terminate_backend"),
+        ("57P03", "the database system is starting up", NothingStored, OutcomeUnknown, "starting"),
         (None, "server closed the connection unexpectedly", NothingStored, OutcomeUnknown, "lost"),
         (None, "connection failed: FATAL:  sorry, too many clients already", NothingStored, OutcomeUnknown, "max_conn"),
         (None, "connection failed: Connection refused", NothingStored, OutcomeUnknown, "cannot be reached"),
-        ("42P01", 'relation "pinlater_jobs" does not exist', StoreRefused, StoreRefused, "wiped or replaced"),
+        ("42P01", 'relation "pinlater_jobs" does not exist', StoreReplaced, StoreReplaced, "wiped or replaced"),
+        ("3F000", "no schema has been selected to create in", StoreRefused, StoreRefused, "search_path"),
     ],
 )
 def test_what_its_codes_mean(

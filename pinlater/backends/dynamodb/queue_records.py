@@ -32,7 +32,7 @@ from pinlater.backends.dynamodb.items import (
     write_value,
 )
 from pinlater.backends.dynamodb.table import IDENTITY, JobTable, TableIdentity
-from pinlater.errors import HomesChanged, QueueNotFound, StoreRefused
+from pinlater.errors import HomesChanged, QueueNotFound, StoreReplaced
 
 if TYPE_CHECKING:
     from pinlater.backends.dynamodb.steps import Step, Steps
@@ -223,10 +223,10 @@ async def list_config(table: JobTable, identity: TableIdentity, since: int, limi
         )
         found = await table.read_all([IDENTITY, *[ItemKey(CONFIG, item["sk"]) for item in items]])
     except TableMissing as error:
-        raise StoreRefused(f"the store was {identity.store_id} when it was opened: {error.message}") from error
+        raise StoreReplaced(f"the store was {identity.store_id} when it was opened: {error.message}") from error
     record = found.get(IDENTITY)
     if record is None or record["store"] != identity.store_id:
-        raise StoreRefused(f"the store was {identity.store_id} when it was opened and is another one now")
+        raise StoreReplaced(f"the store was {identity.store_id} when it was opened and is another one now")
     revision, entries = since, []
     for item in items:
         entry = found.get(ItemKey(CONFIG, item["sk"]))

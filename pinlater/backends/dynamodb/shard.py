@@ -119,7 +119,7 @@ from pinlater.backends.extended import (
     Offered,
     RescheduleRequest,
 )
-from pinlater.errors import StoreRefused
+from pinlater.errors import StoreReplaced
 from pinlater.model import (
     CancelOutcome,
     ClaimAnswer,
@@ -176,10 +176,10 @@ class DynamodbShard:
         try:
             found = await self._store.table.read_all([IDENTITY, IDS])
         except TableMissing as error:
-            raise StoreRefused(f"the store was {identity} when it was opened: {error.message}") from error
+            raise StoreReplaced(f"the store was {identity} when it was opened: {error.message}") from error
         record = found.get(IDENTITY)
         if record is None or TableIdentity(record["shard"], record["store"]) != identity:
-            raise StoreRefused(f"the store was {identity} when it was opened and is another one now: it was emptied")
+            raise StoreReplaced(f"the store was {identity} when it was opened and is another one now: it was emptied")
         return StoreStatus(identity.store_id, self.client.server_ms, newest_ms=newest_ms(found.get(IDS)))
 
     # -- config entries ----------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from pinlater.backends.redis.records import (
 )
 from pinlater.backends.redis.scripts import ScriptCaller, lowest_id
 from pinlater.backends.status_lines import expired_status
-from pinlater.errors import StoreRefused
+from pinlater.errors import StoreReplaced
 from pinlater.model.body_reference import BodyReference
 
 
@@ -147,7 +147,7 @@ class ConfigCommands(ScriptCaller):
         """StoreRefused where the script says that the store is not the one that was opened."""
         answer = await self._store.call(script, *args)
         if answer is None:
-            raise StoreRefused(f"redis {self._store.address.shown} is no longer store {self._store_id}")
+            raise StoreReplaced(f"redis {self._store.address.shown} is no longer store {self._store_id}")
         return answer
 
     @property

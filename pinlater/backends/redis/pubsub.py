@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pinlater.backends.base import JobKey, NoEvents, Notification, OnNotification, ShardEvents
+from pinlater.backends.redis.conditions import warn_of_channels
 from pinlater.backends.redis.connection import ReplyError
 from pinlater.backends.redis.pubsub_connection import PubSubConnection
 from pinlater.backends.redis.records import ID, base_key
@@ -88,7 +89,9 @@ class PubSub(ScriptCaller):
         self._listeners[channel] = on_event
         try:
             await connection.subscribe(channel)
-        except (ReplyError, OSError):
+        except (ReplyError, OSError) as error:
+            if isinstance(error, ReplyError):
+                warn_of_channels(self._store.address, self._store.root)
             if self._listeners.get(channel) is on_event:
                 del self._listeners[channel]
             return False

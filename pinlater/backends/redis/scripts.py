@@ -26,7 +26,13 @@ from pinlater.backends.redis.cluster_slots import GUARD, ClusterNodes
 from pinlater.backends.redis.connection import PipelinedConnection, ReplyError, is_read_only, mapped, reason
 from pinlater.backends.redis.failover import Endpoint, FailoverListener, ReplicatedConnection, find_primary
 from pinlater.backends.redis.records import LUA_LAYOUT, Arg, root_key, shard_and_version
-from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound, ShardConnectionFailed, StoreRefused
+from pinlater.errors import (
+    NothingStored,
+    OutcomeUnknown,
+    QueueNotFound,
+    ShardConnectionFailed,
+    StoreReplaced,
+)
 
 _INCLUDE = re.compile(r"^--#include ([a-z]+)$", re.MULTILINE)
 _LAYOUT = re.compile(r"\$([A-Z_]+)")
@@ -135,15 +141,14 @@ class RedisStore:
             return False
         return True
 
-    async def eviction_policy(self) -> str:
-        """What Redis removes when its memory is full, as `allkeys-lru`; "" where it has no bound or does not say."""
+    async def about(self) -> dict[str, str]:
+        """What Redis says of itself (INFO); nothing where this user may not ask."""
         connection = await self._connected()
         try:
-            lines = (await connection.send(("INFO", "memory"))).decode().splitlines()
+            lines = (await connection.send(("INFO",))).decode().splitlines()
         except ReplyError:
-            return ""
-        about = dict(line.split(":", 1) for line in lines if ":" in line)
-        return about.get("maxmemory_policy", "") if about.get("maxmemory", "0") != "0" else ""
+            return {}
+        return dict(line.split(":", 1) for line in lines if ":" in line)
 
     async def close(self) -> None:
         self._closed = True
@@ -253,7 +258,7 @@ class RedisStore:
         shard, _ = shard_and_version(shard)
         if (shard, store) != self.identity:
             was = "nothing (it was wiped)" if not store else f"shard {shard!r}, store {store}"
-            raise StoreRefused(f"redis {self.address.shown} carries {was}; opened was shard and store {self.identity}")
+            raise StoreReplaced(f"redis {self.address.shown} carries {was}; opened was shard and store {self.identity}")
 
 
 def _ignore() -> None:

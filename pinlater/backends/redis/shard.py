@@ -6,6 +6,7 @@ import secrets
 
 from pinlater.backends.base import StoreStatus
 from pinlater.backends.redis.address import parse_address
+from pinlater.backends.redis.conditions import warn_of, warn_of_channels
 from pinlater.backends.redis.connection import FULL
 from pinlater.backends.redis.coordination import ConfigCommands, Coordination, Maintenance
 from pinlater.backends.redis.extended_jobs import ExtendedCommands, KeyHomes
@@ -13,16 +14,10 @@ from pinlater.backends.redis.jobs import AdminCommands, JobCommands, Queries
 from pinlater.backends.redis.pubsub import PubSub
 from pinlater.backends.redis.records import REFERENCES_VERSION, shard_and_version
 from pinlater.backends.redis.scripts import RedisStore
-from pinlater.backends.store_warnings import warn_once
 from pinlater.errors import StoreRefused
 
 CONNECT_TIMEOUT_MS = 2_000
 CALL_TIMEOUT_MS = 5_000
-
-_EVICTS = (
-    "maxmemory-policy is {}: when its memory is full this Redis removes jobs and queues without a word; "
-    "set maxmemory-policy noeviction"
-)
 
 
 class RedisShard(
@@ -69,9 +64,9 @@ class RedisShard(
             raise StoreRefused(f"redis {store.address.shown} is shard {shard!r}, not {given!r}")
         self.shard_id = shard
         store.identity = (shard, store_id)
-        policy = await store.eviction_policy()
-        if policy.startswith("allkeys"):
-            warn_once(f"redis {store.address.shown}", _EVICTS.format(policy))
+        warn_of(await store.about(), store.address)
+        if not await store.may_publish():
+            warn_of_channels(store.address, store.root)
         return store_id
 
     async def close(self) -> None:

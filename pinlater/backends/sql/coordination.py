@@ -10,7 +10,7 @@ from pinlater.backends.base import ConfigEntry, ConfigPage, KvEntry, Quota, Stor
 from pinlater.backends.sql.held_references import lower_version
 from pinlater.backends.sql.session import Session, in_slices
 from pinlater.backends.token_bucket import BucketLevel, take
-from pinlater.errors import NothingStored, StoreRefused
+from pinlater.errors import NothingStored, StoreRefused, StoreReplaced
 
 SCHEMA_VERSION = 2
 LAST_VERSION = 4
@@ -93,7 +93,7 @@ def ping(session: Session, expected: Identity) -> StoreStatus:
     shard_id, store_id, now_ms, read_only, next_id = session.rows("ping")[0]
     found = Identity(shard_id, store_id)
     if found != expected:
-        raise StoreRefused(f"the store was {expected} when it was opened and is {found} now: it was wiped or replaced")
+        raise StoreReplaced(f"the store was {expected} when it was opened and is {found} now: it was wiped or replaced")
     if read_only:
         raise NothingStored("the store is read-only: is it a replica, or did another server take over?")
     return StoreStatus(store_id, int(now_ms), newest_ms=(next_id - 1) // 1000)
@@ -142,7 +142,7 @@ def _make_and_delete(session: Session, entry: ConfigEntry, version_here: str, no
 
 def list_config(session: Session, store_id: str, since: int, limit: int) -> ConfigPage:
     if session.rows("store_id") != [(store_id,)]:
-        raise StoreRefused(f"the store was {store_id} when it was opened and is another one now: it was emptied")
+        raise StoreReplaced(f"the store was {store_id} when it was opened and is another one now: it was emptied")
     rows = session.rows("config_entries", (since, limit))
     return ConfigPage(rows[-1][4] if rows else since, [ConfigEntry(*row[:4]) for row in rows])
 

@@ -5,6 +5,7 @@ How much a power cut may take is the server's own setting: with innodb_flush_log
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -24,6 +25,7 @@ from pinlater.errors import (
     StoreConflict,
     StoreFull,
     StoreRefused,
+    StoreReplaced,
     ValueNotStorable,
 )
 
@@ -46,6 +48,8 @@ _CLIENT_ERRORS = range(2000, 3000)
 _HANGING_UP = frozenset({0, 1053, 1927, 4031})
 """A server that closes a connection: it stops, it was told to, nobody used it. 0: a driver found it closed."""
 
+_LACKS_CONNECTIONS = frozenset({1040, 1203, 1226})
+
 _ADVICE = {
     1021: "the store's disk is full: free some space",
     1030: "the store's disk could not be written: look into its log",
@@ -54,6 +58,9 @@ _ADVICE = {
     1045: "user or password refused",
     1049: "there is no such database: CREATE DATABASE ... CHARACTER SET utf8mb4",
     1053: "it is shutting down",
+    1927: "it ended this session: an administrator did (KILL), or it was idle for too long",
+    4031: "it ended this session, which was idle for too long",
+    1226: "this user has too many connections: raise max_user_connections",
     1114: "a table is full, or the disk is: free some space",
     1142: "this user lacks a grant: it needs SELECT, INSERT, UPDATE, DELETE, and CREATE for the first start",
     1203: "this user has too many connections: raise max_user_connections",
@@ -79,7 +86,7 @@ def shard_error(error: BaseException, place: str, *, committing: bool) -> PinLat
         return StoreConflict(message)
     if number == _NO_SUCH_TABLE:
         wiped = "its tables are gone: it was wiped or replaced since it was opened"
-        return StoreRefused(f"{place}: {wiped} ({_text(error)})")
+        return StoreReplaced(f"{place}: {wiped} ({_text(error)})")
     if number in OF_A_VALUE:
         return ValueNotStorable.at(place, _text(error))
     if committing and number not in READ_ONLY:
@@ -111,6 +118,11 @@ _SETTINGS = (
 )
 _FLUSHES_LATER = (
     "innodb_flush_log_at_trx_commit is {}: a power cut takes about the last second of what was answered; set it to 1"
+)
+
+
+_OWN_SESSIONS = (
+    "SELECT COUNT(*) FROM information_schema.processlist WHERE user = SUBSTRING_INDEX(CURRENT_USER(), '@', 1)"
 )
 
 
@@ -147,6 +159,25 @@ class MysqlPool(ServerPool):
             warn_once(self.place, _FLUSHES_LATER.format(flush))
         cursor.close()
         connection.commit()
+
+    def check(self) -> None:
+        """What it needs is asked for by each connection, and said by the statements that make the tables."""
+
+    def free_connections(self, connection: Any) -> int:
+        """Of a bound of this user it counts the sessions that the user may see, which are the user's own."""
+        with contextlib.closing(connection.cursor()) as cursor:
+            cursor.execute("SELECT @@max_connections, @@SESSION.max_user_connections")
+            most, most_of_user = map(int, cursor.fetchone())
+            cursor.execute("SHOW GLOBAL STATUS LIKE 'Threads_connected'")
+            free = most - int(cursor.fetchone()[1])
+            if most_of_user:
+                cursor.execute(_OWN_SESSIONS)
+                free = min(free, most_of_user - int(cursor.fetchone()[0]))
+        connection.commit()
+        return free
+
+    def lacks_connections(self, error: BaseException) -> bool:
+        return error_number(error) in _LACKS_CONNECTIONS
 
     def shard_error(self, error: BaseException, *, committing: bool) -> PinLaterError:
         return shard_error(error, self.place, committing=committing)

@@ -18,6 +18,7 @@ from sqlalchemy import event
 from sqlalchemy.pool import PoolProxiedConnection
 
 from pinlater.backends.base import OnNotification
+from pinlater.backends.sql.postgres_conditions import FREE_CONNECTIONS, SHARES_SESSIONS, check_conditions
 from pinlater.backends.sql.postgres_notifications import PostgresNotifications
 from pinlater.backends.sql.postgres_session import PostgresSession
 from pinlater.backends.sql.records import load_statements
@@ -31,6 +32,7 @@ from pinlater.errors import (
     StoreConflict,
     StoreFull,
     StoreRefused,
+    StoreReplaced,
     ValueNotStorable,
 )
 
@@ -44,7 +46,7 @@ FULL = frozenset({"53000", "53100"})
 OF_A_VALUE = ("22", "54", "23502", "23514")
 """Data exceptions, limits of statements, conditions of columns: of a value of the call."""
 
-_NO_SUCH_TABLE = frozenset({"42P01", "42883", "3F000"})
+_NO_SUCH_TABLE = frozenset({"42P01", "42883"})
 _GOES = ("08", "57P0", "25P03")
 """The connection broke, or the server ends it: it stops, crashed, was told to, or waited too long."""
 
@@ -59,10 +61,18 @@ _ADVICE = {
     "53300": "it has too many connections: raise its max_connections, or lower the number of servers or their threads",
     "25P03": "the transaction stood still for too long",
     "57014": "a statement took too long",
-    "57P01": "it is shutting down",
+    "57P01": "it ended this session: an administrator did (pg_terminate_backend), or it is shutting down",
     "57P02": "it crashed",
     "57P03": "it is starting, or shutting down",
+    "57P04": "the database was dropped",
+    "57P05": "it ended this session, which was idle for longer than its idle_session_timeout",
 }
+_NO_SCHEMA = "3F000"
+_NO_SCHEMA_ADVICE = (
+    "no schema that is there, and that this user may use, is named by search_path (of the address, the user or the "
+    "database): CREATE SCHEMA, grant USAGE and CREATE on it, or correct search_path"
+)
+_LACKS_CONNECTIONS = "53300"
 _LOST = "the connection was lost, or the answer did not come in time"
 _UNCONNECTED = "connection failed", "connection timeout", "connection is bad", "failed to resolve"
 _SAID = {
@@ -70,6 +80,7 @@ _SAID = {
     "no pg_hba.conf entry": "28000",
     "too many": "53300",
     "connection slots": "53300",
+    "no more connections": "53300",
     "is starting up": "57P03",
     "is shutting down": "57P03",
     "database": "3D000",
@@ -83,13 +94,30 @@ _TLS_ADVICE = (
 )
 
 
+_NO_OPTIONS = "unsupported startup parameter"
+_NO_OPTIONS_ADVICE = (
+    "a pooler in front of it takes no `options`: set search_path for the user or the database instead "
+    "(ALTER ROLE ... SET search_path), or connect without the pooler"
+)
+_PROTOCOL_VIOLATION, _STATEMENT_POOLING = "08P01", "statement pooling"
+
+
+def _code_of(error: BaseException) -> str:
+    """The server's code; of a connection that was refused what its text says."""
+    text = str(error)
+    return getattr(error, "sqlstate", None) or next(
+        (code for said, code in _SAID.items() if "FATAL" in text and said in text), ""
+    )
+
+
 def _advice(error: BaseException, code: str) -> str:
     text = str(error)
     if not code and text.startswith(_UNCONNECTED):
         if any(said in text for said in _TLS_SAID):
             return _TLS_ADVICE
-        code = next((code for said, code in _SAID.items() if "FATAL" in text and said in text), "")
-        return _ADVICE.get(code, "it cannot be reached: is it running, and the address right?")
+        if _NO_OPTIONS in text:
+            return _NO_OPTIONS_ADVICE
+        return _ADVICE.get(_code_of(error), "it cannot be reached: is it running, and the address right?")
     return _ADVICE.get(code) or (_LOST if is_disconnect(error) else "the store refused the call")
 
 
@@ -100,9 +128,13 @@ def shard_error(error: BaseException, place: str, *, committing: bool) -> PinLat
     message = f"{place}: {_advice(error, code)} ({said})"
     if code in CONFLICTS:
         return StoreConflict(message)
+    if code == _NO_SCHEMA:
+        return StoreRefused(f"{place}: {_NO_SCHEMA_ADVICE} ({said})")
+    if code == _PROTOCOL_VIOLATION and _STATEMENT_POOLING in said:
+        return StoreRefused(f"{place}: {SHARES_SESSIONS} ({said})")
     if code in _NO_SUCH_TABLE:
-        wiped = "its tables are gone: it was wiped or replaced since it was opened"
-        return StoreRefused(f"{place}: {wiped} ({said})")
+        wiped = "its tables are gone: it was wiped or replaced since it was opened, or search_path leads elsewhere now"
+        return StoreReplaced(f"{place}: {wiped} ({said})")
     if code.startswith(OF_A_VALUE) or (not code and isinstance(error, psycopg.DataError)):
         return ValueNotStorable.at(place, said)
     if committing and is_disconnect(error):
@@ -185,6 +217,12 @@ class PostgresPool(ServerPool):
         named = {**named, **self.connect_args(self.timeouts), "autocommit": True}
         return self._connect(self.engine.dialect, None, list(arguments), named)
 
+    def open_listener(self) -> BoundedConnection:
+        """For notifications, which a process can do without."""
+        connection = self.open_connection()
+        self.leave_some(connection)
+        return connection
+
     def set_up(self, connection: Any, info: dict[str, Any]) -> None:
         timeouts = self.timeouts
         settings = _SETTINGS | {
@@ -197,6 +235,18 @@ class PostgresPool(ServerPool):
         for (name,) in connection.execute(shown).fetchall():
             warn_once(self.place, _FLUSHES_LATER.format(name))
         connection.commit()
+
+    def check(self) -> None:
+        with self.lent() as connection:
+            check_conditions(connection, self.open_connection, self.place)
+
+    def free_connections(self, connection: Any) -> int:
+        (free,) = connection.execute(FREE_CONNECTIONS).fetchone()
+        connection.commit()
+        return int(free)
+
+    def lacks_connections(self, error: BaseException) -> bool:
+        return _code_of(error) == _LACKS_CONNECTIONS
 
     def shard_error(self, error: BaseException, *, committing: bool) -> PinLaterError:
         return shard_error(error, self.place, committing=committing)
@@ -225,7 +275,7 @@ class PostgresShard(ServerShard):
     async def open(self) -> str:
         store_id = await super().open()
         self._loop = asyncio.get_running_loop()
-        self._notifications = PostgresNotifications(f"pinlater_{store_id}", self._pool.open_connection, self.write)
+        self._notifications = PostgresNotifications(f"pinlater_{store_id}", self._pool.open_listener, self.write)
         return store_id
 
     async def close(self) -> None:

@@ -8,25 +8,41 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import Engine, create_engine, event, exc
-from sqlalchemy.pool import PoolProxiedConnection
+from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
+from pinlater.backends.sql.connection_limit import ConnectionLimit
 from pinlater.backends.sql.coordination import establish_identity
 from pinlater.backends.sql.session import UNENCODABLE, Session
 from pinlater.backends.sql.shard import SqlShard
 from pinlater.backends.sql.threads import Threads
+from pinlater.backends.store_warnings import warn_once
 from pinlater.errors import NothingStored, PinLaterError, StoreConflict, StoreRefused, ValueNotStorable
 from pinlater.redaction import redact_url
 
 RECYCLE_AFTER_S = 3_600
 PING_AFTER_IDLE_S = 30
 """A connection that rested longer is tried before it is used: firewalls drop resting ones without a word."""
+
+
+SPARE = 3
+"""So many are left free by who has one already: for processes that start, and for operators."""
+
+_FEW = "it has few connections left"
+_FEWER = (
+    "it has fewer connections than the {} that each process wants, and each goes on with those that it has, more "
+    "slowly: raise max_connections (or the bound of this user or database), or lower --processes"
+)
+
+
+class TooFewConnections(NothingStored):
+    """The server takes no more connections, or but few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +65,7 @@ class ServerPool(ABC):
         self.place = redact_url(url)
         self.timeouts = timeouts
         self._broken_at = 0.0
+        self._limit = ConnectionLimit(size)
         try:
             self.engine: Engine = create_engine(
                 url,
@@ -78,6 +95,18 @@ class ServerPool(ABC):
         """Settings of a new connection; what sessions have to know of it goes into `info`."""
 
     @abstractmethod
+    def check(self) -> None:
+        """StoreRefused where the server is set up in a way in which it cannot be a shard."""
+
+    @abstractmethod
+    def free_connections(self, connection: Any) -> int:
+        """How many more the server would take for the same user and database."""
+
+    @abstractmethod
+    def lacks_connections(self, error: BaseException) -> bool:
+        """Whether it takes no more."""
+
+    @abstractmethod
     def shard_error(self, error: BaseException, *, committing: bool) -> PinLaterError:
         """An error of the driver as ours."""
 
@@ -86,15 +115,52 @@ class ServerPool(ABC):
         """Whether other connections of the same age are likely to be broken too."""
 
     def connection(self) -> PoolProxiedConnection:
-        """One that works, as far as can be told. NothingStored with what to do."""
+        """One that works, as far as can be told. NothingStored with what to do. Where the server has no more for this
+        process, it waits for one of those that there are.
+        """
+        while True:
+            self._limit.enter()
+            try:
+                return self._connection()
+            except TooFewConnections:
+                if not self._limit.shrink(self._resting()):
+                    raise
+                warn_once(self.place, _FEWER.format(self._limit.wanted))
+            except BaseException:
+                self._limit.leave()
+                raise
+
+    def _connection(self) -> PoolProxiedConnection:
         try:
             return self.engine.raw_connection()
         except exc.DBAPIError as error:
-            raise self.shard_error(error.orig or error, committing=False) from error
+            raise self._unconnected(error.orig or error) from error
         except (TypeError, ValueError) as error:  # before any connection
             raise StoreRefused(f"{self.place}: the driver does not take these parameters with these values") from error
         except (self.driver_error, exc.SQLAlchemyError, OSError, RuntimeError) as error:
-            raise self.shard_error(error, committing=False) from error
+            raise self._unconnected(error) from error
+
+    def _unconnected(self, error: BaseException) -> PinLaterError:
+        mapped = self.shard_error(error, committing=False)
+        return TooFewConnections(mapped.message) if self.lacks_connections(error) else mapped
+
+    def _resting(self) -> int:
+        pool = self.engine.pool
+        return pool.checkedin() if isinstance(pool, QueuePool) else 0
+
+    @contextmanager
+    def lent(self) -> Iterator[Any]:
+        """The driver's connection, for what is no transaction of a shard. Errors are ours."""
+        connection = self.connection()
+        try:
+            yield connection.driver_connection
+        except BaseException as error:
+            self.put_back_after(connection, error)
+            ours = self.mapped(error, committing=False)
+            if ours is None:
+                raise
+            raise ours from error
+        self.put_back(connection)
 
     def mapped(self, error: BaseException, *, committing: bool) -> PinLaterError | None:
         """A driver's error as ours; None for any other."""
@@ -104,9 +170,16 @@ class ServerPool(ABC):
 
     def put_back(self, connection: PoolProxiedConnection) -> None:
         connection.close()
+        self._limit.leave()
 
     def put_back_after(self, connection: PoolProxiedConnection, error: BaseException) -> None:
         """Roll back; after anything unexpected the connection is not used again."""
+        try:
+            self._put_back_after(connection, error)
+        finally:
+            self._limit.leave()
+
+    def _put_back_after(self, connection: PoolProxiedConnection, error: BaseException) -> None:
         ours = self.mapped(error, committing=False)
         expected = PinLaterError if ours is None else (StoreConflict, ValueNotStorable)
         if isinstance(error, self.driver_error) and self.is_disconnect(error):
@@ -133,7 +206,20 @@ class ServerPool(ABC):
 
     def _made(self, connection: Any, record: Any) -> None:
         self.set_up(connection, record.info)
+        if not self._limit.is_first:
+            self.leave_some(connection)
         record.info["made_at"] = record.info["rests_since"] = monotonic()
+
+    def leave_some(self, connection: Any) -> None:
+        """What a process wants beside its first connection it takes only where others find one. TooFewConnections."""
+        try:
+            free = self.free_connections(connection)
+        except self.driver_error:  # it does not say
+            connection.rollback()
+            return
+        if free < SPARE:
+            connection.close()
+            raise TooFewConnections(f"{self.place}: {_FEW}")
 
     def _check(self, connection: Any, record: Any, proxy: Any) -> None:
         """Where one connection broke, those of its age are not trusted either: a new one is made instead."""
@@ -178,6 +264,7 @@ class ServerShard(SqlShard):
     async def open(self) -> str:
         self._threads = Threads(self._count, f"pinlater-{self.NAME}")
         try:
+            await self._threads.call(self._pool.check)
             self._identity = await self.write(establish_identity, self.shard_id)
         except BaseException:
             await self.close()

@@ -24,7 +24,7 @@ from pinlater.backends.sql.session import Session
 from pinlater.backends.sql.shard import SqlShard
 from pinlater.backends.sql.sqlite_connection import SqliteConnection, lacking_room
 from pinlater.data_folder.private_files import make_private_file, make_private_folder, tighten
-from pinlater.errors import NothingStored, PinLaterError, StoreRefused
+from pinlater.errors import NothingStored, PinLaterError, StoreRefused, StoreReplaced
 
 Result = TypeVar("Result")
 
@@ -97,7 +97,7 @@ class SqliteShard(SqlShard):
 
     def _check_file(self) -> None:
         if self._found_file() != self._file:
-            raise StoreRefused(f"{self.path}: the file was deleted or replaced since it was opened")
+            raise StoreReplaced(f"{self.path}: the file was deleted or replaced since it was opened")
 
     def write(self, transaction: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
         if self._writer is None:
