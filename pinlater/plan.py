@@ -22,12 +22,12 @@ from pinlater.data_folder.password import (
     read_password_file,
 )
 from pinlater.data_folder.private_files import others_can_read, tighten_folder
-from pinlater.errors import PinLaterError, StoreRefused, install_command
+from pinlater.errors import PinLaterError, StoreReplaced, install_command
 from pinlater.listener import raise_descriptor_limit
 from pinlater.server.generation import ServePlan
 from pinlater.server.server_process import StartRefused
 from pinlater.server.supervisor import ServeRefused
-from pinlater.shard_factory import bare_shard, data_folder, note_stores, shard_set
+from pinlater.shard_factory import data_folder, note_stores, shard_set
 
 log = structlog.get_logger("pinlater.plan")
 
@@ -46,6 +46,9 @@ _FLOW_DRIVERS = {
     "mysql+mysqldb": ("MySQLdb", "mysqldb"),
 }
 """What the database of flows is reached by, and which extra brings it."""
+
+_MARKS = " (version 2)", " (version 3)"
+"""Behind the id of a shard in Redis, of what 7ab42ca0 marks; versions before keys take both together for an id."""
 
 _DEFAULT_API = "127.0.0.1:9012"
 _OPEN_TO_ALL = (
@@ -69,7 +72,8 @@ async def make_plan(config: Config, accept_new_stores: Sequence[str], check: Che
     resolved, stores = await _looked_at(within_descriptors(config, raise_descriptor_limit()), known)
     if check is not None:
         await check(resolved)
-    note_stores(folder, stores)
+    guarded = [store.id for store in resolved.stores if store.id in stores and store.url.startswith("redis")]
+    note_stores(folder, stores, [f"{shard_id}{mark}" for shard_id in guarded for mark in _MARKS])
     resolved = replace(resolved, api=_api_address(resolved))
     return ServePlan(
         host=config.host,
@@ -174,37 +178,20 @@ async def _looked_at(config: Config, known: Mapping[str, str]) -> tuple[Config, 
         raise ServeRefused(_refusal(refused)) from refused
     try:
         ids = [member.shard.shard_id for member in shards.all]
-        stores = shards.store_ids()
+        stores, failures = shards.store_ids(), shards.failures()
     finally:
         await shards.close()
     if not stores and not (config.overflow_bytes and all(ids)):  # with an overflow shard it can serve without
-        raise ServeRefused(await _why_none(config.stores))
+        raise ServeRefused(_why_none(failures, len(config.stores)))
     return replace(config, stores=_named(config, ids)), stores
 
 
-async def _why_none(stores: Sequence[StoreConfig]) -> str:
+def _why_none(failures: Sequence[str], stores: int) -> str:
     """The reason, when no store could be opened."""
-    failures = [failure for failure in [await _why_unreachable(store) for store in stores] if failure]
-    if not failures:
-        return "no store could be reached a moment ago, but all can now: try again"
     reasons = "; ".join(failures)
-    if len(failures) == len(stores):
-        return f"no store can be reached; {reasons}"
+    if len(failures) == stores:
+        return f"no store can be used; {reasons}"
     return f"{reasons}; which shards the others are cannot be told without it, unless all have IDs: --store ID=URL"
-
-
-async def _why_unreachable(store: StoreConfig) -> str:
-    """The reason; "" where it can be reached."""
-    shard = bare_shard(store)
-    try:
-        await shard.open()
-    except StoreRefused:
-        return ""
-    except PinLaterError as error:
-        return error.message
-    finally:
-        await shard.close()
-    return ""
 
 
 def _named(config: Config, ids: Sequence[str]) -> tuple[StoreConfig, ...]:
@@ -216,7 +203,7 @@ def _named(config: Config, ids: Sequence[str]) -> tuple[StoreConfig, ...]:
 
 
 def _refusal(error: Exception) -> str:
-    if isinstance(error, StoreRefused):
+    if isinstance(error, StoreReplaced):
         return (
             f"{error.message}; for other stores than before choose another --data folder (it has the record of them); "
             "where a store was replaced on purpose, start once with --accept-new-store SHARD"

@@ -7,7 +7,7 @@ A supervisor looks at the stores with it, so it imports no part that only a serv
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import structlog
@@ -99,9 +99,9 @@ def data_folder(config: Config) -> Path:
     return Path(config.data).expanduser()
 
 
-def note_stores(folder: Path, stores: Mapping[str, str]) -> None:
+def note_stores(folder: Path, stores: Mapping[str, str], guarded: Sequence[str] = ()) -> None:
     """Put the shards on record; with a warning where that cannot be, since only an embedded server needs the folder."""
     try:
-        remember(folder, stores)
+        remember(folder, stores, guarded)
     except (OSError, RecordBroken) as error:
         _log.warning("store_record_not_written", folder=str(folder), reason=str(error))

@@ -1,6 +1,6 @@
 """The identities on record in the data folder: which store each shard was, and which server this is.
 
-    shards.json    {"1": "<the random id of its store>"}
+    shards.json    {"1": "<the random id of its store>", "1 (version 2)": "of a newer PinLater"}
     server.json    {"server": "<10 characters 0-9 A-Z>"}
 
 A store that was wiped or swapped carries another id than the one on record, and is refused (docs/semantics.md). The
@@ -27,6 +27,9 @@ SERVER_FILE = "server.json"
 OVERFLOW_ID = r"o[0-9A-Z]{10}"
 """The id of a server's overflow shard: an o and the server's id. No store may be configured under such an id."""
 
+_NEWER = "of a newer PinLater"
+"""Stands in place of a store id, which no store has: a version that takes such a name for a shard id refuses it."""
+
 _ID_CHARS = string.digits + string.ascii_uppercase
 _ID_LENGTH = 10
 _SERVER_ID = re.compile(rf"[0-9A-Z]{{{_ID_LENGTH}}}")
@@ -37,8 +40,7 @@ class RecordBroken(Exception):
     """The file is there and is not what we wrote; the message names it."""
 
 
-def known_stores(folder: Path) -> dict[str, str]:
-    """The store id of each shard id on record; nothing where there is no record. OSError, RecordBroken."""
+def _record(folder: Path) -> dict[str, str]:
     path = folder / FILE
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -53,11 +55,18 @@ def known_stores(folder: Path) -> dict[str, str]:
     return record
 
 
-def remember(folder: Path, stores: Mapping[str, str]) -> None:
-    """Add what is known now to the record, atomically, also beside other servers. OSError, RecordBroken."""
+def known_stores(folder: Path) -> dict[str, str]:
+    """The store id of each shard id on record; nothing where there is no record. OSError, RecordBroken."""
+    return {shard_id: store for shard_id, store in _record(folder).items() if store != _NEWER}
+
+
+def remember(folder: Path, stores: Mapping[str, str], guarded: Sequence[str] = ()) -> None:
+    """Add what is known now to the record, atomically, also beside other servers. OSError, RecordBroken. `guarded` are
+    names that versions before keys give to marked stores: they refuse them by this record.
+    """
     with _alone(folder):
-        before = known_stores(folder)
-        after = {**before, **stores}
+        before = _record(folder)
+        after = {**before, **stores, **dict.fromkeys(guarded, _NEWER)}
         if after != before:
             _write(folder, FILE, after)
 
@@ -65,8 +74,8 @@ def remember(folder: Path, stores: Mapping[str, str]) -> None:
 def forget(folder: Path, shard_ids: Sequence[str]) -> None:
     """Take shards off the record, so that whatever store they have next is taken. OSError, RecordBroken."""
     with _alone(folder):
-        before = known_stores(folder)
-        after = {shard_id: store for shard_id, store in before.items() if shard_id not in shard_ids}
+        before = _record(folder)
+        after = {name: store for name, store in before.items() if name.partition(" ")[0] not in shard_ids}
         if after != before:
             _write(folder, FILE, after)
 

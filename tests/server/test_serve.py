@@ -179,7 +179,7 @@ def test_a_store_that_does_not_answer_is_named_without_its_password(tmp_path: Pa
     port = free_port()
     done = command(tmp_path, "serve", "--port", "0", "--store", f"1=redis://:geheim@127.0.0.1:{port}/0")
     assert done.returncode == 1
-    assert "no store can be reached; redis" in last_line(done)
+    assert "no store can be used; redis" in last_line(done)
     assert f"127.0.0.1:{port}/0" in last_line(done)
     assert "geheim" not in done.stderr
 
@@ -188,9 +188,7 @@ def test_a_data_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = command(tmp_path, "serve", "--port", "0", "--data", "file/data")
     assert done.returncode == 1
-    assert last_line(done).startswith(
-        "pinlater: cannot start: no store can be reached; file/data/pinlater.db: its folder"
-    )
+    assert last_line(done).startswith("pinlater: cannot start: no store can be used; file/data/pinlater.db: its folder")
 
 
 def test_a_server_on_another_store_needs_no_data_folder(tmp_path: Path, redis_places: Places) -> None:

@@ -106,7 +106,9 @@ def base_key(root: bytes, queue: str) -> bytes:
 
 EXTENDED_VERSION, REFERENCES_VERSION = 2, 3
 """Stands behind the shard id in the identity once there were extended jobs, as `1 (version 2)`, and while there are
-references to bodies: versions before take it for another shard then, and leave it alone.
+references to bodies: versions before take it for another shard then, and leave it alone. What an older version must
+not open any more gets the next number: 7ab42ca0 refuses that whether or not it was told an id, those before keys only
+with an id (or by the record in their data folder).
 """
 
 TIERED = 128
