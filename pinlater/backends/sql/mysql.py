@@ -24,7 +24,6 @@ from pinlater.errors import (
     PinLaterError,
     StoreConflict,
     StoreFull,
-    StoreRefused,
     StoreReplaced,
     ValueNotStorable,
 )
