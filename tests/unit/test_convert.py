@@ -357,6 +357,7 @@ FINER = {
     errors.RecordChanged: "CHANGED",
     errors.FlowNotFound: "FLOW_NOT_FOUND",
     errors.ItemNotFound: "ITEM_NOT_FOUND",
+    errors.ShardNotFound: "SHARD_NOT_FOUND",
     errors.StageSealed: "STAGE_SEALED",
     errors.FlowsUnavailable: "FLOWS_UNAVAILABLE",
     errors.TierUnavailable: "TIER_UNAVAILABLE",
