@@ -315,7 +315,7 @@ def leaves(cls: type[PinLaterError]) -> list[type[PinLaterError]]:
 
 
 LOCAL = {errors.ServerUnreachable, errors.ProtocolError, errors.MethodUnknown, PinLaterError}
-BY_REASON = (errors.NothingStored, errors.RequestInvalid)
+BY_REASON = (errors.NothingStored, errors.RequestInvalid, errors.StoreRefused)
 """Whose reason those below them may share, which are more to this server alone."""
 
 SENT = [cls for cls in leaves(PinLaterError) if cls.__module__ == errors.__name__ and cls not in LOCAL]
