@@ -14,6 +14,7 @@ from typing import TypeVar
 from pinlater.backends.base import ClaimRequest, JobKey
 from pinlater.clock import Clock
 from pinlater.errors import (
+    ContinuationInvalid,
     FlowNotFound,
     FlowsUnavailable,
     Forbidden,
@@ -51,7 +52,6 @@ from pinlater.model.flow_words import (
 from pinlater.queues.directory import QueueDirectory
 from pinlater.service import validation
 from pinlater.service.audit import OPEN, Audit
-from pinlater.service.continuations import continuation_behind, place_behind
 from pinlater.service.descriptors import ClaimTokens
 from pinlater.service.queue_limits import QueueLimits
 from pinlater.service.rights import READ, may
@@ -255,16 +255,14 @@ class FlowCalls:
         limit: int,
         context: RequestContext | None,
     ) -> FlowsPage:
-        meant = ("flows", name, dedupe_key, state)
-        below = int(place_behind(continuation, meant) or 0)
+        below = _position(continuation)
         limit = min(self._validator.limit(limit), MAX_PAGE)
         found, next_below = await self._on.connection.call(
             lambda database: database.flows(name, dedupe_key, state, below, limit)
         )
         shown = [each for each in found if all(may(context, READ, queue) for queue in _queues_of(each))]
         return FlowsPage(
-            [self._with_troubles(each) for each in shown],
-            continuation_behind(str(next_below), meant) if next_below else CONTINUATION_END,
+            [self._with_troubles(each) for each in shown], str(next_below) if next_below else CONTINUATION_END
         )
 
     async def items(
@@ -279,8 +277,7 @@ class FlowCalls:
         limit: int,
         context: RequestContext | None,
     ) -> FlowItemsPage:
-        meant = ("items", flow_id, stage, state, dedupe_key, sorted(set(numbers)))
-        after = int(place_behind(continuation, meant) or 0)
+        after = _position(continuation)
         limit = min(self._validator.limit(limit), MAX_PAGE)
         if len(numbers) > MAX_PAGE:
             raise RequestInvalid.of("the length of numbers", len(numbers), f"at most {MAX_PAGE}")
@@ -299,7 +296,7 @@ class FlowCalls:
                 )
                 for each in found
             ]
-        return FlowItemsPage(found, continuation_behind(str(next_after), meant) if next_after else CONTINUATION_END)
+        return FlowItemsPage(found, str(next_after) if next_after else CONTINUATION_END)
 
     # -- ending --------------------------------------------------------------------------------------------------------
 
@@ -447,6 +444,17 @@ def _is_left(info: JobInfo | None, before_ms: int) -> bool:
     if info is None or info.state is not JobState.PENDING or info.waits_for is not None:
         return False
     return info.run_after_ms <= before_ms
+
+
+def _position(continuation: str) -> int:
+    """The number of an item or flow, which programs that follow a flow go on behind. ContinuationInvalid."""
+    if continuation == CONTINUATION_START:
+        return 0
+    if not continuation.isdecimal() or len(continuation) > 18:
+        raise ContinuationInvalid(
+            f"continuation {continuation[:100]!r} was not given for this list; begin with {CONTINUATION_START!r}"
+        )
+    return int(continuation)
 
 
 def _queues_of(status: FlowStatus) -> Collection[str]:

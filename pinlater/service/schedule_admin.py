@@ -10,6 +10,7 @@ from pinlater.clock import Clock
 from pinlater.errors import PinLaterError, QueueNotFound, RequestInvalid
 from pinlater.model import (
     CONTINUATION_END,
+    CONTINUATION_START,
     SCHEDULE_NAME_ALLOWED,
     Changed,
     Job,
@@ -138,8 +139,9 @@ class ScheduleAdmin:
         if names is not None:
             self._validator.amount("names", names)
         meant = ("schedules", None if names is None else sorted(set(names)), queue, made_by)
-        after = place_behind(continuation, meant)
         await self._book.refresh()
+        is_name = continuation != CONTINUATION_START and self._book.get(continuation) is not None
+        after = continuation if is_name else place_behind(continuation, meant)  # servers before digests give the name
         asked = self._book.names(after) if names is None else sorted({name for name in names if name > after})
         matching = (record for record in map(self._book.get, asked) if record and _matches(record, queue, made_by))
         records = list(islice(matching, min(limit, MAX_PAGE) + 1))

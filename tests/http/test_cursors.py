@@ -26,6 +26,8 @@ LISTS: dict[str, tuple[str, str, dict[str, Any] | None]] = {
     "get_schedules": ("GET", "/v1/schedules?", None),
 }
 NO_CURSORS = ("nonsense", "-1", "17", "0/", "a/b", "🦆", "x" * 300)
+BY_NUMBER = {"get_flows", "get_flow_items", "get_jobs", "get_job_status", "get_job_items"}
+"""Any number is a place in them: whoever follows a flow goes on behind the last item that it has seen."""
 
 
 def test_every_list_is_among_them() -> None:
@@ -46,7 +48,10 @@ def test_a_cursor_that_no_page_has_given_is_refused(caller: Caller, queue: str, 
         where, body = (
             (path, {**form, "cursor": cursor}) if form is not None else (f"{path}cursor={quote(cursor)}", None)
         )
-        assert caller.refused(verb, where, body)[:2] == (400, "CONTINUATION_INVALID"), cursor
+        if name in BY_NUMBER and cursor.isdecimal():
+            caller.done(verb, where, body)
+        else:
+            assert caller.refused(verb, where, body)[:2] == (400, "CONTINUATION_INVALID"), cursor
 
 
 def test_a_cursor_counts_for_the_list_alone_that_gave_it(caller: Caller, queue: str) -> None:
