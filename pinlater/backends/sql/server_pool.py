@@ -121,7 +121,7 @@ class ServerPool(ABC):
         while True:
             self._limit.enter()
             try:
-                return self._connection()
+                return self._taken()
             except TooFewConnections:
                 if not self._limit.shrink(self._resting()):
                     raise
@@ -130,7 +130,7 @@ class ServerPool(ABC):
                 self._limit.leave()
                 raise
 
-    def _connection(self) -> PoolProxiedConnection:
+    def _taken(self) -> PoolProxiedConnection:
         try:
             return self.engine.raw_connection()
         except exc.DBAPIError as error:
