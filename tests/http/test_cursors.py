@@ -26,7 +26,7 @@ LISTS: dict[str, tuple[str, str, dict[str, Any] | None]] = {
     "get_schedules": ("GET", "/v1/schedules?", None),
 }
 NO_CURSORS = ("nonsense", "-1", "17", "0/", "a/b", "🦆", "x" * 300)
-BY_NUMBER = {"get_flows", "get_flow_items", "get_jobs", "get_job_status", "get_job_items"}
+BY_NUMBER = {"get_flows", "get_flow_items", "get_jobs", "get_job_items"}
 """Any number is a place in them: whoever follows a flow goes on behind the last item that it has seen."""
 
 
