@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 from structlog.typing import EventDict, Processor
 
+from pinlater.log_guard import StderrLines, report_lost
 from pinlater.printable import printable, printable_lines
 from pinlater.redaction import redact
 
@@ -42,10 +43,10 @@ def configure(level: str, log_format: str, **always: object) -> None:
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, *common, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
+        wrapper_class=GuardedBoundLogger,
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StderrLines()
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=_last(log_format), foreign_pre_chain=common))
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -55,6 +56,16 @@ def configure(level: str, log_format: str, **always: object) -> None:
     sys.unraisablehook = lambda lost: _log_lost("error_ignored", lost.exc_value)
     for noisy, least in _NOISY.items():
         logging.getLogger(noisy).setLevel(max(root.level, least))
+
+
+class GuardedBoundLogger(structlog.stdlib.BoundLogger):
+    """What goes wrong while a line is made or written is reported on standard error, and raised into nobody."""
+
+    def _proxy_to_logger(self, method_name: str, event: str | None = None, *event_args: str, **event_kw: Any) -> Any:
+        try:
+            return super()._proxy_to_logger(method_name, event, *event_args, **event_kw)
+        except Exception as error:
+            report_lost("pinlater", logging.ERROR, event, event_args, error)
 
 
 def _common(always: Mapping[str, object]) -> list[Processor]:

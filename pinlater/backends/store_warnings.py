@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
+from pinlater.log_guard import GuardedLogger
 
-_log = logging.getLogger("pinlater.stores")
+_log = GuardedLogger("pinlater.stores")
 _said: set[tuple[str, str]] = set()
 
 

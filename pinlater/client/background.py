@@ -11,6 +11,7 @@ from concurrent.futures import CancelledError
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pinlater.client.async_client import AsyncClient
+from pinlater.log_guard import guard_loop
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
@@ -66,6 +67,7 @@ class BackgroundClient:
                 raise RuntimeError("this client is closed")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
+                guard_loop(self._loop)
                 thread = threading.Thread(target=self._loop.run_forever, name="pinlater-client", daemon=True)
                 thread.start()
                 self._finalizer = weakref.finalize(self, _end, self._loop, thread, self.client)

@@ -8,7 +8,6 @@ Dispatcher.begin  the same without a task, for a first attempt that can be sent 
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,11 +36,12 @@ from pinlater.errors import (
     ProtocolError,
     ServerUnreachable,
 )
+from pinlater.log_guard import GuardedLogger
 from pinlater.model import RequestContext
 from pinlater.wire.faults import error_from_exception
 from pinlater.wire.methods import HEARTBEAT, Idempotency, Method
 
-_log = logging.getLogger("pinlater.client")
+_log = GuardedLogger("pinlater.client")
 
 _SAY_AGAIN_S = 30.0
 """How long a client is silent after it has said that no server answers."""

@@ -6,19 +6,19 @@ this user, and a folder of this user with nothing of anybody else's in it.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import stat
 from pathlib import Path
 
 from pinlater.written import text_of, variable
+from pinlater.log_guard import GuardedLogger
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
 OPEN_SECRETS_VARIABLE = "PINLATER_OPEN_SECRETS"
 """Set to `allow`, files with secrets are read though others may read them too."""
 
-_log = logging.getLogger("pinlater.files")
+_log = GuardedLogger("pinlater.files")
 _OTHERS = 0o077
 _MAX_SECRET_BYTES = 64 * 1024
 _SHARED = stat.S_ISVTX | stat.S_ISGID

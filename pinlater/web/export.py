@@ -6,7 +6,6 @@ Statsd gets what counters grew by, gauges as they are, and histograms as percent
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
@@ -75,14 +74,16 @@ class StatsdExport:
         self._is_failing = False
 
     def send(self, merged: Merged) -> None:
-        """Everything since the last time. A statsd that cannot be found is said once, and tried again."""
+        """Everything since the last time. A statsd that cannot be found is said once, and tried again. Not on an event
+        loop: looking for its name may take long.
+        """
         try:
             if self._client is None:
                 self._client = StatsClient(self._host, self._port, prefix=self._prefix)
             with self._client.pipeline() as pipeline:
                 for key, values in merged.items():
                     _send(pipeline, key, values, self._before.get(key))
-        except (OSError, socket.gaierror) as error:
+        except (OSError, UnicodeError) as error:  # of a name that is none
             if not self._is_failing:
                 _log.warning("statsd_unreachable", address=self._address, reason=str(error))
             self._is_failing = True

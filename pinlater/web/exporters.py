@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
+from pinlater.background_tasks import in_daemon_thread
 from pinlater.metrics import Merged
 
 if TYPE_CHECKING:
@@ -92,6 +94,6 @@ class Exporters:
             try:
                 merged = await self._reports.metrics()
                 if self._statsd is not None:
-                    self._statsd.send(merged)
+                    await in_daemon_thread(partial(self._statsd.send, merged))
             except Exception:
                 _log.exception("metrics_not_read")

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         Policy,
         RetryRules,
     )
-    from pinlater_workers.middleware import Middleware
+    from pinlater_workers.middleware import Middleware, Observer
 
 __all__ = [
     "Action",
@@ -82,6 +82,7 @@ __all__ = [
     "Linear",
     "Middleware",
     "Never",
+    "Observer",
     "Outcome",
     "Policy",
     "Reschedule",
@@ -129,7 +130,7 @@ _HOMES = {
         "Policy",
         "RetryRules",
     ),
-    "middleware": ("Middleware",),
+    "middleware": ("Middleware", "Observer"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

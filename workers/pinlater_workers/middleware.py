@@ -9,13 +9,18 @@ to hold once and for all of them, as a transaction does, is `around_batch`.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import wraps
 from typing import Any
 
+from pinlater.log_guard import GuardedLogger
 from pinlater_workers.jobs.batch import Batch
 from pinlater_workers.jobs.context import JobContext
 from pinlater_workers.jobs.outcome import Outcome
+
+_log = GuardedLogger("pinlater_workers.middleware")
+_HOOKS = ("enqueue", "before", "after", "error")
 
 
 class Middleware:
@@ -42,3 +47,59 @@ class Middleware:
         What is raised fails the jobs of the batch that have no outcome of their own.
         """
         return nullcontext()
+
+
+class Observer(Middleware):
+    """Middleware that only watches, as tracing and counting do. What its methods raise is logged, and changes nothing:
+    no attempt fails by it, and no call of a producer.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in {*_HOOKS, "around_batch"} & vars(cls).keys():
+            setattr(cls, name, (_reported if name in _HOOKS else _around_reported)(vars(cls)[name]))
+
+
+def _reported(hook: Callable[..., None]) -> Callable[..., None]:
+    @wraps(hook)
+    def reported(self: Observer, *args: Any) -> None:
+        try:
+            hook(self, *args)
+        except Exception:
+            _log.exception("%s.%s failed; nothing else does", type(self).__qualname__, hook.__name__)
+
+    return reported
+
+
+def _around_reported(
+    around: Callable[[Observer, Batch[Any]], AbstractContextManager[object]],
+) -> Callable[[Observer, Batch[Any]], AbstractContextManager[object]]:
+    @wraps(around)
+    @contextmanager
+    def reported(self: Observer, batch: Batch[Any]) -> Iterator[None]:
+        entered: list[AbstractContextManager[object]] = []
+
+        def enter() -> None:
+            manager = around(self, batch)
+            manager.__enter__()
+            entered.append(manager)
+
+        def leave(error: BaseException | None) -> None:
+            for manager in entered:
+                manager.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+
+        def watched(step: Callable[..., None], *args: Any) -> None:
+            try:
+                step(*args)
+            except Exception:
+                _log.exception("%s.around_batch failed; nothing else does", type(self).__qualname__)
+
+        watched(enter)
+        try:
+            yield
+        except BaseException as error:
+            watched(leave, error)
+            raise
+        watched(leave, None)
+
+    return reported

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from pinlater.errors import PinLaterError
+from pinlater.log_guard import GuardedLogger
 from pinlater.printable import json_text, printable
 from pinlater.schedule import duration_text, parse_duration
 from pinlater.written import variable
@@ -32,7 +32,7 @@ from pinlater_workers.outbox.schema import DEFAULT_TABLE, DIALECTS, creation
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 VARIABLE = "PINLATER_OUTBOX_DATABASE"
-_log = logging.getLogger("pinlater_workers.outbox")
+_log = GuardedLogger("pinlater_workers.outbox")
 
 
 def _database_options(command: CommandT) -> CommandT:

@@ -20,6 +20,7 @@ from typing import NoReturn
 import click
 
 from pinlater.errors import PinLaterError
+from pinlater.log_guard import GuardedLogger
 from pinlater.printable import printable_lines
 from pinlater_workers.errors import ConfigurationError
 
@@ -31,7 +32,7 @@ _LINES = 12
 
 CLOSE_S = 3.0
 """How long what is left of jobs has to end with the event loop, and the exit handlers of libraries to run."""
-_log = logging.getLogger("pinlater_workers.cli")
+_log = GuardedLogger("pinlater_workers.cli")
 _STARTED_IN = os.getcwd()
 """Where it was started: a relative path on the command line means the same again."""
 

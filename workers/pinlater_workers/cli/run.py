@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import importlib
-import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import click
 
 from pinlater.listener import raise_descriptor_limit
+from pinlater.log_guard import GuardedLogger, guard_loop
 from pinlater.schedule import duration_text
 from pinlater_workers.app.app import App
 from pinlater_workers.app.loader import ServerFlags, load, pass_on_servers
@@ -32,7 +32,7 @@ from pinlater_workers.worker.worker import ExitReason, Worker
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
-_log = logging.getLogger("pinlater_workers.cli")
+_log = GuardedLogger("pinlater_workers.cli")
 _DESCRIPTORS, _PER_SLOT = 512, 8
 """What a worker holds by itself, and for each job that runs: its process with pipes, and files of its own."""
 
@@ -66,6 +66,7 @@ def run(
     metrics = WorkerMetrics()
     worker = Worker(loaded.app, settings, loaded.spec, metrics, may_end=True)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        guard_loop(runner.get_loop())
         try:
             begins = _begins(loaded.app, loaded.spec, settings)
             changed = None if reloader is None else reloader.changed

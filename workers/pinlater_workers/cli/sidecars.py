@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import logging
 import signal
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
@@ -12,12 +11,13 @@ from types import ModuleType
 from typing import Any
 
 from pinlater.errors import install_command
+from pinlater.log_guard import GuardedLogger
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.observability.metrics import WorkerMetrics
 from pinlater_workers.worker.worker import ExitReason, Worker
 
-_log = logging.getLogger("pinlater_workers.cli")
+_log = GuardedLogger("pinlater_workers.cli")
 _EXTRAS = {"aiohttp": "workers", "prometheus_client": "workers", "statsd": "workers", "watchfiles": "reload"}
 """The extra that brings each package."""
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 from collections.abc import Coroutine, Sequence
 from contextvars import Context
 from random import Random
 from typing import Any, Protocol, TypeVar
 
+from pinlater.log_guard import GuardedLogger, guard_loop
 from pinlater.model import DequeuedJob
 from pinlater_workers.envelope import read_envelope
 from pinlater_workers.errors import BodyInvalid, JobStopped, ResultInvalid
@@ -28,7 +28,7 @@ from pinlater_workers.jobs.results import TOO_LARGE, UNASKED_BYTES
 from pinlater_workers.middleware import Middleware
 from pinlater_workers.tracing import set_trace
 
-_log = logging.getLogger("pinlater_workers.execution")
+_log = GuardedLogger("pinlater_workers.execution")
 _of_thread = threading.local()
 OutcomeT = TypeVar("OutcomeT", bound=Outcome)
 
@@ -252,6 +252,7 @@ def _runner() -> asyncio.Runner:
     if runner is None:
         runner = _of_thread.runner = asyncio.Runner()
         _of_thread.debug = runner.get_loop().get_debug()
+        guard_loop(runner.get_loop())
     return runner
 
 

@@ -24,6 +24,7 @@ from types import TracebackType
 import msgspec
 
 from pinlater.job_body import ITEM_HEADER, secret_values
+from pinlater.log_guard import GuardedLogger
 from pinlater.model import DequeuedJob
 from pinlater.printable import printable
 from pinlater_workers.envelope import next_body, read_envelope, write_envelope
@@ -44,9 +45,9 @@ from pinlater_workers.jobs.retry import DEFAULT_RETRY, LONGEST_S
 from pinlater_workers.jobs.settings import JobSettings
 
 RANDOM = Random()
-_log = logging.getLogger("pinlater_workers.execution")
+_log = GuardedLogger("pinlater_workers.execution")
 
-_outcome_log = logging.getLogger("pinlater_workers.jobs")
+_outcome_log = GuardedLogger("pinlater_workers.jobs")
 _QUIET = {
     Action.SUCCEED: "succeeded",
     Action.SNOOZE: "is put off",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import logging
 import random
 import signal
 import sys
@@ -17,6 +16,7 @@ import msgspec
 from pinlater.child_process import Restarts, exit_text
 from pinlater.client.client_tls import Tls
 from pinlater.client.token import Token
+from pinlater.log_guard import GuardedLogger
 from pinlater_workers.child_sockets import LoopSocket, start_child
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.heartbeat.beats import silence_s, surely_held_s, usual_interval_s
@@ -55,7 +55,7 @@ END_S = 2.0
 UNREAD_BYTES = 16 * 2**20
 _MAY_PASS = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
-_log = logging.getLogger("pinlater_workers.heartbeat")
+_log = GuardedLogger("pinlater_workers.heartbeat")
 
 
 class Heartbeats:

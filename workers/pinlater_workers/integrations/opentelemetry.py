@@ -19,12 +19,12 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvid
 
 from pinlater_workers.jobs.context import JobContext
 from pinlater_workers.jobs.outcome import Action, Outcome
-from pinlater_workers.middleware import Middleware
+from pinlater_workers.middleware import Observer
 
 _FAILED = frozenset({Action.RETRY, Action.FAIL})
 
 
-class OpenTelemetry(Middleware):
+class OpenTelemetry(Observer):
     """The span is the current one while the job runs: spans of its libraries, and jobs that it enqueues, come below it.
 
     An attempt that failed has the status ERROR and its exception; one that is put off or rescheduled has not.

@@ -15,10 +15,10 @@ import sentry_sdk
 
 from pinlater_workers.jobs.context import JobContext
 from pinlater_workers.jobs.outcome import Action, Outcome
-from pinlater_workers.middleware import Middleware
+from pinlater_workers.middleware import Observer
 
 
-class Sentry(Middleware):
+class Sentry(Observer):
     """An error is sent when no attempt follows; with `retries` after every attempt that failed. Never for a job that is
     put off or rescheduled.
 
@@ -36,19 +36,19 @@ class Sentry(Middleware):
                 headers[name] = value
 
     def before(self, context: JobContext) -> None:
-        stack = ExitStack()
-        scope = stack.enter_context(sentry_sdk.isolation_scope())
-        scope.clear_breadcrumbs()
-        scope.set_transaction_name(context.job, source="task")
-        scope.set_tag("pinlater.job", context.job)
-        scope.set_tag("pinlater.queue", context.queue)
-        told = {"descriptor": context.descriptor, "attempt": context.attempt, "attempts_left": context.attempts_left}
-        scope.set_context("pinlater", told)
-        begun = sentry_sdk.continue_trace(
-            dict(context.headers), op="queue.process", name=context.job, source="task", origin="auto.queue.pinlater"
-        )
-        transaction = stack.enter_context(sentry_sdk.start_transaction(begun))
-        self._opened.set((stack, transaction))
+        with ExitStack() as stack:
+            scope = stack.enter_context(sentry_sdk.isolation_scope())
+            scope.clear_breadcrumbs()
+            scope.set_transaction_name(context.job, source="task")
+            scope.set_tag("pinlater.job", context.job)
+            scope.set_tag("pinlater.queue", context.queue)
+            told = {"descriptor": context.descriptor, "attempt": context.attempt}
+            scope.set_context("pinlater", told | {"attempts_left": context.attempts_left})
+            begun = sentry_sdk.continue_trace(
+                dict(context.headers), op="queue.process", name=context.job, source="task", origin="auto.queue.pinlater"
+            )
+            transaction = stack.enter_context(sentry_sdk.start_transaction(begun))
+            self._opened.set((stack.pop_all(), transaction))
 
     def after(self, context: JobContext, result: Any) -> None:
         self._close("ok")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from pinlater.job_body import ITEM_HEADER
+from pinlater.log_guard import GuardedLogger
 from pinlater.model import MAX_PROGRESS_CHARS, MAX_STATUS_CHARS, Checkpoint, DequeuedJob
 from pinlater_workers.envelope import Envelope, next_body, write_envelope
 from pinlater_workers.errors import ClaimLost, JobStopped
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pinlater_workers.jobs.job_type import JobType
 
 
+_log = GuardedLogger("pinlater_workers.jobs")
 _lock = threading.Lock()
 """Held for moments: one for all, as hardly any job waits."""
 
@@ -240,7 +242,10 @@ class JobContext:
                 self._reason, self._stopped_by = reason, by
             wake, self._wake = self._wake, None
         for call in wake or ():
-            call()
+            try:
+                call()
+            except Exception:  # the stop goes on, and so do the others that are to hear of it
+                _log.exception("what was to hear of the stop of job %s failed", self.descriptor)
 
     def wait(self, seconds: float) -> bool:
         """Wait for so long. True, at once, when the job is or becomes cancelled. Not on an event loop."""

@@ -7,13 +7,12 @@ when it is imported has the last word.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import sys
 import time
-from typing import Any, TextIO
+from typing import Any
 
+from pinlater.log_guard import StderrLines
 from pinlater.printable import json_text, printable, printable_lines
 from pinlater_workers.jobs.batch import BATCH_SIZE
 from pinlater_workers.jobs.context import current
@@ -32,7 +31,7 @@ _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "ta
 def configure(level: str, format: str) -> None:
     """Send everything from `level` on to stderr, here and in the processes that this one starts."""
     os.environ[_LEVEL_VARIABLE], os.environ[_FORMAT_VARIABLE] = level, format
-    handler = Lines(sys.stderr)
+    handler = StderrLines()
     handler.setFormatter(JsonFormatter() if format == "json" else HumanFormatter())
     handler.addFilter(_add_job)
     root = logging.getLogger()
@@ -46,14 +45,6 @@ def configure_child() -> None:
     """As the process that started this one was configured."""
     level, format = os.environ.get(_LEVEL_VARIABLE, "info"), os.environ.get(_FORMAT_VARIABLE, "human")
     configure(level if level in LEVELS else "info", format if format in FORMATS else "human")
-
-
-class Lines(logging.StreamHandler[TextIO]):
-    """A job may have closed the stream: what is logged is then lost, and nobody who logs gets an error for it."""
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(Exception):  # it is reported on that very stream
-            super().handleError(record)
 
 
 class HumanFormatter(logging.Formatter):

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from statsd import StatsClient
 
+from pinlater.log_guard import GuardedLogger
 from pinlater_workers.observability.metrics import BUCKETS, FAMILIES, Series
 
-_log = logging.getLogger("pinlater_workers.statsd")
+_log = GuardedLogger("pinlater_workers.statsd")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _PERCENTILES = (50, 99)
 EVERY_S = 10.0
@@ -30,14 +31,16 @@ class WorkerStatsd:
         self._is_failing = False
 
     def send(self, series: Series) -> None:
-        """Everything since the last time. A statsd that cannot be found is said once, and tried again."""
+        """Everything since the last time. A statsd that cannot be found is said once, and tried again. Not on an event
+        loop: looking for its name may take long.
+        """
         try:
             if self._client is None:
                 self._client = StatsClient(self._host, self._port, prefix=self._prefix, ipv6=":" in self._host)
             with self._client.pipeline() as pipeline:
                 for key, values in series.items():
                     _send(pipeline, key, values, self._before.get(key))
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # of a name that is none
             if not self._is_failing:
                 _log.warning("statsd %s cannot be reached: %s", self._address, error)
             self._is_failing = True
@@ -51,12 +54,14 @@ class WorkerStatsd:
             while True:
                 await asyncio.sleep(EVERY_S)
                 try:
-                    self.send(read())
+                    await asyncio.to_thread(self.send, read())
                 except Exception:
                     _log.exception("the metrics were not sent")
         finally:
-            self.send(read())
-            self.close()
+            with contextlib.suppress(Exception):
+                if self._client is not None:
+                    self.send(read())
+                self.close()
 
     def close(self) -> None:
         if self._client is not None:

@@ -22,9 +22,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from pinlater.listener import IDLE_S, HttpListener, RateLimitedLog, listening
+from pinlater.log_guard import GuardedLogger
 from pinlater_workers.observability.metrics import BUCKETS, FAMILIES, MetricFamily, Series, WorkerView
 
-_log = logging.getLogger("pinlater_workers.web")
+_log = GuardedLogger("pinlater_workers.web")
 # What is no HTTP at all is answered without `_add_headers`.
 web_response.SERVER_SOFTWARE = "PinLater"  # type: ignore[attr-defined]
 RETRY_S = 5.0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import time
 
+from pinlater.log_guard import GuardedLogger
 from pinlater.printable import printable
 
 AGAIN_S = 60.0
@@ -13,7 +13,7 @@ AGAIN_S = 60.0
 class Outage:
     """One trouble of one part. `failures`: in a row; 0 while all is well."""
 
-    def __init__(self, log: logging.Logger, what: str) -> None:
+    def __init__(self, log: GuardedLogger, what: str) -> None:
         self._log = log
         self._what = what
         self._since_s = 0.0

@@ -7,7 +7,6 @@ removed after a server has answered: a relay that is killed between the two leav
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import threading
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from random import random
 from typing import Self
 
+from pinlater.log_guard import GuardedLogger
 from pinlater.printable import printable
 from pinlater_workers.app.app import App
 from pinlater_workers.errors import ConfigurationError
@@ -41,7 +41,7 @@ NOTE_S = 10.0
 """How often a relay that has nothing to do notes that it lives."""
 
 MAX_ERROR_CHARS = 2000
-_log = logging.getLogger("pinlater_workers.outbox")
+_log = GuardedLogger("pinlater_workers.outbox")
 
 
 @dataclass(slots=True)

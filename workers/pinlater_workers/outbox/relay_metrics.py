@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 
@@ -11,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from pinlater.log_guard import GuardedLogger
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.outbox.outbox_view import OutboxStatus, OutboxView
 from pinlater_workers.outbox.relay import OutboxRelay
@@ -19,7 +19,7 @@ PREFIX = "pinlater_outbox_"
 COUNT_AGAIN_S = 10.0
 """Rows are counted no more often: that reads the whole table."""
 
-_log = logging.getLogger("pinlater_workers.outbox")
+_log = GuardedLogger("pinlater_workers.outbox")
 
 
 class RelayCollector(Collector):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 from collections import deque
 from collections.abc import Sequence
 
+from pinlater.log_guard import GuardedLogger
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.errors import ProcessDied
 from pinlater_workers.jobs.batch import MemberOutcomes, RunningBatch
@@ -42,7 +42,7 @@ from pinlater_workers.pools.process_set import JobProcess, ProcessSet
 
 CLOSE_S = 2.0
 
-_log = logging.getLogger("pinlater_workers.pools")
+_log = GuardedLogger("pinlater_workers.pools")
 
 
 class ProcessPool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pinlater.child_process import Restarts, signal_name
+from pinlater.log_guard import GuardedLogger
 from pinlater_workers.child_sockets import LoopSocket, start_child
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.jobs.context import RunningJob, StopReason
@@ -27,7 +27,7 @@ LEAVE_S = 5.0
 CLOSED_S = 1.0
 """How long one that has closed its connection is waited for, before it is killed."""
 _PAGE_BYTES: int = os.sysconf("SC_PAGE_SIZE")
-_log = logging.getLogger("pinlater_workers.pools")
+_log = GuardedLogger("pinlater_workers.pools")
 
 
 class ProcessSetOwner(Protocol):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import queue
 import sys
 import threading
@@ -16,6 +15,7 @@ from types import FrameType
 
 import msgspec
 
+from pinlater.log_guard import GuardedLogger
 from pinlater.model import Checkpoint
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.execution.attempt import HasMiddleware, close_loop, run_attempt
@@ -39,7 +39,7 @@ from pinlater_workers.pools.base import (
     tell_member,
 )
 
-_log = logging.getLogger("pinlater_workers.pools")
+_log = GuardedLogger("pinlater_workers.pools")
 
 
 class _Host(msgspec.Struct, eq=False):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,7 @@ from pinlater.errors import (
     QueueNotFound,
     ServerUnreachable,
 )
+from pinlater.log_guard import GuardedLogger
 from pinlater_workers.observability.metrics import QueueSummary
 
 UNANSWERED = (ServerUnreachable, OutcomeUnknown)
@@ -29,7 +29,7 @@ QUEUE_PAUSED = "QUEUE_PAUSED"
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 """Short, so that a worker takes jobs within seconds of its servers' return."""
-log = logging.getLogger("pinlater_workers.worker")
+log = GuardedLogger("pinlater_workers.worker")
 
 
 class QueueState:

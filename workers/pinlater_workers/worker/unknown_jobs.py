@@ -9,7 +9,6 @@ comes back sooner than its next round, so that one of them soon has it.
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import NamedTuple
 
 from pinlater.client.async_client import AsyncClient
 from pinlater.clock import Clock
+from pinlater.log_guard import GuardedLogger
 from pinlater.model import DequeuedJob, JobInfo
 from pinlater.schedule import duration_text, parse_duration, utc_text
 from pinlater_workers.envelope import VERSION_TYPE
@@ -30,7 +30,7 @@ from pinlater_workers.observability.metrics import WorkerMetrics
 from pinlater_workers.worker.ack_batches import PlannedRequeue, Result
 from pinlater_workers.worker.other_versions import OtherVersions
 
-log = logging.getLogger("pinlater_workers.worker")
+log = GuardedLogger("pinlater_workers.worker")
 
 UNKNOWN = Outcome(Action.GIVE_BACK, error="UnknownType")
 """Of a job that this worker cannot run, until it is decided what becomes of it."""
