@@ -8,7 +8,7 @@ Nagios plugin.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 from pinlater.errors import install_command
 from pinlater.printable import printable
 from pinlater.redaction import redact
+from pinlater.standard_streams import standard_streams
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -66,6 +67,12 @@ def _printable_mistakes() -> Iterator[None]:
 
 class LazyGroup(click.Group):
     """Imports a command when it is used, so that `pinlater queue` needs nothing that only a server needs."""
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
+        if args is not None:
+            return super().main(args, *more, **options)
+        with standard_streams("pinlater"):
+            return super().main(None, *more, **options)
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         with _printable_mistakes():

@@ -19,7 +19,7 @@ from pinlater.config.loader import ConfigInvalid, shown
 from pinlater.errors import MethodUnknown
 from pinlater.model import ANONYMOUS, EVERY_QUEUE, AccessAction, Grant, is_queue_name
 from pinlater.model.callers import is_token_name, matches
-from pinlater.printable import printable
+from pinlater.printable import json_text, printable
 
 COLUMNS = ("may", "queues", "bodies")
 _ACTIONS = tuple(str(action) for action in AccessAction)
@@ -220,7 +220,16 @@ Examples:
     help="Where it calls from. [default: outside of every network that a rule names]",
 )
 @click.option("--role", "roles", multiple=True, metavar="ROLE", help="A role that the token has; repeatable.")
-def test(identity: str, action: str, queue: str | None, file: Path, address: str | None, roles: Sequence[str]) -> None:
+@output_option
+def test(
+    identity: str,
+    action: str,
+    queue: str | None,
+    file: Path,
+    address: str | None,
+    roles: Sequence[str],
+    format: str,
+) -> None:
     """Say whether the rules of a file let IDENTITY do ACTION, on QUEUE or on the whole cluster, and by which of them.
 
     IDENTITY is cert:NAME, token:NAME or anonymous. The exit code is 0 where it may and 1 where it may not. No server is
@@ -238,12 +247,17 @@ def test(identity: str, action: str, queue: str | None, file: Path, address: str
         for how, grant in _ways(rules, identity, address or _NOWHERE, roles)
         if grant.allows(wanted, target, False)
     ]
-    if not found:
-        click.echo(printable(f"no: {identity} may not {action} on {where}"))
-        raise SystemExit(EXIT_FAILED)
     with_bodies = [each for each in found if each[1].bodies]
-    hidden = "" if with_bodies or AccessAction.READ not in wanted else ", without bodies and results"
-    click.echo(printable(f"yes: {identity} may {action} on {where}{hidden}, by {(with_bodies or found)[0][0]}"))
+    by = next((how for how, _ in with_bodies or found), None)
+    if format != "table":
+        click.echo(json_text({"allowed": bool(found), "by": by, "bodies": bool(with_bodies)}))
+    elif found:
+        hidden = "" if with_bodies or AccessAction.READ not in wanted else ", without bodies and results"
+        click.echo(printable(f"yes: {identity} may {action} on {where}{hidden}, by {by}"))
+    else:
+        click.echo(printable(f"no: {identity} may not {action} on {where}"))
+    if not found:
+        raise SystemExit(EXIT_FAILED)
 
 
 def _ways(rules: AccessRules, identity: str, address: str, roles: Sequence[str]) -> Iterator[tuple[str, Grant]]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pinlater.cli import EXIT_FAILED, EXIT_USAGE
+from pinlater.cli.output import output_option, write_one
 from pinlater.client.addresses import Address
 from pinlater.data_folder.password import PASSWORD_FILE, PasswordFileUnsafe, hash_password, read_password_file
 from pinlater.errors import MethodUnknown
@@ -187,7 +188,8 @@ Examples:
   pass show pinlater | pinlater admin hash-password
   pinlater serve --admin-password-hash "$(pinlater admin hash-password < password.txt)" """,
 )
-def hash_password_command() -> None:
+@output_option
+def hash_password_command(format: str) -> None:
     """Print the salted hash of a password, for --admin-password-hash.
 
     The password is the first line of standard input.
@@ -196,7 +198,7 @@ def hash_password_command() -> None:
     if not password:
         click.echo("pinlater: no password on standard input", err=True)
         raise SystemExit(EXIT_USAGE)
-    click.echo(hash_password(password))
+    write_one(format, "hash", hash_password(password))
 
 
 def _new_password() -> str:

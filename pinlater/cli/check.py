@@ -24,6 +24,7 @@ from pinlater.errors import PinLaterError
 from pinlater.model import ClusterStatus, QueueStatus, ShardView
 from pinlater.printable import printable
 from pinlater.redaction import redact
+from pinlater.standard_streams import OutputFailed, drop_output
 
 OF_QUEUES = ("ready", "scheduled", "in_progress", "failed", "oldest")
 OF_CLUSTER = ("shards_out", "shards_full", "unready", "servers")
@@ -293,8 +294,16 @@ class CheckCommand(click.Command):
 
 
 def _unknown(why: str) -> NoReturn:
-    click.echo(f"PINLATER UNKNOWN - {printable(redact(why)).replace('|', '/')}")
-    raise SystemExit(Level.UNKNOWN)
+    _end(f"PINLATER UNKNOWN - {printable(redact(why)).replace('|', '/')}", Level.UNKNOWN)
+
+
+def _end(line: str, level: Level) -> NoReturn:
+    """The exit code is the verdict, also where the line cannot be written."""
+    try:
+        click.echo(line)
+    except OutputFailed:
+        drop_output()
+    raise SystemExit(level)
 
 
 @click.command(
@@ -335,8 +344,7 @@ def check(client: Client, warn: tuple[str, ...], crit: tuple[str, ...], queues: 
     """
     plan = _plan(click.get_current_context().params, warn, crit, queues)
     level, line = judge(client.cluster_status(queues=queues or None), plan)
-    click.echo(printable(line))
-    raise SystemExit(level)
+    _end(printable(line), level)
 
 
 def _plan(

@@ -43,6 +43,7 @@ from pinlater.errors import (
 )
 from pinlater.printable import printable
 from pinlater.redaction import redact
+from pinlater.standard_streams import OutputFailed
 
 if TYPE_CHECKING:
     from pinlater.client.client import Client
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 EXIT_OUTCOME_UNKNOWN = 4
 EXIT_INCOMPLETE = 5
 """Part of what was named does not exist, was not in the state for it, or could not be read."""
-EXIT_NO_READER = 141
 _NOT_ALLOWED = (RequestInvalid, BodyTooLarge, PriorityNotSupported, QueueNameInvalid, QueueNameTooLong)
 """A value that the servers do not allow."""
 _REFUSED = (FlowNotFound, ItemNotFound, ShardNotFound, StageSealed)
@@ -85,26 +85,17 @@ class ServerCommand(click.Command):
 def failures_as_exit_codes() -> Iterator[None]:
     try:
         yield
-        sys.stdout.flush()
     except PinLaterError as error:
         say(error_text(error))
         raise SystemExit(exit_code(error)) from None
     except (KeyboardInterrupt, click.Abort):
         say("interrupted")
         raise SystemExit(EXIT_INTERRUPTED) from None
-    except BrokenPipeError:
-        # The reader of stdout has gone, as `| head` does.
-        _silence_stdout()
-        raise SystemExit(EXIT_NO_READER) from None
+    except OutputFailed:
+        raise
     except OSError as error:
-        _silence_stdout()
-        say(f"standard input or output failed: {error.strerror or error}")
+        say(f"standard input failed: {error.strerror or error}")
         raise SystemExit(EXIT_FAILED) from None
-
-
-def _silence_stdout() -> None:
-    """What is left in the buffer must not fail once more."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def exit_code(error: PinLaterError) -> int:

@@ -16,6 +16,7 @@ import click
 from pinlater.cli.admin import PASSWORD_HELP, data_folder, find_password, is_here, needs_password
 from pinlater.cli.connection import EXIT_CODES, ServerCommand, say, server_options, who
 from pinlater.cli.dashboard_link import DEFAULT_URL, Shown, make_link, reachable, read_address
+from pinlater.cli.output import output_option, write_one
 from pinlater.cli.target import Target
 from pinlater.client.addresses import cluster_dashboard, target_cluster
 from pinlater.client.client_tls import Tls
@@ -48,9 +49,10 @@ Examples:
 )
 @click.option("--url", metavar="URL", help="Where the HTTP interface is, as http://HOST:PORT.")
 @click.option("--print", "only_print", is_flag=True, help="Print the link, and open nothing.")
+@output_option
 @needs_password
 @server_options
-def dashboard(url: str | None, only_print: bool, target: Target) -> None:
+def dashboard(url: str | None, only_print: bool, target: Target, format: str) -> None:
     try:
         address = (url or _address(target)).rstrip("/")
         parts = urlsplit(address)
@@ -63,7 +65,7 @@ def dashboard(url: str | None, only_print: bool, target: Target) -> None:
     password = "" if text else find_password("" if is_here(parts.hostname) else parts.hostname)
     link = make_link(address, Shown(text, password, who()), tls if isinstance(tls, Tls) else None)
     if only_print or not _has_display() or not _open(link):
-        click.echo(link)
+        write_one(format, "link", link)
 
 
 def _address(target: Target) -> str:

@@ -14,7 +14,7 @@ from pinlater.cli import EXIT_FAILED
 from pinlater.cli.admin import PASSWORD_HELP, PASSWORD_VARIABLE, admin_password, needs_password
 from pinlater.cli.completion import offer_roles, offer_tokens
 from pinlater.cli.connection import EXIT_CODES, EXIT_INCOMPLETE, ServerGroup, say, say_missed, talks_to_server
-from pinlater.cli.output import Row, output_option, write_all
+from pinlater.cli.output import FORMATS, Row, output_option, write_all
 from pinlater.cli.times import duration_option, time_text
 from pinlater.client.client import Client
 from pinlater.client.token import Token
@@ -22,6 +22,7 @@ from pinlater.clock import SystemClock
 from pinlater.data_folder.private_files import FILE_MODE, write_private_file
 from pinlater.errors import MethodUnknown, PinLaterError
 from pinlater.model import TokenView
+from pinlater.printable import json_text
 from pinlater.redaction import SECRETS
 from pinlater.wire.access_methods import DELETE_TOKEN, UPDATE_TOKEN
 
@@ -66,6 +67,7 @@ Examples:
   pinlater token create web --role producer --expires 90d --output web.token
   pinlater token create mailer --role worker --role producer > /dev/shm/token
   pinlater token create web --role producer --replace --output web.token
+  pinlater token create web --role producer -o json | jq -r .token
   {PASSWORD_VARIABLE}=… pinlater token create ops --role admin --output ~/.config/pinlater/ops.token""",
 )
 @click.argument("name")
@@ -85,12 +87,28 @@ Examples:
     metavar="FILE",
     help="Write it to this file, for this user's eyes only, and print nothing.",
 )
+@click.option(
+    "-o",
+    "format",
+    type=click.Choice(FORMATS),
+    default="table",
+    show_default=True,
+    help="How to print it; in JSON with its name. As --output is the file, it has the short form alone.",
+)
 @click.option("--replace", is_flag=True, help="Also where there is one of this name, which is revoked by that.")
 @needs_password
 @talks_to_server
 def create(
-    client: Client, name: str, roles: tuple[str, ...], expires: int | None, output: Path | None, replace: bool
+    client: Client,
+    name: str,
+    roles: tuple[str, ...],
+    expires: int | None,
+    output: Path | None,
+    format: str,
+    replace: bool,
 ) -> None:
+    if output is not None and format != "table":
+        raise click.UsageError(f"give -o {format} or --output {output}: with the file nothing is printed")
     made = f"plt_{secrets.token_urlsafe(_RANDOM_BYTES)}"
     fresh = None if output is None else _write_beside(output, made)
     try:
@@ -111,7 +129,7 @@ def create(
     SECRETS.keep([made])
     say_missed(changed.missed_shards)
     if output is None:
-        click.echo(made)
+        click.echo(made if format == "table" else json_text({"name": name, "token": made}))
         say("this is shown once; programs take it from PINLATER_TOKEN, or from a file in PINLATER_TOKEN_FILE")
     else:
         say(f"token {name} is in {output}, which no other user can read")

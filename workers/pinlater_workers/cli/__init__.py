@@ -6,11 +6,13 @@ wrong, or a process of its own does not start, and a line says what to do; 130 C
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 import click
 
+from pinlater.standard_streams import standard_streams
 from pinlater_workers.app.loader import ServerFlags
 from pinlater_workers.cli.listings import jobs, retry
 from pinlater_workers.cli.process_exit import failures_as_exit_codes
@@ -26,6 +28,12 @@ WHEN_NEEDED = {
 
 class Commands(click.Group):
     """Without a command, the worker itself."""
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
+        if args is not None:
+            return super().main(args, *more, **options)
+        with standard_streams("pinlater-worker"):
+            return super().main(None, *more, **options)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *WHEN_NEEDED])
