@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import cast
 
+from pinlater.forks import stays_with_parent
+
 BACKLOG = 1024
 _AT_ONCE = 16
 _PAUSE_S = 0.02
@@ -132,6 +134,7 @@ class AcceptLoop:
         self._wanted = wanted
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
+        stays_with_parent(listener)
         self._loop.add_reader(listener, self._accept)
 
     def close(self, *, take_waiting: bool = False) -> None:

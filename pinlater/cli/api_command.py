@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from pinlater.http.openapi import openapi_json
 from pinlater.listener import listening, raise_descriptor_limit
 from pinlater.logs import configure
 from pinlater.model import AccessAction, RequestContext
+from pinlater.program_start import begin_service, stop_signals
 from pinlater.redaction import SECRETS
 from pinlater.server.server_process import StartRefused, new_loop
 
@@ -99,6 +99,7 @@ def api(
         for mistake in invalid.mistakes:
             say(str(mistake))
         raise SystemExit(EXIT_USAGE) from None
+    begin_service()
     configure(config.log_level, config.log_format)
     raise_descriptor_limit()
     try:
@@ -150,7 +151,7 @@ async def _serve(config: Config, target: Target, history_token_file: Path | None
     for listener in listeners:
         process.adopt(listener)
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     url = f"{'https' if config.tls_cert else 'http'}://{bound}/"
     _log.info("api_ready", address=url, dashboard=f"{url}dashboard")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +43,7 @@ from pinlater.errors import PinLaterError, install_command
 from pinlater.logs import configure
 from pinlater.model import JobState
 from pinlater.plan import make_plan
+from pinlater.program_start import begin_service
 from pinlater.queues.directory import SHARD_PREFIX, is_dequeue_only
 from pinlater.redaction import secrets_of_url
 from pinlater.server.generation import Reports, ServePlan
@@ -54,6 +54,7 @@ from pinlater.server.watched_file import WatchedFile
 from pinlater.shard_factory import bare_shard, data_folder, guard_settings
 from pinlater.shards.keys.homes_record import HOMES, parse_record
 from pinlater.shards.resilience import ResilientShard
+from pinlater.standard_streams import drop_output
 from pinlater.web.exporters import Exporters, missing_package
 from pinlater.written import variable
 
@@ -321,6 +322,7 @@ def serve(
     if print_config:
         click.echo(config_toml(loaded, show_secrets=show_secrets), nl=False)
         return
+    begin_service()
     configure(loaded.config.log_level, loaded.config.log_format)
     if any(True for url in flags.get("store") or () for _ in secrets_of_url(url)):
         _log.warning("password_in_process_list", flag="--store", hint=_IN_PROCESS_LIST)
@@ -361,15 +363,18 @@ class Companions:
     async def started(self, plan: ServePlan) -> None:
         self._planner.started(plan)
         await self._http.started(plan)
-        await self._exporters.follow(plan.payload["config"])
+        try:
+            await self._exporters.follow(plan.payload["config"])
+        except Exception:  # jobs are served all the same
+            _log.exception("metrics_not_exported")
 
 
 def _run(planner: Planner, watched: WatchedFile | None, *, announce: bool) -> None:
     def on_ready(address: str) -> None:
         if announce:
-            with suppress(OSError):  # whoever wanted to read it is gone; those who connect are not
-                click.echo(address)
+            click.echo(address)
 
+    drop_output()  # whoever wanted to read the address may be gone; those who connect are not
     announcer = DashboardAnnouncer()
 
     async def supervise() -> None:

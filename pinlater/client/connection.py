@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from pinlater.client.addresses import DEFAULT_PORT, Address
 from pinlater.errors import PinLaterError, ProtocolError, RequestInvalid
+from pinlater.forks import stays_with_parent
 from pinlater.wire import message
 from pinlater.wire.codec import ApplicationError, decode_reply, decode_result, encode_struct
 from pinlater.wire.faults import error_from_application
@@ -105,6 +106,7 @@ class ClientConnection(asyncio.Protocol):
     """
 
     __slots__ = (
+        "__weakref__",
         "_address",
         "_limits",
         "_loop",
@@ -226,9 +228,15 @@ class ClientConnection(asyncio.Protocol):
 
     # -- answers ---------------------------------------------------------------------------------------------------
 
+    def fileno(self) -> int:
+        """Of its socket, which stays with this process; -1: it is closed."""
+        connection = None if self._transport is None else self._transport.get_extra_info("socket")
+        return -1 if connection is None else int(connection.fileno())
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self.usable = True
+        stays_with_parent(self)
 
     def data_received(self, data: bytes) -> None:
         try:

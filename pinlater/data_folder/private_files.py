@@ -11,8 +11,8 @@ import re
 import stat
 from pathlib import Path
 
-from pinlater.written import text_of, variable
 from pinlater.log_guard import GuardedLogger
+from pinlater.written import text_of, variable
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
 OPEN_SECRETS_VARIABLE = "PINLATER_OPEN_SECRETS"

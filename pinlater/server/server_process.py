@@ -184,6 +184,7 @@ def main(descriptor: int, build: Build) -> None:
     """The whole life of a server process whose end of the line has this descriptor; never returns."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor says when to stop
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # a terminal that stops who writes to it in the background
     raise_descriptor_limit()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         try:

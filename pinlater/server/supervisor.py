@@ -3,7 +3,7 @@
 SIGTERM, SIGINT   drain all workers and end with 0; a second one breaks off what still runs
 SIGHUP            read the configuration again, start new workers, then drain the old ones, which hand their connections
                   over; a configuration with mistakes, or workers that do not start, change nothing. When it says
-                  that the terminal was closed, it ends the server like SIGTERM (not under nohup)
+                  that the terminal was closed, it ends the server like SIGTERM (under nohup it does nothing then)
 
 Other content of the configuration's file is like a SIGHUP.
 
@@ -27,6 +27,7 @@ from pinlater.background_tasks import BackgroundTasks
 from pinlater.listener import BACKLOG, AcceptLoop, RateLimitedLog
 from pinlater.server.generation import Generation, ProcessFailed, ProcessHandle, ServePlan
 from pinlater.server.watched_file import LOOK_EVERY_S, WatchedFile
+from pinlater.standard_streams import StartTerminal
 
 log = structlog.get_logger(__name__)
 SAME_SIGNAL_S = 0.5
@@ -77,7 +78,7 @@ class Supervisor:
 
         ServeRefused: the server could not start.
         """
-        self._ends_with_terminal = has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+        self._terminal = StartTerminal()
         handlers = {signal.SIGTERM: self._stop_asked, signal.SIGINT: self._stop_asked, signal.SIGHUP: self._hung_up}
         for number, handler in handlers.items():
             on_signal(number, handler)
@@ -124,10 +125,10 @@ class Supervisor:
 
     def _hung_up(self) -> None:
         """The same signal asks for a roll, and tells that the terminal we were started on was closed."""
-        if self._ends_with_terminal and not has_terminal():
-            self._stop_asked()
-        else:
+        if not self._terminal.was_closed():
             self._roll.set()
+        elif not self._terminal.is_outlived:
+            self._stop_asked()
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, object]) -> None:
         """Do it, or break it off as soon as we are told to stop."""
@@ -243,15 +244,6 @@ def on_signal(number: signal.Signals, handler: Callable[[], None]) -> None:
         loop.call_soon_threadsafe(handler)
 
     signal.signal(number, hand_on)
-
-
-def has_terminal() -> bool:
-    """Whether this process has a terminal that is still there."""
-    try:
-        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True
 
 
 class CannotListen(Exception):

@@ -21,6 +21,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from pinlater.child_process import ChildProcess, module_command
+from pinlater.forks import stays_with_parent
 
 T = TypeVar("T")
 _LENGTH_BYTES = 4
@@ -107,6 +108,7 @@ class LoopSocket(Generic[T]):
         self._frames = Frames()
         self._unsent = bytearray()
         self._open = True
+        stays_with_parent(connection)
         self._loop.add_reader(connection, self._read)
 
     @property

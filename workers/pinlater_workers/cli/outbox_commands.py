@@ -13,7 +13,9 @@ import click
 from pinlater.errors import PinLaterError
 from pinlater.log_guard import GuardedLogger
 from pinlater.printable import json_text, printable
+from pinlater.program_start import begin_service, stop_signals
 from pinlater.schedule import duration_text, parse_duration
+from pinlater.standard_streams import OutputFailed
 from pinlater.written import variable
 from pinlater_workers.app.app import App
 from pinlater_workers.app.loader import ServerFlags, load, pass_on_servers
@@ -103,6 +105,7 @@ def outbox(
     """Hand over the jobs of an outbox, as long as it runs: a table in an application's database."""
     if ctx.invoked_subcommand is not None:
         return
+    begin_service()
     given = ctx.find_root().params
     logs.configure(given["log_level"], given["log_format"])
     app, config = app or given["app"], config or given["config"]
@@ -128,7 +131,7 @@ def _run(relay: OutboxRelay, *, once: bool, http: str | None) -> None:
         _log.info("%s: no more after this batch", signal.Signals(number).name)
         relay.stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         signal.signal(number, stop)
     if http:
         optional("pinlater_workers.outbox.relay_metrics", "--http").serve_metrics(relay, http)
@@ -248,7 +251,7 @@ def _database_errors(table: str) -> Iterator[None]:
     """Whatever a driver raises, as a line."""
     try:
         yield
-    except (click.ClickException, WorkerError, PinLaterError):
+    except (click.ClickException, WorkerError, PinLaterError, OutputFailed):
         raise
     except Exception as error:
         say(f"the outbox cannot be used: {failure_text(error, table)}")

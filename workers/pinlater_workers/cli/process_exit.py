@@ -9,11 +9,12 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import signal
 import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import NoReturn
 
@@ -35,6 +36,9 @@ CLOSE_S = 3.0
 _log = GuardedLogger("pinlater_workers.cli")
 _STARTED_IN = os.getcwd()
 """Where it was started: a relative path on the command line means the same again."""
+
+_OUTLIVES_TERMINAL = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+"""It was started under nohup."""
 
 
 @contextmanager
@@ -101,8 +105,9 @@ def _exit_now(code: int, error: BaseException | None) -> None:
 def flush() -> None:
     """All that was logged and printed is out."""
     logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # full, without a reader, or closed by a job
+            stream.flush()
 
 
 def exec_restart() -> NoReturn:
@@ -111,5 +116,7 @@ def exec_restart() -> NoReturn:
     Nothing may run that ends with this process's threads or connections: the worker has ended its children before.
     """
     flush()
+    if _OUTLIVES_TERMINAL:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a handler would be gone, and its effect the usual one
     os.chdir(_STARTED_IN)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

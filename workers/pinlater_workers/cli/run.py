@@ -13,7 +13,9 @@ import click
 
 from pinlater.listener import raise_descriptor_limit
 from pinlater.log_guard import GuardedLogger, guard_loop
+from pinlater.program_start import begin_service
 from pinlater.schedule import duration_text
+from pinlater.standard_streams import drop_output
 from pinlater_workers.app.app import App
 from pinlater_workers.app.loader import ServerFlags, load, pass_on_servers
 from pinlater_workers.app.settings import WORKER_KEYS, WorkerSettings, worker_settings
@@ -48,6 +50,8 @@ def run(
     """Until it is stopped. ConfigurationError: it cannot begin. `reload`: it begins anew when code changes, and waits
     for a change where it cannot begin.
     """
+    drop_output()
+    begin_service()
     reloader = optional("pinlater_workers.reload", "--reload").Reloader(config) if reload else None
     try:
         loaded = load(app_spec, config)

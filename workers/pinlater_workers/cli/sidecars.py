@@ -11,7 +11,9 @@ from types import ModuleType
 from typing import Any
 
 from pinlater.errors import install_command
+from pinlater.forks import in_forks, leave_connections
 from pinlater.log_guard import GuardedLogger
+from pinlater.standard_streams import StartTerminal
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.observability.metrics import WorkerMetrics
@@ -21,12 +23,16 @@ _log = GuardedLogger("pinlater_workers.cli")
 _EXTRAS = {"aiohttp": "workers", "prometheus_client": "workers", "statsd": "workers", "watchfiles": "reload"}
 """The extra that brings each package."""
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
 CodeChanged = Callable[[], Coroutine[Any, Any, str]]
 """Waits for a change of the code, and names the file."""
 
 
 class Signals:
-    """SIGTERM and SIGINT end the worker, the second hurries it; SIGHUP ends it and has it begin anew."""
+    """SIGTERM and SIGINT end the worker, the second hurries it; SIGHUP ends it and has it begin anew, unless it says
+    that the terminal was closed: then it ends it as SIGTERM does, and under nohup nothing happens.
+    """
 
     def __init__(self, worker: Worker, grace_s: float) -> None:
         self._worker = worker
@@ -34,9 +40,10 @@ class Signals:
         self._stops = 0
         self.is_to_replace = False
         loop = asyncio.get_running_loop()
+        self._terminal = StartTerminal()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop, number)
-        loop.add_signal_handler(signal.SIGHUP, self.replace, "SIGHUP, to begin anew")
+        loop.add_signal_handler(signal.SIGHUP, self._hung_up)
 
     def _stop(self, number: signal.Signals) -> None:
         if self.is_to_replace:
@@ -50,6 +57,12 @@ class Signals:
         else:
             _log.warning("%s again: it ends now; what runs is requeued", number.name)
             self._worker.stop()
+
+    def _hung_up(self) -> None:
+        if not self._terminal.was_closed():
+            self.replace("SIGHUP, to begin anew")
+        elif not self._terminal.is_outlived:
+            self._stop(signal.SIGHUP)
 
     def replace(self, why: str) -> None:
         if not self._stops and not self.is_to_replace:
@@ -94,6 +107,7 @@ async def serve(
         return metrics.read(worker.view())
 
     signals = Signals(worker, settings.grace_s)
+    in_forks(SIGNALS, leave_connections, "pinlater_workers.pools.threads")
     _log.info("%s", begins)
     async with AsyncExitStack() as stack:
         if settings.http:

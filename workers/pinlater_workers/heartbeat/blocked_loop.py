@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import socket
@@ -14,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 
+from pinlater.log_guard import GuardedLogger
 from pinlater_workers.child_sockets import LoopSocket
 from pinlater_workers.heartbeat.heartbeat_loop import HeartbeatLoop
 from pinlater_workers.heartbeat.messages import (
@@ -34,7 +34,7 @@ ANSWER_S = 1.0
 LOOK_S = 0.5
 NAMED = 20
 
-_log = logging.getLogger("pinlater_workers.heartbeat")
+_log = GuardedLogger("pinlater_workers.heartbeat")
 
 
 class BlockedLoop:

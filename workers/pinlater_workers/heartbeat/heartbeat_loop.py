@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 from collections.abc import Callable, Coroutine, Sequence
 from time import monotonic
@@ -15,6 +14,7 @@ from typing import Any
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.pool import PoolLimits
 from pinlater.errors import PinLaterError
+from pinlater.log_guard import GuardedLogger
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, JobFilter, JobState, WorkerReport, claim_source
 from pinlater_workers.heartbeat.beats import BeatResult, BeatSchedule, HeartbeatCalls, beat
 from pinlater_workers.heartbeat.messages import (
@@ -36,7 +36,7 @@ from pinlater_workers.heartbeat.messages import (
 from pinlater_workers.heartbeat.reports import SOON_S, ReportSchedule
 from pinlater_workers.jobs.context import StopReason
 
-_log = logging.getLogger("pinlater_workers.heartbeat")
+_log = GuardedLogger("pinlater_workers.heartbeat")
 GATHER_S = 0.02
 BEATS_AT_ONCE = 32
 SHORTEST_TIMEOUT_S = 0.5

@@ -85,7 +85,7 @@ async def serve(end: socket.socket, parent: int, witness: socket.socket | None) 
 def main() -> None:
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     die_with_parent(parent)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTTOU):
         signal.signal(number, signal.SIG_IGN)  # the worker needs its claims until it has ended
     configure_child()
     with socket.socket(fileno=descriptor) as end:

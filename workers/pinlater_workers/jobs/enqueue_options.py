@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, TypeVar
 
+from pinlater.log_guard import GuardedLogger
 from pinlater.model import EnqueueOutcome, ExtendedJob, Job, OnDuplicate, is_queue_name
 from pinlater.schedule import Delay, delay_seconds, moment_ms
 from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
@@ -26,7 +26,7 @@ Call = tuple[Any, ...] | list[Any] | Mapping[str, Any]
 """One call of many: the arguments by position, or by name."""
 
 
-_log = logging.getLogger("pinlater_workers.jobs")
+_log = GuardedLogger("pinlater_workers.jobs")
 _NOT_REPLACED = (
     "job %s: newer arguments are not taken, since %s runs already, or ended less than unique_for ago: "
     'on_duplicate="replace" replaces what is pending. The outcome of the handle is KEPT: enqueue again after its end, '

@@ -7,13 +7,13 @@ of another job too, a handle is its descriptor and no more.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from pinlater.clock import Clock
+from pinlater.log_guard import GuardedLogger
 from pinlater.model import CancelOutcome, EnqueuedJobs, EnqueueOutcome, JobInfo, JobState, RescheduleOutcome
 from pinlater.model import RescheduleJob as JobChange
 from pinlater.schedule import Delay, delay_seconds, moment_ms
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 
-_log = logging.getLogger("pinlater_workers.jobs")
+_log = GuardedLogger("pinlater_workers.jobs")
 
 WAIT_MS = 20_000
 """The most that one call waits for the end of a job."""

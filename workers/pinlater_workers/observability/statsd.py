@@ -17,6 +17,7 @@ _log = GuardedLogger("pinlater_workers.statsd")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _PERCENTILES = (50, 99)
 EVERY_S = 10.0
+LAST_S = 2.0
 
 
 class WorkerStatsd:
@@ -59,9 +60,9 @@ class WorkerStatsd:
                     _log.exception("the metrics were not sent")
         finally:
             with contextlib.suppress(Exception):
-                if self._client is not None:
-                    self.send(read())
-                self.close()
+                async with asyncio.timeout(LAST_S):
+                    await asyncio.to_thread(self.send, read())
+            self.close()
 
     def close(self) -> None:
         if self._client is not None:

@@ -15,14 +15,15 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from time import monotonic
 from types import FrameType
 
 from pinlater.child_process import die_with_parent
+from pinlater.forks import in_forks
 from pinlater.model import Checkpoint
+from pinlater.standard_streams import drop_output
 from pinlater_workers.app import loader
 from pinlater_workers.app.app import App
 from pinlater_workers.app.loader import load_app
@@ -63,7 +64,7 @@ PROGRESS_EVERY_S = 0.5
 _OOM_SCORE = "500"
 """From -1000 (never) to 1000."""
 
-_LEFT_TO_WORKER = (signal.SIGINT, signal.SIGTERM)
+_LEFT_TO_WORKER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(jobs_fd: int, control_fd: int, worker: int) -> None:
@@ -86,7 +87,7 @@ def main(jobs_fd: int, control_fd: int, worker: int) -> None:
         jobs.close()
         control_socket.close()
 
-    in_forks(close)
+    in_forks(_LEFT_TO_WORKER, close, __name__)
     control = Control(control_socket, takes_progress=start.takes_progress)
     control.start()
     _send(jobs, Ready())
@@ -104,6 +105,7 @@ def _die_first() -> None:
 def _set_up_output() -> None:
     """What a job prints is out when it is killed."""
     faulthandler.enable()
+    drop_output()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)
@@ -290,32 +292,13 @@ class JobHost:
 def leave_signals_to_worker() -> None:
     """Ctrl-C in a terminal, or a service manager that signals all processes: the worker decides what comes of it.
 
-    A handler that does nothing, as an ignored signal would stay ignored in the programs that a job starts.
+    A handler that does nothing, as an ignored signal would stay ignored in the programs that a job starts. But for
+    SIGTTOU, which is for who writes to a terminal in the background, and comes again after a handler.
     """
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     for number in _LEFT_TO_WORKER:
-        signal.signal(number, _nothing)
-
-
-def in_forks(close: Callable[[], None]) -> None:
-    """What a job forks may be ended as usual, and has no part in this process's connections: it calls `close`.
-
-    Signals wait meanwhile, so that none of them is taken for one to this process.
-    """
-
-    def before() -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _LEFT_TO_WORKER)
-
-    def after() -> None:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _LEFT_TO_WORKER)
-
-    def forked() -> None:
-        for number in _LEFT_TO_WORKER:
-            if signal.getsignal(number) is _nothing:
-                signal.signal(number, signal.SIG_DFL)
-        after()
-        close()
-
-    os.register_at_fork(before=before, after_in_parent=after, after_in_child=forked)
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # else it is under nohup
+            signal.signal(number, _nothing)
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import queue
 import sys
 import threading
@@ -104,6 +105,7 @@ class ThreadPool:
         self._waking = False
         self._closed = False
         self._threads = 0
+        self._process = os.getpid()
         self._stuck: set[_Task] = set()
 
     @property
@@ -240,6 +242,8 @@ class ThreadPool:
                     outcome = run_attempt(self._app, running.type, running.job, task.context, start=self._start)
             except BaseException as error:  # KeyboardInterrupt too, which a thread can only have raised by itself
                 outcome = outcome_on_error(running, error)
+            if os.getpid() != self._process:
+                os._exit(0)  # the job has forked, and this is the other one
             task.finished = True
             self._finished.append((task, outcome))
             del task, running, outcome  # nothing of a job is kept while the thread waits for the next
