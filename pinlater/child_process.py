@@ -48,7 +48,7 @@ def _switches() -> list[str]:
 
 def _absolute(entry: str) -> str:
     try:
-        return os.path.abspath(entry)
+        return os.path.abspath(entry) if not entry or os.path.exists(entry) else entry  # an import hook's is no path
     except FileNotFoundError:  # the working folder was removed
         return entry
 

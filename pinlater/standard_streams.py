@@ -7,6 +7,7 @@ written, it ends with an exit code that says so, and where standard output was c
 from __future__ import annotations
 
 import io
+import math
 import os
 import signal
 import sys
@@ -15,6 +16,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
+    import asyncio
+
     from _typeshed import ReadableBuffer
 
 EXIT_NO_READER = 141
@@ -24,17 +27,37 @@ _EXIT_FAILED = 1
 _NAMES = ("stdin", "stdout", "stderr")
 
 
-class StartTerminal:
-    """The terminal that a program was started on, if there was one. `is_outlived`: under nohup."""
+CHECK_EVERY_S, SAYS_SO_WITHIN_S = 1.0, 2.0
 
-    def __init__(self) -> None:
+
+class StartTerminal:
+    """The terminal that a program was started on, if there was one. It is checked on the event loop: a shell that ends
+    sends its jobs in the background nothing, and a SIGHUP that comes later is somebody's wish. `is_outlived`: under
+    nohup.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
         self._is_there = _has_terminal()
+        self._gone_s = -math.inf
         self.is_outlived = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        if self._is_there:
+            self._loop.call_later(CHECK_EVERY_S, self._check_again)
 
     def was_closed(self) -> bool:
         """At a SIGHUP: it says so, and is no wish of somebody's. True once."""
-        was_there, self._is_there = self._is_there, _has_terminal()
-        return was_there and not self._is_there
+        self._check()
+        gone_s, self._gone_s = self._gone_s, -math.inf
+        return self._loop.time() - gone_s <= SAYS_SO_WITHIN_S
+
+    def _check_again(self) -> None:
+        self._check()
+        if self._is_there:
+            self._loop.call_later(CHECK_EVERY_S, self._check_again)
+
+    def _check(self) -> None:
+        if self._is_there and not _has_terminal():
+            self._is_there, self._gone_s = False, self._loop.time()
 
 
 def _has_terminal() -> bool:

@@ -94,7 +94,7 @@ def failures_as_exit_codes() -> Iterator[None]:
     except OutputFailed:
         raise
     except OSError as error:
-        say(f"standard input failed: {error.strerror or error}")
+        say(f"failed: {error.strerror or error}")
         raise SystemExit(EXIT_FAILED) from None
 
 

@@ -64,7 +64,7 @@ def dashboard(url: str | None, only_print: bool, target: Target, format: str) ->
         raise click.UsageError(str(error)) from error
     password = "" if text else find_password("" if is_here(parts.hostname) else parts.hostname)
     link = make_link(address, Shown(text, password, who()), tls if isinstance(tls, Tls) else None)
-    if only_print or not _has_display() or not _open(link):
+    if only_print or format != "table" or not _has_display() or not _open(link):
         write_one(format, "link", link)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from pinlater.model import JobInfo
 
@@ -14,7 +14,7 @@ async def complete(found: dict[str, JobInfo], include_body: bool, include_result
     """Fetch what was left out of an answer, until nothing is, or a server brings no more of it. Each answer has the
     values of one job at least. A job that is gone meanwhile is left out.
     """
-    lacking = [name for name, info in found.items() if _lacks(info, include_body, len(found))]
+    lacking = _lacking(found, found, include_body)
     while lacking:
         lacking.sort(key=lambda name: found[name].body is not None)  # the first of a call gets a value in any case
         is_body = include_body and any(_lacks_body(found[name]) for name in lacking)
@@ -34,13 +34,18 @@ async def complete(found: dict[str, JobInfo], include_body: bool, include_result
             found[name] = now
         if not has_more:
             break
-        lacking = [name for name in lacking if name in found and _lacks(found[name], include_body, len(lacking))]
+        lacking = _lacking(found, lacking, include_body)
 
 
-def _lacks(info: JobInfo, include_body: bool, asked: int) -> bool:
-    """An older server does not say what it left out of the answer about several jobs."""
-    is_silent = include_body and info.body is None and asked > 1
-    return bool(info.body_left_out or info.result_left_out) or is_silent
+def _lacking(found: Mapping[str, JobInfo], names: Collection[str], include_body: bool) -> list[str]:
+    """Those of these jobs of which something was left out. An older server does not say so in an answer about several
+    jobs: there each job without a body may be one, where else it is one that is gone.
+    """
+    asked = [name for name in names if name in found]
+    left_out = [name for name in asked if found[name].body_left_out or found[name].result_left_out]
+    if left_out or not include_body or len(names) == 1:
+        return left_out
+    return [name for name in asked if found[name].body is None]
 
 
 def _lacks_body(info: JobInfo) -> bool:

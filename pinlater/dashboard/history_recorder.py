@@ -113,11 +113,12 @@ class HistoryRecorder:
                     took_s = await self.poll()
                 else:
                     await self._store.follow()
+                    self._go_well()
             except Exception as error:
                 if self._failure != repr(error):
                     self._failure = repr(error)
                     _log.exception("history_failed")
-                self.trouble = f"recording fails: {self._failure}"
+                self.trouble = "recording fails; the log says why (history_failed)"
             with suppress(TimeoutError):
                 wait_s = max(self._every_s, min(SELDOM_S, took_s / SHARE))
                 await asyncio.wait_for(self._is_stopping.wait(), wait_s)
@@ -162,9 +163,12 @@ class HistoryRecorder:
         for queue, record in (await self.sampler.sample(now_ms, passed_ms / 1000)).items():
             self._record(now_ms // MINUTE_MS, queue).merge_samples(record)
         await self.close_minutes(now_ms // MINUTE_MS)
+        self._go_well()
+        return took_s
+
+    def _go_well(self) -> None:
         if self._failure:
             self._failure, self.trouble = "", self._said or ""
-        return took_s
 
     async def _status(self) -> ClusterStatus:
         """PinLaterError. Where all queues may not be asked for, those are that may."""

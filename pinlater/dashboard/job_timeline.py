@@ -112,7 +112,7 @@ def _step(line: str) -> TimelineStep | None:
         )
     if (found := _TOO_LATE.fullmatch(line)) is not None:
         return TimelineStep("Too late", "bad", _ms(found["at"]), "It was not to be handed out after its expiry.")
-    if (found := _NOT_TAKEN.fullmatch(line)) is not None:
+    if (found := _NOT_TAKEN.search(line)) is not None:
         text = "An enqueue was to replace this job (REPLACE), which ran already."
         return TimelineStep("Newer arguments not taken from here on", "held", _ms(found["at"]), text)
     if (found := _LETTER.fullmatch(line)) is not None:

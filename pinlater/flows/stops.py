@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -150,7 +151,7 @@ def make_children(connection: sa.Connection, flow_id: str, after: int, now_ms: i
     for number, place, payload, result in rows:
         if stages[flow, place].is_hidden:  # what its job returned stays what it is
             of_number = sa.update(ITEMS).where(ITEMS.c.number == number)
-            connection.execute(of_number.values(**_AGAIN, result=None, applet_error=None))
+            connection.execute(of_number.values(**_again(stages[flow, place]), result=None, applet_error=None))
             for name, change in (("succeeded", -1), ("pending", 1), ("applet_errors", -1)):
                 counts[flow, place][name] += change
             continue
@@ -183,4 +184,10 @@ def _try_again(connection: sa.Connection, row: StageRow, makers: Sequence[NewIte
     """Jobs that were to make items, and failed, wait for another round of tries; how many."""
     of_keys = ITEMS.c.dedupe_key.in_([each.dedupe_key for each in makers])
     failed = ITEMS.c.flow == row.flow, ITEMS.c.place == row.place, of_keys, ITEMS.c.state == ItemState.FAILED
-    return connection.execute(sa.update(ITEMS).where(*failed).values(**_AGAIN)).rowcount
+    return connection.execute(sa.update(ITEMS).where(*failed).values(**_again(row))).rowcount
+
+
+def _again(row: StageRow) -> dict[str, Any]:
+    """A whole round of tries. It begins at a multiple of their number, which the last one may not have reached."""
+    tries = row.stage.max_failures + 1
+    return {**_AGAIN, "failures": ITEMS.c.failures + (tries - ITEMS.c.failures % tries) % tries}

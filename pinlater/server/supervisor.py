@@ -78,7 +78,7 @@ class Supervisor:
 
         ServeRefused: the server could not start.
         """
-        self._terminal = StartTerminal()
+        self._terminal = StartTerminal(asyncio.get_running_loop())
         handlers = {signal.SIGTERM: self._stop_asked, signal.SIGINT: self._stop_asked, signal.SIGHUP: self._hung_up}
         for number, handler in handlers.items():
             on_signal(number, handler)
@@ -127,7 +127,9 @@ class Supervisor:
         """The same signal asks for a roll, and tells that the terminal we were started on was closed."""
         if not self._terminal.was_closed():
             self._roll.set()
-        elif not self._terminal.is_outlived:
+        elif self._terminal.is_outlived:
+            log.info("terminal_closed", then="it goes on, as it runs under nohup")
+        else:
             self._stop_asked()
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, object]) -> None:

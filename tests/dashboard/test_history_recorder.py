@@ -348,5 +348,5 @@ async def test_recording_that_fails_for_good_is_told_once_and_shown(at: Stand) -
                 at.servers.now_ms += 1
                 await asyncio.sleep(0.005)
         await failing.stop()
-    assert failing.trouble == "recording fails: ZeroDivisionError('for good')"
+    assert failing.trouble == "recording fails; the log says why (history_failed)"
     assert [line["event"] for line in lines].count("history_failed") == 1

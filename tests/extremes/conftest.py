@@ -37,7 +37,7 @@ def _quick_hash(password: str) -> str:
     return ":".join(("scrypt", "2", "1", "1", *(base64.b64encode(each).decode() for each in (salt, key))))
 
 
-@pytest.fixture(scope="session", params=[_param(name) for name in STORES])
+@pytest.fixture(scope="package", params=[_param(name) for name in STORES])
 def sent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sent]:
     store: str = request.param
     places: Places = request.getfixturevalue(f"{store}_places")

@@ -204,6 +204,12 @@ def test_a_flow_whose_fan_out_job_fails_for_good_is_stuck_and_resumed(database: 
         assert unmade(database, flow_id) == [1, 0]
     database.resume(flow_id, "", "", START_MS)
     [again] = feed(database)
+    database.record([ItemEnd(job_of(again), None, "i", is_final=True)], START_MS)  # it ends a round before its time
+    database.resume(flow_id, "", "", START_MS)
+    [again] = feed(database)
+    assert [fail(database, again.number, claim).outcome for claim in "kl"] == outcomes
+    database.resume(flow_id, "", "", START_MS)
+    [again] = feed(database)
     database.record([ItemEnd(job_of(again), b"[2,3]")], START_MS)
     work(database, "split")
     status = database.status(flow_id)

@@ -7,12 +7,14 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pymysql
 import pytest
 
 from pinlater.backends.base import AckOutcome, AckRequest, CheckpointRequest, ClaimRequest, EndRules
 from pinlater.backends.extended import Offer
+from pinlater.backends.sql.bounded_statements import BoundedStatements
 from pinlater.backends.sql.mysql import MysqlShard, shard_error
 from pinlater.errors import BodyTooLarge, NothingStored, OutcomeUnknown, StoreFull, StoreRefused, ValueNotStorable
 from pinlater.model import MAX_STATUS_CHARS, ExtendedJob, Job
@@ -152,3 +154,16 @@ def test_the_database_of_flows_refuses_what_is_beyond_a_packet_for_good(url: str
         with pytest.raises(BodyTooLarge, match="max_allowed_packet"):
             database.create(NewFlow("payroll", (ROOT,), items={"calculate": items}), NOW_MS)
         assert flow_of(database, ROOT, items=10)
+
+
+def test_bytes_that_a_driver_writes_as_surrogates_are_sent_as_they_are() -> None:
+    """As PyMySQL does before 1.2."""
+
+    class Driver:
+        def query(self, data: bytes) -> bytes:
+            return data
+
+    connection: Any = type("Connection", (BoundedStatements, Driver), {"max_packet": 100})()
+    assert connection.query("INSERT '\udcff\udc80'") == b"INSERT '\xff\x80'"
+    with pytest.raises(BodyTooLarge, match="max_allowed_packet is 100"):
+        connection.query("\udcff" * 100)

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerPro
 from pinlater import Client, Job, errors
 from pinlater.log_guard import GuardedLogger, guard_loop
 from pinlater.model import JobState
-from pinlater_workers import App, Batch, JobContext, Middleware, Observer, StopReason, testing
+from pinlater_workers import App, Batch, Fail, JobContext, Middleware, Observer, StopReason, testing
 from pinlater_workers.integrations.opentelemetry import OpenTelemetry
 from pinlater_workers.integrations.sentry import Sentry
 from pinlater_workers.observability.statsd import WorkerStatsd
@@ -220,7 +220,7 @@ class Blind(Observer):
             raise RuntimeError("around_batch")
 
 
-class Closed(Blind):
+class Closed(Blind, Observer):
     def around_batch(self, batch: Batch[Any]) -> Any:
         raise RuntimeError("around_batch")
 
@@ -267,6 +267,21 @@ def test_an_observer_that_fails_fails_no_job_and_no_caller(kind: str, make: Call
         app.job_types[kind].enqueue(*([1] if kind == "batch" else []))
         jobs.run_all()
         assert [run.state for run in jobs.of(app.job_types[kind])] == [JobState.SUCCEEDED]
+
+
+class Vetoing(Sentry):
+    def before(self, context: JobContext) -> None:
+        raise Fail("not on Sundays")
+
+
+def test_middleware_made_from_an_observer_may_veto() -> None:
+    app = app_with(Vetoing())
+    with testing.in_memory(app) as jobs:
+        app.job_types["plain"].enqueue()
+        jobs.run_all()
+        (job,) = jobs.of(app.job_types["plain"])
+    assert job.state is JobState.FAILED
+    assert "not on Sundays" in job.status
 
 
 def test_what_observers_raise_is_logged_and_what_a_job_raises_stays(caplog: pytest.LogCaptureFixture) -> None:

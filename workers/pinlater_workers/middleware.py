@@ -56,6 +56,8 @@ class Observer(Middleware):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if Observer not in cls.__bases__:  # whoever goes on from one may do more than watch
+            return
         for name in {*_HOOKS, "around_batch"} & vars(cls).keys():
             setattr(cls, name, (_reported if name in _HOOKS else _around_reported)(vars(cls)[name]))
 

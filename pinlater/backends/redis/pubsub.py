@@ -90,7 +90,7 @@ class PubSub(ScriptCaller):
         try:
             await connection.subscribe(channel)
         except (ReplyError, OSError) as error:
-            if isinstance(error, ReplyError):
+            if isinstance(error, ReplyError) and error.code == "NOPERM":
                 warn_of_channels(self._store.address, self._store.root)
             if self._listeners.get(channel) is on_event:
                 del self._listeners[channel]

@@ -31,7 +31,8 @@ class BoundedStatements:
 
     def query(self, statement: str | bytes, *args: Any, **kwargs: Any) -> Any:
         """BodyTooLarge, with the size of a body that fits."""
-        data = statement.encode() if isinstance(statement, str) else statement
+        # PyMySQL before 1.2 writes the bytes of a value as surrogates
+        data = statement.encode("utf-8", "surrogateescape") if isinstance(statement, str) else statement
         if 0 < self.max_packet <= len(data) + 1:
             raise BodyTooLarge(
                 f"a statement of {len(data)} bytes is needed, and the store's max_allowed_packet is {self.max_packet}: "

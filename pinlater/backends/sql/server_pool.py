@@ -45,6 +45,10 @@ class TooFewConnections(NothingStored):
     """The server takes no more connections, or but few."""
 
 
+class ConnectionsLeft(TooFewConnections):
+    """There are some, which are left to others: a process takes its first one in any case."""
+
+
 @dataclass(frozen=True, slots=True)
 class Timeouts:
     """Seconds. A lock that is not had in time is a StoreConflict; any other time-out a lost connection."""
@@ -122,8 +126,8 @@ class ServerPool(ABC):
             self._limit.enter()
             try:
                 return self._taken()
-            except TooFewConnections:
-                if not self._limit.shrink(self._resting()):
+            except TooFewConnections as error:
+                if not self._limit.shrink(self._resting()) and not isinstance(error, ConnectionsLeft):
                     raise
                 warn_once(self.place, _FEWER.format(self._limit.wanted))
             except BaseException:
@@ -219,7 +223,7 @@ class ServerPool(ABC):
             return
         if free < SPARE:
             connection.close()
-            raise TooFewConnections(f"{self.place}: {_FEW}")
+            raise ConnectionsLeft(f"{self.place}: {_FEW}")
 
     def _check(self, connection: Any, record: Any, proxy: Any) -> None:
         """Where one connection broke, those of its age are not trusted either: a new one is made instead."""

@@ -287,7 +287,8 @@ _REFUSED = {
     sqlite3.SQLITE_NOTADB: "this file is not an SQLite database: give another path",
     sqlite3.SQLITE_CORRUPT: "this file is damaged: restore a backup (`sqlite3 FILE .recover` saves what is left)",
 }
-_OF_A_VALUE = {sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE, sqlite3.SQLITE_CONSTRAINT}
+_OF_A_VALUE = {sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE}
+_CONDITIONS = {sqlite3.SQLITE_CONSTRAINT_CHECK, sqlite3.SQLITE_CONSTRAINT_NOTNULL}
 """It is larger than SQLite takes (1 GB), or no value for its column."""
 
 _CONFLICTS = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -295,12 +296,13 @@ _CONFLICTS = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 def shard_error(error: sqlite3.Error, place: str, *, committing: bool) -> PinLaterError:
     """Before the commit nothing is stored, whatever happened; a commit that fails may have reached the disk."""
-    primary = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    primary = code & 0xFF
     if primary in _CONFLICTS:
         return StoreConflict(f"{place}: locked by another process for longer than the time-out")
     if primary in _REFUSED:
         return StoreRefused(f"{place}: {_REFUSED[primary]}")
-    if primary in _OF_A_VALUE or isinstance(error, sqlite3.DataError | sqlite3.InterfaceError):
+    if primary in _OF_A_VALUE or code in _CONDITIONS or isinstance(error, sqlite3.DataError | sqlite3.InterfaceError):
         return ValueNotStorable.at(place, error)
     message = f"{place}: {_ADVICE.get(primary, 'SQLite refused the call')} ({error})"
     if committing and primary == sqlite3.SQLITE_IOERR:

@@ -40,7 +40,7 @@ class Signals:
         self._stops = 0
         self.is_to_replace = False
         loop = asyncio.get_running_loop()
-        self._terminal = StartTerminal()
+        self._terminal = StartTerminal(loop)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop, number)
         loop.add_signal_handler(signal.SIGHUP, self._hung_up)
@@ -61,7 +61,9 @@ class Signals:
     def _hung_up(self) -> None:
         if not self._terminal.was_closed():
             self.replace("SIGHUP, to begin anew")
-        elif not self._terminal.is_outlived:
+        elif self._terminal.is_outlived:
+            _log.info("SIGHUP: the terminal was closed; it goes on, as it runs under nohup")
+        else:
             self._stop(signal.SIGHUP)
 
     def replace(self, why: str) -> None:

@@ -111,7 +111,8 @@ async def run_attempt_async(
             after(begun, context, result)
         outcome = SUCCEEDED if result is None and not job_type.keeps else returned(job_type, begun, context, result)
         if outcome.result is not None and len(outcome.result) > UNASKED_BYTES:
-            await asyncio.to_thread(refuse_too_large, job_type, context, outcome)
+            with contextlib.suppress(asyncio.CancelledError):  # the job has succeeded, and middleware knows
+                await asyncio.to_thread(refuse_too_large, job_type, context, outcome)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -258,7 +259,7 @@ def _runner() -> asyncio.Runner:
 
 def _reset(loop: asyncio.AbstractEventLoop) -> None:
     """What a job has told the loop that its thread keeps is not for the next one."""
-    loop.set_exception_handler(None)
+    guard_loop(loop)
     loop.set_task_factory(None)
     loop.set_debug(_of_thread.debug)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from random import Random
 from typing import Any
 
@@ -144,7 +144,8 @@ class BatchAttempts:
             any(each is not None and each.result is not None for each in self._context.jobs)
             and exceeded(queue, MAX_RESULT_BYTES, may_ask=False) is None  # nothing of late
         ):
-            await asyncio.to_thread(exceeded, queue, MAX_RESULT_BYTES)
+            with suppress(asyncio.CancelledError):  # the function has returned, and its jobs are to count
+                await asyncio.to_thread(exceeded, queue, MAX_RESULT_BYTES)
 
     def end(self, error: BaseException | None, result: object = None) -> MemberOutcomes:
         """`error`: what the function raised, which counts for the jobs without an outcome of their own."""

@@ -23,6 +23,7 @@ from pinlater_workers.heartbeat.messages import (
     read_from_witness,
     written,
 )
+from pinlater_workers.heartbeat.reports import MAX_RUNNING
 
 BLOCKED_S = 5.0
 """A loop that has not gone round for so long is held up by something."""
@@ -121,7 +122,8 @@ class BlockedLoop:
             return [entry] if entry.until_s <= late_s else ()
         running = self._beats.running()
         over = [each for each in running if each.until_s <= late_s]
-        return over if len(over) * 2 >= self._beats.slots or len(over) == len(running) else ()
+        are_all = len(over) == len(running) < MAX_RUNNING  # of more, some are not known by name
+        return over if len(over) * 2 >= self._beats.slots or are_all else ()
 
     def _end(self, over: Sequence[RunningEntry]) -> None:
         _log.error(

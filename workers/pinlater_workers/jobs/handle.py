@@ -108,18 +108,19 @@ class SlotHint:
         self._queue = queue
         self._clock = clock
         self._context = CURRENT.get(None)
-        self._logged = False
+        self._is_to_come = self._context is not None
         self._text = ""
 
     @property
     def look_ms(self) -> int:
         """The most that a look may wait: one who is to say something looks soon."""
-        return WAIT_MS if self._context is None or self._logged else HINT_AFTER_MS
+        return HINT_AFTER_MS if self._is_to_come else WAIT_MS
 
     def looked(self, info: JobInfo) -> None:
         """The other job, as it is after a look. Said once, where it is due and nobody has begun it."""
         self._text = ""
         if self._context is None or info.state is not JobState.PENDING:
+            self._is_to_come = False
             return
         if (info.run_after_ms or 0) > self._clock.now_ms():
             return
@@ -127,8 +128,8 @@ class SlotHint:
             f"it has not begun. A job that waits keeps its slot: where all workers of queue {self._queue} are full of "
             "such jobs, none of them ends. More slots, a worker for that queue alone, or a flow mend that"
         )
-        if not self._logged:
-            self._logged = True
+        if self._is_to_come:
+            self._is_to_come = False
             _log.warning("job %s waits for the result of job %s: %s", self._context.descriptor, self._job, self._text)
 
     def timed_out(self, timeout: Delay | None) -> TimeoutError:
