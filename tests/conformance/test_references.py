@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pinlater.backends.base import SLICE_BYTES, AckOutcome, AckRequest, DeadLetterTarget, EndRules
+from pinlater.backends.base import NO_RULES, SLICE_BYTES, AckOutcome, AckRequest, DeadLetterTarget, EndRules
 from pinlater.backends.extended import OfferOutcome, RescheduleRequest
 from pinlater.model import ClaimOutcome, Job, JobInfo, JobState, OnDuplicate, RescheduleOutcome
 from pinlater.model.body_reference import BodyReference, BodyRule
@@ -351,6 +351,23 @@ async def test_a_result_outlives_its_job(subject: Subject) -> None:
     subject.tick(3_600_001)
     await subject.prune()
     assert await dropped(subject) == sorted([body, result])
+
+
+async def test_results_of_a_deleted_queue_are_dropped_by_their_time_at_the_latest(subject: Subject) -> None:
+    """Also where nothing else of the queue was left long before."""
+    results = [reference() for _ in range(3)]
+    for result, rules in zip(results, (NO_RULES, KEPT_NOT, NO_RULES), strict=True):
+        descriptor = await subject.job()
+        await subject.claimed()
+        assert await subject.ack(AckRequest(*key_of(descriptor), True, result=result), rules=rules)
+    await drop_queue(subject.shard, subject.queue, subject.now_ms)
+    while await subject.prune(limit=2, tombstones_before="9" * 16):
+        pass
+    assert sorted(await listed(subject)) == sorted(results)
+    subject.tick(3_600_001)
+    for _ in results:
+        await subject.prune(limit=1)
+    assert await dropped(subject) == sorted(results)
 
 
 async def test_deleting_a_job_drops_its_result(subject: Subject) -> None:

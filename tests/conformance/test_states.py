@@ -6,6 +6,7 @@ import pytest
 
 from pinlater.backends.base import AckOutcome, ExpiryCounts
 from pinlater.model import CancelOutcome, Job, JobInfo, JobState
+from tests.conformance.extended_subject import with_result
 from tests.conformance.subject import DAY_MS, TIMEOUT_MS, Subject
 
 
@@ -70,6 +71,19 @@ async def test_a_success_ends_the_job_with_its_status_appended(subject: Subject)
     assert (info.state, info.custom_status, info.attempts_remaining) == (JobState.SUCCEEDED, "ab", 2)
     assert (info.finished_at_ms, info.updated_at_ms) == (finished_at_ms, finished_at_ms)
     assert (info.run_after_ms, info.claim_descriptor) == (enqueued_at_ms, claim)
+
+
+@pytest.mark.parametrize("result", [b"", b"r" * 255, b"r" * 256, b"r" * 5_000], ids=len)
+async def test_a_result_is_kept_whatever_claim_its_ack_names_if_it_counts(subject: Subject, result: bytes) -> None:
+    """A body of a tier goes by the caller of its claim, and a claim need not be named, or be one."""
+    for claim_descriptor in ("x", ":::", "a:b:c:d:e"):
+        descriptor = await subject.job_in(JobState.IN_PROGRESS)
+        ignored = await subject.succeed(descriptor, claim_descriptor=claim_descriptor, result=result)
+        assert ignored is AckOutcome.IGNORED
+        assert await subject.succeed(descriptor, result=result) is AckOutcome.SUCCEEDED
+        info = await with_result(subject, descriptor)
+        assert info is not None
+        assert info.result == result
 
 
 async def test_a_success_that_is_not_kept_removes_the_job_at_once(subject: Subject) -> None:
