@@ -150,6 +150,12 @@ FAMILIES: dict[str, Family] = {
     "bodies_deleted": Family("counter", ("tier",), "Objects deleted: no job refers to them any more."),
     "connections": Family("gauge", (), "Open connections."),
     "waiting_dequeues": Family("gauge", (), "Dequeues that wait for jobs."),
+    "dequeue_round_seconds": Family(
+        "gauge",
+        (),
+        "How long the oldest poll or claim for dequeues that wait has been under way; 0: none is.",
+        merge="max",
+    ),
     "waiting_lookups": Family("gauge", (), "Lookups that wait for the end of a job."),
     "http_requests": Family("counter", ("route", "status"), "Requests to the HTTP interface that were answered."),
     "http_request_seconds": Family(

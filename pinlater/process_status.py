@@ -31,6 +31,7 @@ def set_gauges(
     metrics.set_gauges(("clock_correction_seconds",), {("clock_correction_seconds",): clock.correction_ms / 1000})
     metrics.set_gauges(("connections",), {("connections",): server.connections})
     metrics.set_gauges(("waiting_dequeues",), {("waiting_dequeues",): service.waiting})
+    metrics.set_gauges(("dequeue_round_seconds",), {("dequeue_round_seconds",): service.long_polls.longest_round_s()})
     metrics.set_gauges(("waiting_lookups",), {("waiting_lookups",): service.end_waits.waiters})
     jobs = overflow.describe().get("overflow_jobs")
     metrics.set_gauges(("overflow_jobs",), {} if jobs is None else {("overflow_jobs",): jobs})

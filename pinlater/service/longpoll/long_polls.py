@@ -74,6 +74,10 @@ class LongPolls:
         poller = self._pollers.get(queue)
         return poller is not None and bool(poller.waiters.entries)
 
+    def longest_round_s(self) -> float:
+        """How long the oldest poll or claim for those who wait has been under way; 0: none is."""
+        return self._context.watch.longest_s()
+
     def poller(self, queue: str) -> QueuePoller | None:
         """What looks after a queue for which somebody waits, or did a moment ago; see `poller.KEEP_S`."""
         return self._pollers.get(queue)

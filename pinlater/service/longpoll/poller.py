@@ -362,7 +362,11 @@ class QueuePoller:
                                 self.state = PollerState.DUE
                                 await asyncio.sleep(0)
                     if waiters.entries or self.due_passed:
-                        await self._round()
+                        context.watch.begun(self.queue)
+                        try:
+                            await self._round()
+                        finally:
+                            context.watch.ended(self.queue)
                         context.failures.pop(self.queue, None)
                 except Exception as error:
                     await self._back_off(error)
@@ -447,6 +451,7 @@ class QueuePoller:
             return
         except PinLaterError as error:
             self.error = error
+            context.watch.failed(self.queue, len(self.waiters), error)
             self.ready_estimate = 0
             self._jobs_at.anywhere()
             self.pause_ms = context.settings.poll_max_ms

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pinlater.clock import Clock
 from pinlater.service.descriptors import ClaimTokens
 from pinlater.service.longpoll.due import DueQuery, DueTimes
+from pinlater.service.longpoll.round_watch import RoundWatch
 from pinlater.service.longpoll.subscriptions import Subscriptions
 from pinlater.service.queue_limits import QueueLimits
 from pinlater.service.requeuer import Requeuer
@@ -64,8 +65,12 @@ class PollerContext:
     failures: dict[str, int] = field(default_factory=dict)
     """Queues whose last round failed in an unforeseen way: how many rounds did, in a row."""
 
+    watch: RoundWatch = field(init=False)
     logged: dict[str, tuple[float, str]] = field(default_factory=dict)
     is_draining: bool = False
+
+    def __post_init__(self) -> None:
+        self.watch = RoundWatch(self.pollers)
 
 
 class Outlook(Enum):

@@ -1,0 +1,76 @@
+"""The rounds of all pollers of a process, watched from beside: one that fails, or takes long, keeps back all who wait
+for its queue, and they are told of it only when their time is over, if at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import structlog
+
+from pinlater.errors import NoHealthyShards, PinLaterError
+from pinlater.listener import RateLimitedLog
+
+if TYPE_CHECKING:
+    from pinlater.service.longpoll.poller import QueuePoller
+
+_log = structlog.get_logger("pinlater.service")
+
+LONG_S = 1.0
+"""A round that takes so long is told of."""
+
+
+class RoundWatch:
+    """One line a minute tells of rounds that take long, one of those without a shard, and one for each queue whose
+    rounds fail otherwise: a store that hangs or is gone meets all queues, and need not be named by each.
+
+    A timer runs only while rounds do.
+    """
+
+    def __init__(self, pollers: Mapping[str, QueuePoller]) -> None:
+        self._pollers = pollers
+        self._loop = asyncio.get_running_loop()
+        self._began_s: dict[str, float] = {}
+        """By queue, the oldest first."""
+        self._look_timer: asyncio.TimerHandle | None = None
+        self._log = RateLimitedLog(_log.warning, lambda: self._loop.time())
+
+    def begun(self, queue: str) -> None:
+        self._began_s[queue] = self._loop.time()
+        if self._look_timer is None:
+            self._look_timer = self._loop.call_later(LONG_S, self._look)
+
+    def ended(self, queue: str) -> None:
+        took_s = self._loop.time() - self._began_s.pop(queue)
+        if took_s >= LONG_S:
+            self._log.note("dequeue_round_slow", queue=queue, took_s=round(took_s, 3))
+
+    def failed(self, queue: str, waiters: int, error: PinLaterError) -> None:
+        """They wait on, and the queue is polled again."""
+        kind = "" if isinstance(error, NoHealthyShards) else queue
+        self._log.note("dequeue_round_failed", kind, queue=queue, waiters=waiters, error=error.message)
+
+    def longest_s(self) -> float:
+        """How long the oldest round that is under way has been so; 0: none is."""
+        began_s = next(iter(self._began_s.values()), None)
+        return 0.0 if began_s is None else self._loop.time() - began_s
+
+    def _look(self) -> None:
+        self._look_timer = None
+        if not self._began_s:
+            return
+        self._look_timer = self._loop.call_later(LONG_S, self._look)
+        for_s = self.longest_s()
+        if for_s >= LONG_S:
+            queue = next(iter(self._began_s))
+            poller = self._pollers[queue]
+            self._log.note(
+                "dequeue_round_hangs",
+                queue=queue,
+                doing=poller.state.value,
+                waiters=len(poller.waiters),
+                for_s=round(for_s, 3),
+                rounds_under_way=len(self._began_s),
+            )
