@@ -198,9 +198,9 @@ class Dequeuer:
         # the shard is chosen here, before anything is waited for
         call = self._router.ack_and_claim(queue, on_shard, (claim,), acks.now_ms, rules)
         if not wait_ms:
-            return await self._ack_and_claim(call, riding, acks)
+            return await self._ack_and_claim(call, riding, acks, claim)
         ticket = self._long_polls.ticket()
-        claiming = self._ack_and_claim(call, riding, acks)
+        claiming = self._ack_and_claim(call, riding, acks, claim)
         jobs = await self._lifecycle.finish_even_if_cancelled(claiming, self._long_polls.requeuer.requeue_later)
         return jobs or await self._long_polls.wait(queue, self._without_prefetch(claim, limit), wait_ms, ticket)
 
@@ -209,6 +209,7 @@ class Dequeuer:
         call: Coroutine[Any, Any, tuple[list[AckOutcome], list[list[DequeuedJob]]]],
         riding: RidingAcks,
         acks: PreparedAcks,
+        claim: ClaimRequest,
     ) -> list[DequeuedJob]:
         try:
             outcomes, (jobs,) = await call
@@ -216,9 +217,12 @@ class Dequeuer:
             (on_shard,) = acks.by_shard.values()
             riding.acked = self._lifecycle.settle(acks, [[AckOutcome.IGNORED] * len(on_shard)])
             raise
-        except INVALID as refused:  # the store cannot keep one of the acks: the others are carried out
+        except INVALID:  # the store cannot keep one of the acks: the others are carried out
             riding.acked = await self._lifecycle.carry_out(acks)
-            raise riding.acked.error or refused from None
+            if riding.acked.error is not None:
+                raise riding.acked.error from None
+            (jobs,) = await self._router.claim(acks.queue, (claim,), self._clock.now_ms())
+            return jobs
         riding.acked = self._lifecycle.settle(acks, [outcomes])
         return jobs
 

@@ -203,11 +203,17 @@ def _with_result(priority: int, ack: Ack, is_success: bool, delay_ms: int, max_b
     """A result comes with a success; one that is too large makes a failure of it."""
     status, result = ack.append_status, ack.result if is_success else None
     if result is not None and len(result) > max_bytes:
-        told = f"[RESULT_TOO_LARGE: {len(result)} bytes; allowed: at most {max_bytes}, the max_result of the queue]\n"
-        status, result, is_success = status[: MAX_STATUS_CHARS - len(told)] + told, None, False
+        why = f"allowed: at most {max_bytes}, the max_result of the queue"
+        status, result, is_success = with_result_too_large(status, len(result), why), None, False
     return AckKind(
         priority, is_success, status[:MAX_STATUS_CHARS], delay_ms, ack.claim_descriptor, ack.permanent, result
     )
+
+
+def with_result_too_large(status: str, result_bytes: int, why: str) -> str:
+    """What the ack of a result that is not kept appends: its own status, as far as there is room, and why."""
+    told = f"[RESULT_TOO_LARGE: {result_bytes} bytes; {why}]\n"
+    return status[: MAX_STATUS_CHARS - len(told)] + told
 
 
 def _absurd(descriptor: str, delay_ms: int) -> RequestInvalid:

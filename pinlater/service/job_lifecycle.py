@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any, NamedTuple, NoReturn, TypeVar, overload
@@ -36,7 +37,7 @@ from pinlater.model import Ack, AckOutcome, BoundClaim, Checkpoint, ConnectionRe
 from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.directory import QueueDirectory
 from pinlater.service.connection_claims import ConnectionClaims
-from pinlater.service.descriptors import DescriptorParser
+from pinlater.service.descriptors import DescriptorParser, with_result_too_large
 from pinlater.service.end_waits import EndWaits
 from pinlater.service.extended_enqueue import ExtendedEnqueue
 from pinlater.service.longpoll import LongPolls
@@ -215,16 +216,24 @@ class JobLifecycle:
         return await self.carry_out(prepared)
 
     async def carry_out(self, prepared: PreparedAcks) -> Acked:
-        """One call to each shard; what a store cannot keep is an error of its entry, and keeps no other back."""
+        """One call to each shard; what a store cannot keep is an error of its entry, and keeps no other back. A result
+        that is too large for the store fails its attempt, as one above the bound of its queue: sent again, it would be
+        so again.
+        """
         send = partial(_ack_on, prepared.queue, prepared.now_ms, self._queues.end_rules().get(prepared.queue))
         calls = [(shard_id, partial(send, acks)) for shard_id, acks in prepared.by_shard.items()]
         asked = await self._router.ask_by_shard(calls)
         before = prepared.errors.count
-        for place, (shard_id, acks) in enumerate(prepared.by_shard.items()):
+        for place, (shard_id, acks) in enumerate(list(prepared.by_shard.items())):
             refused = asked[place]
             if isinstance(refused, INVALID):
                 call = partial(self._on, shard_id, send)
-                asked[place] = await apart(call, acks, refused, prepared.errors, AckOutcome.IGNORED)
+                without: dict[int, AckRequest] = {}
+                instead = partial(_without_result, without, -self._clock.uncertainty_ms)
+                asked[place] = await apart(call, acks, refused, prepared.errors, AckOutcome.IGNORED, instead)
+                if without:
+                    told = Acks.of([without.get(id(ack), ack) for ack in acks])
+                    prepared = prepared._replace(by_shard={**prepared.by_shard, shard_id: told})
         return self.settle(prepared, all_answered(asked), refused=prepared.errors.count - before)
 
     async def _on(
@@ -401,23 +410,42 @@ async def apart(
     refused: PinLaterError,
     errors: EntryErrors,
     nothing: O,
+    instead: Callable[[T, PinLaterError], T | None] | None = None,
 ) -> list[O] | PinLaterError | None:
     """The outcomes of entries of which a store cannot keep one at least: again in halves, down to that one, which is
-    an error of its own, with `nothing` as its outcome. A store has done all of a call, or nothing of it.
+    an error of its own, with `nothing` as its outcome, unless `instead` gives what to send in its place. A store has
+    done all of a call, or nothing of it.
     """
     if len(entries) == 1:
-        errors.add(refused)
-        return [nothing]
+        other = None if instead is None else instead(entries[0], refused)
+        if other is None:
+            errors.add(refused)
+            return [nothing]
+        outcomes = await call([other])
+        return await apart(call, [other], outcomes, errors, nothing) if isinstance(outcomes, INVALID) else outcomes
     found: list[O] = []
     middle = len(entries) // 2
     for some in (entries[:middle], entries[middle:]):
         outcomes = await call(some)
         if isinstance(outcomes, INVALID):
-            outcomes = await apart(call, some, outcomes, errors, nothing)
+            outcomes = await apart(call, some, outcomes, errors, nothing, instead)
         if outcomes is None or isinstance(outcomes, PinLaterError):
             return outcomes
         found += outcomes
     return found
+
+
+def _without_result(
+    replaced: dict[int, AckRequest], at_once_ms: int, ack: AckRequest, refused: PinLaterError
+) -> AckRequest | None:
+    """The failure that stands for a success whose result the store cannot keep, noted in `replaced` by the ack's id."""
+    if ack.result is None or not isinstance(refused, BodyTooLarge):
+        return None
+    status = with_result_too_large(ack.append_status, len(ack.result), refused.message)
+    failure = replaced[id(ack)] = replace(
+        ack, succeeded=False, result=None, append_status=status, retry_delay_ms=ack.retry_delay_ms or at_once_ms
+    )
+    return failure
 
 
 def _checkpoint_on(

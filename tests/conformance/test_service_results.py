@@ -32,6 +32,7 @@ from pinlater.model import (
 )
 from pinlater.model.job_selection import FoundJobsChange, JobSelection, TextCondition
 from pinlater.shards.decorator import ShardDecorator
+from tests.conformance.bindings import MOST_BODY_BYTES, Binding
 from tests.conformance.conftest import Serve
 from tests.conformance.served import CLAIM_TIMEOUT_MS, QUEUE, Served
 
@@ -87,6 +88,37 @@ async def test_a_result_above_the_bound_of_its_queue_fails_the_attempt(served: S
     for job in (large, final):
         failed = await served.info(job.descriptor)
         assert (failed.state, "RESULT_TOO_LARGE: 1025 bytes" in failed.custom_status) == (JobState.FAILED, True)
+
+
+@pytest.mark.parametrize("rides", [False, True], ids=["ack", "riding"])
+async def test_a_result_that_the_store_cannot_keep_fails_the_attempt(
+    served: Served, binding: Binding, rides: bool
+) -> None:
+    """Within the bound of its queue; the ack would be refused again and again, and the job would run for ever."""
+    if rides:  # acks ride along where one shard alone serves
+        served.members.all[1].eject("not needed")
+    await served.change(max_result="1MiB")
+    size = binding.most_body_bytes + 1 if binding.most_body_bytes < MOST_BODY_BYTES else MOST_BODY_BYTES
+    large, small, again = await taken(served, Job(b"1", attempts_allowed=5), Job(b"2"), Job(b"3", attempts_allowed=5))
+    acks = [
+        Ack(large.descriptor, result=b"x" * size, permanent=True),
+        Ack(small.descriptor, result=b"x" * 10, permanent=True),
+        Ack(again.descriptor, result=b"x" * size),
+    ]
+    if rides:
+        request = DequeueRequest(QUEUE, 1, succeeded=acks)
+        jobs = await served.api.dequeue(request, context=served.context)
+    else:
+        await served.api.ack(QUEUE, acks, [])
+        jobs = await served.dequeue(1)
+    infos = [await served.info(job.descriptor) for job in (large, small, again)]
+    if size <= binding.most_body_bytes:
+        assert ([info.state for info in infos], jobs) == ([JobState.SUCCEEDED] * 3, [])
+        return
+    assert [job.descriptor for job in jobs] == [again.descriptor]
+    assert [info.state for info in infos] == [JobState.FAILED, JobState.SUCCEEDED, JobState.IN_PROGRESS]
+    for info in (infos[0], infos[2]):
+        assert f"[RESULT_TOO_LARGE: {size} bytes" in info.custom_status
 
 
 async def test_results_of_several_jobs_count_against_the_bound_of_an_answer(tight: Served) -> None:

@@ -31,19 +31,19 @@ class RoundWatch:
 
     def __init__(self, pollers: Mapping[str, QueuePoller]) -> None:
         self._pollers = pollers
-        self._loop = asyncio.get_running_loop()
         self._began_s: dict[str, float] = {}
         """By queue, the oldest first."""
         self._look_timer: asyncio.TimerHandle | None = None
-        self._log = RateLimitedLog(_log.warning, lambda: self._loop.time())
+        self._log = RateLimitedLog(_log.warning, _time)
 
     def begun(self, queue: str) -> None:
-        self._began_s[queue] = self._loop.time()
+        loop = asyncio.get_running_loop()
+        self._began_s[queue] = loop.time()
         if self._look_timer is None:
-            self._look_timer = self._loop.call_later(LONG_S, self._look)
+            self._look_timer = loop.call_later(LONG_S, self._look)
 
     def ended(self, queue: str) -> None:
-        took_s = self._loop.time() - self._began_s.pop(queue)
+        took_s = _time() - self._began_s.pop(queue)
         if took_s >= LONG_S:
             self._log.note("dequeue_round_slow", queue=queue, took_s=round(took_s, 3))
 
@@ -55,13 +55,13 @@ class RoundWatch:
     def longest_s(self) -> float:
         """How long the oldest round that is under way has been so; 0: none is."""
         began_s = next(iter(self._began_s.values()), None)
-        return 0.0 if began_s is None else self._loop.time() - began_s
+        return 0.0 if began_s is None else _time() - began_s
 
     def _look(self) -> None:
         self._look_timer = None
         if not self._began_s:
             return
-        self._look_timer = self._loop.call_later(LONG_S, self._look)
+        self._look_timer = asyncio.get_running_loop().call_later(LONG_S, self._look)
         for_s = self.longest_s()
         if for_s >= LONG_S:
             queue = next(iter(self._began_s))
@@ -74,3 +74,7 @@ class RoundWatch:
                 for_s=round(for_s, 3),
                 rounds_under_way=len(self._began_s),
             )
+
+
+def _time() -> float:
+    return asyncio.get_running_loop().time()
