@@ -72,6 +72,7 @@ class ApiProcess:
             gateway_token=gateway_token,
             status_page="" if config.http == "none" else config.http,
             pages=HOME,
+            prefix=config.api_prefix,
         )
         app = make_app(client, settings)
         shown = DashboardSettings(

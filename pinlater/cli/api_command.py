@@ -31,7 +31,7 @@ _log = structlog.get_logger("pinlater.api")
 _CHECK_WITHIN_S = 5.0
 _DEFAULT_ADDRESS = "127.0.0.1:9012"
 _FLAGS = (
-    *("http_names", "drain_timeout_ms", "tls_cert", "tls_key", "tls", "tls_client_ca"),
+    *("api_prefix", "http_names", "drain_timeout_ms", "tls_cert", "tls_key", "tls", "tls_client_ca"),
     *("max_connections", "max_peer_connections", "max_frame_bytes", "max_buffered_bytes"),
     *("half_sent_timeout_ms", "write_timeout_ms", "history", "log_level", "log_format"),
 )
@@ -153,7 +153,7 @@ async def _serve(config: Config, target: Target, history_token_file: Path | None
     stop = asyncio.Event()
     for number in stop_signals():
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    url = f"{'https' if config.tls_cert else 'http'}://{bound}/"
+    url = f"{'https' if config.tls_cert else 'http'}://{bound}{config.api_prefix}/"
     _log.info("api_ready", address=url, dashboard=f"{url}dashboard")
     try:
         await stop.wait()

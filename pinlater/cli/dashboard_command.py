@@ -20,6 +20,7 @@ from pinlater.cli.output import output_option, write_one
 from pinlater.cli.target import Target
 from pinlater.client.addresses import cluster_dashboard, target_cluster
 from pinlater.client.client_tls import Tls
+from pinlater.config.values import UrlPrefix
 from pinlater.written import variable
 
 API_VARIABLE = "PINLATER_API"
@@ -47,7 +48,7 @@ Examples:
 
 {EXIT_CODES}""",
 )
-@click.option("--url", metavar="URL", help="Where the HTTP interface is, as http://HOST:PORT.")
+@click.option("--url", metavar="URL", help="Where the HTTP interface is, as http://HOST:PORT or https://HOST/PREFIX.")
 @click.option("--print", "only_print", is_flag=True, help="Print the link, and open nothing.")
 @output_option
 @needs_password
@@ -56,8 +57,11 @@ def dashboard(url: str | None, only_print: bool, target: Target, format: str) ->
     try:
         address = (url or _address(target)).rstrip("/")
         parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path or parts.port == 0:
-            raise ValueError(f"--url: {address!r} is no address; allowed: http://HOST:PORT or https://HOST:PORT")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0 or not _is_prefix(parts.path):
+            raise ValueError(
+                f"--url: {address!r} is no address; allowed: http://HOST:PORT or https://HOST:PORT, with the path of "
+                "--api-prefix behind it where there is one"
+            )
         token, tls = target.token(), target.tls()
         text = "" if token is None else token.read()
     except ValueError as error:
@@ -78,6 +82,14 @@ def _address(target: Target) -> str:
     if host and port.isdecimal() and port != "0":
         return reachable(f"http://{host}:{port}")
     return DEFAULT_URL
+
+
+def _is_prefix(path: str) -> bool:
+    try:
+        UrlPrefix().parse(path)
+    except ValueError:
+        return False
+    return True
 
 
 def _has_display() -> bool:

@@ -48,7 +48,9 @@ def make_link(url: str, shown: Shown, tls: Tls | None = None) -> str:
     else:
         connection = HTTPConnection(host, port, timeout=_WITHIN_S)
     try:
-        connection.request("POST", LINKS, headers={key: _latin(text) for key, text in shown.headers().items()})
+        connection.request(
+            "POST", parts.path.rstrip("/") + LINKS, headers={key: _latin(text) for key, text in shown.headers().items()}
+        )
         response = connection.getresponse()
         status, body = response.status, response.read(_MAX_BYTES)
     except (OSError, HTTPException) as error:

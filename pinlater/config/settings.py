@@ -12,7 +12,19 @@ from typing import Any
 
 from pinlater.config.body_rules import BodyRules, TierUrls
 from pinlater.config.stores import ALLOWED_ID, SHARD_ID, StoreConfig
-from pinlater.config.values import DAY_MS, Choice, Duration, Integer, Kind, PasswordHash, PathText, Size, Text, Words
+from pinlater.config.values import (
+    DAY_MS,
+    Choice,
+    Duration,
+    Integer,
+    Kind,
+    PasswordHash,
+    PathText,
+    Size,
+    Text,
+    UrlPrefix,
+    Words,
+)
 
 ENVIRONMENT_PREFIX = "PINLATER_"
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
@@ -238,6 +250,13 @@ class Config:
         "auto",
         "Where the HTTP interface is served, in a process of its own; auto is 127.0.0.1:9012 where all jobs are kept "
         "in SQLite and host is a loopback address, else none.",
+    )
+    api_prefix: str = _row(
+        "HTTP",
+        UrlPrefix(),
+        "",
+        "The path of a reverse proxy below which browsers and programs find the HTTP interface, as /queue for "
+        "https://intern.example/queue/. Requests are served with it and without it.",
     )
     history: str = _row(
         "HTTP",

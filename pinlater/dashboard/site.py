@@ -253,7 +253,8 @@ class Dashboard:
         else:
             raise Forbidden(f"show a token, or the admin password in {PASSWORD_HEADER}")
         secret = self.links.make(credential)
-        return web.json_response({"path": f"{OPEN}/{secret}", "valid_s": int(VALID_S)}, status=HTTPStatus.CREATED)
+        path = f"{self._site.settings.prefix}{OPEN}/{secret}"
+        return web.json_response({"path": path, "valid_s": int(VALID_S)}, status=HTTPStatus.CREATED)
 
     async def _open_link(self, request: web.Request) -> web.StreamResponse:
         """Begins a session. The page that answers goes on to the dashboard by itself: a redirect that another site led

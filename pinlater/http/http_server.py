@@ -53,6 +53,9 @@ class HttpServer:
 
     async def start(self) -> None:
         await self._runner.setup()
+        server, prefix = self._runner.server, self._site.prefix
+        if prefix is not None and server is not None:
+            server.request_factory = prefix.take_off(server.request_factory)
 
     def listen(self, listeners: Sequence[socket.socket]) -> None:
         """Accept from these as well. Call `start` first."""

@@ -54,12 +54,12 @@ _REF = "#/components/schemas/{name}"
 
 
 @cache
-def openapi_json() -> bytes:
-    """The document, as it is served."""
-    return msgspec.json.format(msgspec.json.encode(openapi_document()), indent=2)
+def openapi_json(prefix: str = "") -> bytes:
+    """The document, as it is served below that path."""
+    return msgspec.json.format(msgspec.json.encode(openapi_document(prefix=prefix)), indent=2)
 
 
-def openapi_document(routes: Sequence[Route] = ROUTES) -> dict[str, Any]:
+def openapi_document(routes: Sequence[Route] = ROUTES, prefix: str = "") -> dict[str, Any]:
     types = {each for route in routes for each in (route.form, route.answer) if each is not None}
     _, schemas = msgspec.json.schema_components([*types, Problem], ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
@@ -73,7 +73,7 @@ def openapi_document(routes: Sequence[Route] = ROUTES) -> dict[str, Any]:
             "description": " ".join(_DESCRIPTION.split()),
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "servers": [{"url": "/"}],
+        "servers": [{"url": prefix or "/"}],
         "security": [{}, {_TOKEN: []}],
         "tags": [{"name": tag} for tag in dict.fromkeys(route.tag for route in routes)],
         "paths": paths,

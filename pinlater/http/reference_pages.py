@@ -19,11 +19,11 @@ _FILES = {
 }
 
 
-def add_reference_pages(app: web.Application) -> None:
+def add_reference_pages(app: web.Application, prefix: str) -> None:
     """To an application that is not running yet."""
 
     async def openapi(_request: web.Request) -> web.StreamResponse:
-        return web.Response(body=openapi_json(), content_type=JSON)
+        return web.Response(body=openapi_json(prefix), content_type=JSON)
 
     app.router.add_get(OPENAPI, openapi)
     for path in _FILES:

@@ -47,6 +47,7 @@ from pinlater.http.caller import (
     show_token,
 )
 from pinlater.http.events import EventStreams
+from pinlater.http.path_prefix import PathPrefix
 from pinlater.http.problems import http_problem_response, problem_response
 from pinlater.http.reference_pages import DOCS, add_reference_pages
 from pinlater.http.routes import add_routes
@@ -77,7 +78,8 @@ class HttpSettings:
     time. `takes_plain`: callers without TLS are served too. `needs_credential`: only callers who show a certificate or
     a token are. `gateway_token`: by which others than those with a token are spoken for. `status_page`: its address.
     `pages`: the path below which pages are, "" for none: they say themselves what a caller needs for them, and their
-    forms show the session's text in the body. Browsers that ask for / are sent there.
+    forms show the session's text in the body. Browsers that ask for / are sent there. `prefix`: the path of a reverse
+    proxy below which the site is, "" for none.
     """
 
     names: Collection[str] = ()
@@ -90,6 +92,7 @@ class HttpSettings:
     gateway_token: str = ""
     status_page: str = ""
     pages: str = ""
+    prefix: str = ""
     event_listeners: int = 200
 
 
@@ -114,6 +117,7 @@ class ApiSite:
 
     def __init__(self, api: Api, settings: HttpSettings) -> None:
         self.settings = settings
+        self.prefix = PathPrefix(settings.prefix) if settings.prefix else None
         self.sessions = Sessions()
         self.pauses = TokenPauses()
         self.events = EventStreams(api, settings.event_listeners, settings.write_within_s)
@@ -213,8 +217,11 @@ class ApiSite:
             if connection is not None:
                 connection.end_request()
         self._count(request, response.status, time.monotonic() - begun_s)
-        if self.is_draining and not response.prepared:
-            response.force_close()
+        if not response.prepared:
+            if self.is_draining:
+                response.force_close()
+            if self.prefix is not None:
+                self.prefix.put_before(response)
         return response
 
     def is_page(self, request: web.Request) -> bool:
@@ -393,9 +400,11 @@ class ApiSite:
         """Ends the session, and its cookie."""
         await self.read_form(request)
         self.sessions.end(request.cookies.get(_cookie_name(request), ""))
-        response = web.Response(status=303, headers={"Location": LOGIN, "Clear-Site-Data": '"cache", "storage"'})
-        name = _cookie_name(request)
-        response.del_cookie(name, path="/", secure=request.secure, httponly=True, samesite="Strict")
+        response = web.Response(status=303, headers={"Location": LOGIN})
+        if self.prefix is None:  # else others are at home under this name too
+            response.headers["Clear-Site-Data"] = '"cache", "storage"'
+        name, path = _cookie_name(request), self.settings.prefix or "/"
+        response.del_cookie(name, path=path, secure=request.secure, httponly=True, samesite="Strict")
         return response
 
     async def show_metrics(self, request: web.Request) -> web.StreamResponse:
@@ -476,8 +485,12 @@ def _sentence(text: str) -> str:
 
 
 def _cookie_name(request: web.Request) -> str:
-    """The prefix keeps what came without TLS, or from a name below this one, from being taken for ours."""
-    return "__Host-pinlater" if request.secure else "pinlater"
+    """The prefix keeps what came without TLS, or from a name below this one, from being taken for ours. Browsers do the
+    second for cookies of the path / alone.
+    """
+    if not request.secure:
+        return "pinlater"
+    return "__Host-pinlater" if request.app[SITE].prefix is None else "__Secure-pinlater"
 
 
 def set_cookie(request: web.Request, response: web.StreamResponse, cookie: str) -> None:
@@ -486,7 +499,7 @@ def set_cookie(request: web.Request, response: web.StreamResponse, cookie: str) 
         _cookie_name(request),
         cookie,
         max_age=int(MAX_AGE_S),
-        path="/",
+        path=request.app[SITE].settings.prefix or "/",
         secure=request.secure,
         httponly=True,
         samesite="Strict",
@@ -509,5 +522,5 @@ def make_app(api: Api, settings: HttpSettings) -> web.Application:
     router.add_get(EVENTS, site.events.serve)
     router.add_get(METRICS, site.show_metrics)
     add_routes(app)
-    add_reference_pages(app)
+    add_reference_pages(app, settings.prefix)
     return app

@@ -171,7 +171,7 @@ class HttpProcess:
                 await self._follow_none()
             raise
         old, self._generation = self._generation, new
-        url = f"{'https' if config.get('tls_cert') else 'http'}://{self.bound}/"
+        url = f"{'https' if config.get('tls_cert') else 'http'}://{self.bound}{config['api_prefix']}/"
         log.info("api_ready", address=url, dashboard=f"{url}dashboard", api=new.pids()[0])
         self._retire(old)
         self._on_ready(url, config)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -49,7 +50,7 @@ def server(tmp_path: Path, authority: Authority) -> Iterator[RunningServer]:
 def port_of(server: RunningServer) -> int:
     address = server.wait_for("api_ready")["address"]
     assert address.startswith("https://")
-    return int(address.rstrip("/").rpartition(":")[2])
+    return urlsplit(address).port or 0
 
 
 def ask(server: RunningServer, tls: Tls, method: str, path: str, body: Any = None, **headers: str) -> Any:
@@ -92,6 +93,20 @@ def test_cookies_stay_on_tls(server: RunningServer, authority: Authority) -> Non
     assert headers["Set-Cookie"].startswith("__Host-pinlater=")
     assert "Secure" in headers["Set-Cookie"]
     assert "max-age" in headers["Strict-Transport-Security"]
+
+
+def test_below_a_path_cookies_stay_on_tls_and_are_sent_there_alone(tmp_path: Path, authority: Authority) -> None:
+    cert, key = authority.issue("server", "localhost", "127.0.0.1")
+    with running(
+        tmp_path, "--api", "127.0.0.1:0", "--api-prefix", "/queue", "--tls-cert", cert, "--tls-key", key
+    ) as server:
+        _, headers, first = ask(server, Tls(authority.ca), "GET", "/queue/session")
+        name, _, attributes = headers["Set-Cookie"].partition("=")
+        assert name == "__Secure-pinlater"
+        assert {"Path=/queue", "Secure", "HttpOnly"} <= set(attributes.split("; "))
+        shown = headers["Set-Cookie"].partition(";")[0]
+        _, headers, again = ask(server, Tls(authority.ca), "GET", "/queue/session", Cookie=shown)
+        assert (again, headers["Set-Cookie"]) == (first, None)
 
 
 def test_who_speaks_no_tls_is_told_so_and_a_foreign_certificate_ends_the_handshake(

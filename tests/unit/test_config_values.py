@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 from pinlater.config import values
-from pinlater.config.values import Choice, Duration, Integer, Kind, PasswordHash, Size, Text, Words
+from pinlater.config.values import Choice, Duration, Integer, Kind, PasswordHash, Size, Text, UrlPrefix, Words
 from pinlater.data_folder.password import hash_password
 
 DURATION = Duration(0, 7 * values.DAY_MS)
@@ -53,6 +53,38 @@ def test_a_number_in_its_bounds(value: object) -> None:
 def test_what_is_no_such_number_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match=NO_MESSAGE):
         Integer(1, 9).parse(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [("/queue", "/queue"), ("/queue/", "/queue"), ("/a/b.c/~d", "/a/b.c/~d"), ("/v1x", "/v1x"), ("/", ""), ("", "")],
+)
+def test_a_prefix_is_a_path(text: str, path: str) -> None:
+    assert UrlPrefix().parse(text) == path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "queue",
+        "//x",
+        "/a//b",
+        "/../x",
+        "/a/.",
+        "/a?b",
+        "/a b",
+        "/a%20",
+        "/a\n",
+        "/v1",
+        "/dashboard/x",
+        "/docs/",
+        5,
+        None,
+    ],
+)
+def test_what_is_no_such_path_is_refused(text: object) -> None:
+    with pytest.raises(ValueError, match=NO_MESSAGE):
+        UrlPrefix().parse(text)
 
 
 def test_a_password_is_not_taken_for_its_hash() -> None:

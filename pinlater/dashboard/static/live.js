@@ -98,7 +98,7 @@
       if (response.status === 401) {
         ended = true;
         const after = encodeURIComponent(location.pathname + location.search);
-        say("Your session has ended.", `/login?next=${after}`, "Log in");
+        say("Your session has ended.", `${away.dataset.login}?next=${after}`, "Log in");
         return;
       }
       if (response.status === 304) return isBack();

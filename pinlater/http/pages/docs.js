@@ -1,6 +1,9 @@
 // The page to try the calls: a form for each operation of the OpenAPI document. All text is put in as text.
 'use strict';
 
+// The address of the site, without a / at its end: it may be below a path of a proxy.
+const site = document.currentScript.src.replace(/\/docs\/docs\.js$/, '');
+
 let api;
 
 function element(name, properties = {}, ...children) {
@@ -65,14 +68,14 @@ async function headersFor(verb) {
   const password = document.getElementById('password').value;
   if (token) headers.Authorization = `Bearer ${token}`;
   if (password) headers['X-Admin-Password'] = password;
-  if (verb !== 'get' && !token) headers['X-CSRF-Token'] = (await (await fetch('/session')).json()).csrf_token;
+  if (verb !== 'get' && !token) headers['X-CSRF-Token'] = (await (await fetch(`${site}/session`)).json()).csrf_token;
   return headers;
 }
 
 async function send(path, verb, operation, form, output) {
   const data = new FormData(form);
   const query = new URLSearchParams();
-  let address = path;
+  let address = site + path;
   try {
     const headers = await headersFor(verb);
     for (const parameter of operation.parameters || []) {
@@ -128,7 +131,7 @@ function call(path, verb, operation) {
 }
 
 async function start() {
-  api = await (await fetch('/v1/openapi.json')).json();
+  api = await (await fetch(`${site}/v1/openapi.json`)).json();
   const calls = document.getElementById('calls');
   for (const { name } of api.tags) {
     calls.append(element('h2', {}, name));
@@ -145,7 +148,7 @@ async function start() {
 }
 
 async function showIdentity() {
-  const answer = await fetch('/v1/access', { headers: await headersFor('get') });
+  const answer = await fetch(`${site}/v1/access`, { headers: await headersFor('get') });
   const found = await answer.json();
   document.getElementById('identity').textContent = answer.ok ? `You are ${found.identity}.` : found.detail;
 }
