@@ -234,7 +234,7 @@ def test_a_shard_is_told_to_drain_and_takes_jobs_again(command: Command) -> None
     assert ordered.stderr == MISSED + "pinlater: shard 2 takes no new jobs\n"
     eventually(lambda: json.loads(command("shard", "list", "-o", "json").stdout)[1]["dequeue_only"])
     assert "takes new jobs again" in command("shard", "drain", "2", "--undo").stderr
-    assert "allowed" in command("shard", "drain", "9", "--no-wait", code=2).stderr
+    assert "no shard '9'" in command("shard", "drain", "9", "--no-wait", code=1).stderr
 
 
 def test_the_status_has_servers_shards_and_queues(command: Command) -> None:

@@ -148,7 +148,6 @@ def test_a_change_needs_the_password_once(command: Command) -> None:
         ("job cancel mail:s1:p1:1790000000000000 --queue mail", "not both"),
         ("job cancel mail:s1:p1:1790000000000000 --match x", "need --queue"),
         ("job cancel --queue mail --match (", "RE2 pattern"),
-        ("shard drain 7", "allowed: a shard of this server"),
     ],
 )
 def test_a_wrong_command_line_is_explained(client: Client, command: Command, line: str, says: str) -> None:

@@ -40,6 +40,7 @@ from tests.conformance import test_service_outage as outage
 from tests.conformance import test_service_queries as service_queries
 from tests.conformance import test_service_requests as requests
 from tests.conformance import test_service_results as results
+from tests.conformance import test_service_searches as searches
 from tests.conformance import test_service_settings as service_settings
 from tests.conformance import test_service_shards as shards
 from tests.conformance import test_states as states
@@ -489,4 +490,5 @@ DECISIONS: Mapping[str, Tests] = {
         listed.test_a_job_that_is_to_stop_ends_as_cancelled,
         listed.test_many_claims_that_are_left_alone_take_nothing_of_the_limit,
     ),
+    "39": (searches.test_an_empty_list_and_an_empty_key_select_nothing_for_every_action,),
 }

@@ -308,7 +308,7 @@ class EveryCall:
         assert (found.changed, [job.jobDescriptor for job in found.samples]) == (1, [now])
         none = types.TextCondition(regex="no such status")
         selection = types.JobSelection(
-            queueName=self.queue, phases=[types.JobPhase.SUCCEEDED], bodyConditions=[types.TextCondition(regex="")]
+            queueName=self.queue, phases=[types.JobPhase.SUCCEEDED], bodyConditions=[types.TextCondition(regex="^")]
         )
         page = client.searchJobs(context, types.SearchJobsRequest(selection=selection, includeBody=True))
         assert ([job.jobDescriptor for job in page.jobs], page.lookedAt) == ([now], 1)
