@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 
 from pinlater.client.async_client import AsyncClient
-from pinlater.errors import PinLaterError
+from pinlater.errors import NoHealthyShards, PinLaterError
 from pinlater.model import Ack, DequeueRequest, Job
 
 PER_S = 1_000
@@ -57,9 +57,19 @@ class Load:
 
 
 async def drained(client: AsyncClient) -> set[bytes]:
-    """All that is there."""
+    """All that is there. On a busy machine replicas may still be on their way back to their primary."""
     bodies: set[bytes] = set()
-    while jobs := await client.dequeue(DequeueRequest("mail", 500, wait_ms=2_000)):
+    patient_until_s = time.monotonic() + 60
+    while True:
+        try:
+            jobs = await client.dequeue(DequeueRequest("mail", 500, wait_ms=2_000))
+        except NoHealthyShards:
+            if time.monotonic() > patient_until_s:
+                raise
+            await asyncio.sleep(0.5)
+            continue
+        if not jobs:
+            break
         bodies |= {job.body for job in jobs}
         await client.ack("mail", [Ack(job.descriptor) for job in jobs], [])
     return bodies
