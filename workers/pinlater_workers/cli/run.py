@@ -71,15 +71,12 @@ def run(
     worker = Worker(loaded.app, settings, loaded.spec, metrics, may_end=True)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         guard_loop(runner.get_loop())
+        begins = _begins(loaded.app, loaded.spec, settings)
+        changed = None if reloader is None else reloader.changed
         try:
-            begins = _begins(loaded.app, loaded.spec, settings)
-            changed = None if reloader is None else reloader.changed
             ending = runner.run(_served(loaded.app, worker, settings, metrics, begins, changed))
-        except ConfigurationError as error:
-            exit_soon(EXIT_USAGE, error)
-            raise
         except BaseException as error:
-            exit_soon(EXIT_FAILED, error)
+            exit_soon(EXIT_USAGE if isinstance(error, ConfigurationError) else EXIT_FAILED, error)
             raise
         loaded.app.close()
         if ending is ExitReason.REPLACE:  # before the loop is closed: that waits for every coroutine
