@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +58,8 @@ def _as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         del sys.modules[name]
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
+    timers = [each for each in threading.enumerate() if isinstance(each, threading.Timer)]
+    assert not timers, "the process would be ended soon"
 
 
 def answer(*arguments: str) -> Result:
