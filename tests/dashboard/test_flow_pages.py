@@ -110,7 +110,7 @@ def test_flows_come_in_pages(place: Place, visitor: Visitor, word: str) -> None:
     assert seen == ids[::-1]
     assert "First page" in visitor.text(following.replace("&amp;", "&"))
     shown = visitor.text(f"{FLOWS}?cursor=nonsense")
-    assert "is no continuation" in shown
+    assert "was not given for this list" in shown
     assert "This page cannot be shown" not in shown
 
 
