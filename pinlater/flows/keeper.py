@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 
 import structlog
 
@@ -167,10 +167,12 @@ class FlowKeeper:
         if not await self._keep():
             is_open = await self._connection.call(lambda database: database.open_flows())
             return OPEN_S if is_open else IDLE_S
-        fed = await self._feed()
-        if 0 < fed < BATCH:
-            await asyncio.sleep(COLLECT_S)
-        if await self._keep_up() or fed > 0:
+        async with self._staying():
+            fed = await self._feed()
+            if 0 < fed < BATCH:
+                await asyncio.sleep(COLLECT_S)
+            is_busy = await self._keep_up()
+        if is_busy or fed > 0:
             self._pause_s = 0.0
             return 0.0
         if self._pause_s < OPEN_S:
@@ -216,6 +218,21 @@ class FlowKeeper:
             self._said_ms, self._said_s = said_ms, loop.time()
         self._kept_until_s = now_s + kept_s if is_kept else 0.0
         return is_kept
+
+    @asynccontextmanager
+    async def _staying(self) -> AsyncIterator[None]:
+        """This process stays the keeper meanwhile: a shard that is away may hold it up for longer than KEPT_MS."""
+        renewal = asyncio.get_running_loop().create_task(self._renew())
+        try:
+            yield
+        finally:
+            renewal.cancel()
+            await asyncio.gather(renewal, return_exceptions=True)  # what fails there fails the next turn too
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(KEPT_MS / 3_000)
+            await self._keep()
 
     async def _pass_on(self) -> None:
         """It fails here again and again, and may go well in another process, which is the keeper before this one tries
