@@ -36,7 +36,10 @@ class ModelItem:
     state: ItemState = ItemState.PENDING
     claims: list[str] = field(default_factory=list)
     is_broken: bool = False
-    """Its children could not be made."""
+    """Its children could not be made, and still can."""
+
+    is_given_up: bool = False
+    """They could not, and nobody waits for them any more; it stays counted."""
 
 
 class FlowModel(RuleBasedStateMachine):
@@ -78,7 +81,7 @@ class FlowModel(RuleBasedStateMachine):
             self.stopped[stage] = self.sealed[stage] = True
         for item in self.items.values():
             if self.stopped[item.stage]:
-                item.is_broken = False
+                item.is_broken, item.is_given_up = False, item.is_broken or item.is_given_up
                 if item.state is ItemState.PENDING:
                     item.state = ItemState.FAILED
                     item.claims.append("stopped")
@@ -184,7 +187,7 @@ class FlowModel(RuleBasedStateMachine):
             number: (item.stage, item.state, len(item.claims)) for number, item in self.items.items()
         }
         assert [stage.is_sealed for stage in status.stages] == self.sealed
-        broken = [item.stage for item in self.items.values() if item.is_broken]
+        broken = [item.stage for item in self.items.values() if item.is_broken or item.is_given_up]
         assert [stage.applet_errors for stage in status.stages] == [broken.count(stage) for stage in range(3)]
         is_over = all(self.sealed) and not self.keeps_open(0, 1, 2)
         over = FlowState.CANCELLED if self.is_cancelled else FlowState.COMPLETE
