@@ -5,6 +5,7 @@ A command that does not succeed ends with one line on stderr and an exit code.
 
 from __future__ import annotations
 
+import errno
 import functools
 import getpass
 import os
@@ -94,7 +95,8 @@ def failures_as_exit_codes() -> Iterator[None]:
     except OutputFailed:
         raise
     except OSError as error:
-        say(f"failed: {error.strerror or error}")
+        reads = error.filename is None and error.errno in (errno.EBADF, errno.EIO, errno.EISDIR)
+        say(f"{'standard input ' if reads else ''}failed: {error.strerror or error}")
         raise SystemExit(EXIT_FAILED) from None
 
 
