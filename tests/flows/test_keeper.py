@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -292,3 +293,53 @@ async def test_work_that_fails_for_good_keeps_no_other_work_from_its_turn(
         async with asyncio.timeout(WITHIN_S):
             while over in [each.id for each in (await at.at.service.get_flows(name="payroll")).flows]:
                 await asyncio.sleep(0.005)
+
+
+async def test_a_keeper_that_fails_again_and_again_lets_another_process_keep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[FlowCallbacks] = []
+    works = FlowCallbacks.make_due
+
+    async def fails_in_the_first(callbacks: FlowCallbacks) -> bool:
+        turns.append(callbacks)
+        if callbacks is turns[0]:
+            raise ZeroDivisionError("here for good")
+        return await works(callbacks)
+
+    monkeypatch.setattr(FlowCallbacks, "make_due", fails_in_the_first)
+    monkeypatch.setattr(keeper, "PASS_ON_AFTER", 2)
+    async with flow_stand(tmp_path) as at:
+        flow_id = await made(at)
+        await until(lambda: bool(turns))
+        service = at.at.service
+        other = Flows(
+            at.settings, f"me/{os.getpid()}", at.at.router, service.queues, at.at.clock, Metrics(), service.fired
+        )
+        other.start()
+        try:
+            await until(lambda: turns[-1] is not turns[0])
+            await service.add_flow_items(flow_id, ROOT.name, some_items(1))
+            await until_queued(at, flow_id, 1)
+        finally:
+            await other.close()
+
+
+async def test_a_keeper_that_cannot_even_say_that_it_is_none_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[str] = []
+    keep = FlowDatabase.keep
+
+    def fails_at_first(database: FlowDatabase, holder: str, *args: Any) -> tuple[bool, int]:
+        tries.append(holder)
+        if len(tries) <= 4:
+            raise ZeroDivisionError("in the database")
+        return keep(database, holder, *args)
+
+    monkeypatch.setattr(FlowDatabase, "keep", fails_at_first)
+    monkeypatch.setattr(keeper, "PASS_ON_AFTER", 1)
+    async with flow_stand(tmp_path) as at:
+        flow_id = await made(at, items={ROOT.name: some_items(1)})
+        await until_queued(at, flow_id, 1)
+        assert len(tries) > 4
