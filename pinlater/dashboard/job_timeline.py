@@ -38,6 +38,9 @@ _LETTER = re.compile(
     r"attempts allowed (?P<allowed>[0-9]{1,10}), "
     r"crashes (?P<crashes>[0-9]{1,10}), moved at (?P<at>[0-9]{1,16})\]"
 )
+_BEGINS = re.compile(r"\[(?:claim (?:expired|released)|failed:|newer arguments|dead letter of) ")
+"""How lines begin that servers write."""
+
 _TRACE = "  "
 _LETTER_TITLE = "Copied as a dead letter"
 _MAX_MS = 2**53
@@ -80,7 +83,7 @@ class Timeline:
 def timeline(info: JobInfo, now_ms: int) -> Timeline:
     steps = [TimelineStep("Enqueued", at_ms=info.created_at_ms, text=f"priority {info.priority}")]
     notes: list[str] = []
-    for line in info.custom_status.splitlines():
+    for line in [part for each in info.custom_status.splitlines() for part in _parts(each)]:
         if line.startswith(_TRACE) and steps[-1].title.startswith("Attempt"):
             steps[-1].trace.append(line[len(_TRACE) :])
         elif (step := _step(line)) is not None:
@@ -91,6 +94,14 @@ def timeline(info: JobInfo, now_ms: int) -> Timeline:
     _place_letter(steps)
     _add_gaps(steps)
     return Timeline(steps, notes)
+
+
+def _parts(line: str) -> list[str]:
+    """A worker's text without an end of line has the line that a server wrote behind it in the same one."""
+    for found in _BEGINS.finditer(line, 1):
+        if _step(line[found.start() :]) is not None:
+            return [line[: found.start()], line[found.start() :]]
+    return [line]
 
 
 def _step(line: str) -> TimelineStep | None:
@@ -112,7 +123,7 @@ def _step(line: str) -> TimelineStep | None:
         )
     if (found := _TOO_LATE.fullmatch(line)) is not None:
         return TimelineStep("Too late", "bad", _ms(found["at"]), "It was not to be handed out after its expiry.")
-    if (found := _NOT_TAKEN.search(line)) is not None:
+    if (found := _NOT_TAKEN.fullmatch(line)) is not None:
         text = "An enqueue was to replace this job (REPLACE), which ran already."
         return TimelineStep("Newer arguments not taken from here on", "held", _ms(found["at"]), text)
     if (found := _LETTER.fullmatch(line)) is not None:

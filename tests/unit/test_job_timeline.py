@@ -94,6 +94,15 @@ def test_what_others_write_is_a_note_and_is_not_lost() -> None:
     assert [step.title for step in found.steps] == ["Enqueued", "Attempt 1 of 2 failed", "Failed for good"]
 
 
+def test_what_servers_write_behind_a_text_without_an_end_of_line_is_a_step() -> None:
+    for line in (expired_status(NOW_MS, 1), not_replaced_status(NOW_MS), job_expired_status(NOW_MS, NOW_MS)):
+        shown = timeline(job(status=f"half [done]{line}"), NOW_MS)
+        assert (shown.notes, shown.steps[1].title) == (
+            ["half [done]"],
+            timeline(job(status=line), NOW_MS).steps[1].title,
+        )
+
+
 def test_the_last_step_says_how_it_is_now() -> None:
     claim = "web-1:4711:1790000000000:42:worker:7"
     assert titles(job(JobState.PENDING)) == ["Enqueued", "Ready"]

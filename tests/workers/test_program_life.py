@@ -210,16 +210,19 @@ def test_a_copy_that_lives_on_keeps_neither_jobs_nor_the_port(shop: Shop) -> Non
 # -- what they inherit ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pool", ["thread", "process"])
-def test_a_worker_runs_jobs_without_standard_streams(pool: str, shop: Shop) -> None:
-    sign = shop.folder / "sign"
-    process = shop.started("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", arguments=("--pool", pool))
+def runs_a_job_and_ends(shop: Shop, process: subprocess.Popen[bytes]) -> None:
     try:
-        assert shop.ended("done", str(sign)).state is JobState.SUCCEEDED
+        assert shop.ended("done", str(shop.folder / "sign")).state is JobState.SUCCEEDED
         assert end(process) == 0
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.parametrize("pool", ["thread", "process"])
+def test_a_worker_runs_jobs_without_standard_streams(pool: str, shop: Shop) -> None:
+    process = shop.started("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", arguments=("--pool", pool))
+    runs_a_job_and_ends(shop, process)
 
 
 @pytest.mark.parametrize("pool", ["thread", "process"])
@@ -229,12 +232,7 @@ def test_a_worker_runs_jobs_whose_output_nobody_takes(pool: str, shop: Shop) -> 
     with open("/dev/full", "w") as full:
         process = shop.started(stdout=writes, stderr=full, arguments=("--pool", pool))
     os.close(writes)
-    try:
-        assert shop.ended("done", str(shop.folder / "sign")).state is JobState.SUCCEEDED
-        assert end(process) == 0
-    finally:
-        process.kill()
-        process.wait()
+    runs_a_job_and_ends(shop, process)
 
 
 def refuse_signals() -> None:
@@ -245,12 +243,7 @@ def refuse_signals() -> None:
 
 def test_signals_that_whoever_started_it_blocked_or_ignored_end_a_worker(shop: Shop) -> None:
     process = shop.started(preexec_fn=refuse_signals, arguments=("--pool", "process"), stderr=subprocess.DEVNULL)
-    try:
-        assert shop.ended("done", str(shop.folder / "sign")).state is JobState.SUCCEEDED
-        assert end(process) == 0
-    finally:
-        process.kill()
-        process.wait()
+    runs_a_job_and_ends(shop, process)
 
 
 @pytest.mark.parametrize("redirection", ["<&- >&- 2>&-", ">/dev/full 2>/dev/full"])
