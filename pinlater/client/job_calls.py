@@ -151,7 +151,7 @@ class JobCalls(ABC):
                 queue or "", descriptors, keys, include_body, include_result, wait_ms, context, timeout
             )
         else:
-            found = await self._look(queue, descriptors, keys, include_body, include_result, context, ends_s)
+            found = await self._lookup_answers(queue, descriptors, keys, include_body, include_result, context, ends_s)
         await self._complete(found, include_body, include_result, context, ends_s)
         return found
 
@@ -167,12 +167,12 @@ class JobCalls(ABC):
         if not self._whole_lookups or not (include_body or include_result):
             return
 
-        async def look(names: Sequence[str], with_body: bool, with_result: bool) -> dict[str, JobInfo]:
-            return await self._look(None, names, (), with_body, with_result, context, ends_s)
+        async def lookup_again(names: Sequence[str], with_body: bool, with_result: bool) -> dict[str, JobInfo]:
+            return await self._lookup_answers(None, names, (), with_body, with_result, context, ends_s)
 
-        await complete(found, include_body, include_result, look)
+        await complete(found, include_body, include_result, lookup_again)
 
-    async def _look(
+    async def _lookup_answers(
         self,
         queue: str | None,
         descriptors: Sequence[str],

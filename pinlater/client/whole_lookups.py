@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from pinlater.model import JobInfo
 
-Look = Callable[[Sequence[str], bool, bool], Awaitable[Mapping[str, JobInfo]]]
+Lookup = Callable[[Sequence[str], bool, bool], Awaitable[Mapping[str, JobInfo]]]
 """Looks these jobs up in one call, with their bodies, and with their results."""
 
 
-async def complete(found: dict[str, JobInfo], include_body: bool, include_result: bool, look: Look) -> None:
+async def complete(found: dict[str, JobInfo], include_body: bool, include_result: bool, lookup: Lookup) -> None:
     """Fetch what was left out of an answer, until nothing is, or a server brings no more of it. Each answer has the
     values of one job at least. A job that is gone meanwhile is left out.
     """
@@ -18,7 +18,7 @@ async def complete(found: dict[str, JobInfo], include_body: bool, include_result
     while lacking:
         lacking.sort(key=lambda name: found[name].body is not None)  # the first of a call gets a value in any case
         is_body = include_body and any(_lacks_body(found[name]) for name in lacking)
-        again = await look(lacking, is_body, include_result)
+        again = await lookup(lacking, is_body, include_result)
         has_more = False
         for name in lacking:
             before, now = found[name], again.get(name)
@@ -41,11 +41,11 @@ def _lacking(found: Mapping[str, JobInfo], names: Collection[str], include_body:
     """Those of these jobs of which something was left out. An older server does not say so in an answer about several
     jobs: there each job without a body may be one, where else it is one that is gone.
     """
-    asked = [name for name in names if name in found]
-    left_out = [name for name in asked if found[name].body_left_out or found[name].result_left_out]
+    present = [name for name in names if name in found]
+    left_out = [name for name in present if found[name].body_left_out or found[name].result_left_out]
     if left_out or not include_body or len(names) == 1:
         return left_out
-    return [name for name in asked if found[name].body is None]
+    return [name for name in present if found[name].body is None]
 
 
 def _lacks_body(info: JobInfo) -> bool:

@@ -239,10 +239,10 @@ class Handler:
 
     async def _unexpected(self, call: WireCall, error: Exception, inflight: InflightCall) -> bytes:
         self._counters["unexpected_errors"] += 1
-        said = UnknownError.by_fault(f"{call.name} failed")
-        _log.error("call_failed", method=call.name, fault=said.fault, exc_info=error)
+        unknown = UnknownError.by_fault(f"{call.name} failed")
+        _log.error("call_failed", method=call.name, fault=unknown.fault, exc_info=error)
         await self.requeue(inflight)
-        return _error_reply(call, said)
+        return _error_reply(call, unknown)
 
     async def requeue(self, inflight: InflightCall) -> None:
         """The claimed jobs of an answer that will not be sent; what fails here is left to the claim's time-out."""

@@ -212,8 +212,8 @@ def _with_result(priority: int, ack: Ack, is_success: bool, delay_ms: int, max_b
 
 def with_result_too_large(status: str, result_bytes: int, why: str) -> str:
     """What the ack of a result that is not kept appends: its own status, as far as there is room, and why."""
-    told = f"[RESULT_TOO_LARGE: {result_bytes} bytes; {why}]\n"
-    return status[: MAX_STATUS_CHARS - len(told)] + told
+    line = f"[RESULT_TOO_LARGE: {result_bytes} bytes; {why}]\n"
+    return status[: MAX_STATUS_CHARS - len(line)] + line
 
 
 def _absurd(descriptor: str, delay_ms: int) -> RequestInvalid:

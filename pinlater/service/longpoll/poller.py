@@ -568,16 +568,16 @@ class QueuePoller:
         pause_s = exponential_backoff_s(failures, FIRST_BACKOFF_S, MAX_BACKOFF_S)
         logged_s, fault = context.logged.get(queue, (-math.inf, ""))
         is_news = failures == 1 or loop.time() - logged_s >= LOG_FAILURES_EVERY_S
-        self.error = said = UnknownError.by_fault(
+        self.error = unknown = UnknownError.by_fault(
             f"queue {queue!r} cannot be served",
             "" if is_news else fault,
             reason="SERVING_FAILED",
             retry_after_ms=max(1_000, int(pause_s * 1000)),
         )
         if is_news:
-            context.logged[queue] = loop.time(), said.fault
-            told = {"queue": queue, "failures": failures, "again_in_s": pause_s, "fault": said.fault}
-            _log.error("serving_failed", **told, exc_info=error)
+            context.logged[queue] = loop.time(), unknown.fault
+            fields = {"queue": queue, "failures": failures, "again_in_s": pause_s, "fault": unknown.fault}
+            _log.error("serving_failed", **fields, exc_info=error)
         del error
         self.ready_estimate, self.due_passed = 0, False
         self._jobs_at.anywhere()

@@ -1,5 +1,5 @@
-"""The rounds of all pollers of a process, watched from beside: one that fails, or takes long, keeps back all who wait
-for its queue, and they are told of it only when their time is over, if at all.
+"""A watch over the rounds of all pollers of a process. A round that fails or takes long holds up all callers that wait
+for its queue, and they learn of it when their time is over, if at all; operators learn of it here.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("pinlater.service")
 
 LONG_S = 1.0
-"""A round that takes so long is told of."""
+"""A round that takes so long is reported."""
 
 
 class RoundWatch:
-    """One line a minute tells of rounds that take long, one of those without a shard, and one for each queue whose
-    rounds fail otherwise: a store that hangs or is gone meets all queues, and need not be named by each.
+    """Logs at most one line a minute for all rounds that take long, one for all that find no shard, and one for each
+    queue whose rounds fail otherwise: a store that hangs or is gone holds up all queues, and one line says so.
 
     A timer runs only while rounds do.
     """
@@ -33,14 +33,14 @@ class RoundWatch:
         self._pollers = pollers
         self._began_s: dict[str, float] = {}
         """By queue, the oldest first."""
-        self._look_timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._log = RateLimitedLog(_log.warning, _time)
 
     def begun(self, queue: str) -> None:
         loop = asyncio.get_running_loop()
         self._began_s[queue] = loop.time()
-        if self._look_timer is None:
-            self._look_timer = loop.call_later(LONG_S, self._look)
+        if self._timer is None:
+            self._timer = loop.call_later(LONG_S, self._check)
 
     def ended(self, queue: str) -> None:
         took_s = _time() - self._began_s.pop(queue)
@@ -57,11 +57,11 @@ class RoundWatch:
         began_s = next(iter(self._began_s.values()), None)
         return 0.0 if began_s is None else _time() - began_s
 
-    def _look(self) -> None:
-        self._look_timer = None
+    def _check(self) -> None:
+        self._timer = None
         if not self._began_s:
             return
-        self._look_timer = asyncio.get_running_loop().call_later(LONG_S, self._look)
+        self._timer = asyncio.get_running_loop().call_later(LONG_S, self._check)
         for_s = self.longest_s()
         if for_s >= LONG_S:
             queue = next(iter(self._began_s))

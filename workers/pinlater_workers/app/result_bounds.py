@@ -30,12 +30,12 @@ class ResultBounds:
 
         `may_ask`: a server is asked, and waited for, unless the size is within the bound that is known.
         """
-        bound, asked_s = self._known.get(queue, (0, float("-inf")))
+        bound, learned_s = self._known.get(queue, (0, float("-inf")))
         if size <= max(bound, UNASKED_BYTES):
             return None
         if may_ask:
             self.learn(queue)
-        elif time.monotonic() - asked_s > FRESH_S:
+        elif time.monotonic() - learned_s > FRESH_S:
             return None
         bound, _ = self._known.get(queue, (size, 0.0))
         return bound if size > bound else None

@@ -53,23 +53,23 @@ class BlockedLoop:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        said_s = 0.0
+        reported_s = 0.0
         try:
             while True:
                 silent_s = monotonic() - self._beats.spoke_s
                 if silent_s < BLOCKED_S:
-                    if said_s:
-                        _log.warning("the worker's event loop goes round again, after %.1f s", monotonic() - said_s)
-                        said_s = 0.0
+                    if reported_s:
+                        _log.warning("the worker's event loop goes round again, after %.1f s", monotonic() - reported_s)
+                        reported_s = 0.0
                     await asyncio.sleep(max(LOOK_S, BLOCKED_S - silent_s))
                     continue
-                blocked = await self._ask()
+                blocked = await self._request()
                 if monotonic() - self._beats.spoke_s < BLOCKED_S or self._is_stopped():
                     await asyncio.sleep(LOOK_S)
                     continue
-                if not said_s:
-                    said_s = self._beats.spoke_s
-                    self._say(blocked, silent_s)
+                if not reported_s:
+                    reported_s = self._beats.spoke_s
+                    self._report(blocked, silent_s)
                 over = self._over(blocked)
                 if over and self._ends_worker:
                     self._end(over)
@@ -77,7 +77,7 @@ class BlockedLoop:
         finally:
             self._witness.close()
 
-    async def _ask(self) -> BlockedBy | None:
+    async def _request(self) -> BlockedBy | None:
         """None: no answer, as the interpreter is held too."""
         self._answer = None
         self._news.clear()
@@ -98,7 +98,7 @@ class BlockedLoop:
         except (OSError, IndexError):
             return False
 
-    def _say(self, blocked: BlockedBy | None, silent_s: float) -> None:
+    def _report(self, blocked: BlockedBy | None, silent_s: float) -> None:
         if blocked is not None and blocked.descriptor:
             what = f"by job {_named(blocked.type, blocked.descriptor)} at {blocked.where}"
         elif blocked is not None:

@@ -42,8 +42,8 @@ class Sentry(Observer):
             scope.set_transaction_name(context.job, source="task")
             scope.set_tag("pinlater.job", context.job)
             scope.set_tag("pinlater.queue", context.queue)
-            told = {"descriptor": context.descriptor, "attempt": context.attempt}
-            scope.set_context("pinlater", told | {"attempts_left": context.attempts_left})
+            fields = {"descriptor": context.descriptor, "attempt": context.attempt}
+            scope.set_context("pinlater", fields | {"attempts_left": context.attempts_left})
             begun = sentry_sdk.continue_trace(
                 dict(context.headers), op="queue.process", name=context.job, source="task", origin="auto.queue.pinlater"
             )

@@ -112,11 +112,11 @@ class SlotHint:
         self._text = ""
 
     @property
-    def look_ms(self) -> int:
+    def poll_ms(self) -> int:
         """The most that a look may wait: one who is to say something looks soon."""
         return HINT_AFTER_MS if self._is_to_come else WAIT_MS
 
-    def looked(self, info: JobInfo) -> None:
+    def checked(self, info: JobInfo) -> None:
         """The other job, as it is after a look. Said once, where it is due and nobody has begun it."""
         self._text = ""
         if self._context is None or info.state is not JobState.PENDING:
@@ -150,7 +150,7 @@ class Patience:
         while True:
             began_ms = self._clock.now_ms()
             left_ms = WAIT_MS if self._until_ms is None else self._until_ms - began_ms
-            self._waited = began_ms, max(1, min(left_ms, self._hint.look_ms if self._hint else WAIT_MS))
+            self._waited = began_ms, max(1, min(left_ms, self._hint.poll_ms if self._hint else WAIT_MS))
             yield self._waited[1]
             if self._until_ms is not None and self._clock.now_ms() >= self._until_ms:
                 return
@@ -182,7 +182,7 @@ class JobHandle(_Handle, Generic[ResultT]):
             info = self._lookup(wait_ms)
             if info is None or info.state in ENDED:
                 return self._result(info)  # type: ignore[no-any-return]
-            hint.looked(info)
+            hint.checked(info)
             time.sleep(patience.pause_s())
         raise hint.timed_out(timeout)
 
@@ -228,7 +228,7 @@ class AsyncJobHandle(_Handle, Generic[ResultT]):
             info = await self._lookup(wait_ms)
             if info is None or info.state in ENDED:
                 return self._result(info)  # type: ignore[no-any-return]
-            hint.looked(info)
+            hint.checked(info)
             await asyncio.sleep(patience.pause_s())
         raise hint.timed_out(timeout)
 

@@ -17,7 +17,7 @@ MOST = 1_000
 
 
 class _Known(NamedTuple):
-    asked_s: float
+    requested_s: float
     began_s: float | None
 
 
@@ -37,11 +37,11 @@ class OtherVersions:
         """For how long one of them takes from this queue; None: none does, or no server says. Raises nothing."""
         now_s = time.monotonic()
         known = self._known.get(queue)
-        if known is None or now_s - known.asked_s >= ASK_EVERY_S:
-            known = self._known[queue] = _Known(now_s, await self._ask(queue, timeout_s))
+        if known is None or now_s - known.requested_s >= ASK_EVERY_S:
+            known = self._known[queue] = _Known(now_s, await self._request(queue, timeout_s))
         return None if known.began_s is None else max(0, round((time.monotonic() - known.began_s) * 1000))
 
-    async def _ask(self, queue: str, timeout_s: float) -> float | None:
+    async def _request(self, queue: str, timeout_s: float) -> float | None:
         try:
             page = await self._client.get_workers(queue=queue, limit=MOST, timeout=timeout_s)
         except PinLaterError:  # of an earlier version, or it keeps the list from this worker
