@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
 from functools import partial
 
 import pytest
@@ -68,16 +67,16 @@ async def test_a_result_that_the_store_does_not_take_keeps_no_other_ack_back(
     await served.change(max_result="1MiB")
     jobs = await in_progress(served, 5)
     acks = [Ack(job.descriptor, result=b"small") for job in jobs]
-    acks[2] = Ack(jobs[2].descriptor, result=bytes(binding.most_body_bytes + 1))
-    request = DequeueRequest(QUEUE, 1, succeeded=acks)
-    call: Awaitable[object] = (
-        served.api.dequeue(request, context=served.context) if rides else served.api.ack(QUEUE, acks, [])
-    )
-    with pytest.raises(BodyTooLarge, match="1 of 5 acks were not carried out, all others were") as refused:
-        await call
-    assert (refused.value.acks_applied, refused.value.retryable) == (True, False)
-    states = [(await served.info(job.descriptor)).state for job in jobs]
-    assert states == [JobState.IN_PROGRESS if place == 2 else JobState.SUCCEEDED for place in range(5)]
+    acks[2] = Ack(jobs[2].descriptor, result=bytes(binding.most_body_bytes + 1), permanent=True)
+    if rides:
+        await served.api.dequeue(DequeueRequest(QUEUE, 1, succeeded=acks), context=served.context)
+    else:
+        await served.api.ack(QUEUE, acks, [])
+    infos = [await served.info(job.descriptor) for job in jobs]
+    assert [info.state for info in infos] == [
+        JobState.FAILED if place == 2 else JobState.SUCCEEDED for place in range(5)
+    ]
+    assert "RESULT_TOO_LARGE" in infos[2].custom_status
 
 
 @pytest.mark.parametrize("binding", [each.param() for each in SMALLER_BODIES], indirect=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import greenlet
 import pytest
 
 from pinlater_workers import App, ArgumentsInvalid, Batch, Fail, JobFailed, testing
@@ -264,7 +265,6 @@ async def test_a_job_that_waits_for_one_which_needs_its_slot_says_so(
 
 def test_a_greenlet_beside_the_loop_of_a_client_is_no_coroutine(monkeypatch: pytest.MonkeyPatch) -> None:
     """With gevent all threads are greenlets of one thread, which sees the client's loop running in another of them."""
-    greenlet = pytest.importorskip("greenlet")
     loop, here = asyncio.new_event_loop(), greenlet.getcurrent()
     loop.call_soon(lambda: here.switch())
     client = greenlet.greenlet(loop.run_forever)
