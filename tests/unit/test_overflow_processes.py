@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from pinlater.errors import EnqueueRejected, NoHealthyShards, ShardConnectionFailed
 from pinlater.model import Ack, CancelOutcome, Checkpoint, DequeueRequest, Job, JobState
-from pinlater.overflow import ownership
+from pinlater.overflow import overflow, ownership
 from tests.unit.overflow_stand import ME, MIB, Process, process
 
 
@@ -64,6 +66,26 @@ async def test_a_sibling_keeps_jobs_at_the_owner_and_hands_them_out(tmp_path: Pa
         assert await other.api.cancel("mail", old[:1]) == {old[0]: CancelOutcome.CANCELLED}
         assert other.metrics.counters["overflow_jobs_taken", "mail"] == 0
         assert owner.metrics.counters["overflow_jobs_taken", "mail"] == 2
+
+
+async def test_a_process_that_cannot_open_the_file_leaves_it_to_a_sibling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever keeps it from that, a fault of the code too."""
+    own, tries = overflow.own, []
+
+    async def fails_at_first(*args: Any) -> Any:
+        tries.append(args)
+        if len(tries) == 1:
+            raise ZeroDivisionError("unforeseen")
+        return await own(*args)
+
+    monkeypatch.setattr(overflow, "own", fails_at_first)
+    shard = str(tmp_path / "shard.db")
+    with capture_logs() as logs:
+        async with process(tmp_path / "data", shard=shard) as first, process(tmp_path / "data", shard=shard) as second:
+            assert [each.overflow.is_owner for each in (first, second)] == [False, True]
+    assert [each["error"] for each in logs if each["event"] == "overflow_not_opened"] == ["unforeseen"]
 
 
 async def test_a_long_poll_of_a_sibling_gets_what_comes(tmp_path: Path) -> None:
