@@ -63,7 +63,8 @@ async def lost(port: int, ledger: Ledger) -> list[str]:
     for start in range(0, len(open_ends), 1_000):
         part = open_ends[start : start + 1_000]
         found = lookup_from_wire(await plain.call("lookupJobs", request=lookup_to_wire(part, False)))
-        bad += [name for name in part if name not in found or found[name].state.name != "SUCCEEDED"]
+        states = {name: found[name].state.name if name in found else "not there" for name in part}
+        bad += [f"{name} {state}" for name, state in states.items() if state != "SUCCEEDED"]
     await plain.close()
     return bad
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,8 @@ import psycopg
 import pytest
 
 from pinlater.backends.base import UNKNOWN_CHANGE, CheckpointRequest, Notification
-from pinlater.backends.sql.postgres import STAND_IN, PostgresShard, shard_error
+from pinlater.backends.sql.postgres import STAND_IN, PostgresPool, PostgresShard, shard_error
+from pinlater.backends.sql.postgres_notifications import PostgresNotifications
 from pinlater.backends.sql.server_pool import Timeouts
 from pinlater.errors import (
     NothingStored,
@@ -24,6 +26,7 @@ from pinlater.errors import (
 )
 from pinlater.model import Job
 from tests.queues import make_queue
+from tests.server.serving import until
 from tests.stores.places import Places
 from tests.unit.test_sql_servers import NOW_MS, QUICK, claimed, client, enqueued, info
 
@@ -190,3 +193,38 @@ async def test_a_subscriber_whose_connection_breaks_is_told_and_may_subscribe_ag
     assert await shard.subscribe("mail", heard.put_nowait)
     await enqueued(other)
     assert await asyncio.wait_for(heard.get(), 5) == UNKNOWN_CHANGE
+
+
+async def test_a_connection_that_is_made_while_its_shard_closes_is_closed(url: str) -> None:
+    shard = PostgresShard(url, "1", timeouts=QUICK)
+    made: list[psycopg.Connection[Any]] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def connect() -> psycopg.Connection[Any]:
+        begun.set()
+        go_on.wait(10)
+        made.append(client(url).thing)
+        return made[0]
+
+    await shard.open()
+    notifications = PostgresNotifications("news", connect, shard.write)
+    subscribing = asyncio.create_task(notifications.subscribe("mail", lambda event: None))
+    await asyncio.to_thread(begun.wait, 10)
+    notifications.close()
+    assert not await subscribing
+    go_on.set()
+    await until(lambda: bool(made) and made[0].closed)
+    await shard.close()
+
+
+async def test_a_connection_that_cannot_be_set_up_is_closed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[psycopg.Connection[Any]] = []
+
+    def set_up(self: PostgresPool, connection: psycopg.Connection[Any], info: dict[str, Any]) -> None:
+        made.append(connection)
+        connection.execute("SELECT 1 / 0")
+
+    monkeypatch.setattr(PostgresPool, "set_up", set_up)
+    with pytest.raises(PinLaterError):
+        await PostgresShard(url, "1", timeouts=QUICK).open()
+    assert [connection.closed for connection in made] == [True]

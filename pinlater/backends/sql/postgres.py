@@ -22,7 +22,7 @@ from pinlater.backends.sql.postgres_conditions import FREE_CONNECTIONS, SHARES_S
 from pinlater.backends.sql.postgres_notifications import PostgresNotifications
 from pinlater.backends.sql.postgres_session import PostgresSession
 from pinlater.backends.sql.records import load_statements
-from pinlater.backends.sql.server_pool import THREADS, ServerPool, ServerShard, Timeouts
+from pinlater.backends.sql.server_pool import THREADS, ServerPool, ServerShard, Timeouts, closed_on_error
 from pinlater.backends.sql.session import Session
 from pinlater.backends.store_warnings import warn_once
 from pinlater.errors import (
@@ -220,7 +220,8 @@ class PostgresPool(ServerPool):
     def open_listener(self) -> BoundedConnection:
         """For notifications, which a process can do without."""
         connection = self.open_connection()
-        self.leave_some(connection)
+        with closed_on_error(connection):
+            self.leave_some(connection)
         return connection
 
     def set_up(self, connection: Any, info: dict[str, Any]) -> None:
@@ -281,7 +282,7 @@ class PostgresShard(ServerShard):
     async def close(self) -> None:
         notifications, self._notifications = self._notifications, None
         if notifications is not None:
-            await notifications.close()
+            notifications.close()
         await super().close()
 
     async def subscribe(self, queue: str, on_event: OnNotification | None) -> bool:

@@ -16,7 +16,7 @@ import secrets
 import socket
 from collections.abc import Callable, Iterable
 from functools import partial
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any
 
 import psycopg
@@ -65,10 +65,11 @@ class PostgresNotifications:
         self._listeners: dict[str, OnNotification] = {}
         self._names: dict[int, str] = {}
         self._connection: psycopg.Connection[Any] | None = None
-        self._connecting: asyncio.Task[bool] | None = None
+        self._connecting: asyncio.Future[bool] | None = None
         self._unpublished: set[int] = set()
         self._is_publishing = False
         self._is_closed = False
+        self._opening = Lock()
 
     async def subscribe(self, queue: str, on_event: OnNotification | None) -> bool:
         """See Shard.subscribe."""
@@ -100,13 +101,12 @@ class PostgresNotifications:
         else:
             self._publish()
 
-    async def close(self) -> None:
-        """Nobody is told anything more."""
-        self._is_closed = True
+    def close(self) -> None:
+        """Nobody is notified any more. A connection that is just being made is closed by its thread."""
+        with self._opening:
+            self._is_closed = True
         self._listeners.clear()
-        if self._connecting is not None:
-            self._connecting.cancel()
-            await asyncio.wait([self._connecting])
+        self._connected(False)
         self._disconnect()
 
     def _publish(self) -> None:
@@ -130,37 +130,37 @@ class PostgresNotifications:
         if self._connection is not None or self._is_closed:
             return not self._is_closed
         if self._connecting is None:
-            self._connecting = asyncio.get_running_loop().create_task(self._start_listening())
+            loop = asyncio.get_running_loop()
+            self._connecting = loop.create_future()
+            Thread(target=self._listen, args=(loop,), name="pinlater-postgres-listen", daemon=True).start()
         return await asyncio.shield(self._connecting)
 
-    async def _start_listening(self) -> bool:
-        loop = asyncio.get_running_loop()
-        try:
-            connection = await asyncio.to_thread(self._connected)
-        except (psycopg.Error, PinLaterError, OSError):
-            return False
-        finally:
-            self._connecting = None
-        self._connection = connection
-        Thread(target=self._listen, args=(connection, loop), name="pinlater-postgres-listen", daemon=True).start()
-        return True
-
-    def _connected(self) -> psycopg.Connection[Any]:
-        connection = self._connect()
-        connection.execute(f'LISTEN "{self._channel}"')
-        return connection
-
-    def _listen(self, connection: psycopg.Connection[Any], loop: asyncio.AbstractEventLoop) -> None:
-        """In a thread of its own, until the connection breaks."""
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        """In a thread of its own, which connects, and closes the connection when it breaks or nobody wants it."""
         call = partial(_call_soon, loop)
-        with contextlib.suppress(psycopg.Error, OSError):
-            while True:
-                for notification in connection.notifies(timeout=RENEW_S):
-                    call(self._on_message, notification.payload)
-                call(self._renew)
-                connection.execute("SELECT 1")  # within its bound: a host that is gone answers nothing
-        connection.close()
-        call(self._on_disconnect, connection)
+        try:
+            with (
+                contextlib.suppress(psycopg.Error, PinLaterError, OSError),
+                contextlib.closing(self._connect()) as mine,
+            ):
+                mine.execute(f'LISTEN "{self._channel}"')
+                with self._opening:
+                    if self._is_closed:
+                        return
+                    self._connection = mine
+                call(self._connected, True)
+                while True:
+                    for notification in mine.notifies(timeout=RENEW_S):
+                        call(self._on_message, notification.payload)
+                    call(self._renew)
+                    mine.execute("SELECT 1")  # within its bound: a host that is gone answers nothing
+        finally:
+            call(self._on_disconnect)
+
+    def _connected(self, is_listening: bool) -> None:
+        connecting, self._connecting = self._connecting, None
+        if connecting is not None and not connecting.done():
+            connecting.set_result(is_listening)
 
     def _renew(self) -> None:
         if self._listeners and not self._is_closed:
@@ -191,12 +191,12 @@ class PostgresNotifications:
             with peer:
                 peer.shutdown(socket.SHUT_RDWR)
 
-    def _on_disconnect(self, connection: psycopg.Connection[Any]) -> None:
-        if self._connection is connection:
-            self._connection = None
-            listeners, self._listeners = self._listeners, {}
-            for on_event in listeners.values():
-                on_event(None)
+    def _on_disconnect(self) -> None:
+        self._connection = None
+        self._connected(False)
+        listeners, self._listeners = self._listeners, {}
+        for on_event in listeners.values():
+            on_event(None)
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:

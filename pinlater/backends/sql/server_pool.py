@@ -59,6 +59,16 @@ class Timeouts:
     lock_wait_s: int = 5
 
 
+@contextmanager
+def closed_on_error(connection: Any) -> Iterator[None]:
+    """A new connection, which nobody else closes before it is in use."""
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
+
+
 class ServerPool(ABC):
     """At most `size` connections at a time, made when they are first needed; a subclass per kind of server."""
 
@@ -209,9 +219,10 @@ class ServerPool(ABC):
         return False
 
     def _made(self, connection: Any, record: Any) -> None:
-        self.set_up(connection, record.info)
-        if not self._limit.is_first:
-            self.leave_some(connection)
+        with closed_on_error(connection):
+            self.set_up(connection, record.info)
+            if not self._limit.is_first:
+                self.leave_some(connection)
         record.info["made_at"] = record.info["rests_since"] = monotonic()
 
     def leave_some(self, connection: Any) -> None:
@@ -222,7 +233,6 @@ class ServerPool(ABC):
             connection.rollback()
             return
         if free < SPARE:
-            connection.close()
             raise ConnectionsLeft(f"{self.place}: {_FEW}")
 
     def _check(self, connection: Any, record: Any, proxy: Any) -> None:
