@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from pinlater.backends.base import UNKNOWN_CHANGE, CheckpointRequest, Notification
-from pinlater.backends.sql.postgres import STAND_IN, PostgresPool, PostgresShard, shard_error
+from pinlater.backends.sql.postgres import STAND_IN, PostgresShard, shard_error
 from pinlater.backends.sql.postgres_notifications import PostgresNotifications
 from pinlater.backends.sql.server_pool import Timeouts
 from pinlater.errors import (
@@ -215,16 +215,3 @@ async def test_a_connection_that_is_made_while_its_shard_closes_is_closed(url: s
     go_on.set()
     await until(lambda: bool(made) and made[0].closed)
     await shard.close()
-
-
-async def test_a_connection_that_cannot_be_set_up_is_closed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[psycopg.Connection[Any]] = []
-
-    def set_up(self: PostgresPool, connection: psycopg.Connection[Any], info: dict[str, Any]) -> None:
-        made.append(connection)
-        connection.execute("SELECT 1 / 0")
-
-    monkeypatch.setattr(PostgresPool, "set_up", set_up)
-    with pytest.raises(PinLaterError):
-        await PostgresShard(url, "1", timeouts=QUICK).open()
-    assert [connection.closed for connection in made] == [True]

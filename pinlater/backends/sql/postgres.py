@@ -22,7 +22,7 @@ from pinlater.backends.sql.postgres_conditions import FREE_CONNECTIONS, SHARES_S
 from pinlater.backends.sql.postgres_notifications import PostgresNotifications
 from pinlater.backends.sql.postgres_session import PostgresSession
 from pinlater.backends.sql.records import load_statements
-from pinlater.backends.sql.server_pool import THREADS, ServerPool, ServerShard, Timeouts, closed_on_error
+from pinlater.backends.sql.server_pool import THREADS, ServerPool, ServerShard, Timeouts
 from pinlater.backends.sql.session import Session
 from pinlater.backends.store_warnings import warn_once
 from pinlater.errors import (
@@ -220,8 +220,11 @@ class PostgresPool(ServerPool):
     def open_listener(self) -> BoundedConnection:
         """For notifications, which a process can do without."""
         connection = self.open_connection()
-        with closed_on_error(connection):
+        try:
             self.leave_some(connection)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def set_up(self, connection: Any, info: dict[str, Any]) -> None:

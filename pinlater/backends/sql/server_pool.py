@@ -59,16 +59,6 @@ class Timeouts:
     lock_wait_s: int = 5
 
 
-@contextmanager
-def closed_on_error(connection: Any) -> Iterator[None]:
-    """A new connection, which nobody else closes before it is in use."""
-    try:
-        yield
-    except BaseException:
-        connection.close()
-        raise
-
-
 class ServerPool(ABC):
     """At most `size` connections at a time, made when they are first needed; a subclass per kind of server."""
 
@@ -219,14 +209,15 @@ class ServerPool(ABC):
         return False
 
     def _made(self, connection: Any, record: Any) -> None:
-        with closed_on_error(connection):
-            self.set_up(connection, record.info)
-            if not self._limit.is_first:
-                self.leave_some(connection)
+        self.set_up(connection, record.info)
+        if not self._limit.is_first:
+            self.leave_some(connection)
         record.info["made_at"] = record.info["rests_since"] = monotonic()
 
     def leave_some(self, connection: Any) -> None:
-        """What a process wants beside its first connection it takes only where others find one. TooFewConnections."""
+        """What a process wants beside its first connection it takes only where others find one. TooFewConnections:
+        then whoever made the connection closes it.
+        """
         try:
             free = self.free_connections(connection)
         except self.driver_error:  # it does not say
