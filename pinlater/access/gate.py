@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from ipaddress import ip_address
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote
 
 import structlog
 
@@ -296,12 +297,19 @@ class Gate:
         grants = rules.grants(identities, roles, addresses)
         is_open = self._file is None and not roles
         names = list(dict.fromkeys((*roles, *rules.roles_of(identities, addresses))))
-        caller = Caller(identities[0], names, _OPEN if is_open else grants, is_open, self.has_rules)
+        judged = rules.judged_by(identities, addresses)
+        caller = Caller(", ".join(map(_listed, judged)), names, _OPEN if is_open else grants, is_open, self.has_rules)
         caller.calls_per_second = max((grant.calls_per_second for grant in grants), default=0)
         return caller
 
 
 _NO_RULES = AccessRules()
+_PLAIN = bytes(range(0x21, 0x7F)).replace(b",", b"")
+
+
+def _listed(identity: str) -> str:
+    """As one of several in a text: a comma or a space in a name would look like the end of it."""
+    return quote(identity, safe=_PLAIN)
 
 
 def _is_address(text: str | None) -> bool:

@@ -85,6 +85,14 @@ class AccessRules:
         rules = [rule for rule in self.rules if rule.applies(identities, addresses)]
         return list(dict.fromkeys(role for rule in rules for role in rule.roles))
 
+    def judged_by(self, identities: Sequence[str], addresses: Collection[str]) -> list[str]:
+        """Those of the identities of one caller to which rules give something; the first where none does."""
+        found: list[str] = []
+        for rule in self.rules:
+            if not rule.applies(found, addresses):
+                found += [each for each in identities if rule.applies((each,), addresses)][:1]
+        return found or list(identities[:1])
+
     def grants(
         self, identities: Collection[str], roles: Sequence[str], addresses: Collection[str]
     ) -> tuple[Grant, ...]:

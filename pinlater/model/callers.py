@@ -99,10 +99,11 @@ class Grant(NamedTuple):
 class Caller:
     """Who makes a call, as the server has found out.
 
-    `identity` is `cert:NAME`, `token:NAME` or ANONYMOUS. `is_open`: no rules are in force and it has no roles, so it
-    may do all that needs no admin password. `has_rules`: rules are in force. `calls_per_second` is
-    the bound on its calls by its roles, 0 for that of all callers. `address` is where it calls from, as a gateway says
-    that may say so; `gateway_hash`: of the token by which that gateway proved itself beside this caller's own.
+    `identity` is `cert:NAME`, `token:NAME` or ANONYMOUS; of a certificate with several names that rules know, all of
+    these, with commas between them. `is_open`: no rules are in force and it has no roles, so it may do all that needs
+    no admin password. `has_rules`: rules are in force. `calls_per_second` is the bound on its calls by its roles, 0 for
+    that of all callers. `address` is where it calls from, as a gateway says that may say so; `gateway_hash`: of the
+    token by which that gateway proved itself beside this caller's own.
     """
 
     identity: str

@@ -81,7 +81,7 @@ def test_a_certificate_says_who_calls_and_the_process_itself_lends_nobody_its_ow
         assert (status, headers["WWW-Authenticate"][:6], json.loads(body)["reason"]) == (401, "Bearer", "FORBIDDEN")
     both = authority.caller("both", "other.example", "web.example")
     assert ask(server, both, "POST", "/v1/queues/mail/jobs", {"body": "x"})[0] == 404
-    assert json.loads(ask(server, both, "GET", "/v1/access")[2])["identity"] == "cert:other.example"
+    assert json.loads(ask(server, both, "GET", "/v1/access")[2])["identity"] == "cert:web.example"
     other = authority.caller("other", "other.example")
     assert ask(server, other, "POST", "/v1/queues/mail/jobs", {"body": "x"})[0] == 403
     status, _, body = ask(server, nobody, "GET", "/v1/queues", Authorization="Bearer plt_" + "x" * 43)

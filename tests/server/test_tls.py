@@ -328,6 +328,10 @@ async def test_rules_know_callers_by_the_names_in_their_certificates(tmp_path: P
             await client.enqueue("mail", Job(b""))
             with pytest.raises(Forbidden, match=r"cert:web@example\.org may not consume"):
                 await client.dequeue(DequeueRequest("mail", 1))
+        async with client_of(server, authority.caller("both", "first@elsewhere", "web@example.org")) as client:
+            assert (await client.get_access()).identity == "cert:web@example.org"
+            with pytest.raises(Forbidden, match=r"cert:web@example\.org may not consume"):
+                await client.dequeue(DequeueRequest("mail", 1))
         for tls, who in (
             (authority.caller("other", "web@elsewhere"), "cert:web@elsewhere"),
             (Tls(authority.ca), "anon"),

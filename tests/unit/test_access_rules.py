@@ -143,3 +143,41 @@ def test_a_file_that_is_being_written_allows_nothing_that_its_end_takes_back(tmp
         assert not file.rules.rules
     assert file.read_again()
     assert not file.rules.rules[0].grants[0].bodies
+
+
+SEVERAL = b"""
+[[rules]]
+who = ["cert:*.web.example"]
+roles = ["producer"]
+
+[[rules]]
+who = ["cert:ops.example"]
+from = ["10.0.0.0/8"]
+roles = ["operator"]
+
+[[rules]]
+who = ["cert:b.web.example"]
+roles = ["worker"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "address", "judged"),
+    [
+        (["cert:other", "cert:a.web.example"], "10.1.2.3", ["cert:a.web.example"]),
+        (
+            ["cert:other", "cert:ops.example", "cert:a.web.example"],
+            "10.1.2.3",
+            ["cert:a.web.example", "cert:ops.example"],
+        ),
+        (["cert:ops.example", "cert:a.web.example"], "192.0.2.1", ["cert:a.web.example"]),
+        (["cert:a.web.example", "cert:b.web.example"], "10.1.2.3", ["cert:a.web.example", "cert:b.web.example"]),
+        (["cert:b.web.example", "cert:a.web.example"], "10.1.2.3", ["cert:b.web.example"]),
+        (["cert:other", "cert:another"], "10.1.2.3", ["cert:other"]),
+        (["token:x"], "10.1.2.3", ["token:x"]),
+    ],
+)
+def test_the_names_that_count_are_those_to_which_rules_give_something(
+    names: list[str], address: str, judged: list[str]
+) -> None:
+    assert parse_rules(SEVERAL, "rules.toml").judged_by(names, [address]) == judged

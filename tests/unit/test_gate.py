@@ -368,10 +368,31 @@ async def test_all_names_of_a_certificate_count_behind_a_gateway_and_by_nobody_e
         shown: dict[str, Any] = {"on_behalf_of": "cert:spiffe://x", "behind": ("other", "web.example")}
         caller = (await at.call("enqueueJobs", *enqueue("mail"), token="plt_own", **shown)).caller
         assert caller is not None
-        assert caller.identity == "cert:other"
+        assert caller.identity == "cert:web.example"
         for token in (None, await at.token("w", "worker")):
             with pytest.raises(Forbidden):
                 await at.call("enqueueJobs", *enqueue("mail"), token=token, **shown)
+
+
+@pytest.mark.parametrize(
+    ("names", "identity"),
+    [
+        (("first", "web.example"), "cert:web.example"),
+        (("first", "second"), "cert:first"),
+        (("x, cert:web.example",), "cert:x%2C%20cert:web.example"),
+        (("spiffe://x/a%20b",), "cert:spiffe://x/a%20b"),
+    ],
+)
+async def test_a_certificate_is_shown_by_the_names_by_which_it_is_judged(
+    tmp_path: Path, names: tuple[str, ...], identity: str
+) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text('[[rules]]\nwho = ["cert:web.example"]\nroles = ["producer"]')
+    async with door(path, gateway="plt_own") as at:
+        for shown in ({"names": names}, {"token": "plt_own", "on_behalf_of": "cert:first", "behind": names}):
+            caller = (await at.call("getAccess", **shown)).caller
+            assert caller is not None
+            assert caller.identity == identity
 
 
 async def test_bodies_are_hidden_from_those_who_may_only_look() -> None:
