@@ -30,7 +30,10 @@ from pinlater.model.flow_words import CompletionCallback
 
 _log = structlog.get_logger("pinlater.flows")
 
-ID_HEADER, SIGNATURE_HEADER = "PinLater-Callback", "PinLater-Signature"
+ID_HEADER, FLOW_ID_HEADER, SIGNATURE_HEADER = "PinLater-Callback", "PinLater-Flow", "PinLater-Signature-2"
+OLD_SIGNATURE_HEADER = "PinLater-Signature"
+"""Of the body alone, for receivers of before: who goes by it takes what was meant for another one."""
+
 TRIES = 36
 """Of a POST, and of a job whose queue is not there: with these pauses it is given up after about a day. A job that
 no store takes now is tried for as long as it takes.
@@ -176,7 +179,9 @@ class FlowCallbacks:
         headers = {
             "Content-Type": "application/json",
             ID_HEADER: due.id,
-            SIGNATURE_HEADER: signature(self._secret, signed_s, body),
+            FLOW_ID_HEADER: due.status.id,
+            SIGNATURE_HEADER: signature(self._secret, signed_s, due.id, due.status.id, due.callback.url, body),
+            OLD_SIGNATURE_HEADER: body_signature(self._secret, signed_s, body),
         }
         http: Any = import_module("aiohttp")  # only who has such callbacks loads it here
         try:
@@ -191,12 +196,25 @@ class FlowCallbacks:
             return str(error) or "the connection broke before an answer came"
 
 
-def signature(secret: str, signed_s: int, body: bytes) -> str:
-    """The header of a POST: when it was signed, in seconds since 1970, and the HMAC-SHA256 of that time, a dot and the
-    body.
+def signature(secret: str, signed_s: int, callback: str, flow: str, url: str, body: bytes) -> str:
+    """The header of a POST: when it was signed, in seconds since 1970, and the HMAC-SHA256 of that time, the ids of the
+    callback and of its flow and the address, each a line, and the body. No line break can be in any of them.
 
-    >>> signature("s", 1, b"{}")[:24]
+    >>> signature("s", 1, "c", "f", "https://shop.example/over", b"{}")[:24]
+    't=1,v2=61659121fec33da48'
+    """
+    said = "\n".join((str(signed_s), callback, flow, url, "")).encode()
+    return f"t={signed_s},v2={_mac(secret, said + body)}"
+
+
+def body_signature(secret: str, signed_s: int, body: bytes) -> str:
+    """The header of before: the HMAC-SHA256 of the time, a dot and the body.
+
+    >>> body_signature("s", 1, b"{}")[:24]
     't=1,v1=b253639bcd705ed1c'
     """
-    mac = hmac.new(secret.encode(), b"%d." % signed_s + body, hashlib.sha256)
-    return f"t={signed_s},v1={mac.hexdigest()}"
+    return f"t={signed_s},v1={_mac(secret, b'%d.' % signed_s + body)}"
+
+
+def _mac(secret: str, said: bytes) -> str:
+    return hmac.new(secret.encode(), said, hashlib.sha256).hexdigest()
