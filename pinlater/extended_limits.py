@@ -83,19 +83,39 @@ def _refuse_unsafe(jobs: Sequence[ExtendedJob]) -> None:
 def key_text(field: str, key: str) -> None:
     """A key that a caller may give to a job."""
     _text(field, key, MAX_KEY_BYTES)
-    if key.startswith("@"):
-        raise RequestInvalid.of(field, key, "a text without @ in front; those are the keys of schedules")
+    if is_of_server(key):
+        allowed = "a text without @ in front; those are the keys of jobs that servers make, as of flows and schedules"
+        raise RequestInvalid.of(field, key, allowed)
 
 
-def named_keys(keys: Sequence[KeyRef], *, by_dedupe_key: bool) -> None:
-    """Keys that name jobs in a request; `by_dedupe_key`: each has one."""
+def is_of_server(key: str | None) -> bool:
+    """A key that only servers give to jobs: of items and callbacks of flows, of firings of schedules. No version has
+    let a caller give one.
+
+    >>> is_of_server("@flow/7"), is_of_server("flow@7"), is_of_server(None)
+    (True, False, False)
+    """
+    return key is not None and key.startswith("@")
+
+
+def read_keys(keys: Sequence[KeyRef]) -> None:
+    """Keys that name jobs to be looked at. RequestInvalid."""
     for key in keys:
-        if not key.dedupe_key and (by_dedupe_key or not key.serialize_key):
-            allowed = "a dedupeKey" if by_dedupe_key else "a dedupeKey, a serializeKey, or both"
-            raise RequestInvalid.of("a key", tuple(key), allowed)
+        if not any(key):
+            raise RequestInvalid.of("a key", tuple(key), "a dedupeKey, a serializeKey, or both")
         for field, text in zip(("dedupeKey", "serializeKey"), key, strict=True):
             if text:
                 _text(field, text, MAX_KEY_BYTES)
+
+
+def changed_keys(keys: Sequence[KeyRef]) -> None:
+    """Keys that name jobs to be changed: each has a dedupe key, and none is the server's. RequestInvalid."""
+    for key in keys:
+        if not key.dedupe_key:
+            raise RequestInvalid.of("a key", tuple(key), "a dedupeKey")
+        for field, text in zip(("dedupeKey", "serializeKey"), key, strict=True):
+            if text:
+                key_text(field, text)
 
 
 def _text(field: str, text: str, max_bytes: int) -> None:

@@ -973,6 +973,8 @@ struct WorkerInfo {
   14: required i64 seenMillis,
   /** Its process has not moved since then. */
   15: optional i64 silentSinceMillis,
+  /** Who reported it: an entry of another identity is another worker, whatever its id. */
+  100: optional string identity,
 }
 
 struct GetWorkersResponse {

@@ -80,6 +80,7 @@ def worker_json(worker: WorkerInfo, now_ms: int) -> Row:
         "seen": time_text(worker.seen_ms),
         "seen_ms": worker.seen_ms,
         "silent_since_ms": worker.silent_since_ms,
+        "identity": worker.identity,
     }
 
 

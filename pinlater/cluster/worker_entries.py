@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import msgspec
@@ -20,6 +20,9 @@ MAX_CHARS = 100
 MAX_JOB_CHARS = 200
 """Of a job's type and descriptor."""
 
+MAX_SLOTS = 10_000
+"""Of one process: more would be a joke in the sums of an autoscaler."""
+
 MAX_QUEUES = 100
 MAX_RUNNING = 100
 MAX_VERSIONS = 20
@@ -31,15 +34,24 @@ _MAX_READ_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SeenWorker:
-    """What a worker said last, and when a server heard it."""
+    """What a worker said last, when a server heard it, and the identity that said it; None: a server of an earlier
+    version heard it, which does not keep that.
+    """
 
     report: WorkerReport
     seen_ms: int
+    identity: str | None = None
+
+    @property
+    def key(self) -> tuple[str | None, str]:
+        """Whose entry it is: of two callers that use the same id, none speaks for the other."""
+        return self.identity, self.report.id
 
     @property
     def order(self) -> tuple[str, str, int, str]:
         """The place in the list of all."""
-        return self.report.name, self.report.host, self.report.pid, self.report.id
+        report = self.report
+        return report.name, report.host, report.pid, f"{report.id} {self.identity or ''}"
 
     def view(self, *, include_running: bool) -> WorkerInfo:
         """For operators. Times are those of the server that heard it, whatever clock the worker has."""
@@ -63,6 +75,7 @@ class SeenWorker:
             _ago(seen_ms, report.up_ms),
             seen_ms,
             _ago(seen_ms, report.silent_ms) if report.silent_ms else None,
+            self.identity,
         )
 
 
@@ -84,9 +97,9 @@ def bounded(report: WorkerReport) -> WorkerReport:
         report.host[:MAX_CHARS],
         _number(report.pid),
         {name[:MAX_CHARS]: _number(weight) for name, weight in islice(report.queues.items(), MAX_QUEUES)},
-        _number(report.slots),
-        _number(report.busy_slots),
-        _number(report.stuck_slots),
+        _number(report.slots, MAX_SLOTS),
+        _number(report.busy_slots, MAX_SLOTS),
+        _number(report.stuck_slots, MAX_SLOTS),
         [
             WorkerJob(job.job_descriptor[:MAX_JOB_CHARS], job.job_type[:MAX_JOB_CHARS], _number(job.running_ms))
             for job in sorted(report.running, key=lambda job: -job.running_ms)[:MAX_RUNNING]
@@ -98,18 +111,19 @@ def bounded(report: WorkerReport) -> WorkerReport:
     )
 
 
-def _number(value: int) -> int:
-    return min(max(value, 0), MAX_TIME_MS)
+def _number(value: int, most: int = MAX_TIME_MS) -> int:
+    return min(max(value, 0), most)
 
 
-def newest(workers: Iterable[SeenWorker]) -> dict[str, SeenWorker]:
-    """By id, what each said last."""
-    found: dict[str, SeenWorker] = {}
+def newest(workers: Iterable[SeenWorker]) -> list[SeenWorker]:
+    """What each said last. What servers of an earlier version heard counts where nobody else heard of that id."""
+    found: dict[tuple[str | None, str], SeenWorker] = {}
     for worker in workers:
-        known = found.get(worker.report.id)
+        known = found.get(worker.key)
         if known is None or known.report.up_ms < worker.report.up_ms:
-            found[worker.report.id] = worker
-    return found
+            found[worker.key] = worker
+    owned = {id for identity, id in found if identity is not None}
+    return [worker for (identity, id), worker in found.items() if identity is not None or id not in owned]
 
 
 def encode_worker(worker: SeenWorker) -> bytes:
@@ -136,12 +150,12 @@ def decode_entry(body: bytes) -> list[SeenWorker]:
         found = _decoder.decode_lines(zlib.decompressobj().decompress(body, _MAX_READ_BYTES))
     except (zlib.error, msgspec.MsgspecError) as error:
         raise ValueError("not an entry of workers") from error
-    return [SeenWorker(bounded(each.report), each.seen_ms) for each in found]
+    return [replace(each, report=bounded(each.report)) for each in found]
 
 
 def alive(workers: Iterable[SeenWorker], since_ms: int) -> list[SeenWorker]:
     """Those that have not stopped, and were heard of after that time, in the order of the list."""
-    found = [each for each in newest(workers).values() if each.seen_ms > since_ms and not each.report.has_stopped]
+    found = [each for each in newest(workers) if each.seen_ms > since_ms and not each.report.has_stopped]
     return sorted(found, key=lambda each: each.order)
 
 

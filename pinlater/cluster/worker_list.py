@@ -31,7 +31,7 @@ from pinlater.cluster.worker_entries import (
 )
 from pinlater.errors import ContinuationInvalid, PinLaterError
 from pinlater.metrics import Metrics
-from pinlater.model import CONTINUATION_START, WorkerReport, WorkersPage
+from pinlater.model import ANONYMOUS, CONTINUATION_START, WorkerReport, WorkersPage
 from pinlater.shards.handle import ask_all
 from pinlater.shards.rendezvous import rendezvous_pick
 from pinlater.shards.shard_set import ShardSet
@@ -67,6 +67,10 @@ GAUGES_WITHIN_S = 0.5
 CLOSE_WITHIN_S = 1.0
 
 
+_Key = tuple[str | None, str]
+"""An identity, and the id that it gave a worker."""
+
+
 class _Read(NamedTuple):
     body: bytes
     workers: list[SeenWorker]
@@ -79,9 +83,9 @@ class WorkerList:
         self._members = members
         self._clock = clock
         self._process = process
-        self._heard: dict[str, SeenWorker] = {}
-        """By id, those heard of last at the end. One that has stopped stays: what others heard before counts less."""
-        self._lines: dict[str, bytes] = {}
+        self._heard: dict[_Key, SeenWorker] = {}
+        """Those heard of last at the end. One that has stopped stays: what others heard before counts less."""
+        self._lines: dict[_Key, bytes] = {}
         """Of those, as they are written."""
         self._kept_bytes = 0
         self._writing: asyncio.Task[None] | None = None
@@ -97,26 +101,27 @@ class WorkerList:
 
     # -- what workers say --------------------------------------------------------------------------------------------
 
-    def hear(self, report: WorkerReport) -> None:
-        """A worker says something of itself, within bounds or not. One without an id, or that is no newer than the
-        last of that id, is not kept. Raises nothing.
+    def hear(self, report: WorkerReport, identity: str = ANONYMOUS) -> None:
+        """A worker of this identity says something of itself, within bounds or not. One without an id, or that is no
+        newer than the last of that id and identity, is not kept. Raises nothing.
         """
         told = bounded(report)
-        known = self._heard.get(told.id)
+        worker = SeenWorker(told, self._clock.now_ms(), identity)
+        key = worker.key
+        known = self._heard.get(key)
         if not told.id or (known is not None and known.report.up_ms >= told.up_ms):
             return
-        self._forget(told.id)
-        worker = SeenWorker(told, self._clock.now_ms())
-        self._heard[told.id], self._lines[told.id] = worker, encode_worker(worker)
-        self._kept_bytes += len(self._lines[told.id])
+        self._forget(key)
+        self._heard[key], self._lines[key] = worker, encode_worker(worker)
+        self._kept_bytes += len(self._lines[key])
         while len(self._heard) > MAX_WORKERS or self._kept_bytes > MAX_BYTES:
             self._forget(next(iter(self._heard)))
         is_known = known is not None and _phase(known.report) == _phase(told)
         self._write_within(WRITE_AFTER_S if is_known else SOON_S)
 
-    def _forget(self, id: str) -> None:
-        self._heard.pop(id, None)
-        self._kept_bytes -= len(self._lines.pop(id, b""))
+    def _forget(self, key: _Key) -> None:
+        self._heard.pop(key, None)
+        self._kept_bytes -= len(self._lines.pop(key, b""))
 
     def _write_within(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -138,8 +143,8 @@ class WorkerList:
     async def _write(self) -> None:
         """All that was heard and still counts, on one shard; where that fails, again a little later. Raises nothing."""
         now_ms = self._clock.now_ms()
-        for id in [id for id, each in self._heard.items() if each.seen_ms <= now_ms - KEEP_MS]:
-            self._forget(id)
+        for key in [key for key, each in self._heard.items() if each.seen_ms <= now_ms - KEEP_MS]:
+            self._forget(key)
         shards = {shard_id: each.shard for each in self._members.healthy() if (shard_id := each.shard.shard_id)}
         chosen = rendezvous_pick(self._process, shards)
         if chosen is None:

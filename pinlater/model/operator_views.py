@@ -263,6 +263,7 @@ class WorkerInfo:
 
     `running` are up to 100 jobs, those that run longest first, and empty where they were not asked for;
     `longest_since_ms` is since when the first of them runs. `silent_since_ms`: its process has not moved since then.
+    `identity`: who reported it; None: an earlier version heard it, which does not keep that.
     """
 
     id: str
@@ -280,6 +281,7 @@ class WorkerInfo:
     started_ms: int
     seen_ms: int
     silent_since_ms: int | None = None
+    identity: str | None = None
 
     def keep_queues(self, is_kept: Callable[[str], bool]) -> None:
         """Leave out what it says of other queues."""

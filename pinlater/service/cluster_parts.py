@@ -23,8 +23,8 @@ class StatusOfAll(Protocol):
 class HeardWorkers(Protocol):
     """The list of workers."""
 
-    def hear(self, report: WorkerReport) -> None:
-        """A worker says something of itself. Raises nothing."""
+    def hear(self, report: WorkerReport, identity: str) -> None:
+        """A worker of this identity says something of itself. Raises nothing."""
 
     async def page(self, queue: str, name: str, *, include_running: bool, continuation: str, limit: int) -> WorkersPage:
         """See Api.get_workers."""

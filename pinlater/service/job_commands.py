@@ -11,7 +11,7 @@ from pinlater.backends.base import JobKey, Shard
 from pinlater.backends.extended import RescheduleRequest
 from pinlater.clock import Clock
 from pinlater.errors import RequestInvalid
-from pinlater.extended_limits import named_keys
+from pinlater.extended_limits import changed_keys
 from pinlater.model import Cancelled, CancelOutcome, JobInfo, JobState, KeyRef, RescheduleJob, RescheduleOutcome
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.settings import QueueSettings
@@ -56,7 +56,7 @@ class NamedJobChanges:
 
         KeysNotYet: a live process would not know what that means.
         """
-        named_keys(keys, by_dedupe_key=True)
+        changed_keys(keys)
         self._validator.amount("keys", keys)
         found = await self._router.find_keys(queue, keys) if keys else []
         outcomes = dict.fromkeys(descriptors, CancelOutcome.NOT_FOUND)
@@ -177,7 +177,7 @@ class NamedJobChanges:
             given = change.descriptor or change.key
             raise RequestInvalid.of("jobDescriptor or key", given, "one of the two")
         if change.key is not None:
-            named_keys([change.key], by_dedupe_key=True)
+            changed_keys([change.key])
         if change.body is not None:
             self._validator.body(change.body, settings.max_body_bytes)
         run_after_ms, attempts = change.run_after_ms, change.attempts_allowed

@@ -15,7 +15,7 @@ from functools import partial
 from pinlater.backends.base import STORED_STATES, JobKey, Shard
 from pinlater.clock import Clock
 from pinlater.errors import ContinuationInvalid, Overloaded, RequestInvalid, UnknownError
-from pinlater.extended_limits import named_keys
+from pinlater.extended_limits import read_keys
 from pinlater.job_limits import MAX_INT32
 from pinlater.model import (
     CONTINUATION_END,
@@ -85,7 +85,7 @@ class JobQueries:
         may find one of any queue. HomeOut.
         """
         self._validator.amount("keys", keys)
-        named_keys(keys, by_dedupe_key=False)
+        read_keys(keys)
         found = await self._router.find_keys(queue, keys) if keys else []
         return [None if each is None or not may_read(each.partition(":")[0]) else each for each in found]
 

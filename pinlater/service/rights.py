@@ -6,6 +6,8 @@ from pinlater.model import ANONYMOUS, AccessAction, RequestContext
 from pinlater.service.admin_password import Operator
 
 READ = (AccessAction.READ,)
+CONSUME = (AccessAction.CONSUME,)
+OPERATE = (AccessAction.OPERATE,)
 
 
 def may(
@@ -20,10 +22,15 @@ def may_read(context: RequestContext | None, queue: str, shows_bodies: bool = Fa
 
 
 def named(context: RequestContext | None, source: str) -> str:
-    """For the audit: what a caller calls itself, behind the identity that it has proved."""
-    if context is None or context.caller is None or context.caller.identity == ANONYMOUS:
+    """For the audit: what a caller calls itself, behind the identity that it has proved. Who has proved none and calls
+    itself like one that has, or like the servers where rules are in force, is called ANONYMOUS.
+    """
+    caller = None if context is None else context.caller
+    identity = ANONYMOUS if caller is None else caller.identity
+    has_rules = caller is not None and caller.has_rules
+    if identity == ANONYMOUS and not has_rules and not source.startswith(("cert:", "token:", ANONYMOUS)):
         return source
-    return f"{context.caller.identity} ({source})"
+    return f"{identity} ({source})"
 
 
 def operator_of(context: RequestContext | None, source: str) -> Operator:

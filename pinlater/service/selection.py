@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pinlater import job_limits
 from pinlater.backends.base import StoredState
 from pinlater.errors import RequestInvalid
-from pinlater.extended_limits import named_keys
+from pinlater.extended_limits import read_keys
 from pinlater.model import JobInfo, KeyRef
 from pinlater.model.job_selection import JobPhase, JobSelection, TextCondition
 from pinlater.service import validation
@@ -166,7 +166,7 @@ def check_selection(selection: JobSelection, validator: Validator) -> Sequence[i
             raise RequestInvalid.of(field, value, f"0 to {job_limits.MAX_INT32}")
     keys = KeyRef(selection.dedupe_key or "", selection.serialize_key or "")
     if any(keys):
-        named_keys([keys], by_dedupe_key=False)
+        read_keys([keys])
     if len(selection.descriptors or ()) > MAX_DESCRIPTORS:
         allowed = f"at most {MAX_DESCRIPTORS}"
         raise RequestInvalid.of("the length of jobDescriptors", len(selection.descriptors or ()), allowed)

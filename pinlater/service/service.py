@@ -54,6 +54,7 @@ from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.directory import QueueDirectory
 from pinlater.schedules.book import ScheduleBook
 from pinlater.schedules.record import ScheduleRecord
+from pinlater.service import server_jobs, worker_reports
 from pinlater.service.admin_password import AdminPassword, Operator
 from pinlater.service.audit import Audit
 from pinlater.service.body_calls import BodyApi, BodyCalls
@@ -279,7 +280,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi):
         self, request: DequeueRequest, *, context: RequestContext | None = None
     ) -> Coroutine[Any, Any, list[DequeuedJob]]:
         if request.worker is not None:
-            self._hear(request.worker)
+            self._hear(request.worker, context)
         if request.succeeded or request.failed:
             return self._dequeuer.dequeue_with_acks(request, context)
         return self._dequeuer.dequeue(request, context)
@@ -288,7 +289,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi):
         self, request: DequeueFromQueuesRequest, *, context: RequestContext | None = None
     ) -> Coroutine[Any, Any, DequeuedFromQueues]:
         if request.worker is not None:
-            self._hear(request.worker)
+            self._hear(request.worker, context)
         return self._queues_dequeuer.dequeue(request, context)
 
     async def ack(
@@ -299,9 +300,9 @@ class Service(FlowApi, BodyApi, FoundJobsApi):
             raise acked.error
         return acked.outcomes
 
-    def _hear(self, report: WorkerReport) -> None:
+    def _hear(self, report: WorkerReport, context: RequestContext | None) -> None:
         if self._workers is not None:
-            self._workers.hear(report)
+            worker_reports.hear(self._workers, report, context)
 
     async def checkpoint(
         self,
@@ -312,7 +313,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi):
         context: RequestContext | None = None,
     ) -> None:
         if worker is not None:
-            self._hear(worker)
+            self._hear(worker, context)
         connection = None if context is None else context.connection
         try:
             await self._lifecycle.checkpoint(queue, self._validator.source(context), checkpoints, connection)
@@ -342,7 +343,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi):
         context: RequestContext | None = None,
     ) -> list[HeartbeatAnswer]:
         if worker is not None:
-            self._hear(worker)
+            self._hear(worker, context)
         self._validator.source(context)
         connection = None if context is None else context.connection
         try:
@@ -428,6 +429,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi):
         context: RequestContext | None = None,
     ) -> Cancelled:
         who = self._who(context)
+        await server_jobs.refuse_changes(self.lookup, queue, descriptors, context)
         try:
             return await self._bulk_ops.cancel(who, queue, descriptors, keys, running)
         except NamesOverflow:
@@ -440,6 +442,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi):
         self, queue: str, changes: Sequence[RescheduleJob], *, context: RequestContext | None = None
     ) -> list[RescheduleOutcome]:
         self._validator.source(context)
+        await server_jobs.refuse_changes(self.lookup, queue, [each.descriptor for each in changes], context)
         try:
             return await self._commands.reschedule(queue, changes)
         except NamesOverflow:

@@ -212,6 +212,7 @@ def _worker(view: Any) -> WorkerInfo:
         view.started_ms,
         view.seen_ms,
         view.silent_since_ms,
+        view.identity,
     )
 
 

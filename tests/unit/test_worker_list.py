@@ -131,6 +131,54 @@ async def test_a_worker_that_stops_in_order_is_gone_at_once_also_where_another_s
     assert await names(third) == []
 
 
+async def test_a_word_counts_for_its_identity_whichever_server_heard_it(stand: Stand) -> None:
+    _, one = await stand.server("a")
+    _, other = await stand.server("b")
+    one.hear(REPORT, "token:shop")
+    other.hear(replace(REPORT, up_ms=9_000, has_stopped=True), "token:thief")
+    other.hear(replace(REPORT, up_ms=9_000, slots=1), "anonymous")
+    await one.close()
+    await other.close()
+    _, third = await stand.server("c")
+    for each in stand.lists:
+        found = (await listed(each)).workers
+        assert {worker.identity: worker.slots for worker in found} == {"token:shop": 8, "anonymous": 1}
+    third.hear(replace(REPORT, up_ms=5_001, has_stopped=True), "token:shop")
+    assert [worker.identity for worker in (await listed(third)).workers] == ["anonymous"]
+
+
+async def test_workers_of_one_id_are_told_apart_from_page_to_page(stand: Stand) -> None:
+    _, one = await stand.server("a")
+    for identity in ("token:a", "token:b", "token:c"):
+        one.hear(REPORT, identity)
+    found, continuation = [], CONTINUATION_START
+    while continuation != CONTINUATION_END:
+        page = await listed(one, limit=1, continuation=continuation)
+        found += [worker.identity for worker in page.workers]
+        continuation = page.continuation
+    assert found == ["token:a", "token:b", "token:c"]
+    older = '["shop","host-1",7,"a"]'  # as servers of before continue
+    assert len((await listed(one, continuation=older)).workers) == 3
+
+
+async def test_what_an_older_server_heard_counts_where_nobody_knows_whose_word_it_is(stand: Stand) -> None:
+    _, one = await stand.server("a")
+    now_ms = stand.cluster.clock.now_ms()
+    reports = [REPORT, replace(REPORT, id="a2", up_ms=9_000, has_stopped=True), replace(REPORT, id="a3", up_ms=9_000)]
+    lines = [encode_worker(SeenWorker(each, now_ms)).replace(b',"identity":null', b"") for each in reports]
+    (body,) = entries(lines)
+    assert b"identity" not in zlib.decompress(body)
+    await stand.cluster.stores[0].kv_put(KIND, "x/1/0", body, now_ms + KEEP_MS, now_ms)
+    for id in ("a2", "a3"):
+        one.hear(replace(REPORT, id=id, busy_slots=5), "token:shop")
+    found = (await listed(one)).workers
+    assert {worker.id: (worker.identity, worker.busy_slots) for worker in found} == {
+        "a1": (None, 2),
+        "a2": ("token:shop", 5),
+        "a3": ("token:shop", 5),
+    }
+
+
 async def test_a_worker_that_says_no_more_is_gone_after_a_minute(stand: Stand) -> None:
     _, one = await stand.server("a")
     one.hear(REPORT)
