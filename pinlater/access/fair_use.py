@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 
 from pinlater.backends.token_bucket import BucketLevel, capacity_of, take
 from pinlater.errors import Overloaded
-from pinlater.model import ANONYMOUS, Caller, ConnectionRef
-from pinlater.model.connection_ref import host_of
+from pinlater.model import Caller, ConnectionRef
+from pinlater.model.callers import holder_of
 
 _FORGET_FROM = 1_000
 """With so many identities those that are idle are forgotten, and again each time that the rest has doubled."""
@@ -117,9 +117,7 @@ class FairUse:
 
     def begin(self, caller: Caller, connection: ConnectionRef, size: int) -> CallUse:
         """A call of so many bytes; to be ended. Overloaded, with the bound by name, and when to try again."""
-        name = caller.identity
-        if name == ANONYMOUS:
-            name = f"{ANONYMOUS} at {host_of(connection.peer if caller.address is None else (caller.address, 0))}"
+        name = holder_of(caller, connection.peer)
         use = self._uses.get(name)
         if use is None:
             if len(self._uses) >= self._forget_at:

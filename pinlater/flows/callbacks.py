@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import hmac
 from collections.abc import Collection, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ from pinlater.background_tasks import BackgroundTasks, exponential_backoff_s
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError, QueueNotFound, RequestInvalid
 from pinlater.flows.callback_job import callback_job, status_document
+from pinlater.flows.callback_lanes import CallbackLanes
 from pinlater.flows.connection import FlowConnection
 from pinlater.flows.ends import DueCallback
 from pinlater.metrics import Metrics
@@ -40,9 +42,12 @@ no store takes now is tried for as long as it takes.
 """
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S, LONGEST_AWAY_S = 1.0, 3_600.0, 60.0
-POST_TIMEOUT_S = 15.0
-MOST = 100
-"""At once."""
+CONNECT_TIMEOUT_S, POST_TIMEOUT_S = 3.0, 10.0
+TAKEN_AT_ONCE = 300
+"""Callbacks that one turn of the keeper takes from the database."""
+
+_TAKING = 16
+"""Ends of flows whose callbacks are read from the database at a time."""
 
 OTHERS_WAIT_MS = 2_000
 """So long a callback is left to the process that has seen the end of its flow."""
@@ -79,7 +84,10 @@ class FlowCallbacks:
         self._hosts = [host.lower() for host in hosts]
         self._secret = secret
         self._tasks = BackgroundTasks()
-        self._room = asyncio.Semaphore(MOST)
+        self._turns = asyncio.Semaphore(_TAKING)
+        self._posts, self._jobs = CallbackLanes(self._tasks), CallbackLanes(self._tasks)
+        self._begun: set[int] = set()
+        """The flows whose callbacks are in a lane."""
 
     def check(self, callback: CompletionCallback) -> None:
         """RequestInvalid: it could never be made."""
@@ -114,11 +122,8 @@ class FlowCallbacks:
 
     async def make_due(self) -> bool:
         """Begin with those that nobody has made; nobody waits for a receiver that is slow."""
-        room = MOST - len(self._tasks)
-        if room > 0:
-            now_ms = self._clock.now_ms()
-            for each in await self._take(now_ms - OTHERS_WAIT_MS, room):
-                self._tasks.start(self._make_one(each))
+        for each in await self._take(self._clock.now_ms() - OTHERS_WAIT_MS, TAKEN_AT_ONCE):
+            self._begin(each)
         return False
 
     async def _take(self, before_ms: int, limit: int, flow_id: str = "") -> Sequence[DueCallback]:
@@ -129,31 +134,55 @@ class FlowCallbacks:
 
     async def close(self) -> None:
         """Those under way are broken off: the keeper makes them again."""
+        self._posts.close()
+        self._jobs.close()
         await self._tasks.cancel()
 
     async def _make_of(self, flow_id: str) -> None:
         try:
-            async with self._room:
+            async with self._turns:
                 for each in await self._take(self._clock.now_ms(), 1, flow_id):
-                    await self._make(each)
+                    self._begin(each)
         except PinLaterError as error:
             _log.warning("flow_callback_put_off", flow=flow_id, error=error.message)
 
-    async def _make_one(self, due: DueCallback) -> None:
+    def _begin(self, due: DueCallback) -> None:
+        """In the lane of its receiver, and of the queue in which its flow began: whoever makes a flow may enqueue
+        there, so nobody else is in that lane. One for which there is no room is taken again later.
+        """
+        if due.flow in self._begun:
+            return
+        callback, stages = due.callback, due.status.stages
+        lanes, receiver = (self._posts, urlsplit(callback.url).netloc) if callback.url else (self._jobs, callback.queue)
+        lane = f"{stages[0].stage.queue if stages else ''} {receiver}"
+        if lanes.add(lane, partial(self._make_one, due, self._clock.now_ms() + TAKEN_MS)):
+            self._begun.add(due.flow)
+        else:
+            self._metrics.add(1, "limits_hit", "waiting_callbacks")
+
+    async def _make_one(self, due: DueCallback, taken_until_ms: int) -> bool:
+        """Whether its receiver has answered. A POST that waited until another process may make it is left to that."""
         try:
-            await self._make(due)
+            if due.callback.url and self._clock.now_ms() + POST_TIMEOUT_S * 1_000 > taken_until_ms:
+                return False
+            return await self._make(due)
         except PinLaterError as error:
             _log.warning("flow_callback_put_off", flow=due.status.id, error=error.message)
+            return False
+        finally:
+            self._begun.discard(due.flow)
 
-    async def _make(self, due: DueCallback) -> None:
-        told, is_away = "", False
+    async def _make(self, due: DueCallback) -> bool:
+        """Whether its receiver has answered, be it with an error."""
+        told, is_away, has_answered = "", False, True
         try:
             if due.callback.url:
-                told = await self._post(due)
+                told, has_answered = await self._post(due)
             else:
                 await self._enqueue(due.callback.queue, [callback_job(due)])
         except PinLaterError as error:
             told, is_away = error.message, not isinstance(error, QueueNotFound)
+            has_answered = not is_away
         except Exception:
             _log.exception("flow_callback_failed", flow=due.status.id)
             told = "a fault of the server, whose log has it (flow_callback_failed)"
@@ -161,19 +190,20 @@ class FlowCallbacks:
         if not told:
             self._metrics.add(1, "flow_callbacks", "made")
             await self._connection.call(lambda database: database.callback_made(due.flow, now_ms))
-            return
+            return has_answered
         tries = due.tries + 1
         pause_s = exponential_backoff_s(tries, FIRST_PAUSE_S, LONGEST_AWAY_S if is_away else LONGEST_PAUSE_S)
         retry_ms = None if tries >= TRIES and not is_away else now_ms + round(pause_s * 1_000)
         self._metrics.add(1, "flow_callbacks", "given_up" if retry_ms is None else "failed")
         _log.warning("flow_callback_failed", flow=due.status.id, tries=tries, given_up=retry_ms is None, error=told)
         await self._connection.call(lambda database: database.callback_failed(due.flow, told, retry_ms, now_ms))
+        return has_answered
 
-    async def _post(self, due: DueCallback) -> str:
-        """Why it was refused; "" if it was taken."""
+    async def _post(self, due: DueCallback) -> tuple[str, bool]:
+        """Why it was refused, "" if it was taken; and whether the receiver has answered."""
         refused = self._why_not(due.callback.url)
         if refused:
-            return f"{due.callback.url} is not allowed; allowed: {refused}"
+            return f"{due.callback.url} is not allowed; allowed: {refused}", True
         body = msgspec.json.encode(status_document(due.status))
         signed_s = self._clock.now_ms() // 1_000
         headers = {
@@ -186,14 +216,16 @@ class FlowCallbacks:
         http: Any = import_module("aiohttp")  # only who has such callbacks loads it here
         try:
             async with (
-                http.ClientSession(timeout=http.ClientTimeout(total=POST_TIMEOUT_S)) as session,
+                http.ClientSession(
+                    timeout=http.ClientTimeout(total=POST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+                ) as session,
                 session.post(due.callback.url, data=body, headers=headers, allow_redirects=False) as answer,
             ):
-                return "" if 200 <= answer.status < 300 else f"it answered {answer.status}"
+                return "" if 200 <= answer.status < 300 else f"it answered {answer.status}", True
         except TimeoutError:
-            return f"it did not answer within {POST_TIMEOUT_S:g} s"
+            return f"it did not answer within {POST_TIMEOUT_S:g} s", False
         except (http.ClientError, OSError) as error:
-            return str(error) or "the connection broke before an answer came"
+            return str(error) or "the connection broke before an answer came", False
 
 
 def signature(secret: str, signed_s: int, callback: str, flow: str, url: str, body: bytes) -> str:

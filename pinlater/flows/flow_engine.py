@@ -64,7 +64,7 @@ class Flows:
         self.unaware = unaware
         self.has_others = has_others
         self.connection = connection = FlowConnection(settings.url, refusal)
-        self.waits = FlowWaits(connection)
+        self.waits = FlowWaits(connection, metrics)
         self.callbacks = FlowCallbacks(
             connection, self._enqueue, clock, metrics, settings.callback_hosts, settings.callback_secret
         )

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from pinlater.model.connection_ref import host_of
+
 ANONYMOUS = "anonymous"
 """The identity of who shows neither a certificate nor a token."""
 
@@ -128,6 +130,18 @@ class Caller:
             known = any(grant.allows(actions, queue, shows_bodies) for grant in self.grants)
             self._known[asked] = known
         return known
+
+
+def holder_of(caller: Caller | None, peer: object) -> str:
+    """Whose share of what all callers have in common a call takes: its identity's, or of who shows none, its address'.
+    `peer` is the other end of its connection; a gateway may have said from where the call comes.
+    """
+    if caller is not None:
+        if caller.identity != ANONYMOUS:
+            return caller.identity
+        if caller.address is not None:
+            peer = (caller.address, 0)
+    return f"{ANONYMOUS} at {host_of(peer)}"
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from pinlater.model.callers import Caller
+from pinlater.model.callers import Caller, holder_of
 from pinlater.model.connection_ref import ConnectionRef
 from pinlater.model.workers import WorkerReport
 
@@ -168,6 +168,11 @@ class RequestContext:
     certificate_names: tuple[str, ...] | None = None
     caller: Caller | None = field(default=None, repr=False, compare=False)
     is_granted: bool = field(default=False, repr=False, compare=False)
+
+    @property
+    def holder(self) -> str:
+        """Whose share of what all callers have in common the call takes."""
+        return holder_of(self.caller, None if self.connection is None else self.connection.peer)
 
     @property
     def shown(self) -> Shown:

@@ -167,9 +167,9 @@ class Dequeuer:
             claim = ClaimRequest(claim_descriptor, at_once, priorities, timeout_ms, max_slice, 0, is_default)
             wait_ms = min(request.wait_ms, bounds.max_wait_ms) if request.wait_ms else 0
             if riding is not None and riding.joined is not None:
-                jobs = await self._claim_with_acks(queue, claim, limit, wait_ms, riding, riding.joined)
+                jobs = await self._claim_with_acks(queue, claim, limit, wait_ms, riding, riding.joined, context)
             elif wait_ms:
-                jobs = await self._wait(queue, settings, claim, limit, coverage, wait_ms)
+                jobs = await self._wait(queue, settings, claim, limit, coverage, wait_ms, context)
             elif is_limited(settings):
                 jobs = await self._claim_now(queue, settings, claim, coverage)
             else:
@@ -188,7 +188,14 @@ class Dequeuer:
         return jobs
 
     async def _claim_with_acks(
-        self, queue: str, claim: ClaimRequest, limit: int, wait_ms: int, riding: RidingAcks, acks: PreparedAcks
+        self,
+        queue: str,
+        claim: ClaimRequest,
+        limit: int,
+        wait_ms: int,
+        riding: RidingAcks,
+        acks: PreparedAcks,
+        context: RequestContext | None,
     ) -> list[DequeuedJob]:
         """The first claim, and the acks ahead of it, in one call of the store; then it waits as any other, for up to
         `limit` jobs.
@@ -202,7 +209,11 @@ class Dequeuer:
         ticket = self._long_polls.ticket()
         claiming = self._ack_and_claim(call, riding, acks, claim)
         jobs = await self._lifecycle.finish_even_if_cancelled(claiming, self._long_polls.requeuer.requeue_later)
-        return jobs or await self._long_polls.wait(queue, self._without_prefetch(claim, limit), wait_ms, ticket)
+        if jobs:
+            return jobs
+        claim = self._without_prefetch(claim, limit)
+        holder = "" if context is None else context.holder
+        return await self._long_polls.wait(queue, claim, wait_ms, ticket, holder)
 
     async def _ack_and_claim(
         self,
@@ -240,6 +251,7 @@ class Dequeuer:
         limit: int,
         coverage: float,
         wait_ms: int,
+        context: RequestContext | None,
     ) -> list[DequeuedJob]:
         ticket, throttle, found_none = self._long_polls.ticket(), None, False
         if self._long_polls.has_waiters(queue):
@@ -258,7 +270,8 @@ class Dequeuer:
             if jobs:
                 return jobs
         claim = self._without_prefetch(claim, limit)
-        return await self._long_polls.wait(queue, claim, wait_ms, ticket, throttle, found_none=found_none)
+        holder = "" if context is None else context.holder
+        return await self._long_polls.wait(queue, claim, wait_ms, ticket, holder, throttle, found_none=found_none)
 
     async def _claim_now(
         self, queue: str, settings: QueueSettings, claim: ClaimRequest, coverage: float

@@ -21,9 +21,11 @@ from pinlater.backends.acks import Acks
 from pinlater.backends.base import JobKey
 from pinlater.clock import Clock
 from pinlater.errors import Overloaded, PinLaterError
+from pinlater.metrics import Metrics
 from pinlater.model import AckOutcome, JobInfo, JobRef, JobState
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.router import Router
+from pinlater.shared_pool import PoolPlace, SharedPool
 
 T = TypeVar("T")
 _log = structlog.get_logger("pinlater.service")
@@ -34,7 +36,7 @@ MAX_JOBS = 1_000
 """Named by one lookup that waits."""
 
 _MAX_WATCHED = 200_000
-"""Jobs that are waited for, in all."""
+"""Jobs that lookups wait for, in all."""
 
 _SLICE = 1_000
 """Jobs in one call of a store."""
@@ -299,32 +301,42 @@ class EndWaits:
     """Those of one service. Told of ends by `acked` and `ended`."""
 
     def __init__(
-        self, router: Router, clock: Clock, *, max_waiters: int, poll_min_ms: int = 5, poll_max_ms: int = 40
+        self,
+        router: Router,
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        max_waiters: int,
+        poll_min_ms: int = 5,
+        poll_max_ms: int = 40,
     ) -> None:
         self._router = router
         self._clock = clock
-        self._max_waiters = max_waiters
+        self._room = SharedPool(max_waiters, "waiting_lookups", "lookups wait", metrics)
+        self._watched = SharedPool(_MAX_WATCHED, "watched_jobs", "jobs are waited for", metrics)
         self._pauses_s = (poll_min_ms / 1000, poll_max_ms / 1000)
         self._shards: dict[str, ShardEnds] = {}
-        self._waiters: dict[EndWaiter, None] = {}
+        self._waiters: dict[EndWaiter, tuple[PoolPlace, PoolPlace]] = {}
         self.waiters = 0
         """Lookups that wait now; every ack asks."""
         self.is_draining = False
 
-    def join(self, jobs: Sequence[JobRef], ends_s: float) -> EndWaiter:
-        """A waiter for the first of these jobs, until then by the loop's time. Who has it calls `leave` in the end.
-        Overloaded.
+    def join(self, jobs: Sequence[JobRef], ends_s: float, holder: str) -> EndWaiter:
+        """A waiter for the first of these jobs, until then by the loop's time, or until another caller needs the room
+        of `holder`, who has most. Who has it calls `leave` in the end. Overloaded.
         """
-        if self.waiters >= self._max_waiters:
-            raise Overloaded.by("waiting_lookups", f"{self.waiters} lookups wait already", retry_after_ms=1_000)
-        watched = sum(len(shard) for shard in self._shards.values())
-        if watched + len(jobs) > _MAX_WATCHED:
-            raise Overloaded.by("watched_jobs", f"{watched} jobs are waited for already", retry_after_ms=1_000)
         waiter = EndWaiter(asyncio.get_running_loop(), ends_s)
         if self.is_draining:
             waiter.end()
             return waiter
-        self._waiters[waiter] = None
+        room = self._room.enter(holder)
+        try:
+            watched = self._watched.enter(holder, len(jobs))
+        except Overloaded:
+            room.leave()
+            raise
+        room.give_way = watched.give_way = waiter.end
+        self._waiters[waiter] = room, watched
         self.waiters += 1
         for job in jobs:
             place = self._place(job.shard)
@@ -334,9 +346,9 @@ class EndWaits:
 
     def leave(self, waiter: EndWaiter) -> None:
         """It waits no more."""
-        if waiter in self._waiters:
-            del self._waiters[waiter]
-            self.waiters -= 1
+        for place in self._waiters.pop(waiter, ()):
+            place.leave()
+        self.waiters = len(self._waiters)
         waiter.leave()
 
     def _place(self, shard_id: str) -> ShardEnds | None:

@@ -202,7 +202,8 @@ class FlowCalls:
         ends_s = loop.time() + min(wait_ms, self._settings.max_wait_ms) / 1_000
         status = await flows.connection.call(lambda database: database.status(flow_id))
         if wait_ms and status.completed_ms is None:
-            await flows.waits.until_over(flow_id, ends_s - loop.time())
+            holder = "" if context is None else context.holder
+            await flows.waits.until_over(flow_id, ends_s - loop.time(), holder)
             await self._may(flow_id, READ, context)
             status = await flows.connection.call(lambda database: database.status(flow_id))
         told = await self._unclaimed(flows, status)

@@ -90,9 +90,11 @@ class JobQueries:
         return [None if each is None or not may_read(each.partition(":")[0]) else each for each in found]
 
     async def until_ended(
-        self, descriptors: Sequence[str], wait_ms: int, look: Callable[[], Awaitable[dict[str, JobInfo]]]
+        self, descriptors: Sequence[str], wait_ms: int, holder: str, look: Callable[[], Awaitable[dict[str, JobInfo]]]
     ) -> dict[str, JobInfo]:
-        """What `look` finds when the first of these jobs has ended or is not there, or the time is over. Overloaded."""
+        """What `look` finds when the first of these jobs has ended or is not there, the time is over, or
+        another caller needs the room of `holder`. Overloaded.
+        """
         if len(descriptors) > MAX_JOBS:
             allowed = f"at most {MAX_JOBS} with waitMillis"
             raise RequestInvalid.of("the number of jobs", len(descriptors), allowed)
@@ -101,7 +103,7 @@ class JobQueries:
         watched = list(descriptors)
         while True:
             refs, look_again_s = self._watchable(watched)
-            waiter = self._end_waits.join(refs, ends_s)
+            waiter = self._end_waits.join(refs, ends_s, holder)
             try:
                 await waiter.until_watched()
                 while True:

@@ -199,6 +199,7 @@ class QueuesDequeuer:
             lambda queue: self._claim_request(call, queue, call.limit, template.max_bytes),
             min(request.wait_ms, bounds.max_wait_ms),
             ticket,
+            "" if call.context is None else call.context.holder,
             call.errors,
         )
         if jobs:

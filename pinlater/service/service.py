@@ -126,6 +126,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi):
         self.end_waits = end_waits = EndWaits(
             router,
             clock,
+            metrics,
             max_waiters=settings.max_waiters,
             poll_min_ms=settings.poll_min_ms,
             poll_max_ms=settings.poll_max_ms,
@@ -379,7 +380,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi):
                 return await self._overflow.lookup(named, include_body, include_result, context)
 
         if wait_ms and named and None not in by_key:
-            return await self._queries.until_ended(named, wait_ms, look)
+            return await self._queries.until_ended(named, wait_ms, "" if context is None else context.holder, look)
         return await look()
 
     async def count(

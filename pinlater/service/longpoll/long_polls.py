@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from pinlater.backends.base import UNKNOWN_CHANGE, ClaimRequest, Notification
 from pinlater.clock import Clock
 from pinlater.eager import after_first_suspend
-from pinlater.errors import DequeueRateLimited, Overloaded, PinLaterError, QueueNotFound
+from pinlater.errors import DequeueRateLimited, PinLaterError, QueueNotFound
 from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob
 from pinlater.queues.settings import QueueSettings
@@ -31,6 +31,7 @@ from pinlater.service.queue_limits import QueueLimits, Throttle, is_limited
 from pinlater.service.requeuer import Requeuer
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.router import Router
+from pinlater.shared_pool import SharedPool
 
 R = TypeVar("R")
 
@@ -61,8 +62,12 @@ class LongPolls:
         self._aside = SetAside()
         self._keeps_order = router.members.keep_order()
         self._tickets = self._wakeups = 0
-        self.waiters = 0
+        self._room = SharedPool(settings.max_waiters, "waiting_dequeues", "dequeues wait", metrics)
+
+    @property
+    def waiters(self) -> int:
         """Dequeues that wait now."""
+        return self._room.used
 
     @property
     def is_draining(self) -> bool:
@@ -196,23 +201,25 @@ class LongPolls:
         request: ClaimRequest,
         wait_ms: int,
         ticket: Ticket,
+        holder: str,
         throttle: Throttle | None = None,
         *,
         found_none: bool = False,
     ) -> list[DequeuedJob]:
-        """Jobs as soon as there are some; none when the time is over, or on a draining server. `throttle`: what left
-        nothing for a claim that was made before; `found_none`: that claim found no job on any shard.
+        """Jobs as soon as there are some; none when the time is over, on a draining server, or where `holder` has most
+        of those that wait and another one needs room. `throttle`: what left nothing for a claim that was made before;
+        `found_none`: that claim found no job on any shard.
 
         DequeueRateLimited on a paused queue at once, and when the time is over where the rate kept eligible jobs back;
         QueueNotFound, also later; Overloaded; and where the shards could not be looked at to the end, that error.
         """
         if self._context.is_draining:
             return []
-        self._check_room()
         rejection = self._limits.rejection_of(queue)  # it may be paused since its first claim began
         if rejection is not None:
             self._limits.count(1, queue, "paused")
             raise rejection
+        place = self._room.enter(holder)
         missed_wakeup = ticket.wakeups != self._wakeups
         poller = self._pollers.get(queue)
         if poller is None:
@@ -228,20 +235,16 @@ class LongPolls:
             poller.poll_now()
         if waiters.has_passed_over or poller.state is PollerState.PARKED:
             poller.joined()
+        place.give_way = partial(poller.end_wait, waiter)
         timer = asyncio.get_running_loop().call_later(wait_ms / 1000, poller.end_wait, waiter)
-        self.waiters += 1
         try:
             return await waiter.answer
         finally:
             timer.cancel()
-            self.waiters -= 1
+            place.leave()
             waiters.entries.pop(waiter, None)
             if not waiters.entries and poller.wakeup is not None:
                 poller.notify()
-
-    def _check_room(self) -> None:
-        if self.waiters >= self._settings.max_waiters:
-            raise Overloaded.by("waiting_dequeues", f"{self.waiters} dequeues wait already", retry_after_ms=1_000)
 
     def _begin(self, queue: str, throttle: Throttle | None, *, is_there: bool = True) -> QueuePoller:
         """Without `is_there`, nobody has seen the queue yet: there is no subscription to what any caller may name."""
@@ -311,6 +314,7 @@ class LongPolls:
         claim_for: Callable[[str], ClaimRequest],
         wait_ms: int,
         ticket: Ticket,
+        holder: str,
         errors: Mapping[str, PinLaterError],
     ) -> tuple[list[DequeuedJob], dict[str, PinLaterError]]:
         """Jobs of the first of these queues that has some, and why others cannot be served; `errors`: of those of which
@@ -320,16 +324,16 @@ class LongPolls:
         """
         if self._context.is_draining:
             return [], dict(errors)
-        self._check_room()
         errors = {**errors, **self._rejections(queues)}
         queues = [queue for queue in queues if queue not in errors]
         if not queues:
             return [], errors
+        place = self._room.enter(holder)
         has_missed = ticket.wakeups != self._wakeups
         waiter = SharedWaiter(ticket.number, request, claim_for, self._aside)
         for queue, error in errors.items():
             waiter.set_aside(queue, error)
-        self.waiters += 1
+        place.give_way = waiter.end
         timer = asyncio.get_running_loop().call_later(wait_ms / 1000, waiter.end)
         try:
             self._join(waiter, queues, has_missed)
@@ -337,7 +341,7 @@ class LongPolls:
             return jobs, waiter.errors if jobs else self._reasons(waiter)
         finally:
             timer.cancel()
-            self.waiters -= 1
+            place.leave()
             waiter.leave()
 
     def _rejections(self, queues: Iterable[str]) -> dict[str, PinLaterError]:

@@ -1,0 +1,118 @@
+"""Lanes of callbacks: one for each receiver and queue, so that none waits behind those of another.
+
+A lane has at most half of the places that are free, so there is always one for a lane that comes. A receiver that took
+long, or did not answer, shares half of all places with the others like it, until it has answered quickly: however many
+hang, those that are quick keep the other half. What does not fit in is refused, and tried again later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from pinlater.background_tasks import BackgroundTasks
+
+AT_ONCE = 100
+WAITING = 2_000
+"""Callbacks of all lanes that wait for their turn."""
+
+QUICK_S = 1.0
+"""A receiver that answers within it is a quick one."""
+
+_MAX_KNOWN = 1_000
+"""Quick lanes that are remembered although they are empty."""
+
+Work = Callable[[], Coroutine[Any, Any, bool]]
+"""Makes one callback; whether its receiver has answered. It raises nothing."""
+
+
+class Lane:
+    """The callbacks of one name. Nothing is known of a new one, so it counts as slow."""
+
+    __slots__ = ("is_quick", "name", "running", "waiting")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.running = 0
+        self.waiting: deque[Work] = deque()
+        self.is_quick = False
+
+
+class CallbackLanes:
+    """Those of one process; its callbacks run in `tasks`."""
+
+    def __init__(self, tasks: BackgroundTasks) -> None:
+        self._tasks = tasks
+        self._lanes: dict[str, Lane] = {}
+        self._turns: deque[Lane] = deque()
+        """The lanes in which somebody waits, the next one first."""
+        self._running = self._slow = self._waiting = 0
+
+    def add(self, name: str, work: Work) -> bool:
+        """Make a callback in its turn; False: too many wait in its lane already."""
+        lane = self._lanes.get(name) or Lane(name)
+        if len(lane.waiting) > (WAITING - self._waiting) // 2:
+            return False
+        self._lanes[name] = lane
+        if not lane.waiting:
+            self._turns.append(lane)
+        lane.waiting.append(work)
+        self._waiting += 1
+        self._go_on()
+        return True
+
+    def close(self) -> None:
+        """What waits is not made."""
+        self._turns.clear()
+        self._waiting = 0
+
+    def _go_on(self) -> None:
+        """Let each lane in turn begin one, until none may."""
+        passed = 0
+        while passed < len(self._turns):
+            lane = self._turns.popleft()
+            if not self._may_begin(lane):
+                self._turns.append(lane)
+                passed += 1
+                continue
+            passed = 0
+            work = lane.waiting.popleft()
+            self._waiting -= 1
+            if lane.waiting:
+                self._turns.append(lane)
+            lane.running += 1
+            self._running += 1
+            self._slow += not lane.is_quick
+            self._tasks.start(self._run(lane, work, is_slow=not lane.is_quick))
+
+    def _may_begin(self, lane: Lane) -> bool:
+        free = AT_ONCE - self._running
+        if not lane.is_quick:
+            free = min(free, AT_ONCE // 2 - self._slow)
+        return free > 0 and lane.running < max(1, free // 2)
+
+    async def _run(self, lane: Lane, work: Work, *, is_slow: bool) -> None:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        has_answered = False
+        try:
+            has_answered = await work()
+        finally:
+            lane.running -= 1
+            self._running -= 1
+            self._slow -= is_slow
+            lane.is_quick = has_answered and loop.time() - began_s <= QUICK_S
+            if not lane.running and not lane.waiting:
+                self._leave(lane)
+            self._go_on()
+
+    def _leave(self, lane: Lane) -> None:
+        """Nothing is in the lane any more."""
+        del self._lanes[lane.name]
+        if lane.is_quick:
+            self._lanes[lane.name] = lane
+            if len(self._lanes) > _MAX_KNOWN:
+                idle = next((each for each in self._lanes.values() if not each.running and not each.waiting), lane)
+                del self._lanes[idle.name]
