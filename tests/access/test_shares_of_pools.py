@@ -19,10 +19,12 @@ from pinlater import AsyncClient, DequeueRequest
 from pinlater.data_folder.password import hash_password
 from pinlater.model import Ack, DequeueFromQueuesRequest, Job, QueueShare, RequestContext
 from pinlater.model.flow_words import CompletionCallback, NewFlow, NewItem, Stage
+from pinlater.service import audit
 from pinlater.wire.convert import dequeue_to_wire, lookup_to_wire
 from tests.access.cluster import PASSWORD
 from tests.flows.flow_stand import FlowStand, flow_stand
 from tests.server.running import Plain, running
+from tests.unit.stand import stand
 
 WITHIN_S = 60.0
 PLACES = 12
@@ -222,3 +224,30 @@ async def test_jobs_come_into_their_queues_while_callbacks_hang(tmp_path: Path) 
         async with asyncio.timeout(8.0):
             while not await at.at.service.dequeue(DequeueRequest("calm", 1)):
                 await asyncio.sleep(0.01)
+
+
+# -- the audit -------------------------------------------------------------------------------------------------------
+
+
+async def test_an_identity_that_fills_the_audit_leaves_the_entries_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    for part in ("PROTECTED", "OPEN", "REFUSED"):
+        monkeypatch.setattr(audit, part, getattr(audit, part)._replace(keep=20))
+    monkeypatch.setattr(audit, "EACH_KEEPS", 5)
+    async with stand(shards=2) as at:
+        record = audit.Audit(at.members, at.clock, "here")
+        calm, flood = "token:calm (me)", "token:flood (token:calm)"
+        for number in range(3):
+            at.clock.tick(1)
+            await record.write(calm, "pause", f"calm-{number}", part=audit.OPEN)
+            record.refused(calm, "delete_queue", f"calm-{number}")
+        await record.drain()
+        for number in range(200):
+            at.clock.tick(1)
+            await record.write(flood, "pause", f"flood-{number}", part=audit.OPEN)
+            record.refused(flood, "delete_queue", f"flood-{number}")
+        await record.drain()
+        entries = await record.read(1_000, None)
+        of_calm = [(each.action, each.target) for each in entries if each.who == calm]
+        assert sorted(of_calm) == sorted((kind, f"calm-{n}") for kind in ("pause", "delete_queue") for n in range(3))
+        assert [each.target for each in entries[:20:2]] == [f"flood-{number}" for number in range(199, 189, -1)]
+        assert len(entries) == 2 * 20 + len(of_calm)
