@@ -59,6 +59,7 @@ from pinlater.model.flow_words import (
     NewItem,
 )
 from pinlater.model.job_selection import FoundJobs, FoundJobsChange, JobSelection
+from pinlater.model.owner_bounds import IdentityUsage
 
 
 class Api(Protocol):
@@ -447,6 +448,11 @@ class Api(Protocol):
 
     async def get_access(self, *, context: RequestContext | None = None) -> AccessView:
         """Who the caller is, and what it may. Forbidden: its token is wrong."""
+
+    async def get_usage(self, *, context: RequestContext | None = None) -> list[IdentityUsage]:
+        """What identities have made that is there, and may have: up to 1,000 of them, those first that are nearest to a
+        bound.
+        """
 
 
 class ServedApi(Api, Protocol):

@@ -186,7 +186,11 @@ class ServerProcess:
         service.explain_schedules(self._firer.trouble_of)
         guesses, fair_use = TokenGuesses(service.refused), FairUse(settings_map.use_limits(config))
         rules = rules_file(config)
-        self._gate = gate = Gate(tokens, clock, service.refused, guesses, fair_use, rules, gateway_hash, history_hash)
+        bounds = settings_map.owner_bounds(config)
+        self._gate = gate = Gate(
+            tokens, clock, service.refused, guesses, fair_use, rules, gateway_hash, history_hash, bounds
+        )
+        queues.owned.bounds = gate.bounds_of
         self._tls, self._peer_tls = tls, peer_tls = server_tls(config)
         self._server = ThriftServer(service, limits, metrics, clock, gate, tls)
 
@@ -275,6 +279,7 @@ class ServerProcess:
             refusal,
             lambda: membership.unaware_of(FLOWS),
             lambda: len(membership.alive()) > 1,
+            lambda owner: self._gate.bounds_of(owner),
         )
         service.attach_flows(flows)
         return flows

@@ -7,6 +7,7 @@
     │   ├── ItemNotFound          UNKNOWN   ITEM_NOT_FOUND     no such item of a flow, or none that the caller may see
     │   ├── ShardNotFound         UNKNOWN   SHARD_NOT_FOUND    the servers have no such shard
     │   ├── StageSealed           UNKNOWN   STAGE_SEALED       no more items come into this stage
+    │   ├── LimitReached          UNKNOWN   LIMIT_REACHED      its owner has as many of that kind as one may have
     │   └── ValueNotStorable      UNKNOWN   REQUEST_INVALID    a store cannot keep a value of the call; it is well
     ├── BodyTooLarge              UNKNOWN   BODY_TOO_LARGE     a body over its bound
     ├── ContinuationInvalid       400
@@ -160,6 +161,18 @@ class ShardNotFound(RequestInvalid):
 
 class StageSealed(RequestInvalid):
     reason = "STAGE_SEALED"
+
+
+class LimitReached(RequestInvalid):
+    reason = "LIMIT_REACHED"
+    limit: str = ""
+    """The bound that was reached, as the metrics name it."""
+
+    @classmethod
+    def by(cls, limit: str, message: str) -> LimitReached:
+        error = cls(message)
+        error.limit = limit
+        return error
 
 
 class ValueNotStorable(RequestInvalid):

@@ -10,6 +10,7 @@ from pinlater.config import Config
 from pinlater.config.body_rules import default_rules, parse_rule, tier_urls
 from pinlater.flows.flow_engine import FlowSettings
 from pinlater.maintenance import MaintenanceSettings
+from pinlater.model.owner_bounds import OwnerBounds
 from pinlater.server.limits import ServerLimits
 from pinlater.server.tls import TlsFiles
 from pinlater.service import ServiceSettings
@@ -49,6 +50,17 @@ def use_limits(config: Config) -> UseLimits:
         config.max_identity_calls,
         config.max_identity_buffered_bytes,
         config.identity_calls_per_second,
+    )
+
+
+def owner_bounds(config: Config) -> OwnerBounds:
+    """Of identities whose roles say nothing."""
+    return OwnerBounds(
+        flows=config.max_identity_flows,
+        flow_items=config.max_identity_flow_items,
+        queues=config.max_identity_queues,
+        schedules=config.max_identity_schedules,
+        tokens=config.max_identity_tokens,
     )
 
 

@@ -1398,6 +1398,25 @@ struct AccessGrant {
   3: optional bool bodies = true,
 }
 
+/** How many of a kind an identity has made that are there. */
+struct StoredCount {
+  /** flows, flow-items, queues, schedules, tokens */
+  1: required string kind,
+  /** Absent: it is not known now. */
+  2: optional i64 used,
+  /** 0: any number. */
+  3: required i64 limit,
+}
+
+struct IdentityUsage {
+  1: required string identity,
+  2: required list<StoredCount> stored,
+}
+
+struct GetUsageResponse {
+  1: required list<IdentityUsage> identities,
+}
+
 /** Who a caller is, and what it may. */
 struct AccessView {
   1: required string identity,
@@ -1405,6 +1424,8 @@ struct AccessView {
   3: required list<AccessGrant> grants,
   /** False: no rules are in force, so everybody may do all that needs no admin password. */
   4: optional bool hasRules,
+  /** What it has made of each kind; absent where that is not counted. */
+  100: optional list<StoredCount> stored,
 }
 
 service PinLater {
@@ -1514,6 +1535,9 @@ service PinLater {
 
   /** Who the caller is, and what it may. Needs nothing. */
   AccessView getAccess(1: RequestContext context) throws (1: PinLaterException e),
+
+  /** What identities have made: up to 1,000 of them, those first that are nearest to a bound. */
+  GetUsageResponse getUsage(1: RequestContext context) throws (1: PinLaterException e),
 
   /** Makes a flow, whole. With a dedupeKey sending again is safe. */
   CreateFlowResponse createFlow(1: RequestContext context, 2: CreateFlowRequest request)

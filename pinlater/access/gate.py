@@ -22,6 +22,7 @@ from pinlater.access.tokens import TokenBook, token_hash
 from pinlater.clock import Clock
 from pinlater.errors import Forbidden
 from pinlater.model import ANONYMOUS, AccessAction, AccessView, Caller, ConnectionRef, Grant, RequestContext
+from pinlater.model.owner_bounds import NO_BOUNDS, OwnerBounds
 from pinlater.wire.method import Access, Method
 
 _log = structlog.get_logger("pinlater.access")
@@ -111,9 +112,10 @@ class Gate:
         rules_file: RulesFile | None = None,
         gateway_hash: str = "",
         history_hash: str = "",
+        bounds: OwnerBounds = NO_BOUNDS,
     ) -> None:
         """`gateway_hash`, `history_hash`: of the tokens of this server's own HTTP process, by which it speaks for
-        others, and looks for itself; "" for none.
+        others, and looks for itself; "" for none. `bounds`: of identities whose roles have none of their own.
         """
         self._tokens = tokens
         self._clock = clock
@@ -123,6 +125,7 @@ class Gate:
         self.has_rules = rules_file is not None
         """Rules are in force, so every call has to pass."""
         self._file = rules_file
+        self._bounds = bounds
         self._gateway_hash = gateway_hash
         self._history_hash = history_hash
         self._callers: dict[_Shown, Caller] = {}
@@ -301,6 +304,15 @@ class Gate:
         caller = Caller(", ".join(map(_listed, judged)), names, _OPEN if is_open else grants, is_open, self.has_rules)
         caller.calls_per_second = max((grant.calls_per_second for grant in grants), default=0)
         return caller
+
+    def bounds_of(self, owner: str) -> OwnerBounds:
+        """What an identity may keep stored, by all its roles and rules, from wherever it calls: what it has made stays
+        when it calls from elsewhere.
+        """
+        rules = _NO_RULES if self._file is None else self._file.rules
+        token = self._tokens.named(owner.removeprefix("token:")) if owner.startswith("token:") else None
+        grants = rules.grants([owner], () if token is None else token.roles, [])
+        return self._bounds.widened(grant.bounds for grant in grants)
 
 
 _NO_RULES = AccessRules()

@@ -5,6 +5,7 @@
     queues = ["mail-*"]
     bodies = false
     calls-per-second = 500
+    max-queues = 100
 
     [[rules]]
     who = ["cert:*.mail.example", "token:web"]
@@ -26,12 +27,15 @@ from typing import Any
 from pinlater.config.loader import ConfigInvalid, Mistake
 from pinlater.model import AccessAction, Grant
 from pinlater.model.callers import is_role_name, matches
+from pinlater.model.owner_bounds import OwnedKind, OwnerBounds
 from pinlater.written import toml_of
 
 Network = IPv4Network | IPv6Network
 ACTIONS_ALLOWED = "a list of " + ", ".join(AccessAction)
 _WHO_ALLOWED = "a list of cert:NAME, token:NAME and anonymous, in which * stands for any characters"
-_GRANT_KEYS = ("may", "queues", "bodies", "calls-per-second")
+_BOUND_KEYS = tuple(f"max-{kind}" for kind in OwnedKind)
+_NUMBER_KEYS = ("calls-per-second", *_BOUND_KEYS)
+_GRANT_KEYS = ("may", "queues", "bodies", *_NUMBER_KEYS)
 _RULE_KEYS = ("who", "from", "roles", *_GRANT_KEYS)
 
 EVERYTHING = tuple(action for action in AccessAction if action is not AccessAction.GATEWAY)
@@ -189,12 +193,15 @@ class _Reader:
         bodies = table.get("bodies", True)
         if not isinstance(bodies, bool):
             self._wrong(f"{at}bodies", bodies, "true or false")
-        rate = table.get("calls-per-second", 0)
-        if not isinstance(rate, int) or isinstance(rate, bool) or rate < 0:
-            self._wrong(f"{at}calls-per-second", rate, "a number of 1 or more; 0 for no bound of its own")
-            rate = 0
+        rate, *bounds = (self._number(f"{at}{key}", table.get(key, 0)) for key in _NUMBER_KEYS)
         known = tuple(AccessAction(action) for action in actions if action in list(AccessAction))
-        return (Grant(known, queues, bodies is True, rate),)
+        return (Grant(known, queues, bodies is True, rate, OwnerBounds(*bounds)),)
+
+    def _number(self, key: str, value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+            self._wrong(key, value, "a number of 1 or more; 0 for no bound of its own")
+            return 0
+        return value
 
     def _texts(self, key: str, value: object, allowed: str) -> tuple[str, ...]:
         if not isinstance(value, list) or not value or not all(isinstance(each, str) and each for each in value):

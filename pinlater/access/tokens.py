@@ -110,6 +110,10 @@ class TokenBook:
         """The token of that hash; it may have ended."""
         return self._by_hash.get(hash)
 
+    def named(self, name: str) -> TokenRecord | None:
+        """It may have ended."""
+        return self._records.get(name)
+
     async def look_again(self) -> bool:
         """For a token that is not known: it may have been made at another server a moment ago. Whether it was looked,
         which is at most a few times a second, however many ask. Raises nothing.
@@ -137,8 +141,8 @@ class TokenBook:
                 self._records[name] = self._by_hash[record.hash] = record
         self.on_change()
 
-    async def change(self, new: TokenRecord, *, replace: bool) -> ChangeResult:
-        """RequestInvalid, NoHealthyShards."""
+    async def change(self, new: TokenRecord, *, replace: bool, owner: str = "") -> ChangeResult:
+        """`owner`: whose it is, if it is new. RequestInvalid, LimitReached, NoHealthyShards."""
         _check(new, self._clock.now_ms())
         if len(self._records) >= MAX_TOKENS and new.name not in self._records:
             raise RequestInvalid.of("the number of tokens", len(self._records) + 1, f"at most {MAX_TOKENS}")
@@ -154,7 +158,7 @@ class TokenBook:
                 raise RequestInvalid.of("tokenHash", "that", f"another one: the token {other.name} has it")
             return new.text()
 
-        return await self._directory.change_record(TOKEN_PREFIX + new.name, update, new.made_by)
+        return await self._directory.change_record(TOKEN_PREFIX + new.name, update, new.made_by, owner)
 
     async def delete(self, name: str, who: str) -> ChangeResult:
         """One that is not there is no error. RequestInvalid, NoHealthyShards."""

@@ -19,9 +19,11 @@ from pinlater.config.loader import ConfigInvalid, shown
 from pinlater.errors import MethodUnknown
 from pinlater.model import ANONYMOUS, EVERY_QUEUE, AccessAction, Grant, is_queue_name
 from pinlater.model.callers import is_token_name, matches
+from pinlater.model.owner_bounds import OwnedCount
 from pinlater.printable import json_text, printable
 
 COLUMNS = ("may", "queues", "bodies")
+STORED_COLUMNS = ("kind", "used", "limit")
 _ACTIONS = tuple(str(action) for action in AccessAction)
 _NOWHERE = ""
 """An address that is in no network."""
@@ -32,6 +34,7 @@ _NOWHERE = ""
     epilog=f"""\b
 Examples:
   pinlater access show
+  pinlater access usage
   pinlater access check rules.toml
   pinlater access test cert:web.mail.example enqueue mail-out --rules rules.toml --from 10.0.0.7
 
@@ -69,7 +72,39 @@ def show(client: Client, format: str) -> None:
         {"may": list(map(str, each.actions)), "queues": list(each.queues), "bodies": each.bodies}
         for each in view.grants
     ]
-    write_all(format, COLUMNS, grants if format == "table" else [told | {"grants": grants}])
+    stored = [_row_of(each) for each in view.stored]
+    write_all(format, COLUMNS, grants if format == "table" else [told | {"grants": grants, "stored": stored}])
+    if format == "table" and stored:
+        click.echo()
+        write_all(format, STORED_COLUMNS, stored)
+
+
+def _row_of(count: OwnedCount) -> dict[str, object]:
+    return {"kind": str(count.kind), "used": count.used, "limit": count.limit or None}
+
+
+@access.command(
+    short_help="Show what each identity has made.",
+    epilog="""\b
+Examples:
+  pinlater access usage
+  pinlater access usage -o json""",
+)
+@output_option
+@talks_to_server
+def usage(client: Client, format: str) -> None:
+    """Show how many flows, items of flows, queues, schedules and tokens each identity has made that are there, and may
+    have: up to 1,000 identities, those first that are nearest to a bound.
+
+    What was made while nobody was known, or by an earlier version, counts for nobody.
+    """
+    rows = [
+        {"identity": each.identity, **_row_of(count)}
+        for each in client.get_usage()
+        for count in each.stored
+        if format != "table" or count.used != 0
+    ]
+    write_all(format, ("identity", *STORED_COLUMNS), rows)
 
 
 # -- a rules file ------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from pinlater.model import (
 )
 from pinlater.model.body_words import BodiesChange, BodiesStep, BodyTiers
 from pinlater.model.job_selection import FoundJobs, FoundJobsChange, JobSelection
+from pinlater.model.owner_bounds import IdentityUsage
 from pinlater.wire import access_methods, body_methods, found_job_methods, methods, operator_methods, schedule_methods
 from pinlater.wire.methods import Method
 
@@ -257,3 +258,11 @@ class ClusterCalls(ABC):
     async def get_access(self, *, context: RequestContext | None = None, timeout: float | None = None) -> AccessView:
         """Who this caller is, and what it may. Forbidden: its token is wrong."""
         return await self._call(access_methods.GET_ACCESS, context, timeout)
+
+    async def get_usage(
+        self, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> list[IdentityUsage]:
+        """What identities have made that is there, and may have: up to 1,000 of them, those first that are nearest to a
+        bound. MethodUnknown: an older server.
+        """
+        return await self._call(access_methods.GET_USAGE, context, timeout)

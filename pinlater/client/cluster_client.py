@@ -24,6 +24,7 @@ from pinlater.model import (
 )
 from pinlater.model.body_words import BodiesChange, BodiesStep, BodyTiers
 from pinlater.model.job_selection import FoundJobs, FoundJobsChange, JobSelection
+from pinlater.model.owner_bounds import IdentityUsage
 
 
 class ClusterClient:
@@ -266,3 +267,6 @@ class ClusterClient:
 
     def get_access(self, *, context: RequestContext | None = None, timeout: float | None = None) -> AccessView:
         return self._run(AsyncClient.get_access, context=context, timeout=timeout)
+
+    def get_usage(self, *, context: RequestContext | None = None, timeout: float | None = None) -> list[IdentityUsage]:
+        return self._run(AsyncClient.get_usage, context=context, timeout=timeout)

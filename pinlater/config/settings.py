@@ -229,6 +229,25 @@ class Config:
         0,
         "Calls that one identity may send in a second, per process; 0: no bound. A role may have its own.",
     )
+    max_identity_flows: int = _row(
+        "Access",
+        Integer(0, 2**53),
+        100_000,
+        "Flows that one identity may have, ended ones that are still kept among them, where access is limited; 0: no "
+        "bound. A role may have its own bound for this and the next four.",
+    )
+    max_identity_flow_items: int = _row(
+        "Access", Integer(0, 2**53), 10_000_000, "Items of all flows of one identity; 0: no bound."
+    )
+    max_identity_queues: int = _row(
+        "Access", Integer(0, 2**53), 10_000, "Queues that one identity may have made; 0: no bound."
+    )
+    max_identity_schedules: int = _row(
+        "Access", Integer(0, 2**53), 10_000, "Schedules that one identity may have made; 0: no bound."
+    )
+    max_identity_tokens: int = _row(
+        "Access", Integer(0, 2**53), 5_000, "Tokens that one identity may have made; 0: no bound."
+    )
 
     http: str = _row(
         "Metrics",

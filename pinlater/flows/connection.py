@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pinlater.errors import FlowsUnavailable
+from pinlater.model.owner_bounds import NO_BOUNDS, OwnerBounds
 
 if TYPE_CHECKING:
     from pinlater.flows.database import FlowDatabase
@@ -27,10 +28,16 @@ CLOSE_S = 5.0
 
 
 class FlowConnection:
-    """`refusal`: why this server must not use its database now, "" where it may."""
+    """`refusal`: why this server must not use its database now, "" where it may. `bounds`: what an owner may have."""
 
-    def __init__(self, url: str, refusal: Callable[[], str] = str) -> None:
+    def __init__(
+        self,
+        url: str,
+        refusal: Callable[[], str] = str,
+        bounds: Callable[[str], OwnerBounds] = lambda owner: NO_BOUNDS,
+    ) -> None:
         self._url = url
+        self._bounds = bounds
         self._refusal = refusal
         self._opening = threading.Lock()
         self._database: FlowDatabase | None = None
@@ -64,7 +71,7 @@ class FlowConnection:
         if self._database is None:
             with self._opening:
                 if self._database is None:
-                    self._database = _opened(self._url)
+                    self._database = _opened(self._url, self._bounds)
         return work(self._database)
 
     async def close(self) -> None:
@@ -77,10 +84,10 @@ class FlowConnection:
             self._database.close()
 
 
-def _opened(url: str) -> FlowDatabase:
+def _opened(url: str, bounds: Callable[[str], OwnerBounds]) -> FlowDatabase:
     # SQLAlchemy is loaded by the first flow, not by every server
     try:
-        database: FlowDatabase = import_module("pinlater.flows.database").FlowDatabase(url)
+        database: FlowDatabase = import_module("pinlater.flows.database").FlowDatabase(url, bounds)
     except ImportError as error:
         told = f"the driver of the database of flows is not installed: {error.name or error}"
         raise FlowsUnavailable(told, retryable=False) from error

@@ -18,9 +18,10 @@ import sqlalchemy as sa
 
 from pinlater.backends.sql.bounded_statements import bounded_connection
 from pinlater.errors import FlowsUnavailable, RequestInvalid, StageSealed
-from pinlater.flows import end_records, queue_feed, stops, views
+from pinlater.flows import end_records, owned_flows, queue_feed, stops, views
 from pinlater.flows.applets import check_expression
 from pinlater.flows.ends import DueCallback, ItemEnd, QueuedJob, Recorded, WaitingItem
+from pinlater.flows.owned_flows import OwnerCounts, OwnerRoom
 from pinlater.flows.rows import (
     APPLET_SUFFIX,
     COUNTERS,
@@ -28,7 +29,6 @@ from pinlater.flows.rows import (
     complete,
     count,
     find_flow,
-    insert_items,
     lock_stage,
     lock_stages,
     seal,
@@ -48,6 +48,7 @@ from pinlater.model.flow_words import (
     NewItem,
     Stage,
 )
+from pinlater.model.owner_bounds import NO_BOUNDS, OwnerBounds
 
 T = TypeVar("T")
 
@@ -64,9 +65,10 @@ _TRIES = 5
 
 
 class FlowDatabase:
-    """Opened by a URL of SQLAlchemy."""
+    """Opened by a URL of SQLAlchemy. `bounds` says what an owner may have."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, bounds: Callable[[str], OwnerBounds] = lambda owner: NO_BOUNDS) -> None:
+        self._bounds = bounds
         is_sqlite = url.startswith("sqlite")
         options = {} if is_sqlite else {"pool_pre_ping": True, "isolation_level": "READ COMMITTED"}
         self._engine = sa.create_engine(url, **options)
@@ -109,20 +111,24 @@ class FlowDatabase:
 
     # -- making and filling --------------------------------------------------------------------------------------------
 
-    def create(self, new: NewFlow, now_ms: int) -> FlowCreated:
-        """A flow with its first items; what flow_limits.py says was checked. RequestInvalid: an expression is wrong."""
+    def create(self, new: NewFlow, now_ms: int, owner: str = "") -> FlowCreated:
+        """A flow with its first items; what flow_limits.py says was checked. RequestInvalid: an expression is wrong.
+        LimitReached: its owner may have no more.
+        """
         for stage in new.stages:
             if stage.parent and stage.applet.kind is AppletKind.MAP:
                 check_expression(stage.name, stage.applet.expression)
         stages = _in_order(new.stages)
         try:
-            return self._transaction(lambda connection: self._create(connection, new, stages, now_ms))
+            return self._transaction(lambda connection: self._create(connection, new, stages, now_ms, owner))
         except FlowsUnavailable as error:
             if not isinstance(error.__cause__, sa.exc.IntegrityError):
                 raise
-        return self._transaction(lambda connection: self._create(connection, new, stages, now_ms))
+        return self._transaction(lambda connection: self._create(connection, new, stages, now_ms, owner))
 
-    def _create(self, connection: sa.Connection, new: NewFlow, stages: Sequence[Stage], now_ms: int) -> FlowCreated:
+    def _create(
+        self, connection: sa.Connection, new: NewFlow, stages: Sequence[Stage], now_ms: int, owner: str
+    ) -> FlowCreated:
         if new.dedupe_key:
             of_key = sa.and_(FLOWS.c.name == new.name, FLOWS.c.dedupe_key == new.dedupe_key)
             found = connection.execute(sa.select(FLOWS.c.id).where(of_key)).scalar()
@@ -144,6 +150,8 @@ class FlowDatabase:
         )
         assert inserted.inserted_primary_key is not None
         number = inserted.inserted_primary_key[0]
+        room = OwnerRoom(connection, self._bounds)
+        room.add_flow(number, owner)
         places = {stage.name: place for place, stage in enumerate(stages)}
         counters = dict.fromkeys(COUNTERS, 0)
         rows = [
@@ -163,18 +171,19 @@ class FlowDatabase:
         for place, stage in enumerate(stages):
             row = StageRow(number, place, places.get(stage.parent), stage, None, 0, 0, None)
             if new.items.get(stage.name):
-                _, added = insert_items(connection, row, new.items[stage.name], now_ms)
+                _, added = room.insert(row, new.items[stage.name], now_ms)
                 counts[row.where] = {"items": added, "pending": added}
             if stage.name in new.sealed:
                 seal(connection, row, now_ms)
         count(connection, counts)
         if new.sealed:
             complete(connection, [number], now_ms)
+        room.write()
         return FlowCreated(flow_id, is_new=True)
 
     def add(self, flow_id: str, stage: str, items: Sequence[NewItem], now_ms: int, *, seal: bool = False) -> list[int]:
         """The numbers of the items, in order; of one whose dedupe key is taken that of the item which has it. With
-        `seal` no more come. FlowNotFound, StageSealed, RequestInvalid: none was added.
+        `seal` no more come. FlowNotFound, StageSealed, LimitReached, RequestInvalid: none was added.
         """
         return self._transaction(lambda connection: self._add(connection, flow_id, stage, items, now_ms, seal))
 
@@ -186,11 +195,13 @@ class FlowDatabase:
         row = lock_stage(connection, flow_id, stage)
         if row.sealed_ms is not None:
             raise StageSealed(f"stage {stage!r} of flow {flow_id} is sealed: no more items come into it")
-        numbers, added = insert_items(connection, row, items, now_ms)
+        room = OwnerRoom(connection, self._bounds)
+        numbers, added = room.insert(row, items, now_ms)
         count(connection, {row.where: {"items": added, "pending": added}})
         if is_last:
             seal(connection, row, now_ms)
             complete(connection, [row.flow], now_ms)
+        room.write()
         return numbers
 
     def seal(self, flow_id: str, stage: str, now_ms: int) -> list[str]:
@@ -236,7 +247,9 @@ class FlowDatabase:
         The first result of an item counts, and later ones change nothing. A failure is counted once for a claim that
         is named; the item fails when it has more than its stage allows.
         """
-        return self._transaction(lambda connection: end_records.record(connection, ends, now_ms))
+        return self._transaction(
+            lambda connection: end_records.record(connection, ends, now_ms, OwnerRoom(connection, self._bounds))
+        )
 
     def held(
         self, after: tuple[int, int, int], before_ms: int, limit: int
@@ -354,11 +367,36 @@ class FlowDatabase:
         self._transaction(lambda connection: stops.mend(connection, flow_id, stage, expression, now_ms))
         after = 0
         while True:
-            made = self._transaction(lambda connection: stops.make_children(connection, flow_id, after, now_ms))  # noqa: B023
+            made = self._transaction(
+                lambda connection: stops.make_children(
+                    connection,
+                    flow_id,
+                    after,  # noqa: B023
+                    now_ms,
+                    OwnerRoom(connection, self._bounds),
+                )
+            )
             over += made[1]
             if made[0] == 0:
                 return over
             after = made[0]
+
+    # -- owners --------------------------------------------------------------------------------------------------------
+
+    def counts_of(self, owner: str) -> OwnerCounts:
+        return self._look(lambda connection: owned_flows.counts_of(connection, owner))
+
+    def counted_owners(self, limit: int) -> list[OwnerCounts]:
+        """Those with the most items first."""
+        return self._look(lambda connection: owned_flows.counted_owners(connection, limit))
+
+    def recount(self) -> None:
+        """Count anew what each owner has, as a server may have worked here that knows no owners."""
+        after = ""
+        while owners := self._look(lambda connection: owned_flows.owners_after(connection, after, SLICE)):  # noqa: B023
+            for owner in owners:
+                self._transaction(lambda connection: owned_flows.recount(connection, owner))  # noqa: B023
+            after = owners[-1]
 
     # -- the keeper ----------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from pinlater.errors import LimitReached
 from pinlater.flows.applets import AppletFailed, children_of
 from pinlater.flows.ends import EndOutcome, ItemEnd, Recorded, RecordedEnd
 from pinlater.flows.many_rows import among, change_items
+from pinlater.flows.owned_flows import OwnerRoom
 from pinlater.flows.rows import APPLET_SUFFIX, StageRow, complete, count, for_update, insert_items, lock_stages
 from pinlater.flows.tables import FAILURES, FLOWS, ITEMS, STAGES
 from pinlater.model.flow_words import ItemState, NewItem, OnFailure
@@ -21,19 +23,20 @@ MAX_REASON_CHARS, MAX_WORKER_CHARS, MAX_ERROR_CHARS, MAX_CLAIM_CHARS = 2_000, 25
 _READ = [ITEMS.c[name] for name in ("number", "flow", "place", "job", "state", "failures", "retry_ms", "is_queued")]
 
 
-def record(connection: sa.Connection, ends: Sequence[ItemEnd], now_ms: int) -> Recorded:
+def record(connection: sa.Connection, ends: Sequence[ItemEnd], now_ms: int, room: OwnerRoom) -> Recorded:
     """See FlowDatabase.record."""
     items = _items(connection, ends)
     if not items:
         return Recorded([RecordedEnd(EndOutcome.NO_ITEM)] * len(ends), False, [], [])
     flows = {item["flow"] for item in items.values()}
     stages = lock_stages(connection, flows)
-    recording = _Recording(now_ms, stages, _counted(connection, ends, items))
+    recording = _Recording(now_ms, stages, _counted(connection, ends, items), room)
     outcomes = [recording.end(end, items.get(end.number or end.job)) for end in ends]
     stopping = recording.write(connection)
     over: list[str] = []
     if recording.counts:
         over = complete(connection, flows, now_ms, stages)
+    room.write()
     return Recorded(outcomes, any(recording.children.values()), over, [each for each in stopping if each not in over])
 
 
@@ -76,8 +79,15 @@ def _counted(
 class _Recording:
     """What the ends come to, before it is written."""
 
-    def __init__(self, now_ms: int, stages: Mapping[tuple[int, int], StageRow], counted: set[tuple[int, str]]) -> None:
+    def __init__(
+        self,
+        now_ms: int,
+        stages: Mapping[tuple[int, int], StageRow],
+        counted: set[tuple[int, str]],
+        room: OwnerRoom,
+    ) -> None:
         self._now_ms = now_ms
+        self._room = room
         self._stages = stages
         self._counted = counted
         self._below: dict[tuple[int, int], list[StageRow]] = defaultdict(list)
@@ -154,8 +164,10 @@ class _Recording:
             if row.stop_reason is not None:
                 continue
             try:
-                self.children[row.where] += new_children(row, item["number"], item["payload"], result)
-            except AppletFailed as error:
+                children = new_children(row, item["number"], item["payload"], result)
+                self._room.reserve(row.flow, len(children))
+                self.children[row.where] += children
+            except (AppletFailed, LimitReached) as error:
                 errors.append(f"{row.stage.name}: {error}")
         if errors:
             self._applet_errors.append(
@@ -173,6 +185,7 @@ class _Recording:
             connection.execute(sa.insert(FAILURES), self._failures)
         for where, children in sorted(self.children.items()):
             _, added = insert_items(connection, self._stages[where], children, self._now_ms)
+            self._room.added(where[0], added)
             self.counts[where]["items"] += added
             self.counts[where]["pending"] += added
         if self._failed_makers:

@@ -20,6 +20,7 @@ from pinlater.flows.keeper import FlowKeeper
 from pinlater.flows.waits import FlowWaits
 from pinlater.metrics import Metrics
 from pinlater.model import Job
+from pinlater.model.owner_bounds import NO_BOUNDS, OwnerBounds
 from pinlater.queues.directory import QueueDirectory
 from pinlater.shards.router import Router
 
@@ -44,7 +45,7 @@ class Flows:
     """`name` is this process's among all of the cluster. `refusal` says why this server must have no flows now, "" if
     it may; `unaware` names the live processes that do not know flows; `has_others`: there
     are live processes beside this one. `jobs_ready` hears of jobs that may be handed
-    out, as `Service.fired`.
+    out, as `Service.fired`. `bounds` says what an owner of flows may have.
     """
 
     def __init__(
@@ -59,11 +60,12 @@ class Flows:
         refusal: Callable[[], str] = str,
         unaware: Callable[[], Sequence[str]] = tuple,
         has_others: Callable[[], bool] = bool,
+        bounds: Callable[[str], OwnerBounds] = lambda owner: NO_BOUNDS,
     ) -> None:
         self._router, self._queues, self._clock, self._jobs_ready = router, queues, clock, jobs_ready
         self.unaware = unaware
         self.has_others = has_others
-        self.connection = connection = FlowConnection(settings.url, refusal)
+        self.connection = connection = FlowConnection(settings.url, refusal, bounds)
         self.waits = FlowWaits(connection, metrics)
         self.callbacks = FlowCallbacks(
             connection, self._enqueue, clock, metrics, settings.callback_hosts, settings.callback_secret

@@ -57,6 +57,7 @@ is started in its place.
 
 CANCELLED_BY = "the end of its flow"
 CANCEL_EVERY_S, CALLBACKS_EVERY_S, STOP_EVERY_S, CHECK_EVERY_S, REAP_EVERY_S = 1.0, 1.0, 1.0, 10.0, 60.0
+RECOUNT_EVERY_S = 3_600.0
 MAX_LEFT = 100_000
 """Jobs that are kept in mind to be cancelled."""
 
@@ -193,6 +194,7 @@ class FlowKeeper:
             ("stop", STOP_EVERY_S, self._stop_some),
             ("check", CHECK_EVERY_S, self._check_jobs),
             ("reap", REAP_EVERY_S, self._reap_some),
+            ("recount", RECOUNT_EVERY_S, self._recount),
         ):
             try:
                 is_busy |= await self._every(name, interval_s, step)
@@ -441,6 +443,10 @@ class FlowKeeper:
         if isinstance(infos, PinLaterError):
             return ()
         return [None] * len(keys) if infos is None else infos
+
+    async def _recount(self) -> bool:
+        await self._connection.call(lambda database: database.recount())
+        return False
 
     async def _reap_some(self) -> bool:
         """Whether there is more to reap."""

@@ -9,10 +9,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from pinlater.errors import RequestInvalid
+from pinlater.errors import LimitReached, RequestInvalid
 from pinlater.flows import end_records
 from pinlater.flows.applets import AppletFailed, check_expression
 from pinlater.flows.ends import QueuedJob
+from pinlater.flows.owned_flows import OwnerRoom, forget
 from pinlater.flows.rows import (
     StageRow,
     complete,
@@ -98,9 +99,11 @@ def remove(connection: sa.Connection, flow: int, limit: int) -> bool:
         connection.execute(sa.delete(ITEMS).where(ITEMS.c.number.in_(numbers)))
     if len(numbers) == limit:
         return False
+    uncount = forget(connection, flow)
     for table in (CALLBACKS, STAGES):
         connection.execute(sa.delete(table).where(table.c.flow == flow))
     connection.execute(sa.delete(FLOWS).where(FLOWS.c.number == flow))
+    uncount()
     return True
 
 
@@ -121,7 +124,9 @@ def mend(connection: sa.Connection, flow_id: str, stage: str, expression: str, n
     connection.execute(sa.update(CALLBACKS).where(given_up).values(done_ms=None, due_ms=now_ms, tries=0))
 
 
-def make_children(connection: sa.Connection, flow_id: str, after: int, now_ms: int) -> tuple[int, list[str]]:
+def make_children(
+    connection: sa.Connection, flow_id: str, after: int, now_ms: int, room: OwnerRoom
+) -> tuple[int, list[str]]:
     """The children of some items that have none yet as they could not be made; the last of these items, 0 for none, and
     the flow's id if it is over.
     """
@@ -161,10 +166,12 @@ def make_children(connection: sa.Connection, flow_id: str, after: int, now_ms: i
                 continue
             try:
                 children = end_records.new_children(row, number, payload, result)
-            except AppletFailed as error:
+                room.reserve(flow, len(children))
+            except (AppletFailed, LimitReached) as error:
                 errors.append(f"{row.stage.name}: {error}")
                 continue
             _, added = insert_items(connection, row, children, now_ms)
+            room.added(flow, added)
             counts[row.where]["items"] += added
             counts[row.where]["pending"] += added
             if row.is_hidden and not added:
@@ -177,6 +184,7 @@ def make_children(connection: sa.Connection, flow_id: str, after: int, now_ms: i
             counts[flow, place]["applet_errors"] -= 1
     count(connection, counts)
     over = complete(connection, [flow], now_ms)
+    room.write()
     return (rows[-1][0] if rows else 0), over
 
 

@@ -148,6 +148,26 @@ CALLBACKS = sa.Table(
     **{name: value for name, value in _OPTIONS.items() if name != "sqlite_autoincrement"},
 )
 
+OWNED_FLOWS = sa.Table(
+    "flow_owned",
+    METADATA,
+    sa.Column("flow", _MS, primary_key=True, autoincrement=False),
+    sa.Column("owner", sa.String(255), nullable=False),
+    sa.Index("flow_owned_owner", "owner", "flow"),
+    **{name: value for name, value in _OPTIONS.items() if name != "sqlite_autoincrement"},
+)
+"""Whose a flow is. One that has no row here is nobody's."""
+
+OWNERS = sa.Table(
+    "flow_owner",
+    METADATA,
+    sa.Column("owner", sa.String(255), primary_key=True),
+    sa.Column("flows", _MS, nullable=False),
+    sa.Column("items", _MS, nullable=False),
+    **{name: value for name, value in _OPTIONS.items() if name != "sqlite_autoincrement"},
+)
+"""How many each owner has; see owned_flows.py."""
+
 KEEPERS = sa.Table(
     "flow_keeper",
     METADATA,

@@ -4,7 +4,7 @@ itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 
 from msgspec import UNSET, UnsetType
@@ -27,6 +27,7 @@ from pinlater.model import (
     WorkerInfo,
     WorkersPage,
 )
+from pinlater.model.owner_bounds import IdentityUsage, OwnedCount, OwnedKind
 
 
 class QueuesAnswer(Answer):
@@ -147,13 +148,35 @@ class GrantAnswer(Answer):
     bodies: bool
 
 
+class StoredAnswer(Answer):
+    """How many of a kind an identity has made that are there; `used` null: it is not known now. `limit` 0: any number."""
+
+    kind: OwnedKind
+    used: int | None
+    limit: int
+
+
+class IdentityUsageAnswer(Answer):
+    identity: str
+    stored: list[StoredAnswer]
+
+
+class UsageAnswer(Answer):
+    """Up to 1,000 identities, those first that are nearest to a bound."""
+
+    identities: list[IdentityUsageAnswer]
+
+
 class AccessAnswer(Answer):
-    """Who the caller is, and what it may. Without rules it may do all that needs no admin password."""
+    """Who the caller is, and what it may. Without rules it may do all that needs no admin password. `stored`: what it
+    has made; nothing where that is not counted.
+    """
 
     identity: str
     roles: list[str]
     grants: list[GrantAnswer]
     has_rules: bool
+    stored: list[StoredAnswer]
 
 
 _MISFIRE_WORDS: tuple[MisfireWord, ...] = ("skip", "run_once", "run_all")
@@ -193,7 +216,15 @@ def schedule_updated(updated: ScheduleUpdated) -> ScheduleUpdatedAnswer:
 
 def access(view: AccessView) -> AccessAnswer:
     grants = [GrantAnswer(list(each.actions), list(each.queues), each.bodies) for each in view.grants]
-    return AccessAnswer(view.identity, view.roles, grants, view.has_rules)
+    return AccessAnswer(view.identity, view.roles, grants, view.has_rules, _stored(view.stored))
+
+
+def usage(identities: Iterable[IdentityUsage]) -> UsageAnswer:
+    return UsageAnswer([IdentityUsageAnswer(each.identity, _stored(each.stored)) for each in identities])
+
+
+def _stored(counts: Iterable[OwnedCount]) -> list[StoredAnswer]:
+    return [StoredAnswer(*each) for each in counts]
 
 
 def audit_page(entries: Sequence[AuditEntry], limit: int, seen: int) -> AuditAnswer:

@@ -187,6 +187,10 @@ async def _access(incoming: Incoming) -> answers.AccessAnswer:
     return answers.access(await incoming.api.get_access(context=incoming.context))
 
 
+async def _usage(incoming: Incoming) -> answers.UsageAnswer:
+    return answers.usage(await incoming.api.get_usage(context=incoming.context))
+
+
 async def _tokens(incoming: Incoming) -> answers.TokensAnswer:
     return answers.TokensAnswer(await incoming.api.get_tokens(context=incoming.context))
 
@@ -416,6 +420,16 @@ OPERATOR_ROUTES = (
         method=access_methods.GET_ACCESS,
         call=_access,
         answer=answers.AccessAnswer,
+    ),
+    Route(
+        name="get_usage",
+        verb="GET",
+        path="/v1/access/usage",
+        tag=ACCESS,
+        summary="What identities have made, and may have",
+        method=access_methods.GET_USAGE,
+        call=_usage,
+        answer=answers.UsageAnswer,
     ),
     Route(
         name="get_tokens",

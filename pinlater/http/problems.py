@@ -56,6 +56,7 @@ STATUSES: dict[type[PinLaterError], HTTPStatus] = {
     errors.ShardNotFound: HTTPStatus.NOT_FOUND,
     errors.ItemNotFound: HTTPStatus.NOT_FOUND,
     errors.StageSealed: HTTPStatus.CONFLICT,
+    errors.LimitReached: HTTPStatus.CONFLICT,
     errors.FlowsUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.TierUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,

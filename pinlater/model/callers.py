@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from pinlater.model.connection_ref import host_of
+from pinlater.model.owner_bounds import NO_BOUNDS, OwnedCount, OwnerBounds
 
 ANONYMOUS = "anonymous"
 """The identity of who shows neither a certificate nor a token."""
@@ -78,13 +79,14 @@ def matches(pattern: str, text: str) -> bool:
 class Grant(NamedTuple):
     """What a role allows: these actions on the queues that match one of the patterns. Without `bodies`, those who may
     only read see no bodies and no results. `calls_per_second` bounds all calls of a caller with this grant, and of
-    several such bounds the highest counts; 0 for that of all callers.
+    several such bounds the highest counts; 0 for that of all callers. So do `bounds` on what it may keep stored.
     """
 
     actions: Sequence[AccessAction]
     queues: Sequence[str] = (EVERY_QUEUE,)
     bodies: bool = True
     calls_per_second: int = 0
+    bounds: OwnerBounds = NO_BOUNDS
 
     def allows(self, actions: Collection[AccessAction], queue: str, shows_bodies: bool) -> bool:
         """One of the actions is enough."""
@@ -158,12 +160,13 @@ class TokenView:
 
 @dataclass(slots=True)
 class AccessView:
-    """Who a caller is, and what it may."""
+    """Who a caller is, and what it may. `stored`: what it has made of each kind; nothing where that is not counted."""
 
     identity: str
     roles: list[str]
     grants: list[Grant]
     has_rules: bool
+    stored: list[OwnedCount] = field(default_factory=list)
 
     def needs_no_password(self, actions: Collection[AccessAction], queue: str = EVERY_QUEUE) -> bool:
         """Whether a call that does one of these is allowed by a role or a rule, so that it needs no admin password."""

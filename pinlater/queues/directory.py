@@ -24,6 +24,7 @@ from pinlater.queues import changes
 from pinlater.queues.changes import Author, ValidationContext, entry_text
 from pinlater.queues.file import QueueFile
 from pinlater.queues.layers import DEFAULTS, DerivedSettings, Layers, queue_view, texts_of
+from pinlater.queues.owned_entries import OwnedEntries, owner_of, with_owner
 from pinlater.queues.replication import KEEP_TOMBSTONES_MS, ConfigReplicator
 from pinlater.queues.settings import QueueSettings
 from pinlater.shards.handle import ShardHandle
@@ -71,6 +72,7 @@ class QueueDirectory:
         self._layers = Layers(server or QueueSettings())
         self.entries = ConfigReplicator(members, clock, self._on_merge)
         """Of these and of what else all shards agree on."""
+        self.owned = OwnedEntries(self.entries.latest)
         self._callbacks: list[Callable[[str], None]] = []
         self._record_callbacks: dict[str, Callable[[Sequence[ConfigEntry]], None]] = {}
         self._names: set[str] = set()
@@ -155,9 +157,9 @@ class QueueDirectory:
 
     # -- changing it -------------------------------------------------------------------------------------------------
 
-    async def create(self, name: str, who: str) -> ChangeResult:
-        """Make a queue; one that is there is put on the shards that lack it. NoHealthyShards."""
-        return await self._apply(name, lambda before: "{}" if before is None or before.is_deleted else None, who)
+    async def create(self, name: str, who: str, owner: str = "") -> ChangeResult:
+        """Make a queue; one that is there is put on the shards that lack it. LimitReached, NoHealthyShards."""
+        return await self._apply(name, lambda before: "{}" if before is None or before.is_deleted else None, who, owner)
 
     async def delete(self, name: str, who: str) -> ChangeResult:
         """Delete a queue with its jobs; one that is not there is no error.
@@ -177,10 +179,10 @@ class QueueDirectory:
         return await self._apply(name, update, who)
 
     async def change(
-        self, name: str, set: Mapping[str, str], unset: Iterable[str], create: bool, who: str
+        self, name: str, set: Mapping[str, str], unset: Iterable[str], create: bool, who: str, owner: str = ""
     ) -> ChangeResult:
         """Change settings of a queue, or of DEFAULTS: all of it or nothing. RequestInvalid, QueueNotFound,
-        NoHealthyShards.
+        LimitReached, NoHealthyShards.
         """
         unset = list(unset)
 
@@ -193,11 +195,11 @@ class QueueDirectory:
             changes.check(name, {key: has[key] for key in set}, self._validation_context())
             return None if is_there and had == has else entry_text(has)
 
-        return await self._apply(name, update, who)
+        return await self._apply(name, update, who, owner)
 
-    async def take_items(self, name: str, who: str) -> ChangeResult:
+    async def take_items(self, name: str, who: str, owner: str = "") -> ChangeResult:
         """From now on items of flows may come into a queue; one that is not there is made, and keeps no jobs that
-        succeeded. NoHealthyShards.
+        succeeded. LimitReached, NoHealthyShards.
         """
 
         def update(before: ConfigEntry | None) -> str | None:
@@ -206,7 +208,7 @@ class QueueDirectory:
             has = {**had, "flow_items": "true"}
             return None if had == has else entry_text(has)
 
-        return await self._apply(name, update, who)
+        return await self._apply(name, update, who, owner)
 
     async def override_shard(
         self, shard_id: str, dequeue_only: bool, who: str, *, give_up: bool = False
@@ -228,9 +230,9 @@ class QueueDirectory:
         self._override_shards()
         return result
 
-    async def change_record(self, name: str, update: Update, who: str) -> ChangeResult:
-        """Change an entry that is no queue's. NoHealthyShards, and what `update` raises."""
-        return await self._apply(name, update, who)
+    async def change_record(self, name: str, update: Update, who: str, owner: str = "") -> ChangeResult:
+        """Change an entry that is no queue's. LimitReached, NoHealthyShards, and what `update` raises."""
+        return await self._apply(name, update, who, owner)
 
     def _homes(self) -> set[str]:
         """The shards where keys live, or lived before."""
@@ -257,8 +259,10 @@ class QueueDirectory:
     def _validation_context(self) -> ValidationContext:
         return ValidationContext(self._names, self._target_names(), self._layers.named_targets(), self._layers.server)
 
-    async def _apply(self, name: str, update: Update, who: str) -> ChangeResult:
-        """A new version of an entry, on what is freshest; again on top of another change that was made meanwhile."""
+    async def _apply(self, name: str, update: Update, who: str, owner: str = "") -> ChangeResult:
+        """A new version of an entry, on what is freshest; again on top of another change that was made meanwhile. What
+        comes by it, or comes back, is its owner's.
+        """
         is_new = False
         for _ in range(_TRIES):
             self.members.require_any()
@@ -269,7 +273,10 @@ class QueueDirectory:
                 return await self._unchanged(name, is_new)
             version = new_version(self._clock.now_ms(), before.version if before else "")
             deleted = version if text == "" else before.deleted_version if before else ""
-            put = await self.entries.put(ConfigEntry(name, version, text or "{}", deleted))
+            is_made = text != "" and (before is None or before.is_deleted)
+            text = with_owner(text or "{}", owner if is_made else owner_of(before))
+            with self.owned.making(name, owner if is_made else ""):
+                put = await self.entries.put(ConfigEntry(name, version, text, deleted))
             is_new = is_new or put.taken > 0
             if put.was_beaten:
                 await asyncio.sleep(random.uniform(0, _PAUSE_S))
@@ -346,6 +353,7 @@ class QueueDirectory:
         is_of_queues = False
         records: dict[str, list[ConfigEntry]] = {}
         for name in names:
+            self.owned.take(name)
             entry = self.entries.latest[name]
             if not name.startswith("@"):
                 is_of_queues = True

@@ -78,16 +78,24 @@ class ScheduleBook:
         await self._directory.refresh()
 
     async def change(
-        self, change: ScheduleChange, who: str, only_if_version: str | None, *, begins_anew: bool = False
+        self,
+        change: ScheduleChange,
+        who: str,
+        only_if_version: str | None,
+        *,
+        begins_anew: bool = False,
+        owner: str = "",
     ) -> ScheduleChanged:
-        """`begins_anew`: its last firing counts no more. RequestInvalid, RecordChanged, NoHealthyShards."""
+        """`begins_anew`: its last firing counts no more. `owner`: whose it is, if it is new. RequestInvalid,
+        RecordChanged, LimitReached, NoHealthyShards.
+        """
 
         def update(before: ConfigEntry | None) -> str | None:
             _check_version(read_record(before), only_if_version)
             has = changed(before, change, who, self._clock.now_ms(), begins_anew=begins_anew)
             return None if has.version else has.text()
 
-        result = await self._directory.change_record(SCHEDULE_PREFIX + change.name, update, who)
+        result = await self._directory.change_record(SCHEDULE_PREFIX + change.name, update, who, owner)
         record = self.get(change.name)
         assert record is not None
         return ScheduleChanged(record, result)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from pinlater.api import ServedApi
-from pinlater.errors import Draining, Forbidden, Overloaded, PinLaterError, UnknownError
+from pinlater.errors import Draining, Forbidden, LimitReached, Overloaded, PinLaterError, UnknownError
 from pinlater.listener import RateLimitedLog, peer_text
 from pinlater.metrics import Histogram, Metrics
 from pinlater.model import ConnectionRef, DequeuedFromQueues, DequeuedJob, RequestContext
@@ -110,7 +110,7 @@ class Handler:
             return answer
         except PinLaterError as error:
             self._count_error(decoded, error)
-            if isinstance(error, Overloaded) and error.limit:
+            if isinstance(error, (LimitReached, Overloaded)) and error.limit:
                 self._counters[error.limit] += 1
             return _error_reply(decoded, _bare(error))
         except Exception as error:

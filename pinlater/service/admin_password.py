@@ -31,13 +31,14 @@ _NO_PASSWORD = (
 
 
 class Operator(NamedTuple):
-    """Who asks for a change: what the caller calls itself, its address as sockets have it, and whether a rule or a role
-    allows the call, so that no password is needed.
+    """Who asks for a change: what the caller calls itself, its address as sockets have it, whether a rule or a role
+    allows the call, so that no password is needed, and whose is what comes by it ("": nobody's).
     """
 
     who: str
     peer: object = None
     is_granted: bool = False
+    owner: str = ""
 
 
 class AdminPassword:

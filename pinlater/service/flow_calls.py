@@ -54,7 +54,7 @@ from pinlater.service import validation
 from pinlater.service.audit import OPEN, Audit
 from pinlater.service.descriptors import ClaimTokens
 from pinlater.service.queue_limits import QueueLimits
-from pinlater.service.rights import READ, may
+from pinlater.service.rights import READ, may, owner
 from pinlater.service.settings import ServiceSettings
 from pinlater.service.validation import Validator
 from pinlater.shards.router import Router
@@ -141,8 +141,8 @@ class FlowCalls:
                 raise RequestInvalid.of("priority", stage.priority, f"1 to {self._settings.num_priority_levels}")
         await self._take_items(flows, fresh, context)
         if callback is not None and callback.queue and not self._queues.has(callback.queue):
-            await self._queues.create(callback.queue, self._who(context))
-        created = await flows.connection.call(lambda database: database.create(new, now_ms))
+            await self._queues.create(callback.queue, self._who(context), owner(context))
+        created = await flows.connection.call(lambda database: database.create(new, now_ms, owner(context)))
         if created.is_new:
             self._metrics.add(1, "flows_created")
             self._metrics.add(sum(map(len, new.items.values())), "flow_items_added")
@@ -162,7 +162,7 @@ class FlowCalls:
                 f"servers of an earlier version do not know flows: {told}; flows begin when all are of this version",
                 retry_after_ms=5_000,
             )
-        made = [await self._queues.take_items(queue, self._who(context)) for queue in queues]
+        made = [await self._queues.take_items(queue, self._who(context), owner(context)) for queue in queues]
         if any(each.is_new for each in made) and flows.has_others():
             await asyncio.sleep(SETTLE_S)
 

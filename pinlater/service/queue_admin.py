@@ -47,9 +47,9 @@ class QueueAdmin:
             raise missing(self._members.all)
         return self._queues.names()
 
-    async def create(self, name: str, who: str) -> None:
+    async def create(self, name: str, who: str, owner: str) -> None:
         self._check_new(name)
-        made = await self._queues.create(name, who)
+        made = await self._queues.create(name, who, owner)
         if made.is_new:
             await self._audit.write(who, "create_queue", name, _missed(made), part=OPEN)
 
@@ -84,7 +84,7 @@ class QueueAdmin:
             (self._check_new if create else validation.existing_queue)(name)
         if len(set) + len(unset) > _MAX_CHANGES:
             raise RequestInvalid.of("the number of settings", len(set) + len(unset), f"at most {_MAX_CHANGES}")
-        made = await self._queues.change(name, set, unset, create, operator.who)
+        made = await self._queues.change(name, set, unset, create, operator.who, operator.owner)
         if made.is_new:
             told = [f"{key}={text}" for key, text in set.items()] + [f"{key} unset" for key in unset]
             detail = ", ".join(told) + _missed(made, "; ")

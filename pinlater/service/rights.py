@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pinlater.model import ANONYMOUS, AccessAction, RequestContext
+from pinlater.model.owner_bounds import owner_name
 from pinlater.service.admin_password import Operator
 
 READ = (AccessAction.READ,)
@@ -33,6 +34,12 @@ def named(context: RequestContext | None, source: str) -> str:
     return f"{identity} ({source})"
 
 
+def owner(context: RequestContext | None) -> str:
+    """Whose is what a caller makes; "": nobody's, where no rules are in force and it shows no token."""
+    caller = None if context is None else context.caller
+    return "" if caller is None or caller.is_open else owner_name(caller.identity)
+
+
 def operator_of(context: RequestContext | None, source: str) -> Operator:
     """Who asks for a change."""
     who = named(context, source)
@@ -40,5 +47,6 @@ def operator_of(context: RequestContext | None, source: str) -> Operator:
         return Operator(who)
     caller, connection = context.caller, context.connection
     if caller is not None and caller.address is not None:
-        return Operator(who, (caller.address, 0), context.is_granted)
-    return Operator(who, None if connection is None else connection.peer, context.is_granted)
+        return Operator(who, (caller.address, 0), context.is_granted, owner(context))
+    peer = None if connection is None else connection.peer
+    return Operator(who, peer, context.is_granted, owner(context))

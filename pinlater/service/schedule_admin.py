@@ -83,7 +83,9 @@ class ScheduleAdmin:
         self._check_job(record.schedule)
         if dry_run:
             return ScheduleUpdated(await self._view(record, NEXT_SHOWN, True), is_changed)
-        record, made = await self._book.change(change, who, only_if_version, begins_anew=begins_anew)
+        record, made = await self._book.change(
+            change, who, only_if_version, begins_anew=begins_anew, owner=operator.owner
+        )
         if made.is_new:
             detail = _told(change) + (
                 f"; missed by shard {', '.join(made.missed_shards)}" if made.missed_shards else ""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from pinlater import job_limits
-from pinlater.access.gate import access_view
 from pinlater.access.tokens import TokenBook
 from pinlater.clock import Clock
 from pinlater.errors import RequestInvalid
@@ -18,7 +17,6 @@ from pinlater.flows.flow_engine import Flows
 from pinlater.metrics import Metrics
 from pinlater.model import (
     CONTINUATION_START,
-    AccessView,
     Ack,
     AckOutcome,
     AuditEntry,
@@ -76,16 +74,17 @@ from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
 from pinlater.service.queue_admin import QueueAdmin
 from pinlater.service.queue_limits import QueueLimits
 from pinlater.service.queues_dequeuer import QueuesDequeuer
-from pinlater.service.rights import may_read, named, operator_of
+from pinlater.service.rights import may_read, named, operator_of, owner
 from pinlater.service.schedule_admin import ScheduleAdmin
 from pinlater.service.settings import ServiceSettings, queue_defaults
 from pinlater.service.shard_news import ShardNews
+from pinlater.service.stored_usage import StoredUsage, UsageApi
 from pinlater.service.token_admin import TokenAdmin
 from pinlater.service.validation import Validator
 from pinlater.shards.router import Router
 
 
-class Service(FlowApi, BodyApi, FoundJobsApi):
+class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
     """The product's rules. Opened and closed with its router; `claims` must be of this process alone.
 
     Without `queues` it keeps plain ones, which change only when somebody polls them. Services that share `queues` share
@@ -170,6 +169,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi):
         self._flow_calls = FlowCalls(
             router, queues, clock, validator, settings, claims, limits, metrics, self._audit, self._who, self._assigned
         )
+        self._usage = StoredUsage(queues.owned)
         self._reaper = reaper
         self._parser = parser
         self._overflow: OverflowCalls | None = None
@@ -184,7 +184,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi):
 
     def attach_flows(self, flows: Flows) -> None:
         """From now on there are flows, and what is said of their items is recorded."""
-        self._flow_calls.flows = flows
+        self._flow_calls.flows = self._usage.flows = flows
         self._lifecycle.item_ends = self._reaper.item_ends = flows.ends
 
     def _assigned(self, queue: str, jobs: Sequence[DequeuedJob]) -> None:
@@ -265,7 +265,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi):
     # -- creating and deleting queues ----------------------------------------------------------------------------------
 
     async def create_queue(self, name: str, *, context: RequestContext | None = None) -> None:
-        await self._queue_admin.create(name, self._who(context))
+        await self._queue_admin.create(name, self._who(context), owner(context))
 
     async def delete_queue(self, name: str, password: str, *, context: RequestContext | None = None) -> None:
         await self._queue_admin.delete(name, password, self._operator(context))
@@ -575,9 +575,6 @@ class Service(FlowApi, BodyApi, FoundJobsApi):
 
     async def delete_token(self, name: str, password: str = "", *, context: RequestContext | None = None) -> Changed:
         return await self._token_admin.delete(name, password, self._operator(context))
-
-    async def get_access(self, *, context: RequestContext | None = None) -> AccessView:
-        return access_view(None if context is None else context.caller)
 
     def _who(self, context: RequestContext | None) -> str:
         return named(context, self._validator.source(context))

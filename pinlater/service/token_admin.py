@@ -33,7 +33,9 @@ class TokenAdmin:
         await self._admin.check(password, operator)
         now_ms = self._clock.now_ms()
         made = await self._tokens.change(
-            TokenRecord(name, hash, tuple(roles), operator.who, now_ms, expires_ms), replace=replace
+            TokenRecord(name, hash, tuple(roles), operator.who, now_ms, expires_ms),
+            replace=replace,
+            owner=operator.owner,
         )
         if made.is_new:
             detail = f"roles {', '.join(roles)}" + ("" if expires_ms is None else f", until {expires_ms}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pinlater.model import AccessAction, AccessView, Grant, TokenView
+from pinlater.model.owner_bounds import IdentityUsage, OwnedCount, OwnedKind
 from pinlater.wire import convert_operators as operators
 from pinlater.wire.interface import filled, struct
 from pinlater.wire.method import NOTHING, Access, Idempotency, Method, every_queue
@@ -15,6 +17,10 @@ _DeleteRequest = struct("DeleteTokenRequest")
 _AccessView = struct("AccessView")
 _AccessGrant = struct("AccessGrant")
 _TokenView = struct("TokenView")
+_StoredCount = struct("StoredCount")
+_IdentityUsage = struct("IdentityUsage")
+_GetUsageResponse = struct("GetUsageResponse")
+_KINDS = {str(kind): kind for kind in OwnedKind}
 _ACTIONS = {str(action): action for action in AccessAction}
 
 
@@ -102,12 +108,49 @@ DELETE_TOKEN = Method(
 )
 
 
+def _stored_to_wire(stored: Iterable[OwnedCount]) -> list[Any]:
+    return [filled(_StoredCount, kind=str(each.kind), used=each.used, limit=each.limit) for each in stored]
+
+
+def _stored_from_wire(stored: Iterable[Any]) -> list[OwnedCount]:
+    """Kinds that only a newer server knows are left out."""
+    return [OwnedCount(_KINDS[each.kind], each.used, each.limit) for each in stored if each.kind in _KINDS]
+
+
+def _usage_to_wire(usage: Iterable[IdentityUsage]) -> Any:
+    identities = [filled(_IdentityUsage, identity=each.identity, stored=_stored_to_wire(each.stored)) for each in usage]
+    return filled(_GetUsageResponse, identities=identities)
+
+
+def _usage_from_wire(response: Any) -> list[IdentityUsage]:
+    return [IdentityUsage(each.identity, _stored_from_wire(each.stored)) for each in response.identities]
+
+
+GET_USAGE: Method[list[IdentityUsage]] = Method(
+    "getUsage",
+    "get_usage",
+    Idempotency.READ,
+    (AccessAction.ADMIN, AccessAction.OPERATE),
+    every_queue,
+    lambda api, args, context: api.get_usage(context=context),
+    _usage_to_wire,
+    result=_usage_from_wire,
+)
+
+
 def _access_to_wire(view: AccessView) -> Any:
     grants = [
         filled(_AccessGrant, actions=list(map(str, each.actions)), queues=list(each.queues), bodies=each.bodies)
         for each in view.grants
     ]
-    return filled(_AccessView, identity=view.identity, roles=view.roles, grants=grants, has_rules=view.has_rules)
+    return filled(
+        _AccessView,
+        identity=view.identity,
+        roles=view.roles,
+        grants=grants,
+        has_rules=view.has_rules,
+        stored=_stored_to_wire(view.stored) or None,
+    )
 
 
 def _access_from_wire(view: Any) -> AccessView:
@@ -120,7 +163,8 @@ def _access_from_wire(view: Any) -> AccessView:
         )
         for grant in view.grants
     ]
-    return AccessView(view.identity, view.roles, grants, view.has_rules or False)
+    stored = _stored_from_wire(view.stored or ())
+    return AccessView(view.identity, view.roles, grants, view.has_rules or False, stored)
 
 
 GET_ACCESS: Method[AccessView] = Method(

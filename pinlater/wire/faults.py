@@ -31,6 +31,7 @@ _BY_REASON: dict[str, type[PinLaterError]] = {
         errors.ShardNotFound,
         errors.ItemNotFound,
         errors.StageSealed,
+        errors.LimitReached,
         errors.FlowsUnavailable,
         errors.TierUnavailable,
         errors.BodyGone,

@@ -25,7 +25,7 @@ from pinlater.model import (
 from pinlater.wire import convert
 from pinlater.wire import convert_keyed as keyed
 from pinlater.wire import convert_operators as operators
-from pinlater.wire.access_methods import DELETE_TOKEN, GET_ACCESS, GET_TOKENS, UPDATE_TOKEN
+from pinlater.wire.access_methods import DELETE_TOKEN, GET_ACCESS, GET_TOKENS, GET_USAGE, UPDATE_TOKEN
 from pinlater.wire.body_methods import CHANGE_BODIES, GET_BODY_TIERS
 from pinlater.wire.flow_methods import (
     ADD_FLOW_ITEMS,
@@ -530,6 +530,7 @@ METHODS: dict[str, Method[Any]] = {
         GET_TOKENS,
         DELETE_TOKEN,
         GET_ACCESS,
+        GET_USAGE,
         CREATE_FLOW,
         ADD_FLOW_ITEMS,
         SEAL_STAGE,

@@ -87,6 +87,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "getTokens": (),
     "deleteToken": ("made", ""),
     "getAccess": (),
+    "getUsage": (),
 }
 """Of each call; queues that they name are "mail", but for the one that is deleted. A call without arguments here fails
 the test, so that no call comes without one.

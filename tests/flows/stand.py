@@ -12,14 +12,15 @@ from pinlater.flows.database import FlowDatabase
 from pinlater.flows.ends import ItemEnd, Recorded, RecordedEnd, WaitingItem
 from pinlater.flows.tables import ITEMS, STAGES
 from pinlater.model.flow_words import ItemState, NewFlow, NewItem, Stage
+from pinlater.model.owner_bounds import NO_BOUNDS, OwnerBounds
 
 START_MS = 1_000_000
 ROOT = Stage("calculate", "calc", "payroll", max_failures=1, backoff_ms=100)
 
 
 @contextmanager
-def opened(url: str) -> Iterator[FlowDatabase]:
-    database = FlowDatabase(url)
+def opened(url: str, bounds: Callable[[str], OwnerBounds] = lambda owner: NO_BOUNDS) -> Iterator[FlowDatabase]:
+    database = FlowDatabase(url, bounds)
     database.open()
     try:
         yield database

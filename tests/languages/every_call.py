@@ -283,6 +283,7 @@ class EveryCall:
         assert client.updateToken(context, types.UpdateTokenRequest(password=self.password, **asked)).missedShards == []
         assert [each.roles for each in client.getTokens(context).tokens if each.name == self.queue] == [["viewer"]]
         assert client.getAccess(context).identity == "anonymous"
+        assert client.getUsage(context).identities == []
         named = types.RequestContext(source=SOURCE, token=token)
         assert client.getAccess(named).identity == f"token:{self.queue}"
         client.deleteToken(context, types.DeleteTokenRequest(name=self.queue, password=self.password))

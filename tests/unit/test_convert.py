@@ -359,6 +359,7 @@ FINER = {
     errors.ItemNotFound: "ITEM_NOT_FOUND",
     errors.ShardNotFound: "SHARD_NOT_FOUND",
     errors.StageSealed: "STAGE_SEALED",
+    errors.LimitReached: "LIMIT_REACHED",
     errors.FlowsUnavailable: "FLOWS_UNAVAILABLE",
     errors.TierUnavailable: "TIER_UNAVAILABLE",
     errors.BodyGone: "BODY_UNAVAILABLE",

@@ -90,6 +90,7 @@ def test_what_changes_nothing_is_told_apart() -> None:
         "getQueues",
         "getSchedules",
         "getTokens",
+        "getUsage",
         "getWorkers",
         "lookupJobs",
         "scanJobs",

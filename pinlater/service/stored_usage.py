@@ -1,0 +1,86 @@
+"""What identities have stored, beside what they may have: for an identity itself, and for operators."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pinlater.access.gate import access_view
+from pinlater.errors import PinLaterError
+from pinlater.flows.flow_engine import Flows
+from pinlater.model import AccessView, RequestContext
+from pinlater.model.owner_bounds import IdentityUsage, OwnedCount, OwnedKind
+from pinlater.queues.owned_entries import OwnedEntries
+from pinlater.service.rights import owner
+
+if TYPE_CHECKING:
+    from pinlater.flows.database import FlowDatabase
+    from pinlater.flows.owned_flows import OwnerCounts
+
+MAX_SHOWN = 1_000
+FLOWS_WITHIN_S = 1.0
+"""What the database of flows does not say in this time is shown as not known: who asks for its rights waits no longer."""
+
+_OF_FLOWS = (OwnedKind.FLOWS, OwnedKind.FLOW_ITEMS)
+_UNKNOWN: Mapping[OwnedKind, int | None] = dict.fromkeys(_OF_FLOWS)
+
+
+class StoredUsage:
+    """Of one process, which knows all entries; what is in the database of flows is asked for."""
+
+    def __init__(self, entries: OwnedEntries) -> None:
+        self.flows: Flows | None = None
+        self._entries = entries
+
+    async def of(self, identity: str) -> list[OwnedCount]:
+        """Nothing for nobody."""
+        if not identity:
+            return []
+        of_flows = await self._of_flows(lambda database: [database.counts_of(identity)])
+        entries = {kind: self._entries.count(kind, identity) for kind in OwnedKind}
+        return self._counts(identity, entries | (_UNKNOWN if of_flows is None else of_flows.get(identity, {})))
+
+    async def all(self) -> list[IdentityUsage]:
+        """Those first that are nearest to a bound."""
+        of_flows = await self._of_flows(lambda database: database.counted_owners(MAX_SHOWN))
+        unknown = _UNKNOWN if of_flows is None else {}
+        counts: dict[str, dict[OwnedKind, int | None]] = defaultdict(dict, of_flows or {})
+        for kind, identity, count in self._entries.owners():
+            counts[identity][kind] = count
+        usage = [
+            IdentityUsage(identity, self._counts(identity, {**dict.fromkeys(OwnedKind, 0), **unknown, **own}))
+            for identity, own in counts.items()
+        ]
+        return sorted(usage, key=lambda each: (-each.share, each.identity))[:MAX_SHOWN]
+
+    def _counts(self, identity: str, used: Mapping[OwnedKind, int | None]) -> list[OwnedCount]:
+        bounds = self._entries.bounds(identity)
+        return [OwnedCount(kind, used[kind], bounds.of(kind)) for kind in OwnedKind]
+
+    async def _of_flows(
+        self, count: Callable[[FlowDatabase], Sequence[OwnerCounts]]
+    ) -> dict[str, dict[OwnedKind, int | None]] | None:
+        """By their owners; None: it is not known now."""
+        if self.flows is None or not self.flows.connection.is_made:
+            return {}
+        try:
+            found = await asyncio.wait_for(self.flows.connection.call(count), FLOWS_WITHIN_S)
+        except (PinLaterError, TimeoutError):
+            return None
+        return {each.owner: {OwnedKind.FLOWS: each.flows, OwnedKind.FLOW_ITEMS: each.items} for each in found}
+
+
+class UsageApi:
+    """The calls of `Api` about who a caller is and what it has, of a service that has StoredUsage."""
+
+    _usage: StoredUsage
+
+    async def get_access(self, *, context: RequestContext | None = None) -> AccessView:
+        view = access_view(None if context is None else context.caller)
+        view.stored = await self._usage.of(owner(context))
+        return view
+
+    async def get_usage(self, *, context: RequestContext | None = None) -> list[IdentityUsage]:
+        return await self._usage.all()

@@ -1,0 +1,135 @@
+"""What one owner of flows may have, on every database: counted in the transactions, never beyond the bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import sqlalchemy as sa
+
+from pinlater.errors import LimitReached
+from pinlater.flows.database import FlowDatabase
+from pinlater.flows.tables import FLOWS, ITEMS, STAGES
+from pinlater.model.flow_words import Applet, AppletKind, NewFlow, NewItem, Stage
+from pinlater.model.owner_bounds import OwnerBounds
+from tests.flows.stand import ROOT, START_MS, check_counters, opened, some_items, work
+
+HERS, HIS = "token:hers", "cert:his.example"
+BOUNDS = OwnerBounds(flows=3, flow_items=10)
+MANY = Stage("many", "many", "payroll", "calculate", Applet(AppletKind.LIST))
+
+
+@pytest.fixture
+def bounded(url: str) -> Iterator[FlowDatabase]:
+    with opened(url, lambda owner: BOUNDS) as made:
+        yield made
+    check_counters(url)
+
+
+def make(database: FlowDatabase, owner: str, items: int = 0, *stages: Stage, key: str = "") -> str:
+    new = NewFlow("payroll", stages or (ROOT,), key, items={"calculate": some_items(items)} if items else {})
+    return database.create(new, START_MS, owner).id
+
+
+def counts(database: FlowDatabase, owner: str = HERS) -> tuple[int, int]:
+    found = database.counts_of(owner)
+    return found.flows, found.items
+
+
+def test_an_owner_has_no_more_flows_than_its_bound_and_others_are_not_held_up(bounded: FlowDatabase) -> None:
+    first = make(bounded, HERS, key="once")
+    for _ in range(2):
+        make(bounded, HERS)
+    with pytest.raises(LimitReached, match=r"token:hers has 3 flows, and may have 3: delete flows") as error:
+        make(bounded, HERS)
+    assert error.value.limit == "identity_flows"
+    assert make(bounded, HERS, key="once") == first, "one that is there is no other one"
+    make(bounded, HIS)
+    for _ in range(5):
+        make(bounded, "", 5)
+    assert counts(bounded) == (3, 0)
+    assert bounded.delete(first, 100)
+    make(bounded, HERS)
+    assert counts(bounded) == (3, 0)
+
+
+def test_items_count_over_all_flows_of_an_owner_whoever_adds_them(bounded: FlowDatabase) -> None:
+    first, second = make(bounded, HERS, 4), make(bounded, HERS)
+    keyed = [NewItem(b"1", f"key-{number}") for number in range(4)]
+    bounded.add(second, "calculate", keyed, START_MS)
+    with pytest.raises(LimitReached, match="the owner of this flow has 8 items of flows, and may have 10"):
+        bounded.add(first, "calculate", some_items(3), START_MS)
+    with pytest.raises(LimitReached):
+        make(bounded, HERS, 3)
+    bounded.add(second, "calculate", keyed, START_MS)  # once more is nothing
+    bounded.add(second, "calculate", [*keyed, NewItem(b"1", "key-5"), NewItem(b"2")], START_MS)
+    with pytest.raises(LimitReached):
+        bounded.add(second, "calculate", [*keyed, NewItem(b"1", "key-6")], START_MS)
+    assert counts(bounded) == (2, 10)
+    assert not bounded.delete(second, 3), "it is removed in slices"
+    assert counts(bounded) == (2, 10)
+    assert bounded.delete(second, 100)
+    assert counts(bounded) == (1, 4)
+    bounded.cancel(first, START_MS)
+    while not bounded.stop(first, START_MS, 100)[1]:
+        pass
+    while bounded.reap(START_MS + 10**12, 100):
+        pass
+    assert counts(bounded) == (0, 0)
+
+
+def test_what_results_would_make_beyond_the_bound_waits_for_room_and_fails_no_ack(bounded: FlowDatabase) -> None:
+    other = make(bounded, HERS, 5)
+    flow_id = make(bounded, HERS, 2, ROOT, MANY)
+    fair = make(bounded, HIS, 1, ROOT, MANY)
+    recorded = work(bounded, "calculate", lambda item: b"[1, 2]")
+    assert len(recorded.ends) == 8
+    assert counts(bounded) == (2, 9), "the children of one of both had room"
+    assert counts(bounded, HIS) == (1, 3)
+    assert bounded.status(fair).stages[1].items == 2
+    status = bounded.status(flow_id)
+    assert [(each.items, each.applet_errors) for each in status.stages] == [(2, 1), (2, 0)]
+    (broken,) = [each for each in bounded.items(flow_id, "calculate", None, "", (), 0, 10)[0] if each.applet_error]
+    assert broken.applet_error == (
+        "many: the owner of this flow has 9 items of flows, and may have 10: delete flows, or give them a shorter time "
+        "to live, or ask for a role with a higher max-flow-items (`pinlater access show` says what stands)"
+    )
+    bounded.resume(flow_id, "", "", START_MS)
+    assert counts(bounded) == (2, 9), "there is no room yet"
+    assert bounded.delete(other, 100)
+    bounded.resume(flow_id, "", "", START_MS)
+    assert counts(bounded) == (1, 6)
+    assert [(each.items, each.applet_errors) for each in bounded.status(flow_id).stages] == [(2, 0), (4, 0)]
+
+
+def test_callers_at_the_same_moment_exceed_a_bound_by_what_is_under_way_alone(bounded: FlowDatabase, url: str) -> None:
+    flows = [make(bounded, HERS) for _ in range(3)]
+
+    def add(number: int) -> int:
+        try:
+            bounded.add(flows[number % 3], "calculate", some_items(1), START_MS)
+        except LimitReached:
+            return 0
+        return 1
+
+    with ThreadPoolExecutor(4) as threads:
+        added = sum(threads.map(add, range(60)))
+    assert counts(bounded) == (3, added)
+    assert BOUNDS.flow_items <= added <= BOUNDS.flow_items + (0 if url.startswith("sqlite") else 3)
+
+
+def test_a_recount_makes_right_what_a_server_left_that_knows_no_owners(bounded: FlowDatabase, url: str) -> None:
+    removed, changed, his = make(bounded, HERS, 3), make(bounded, HERS, 2), make(bounded, HIS, 1)
+    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+    with engine.begin() as connection:
+        for flow_id in (removed, his):
+            flow = connection.execute(sa.select(FLOWS.c.number).where(FLOWS.c.id == flow_id)).scalar_one()
+            connection.execute(sa.delete(ITEMS).where(ITEMS.c.flow == flow))
+            connection.execute(sa.delete(STAGES).where(STAGES.c.flow == flow))
+            connection.execute(sa.delete(FLOWS).where(FLOWS.c.number == flow))
+    assert counts(bounded) == (2, 5)
+    bounded.recount()
+    assert (counts(bounded), counts(bounded, HIS)) == ((1, 2), (0, 0))
+    bounded.add(changed, "calculate", some_items(1), START_MS)
+    assert [tuple(each) for each in bounded.counted_owners(10)] == [(HERS, 1, 3)]
