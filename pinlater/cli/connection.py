@@ -30,6 +30,7 @@ from pinlater.errors import (
     FlowNotFound,
     Forbidden,
     ItemNotFound,
+    LimitReached,
     OutcomeUnknown,
     PasswordInvalid,
     PinLaterError,
@@ -54,7 +55,7 @@ EXIT_INCOMPLETE = 5
 """Part of what was named does not exist, was not in the state for it, or could not be read."""
 _NOT_ALLOWED = (RequestInvalid, BodyTooLarge, PriorityNotSupported, QueueNameInvalid, QueueNameTooLong)
 """A value that the servers do not allow."""
-_REFUSED = (FlowNotFound, ItemNotFound, ShardNotFound, StageSealed)
+_REFUSED = (FlowNotFound, ItemNotFound, LimitReached, ShardNotFound, StageSealed)
 """Among them what is no mistake of the command line."""
 
 _TOKEN = f"{__name__}.token"

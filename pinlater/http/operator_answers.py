@@ -149,7 +149,7 @@ class GrantAnswer(Answer):
 
 
 class StoredAnswer(Answer):
-    """How many of a kind an identity has made that are there; `used` null: it is not known now. `limit` 0: any number."""
+    """How many of a kind an identity has made; `used` null: it is not known now. `limit` 0: any number."""
 
     kind: OwnedKind
     used: int | None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MAX_SHOWN = 1_000
 FLOWS_WITHIN_S = 1.0
-"""What the database of flows does not say in this time is shown as not known: who asks for its rights waits no longer."""
+"""What the database of flows does not say in this time is not known: who asks for its rights waits no longer."""
 
 _OF_FLOWS = (OwnedKind.FLOWS, OwnedKind.FLOW_ITEMS)
 _UNKNOWN: Mapping[OwnedKind, int | None] = dict.fromkeys(_OF_FLOWS)
@@ -39,8 +39,8 @@ class StoredUsage:
         if not identity:
             return []
         of_flows = await self._of_flows(lambda database: [database.counts_of(identity)])
-        entries = {kind: self._entries.count(kind, identity) for kind in OwnedKind}
-        return self._counts(identity, entries | (_UNKNOWN if of_flows is None else of_flows.get(identity, {})))
+        entries: dict[OwnedKind, int | None] = {kind: self._entries.count(kind, identity) for kind in OwnedKind}
+        return self._counts(identity, {**entries, **(_UNKNOWN if of_flows is None else of_flows.get(identity, {}))})
 
     async def all(self) -> list[IdentityUsage]:
         """Those first that are nearest to a bound."""
