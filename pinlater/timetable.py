@@ -304,7 +304,7 @@ def zone_named(name: str) -> ZoneInfo:
 def _checked(expression: str) -> str:
     """As cronsim takes it. TimetableInvalid."""
     text = _written_out(expression)
-    if len(text) > _MAX_CHARS or len(text.split()) != 5:
+    if max(len(text), len(expression)) > _MAX_CHARS or len(text.split()) != 5:  # it is kept as it is written
         raise TimetableInvalid("cron", expression, CRON_ALLOWED)
     try:
         found = next(CronSim(text, datetime(2000, 1, 1)), None)

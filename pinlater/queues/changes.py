@@ -12,6 +12,9 @@ from pinlater.queues.layers import OF_A_PAUSE
 from pinlater.queues.settings import SETTINGS, QueueSetting, QueueSettings, known_key
 from pinlater.sizes import size_text
 
+MAX_TEXT_CHARS = 1_000
+"""Of a setting: every server has all of them at hand."""
+
 _PAUSE_KEYS = frozenset(setting.name for setting in SETTINGS if setting.field in OF_A_PAUSE)
 
 
@@ -48,6 +51,8 @@ def changed(before: Mapping[str, str], set: Mapping[str, str], unset: Iterable[s
             texts[key] = setting.text(setting.kind.parse(text))
         except ValueError:
             raise RequestInvalid.of(key, text, setting.kind.allowed) from None
+        if len(texts[key]) > MAX_TEXT_CHARS:
+            raise RequestInvalid.of(key, text, f"up to {MAX_TEXT_CHARS} characters")
     if "paused" in texts:
         _no_pause(after)
     after |= texts

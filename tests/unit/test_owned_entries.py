@@ -129,6 +129,7 @@ async def test_a_change_by_a_server_that_knows_no_owners_is_nobodys_and_lifts_no
         bound(one, two)
         for name in ("mail", "news"):
             await one.queues.create(name, "ann", HERS)
+        await two.queues.poll()
         version = new_version(one.clock.now_ms() + 1, one.queues.entries.latest["mail"].version)
         await two.queues.entries.put(ConfigEntry("mail", version, '{"set":{"max_pending":"5"}}', ""))
         await one.queues.poll()
