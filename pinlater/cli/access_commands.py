@@ -72,15 +72,16 @@ def show(client: Client, format: str) -> None:
         {"may": list(map(str, each.actions)), "queues": list(each.queues), "bodies": each.bodies}
         for each in view.grants
     ]
-    stored = [_row_of(each) for each in view.stored]
+    stored = [_row_of(each, format) for each in view.stored]
     write_all(format, COLUMNS, grants if format == "table" else [told | {"grants": grants, "stored": stored}])
     if format == "table" and stored:
         click.echo()
         write_all(format, STORED_COLUMNS, stored)
 
 
-def _row_of(count: OwnedCount) -> dict[str, object]:
-    return {"kind": str(count.kind), "used": count.used, "limit": count.limit or None}
+def _row_of(count: OwnedCount, format: str) -> dict[str, object]:
+    limit = count.limit or None if format == "table" else count.limit
+    return {"kind": str(count.kind), "used": count.used, "limit": limit}
 
 
 @access.command(
@@ -99,7 +100,7 @@ def usage(client: Client, format: str) -> None:
     What was made while nobody was known, or by an earlier version, counts for nobody.
     """
     rows = [
-        {"identity": each.identity, **_row_of(count)}
+        {"identity": each.identity, **_row_of(count, format)}
         for each in client.get_usage()
         for count in each.stored
         if format != "table" or count.used != 0

@@ -30,6 +30,7 @@ def record(connection: sa.Connection, ends: Sequence[ItemEnd], now_ms: int, room
         return Recorded([RecordedEnd(EndOutcome.NO_ITEM)] * len(ends), False, [], [])
     flows = {item["flow"] for item in items.values()}
     stages = lock_stages(connection, flows)
+    room.expect(flows)
     recording = _Recording(now_ms, stages, _counted(connection, ends, items), room)
     outcomes = [recording.end(end, items.get(end.number or end.job)) for end in ends]
     stopping = recording.write(connection)

@@ -10,11 +10,13 @@ A server that knows no owners neither counts what it adds nor what it removes: `
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import sqlalchemy as sa
 
+from pinlater.flows.many_rows import among
 from pinlater.flows.rows import StageRow, for_update, insert_items
 from pinlater.flows.tables import FLOWS, OWNED_FLOWS, OWNERS, STAGES
 from pinlater.model.flow_words import NewItem
@@ -42,13 +44,18 @@ class OwnerRoom:
 
     def __init__(self, connection: sa.Connection, bounds: Bounds) -> None:
         self._connection = connection
-        self._bounds = bounds
+        self._bounds = lru_cache(bounds)
+        self._expected: Collection[int] = ()
         self._owners: dict[int, str] = {}
         """Of flows, as far as they were looked up; "" for nobody."""
         self._reserved: Counter[str] = Counter()
         """What they have, with what is to be added now."""
         self._added_flows: Counter[str] = Counter()
         self._added_items: Counter[str] = Counter()
+
+    def expect(self, flows: Collection[int]) -> None:
+        """Items may be added to these: when the first are, the owners of all are looked up at once."""
+        self._expected = flows
 
     def add_flow(self, flow: int, owner: str) -> None:
         """A flow that was just made. LimitReached."""
@@ -91,10 +98,15 @@ class OwnerRoom:
 
     def _owner_of(self, flow: int) -> str:
         if flow not in self._owners:
-            of_flow = sa.select(OWNED_FLOWS.c.owner).where(OWNED_FLOWS.c.flow == flow)
-            owner = self._owners[flow] = self._connection.execute(of_flow).scalar() or ""
-            if owner and owner not in self._reserved:
-                self._reserved[owner] = counts_of(self._connection, owner).items
+            flows = sorted({flow, *self._expected} - self._owners.keys())
+            self._owners |= dict.fromkeys(flows, "")
+            owned = sa.select(OWNED_FLOWS.c.flow, OWNED_FLOWS.c.owner, OWNERS.c["items"]).join_from(
+                OWNED_FLOWS, OWNERS, OWNED_FLOWS.c.owner == OWNERS.c.owner, isouter=True
+            )
+            of_these = among(self._connection, OWNED_FLOWS.c.flow, flows)
+            for number, owner, items in self._connection.execute(owned.where(of_these)):
+                self._owners[number] = owner
+                self._reserved.setdefault(owner, items or 0)
         return self._owners[flow]
 
 
@@ -143,6 +155,9 @@ def recount(connection: sa.Connection, owner: str) -> None:
         OWNED_FLOWS, STAGES, OWNED_FLOWS.c.flow == STAGES.c.flow
     )
     items = int(connection.execute(in_stages.where(of_owner)).scalar() or 0)
-    connection.execute(sa.delete(OWNERS).where(OWNERS.c.owner == owner))
-    if flows:
+    if not flows:
+        connection.execute(sa.delete(OWNERS).where(OWNERS.c.owner == owner))
+    elif not connection.execute(
+        sa.update(OWNERS).where(OWNERS.c.owner == owner).values({"flows": flows, "items": items})
+    ).rowcount:
         connection.execute(sa.insert(OWNERS).values(owner=owner, flows=flows, items=items))

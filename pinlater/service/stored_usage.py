@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from heapq import nlargest
 from typing import TYPE_CHECKING
 
 from pinlater.access.gate import access_view
@@ -43,17 +44,18 @@ class StoredUsage:
         return self._counts(identity, {**entries, **(_UNKNOWN if of_flows is None else of_flows.get(identity, {}))})
 
     async def all(self) -> list[IdentityUsage]:
-        """Those first that are nearest to a bound."""
+        """Of those who have most; those first that are nearest to a bound."""
         of_flows = await self._of_flows(lambda database: database.counted_owners(MAX_SHOWN))
         unknown = _UNKNOWN if of_flows is None else {}
         counts: dict[str, dict[OwnedKind, int | None]] = defaultdict(dict, of_flows or {})
         for kind, identity, count in self._entries.owners():
             counts[identity][kind] = count
+        most = nlargest(MAX_SHOWN, counts.items(), key=lambda each: sum(filter(None, each[1].values())))
         usage = [
             IdentityUsage(identity, self._counts(identity, {**dict.fromkeys(OwnedKind, 0), **unknown, **own}))
-            for identity, own in counts.items()
+            for identity, own in most
         ]
-        return sorted(usage, key=lambda each: (-each.share, each.identity))[:MAX_SHOWN]
+        return sorted(usage, key=lambda each: (-each.share, each.identity))
 
     def _counts(self, identity: str, used: Mapping[OwnedKind, int | None]) -> list[OwnedCount]:
         bounds = self._entries.bounds(identity)
