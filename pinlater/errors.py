@@ -148,11 +148,21 @@ class FlowNotFound(RequestInvalid):
 
     @classmethod
     def named(cls, flow_id: str) -> FlowNotFound:
-        return cls(f"there is no flow {flow_id[:100]!r}: it was deleted, or its time to live is over")
+        return cls(
+            f"there is no flow {flow_id[:100]!r}: it was deleted, its time to live is over, or you lack a right on a "
+            "queue of its stages"
+        )
 
 
 class ItemNotFound(RequestInvalid):
     reason = "ITEM_NOT_FOUND"
+
+    @classmethod
+    def numbered(cls, number: int) -> ItemNotFound:
+        return cls(
+            f"there is no item {number}: its flow was deleted, that one's time to live is over, or you may not consume "
+            "its queue"
+        )
 
 
 class ShardNotFound(RequestInvalid):

@@ -12,7 +12,7 @@ from typing import Any
 from pinlater.cli.output import Row, counted
 from pinlater.cli.times import age_text, time_text
 from pinlater.job_body import BodyDescription, describe_body
-from pinlater.model import JobInfo, JobProgress, JobState
+from pinlater.model import HIDDEN_JOB, JobInfo, JobProgress, JobState
 from pinlater.printable import json_text, printable, printable_lines
 from pinlater.schedule import duration_text
 
@@ -26,6 +26,7 @@ _PAGE_LINES = 40
 _PAGE_CHARS = 4_000
 _ARGUMENT_CHARS = 500
 _LABEL_WIDTH = 15
+_HIDDEN = "a job of a queue that you may not read"
 _AT_WORK_OR_DONE = (JobState.IN_PROGRESS, JobState.SUCCEEDED)
 
 
@@ -185,7 +186,7 @@ def page(info: JobInfo, now_ms: int) -> Iterator[str]:
         ("claim", info.claim_descriptor),
         ("dedupe key", info.dedupe_key),
         ("serialize key", info.serialize_key),
-        ("waits for", info.waits_for),
+        ("waits for", _HIDDEN if info.waits_for == HIDDEN_JOB else info.waits_for),
         ("to stop, by", info.cancel_requested_by),
         ("body in", info.body_stored_at),
         ("progress", None if info.progress is None else progress_text(info.progress)),

@@ -141,14 +141,15 @@ class StatsCollector:
             return None
         return sum(level.ready + level.scheduled + level.waiting for each in found for level in each.levels.values())
 
-    def unfinished(self, shard_id: str) -> tuple[int | None, int | None]:
-        """The jobs of one shard that are pending or in progress, and when the oldest of them were counted; None, None:
-        nothing is known."""
+    def unfinished(self, shard_id: str, is_counted: Callable[[str], bool]) -> tuple[int | None, int | None]:
+        """The jobs of some queues of one shard that are pending or in progress, and when the oldest of them were
+        counted; None, None: nothing is known.
+        """
         counts = self._published.on(shard_id)
         if counts is None:
             return None, None
-        jobs = sum(map(_unfinished, counts.queues.values()))
-        return jobs, min([counts.at_ms, *(each.at_ms for each in counts.queues.values())])
+        some = [each for queue, each in counts.queues.items() if is_counted(queue)]
+        return sum(map(_unfinished, some)), min([counts.at_ms, *(each.at_ms for each in some)])
 
     def blocked_on(self, shard_id: str) -> Sequence[BlockedChain]:
         """See PublishedCounts."""

@@ -10,7 +10,7 @@ from pinlater.cluster.lease import DASHED_NAMES
 from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
 from pinlater.config.values import rate_text
-from pinlater.model import ClusterStatus, PauseView, QueueStatus, ShardView
+from pinlater.model import EVERY_QUEUE, ClusterStatus, PauseView, QueueStatus, ShardView
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.settings import QueueSettings
 from pinlater.shards.keys.homes_record import HomeTable
@@ -42,14 +42,17 @@ class Cluster:
         may_read: Callable[[str], bool] = lambda _: True,
         counters_since_ms: int | None = None,
     ) -> ClusterStatus:
-        """All of it, or only these queues of it; names that are no queue are left out. Of its shards, nothing of queues
-        that the caller may not read. `counters_since_ms`: also what was counted of queues where that changed since
-        then. Raises nothing.
+        """All of it, or only these queues of it; names that are no queue are left out. Of its servers and shards,
+        nothing of jobs of queues that the caller may not read. `counters_since_ms`: also what was counted of queues
+        where that changed since then. Raises nothing.
         """
         await self._stats.refresh()
         servers = [lease.view() for lease in self._membership.alive()]
+        if not may_read(EVERY_QUEUE):
+            for server in servers:
+                server.overflow_jobs = None
         trouble = next((text for said in self._homes_said() if (text := str(said.get("blocked", "")))), "")
-        shards = self._shards()
+        shards = self._shards(may_read)
         for shard in shards:
             shard.keep_queues(may_read)
         counters = None
@@ -66,7 +69,7 @@ class Cluster:
         """The live processes that would refuse the name of a queue with a dash, as SERVER/PROCESS."""
         return self._membership.unaware_of(DASHED_NAMES)
 
-    def _shards(self) -> list[ShardView]:
+    def _shards(self, may_read: Callable[[str], bool]) -> list[ShardView]:
         views = [member.view() for member in self._members.all]
         homes, told, given_up = self._homes(), self._homes_said(), self._queues.given_up_shards()
         for view in views:
@@ -74,7 +77,7 @@ class Cluster:
             if full_at and view.state == "in" and not view.is_full:  # not every store tells each process by itself
                 view.is_full, view.trouble = True, view.trouble or f"full at {', '.join(full_at)}"
             view.maintained_by = self._membership.owner(view.id) or ""
-            view.jobs, view.counted_at_ms = self._stats.unfinished(view.id)
+            view.jobs, view.counted_at_ms = self._stats.unfinished(view.id, may_read)
             view.blocked_chains = list(self._stats.blocked_on(view.id))
             if homes is not None:
                 view.is_home = homes.takes_jobs(view.id)

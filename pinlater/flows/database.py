@@ -21,6 +21,7 @@ from pinlater.errors import FlowsUnavailable, RequestInvalid, StageSealed
 from pinlater.flows import end_records, owned_flows, queue_feed, stops, views
 from pinlater.flows.applets import check_expression
 from pinlater.flows.ends import DueCallback, ItemEnd, QueuedJob, Recorded, WaitingItem
+from pinlater.flows.flow_keys import KeyedFlow, Sees, find_keyed
 from pinlater.flows.owned_flows import OwnerCounts, OwnerRoom
 from pinlater.flows.rows import (
     APPLET_SUFFIX,
@@ -34,7 +35,7 @@ from pinlater.flows.rows import (
     seal,
     spec_of,
 )
-from pinlater.flows.tables import CALLBACKS, FLOWS, KEEPERS, STAGES, upgrade
+from pinlater.flows.tables import CALLBACKS, FLOW_KEYS, FLOWS, KEEPERS, STAGES, upgrade
 from pinlater.model import ClaimOutcome
 from pinlater.model.flow_words import (
     Applet,
@@ -111,35 +112,43 @@ class FlowDatabase:
 
     # -- making and filling --------------------------------------------------------------------------------------------
 
-    def create(self, new: NewFlow, now_ms: int, owner: str = "") -> FlowCreated:
-        """A flow with its first items; what flow_limits.py says was checked. RequestInvalid: an expression is wrong.
-        LimitReached: its owner may have no more.
+    def create(self, new: NewFlow, now_ms: int, owner: str = "", may_fill: Sees | None = None) -> FlowCreated:
+        """A flow with its first items, or the one that has its name and dedupe key, where the caller may fill that one;
+        what flow_limits.py says was checked. RequestInvalid: an expression is wrong. LimitReached: its owner may have
+        no more.
         """
         for stage in new.stages:
             if stage.parent and stage.applet.kind is AppletKind.MAP:
                 check_expression(stage.name, stage.applet.expression)
         stages = _in_order(new.stages)
         try:
-            return self._transaction(lambda connection: self._create(connection, new, stages, now_ms, owner))
+            return self._transaction(lambda connection: self._create(connection, new, stages, now_ms, owner, may_fill))
         except FlowsUnavailable as error:
             if not isinstance(error.__cause__, sa.exc.IntegrityError):
                 raise
-        return self._transaction(lambda connection: self._create(connection, new, stages, now_ms, owner))
+        return self._transaction(lambda connection: self._create(connection, new, stages, now_ms, owner, may_fill))
 
     def _create(
-        self, connection: sa.Connection, new: NewFlow, stages: Sequence[Stage], now_ms: int, owner: str
+        self,
+        connection: sa.Connection,
+        new: NewFlow,
+        stages: Sequence[Stage],
+        now_ms: int,
+        owner: str,
+        may_fill: Sees | None,
     ) -> FlowCreated:
+        keyed = KeyedFlow("")
         if new.dedupe_key:
-            of_key = sa.and_(FLOWS.c.name == new.name, FLOWS.c.dedupe_key == new.dedupe_key)
-            found = connection.execute(sa.select(FLOWS.c.id).where(of_key)).scalar()
-            if found is not None:
-                return FlowCreated(found, is_new=False)
+            queues = {stage.queue for stage in stages}
+            keyed = find_keyed(connection, new.name, new.dedupe_key, queues, may_fill)
+        if keyed.id:
+            return FlowCreated(keyed.id, is_new=False)
         flow_id = secrets.token_hex(13)
         inserted = connection.execute(
             sa.insert(FLOWS).values(
                 id=flow_id,
                 name=new.name,
-                dedupe_key=new.dedupe_key or None,
+                dedupe_key=None if keyed.is_taken else new.dedupe_key or None,
                 state=FlowState.RUNNING,
                 metadata=json.dumps(dict(new.metadata)),
                 on_complete=json.dumps(asdict(new.on_complete)) if new.on_complete else None,
@@ -152,6 +161,9 @@ class FlowDatabase:
         number = inserted.inserted_primary_key[0]
         room = OwnerRoom(connection, self._bounds)
         room.add_flow(number, owner)
+        if keyed.is_taken:
+            own = {"flow": number, "name": new.name, "dedupe_key": new.dedupe_key}
+            connection.execute(sa.insert(FLOW_KEYS).values(**own))
         places = {stage.name: place for place, stage in enumerate(stages)}
         counters = dict.fromkeys(COUNTERS, 0)
         rows = [
@@ -457,10 +469,18 @@ class FlowDatabase:
         return self._look(lambda connection: views.status(connection, flow_id))
 
     def flows(
-        self, name: str, dedupe_key: str, state: FlowState | None, below: int, limit: int
+        self,
+        name: str,
+        dedupe_key: str,
+        state: FlowState | None,
+        below: int,
+        limit: int,
+        may_read: Sees | None = None,
     ) -> tuple[list[FlowStatus], int]:
-        """A page, the newest first, and the number to go on below; 0: it was the last one."""
-        return self._look(lambda connection: views.flows(connection, name, dedupe_key, state, below, limit))
+        """A page of those that the caller may read, the newest first, and the number to go on below; 0: it was the
+        last one.
+        """
+        return self._look(lambda connection: views.flows(connection, name, dedupe_key, state, below, limit, may_read))
 
     def items(
         self,
@@ -477,9 +497,9 @@ class FlowDatabase:
             lambda connection: views.items(connection, flow_id, stage, state, dedupe_key, numbers, after, limit)
         )
 
-    def item(self, number: int) -> tuple[FlowItem, str]:
-        """An item, and its queue. ItemNotFound."""
-        return self._look(lambda connection: views.item(connection, number))
+    def item(self, number: int, is_shown: Sees | None = None) -> tuple[FlowItem, str]:
+        """An item, and its queue. ItemNotFound: also where that queue is none of those whose items are shown."""
+        return self._look(lambda connection: views.item(connection, number, is_shown))
 
     def queues(self, flow_id: str) -> Mapping[str, str]:
         """The queue of each stage, hidden ones too. FlowNotFound."""

@@ -133,8 +133,13 @@ def _check_tree(stages: Sequence[Stage]) -> None:
             raise RequestInvalid.of("the depth of the flow", len(path), f"up to {MAX_DEPTH} stages below each other")
 
 
+def is_flow_name(name: str) -> bool:
+    """Whether a flow or a stage may have it. Hidden stages have others."""
+    return _NAME.fullmatch(name) is not None
+
+
 def _check_name(field: str, name: str) -> None:
-    if not _NAME.fullmatch(name):
+    if not is_flow_name(name):
         raise RequestInvalid.of(field, name, NAME_ALLOWED)
 
 

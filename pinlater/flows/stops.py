@@ -27,7 +27,7 @@ from pinlater.flows.rows import (
     lock_stages,
     spec_of,
 )
-from pinlater.flows.tables import CALLBACKS, FAILURES, FLOWS, ITEMS, STAGES
+from pinlater.flows.tables import CALLBACKS, FAILURES, FLOW_KEYS, FLOWS, ITEMS, STAGES
 from pinlater.model.flow_words import AppletKind, ItemState, NewItem
 
 SLICE = 500
@@ -100,7 +100,7 @@ def remove(connection: sa.Connection, flow: int, limit: int) -> bool:
     if len(numbers) == limit:
         return False
     uncount = forget(connection, flow)
-    for table in (CALLBACKS, STAGES):
+    for table in (CALLBACKS, FLOW_KEYS, STAGES):
         connection.execute(sa.delete(table).where(table.c.flow == flow))
     connection.execute(sa.delete(FLOWS).where(FLOWS.c.number == flow))
     uncount()

@@ -46,6 +46,19 @@ FLOWS = sa.Table(
     **_OPTIONS,
 )
 
+FLOW_KEYS = sa.Table(
+    "flow_key",
+    METADATA,
+    sa.Column("flow", _MS, primary_key=True, autoincrement=False),
+    sa.Column("name", sa.String(255), nullable=False),
+    sa.Column("dedupe_key", sa.String(255), nullable=False),
+    sa.Index("flow_key_name", "dedupe_key", "name"),
+    **{name: value for name, value in _OPTIONS.items() if name != "sqlite_autoincrement"},
+)
+"""The dedupe keys of flows whose name and key were taken by a flow that their callers may not fill. The row of such a
+flow has no key, so that servers which do not know this table take it for a flow without one.
+"""
+
 STAGES = sa.Table(
     "flow_stage",
     METADATA,

@@ -10,9 +10,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from pinlater.errors import ItemNotFound
+from pinlater.errors import FlowNotFound, ItemNotFound
 from pinlater.flows.end_records import MAX_REASON_CHARS
 from pinlater.flows.ends import DueCallback
+from pinlater.flows.flow_keys import Sees, keys_of, numbers_of_key, queues_of_flows
 from pinlater.flows.flow_limits import MAX_CALL_BYTES
 from pinlater.flows.rows import APPLET_SUFFIX, find_flow, for_update, stage_of
 from pinlater.flows.tables import CALLBACKS, FAILURES, FLOWS, ITEMS, STAGES
@@ -46,6 +47,10 @@ _KINDS = ((ItemState.PENDING, 0), (ItemState.PENDING, 1), (ItemState.SUCCEEDED, 
 _RUNS_AT_ONCE = 100
 """In one statement."""
 
+_READ_AT_ONCE = 500
+_MOST_READ = 10_000
+"""Flows, for a page of those that a caller may read."""
+
 
 def status(connection: sa.Connection, flow_id: str) -> FlowStatus:
     """FlowNotFound."""
@@ -53,21 +58,46 @@ def status(connection: sa.Connection, flow_id: str) -> FlowStatus:
 
 
 def flows(
-    connection: sa.Connection, name: str, dedupe_key: str, state: FlowState | None, below: int, limit: int
+    connection: sa.Connection,
+    name: str,
+    dedupe_key: str,
+    state: FlowState | None,
+    below: int,
+    limit: int,
+    may_read: Sees | None = None,
 ) -> tuple[list[FlowStatus], int]:
-    """A page, the newest first, and the number to go on below; 0: it was the last one."""
-    wanted = sa.select(FLOWS).order_by(FLOWS.c.number.desc()).limit(limit + 1)
-    if below:
-        wanted = wanted.where(FLOWS.c.number < below)
+    """A page of those that the caller may read, the newest first, and the number to go on below; 0: it was the last
+    one. It passes over so many others at most, and may then have fewer, or none.
+    """
+    wanted = sa.select(FLOWS).order_by(FLOWS.c.number.desc())
     if name:
         wanted = wanted.where(FLOWS.c.name == name)
     if dedupe_key:
-        wanted = wanted.where(FLOWS.c.dedupe_key == dedupe_key)
+        keyed = numbers_of_key(dedupe_key, name)
+        wanted = wanted.join(keyed, keyed.c.number == FLOWS.c.number)
     if state is not None:
         wanted = wanted.where(FLOWS.c.state == state)
-    rows: list[Mapping[Any, Any]] = list(connection.execute(wanted).mappings())
-    shown = rows[:limit]
-    return _statuses(connection, shown), shown[-1]["number"] if len(rows) > limit else 0
+    size = limit + 1 if may_read is None else max(limit + 1, _READ_AT_ONCE)
+    shown: list[Mapping[Any, Any]] = []
+    for _ in range(_MOST_READ // size + 1):
+        page = wanted.where(FLOWS.c.number < below) if below else wanted
+        rows = connection.execute(page.limit(size)).mappings().all()
+        shown += _readable(connection, rows, may_read)
+        if len(shown) > limit:
+            return _statuses(connection, shown[:limit]), shown[limit - 1]["number"]
+        if len(rows) < size:
+            return _statuses(connection, shown), 0
+        below = rows[-1]["number"]
+    return _statuses(connection, shown), below
+
+
+def _readable(
+    connection: sa.Connection, rows: Sequence[Mapping[Any, Any]], may_read: Sees | None
+) -> Sequence[Mapping[Any, Any]]:
+    if may_read is None:
+        return rows
+    queues = queues_of_flows(connection, [row["number"] for row in rows])
+    return [row for row in rows if may_read(queues[row["number"]])]
 
 
 def _statuses(connection: sa.Connection, rows: Sequence[Mapping[Any, Any]]) -> list[FlowStatus]:
@@ -78,6 +108,8 @@ def _statuses(connection: sa.Connection, rows: Sequence[Mapping[Any, Any]]) -> l
         stages[stage["flow"]].append(stage)
     made = sa.select(CALLBACKS).where(CALLBACKS.c.flow.in_(numbers))
     callbacks = {row["flow"]: row for row in connection.execute(made).mappings()}
+    keys = keys_of(connection, [row["number"] for row in rows if row["dedupe_key"] is None])
+    rows = [{**row, "dedupe_key": row["dedupe_key"] or keys.get(row["number"], "")} for row in rows]
     return [_status(connection, row, stages[row["number"]], callbacks.get(row["number"])) for row in rows]
 
 
@@ -102,7 +134,7 @@ def _status(
         flow["id"],
         flow["name"],
         FlowState(flow["state"]),
-        flow["dedupe_key"] or "",
+        flow["dedupe_key"],
         json.loads(flow["metadata"]),
         stages,
         flow["created_ms"],
@@ -230,22 +262,27 @@ def _merged(connection: sa.Connection, runs: Sequence[sa.Select[Any]], limit: in
     return sorted(found)[:limit]
 
 
-def item(connection: sa.Connection, number: int) -> tuple[FlowItem, str]:
-    """An item, and its queue. ItemNotFound."""
+def item(connection: sa.Connection, number: int, is_shown: Sees | None = None) -> tuple[FlowItem, str]:
+    """An item, and its queue. ItemNotFound, with one text and for one price whether it is not there or not shown."""
+    in_stage = sa.and_(STAGES.c.flow == ITEMS.c.flow, STAGES.c.place == ITEMS.c.place)
+    where = sa.select(STAGES.c.name, STAGES.c.queue, FLOWS.c.id).join(ITEMS, in_stage)
+    where = where.join(FLOWS, FLOWS.c.number == ITEMS.c.flow).where(ITEMS.c.number == number)
+    found = connection.execute(where).one_or_none()
+    if found is None or (is_shown is not None and not is_shown([found.queue])):
+        raise ItemNotFound.numbered(number)
     row = connection.execute(sa.select(ITEMS).where(ITEMS.c.number == number)).mappings().one_or_none()
-    if row is None:
-        raise ItemNotFound(f"there is no item {number}: its flow was deleted, or that one's time to live is over")
-    place = sa.and_(STAGES.c.flow == row["flow"], STAGES.c.place == row["place"])
-    name, queue = connection.execute(sa.select(STAGES.c.name, STAGES.c.queue).where(place)).one()
-    flow_id = connection.execute(sa.select(FLOWS.c.id).where(FLOWS.c.number == row["flow"])).scalar_one()
-    return _items(connection, [row], {row["flow"]: flow_id}, {row["place"]: name})[0], queue
+    if row is None:  # deleted between the two
+        raise ItemNotFound.numbered(number)
+    return _items(connection, [row], {row["flow"]: found.id}, {row["place"]: found.name})[0], found.queue
 
 
 def queues(connection: sa.Connection, flow_id: str) -> dict[str, str]:
     """The queue of each stage, hidden ones too. FlowNotFound."""
-    of_flow = STAGES.c.flow == find_flow(connection, flow_id)["number"]
-    found = connection.execute(sa.select(STAGES.c.name, STAGES.c.queue).where(of_flow))
-    return {row.name: row.queue for row in found}
+    of_flow = sa.select(STAGES.c.name, STAGES.c.queue).join(FLOWS, FLOWS.c.number == STAGES.c.flow)
+    found = {row.name: row.queue for row in connection.execute(of_flow.where(FLOWS.c.id == flow_id))}
+    if not found:
+        raise FlowNotFound.named(flow_id)
+    return found
 
 
 def _names(connection: sa.Connection, flow: int) -> dict[int, str]:

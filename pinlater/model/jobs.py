@@ -38,6 +38,9 @@ MAX_STATUS_CHARS = 5_000
 """A job's custom status is cut at so many characters, keeping the front (docs/semantics.md)."""
 
 MAX_QUEUE_NAME_CHARS = 64
+HIDDEN_JOB = "?"
+"""Stands in `JobInfo.waits_for` for a job of a queue that the caller may not read."""
+
 CONTINUATION_START = "0"
 CONTINUATION_END = "-1"
 
@@ -324,9 +327,10 @@ class JobInfo:
 
     What few jobs have is None where they do not: `result` (only where it was asked for, and is still kept), the keys,
     `cancelled` (True: FAILED because it was to stop), `progress`, `waits_for` (the first job of its serialize key,
-    while it is not this one), `expires_at_ms`, `claim_timeout_ms`, `cancel_requested_by`. `dedupe_for_ms` is not on the
-    wire. `body_stored_at` says in which tier the body lies, and why (BodyReference.text, .why); None: in its shard.
-    `body_left_out` and `result_left_out` (True, or None): it was asked for, and the answer had no room for it.
+    while it is not this one; HIDDEN_JOB where the caller may not read that one's queue), `expires_at_ms`,
+    `claim_timeout_ms`, `cancel_requested_by`. `dedupe_for_ms` is not on the wire. `body_stored_at` says in which tier
+    the body lies, and why (BodyReference.text, .why); None: in its shard. `body_left_out` and `result_left_out` (True,
+    or None): it was asked for, and the answer had no room for it.
     """
 
     descriptor: str

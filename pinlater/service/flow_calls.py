@@ -1,6 +1,7 @@
 """The calls about flows: who may make them, and what they come to.
 
-Rights on a flow are those on the queues of its stages. A flow that a caller may not read is not there for that caller.
+Rights on a flow are those on the queues of all its stages. Where a caller may neither do what it asks for nor read all
+of them, the flow is not there for that caller: nothing is said of it, not even the name of a queue.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from pinlater.errors import (
     FlowNotFound,
     FlowsUnavailable,
     Forbidden,
-    ItemNotFound,
     PinLaterError,
     RequestInvalid,
 )
 from pinlater.flows.flow_engine import Flows
-from pinlater.flows.flow_limits import check_flow, check_items
+from pinlater.flows.flow_limits import check_flow, check_items, is_flow_name
 from pinlater.flows.item_jobs import item_key
 from pinlater.metrics import Metrics
 from pinlater.model import (
     CONTINUATION_END,
     CONTINUATION_START,
+    EVERY_QUEUE,
     AccessAction,
     ClaimOutcome,
     DequeuedJob,
@@ -142,7 +143,8 @@ class FlowCalls:
         await self._take_items(flows, fresh, context)
         if callback is not None and callback.queue and not self._queues.has(callback.queue):
             await self._queues.create(callback.queue, self._who(context), owner(context))
-        created = await flows.connection.call(lambda database: database.create(new, now_ms, owner(context)))
+        whose, may_fill = owner(context), _seen_by(context, _ENQUEUE)
+        created = await flows.connection.call(lambda database: database.create(new, now_ms, whose, may_fill))
         if created.is_new:
             self._metrics.add(1, "flows_created")
             self._metrics.add(sum(map(len, new.items.values())), "flow_items_added")
@@ -258,12 +260,12 @@ class FlowCalls:
     ) -> FlowsPage:
         below = _position(continuation)
         limit = min(self._validator.limit(limit), MAX_PAGE)
+        may_read = _seen_by(context, READ)
         found, next_below = await self._on.connection.call(
-            lambda database: database.flows(name, dedupe_key, state, below, limit)
+            lambda database: database.flows(name, dedupe_key, state, below, limit, may_read)
         )
-        shown = [each for each in found if all(may(context, READ, queue) for queue in _queues_of(each))]
         return FlowsPage(
-            [self._with_troubles(each) for each in shown], str(next_below) if next_below else CONTINUATION_END
+            [self._with_troubles(each) for each in found], str(next_below) if next_below else CONTINUATION_END
         )
 
     async def items(
@@ -351,9 +353,8 @@ class FlowCalls:
 
     async def assign(self, number: int, claim_timeout_ms: int | None, context: RequestContext | None) -> Assignment:
         flows = self._on
-        item, queue = await flows.connection.call(lambda database: database.item(number))
-        if not may(context, _CONSUME, queue):
-            raise ItemNotFound(f"there is no item {number}")
+        may_take = _seen_by(context, _CONSUME)
+        item, queue = await flows.connection.call(lambda database: database.item(number, may_take))
         if item.state is not ItemState.PENDING:
             return Assignment(ClaimOutcome.ENDED)
         rejected = self._limits.rejection_of(queue)
@@ -365,7 +366,7 @@ class FlowCalls:
             if queue not in self._queues.flow_queues:
                 return Assignment(ClaimOutcome.NOT_FOUND)
             why_not = await flows.keeper.bring(number)  # its turn comes now, as it is asked for
-            item, queue = await flows.connection.call(lambda database: database.item(number))
+            item, queue = await flows.connection.call(lambda database: database.item(number, may_take))
             if item.state is not ItemState.PENDING:
                 return Assignment(ClaimOutcome.ENDED)
             if not item.job:
@@ -415,12 +416,13 @@ class FlowCalls:
         *,
         shows_bodies: bool = False,
     ) -> Mapping[str, str]:
-        """The queues of a flow's stages. FlowNotFound; Forbidden."""
+        """The queues of a flow's stages. FlowNotFound; Forbidden, to callers that may read the flow."""
         queues = await self._on.connection.call(lambda database: database.queues(flow_id))
-        asked = [queues[stage]] if stage in queues else sorted(set(queues.values()))
+        is_named = is_flow_name(stage) and stage in queues  # a hidden stage has no such name
+        asked = [queues[stage]] if is_named else sorted(set(queues.values()))
         if all(may(context, actions, queue, shows_bodies) for queue in asked):
             return queues
-        if not any(may(context, (*READ, *actions), queue) for queue in asked):
+        if not all(may(context, READ, queue) for queue in queues.values()):
             raise FlowNotFound.named(flow_id)
         for queue in asked:
             self._require(context, actions, queue, shows_bodies)
@@ -458,8 +460,13 @@ def _position(continuation: str) -> int:
     return int(continuation)
 
 
-def _queues_of(status: FlowStatus) -> Collection[str]:
-    return {each.stage.queue for each in status.stages}
+def _seen_by(
+    context: RequestContext | None, actions: tuple[AccessAction, ...]
+) -> Callable[[Collection[str]], bool] | None:
+    """Whether the caller may do that on all of some queues; None: it may everywhere."""
+    if may(context, actions, EVERY_QUEUE):
+        return None
+    return lambda queues: all(may(context, actions, queue) for queue in queues)
 
 
 class FlowApi:

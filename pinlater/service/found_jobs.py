@@ -39,6 +39,7 @@ from pinlater.service.bulk_ops import (
 )
 from pinlater.service.bulk_slices import BulkSlices, Slice, SliceOrder
 from pinlater.service.job_queries import fitting_infos
+from pinlater.service.rights import hide_others
 from pinlater.service.searches import Mark, Walk, read_mark, write_mark
 from pinlater.service.selection import Conditions, check_selection, parts_of
 
@@ -354,7 +355,9 @@ class FoundJobsApi:
         continuation: str = CONTINUATION_START,
         context: RequestContext | None = None,
     ) -> FoundJobs:
-        return await self._found_jobs.search(selection, limit, include_body, max_ms, continuation)
+        page = await self._found_jobs.search(selection, limit, include_body, max_ms, continuation)
+        hide_others(context, page.jobs)
+        return page
 
     async def change_found_jobs(self, change: FoundJobsChange, *, context: RequestContext | None = None) -> JobsChanged:
         return await self._found_jobs.change(change, context)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pinlater.model import ANONYMOUS, AccessAction, RequestContext
+from collections.abc import Iterable
+
+from pinlater.model import ANONYMOUS, EVERY_QUEUE, HIDDEN_JOB, AccessAction, JobInfo, RequestContext
 from pinlater.model.owner_bounds import owner_name
 from pinlater.service.admin_password import Operator
 
@@ -20,6 +22,14 @@ def may(
 
 def may_read(context: RequestContext | None, queue: str, shows_bodies: bool = False) -> bool:
     return may(context, READ, queue, shows_bodies)
+
+
+def hide_others(context: RequestContext | None, jobs: Iterable[JobInfo]) -> None:
+    """Leave out of what is told of jobs those of queues that the caller may not read: which one each waits for."""
+    if not may_read(context, EVERY_QUEUE):
+        for job in jobs:
+            if job.waits_for is not None and not may_read(context, job.waits_for.partition(":")[0]):
+                job.waits_for = HIDDEN_JOB
 
 
 def named(context: RequestContext | None, source: str) -> str:

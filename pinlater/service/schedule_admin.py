@@ -142,8 +142,9 @@ class ScheduleAdmin:
             self._validator.amount("names", names)
         meant = ("schedules", None if names is None else sorted(set(names)), queue, made_by)
         await self._book.refresh()
-        is_name = continuation != CONTINUATION_START and self._book.get(continuation) is not None
-        after = continuation if is_name else place_behind(continuation, meant)  # servers before digests give the name
+        last = None if continuation == CONTINUATION_START else self._book.get(continuation)
+        is_name = last is not None and _matches(last, queue, made_by)  # servers before digests give the last one's name
+        after = continuation if is_name else place_behind(continuation, meant)
         asked = self._book.names(after) if names is None else sorted({name for name in names if name > after})
         matching = (record for record in map(self._book.get, asked) if record and _matches(record, queue, made_by))
         records = list(islice(matching, min(limit, MAX_PAGE) + 1))

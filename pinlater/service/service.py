@@ -74,7 +74,7 @@ from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
 from pinlater.service.queue_admin import QueueAdmin
 from pinlater.service.queue_limits import QueueLimits
 from pinlater.service.queues_dequeuer import QueuesDequeuer
-from pinlater.service.rights import may_read, named, operator_of, owner
+from pinlater.service.rights import hide_others, may_read, named, operator_of, owner
 from pinlater.service.schedule_admin import ScheduleAdmin
 from pinlater.service.settings import ServiceSettings, queue_defaults
 from pinlater.service.shard_news import ShardNews
@@ -380,8 +380,12 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
                 return await self._overflow.lookup(named, include_body, include_result, context)
 
         if wait_ms and named and None not in by_key:
-            return await self._queries.until_ended(named, wait_ms, "" if context is None else context.holder, look)
-        return await look()
+            holder = "" if context is None else context.holder
+            found = await self._queries.until_ended(named, wait_ms, holder, look)
+        else:
+            found = await look()
+        hide_others(context, found.values())
+        return found
 
     async def count(
         self, filter: JobFilter, *, allow_partial: bool = False, context: RequestContext | None = None
@@ -399,7 +403,9 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
         limit: int = 100,
         context: RequestContext | None = None,
     ) -> ScanPage:
-        return await self._queries.scan(filter, continuation, limit)
+        page = await self._queries.scan(filter, continuation, limit)
+        hide_others(context, page.jobs)
+        return page
 
     # -- changing many jobs --------------------------------------------------------------------------------------------
 

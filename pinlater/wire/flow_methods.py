@@ -13,7 +13,7 @@ from pinlater.api import Api
 from pinlater.model import AccessAction, RequestContext
 from pinlater.wire import convert
 from pinlater.wire import convert_flows as flows
-from pinlater.wire.method import Idempotency, Method, any_queue
+from pinlater.wire.method import Idempotency, Method, any_queue, queue_of_item, queue_of_stage, queues_of_flow
 
 _ENQUEUE, _READ, _OPERATE = (AccessAction.ENQUEUE,), (AccessAction.READ,), (AccessAction.OPERATE,)
 
@@ -46,7 +46,7 @@ ADD_FLOW_ITEMS: Method[list[int]] = Method(
     "add_flow_items",
     Idempotency.ONCE,
     _ENQUEUE,
-    any_queue,
+    queue_of_stage,
     _add_items,
     flows.added_to_wire,
     flows.add_to_wire,
@@ -61,7 +61,7 @@ SEAL_STAGE: Method[None] = Method(
     "seal_stage",
     Idempotency.REPEAT,
     _ENQUEUE,
-    any_queue,
+    queue_of_stage,
     lambda api, args, context: api.seal_stage(args.request.flow_id, args.request.stage or "", context=context),
     request=flows.seal_to_wire,
 )
@@ -71,7 +71,7 @@ GET_FLOW = Method(
     "get_flow",
     Idempotency.READ,
     _READ,
-    any_queue,
+    queues_of_flow,
     lambda api, args, context: api.get_flow(args.request.flow_id, wait_ms=args.request.wait_ms or 0, context=context),
     request=flows.get_to_wire,
     result=flows.status_from_wire,
@@ -123,7 +123,7 @@ GET_FLOW_ITEMS = Method(
     "get_flow_items",
     Idempotency.READ,
     _READ,
-    any_queue,
+    queues_of_flow,
     _get_items,
     request=flows.items_to_wire,
     result=flows.items_page_from_wire,
@@ -135,7 +135,7 @@ CANCEL_FLOW = Method(
     "cancel_flow",
     Idempotency.REPEAT,
     (AccessAction.ENQUEUE, AccessAction.OPERATE),
-    any_queue,
+    queues_of_flow,
     lambda api, args, context: api.cancel_flow(args.request.flow_id, context=context),
     request=flows.id_to_wire,
     result=flows.status_from_wire,
@@ -146,7 +146,7 @@ DELETE_FLOW: Method[None] = Method(
     "delete_flow",
     Idempotency.ONCE,
     _OPERATE,
-    any_queue,
+    queues_of_flow,
     lambda api, args, context: api.delete_flow(args.request.flow_id, context=context),
     request=flows.id_to_wire,
 )
@@ -164,7 +164,7 @@ RESUME_FLOW = Method(
     "resume_flow",
     Idempotency.REPEAT,
     _OPERATE,
-    any_queue,
+    queues_of_flow,
     _resume,
     request=flows.resume_to_wire,
     result=flows.status_from_wire,
@@ -175,7 +175,7 @@ ASSIGN_ITEM = Method(
     "assign_item",
     Idempotency.ONCE,
     (AccessAction.CONSUME,),
-    any_queue,
+    queue_of_item,
     lambda api, args, context: api.assign_item(
         args.request.number, claim_timeout_ms=args.request.claim_timeout_ms, context=context
     ),

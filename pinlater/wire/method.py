@@ -52,6 +52,21 @@ def any_queue(_args: Any) -> Collection[str]:
     return (ANY_QUEUE,)
 
 
+def queues_of_flow(args: Any) -> Collection[str]:
+    """Of a call about a flow: the service knows its queues, and asks for the right on those of all stages."""
+    return any_queue(args)
+
+
+def queue_of_stage(args: Any) -> Collection[str]:
+    """As `queues_of_flow`, on the queue of a stage that is named."""
+    return any_queue(args)
+
+
+def queue_of_item(args: Any) -> Collection[str]:
+    """As `queues_of_flow`, on the queue of the stage that an item is in."""
+    return any_queue(args)
+
+
 def queues_or_any(args: Any) -> Collection[str]:
     """Of a call that may name queues, and otherwise answers with what the caller may read."""
     return args.request.queue_names or (ANY_QUEUE,)

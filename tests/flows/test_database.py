@@ -19,6 +19,7 @@ from pinlater.model.flow_words import (
     Applet,
     AppletKind,
     CompletionCallback,
+    FlowCreated,
     FlowState,
     ItemState,
     NewFlow,
@@ -44,6 +45,51 @@ def test_a_flow_is_made_once_for_its_name_and_dedupe_key(database: FlowDatabase)
     assert second == replace(first, is_new=False)
     assert states(database, first.id) == {"calculate": (2, 0, 0, 0, False), "pay": (0, 0, 0, 0, False)}
     assert database.status(first.id).metadata == {"a": "ü"}
+
+
+def test_a_name_and_key_are_taken_for_those_alone_who_may_fill_the_flow(database: FlowDatabase) -> None:
+    def tenant(name: str) -> NewFlow:
+        return NewFlow("payroll", [Stage("pay", "", name)], "2026-11", items={"pay": some_items(1)})
+
+    def made_by(name: str) -> FlowCreated:
+        return database.create(tenant(name), START_MS, {name}.issuperset)
+
+    first, *others = [made_by(name) for name in ("a", "b", "c")]
+    assert [each.is_new for each in (first, *others)] == [True, True, True]
+    assert [made_by(name) for name in ("a", "b", "c")] == [replace(each, is_new=False) for each in (first, *others)]
+    assert database.create(tenant("b"), START_MS) == replace(others[0], is_new=False), "who may fill all means its own"
+    assert database.create(tenant("new"), START_MS) == replace(first, is_new=False), "else the oldest"
+    everybodys = [each.id for each in (*others[::-1], first)]
+    assert [each.id for each in database.flows("payroll", "2026-11", None, 0, 10)[0]] == everybodys
+    assert [each.dedupe_key for each in database.flows("", "2026-11", None, 0, 10, {"b", "c"}.issuperset)[0]] == [
+        "2026-11",
+        "2026-11",
+    ]
+    assert database.delete(first.id, 10)
+    assert made_by("b") == replace(others[0], is_new=False)
+    assert database.delete(others[0].id, 10)
+    assert made_by("b").is_new, "the name is free"
+    assert made_by("c") == replace(others[1], is_new=False)
+
+
+def test_two_that_make_a_flow_of_a_taken_key_at_once_get_one(database: FlowDatabase) -> None:
+    database.create(NewFlow("payroll", [ROOT], "2026-11"), START_MS)
+    new = NewFlow("payroll", [Stage("pay", "", "b")], "2026-11")
+    with ThreadPoolExecutor(4) as threads:
+        made = list(threads.map(lambda _: database.create(new, START_MS, {"b"}.issuperset), range(8)))
+    assert len({each.id for each in made}) == 1
+    assert sum(each.is_new for each in made) == 1
+
+
+def test_a_list_passes_over_the_flows_of_others(database: FlowDatabase) -> None:
+    own = [flow_of(database, Stage("pay", "", "b")) for _ in range(2)]
+    for _ in range(30):
+        flow_of(database, ROOT)
+    own.append(flow_of(database, Stage("pay", "", "b")))
+    found, below = database.flows("", "", None, 0, 2, {"b"}.issuperset)
+    assert [each.id for each in found] == [own[2], own[1]]
+    found, below = database.flows("", "", None, below, 2, {"b"}.issuperset)
+    assert ([each.id for each in found], below) == ([own[0]], 0)
 
 
 def test_a_flow_sealed_at_birth_with_no_items_is_complete_at_once(database: FlowDatabase) -> None:

@@ -13,7 +13,16 @@ import sqlalchemy as sa
 from pinlater.flows.database import FlowDatabase
 from pinlater.flows.ends import ItemEnd
 from pinlater.flows.tables import METADATA
-from pinlater.model.flow_words import Applet, AppletKind, CompletionCallback, ItemState, NewItem, OnFailure, Stage
+from pinlater.model.flow_words import (
+    Applet,
+    AppletKind,
+    CompletionCallback,
+    ItemState,
+    NewFlow,
+    NewItem,
+    OnFailure,
+    Stage,
+)
 from tests.flows.stand import ROOT, START_MS, feed, flow_of, job_of, opened
 
 BELOW = Stage("below", "x", "q", "calculate", Applet(AppletKind.PASS))
@@ -62,6 +71,10 @@ def work_through(database: FlowDatabase) -> None:
         on_complete=CompletionCallback(queue="done"),
         dedupe_key="k",
     )
+    for queue in ("b", "b", "c"):  # of other callers, who may not fill the first one
+        others = NewFlow("payroll", [Stage("pay", "", queue)], "k")
+        database.flows("payroll", "k", None, 0, 10, {queue}.issuperset)
+        database.delete(database.create(others, START_MS, {queue}.issuperset).id, 10)
     for _ in range(FLOWS):
         flow_of(database, ROOT, BELOW, items=ITEMS, sealed=["calculate"])
     database.add(flow_id, "calculate", [NewItem(b"1"), NewItem(b"2"), NewItem(b"3")], START_MS)

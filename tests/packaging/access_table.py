@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from pinlater.http.routes import ROUTES
-from pinlater.wire.method import any_queue, every_queue, queue_or_every, queues_or_any, queues_or_every
+from pinlater.wire.flow_methods import CREATE_FLOW, GET_FLOWS
+from pinlater.wire.method import (
+    any_queue,
+    every_queue,
+    queue_of_item,
+    queue_of_stage,
+    queue_or_every,
+    queues_of_flow,
+    queues_or_any,
+    queues_or_every,
+)
 from pinlater.wire.methods import DEQUEUE, LOOKUP, METHODS, UPDATE_QUEUE, Access, Method
 
 PAGE = Path(__file__).parents[2] / "docs" / "access.md"
@@ -21,13 +31,20 @@ _QUEUES = {
     queues_or_any: "those it names; else it answers with those that the caller may read",
     queues_or_every: "those it names, else all",
     queue_or_every: "the one it names, else all",
+    queues_of_flow: "those of all stages of the flow",
+    queue_of_stage: "that of the stage it names, else those of all stages",
+    queue_of_item: "that of the item",
 }
 _TEXT = """Where a row names two actions, one of them is enough.
 A call that names no queue needs its action on all queues (`*`) where it says so.
+A flow is FLOW_NOT_FOUND for a caller that may neither make the call nor read the queues of all its stages.
+An item is ITEM_NOT_FOUND for one that may not consume its queue.
 """
 _REMARKS = {
     DEQUEUE.name: "A dry run is a look: read is enough where bodies may be seen.",
     LOOKUP.name: "With bodies or results they must not be hidden.",
+    CREATE_FLOW.name: "Those of applets and the callback are among them. The first flow on a queue needs operate too.",
+    GET_FLOWS.name: "A flow is read by who may read the queues of all its stages.",
     UPDATE_QUEUE.name: "A dead-letter queue that it sets is among them.",
 }
 

@@ -171,7 +171,7 @@ final = true
     assert json.loads(flow("list", "--metadata", f"month={queue}", "--state", "running", "-o", "json").stdout) == []
     assert "was deleted" in flow("delete", made, "--yes").stderr
     gone = flow("status", made, code=1)
-    assert gone.stderr == f"pinlater: there is no flow '{made}': it was deleted, or its time to live is over\n"
+    assert gone.stderr.startswith(f"pinlater: there is no flow '{made}': it was deleted, its time to live is over, or")
 
 
 def test_a_flow_of_options_streams_its_items_and_goes_on_after_a_break(
