@@ -346,7 +346,7 @@ class Api(Protocol):
 
     async def create_flow(self, flow: NewFlow, *, context: RequestContext | None = None) -> FlowCreated:
         """Make a flow, whole, with its first items. Queues of its stages that are not there are made. With a dedupe key
-        sending again is safe.
+        sending again is safe: where the caller may fill the flow that has its name and key, that one is the answer.
         """
 
     async def add_flow_items(

@@ -426,7 +426,7 @@ struct PinLaterJobInfo {
   /** FAILED because it was to stop. */
   109: optional bool cancelled,
   110: optional JobProgress progress,
-  /** The first job of its serializeKey, while it is not this one. */
+  /** The first job of its serializeKey, while it is not this one; "?" where the caller may not read its queue. */
   111: optional string waitsFor,
   112: optional i64 expiresAtMillis,
   113: optional i32 claimTimeoutMillis,
@@ -1203,7 +1203,7 @@ struct CreateFlowRequest {
 
 struct CreateFlowResponse {
   1: required string id,
-  /** False: it was there already, and nothing has changed. */
+  /** False: one that the caller may fill was there already, and nothing has changed. */
   2: required bool isNew,
 }
 

@@ -48,7 +48,7 @@ _RUNS_AT_ONCE = 100
 """In one statement."""
 
 _READ_AT_ONCE = 500
-_MOST_READ = 10_000
+_MOST_READ = 5_000
 """Flows, for a page of those that a caller may read."""
 
 
@@ -69,7 +69,7 @@ def flows(
     """A page of those that the caller may read, the newest first, and the number to go on below; 0: it was the last
     one. It passes over so many others at most, and may then have fewer, or none.
     """
-    wanted = sa.select(FLOWS).order_by(FLOWS.c.number.desc())
+    wanted = sa.select(FLOWS.c.number).order_by(FLOWS.c.number.desc())
     if name:
         wanted = wanted.where(FLOWS.c.name == name)
     if dedupe_key:
@@ -78,26 +78,20 @@ def flows(
     if state is not None:
         wanted = wanted.where(FLOWS.c.state == state)
     size = limit + 1 if may_read is None else max(limit + 1, _READ_AT_ONCE)
-    shown: list[Mapping[Any, Any]] = []
+    shown: list[int] = []
     for _ in range(_MOST_READ // size + 1):
         page = wanted.where(FLOWS.c.number < below) if below else wanted
-        rows = connection.execute(page.limit(size)).mappings().all()
-        shown += _readable(connection, rows, may_read)
-        if len(shown) > limit:
-            return _statuses(connection, shown[:limit]), shown[limit - 1]["number"]
-        if len(rows) < size:
-            return _statuses(connection, shown), 0
-        below = rows[-1]["number"]
-    return _statuses(connection, shown), below
-
-
-def _readable(
-    connection: sa.Connection, rows: Sequence[Mapping[Any, Any]], may_read: Sees | None
-) -> Sequence[Mapping[Any, Any]]:
-    if may_read is None:
-        return rows
-    queues = queues_of_flows(connection, [row["number"] for row in rows])
-    return [row for row in rows if may_read(queues[row["number"]])]
+        found = connection.scalars(page.limit(size)).all()
+        queues = {} if may_read is None else queues_of_flows(connection, found)
+        shown += [number for number in found if may_read is None or may_read(queues[number])]
+        below = found[-1] if len(found) == size else 0
+        if len(shown) > limit or not below:
+            break
+    if len(shown) > limit:
+        del shown[limit:]
+        below = shown[-1]
+    rows = sa.select(FLOWS).where(FLOWS.c.number.in_(shown)).order_by(FLOWS.c.number.desc())
+    return _statuses(connection, connection.execute(rows).mappings().all()), below
 
 
 def _statuses(connection: sa.Connection, rows: Sequence[Mapping[Any, Any]]) -> list[FlowStatus]:

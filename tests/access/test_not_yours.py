@@ -373,8 +373,6 @@ PAGES = (
     f"/dashboard/schedules/{{schedule}}/body?queue={OWN}",
     "/dashboard/schedules?queue={queue}",
     "/dashboard/runs/{key}",
-    "/dashboard/cluster",
-    "/dashboard/audit",
 )
 """Of the HTTP process, beside its routes."""
 
