@@ -52,7 +52,7 @@ def test_a_name_and_key_are_taken_for_those_alone_who_may_fill_the_flow(database
         return NewFlow("payroll", [Stage("pay", "", name)], "2026-11", items={"pay": some_items(1)})
 
     def made_by(name: str) -> FlowCreated:
-        return database.create(tenant(name), START_MS, {name}.issuperset)
+        return database.create(tenant(name), START_MS, may_fill={name}.issuperset)
 
     first, *others = [made_by(name) for name in ("a", "b", "c")]
     assert [each.is_new for each in (first, *others)] == [True, True, True]
@@ -76,7 +76,7 @@ def test_two_that_make_a_flow_of_a_taken_key_at_once_get_one(database: FlowDatab
     database.create(NewFlow("payroll", [ROOT], "2026-11"), START_MS)
     new = NewFlow("payroll", [Stage("pay", "", "b")], "2026-11")
     with ThreadPoolExecutor(4) as threads:
-        made = list(threads.map(lambda _: database.create(new, START_MS, {"b"}.issuperset), range(8)))
+        made = list(threads.map(lambda _: database.create(new, START_MS, may_fill={"b"}.issuperset), range(8)))
     assert len({each.id for each in made}) == 1
     assert sum(each.is_new for each in made) == 1
 

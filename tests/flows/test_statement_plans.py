@@ -74,7 +74,7 @@ def work_through(database: FlowDatabase) -> None:
     for queue in ("b", "b", "c"):  # of other callers, who may not fill the first one
         others = NewFlow("payroll", [Stage("pay", "", queue)], "k")
         database.flows("payroll", "k", None, 0, 10, {queue}.issuperset)
-        database.delete(database.create(others, START_MS, {queue}.issuperset).id, 10)
+        database.delete(database.create(others, START_MS, may_fill={queue}.issuperset).id, 10)
     for _ in range(FLOWS):
         flow_of(database, ROOT, BELOW, items=ITEMS, sealed=["calculate"])
     database.add(flow_id, "calculate", [NewItem(b"1"), NewItem(b"2"), NewItem(b"3")], START_MS)
