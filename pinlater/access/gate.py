@@ -311,7 +311,7 @@ class Gate:
         """
         rules = _NO_RULES if self._file is None else self._file.rules
         token = self._tokens.named(owner.removeprefix("token:")) if owner.startswith("token:") else None
-        grants = rules.grants([owner], () if token is None else token.roles, [])
+        grants = rules.grants(owner.split(", "), () if token is None else token.roles, [])
         return self._bounds.widened(grant.bounds for grant in grants)
 
 

@@ -32,7 +32,8 @@ from pinlater.model.flow_words import CompletionCallback
 
 _log = structlog.get_logger("pinlater.flows")
 
-ID_HEADER, FLOW_ID_HEADER, SIGNATURE_HEADER = "PinLater-Callback", "PinLater-Flow", "PinLater-Signature-2"
+ID_HEADER, FLOW_ID_HEADER, OWNER_HEADER = "PinLater-Callback", "PinLater-Flow", "PinLater-Owner"
+SIGNATURE_HEADER = "PinLater-Signature-2"
 OLD_SIGNATURE_HEADER = "PinLater-Signature"
 """Of the body alone, for receivers of before: who goes by it takes what was meant for another one."""
 
@@ -206,11 +207,13 @@ class FlowCallbacks:
             return f"{due.callback.url} is not allowed; allowed: {refused}", True
         body = msgspec.json.encode(status_document(due.status))
         signed_s = self._clock.now_ms() // 1_000
+        said = (due.id, due.status.id, due.owner, due.callback.url)
         headers = {
             "Content-Type": "application/json",
             ID_HEADER: due.id,
             FLOW_ID_HEADER: due.status.id,
-            SIGNATURE_HEADER: signature(self._secret, signed_s, due.id, due.status.id, due.callback.url, body),
+            OWNER_HEADER: due.owner,
+            SIGNATURE_HEADER: signature(self._secret, signed_s, said, body),
             OLD_SIGNATURE_HEADER: body_signature(self._secret, signed_s, body),
         }
         http: Any = import_module("aiohttp")  # only who has such callbacks loads it here
@@ -228,15 +231,15 @@ class FlowCallbacks:
             return str(error) or "the connection broke before an answer came", False
 
 
-def signature(secret: str, signed_s: int, callback: str, flow: str, url: str, body: bytes) -> str:
-    """The header of a POST: when it was signed, in seconds since 1970, and the HMAC-SHA256 of that time, the ids of the
-    callback and of its flow and the address, each a line, and the body. No line break can be in any of them.
+def signature(secret: str, signed_s: int, said: tuple[str, str, str, str], body: bytes) -> str:
+    """The header of a POST: when it was signed, in seconds since 1970, and the HMAC-SHA256 of that time, the id of the
+    callback, the id, the owner and the address of the flow, each a line, and the body. No line break can be in them.
 
-    >>> signature("s", 1, "c", "f", "https://shop.example/over", b"{}")[:24]
-    't=1,v2=61659121fec33da48'
+    >>> signature("s", 1, ("c", "f", "token:shop", "https://shop.example/over"), b"{}")[:24]
+    't=1,v2=ec10101662ec24716'
     """
-    said = "\n".join((str(signed_s), callback, flow, url, "")).encode()
-    return f"t={signed_s},v2={_mac(secret, said + body)}"
+    lines = "\n".join((str(signed_s), *said, "")).encode()
+    return f"t={signed_s},v2={_mac(secret, lines + body)}"
 
 
 def body_signature(secret: str, signed_s: int, body: bytes) -> str:

@@ -73,10 +73,11 @@ class WaitingItem(NamedTuple):
 
 
 class DueCallback(NamedTuple):
-    """`flow`: its number in the database."""
+    """`flow`: its number in the database; `owner`: the identity that made it, "" where nobody was known."""
 
     flow: int
     id: str
     tries: int
     callback: CompletionCallback
     status: FlowStatus
+    owner: str = ""

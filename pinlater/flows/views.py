@@ -16,7 +16,7 @@ from pinlater.flows.ends import DueCallback
 from pinlater.flows.flow_keys import Sees, keys_of, numbers_of_key, queues_of_flows
 from pinlater.flows.flow_limits import MAX_CALL_BYTES
 from pinlater.flows.rows import APPLET_SUFFIX, find_flow, for_update, stage_of
-from pinlater.flows.tables import CALLBACKS, FAILURES, FLOWS, ITEMS, STAGES
+from pinlater.flows.tables import CALLBACKS, FAILURES, FLOWS, ITEMS, OWNED_FLOWS, STAGES
 from pinlater.model.flow_words import (
     Applet,
     AppletKind,
@@ -327,8 +327,9 @@ def due_callbacks(connection: sa.Connection, now_ms: int, limit: int, flow_id: s
     due = [CALLBACKS.c.done_ms.is_(None), CALLBACKS.c.due_ms <= now_ms]
     if flow_id:
         due.append(FLOWS.c.id == flow_id)
+    owner = sa.select(OWNED_FLOWS.c.owner).where(OWNED_FLOWS.c.flow == CALLBACKS.c.flow).scalar_subquery()
     wanted = (
-        sa.select(CALLBACKS, FLOWS.c.on_complete, FLOWS.c.id.label("flow_id"))
+        sa.select(CALLBACKS, FLOWS.c.on_complete, FLOWS.c.id.label("flow_id"), owner.label("owner"))
         .join(FLOWS, FLOWS.c.number == CALLBACKS.c.flow)
         .where(*due)
         .order_by(CALLBACKS.c.due_ms)
@@ -342,6 +343,7 @@ def due_callbacks(connection: sa.Connection, now_ms: int, limit: int, flow_id: s
             row["tries"],
             CompletionCallback(**json.loads(row["on_complete"])),
             status(connection, row["flow_id"]),
+            row["owner"] or "",
         )
         for row in rows.all()
     ]

@@ -18,8 +18,10 @@ import httpx
 import pytest
 from aiohttp import web
 
-from pinlater import AsyncClient
+from pinlater import AsyncClient, Client
+from pinlater.data_folder.password import hash_password
 from pinlater.model.flow_words import CompletionCallback, NewFlow, Stage
+from tests.access.cluster import PASSWORD
 from tests.flows.async_service import SECRET, SETTINGS, WITHIN_S
 from tests.packaging.conftest import ROOT
 from tests.server.running import RunningServer, running
@@ -37,6 +39,11 @@ def documented(name: str) -> Callable[..., bool]:
 
 
 is_genuine = documented("is_genuine")
+RULES = '[roles.maker]\nmay = ["enqueue", "read", "operate"]\nqueues = ["pay"]'
+
+
+def token_of(name: str) -> str:
+    return f"plt_{hashlib.sha256(name.encode()).hexdigest()[:43]}"
 
 
 @dataclass
@@ -49,8 +56,9 @@ class Post:
 
 @dataclass
 class Receiver:
-    """Takes what the page lets it take."""
+    """Takes what the page lets it take: of flows that it knows, or of those that its owner made."""
 
+    owner: str = ""
     address: str = ""
     flows: set[str] = field(default_factory=set)
     heard: list[Post] = field(default_factory=list)
@@ -59,7 +67,8 @@ class Receiver:
     def takes(self, post: Post, now_s: float | None = None) -> bool:
         now_s = time.time() if now_s is None else now_s
         is_ours = is_genuine(SECRET.encode(), self.address, post.headers, post.body, now_s)
-        return is_ours and post.headers["PinLater-Flow"] in self.flows
+        by_owner = bool(self.owner) and post.headers["PinLater-Owner"] == self.owner
+        return is_ours and (by_owner or post.headers["PinLater-Flow"] in self.flows)
 
     async def hear(self, request: web.Request) -> web.Response:
         post = Post(dict(request.headers), await request.read())
@@ -95,44 +104,53 @@ async def until(holds: Callable[[], object]) -> None:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder: Path = tmp_path_factory.mktemp("receivers")
-    with running(folder, *SETTINGS, "--api", "127.0.0.1:0", "--processes", "1") as started:
+    (folder / "rules.toml").write_text(RULES)
+    options = ("--rules", "rules.toml", "--api", "127.0.0.1:0", "--admin-password-hash", hash_password(PASSWORD))
+    with running(folder, *SETTINGS, *options, "--processes", "1") as started:
+        with Client(f"127.0.0.1:{started.port}") as client:
+            for name in ("shop", "thief"):
+                hashed = hashlib.sha256(token_of(name).encode()).hexdigest()
+                client.update_token(name, hashed, ["maker"], PASSWORD)
         yield started
 
 
-async def make_over_thrift(server: RunningServer, url: str) -> str:
-    async with AsyncClient(f"127.0.0.1:{server.port}", timeout=WITHIN_S) as client:
+async def make_over_thrift(server: RunningServer, name: str, url: str) -> str:
+    async with AsyncClient(f"127.0.0.1:{server.port}", token=token_of(name), timeout=WITHIN_S) as client:
         new = NewFlow("payroll", [Stage("pay", "", "pay")], sealed=["pay"], on_complete=CompletionCallback(url=url))
         return (await client.create_flow(new)).id
 
 
-async def make_over_http(server: RunningServer, url: str) -> str:
+async def make_over_http(server: RunningServer, name: str, url: str) -> str:
     stage = {"name": "pay", "job": "", "queue": "pay"}
     new = {"name": "payroll", "stages": [stage], "sealed": ["pay"], "on_complete": {"url": url}}
     address = str(server.wait_for("api_ready")["address"]).rstrip("/")
-    async with httpx.AsyncClient(base_url=address, timeout=WITHIN_S) as client:
+    headers = {"Authorization": f"Bearer {token_of(name)}"}
+    async with httpx.AsyncClient(base_url=address, headers=headers, timeout=WITHIN_S) as client:
         made = await client.post("/v1/flows", json=new)
         assert made.status_code == 201, made.text
         return str(made.json()["id"])
 
 
-Make = Callable[[RunningServer, str], Any]
+Make = Callable[[RunningServer, str, str], Any]
 
 
+@pytest.mark.parametrize("owner", ["", "token:shop"], ids=["by id", "by owner"])
 @pytest.mark.parametrize("make", [make_over_thrift, make_over_http])
-async def test_a_receiver_takes_callbacks_of_its_own_flows_alone(server: RunningServer, make: Make) -> None:
+async def test_a_receiver_takes_callbacks_of_its_own_flows_alone(server: RunningServer, make: Make, owner: str) -> None:
     """One whose flow is known to it later than its callback comes hears of it again."""
-    ours, theirs = Receiver(), Receiver()
+    ours, theirs = Receiver(owner), Receiver("token:thief")
     async with listening(ours, theirs):
-        flow_id = await make(server, ours.address)
-        ours.flows.add(flow_id)
+        flow_id = await make(server, "shop", ours.address)
+        if not owner:
+            ours.flows.add(flow_id)
         await until(lambda: ours.taken)
         assert json.loads(ours.taken[0].body)["id"] == flow_id
-        forged = await make(server, ours.address)  # by somebody else, under the same names
+        forged = await make(server, "thief", ours.address)  # under the same names
         await until(lambda: [each for each in ours.heard if each.headers["PinLater-Flow"] == forged])
-        theirs.flows.add(await make(server, theirs.address))
+        await make(server, "thief", theirs.address)
         await until(lambda: theirs.taken)
         (genuine,) = theirs.taken
-        ours.flows |= theirs.flows  # even then it is not for this address
+        ours.flows.add(genuine.headers["PinLater-Flow"])  # even then it is not for this address
         assert not ours.takes(genuine)
         assert len(ours.taken) == 1
 
@@ -141,7 +159,7 @@ async def test_a_receiver_takes_callbacks_of_its_own_flows_alone(server: Running
 async def test_nothing_that_is_signed_can_be_changed(server: RunningServer, make: Make) -> None:
     ours = Receiver()
     async with listening(ours):
-        ours.flows.add(await make(server, ours.address))
+        ours.flows.add(await make(server, "shop", ours.address))
         await until(lambda: ours.taken)
     (post,) = ours.taken
     signature = post.headers["PinLater-Signature-2"]
@@ -149,6 +167,7 @@ async def test_nothing_that_is_signed_can_be_changed(server: RunningServer, make
     for name, text in (
         ("PinLater-Callback", "other"),
         ("PinLater-Flow", "f" * 26),
+        ("PinLater-Owner", "token:boss"),
         ("PinLater-Signature-2", signature.replace("t=", "t=1")),
         ("PinLater-Signature-2", post.headers["PinLater-Signature"]),
         ("PinLater-Signature-2", "t=,v2="),
@@ -165,7 +184,7 @@ async def test_nothing_that_is_signed_can_be_changed(server: RunningServer, make
 async def test_a_receiver_of_before_goes_on(server: RunningServer) -> None:
     ours = Receiver()
     async with listening(ours):
-        ours.flows.add(await make_over_thrift(server, ours.address))
+        ours.flows.add(await make_over_thrift(server, "shop", ours.address))
         await until(lambda: ours.taken)
     (post,) = ours.taken
     said = dict(part.split("=", 1) for part in post.headers["PinLater-Signature"].split(","))

@@ -395,6 +395,17 @@ async def test_a_certificate_is_shown_by_the_names_by_which_it_is_judged(
             assert caller.identity == identity
 
 
+async def test_bounds_of_a_certificate_are_those_of_all_the_names_by_which_it_is_judged(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    rule = '[[rules]]\nwho = ["cert:%s"]\nmay = ["enqueue"]\nmax-queues = %d\n'
+    path.write_text(rule % ("a.example", 3) + rule % ("b.example", 7))
+    async with door(path) as at:
+        caller = (await at.call("getAccess", names=("x", "a.example", "b.example"))).caller
+        assert caller is not None
+        assert caller.identity == "cert:a.example, cert:b.example"
+        assert at.gate.bounds_of(caller.identity).queues == 7
+
+
 async def test_bodies_are_hidden_from_those_who_may_only_look() -> None:
     async with door() as at:
         viewer = await at.token("v", "viewer")
