@@ -53,9 +53,10 @@ def fail(database: FlowDatabase, number: int, claim: str, *, now_ms: int = START
     return database.record([ItemEnd("", None, claim, "w1", "it broke", number=number)], now_ms).ends[0]
 
 
-def flow_of(database: FlowDatabase, *stages: Stage, items: int = 0, **values: object) -> str:
+def flow_of(database: FlowDatabase, *stages: Stage, items: int = 0, owner: str = "", **values: object) -> str:
     first = {stages[0].name: some_items(items)} if items else {}
-    return database.create(NewFlow("payroll", stages, items=first, **values), START_MS).id  # type: ignore[arg-type]
+    new = NewFlow("payroll", stages, items=first, **values)  # type: ignore[arg-type]
+    return database.create(new, START_MS, owner).id
 
 
 def check_counters(url: str) -> None:

@@ -70,13 +70,14 @@ def work_through(database: FlowDatabase) -> None:
         on_failure=OnFailure.STOP_STAGE,
         on_complete=CompletionCallback(queue="done"),
         dedupe_key="k",
+        owner="token:first",
     )
     for queue in ("b", "b", "c"):  # of other callers, who may not fill the first one
         others = NewFlow("payroll", [Stage("pay", "", queue)], "k")
         database.flows("payroll", "k", None, 0, 10, {queue}.issuperset)
         database.delete(database.create(others, START_MS, may_fill={queue}.issuperset).id, 10)
-    for _ in range(FLOWS):
-        flow_of(database, ROOT, BELOW, items=ITEMS, sealed=["calculate"])
+    for number in range(FLOWS):
+        flow_of(database, ROOT, BELOW, items=ITEMS, sealed=["calculate"], owner=f"token:{number}")
     database.add(flow_id, "calculate", [NewItem(b"1"), NewItem(b"2"), NewItem(b"3")], START_MS)
     database.add(flow_id, "calculate", [NewItem(b"4", "a", "s"), NewItem(b"5", "b", "s")], START_MS)
     items = [item for item in feed(database, limit=10) if item.flow_id == flow_id]
@@ -99,7 +100,9 @@ def work_through(database: FlowDatabase) -> None:
     assert database.over_among([flow_id]) == [flow_id]
     assert database.open_flows()
     database.status(flow_id)
+    database.counts_of("token:1")
     database.reap(START_MS + 10**12, 100)
+    database.recount()
 
 
 def whole_reads(connection: sa.Connection, said: Said) -> list[str]:
