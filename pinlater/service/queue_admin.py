@@ -47,7 +47,7 @@ class QueueAdmin:
             raise missing(self._members.all)
         return self._queues.names()
 
-    async def create(self, name: str, who: str, owner: str) -> None:
+    async def create(self, name: str, who: str, owner: str = "") -> None:
         self._check_new(name)
         made = await self._queues.create(name, who, owner)
         if made.is_new:

@@ -1,4 +1,4 @@
-"""What identities have stored, beside what they may have: for an identity itself, and for operators."""
+"""The usage of identities: what each has stored beside what it may have, for itself and for operators."""
 
 from __future__ import annotations
 
