@@ -16,6 +16,7 @@ import pytest
 
 from pinlater import AsyncClient, Client, Job, JobFilter, JobState, RequestContext
 from pinlater.errors import Forbidden, PasswordInvalid
+from pinlater.model.owner_bounds import OwnedKind
 from tests.access.cluster import PASSWORD, Cluster, private, two_servers, until
 from tests.server.commands import Shell
 from tests.server.older import older_server
@@ -164,17 +165,17 @@ def test_who_i_am_is_shown(cluster: Cluster) -> None:
     shell = cluster.shells[1]
     assert shell("access", "show").err == "pinlater: anonymous\n"
     view = shell("access", "show", "-o", "json", PINLATER_TOKEN=cluster.make("by-rule", "viewer"))
-    assert json.loads(view.out) == [
-        {
-            "identity": "token:by-rule",
-            "roles": ["viewer"],
-            "has_rules": True,
-            "grants": [
-                {"may": ["read"], "queues": ["*"], "bodies": False},
-                {"may": ["enqueue"], "queues": ["mail"], "bodies": True},
-            ],
-        }
-    ]
+    (told,) = json.loads(view.out)
+    assert {each["kind"]: each["used"] for each in told.pop("stored")} == dict.fromkeys(OwnedKind, 0)
+    assert told == {
+        "identity": "token:by-rule",
+        "roles": ["viewer"],
+        "has_rules": True,
+        "grants": [
+            {"may": ["read"], "queues": ["*"], "bodies": False},
+            {"may": ["enqueue"], "queues": ["mail"], "bodies": True},
+        ],
+    }
 
 
 async def test_of_a_server_that_knows_no_tokens_commands_say_so_and_ask_for_the_password(cluster: Cluster) -> None:

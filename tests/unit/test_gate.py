@@ -31,6 +31,7 @@ from pinlater.model import (
     WorkerReport,
 )
 from pinlater.model.job_selection import FoundJobsChange, JobSelection, TextCondition
+from pinlater.model.owner_bounds import NO_BOUNDS, OwnerBounds
 from pinlater.queues.directory import QueueDirectory
 from pinlater.wire.codec import decode_call, encode_call
 from pinlater.wire.methods import METHODS
@@ -538,6 +539,24 @@ async def test_a_role_has_a_rate_of_its_own(tmp_path: Path) -> None:
         (await at.begin(elsewhere, 1)).end()
         at.now_s += 0.25
         (await at.begin(context, 1)).end()
+
+
+async def test_the_highest_bound_of_what_an_owner_has_counts_from_wherever_it_calls(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text(
+        '[roles.small]\nmay = ["read"]\nmax-queues = 5\nmax-flows = 7\n[roles.large]\nmay = ["read"]\nmax-queues = 9\n'
+        '[[rules]]\nwho = ["cert:*"]\nroles = ["small"]\n'
+        '[[rules]]\nwho = ["cert:web.example"]\nfrom = ["10.0.0.0/8"]\nmay = ["enqueue"]\nmax-queues = 20'
+    )
+    async with door(path) as at:
+        await at.token("ann", "small", "large", "viewer")
+        assert at.gate.bounds_of("token:ann") == OwnerBounds(flows=7, queues=9)
+        assert at.gate.bounds_of("cert:web.example") == OwnerBounds(flows=7, queues=20)
+        assert at.gate.bounds_of("cert:other.example") == OwnerBounds(flows=7, queues=5)
+        assert at.gate.bounds_of("token:gone") == at.gate.bounds_of("anonymous") == NO_BOUNDS
+    of_server = OwnerBounds(1, 2, 3, 4, 5)
+    assert of_server.widened([]) == of_server
+    assert of_server.widened([OwnerBounds(queues=2), NO_BOUNDS]) == OwnerBounds(1, 2, 2, 4, 5)
 
 
 async def test_connections_of_one_identity_are_counted_until_they_close() -> None:
