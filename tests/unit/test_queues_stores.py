@@ -13,10 +13,11 @@ from pinlater.backends.redis.shard import RedisShard
 from pinlater.backends.sql.mysql import MysqlShard
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.data_folder.password import hash_password
-from pinlater.errors import QueueNotFound
+from pinlater.errors import LimitReached, QueueNotFound
 from pinlater.model import (
     CONTINUATION_END,
     Ack,
+    Caller,
     DequeueRequest,
     Job,
     JobAction,
@@ -24,7 +25,9 @@ from pinlater.model import (
     JobFilter,
     JobState,
     RequestContext,
+    ScheduleChange,
 )
+from pinlater.model.owner_bounds import OwnerBounds
 from pinlater.service import ServiceSettings
 from tests.stores.places import Places
 from tests.unit.several import Server, several
@@ -96,6 +99,30 @@ async def test_queues_and_settings_go_round(stores: Callable[[], list[Shard]]) -
         assert held[0] == held[1] == held[2]
         actions = [entry.action for entry in await other.service.audit()]
         assert actions == ["delete_queue", "create_queue", "update_queue", "update_queue", "create_queue"]
+
+
+async def test_owners_are_counted_alike_from_every_store(stores: Callable[[], list[Shard]]) -> None:
+    hers = RequestContext("ann", caller=Caller("token:hérs", ["operator"]), is_granted=True)
+    async with two(stores) as (one, other):
+        for server in (one, other):
+            server.queues.owned.bounds = lambda owner: OwnerBounds(queues=2, schedules=1)
+        one.lose(2)
+        other.lose(1)
+        await one.service.create_queue("a", context=hers)
+        await other.service.update_queue("b", "", create=True, set={"max_pending": "5"}, context=hers)
+        await one.find(2)
+        await other.find(1)
+        change = ScheduleChange(name="s", queue="a", cron="0 3 * * *")
+        await other.service.update_schedule(change, "", context=hers)
+        for server in (one, other):
+            with pytest.raises(LimitReached, match="token:hérs has 2 queues, and may have 2"):
+                await server.service.create_queue("c", context=hers)
+            with pytest.raises(LimitReached, match="has 1 schedules"):
+                await server.service.update_schedule(replace(change, name="t"), "", context=hers)
+        held = [{record.name: record for record in (await way.list_config(0, 100)).entries} for way in one.ways]
+        assert held[0] == held[1] == held[2]
+        await other.service.delete_queue("a", "", context=hers)
+        await one.service.create_queue("c", context=hers)
 
 
 async def test_jobs_are_retried_dead_lettered_replayed_cancelled_and_deleted(stores: Callable[[], list[Shard]]) -> None:
