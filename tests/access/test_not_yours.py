@@ -513,3 +513,6 @@ def test_a_job_that_waits_does_not_say_for_which_job_of_others(place: Place) -> 
             *tenant.search_jobs(JobSelection(OWN, descriptors=(second,))).jobs,
         ]
         assert [each.waits_for for each in found] == ["?"] * 3
+    headers = {"Authorization": f"Bearer {place.tokens['b-all']}"}
+    page = httpx.get(f"{place.address}dashboard/jobs/{second}", headers=headers, timeout=30.0, trust_env=False)
+    assert "It waits for a job of a queue that you may not read" in page.text
