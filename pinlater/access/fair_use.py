@@ -79,19 +79,27 @@ class Use:
 
 
 class CallUse:
-    """One call, which counts for its identity until it is ended."""
+    """One call, which counts for its identity until it is ended; one that waits, with its bytes alone."""
 
-    __slots__ = ("_fair_use", "_is_over", "has_turn", "size", "use")
+    __slots__ = ("_fair_use", "_has_bytes", "_is_over", "has_turn", "size", "use")
 
     def __init__(self, fair_use: FairUse, use: Use, size: int) -> None:
         self._fair_use = fair_use
         self._is_over = False
+        self._has_bytes = True
         self.use = use
         self.size = size
         self.has_turn = False
 
     def end(self) -> None:
         """The call has its answer. Once more is nothing."""
+        if self._has_bytes:
+            self._has_bytes = False
+            self.use.call_bytes -= self.size
+        self.end_turn()
+
+    def end_turn(self) -> None:
+        """The call waits from now on, or is over. Once more is nothing."""
         if not self._is_over:
             self._is_over = True
             self._fair_use.ended(self)
@@ -126,14 +134,14 @@ class FairUse:
         self._check(use, caller, connection, size)
         use.calls += 1
         use.call_bytes += size
+        connection.holder = name
         self._see(use)
         return CallUse(self, use, size)
 
     def ended(self, call: CallUse) -> None:
-        """By `CallUse.end`."""
+        """By `CallUse.end_turn`."""
         use = call.use
         use.calls -= 1
-        use.call_bytes -= call.size
         if call.has_turn:
             use.running -= 1
             use.is_moving = True
@@ -259,6 +267,7 @@ class FairUse:
             name: use
             for name, use in self._uses.items()
             if use.calls
+            or use.call_bytes
             or any(not connection.is_closed for connection in use.connections)
             or (use.bucket is not None and use.bucket.at_ms > full_ms)
         }

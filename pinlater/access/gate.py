@@ -161,22 +161,20 @@ class Gate:
                 self._tokens.used(used, self._clock.now_ms())
         self._check(method, args, context, caller)
 
-    async def begin(self, context: RequestContext, size: int, is_poll: bool) -> CallUse | None:
-        """A call of so many bytes by a caller that was admitted, when it has its turn; to be ended. None: there is
-        nothing to end. Overloaded.
-        """
+    async def begin(self, context: RequestContext, size: int, is_poll: bool) -> CallUse:
+        """A call of so many bytes by a caller that was admitted, when it has its turn; to be ended. Overloaded."""
         assert context.caller is not None
         assert context.connection is not None
         fair_use = self._fair_use
         call = fair_use.begin(context.caller, context.connection, size)
         if is_poll and not fair_use.is_shared(call.use):
-            call.end()
-            return None
+            call.end_turn()
+            return call
         turn = fair_use.turn(call)
         if turn is not None:
             await fair_use.wait(call, turn)
         if is_poll:
-            asyncio.get_running_loop().call_later(POLL_S, call.end)
+            asyncio.get_running_loop().call_later(POLL_S, call.end_turn)
         return call
 
     def check_again(self, method: Method[Any], args: Any, context: RequestContext) -> None:

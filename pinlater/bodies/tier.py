@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from pinlater.bodies.object_store import ObjectStore, object_store
@@ -24,7 +24,7 @@ from pinlater.redaction import redact
 R = TypeVar("R")
 FAILURES = 5
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 1_000, 30_000
-MAX_PUTS, MAX_GETS, MAX_GETS_OF_QUEUE = 32, 64, 16
+MAX_PUTS, MAX_GETS, MAX_OF_QUEUE = 32, 64, 16
 """Under way at a time, per process."""
 
 LIST_S = 60.0
@@ -85,8 +85,8 @@ class Tier:
         self._put_s, self._get_s = put_ms / 1000, get_ms / 1000
         self._puts, self._gets = CircuitBreaker(clock), CircuitBreaker(clock)
         self._put_turns, self._get_turns = asyncio.Semaphore(MAX_PUTS), asyncio.Semaphore(MAX_GETS)
-        self._queue_turns: dict[str, asyncio.Semaphore] = {}
-        self._users: Counter[str] = Counter()
+        self._queue_turns: dict[tuple[str, str], asyncio.Semaphore] = {}
+        self._users: Counter[tuple[str, str]] = Counter()
         self._not_opened = ""
 
     @property
@@ -106,12 +106,14 @@ class Tier:
     async def close(self) -> None:
         await self._store.close()
 
-    async def put(self, path: str, body: bytes) -> None:
-        """TierUnavailable: it may be there all the same."""
+    async def put(self, path: str, body: bytes, *, queue: str = "") -> None:
+        """TierUnavailable: it may be there all the same. `queue`: no more than a share of the calls is for one."""
         if self._not_opened:
             await self._open_again()
-        free = nullcontext()
-        await self._call("put", self._puts, (free, self._put_turns), self._put_s, lambda: self._store.put(path, body))
+        with self._turns("put", queue) as turns:
+            await self._call(
+                "put", self._puts, (turns, self._put_turns), self._put_s, lambda: self._store.put(path, body)
+            )
 
     async def _open_again(self) -> None:
         """A folder that was not there at the start may be now."""
@@ -125,16 +127,23 @@ class Tier:
 
     async def get(self, path: str, *, queue: str = "") -> bytes:
         """TierUnavailable; BodyGone: it is not there. `queue`: no more than a share of the calls is for one."""
-        turns = self._queue_turns.setdefault(queue, asyncio.Semaphore(MAX_GETS_OF_QUEUE))
-        self._users[queue] += 1
-        try:
+        with self._turns("get", queue) as turns:
             return await self._call(
                 "get", self._gets, (turns, self._get_turns), self._get_s, lambda: self._store.get(path)
             )
+
+    @contextmanager
+    def _turns(self, kind: str, queue: str) -> Iterator[asyncio.Semaphore]:
+        """Those of one queue."""
+        of_queue = kind, queue
+        turns = self._queue_turns.setdefault(of_queue, asyncio.Semaphore(MAX_OF_QUEUE))
+        self._users[of_queue] += 1
+        try:
+            yield turns
         finally:
-            self._users[queue] -= 1
-            if not self._users[queue]:
-                del self._users[queue], self._queue_turns[queue]
+            self._users[of_queue] -= 1
+            if not self._users[of_queue]:
+                del self._users[of_queue], self._queue_turns[of_queue]
 
     def _refused(self, kind: str, breaker: CircuitBreaker) -> TierUnavailable:
         return TierUnavailable(
@@ -146,7 +155,7 @@ class Tier:
         self,
         kind: str,
         breaker: CircuitBreaker,
-        turns: tuple[AbstractAsyncContextManager[None], asyncio.Semaphore],
+        turns: tuple[asyncio.Semaphore, asyncio.Semaphore],
         patience_s: float,
         call: Callable[[], Coroutine[Any, Any, R]],
     ) -> R:

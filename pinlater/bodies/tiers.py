@@ -8,7 +8,7 @@ dequeue   bodies are read side by side, those fetched ahead from memory; the has
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -61,29 +61,38 @@ class ReadFailure(NamedTuple):
 
 
 class FetchedBodies:
-    """Bodies that were fetched ahead, the oldest forgotten first; `room` in bytes."""
+    """Bodies that were fetched ahead; `room` in bytes. The oldest of the queue that has most of it goes first."""
 
     def __init__(self, room: int) -> None:
         self.room = room
-        self._size = 0
-        self._bodies: OrderedDict[bytes, bytes] = OrderedDict()
+        self._sizes: Counter[str] = Counter()
+        self._bodies: dict[str, OrderedDict[bytes, bytes]] = {}
+        """By queue."""
 
-    def __contains__(self, reference: bytes) -> bool:
-        return reference in self._bodies
+    def __contains__(self, reference: BodyReference) -> bool:
+        return reference in self._bodies.get(reference.parts.queue, ())
 
     def put(self, reference: BodyReference, body: bytes) -> None:
-        if reference in self._bodies or len(body) > self.room:
+        if reference in self or len(body) > self.room:
             return
-        self._bodies[reference] = body
-        self._size += len(body)
-        while self._size > self.room:
-            self._size -= len(self._bodies.popitem(last=False)[1])
+        queue = reference.parts.queue
+        self._bodies.setdefault(queue, OrderedDict())[reference] = body
+        self._sizes[queue] += len(body)
+        while self._sizes.total() > self.room:
+            most = max(self._sizes, key=self._sizes.__getitem__)
+            self._taken(most, self._bodies[most].popitem(last=False)[1])
 
     def take(self, reference: BodyReference) -> bytes | None:
         """It is handed out once, to the one claim of its job."""
-        body = self._bodies.pop(reference, None)
-        if body is not None:
-            self._size -= len(body)
+        queue = reference.parts.queue
+        of_queue = self._bodies.get(queue)
+        body = None if of_queue is None else of_queue.pop(reference, None)
+        return None if body is None else self._taken(queue, body)
+
+    def _taken(self, queue: str, body: bytes) -> bytes:
+        self._sizes[queue] -= len(body)
+        if not self._bodies[queue]:
+            del self._bodies[queue], self._sizes[queue]
         return body
 
 
@@ -183,7 +192,7 @@ class Tiers:
                 f"server {lacking[0]} does not have the tier {placed.tier}: start all servers with the same --bodies"
             )
         reference = BodyReference.new(placed.tier, queue, body, self._clock.now_ms(), placed.rule)
-        await self.all[placed.tier].put(object_path(store_id, reference), body)
+        await self.all[placed.tier].put(object_path(store_id, reference), body, queue=queue)
         return reference
 
     async def discard(self, store_id: str, references: Sequence[BodyReference]) -> None:

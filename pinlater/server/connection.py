@@ -23,7 +23,7 @@ from pinlater.eager import EagerTask
 from pinlater.errors import Overloaded
 from pinlater.listener import peer_text
 from pinlater.model import ConnectionRef, DequeuedJob
-from pinlater.model.connection_ref import names_in
+from pinlater.model.connection_ref import host_of, names_in
 from pinlater.server.deliveries import Stream
 from pinlater.server.handler import Handler
 from pinlater.server.limits import ServerLimits
@@ -221,7 +221,7 @@ class ServerConnection(asyncio.Protocol):
         self._count_partial(0)
         self._count_unsent(0)
         for call in self._calls:
-            self.state.buffered -= call.size
+            self._count_buffered(-call.size)
             self._count_answers(-call.unsent, -call.reserved)
             call.unsent = call.reserved = 0
             call.lose_caller()
@@ -303,10 +303,14 @@ class ServerConnection(asyncio.Protocol):
         call = InflightCall(self, len(message), self._ending)
         self._calls.append(call)
         state.buffered += call.size
-        if state.buffered > self._max_buffered_bytes or state.answers.unsent > self._max_buffered_bytes:
-            state.counters["calls_over_buffer"] += 1
-            self._refuse(call, message)
-            return
+        peer = self._peer_room
+        if peer is not None:
+            peer.buffered += call.size
+        if state.buffered > state.peer_bytes or state.answers.unsent > state.peer_bytes:
+            refusal = self._refusal(peer, call.size)
+            if refusal is not None:
+                self._refuse(call, message, refusal)
+                return
         call.start(self._handler.reply(message, call), state.context.copy())  # often at the end of another call
         if not call.is_done:
             state.calls.add(call)
@@ -344,15 +348,31 @@ class ServerConnection(asyncio.Protocol):
         if self._transport is not None:
             keep_alive(self._transport.get_extra_info("socket"))
 
-    def _refuse(self, call: InflightCall, message: bytes) -> None:
+    def _refusal(self, peer: Peer | None, size: int) -> Overloaded | None:
+        """Why there is no room for one more call of so many bytes, which are counted, where there is none. One alone of
+        its address may have any size.
+        """
+        state, most = self.state, self._max_buffered_bytes
+        if state.buffered > most or state.answers.unsent > most:
+            state.counters["calls_over_buffer"] += 1
+            return Overloaded(f"this server holds {most} bytes of calls, or of answers, already", retry_after_ms=100)
+        if peer is not None and peer.buffered > max(state.peer_bytes, size):
+            state.counters["calls_over_peer"] += 1
+            text = f"this server holds {state.peer_bytes} bytes of calls from this address already: send less at a time"
+            return Overloaded(text, retry_after_ms=100)
+        return None
+
+    def _refuse(self, call: InflightCall, message: bytes, error: Overloaded) -> None:
         try:
-            call.reply = self._handler.refuse(message, self._overloaded())
+            call.reply = self._handler.refuse(message, error)
         except WireError as malformed:
             self.drop(malformed)
 
-    def _overloaded(self) -> Overloaded:
-        held = self._limits.max_buffered_bytes
-        return Overloaded(f"this server holds {held} bytes of calls, or of answers, already", retry_after_ms=100)
+    def _count_buffered(self, size: int) -> None:
+        """Note bytes of calls, or of half sent messages."""
+        self.state.buffered += size
+        if self._peer_room is not None:
+            self._peer_room.buffered += size
 
     def _count_unsent(self, size: int) -> None:
         """Note how much of the answers that were written has not left."""
@@ -376,7 +396,7 @@ class ServerConnection(asyncio.Protocol):
             self._partial_since = self.state.now
         if size != self._partial:
             grows = size > self._partial
-            self.state.buffered += size - self._partial
+            self._count_buffered(size - self._partial)
             self._partial = size
             if grows and self.state.buffered > self._limits.max_buffered_bytes:
                 self.state.close_largest()
@@ -398,13 +418,15 @@ class ServerConnection(asyncio.Protocol):
         calls = self._calls
         if not calls or calls[0].reply is None:
             return
-        state, framed = self.state, self._splitter.framed
+        state, framed, peer = self.state, self._splitter.framed, self._peer_room
         parts: list[bytes] = []
         size = 0
         transport, stream = self._transport, self._stream
         while calls and (reply := calls[0].reply) is not None:
             done = calls.popleft()
             state.buffered -= done.size
+            if peer is not None:
+                peer.buffered -= done.size
             if done.unsent:
                 self._count_answers(-done.unsent)
             length = len(reply)
@@ -414,7 +436,7 @@ class ServerConnection(asyncio.Protocol):
             parts.append(reply)
             size += length
             if done.jobs and transport is not None:
-                stream = self._stream = stream or Stream(state.deliveries, transport)
+                stream = self._stream = stream or Stream(state.deliveries, transport, self._owner())
                 stream.hand_out(done.jobs, size, done.needs_receipt)
                 done.jobs = ()
         if transport is not None:
@@ -433,6 +455,26 @@ class ServerConnection(asyncio.Protocol):
     def idle_since(self) -> float | None:
         """None while anything is half read, in flight or unsent; else since when, in the loop's time."""
         return self._heard_at if self.at_boundary() else None
+
+    @property
+    def waits_since(self) -> float | None:
+        """None while anything is carried out or unsent; else since when it is idle, waits for jobs, or is half read.
+        Where nobody shows who calls, who waits is no other than who comes, and stays.
+        """
+        transport = self._transport
+        if transport is None or transport.is_closing() or transport.get_write_buffer_size():
+            return None
+        is_parked = all(call.is_parked for call in self._calls) and (bool(self.ref.holder) or not self._calls)
+        return self._heard_at if is_parked else None
+
+    @property
+    def holder(self) -> str:
+        """Whose share its last call took; "" where that is not known."""
+        return self.ref.holder
+
+    def _owner(self) -> str:
+        """Whose share of what is handed out and not confirmed its answers take."""
+        return self.ref.holder or host_of(self.ref.peer)
 
     @property
     def socket(self) -> Any:

@@ -12,6 +12,7 @@ import fcntl
 import socket
 import struct
 import termios
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ one that ends a connection by a reset may never send it.
 """
 
 MOST_OPEN = 100_000
-"""Jobs in all; what is handed out beyond that is taken for received."""
+"""Jobs in all; what is handed out beyond that, or beyond as many of one caller as are free, is taken for received."""
 
 MOST_KEPT_BYTES = 8_000_000
 """Of answers whose jobs are kept as they are until the next check; of others their names are taken at once."""
@@ -66,6 +67,19 @@ class Deliveries:
         """Jobs whose delivery was not known when they were looked at last, and those that were handed out since."""
         self.kept = 0
         """Bytes of answers since then whose jobs are kept whole."""
+        self._open_of: Counter[str] | None = None
+        """By owner, as `open`; None: nobody has asked since the last look."""
+
+    def takes(self, owner: str, jobs: int) -> bool:
+        """Whether there is room for so many of one: no more than is free, so that some is left for others."""
+        if self._open_of is None:
+            self._open_of = Counter()
+            for stream in self._streams:
+                self._open_of[stream.owner] += stream.jobs
+        if self._open_of[owner] + jobs > MOST_OPEN - self.open:
+            return False
+        self._open_of[owner] += jobs
+        return True
 
     def watch(self, stream: Stream) -> None:
         self._streams[stream] = None
@@ -82,7 +96,7 @@ class Deliveries:
 
     def _look(self) -> None:
         now_ms, wait_ms = self._clock.now_ms(), LOOK_EVERY_MS
-        self._timer = None
+        self._timer = self._open_of = None
         self.open = self.kept = 0
         for stream in list(self._streams):
             due_ms = stream.check(now_ms)
@@ -98,10 +112,12 @@ class Deliveries:
 class Stream:
     """The bytes that one connection sends, from the first answer with jobs on. `written` is where they end."""
 
-    __slots__ = ("_all", "_is_traced", "_loop", "_open", "_sock", "awaits_receipt", "written")
+    __slots__ = ("_all", "_is_traced", "_loop", "_open", "_sock", "awaits_receipt", "owner", "written")
 
-    def __init__(self, deliveries: Deliveries, transport: asyncio.Transport) -> None:
+    def __init__(self, deliveries: Deliveries, transport: asyncio.Transport, owner: str = "") -> None:
+        """`owner` is whose share of the room its jobs take."""
         self._all = deliveries
+        self.owner = owner
         self._loop = asyncio.get_running_loop()
         sock = transport.get_extra_info("socket")
         self._sock = sock if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6) else None
@@ -116,7 +132,7 @@ class Stream:
     def hand_out(self, jobs: Sequence[DequeuedJob], ahead: int, needs_receipt: bool) -> None:
         """The answer that ends `ahead` bytes behind all that was written holds these."""
         deliveries, end = self._all, None
-        if deliveries.open >= MOST_OPEN:
+        if deliveries.open + len(jobs) > MOST_OPEN // 2 and not deliveries.takes(self.owner, len(jobs)):
             return
         if needs_receipt:
             self.awaits_receipt = True

@@ -69,18 +69,20 @@ class ServerState:
         self.context = copy_context()
         """With whose variables every call begins."""
         self.now = self.loop.time()
+        self.peer_bytes = limits.max_buffered_bytes // 2
+        """What `buffered` may have of one address, beyond which it is refused."""
         self._max_connections = limits.max_connections
 
     def admit(self, connection: Drainable, peer: Peer) -> bool:
-        """Whether there is room for one more; an idle one may be closed for it."""
+        """Whether there is room for one more; one that is idle, or but waits, may be closed for it."""
         if self.peers.is_full(peer):
-            if not self._close_idle(peer):
+            if not self._close_one(peer):
                 self.counters["peer_connections_refused"] += 1
                 return False
             self.counters["idle_closed_for_peer"] += 1
         if len(self.connections) >= self._max_connections:
             largest = self.peers.largest()
-            if largest is None or len(largest.connections) <= len(peer.connections) or not self._close_idle(largest):
+            if largest is None or len(largest.connections) <= len(peer.connections) or not self._close_one(largest):
                 self.counters["connections_refused"] += 1
                 return False
             self.counters["idle_closed_for_others"] += 1
@@ -88,9 +90,9 @@ class ServerState:
         self.connections.add(connection)
         return True
 
-    def _close_idle(self, peer: Peer) -> bool:
-        """Close the connection of an address that has been idle for longest; False where none is."""
-        idle = peer.longest_idle()
+    def _close_one(self, peer: Peer) -> bool:
+        """Close the connection of an address that is missed least; False where all are at work."""
+        idle = peer.most_dispensable()
         if idle is None:
             return False
         idle.abort()
@@ -192,6 +194,14 @@ class Drainable(Protocol):
     def idle_since(self) -> float | None:
         """None while anything is half read, in flight or unsent; else since when, in the loop's time."""
 
+    @property
+    def waits_since(self) -> float | None:
+        """None while anything is carried out or unsent; else since when it is idle, waits for jobs, or is half read."""
+
+    @property
+    def holder(self) -> str:
+        """Whose share its last call took; "" where that is not known."""
+
     def leave(self) -> None:
         """Go as soon as nothing is half done."""
 
@@ -208,17 +218,33 @@ class Peer:
     def __init__(self, account: Account) -> None:
         self.account = account
         self.connections: dict[Drainable, None] = {}
+        self.buffered = 0
+        """Bytes of its calls in flight, and of half sent messages."""
 
-    def longest_idle(self) -> Drainable | None:
-        """The connection that has been idle for longest, among some; None where none is."""
+    def most_dispensable(self) -> Drainable | None:
+        """Among some of its connections, one of the caller that has most of them: the longest idle one, else the one
+        that has but waited for longest. Where that caller has none, the longest idle one of any. None: all are at work.
+        """
         for _ in range(0, len(self.connections), _LOOKED_AT):
             some = [member for member, _ in zip(self.connections, range(_LOOKED_AT), strict=False)]
-            idle = [member for member in some if member.idle_since is not None]
-            if idle:
-                return min(idle, key=lambda member: member.idle_since or 0.0)
+            [(holder, _)] = Counter([member.holder for member in some]).most_common(1)
+            of_most = [member for member in some if member.holder == holder]
+            found = _longest_idle(of_most) or _longest_waiting(of_most) or _longest_idle(some)
+            if found is not None:
+                return found
             for member in some:  # look at others next time
                 self.connections[member] = self.connections.pop(member)
         return None
+
+
+def _longest_idle(members: Sequence[Drainable]) -> Drainable | None:
+    idle = [member for member in members if member.idle_since is not None]
+    return min(idle, key=lambda member: member.idle_since or 0.0, default=None)
+
+
+def _longest_waiting(members: Sequence[Drainable]) -> Drainable | None:
+    waiting = [member for member in members if member.waits_since is not None]
+    return min(waiting, key=lambda member: member.waits_since or 0.0, default=None)
 
 
 class Peers:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from pinlater.backends.base import ClaimRequest
 from pinlater.clock import Clock
@@ -32,7 +33,6 @@ from pinlater.model import (
     DequeuedJob,
     DequeueFromQueuesRequest,
     DequeueRequest,
-    QueueAcks,
     QueueShare,
     RequestContext,
     is_queue_name,
@@ -49,6 +49,10 @@ from pinlater.service.queue_limits import QueueLimits, Throttle, is_limited
 from pinlater.service.settings import ServiceSettings
 from pinlater.service.validation import Validator
 from pinlater.shards.router import Router
+
+T = TypeVar("T")
+_AT_ONCE = 32
+"""Queues of one call that are acked or claimed from at the same time: all of them would fill the line of a store."""
 
 _ERROR_BYTES = 400
 """What an answer may say of a queue in error: its name, twice more in the text, and the text."""
@@ -149,11 +153,15 @@ class QueuesDequeuer:
         """
         if len(request.acks) > MAX_QUEUES:
             raise RequestInvalid.of("the length of acks", len(request.acks), f"at most {MAX_QUEUES}")
-        acking = [self._ack_one(each, context, request.wait_ms > 0) for each in request.acks]
-        if len(acking) < 2:
-            acked: list[Acked | BaseException] = [await each for each in acking]
-        else:
-            acked = await asyncio.gather(*acking, return_exceptions=True)
+        lifecycle = self._lifecycle
+        calls = [partial(lifecycle.ack, each.queue, each.succeeded, each.failed, context) for each in request.acks]
+        acked: list[Acked | BaseException] = []
+        if len(calls) == 1:
+            acking = calls[0]()
+            acked.append(await (lifecycle.finish_even_if_cancelled(acking) if request.wait_ms else acking))
+        elif calls:
+            all_acking = _some_at_once(calls)
+            acked = await (lifecycle.finish_even_if_cancelled(all_acking) if request.wait_ms else all_acking)
         outcomes: list[Sequence[AckOutcome]] = []
         had_effect = True
         for done in acked:
@@ -164,10 +172,6 @@ class QueuesDequeuer:
             outcomes.append(done.outcomes)
             had_effect = had_effect and done.had_effect
         return [] if had_effect else outcomes
-
-    def _ack_one(self, acks: QueueAcks, context: RequestContext | None, may_wait: bool) -> Coroutine[Any, Any, Acked]:
-        acking = self._lifecycle.ack(acks.queue, acks.succeeded, acks.failed, context)
-        return self._lifecycle.finish_even_if_cancelled(acking) if may_wait else acking
 
     async def _dequeue(
         self, request: DequeueFromQueuesRequest, limit: int, context: RequestContext | None
@@ -305,8 +309,8 @@ class QueuesDequeuer:
                 fitting += more
             drawn = drawn[:fitting]
         each_bytes = max(largest, (call.granted - call.bytes) // len(drawn))
-        claims = [self._claim(call, share, amount, each_bytes) for share, amount in drawn]
-        brought = [await claims[0]] if len(claims) == 1 else await asyncio.gather(*claims, return_exceptions=True)
+        claims = [partial(self._claim, call, share, amount, each_bytes) for share, amount in drawn]
+        brought = [await claims[0]()] if len(claims) == 1 else await _some_at_once(claims)
         done = set()
         for (share, _), is_full in zip(drawn, brought, strict=True):
             if isinstance(is_full, BaseException):  # all others are done
@@ -432,3 +436,16 @@ def _draw(shares: Sequence[QueueShare], amount: int, rng: random.Random) -> list
         if places:
             dealt.append((share, places))
     return dealt or [(shuffled[-1], amount)]
+
+
+async def _some_at_once(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T | BaseException]:
+    """The outcome of each, in their order."""
+    if len(calls) <= _AT_ONCE:
+        return await asyncio.gather(*[call() for call in calls], return_exceptions=True)
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def in_turn(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        async with turns:
+            return await call()
+
+    return await asyncio.gather(*map(in_turn, calls), return_exceptions=True)

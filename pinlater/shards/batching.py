@@ -239,7 +239,9 @@ class Batcher(Generic[K, I, O]):
                 _refuse(caller, copy.copy(error))
         except Exception as error:
             error.__traceback__ = None
-            await asyncio.gather(*(self._send_alone(key, caller) for caller in batch))
+            for start in range(0, len(batch), _ALONE_AT_ONCE):  # all at once would fill the line of the store
+                some = batch[start : start + _ALONE_AT_ONCE]
+                await asyncio.gather(*(self._send_alone(key, caller) for caller in some))
         else:
             start = 0
             for place, caller in enumerate(batch):
@@ -311,6 +313,7 @@ _OfferKey = tuple[str, str]
 _LookupKey = tuple[str, bool]
 """The queue, and whether results are asked for."""
 
+_ALONE_AT_ONCE = 16
 _MAX_RESULTS_BYTES = 64 * 1024 * 1024
 """Of a joined lookup. A store leaves out what is beyond: then those that lack one are looked up alone."""
 

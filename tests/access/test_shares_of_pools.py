@@ -13,22 +13,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
 
 from pinlater import AsyncClient, DequeueRequest
+from pinlater.access.fair_use import FairUse, UseLimits
+from pinlater.bodies.tiers import FetchedBodies
 from pinlater.data_folder.password import hash_password
-from pinlater.model import Ack, DequeueFromQueuesRequest, Job, QueueShare, RequestContext
+from pinlater.errors import Overloaded
+from pinlater.metrics import Metrics
+from pinlater.model import Ack, Caller, ConnectionRef, DequeueFromQueuesRequest, Job, QueueShare, RequestContext
+from pinlater.model.body_reference import BodyReference, BodyRule
 from pinlater.model.flow_words import CompletionCallback, NewFlow, NewItem, Stage
+from pinlater.server import deliveries
 from pinlater.service import audit
 from pinlater.wire.convert import dequeue_to_wire, lookup_to_wire
 from tests.access.cluster import PASSWORD
 from tests.flows.flow_stand import FlowStand, flow_stand
 from tests.server.running import Plain, running
+from tests.server.serving import call_enqueue, connect_from, serving
 from tests.unit.stand import stand
 
 WITHIN_S = 60.0
 PLACES = 12
 """Of each pool of waiting calls, in these tests."""
+
+CONNECTIONS = 16
+"""Of one address."""
 
 MORE = 4
 """Calls that the flooding identity makes beyond them."""
@@ -57,9 +67,16 @@ class Shared:
     """A server of one process, a client of the calm identity, and how the flooding one connects."""
 
     port: int
+    page: str
     calm: AsyncClient
     flooding: AsyncClient
     stack: AsyncExitStack
+
+    async def gauge(self, name: str) -> float:
+        """A metric without labels."""
+        async with ClientSession() as session, session.get(f"{self.page}/metrics") as answer:
+            lines = (await answer.text()).splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(f"pinlater_{name}"))
 
     async def flood(self, method: str, requests: Sequence[Any]) -> list[asyncio.Task[Any]]:
         """One call on a connection of its own for each request; the answers as they come."""
@@ -77,7 +94,7 @@ class Shared:
 async def shared(folder: Path, *options: str) -> AsyncIterator[Shared]:
     (folder / "rules.toml").write_text(RULES)
     rules = ("--rules", "rules.toml", "--admin-password-hash", hash_password(PASSWORD))
-    with running(folder, "--processes", "1", "--max-waiters", str(PLACES), *rules, *options) as server:
+    with running(folder, "--processes", "1", *rules, *options, PINLATER_HTTP="127.0.0.1:0") as server:
         address = f"127.0.0.1:{server.port}"
         async with AsyncExitStack() as stack:
             boss = await stack.enter_async_context(AsyncClient(address))
@@ -86,7 +103,8 @@ async def shared(folder: Path, *options: str) -> AsyncIterator[Shared]:
                 await boss.update_token(name, hashlib.sha256(token.encode()).hexdigest(), ["nobody"], PASSWORD)
                 clients[name] = await stack.enter_async_context(AsyncClient(address, token=token))
                 await clients[name].create_queue(name)
-            yield Shared(server.port, clients["calm"], clients["flood"], stack)
+            page = server.wait_for("http_ready")["address"].rstrip("/")
+            yield Shared(server.port, page, clients["calm"], clients["flood"], stack)
 
 
 async def answered(answers: Sequence[asyncio.Task[Any]], amount: int) -> list[Any]:
@@ -137,17 +155,50 @@ async def waiting_lookups(at: Shared) -> None:
     assert sum(each.done() for each in answers) == MORE + 1
 
 
-ON_SERVER: dict[str, Callable[[Shared], Awaitable[None]]] = {
-    "long polls": long_polls,
-    "long polls of many queues": long_polls_of_many_queues,
-    "waiting lookups": waiting_lookups,
+async def connections_that_wait(at: Shared) -> None:
+    """The flooding identity has all connections of an address, and none of them is idle."""
+    request = dequeue_to_wire(DequeueRequest("flood", 1, wait_ms=LONG_MS))
+    await at.flood("dequeueJobs", [request] * CONNECTIONS)
+    async with asyncio.timeout(WITHIN_S):
+        while await at.gauge("waiting_dequeues") < CONNECTIONS - 3:  # the clients have one each
+            await asyncio.sleep(0.05)
+    await gets_answers(at)
+
+
+async def connections_half_sent(at: Shared) -> None:
+    for _ in range(2 * CONNECTIONS):
+        _, writer = await asyncio.open_connection("127.0.0.1", at.port)
+        at.stack.callback(writer.close)
+        writer.write(b"\x00\x00")
+    await gets_answers(at)
+
+
+async def gets_answers(at: Shared) -> None:
+    """A newcomer of the calm identity, at the same address, and again."""
+    for _ in range(3):
+        plain = await Plain.to(at.port)
+        at.stack.push_async_callback(plain.close)
+        await plain.send("getQueueNames", context=RequestContext("calm", token=CALM))
+        async with asyncio.timeout(WITHIN_S):
+            assert (await plain.answer()).success == {"calm"}
+
+
+FEW_WAIT = ("--max-waiters", str(PLACES))
+FEW_CONNECTIONS = ("--max-peer-connections", str(CONNECTIONS))
+ON_SERVER: dict[str, tuple[Sequence[str], Callable[[Shared], Awaitable[None]]]] = {
+    "long polls": (FEW_WAIT, long_polls),
+    "long polls of many queues": (FEW_WAIT, long_polls_of_many_queues),
+    "waiting lookups": (FEW_WAIT, waiting_lookups),
+    "connections that wait": (FEW_CONNECTIONS, connections_that_wait),
+    "connections half sent": (FEW_CONNECTIONS, connections_half_sent),
 }
 
 
 @pytest.mark.parametrize("pool", ON_SERVER)
 async def test_a_calm_identity_has_its_share_beside_one_that_takes_all(tmp_path: Path, pool: str) -> None:
-    async with shared(tmp_path) as at:
-        await ON_SERVER[pool](at)
+    options, flood = ON_SERVER[pool]
+    async with shared(tmp_path, *options) as at:
+        await flood(at)
 
 
 # -- callbacks of flows ----------------------------------------------------------------------------------------------
@@ -251,3 +302,70 @@ async def test_an_identity_that_fills_the_audit_leaves_the_entries_of_others(mon
         assert sorted(of_calm) == sorted((kind, f"calm-{n}") for kind in ("pause", "delete_queue") for n in range(3))
         assert [each.target for each in entries[:20:2]] == [f"flood-{number}" for number in range(199, 189, -1)]
         assert len(entries) == 2 * 20 + len(of_calm)
+
+
+# -- in this process -------------------------------------------------------------------------------------------------
+
+
+async def test_an_address_has_half_of_the_bytes_of_calls() -> None:
+    async with serving(max_buffered_bytes=20_000) as served:
+        gate = served.service.hold["slow"] = asyncio.Event()
+        flood = [await served.connect() for _ in range(4)]
+        for raw in flood:
+            raw.send_framed(call_enqueue(1, Job(b"x" * 4_000), queue="slow"))
+        refused = [(await raw.reply()).exception for raw in flood[2:]]
+        assert [(each.reason, each.retry_after_ms) for each in refused] == [("OVERLOADED", 100)] * 2
+        assert served.server.counters["calls_over_peer"] == 2
+        calm = await connect_from(served, "127.0.0.2")
+        calm.send_framed(call_enqueue(1, Job(b"x" * 4_000)))
+        assert (await calm.reply()).exception is None
+        gate.set()
+        for raw in flood[:2]:
+            assert (await raw.reply()).exception is None
+        flood[0].send_framed(call_enqueue(2, Job(b"x" * 12_000)))  # alone it may have any size
+        assert (await flood[0].reply()).exception is None
+
+
+def test_a_call_that_waits_counts_with_its_bytes() -> None:
+    fair_use = FairUse(UseLimits(call_bytes=1_000))
+    flood, calm = Caller("token:flood"), Caller("token:calm")
+    polls = [fair_use.begin(flood, ConnectionRef(), 400) for _ in range(2)]
+    for call in polls:
+        call.end_turn()
+    with pytest.raises(Overloaded, match="bytes of calls"):
+        fair_use.begin(flood, ConnectionRef(), 400)
+    fair_use.begin(calm, ConnectionRef(), 400).end()
+    polls[0].end()
+    polls[0].end()
+    fair_use.begin(flood, ConnectionRef(), 400).end()
+
+
+async def test_receipts_of_one_caller_leave_room_for_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deliveries, "MOST_OPEN", 20)
+    async with stand() as at, serving(at.service, at.clock, Metrics()) as served:
+        onlooker = await Plain.to(served.port)
+        jobs = await onlooker.enqueue("mail", *[b"x"] * 28)
+        callers = [await Plain.to(served.port, "127.0.0.2") for _ in range(3)]
+        calm = await Plain.to(served.port, "127.0.0.3")
+        for plain, limit in [*[(each, 8) for each in callers], (calm, 4)]:
+            request = DequeueRequest("mail", limit, confirms_receipt=True)
+            await plain.send("dequeueJobs", request=dequeue_to_wire(request))
+            assert len((await plain.answer()).success.jobs) == limit
+        calm.half_close()
+        async with asyncio.timeout(WITHIN_S):
+            while at.service.metrics.counters["jobs_undelivered", "mail"] < 4:
+                await asyncio.sleep(0.01)
+        for plain in (onlooker, calm, *callers):
+            await plain.close()
+        assert len(jobs) == 28
+
+
+def test_bodies_of_one_queue_do_not_push_out_those_of_others() -> None:
+    fetched, body = FetchedBodies(1_000), b"x" * 100
+    calm, *flood = [
+        BodyReference.new("tier", queue, body, 1_000, BodyRule.SIZE) for queue in ["calm", *["flood"] * 100]
+    ]
+    for reference in (calm, *flood):
+        fetched.put(reference, body)
+    assert [reference for reference in flood if reference in fetched] == flood[-9:]
+    assert (fetched.take(calm), fetched.take(calm)) == (body, None)

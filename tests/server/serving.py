@@ -100,6 +100,13 @@ class Served:
         await until(true)
 
 
+async def connect_from(served: Served, host: str) -> Raw:
+    """A connection from another address."""
+    raw = Raw(*await asyncio.open_connection("127.0.0.1", served.port, local_addr=(host, 0)))
+    served.open.append(raw)
+    return raw
+
+
 @contextlib.asynccontextmanager
 async def serving(
     service: Any = None,

@@ -12,7 +12,7 @@ from pinlater.model import DequeueRequest, Job
 from pinlater.server.limits import ServerLimits
 from pinlater.wire.codec import ApplicationError, decode_reply
 from tests.server.raw_thrift import CONTEXT, LIST, STRING, STRUCT, framed, message
-from tests.server.serving import call_dequeue, call_enqueue, call_names, serving
+from tests.server.serving import call_dequeue, call_enqueue, call_names, connect_from, serving
 
 
 async def test_a_frame_over_its_bound_is_refused_before_a_byte_of_it_is_kept() -> None:
@@ -136,16 +136,17 @@ async def test_a_slow_reader_gets_all_its_answers() -> None:
 async def test_calls_over_the_buffer_of_the_server_are_refused_and_served_again_later() -> None:
     async with serving(max_buffered_bytes=10_000) as served:
         gate = served.service.hold["slow"] = asyncio.Event()
-        connection, other = await served.connect(), await served.connect()
-        for n in range(3):
-            connection.send_framed(call_enqueue(n, Job(b"x" * 3000), queue="slow"))
+        many = [await connect_from(served, f"127.0.0.{2 + n}") for n in range(3)]
+        other = await served.connect()
+        for raw in many:
+            raw.send_framed(call_enqueue(1, Job(b"x" * 3000), queue="slow"))
         await served.until(lambda: len(served.service.calls) == 3)
         other.send_framed(call_enqueue(9, Job(b"x" * 3000)))
         exception = (await other.reply()).exception
         assert (exception.reason, exception.retryable, exception.error_code) == ("OVERLOADED", True, 500)
         assert len(served.service.calls) == 3
         gate.set()
-        assert [(await connection.reply()).seqid for _ in range(3)] == [0, 1, 2]
+        assert [(await raw.reply()).seqid for raw in many] == [1, 1, 1]
         other.send_framed(call_enqueue(10, Job(b"x" * 3000)))
         assert len((await other.reply()).success.job_descriptors) == 1
         assert served.server.counters["calls_over_buffer"] == 1

@@ -11,13 +11,7 @@ import pytest
 from pinlater.model import DequeueRequest, Job
 from pinlater.model.connection_ref import host_of
 from tests.server.running import Plain, every, running
-from tests.server.serving import Raw, Served, call_dequeue, call_enqueue, call_names, serving
-
-
-async def connect_from(served: Served, host: str) -> Raw:
-    raw = Raw(*await asyncio.open_connection("127.0.0.1", served.port, local_addr=(host, 0)))
-    served.open.append(raw)
-    return raw
+from tests.server.serving import Raw, call_dequeue, call_enqueue, call_names, connect_from, serving
 
 
 async def answers(raw: Raw) -> bool:
