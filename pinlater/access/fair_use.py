@@ -7,7 +7,7 @@ polls) have a bound of their own, and count here for a moment only.
 Turns: while identities call at the same time, none has more calls under way than the busiest of the others; the rest of
 its calls wait here, in order. So a caller that makes one call at a time shares the process with one call of a caller
 that makes a thousand, and two that both make many hinder each other not at all. What counts as "at the same time" is a
-window of some milliseconds; who calls alone waits for nobody.
+window of some milliseconds; who calls alone has its turn at once, up to half of the calls that may wait for a store.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ _FULL_AFTER_MS = 1_000
 
 WINDOW_S = 0.005
 """Identities that call within it call at the same time."""
+
+ALONE_LIMIT = 500
+"""Calls of one identity that are under way while nobody else calls: the lines of the stores have room for the next."""
 
 SHARED_FOR_S = 1.0
 """So long after another identity called, the next call of that one shall find little before it."""
@@ -153,8 +156,7 @@ class FairUse:
     def turn(self, call: CallUse) -> asyncio.Future[None] | None:
         """What to wait for before the call is carried out, with `wait`; None: for nothing."""
         use = call.use
-        limit = self._limit(use)
-        if not limit or (use.running < limit and not use.waiting):
+        if use.running < self._limit(use) and not use.waiting:
             use.running += 1
             call.has_turn = True
             return None
@@ -178,19 +180,19 @@ class FairUse:
 
     def is_shared(self, use: Use) -> bool:
         """Whether another identity calls, or called a moment ago."""
-        return self._limit(use) > 0
+        return self._limit(use) < ALONE_LIMIT
 
     def _limit(self, use: Use) -> int:
-        """How many calls of an identity may be under way; 0: as many as it likes."""
+        """How many calls of an identity may be under way."""
         others = self._others_calls if use is self._busiest else self._busiest_calls
         if others:
-            return others
-        return SHARED_LIMIT if self._window_ends_s < self._shared_until_s else 0
+            return min(others, ALONE_LIMIT)
+        return SHARED_LIMIT if self._window_ends_s < self._shared_until_s else ALONE_LIMIT
 
     def _give_turns(self, use: Use) -> None:
         self._roll(self._now_s())
         limit = self._limit(use)
-        while use.waiting and (not limit or use.running < limit):
+        while use.waiting and use.running < limit:
             self._give_turn(use)
 
     def _give_turn(self, use: Use) -> None:

@@ -16,12 +16,21 @@ import pytest
 from aiohttp import ClientSession, web
 
 from pinlater import AsyncClient, DequeueRequest
-from pinlater.access.fair_use import FairUse, UseLimits
+from pinlater.access.fair_use import ALONE_LIMIT, FairUse, UseLimits
 from pinlater.bodies.tiers import FetchedBodies
 from pinlater.data_folder.password import hash_password
 from pinlater.errors import Overloaded
 from pinlater.metrics import Metrics
-from pinlater.model import Ack, Caller, ConnectionRef, DequeueFromQueuesRequest, Job, QueueShare, RequestContext
+from pinlater.model import (
+    Ack,
+    Caller,
+    ConnectionRef,
+    DequeueFromQueuesRequest,
+    Job,
+    QueueAcks,
+    QueueShare,
+    RequestContext,
+)
 from pinlater.model.body_reference import BodyReference, BodyRule
 from pinlater.model.flow_words import CompletionCallback, NewFlow, NewItem, Stage
 from pinlater.server import deliveries
@@ -31,7 +40,7 @@ from tests.access.cluster import PASSWORD
 from tests.flows.flow_stand import FlowStand, flow_stand
 from tests.server.running import Plain, running
 from tests.server.serving import call_enqueue, connect_from, serving
-from tests.unit.stand import stand
+from tests.unit.stand import ME, stand
 
 WITHIN_S = 60.0
 PLACES = 12
@@ -369,3 +378,39 @@ def test_bodies_of_one_queue_do_not_push_out_those_of_others() -> None:
         fetched.put(reference, body)
     assert [reference for reference in flood if reference in fetched] == flood[-9:]
     assert (fetched.take(calm), fetched.take(calm)) == (body, None)
+
+
+async def test_an_identity_alone_leaves_room_where_calls_wait_for_a_store() -> None:
+    fair_use = FairUse(UseLimits())
+    flood, calm = Caller("token:flood"), Caller("token:calm")
+    calls = [fair_use.begin(flood, ConnectionRef(), 1) for _ in range(ALONE_LIMIT + 100)]
+    turns = [fair_use.turn(call) for call in calls]
+    assert [turn is None for turn in turns] == [True] * ALONE_LIMIT + [False] * 100
+    mine = fair_use.begin(calm, ConnectionRef(), 1)
+    assert fair_use.turn(mine) is None
+    for call in [*calls[:ALONE_LIMIT], mine]:
+        call.end()
+    async with asyncio.timeout(WITHIN_S):
+        for call, turn in zip(calls[ALONE_LIMIT:], turns[ALONE_LIMIT:], strict=True):
+            assert turn is not None
+            await fair_use.wait(call, turn)
+            call.end()
+
+
+async def test_one_call_over_many_queues_leaves_room_where_calls_wait_for_a_store() -> None:
+    async with stand() as at:
+        released = at.stores[0].hold("ack")
+        flood = []
+        for call in range(3):
+            queues = [f"flood-{call}-{number}" for number in range(600)]
+            acks = [QueueAcks(queue, [Ack(f"{queue}:s1:p1:1795729397038000")], []) for queue in queues]
+            request = DequeueFromQueuesRequest([QueueShare("mail")], 1, acks=acks)
+            flood.append(asyncio.create_task(at.service.dequeue_from_queues(request, context=ME)))
+        await at.stores[0].until_begun("ack")
+        mine = asyncio.create_task(at.service.enqueue("mail", [Job(b"1")], context=ME))
+        await at.stores[0].until_begun("ack", 16)
+        released.set()
+        async with asyncio.timeout(WITHIN_S):
+            assert len(await mine) == 1
+            outcomes = await asyncio.gather(*flood, return_exceptions=True)
+        assert not any(isinstance(each, Overloaded) for each in outcomes)
