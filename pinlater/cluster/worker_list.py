@@ -53,7 +53,7 @@ READ_FOR_S = 1.0
 """Whoever asks within so long gets what was read before."""
 
 MAX_WORKERS = 10_000
-"""A process keeps so many, those that it heard of last."""
+"""A process keeps so many; beyond it goes the one heard of longest ago, of the identity that has most."""
 
 MAX_BYTES = 16 * 1024 * 1024
 """And so much of it."""
@@ -87,7 +87,9 @@ class WorkerList:
         """Those heard of last at the end. One that has stopped stays: what others heard before counts less."""
         self._lines: dict[_Key, bytes] = {}
         """Of those, as they are written."""
-        self._kept_bytes = 0
+        self._kept = Counter[str | None]()
+        """Workers, by the identity that reported them."""
+        self._kept_bytes = Counter[str | None]()
         self._writing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._written_s = float("-inf")
@@ -113,15 +115,27 @@ class WorkerList:
             return
         self._forget(key)
         self._heard[key], self._lines[key] = worker, encode_worker(worker)
-        self._kept_bytes += len(self._lines[key])
-        while len(self._heard) > MAX_WORKERS or self._kept_bytes > MAX_BYTES:
-            self._forget(next(iter(self._heard)))
+        self._kept[identity] += 1
+        self._kept_bytes[identity] += len(self._lines[key])
+        while len(self._heard) > MAX_WORKERS:
+            self._forget_oldest_of(max(self._kept, key=self._kept.__getitem__))
+        while self._kept_bytes.total() > MAX_BYTES:
+            self._forget_oldest_of(max(self._kept_bytes, key=self._kept_bytes.__getitem__))
         is_known = known is not None and _phase(known.report) == _phase(told)
         self._write_within(WRITE_AFTER_S if is_known else SOON_S)
 
+    def _forget_oldest_of(self, identity: str | None) -> None:
+        """The worker of this identity, which has most, that was heard of longest ago."""
+        self._forget(next(key for key in self._heard if key[0] == identity))
+
     def _forget(self, key: _Key) -> None:
-        self._heard.pop(key, None)
-        self._kept_bytes -= len(self._lines.pop(key, b""))
+        if self._heard.pop(key, None) is None:
+            return
+        identity = key[0]
+        self._kept[identity] -= 1
+        self._kept_bytes[identity] -= len(self._lines.pop(key))
+        if not self._kept[identity]:
+            del self._kept[identity], self._kept_bytes[identity]
 
     def _write_within(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()

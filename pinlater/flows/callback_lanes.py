@@ -1,14 +1,15 @@
-"""Lanes of callbacks: one for each receiver and queue, so that none waits behind those of another.
+"""Lanes of callbacks: one for each owner and receiver, so that none waits behind those of another.
 
-A lane has at most half of the places that are free, so there is always one for a lane that comes. A receiver that took
-long, or did not answer, shares half of all places with the others like it, until it has answered quickly: however many
-hang, those that are quick keep the other half. What does not fit in is refused, and tried again later.
+All lanes of an owner have at most half of the places that are free, so there is always one for an owner that comes. A
+receiver that took long, or did not answer, shares half of all places with the others like it, until it has answered
+quickly: however many hang, those that are quick keep the other half. What does not fit in is refused, and tried again
+later.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -29,12 +30,13 @@ Work = Callable[[], Coroutine[Any, Any, bool]]
 
 
 class Lane:
-    """The callbacks of one name. Nothing is known of a new one, so it counts as slow."""
+    """The callbacks of one owner to one receiver. Nothing is known of a new one, so it counts as slow."""
 
-    __slots__ = ("is_quick", "name", "running", "waiting")
+    __slots__ = ("is_quick", "owner", "receiver", "running", "waiting")
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, owner: str, receiver: str) -> None:
+        self.owner = owner
+        self.receiver = receiver
         self.running = 0
         self.waiting: deque[Work] = deque()
         self.is_quick = False
@@ -45,28 +47,29 @@ class CallbackLanes:
 
     def __init__(self, tasks: BackgroundTasks) -> None:
         self._tasks = tasks
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[tuple[str, str], Lane] = {}
         self._turns: deque[Lane] = deque()
         """The lanes in which somebody waits, the next one first."""
-        self._running = self._slow = self._waiting = 0
+        self._running, self._waiting = Counter[str](), Counter[str]()
+        """By owner."""
+        self._slow = 0
 
-    def add(self, name: str, work: Work) -> bool:
-        """Make a callback in its turn; False: too many wait in its lane already."""
-        lane = self._lanes.get(name) or Lane(name)
-        if len(lane.waiting) > (WAITING - self._waiting) // 2:
+    def add(self, owner: str, receiver: str, work: Work) -> bool:
+        """Make a callback in its turn; False: too many of its owner wait already."""
+        if self._waiting[owner] > (WAITING - self._waiting.total()) // 2:
             return False
-        self._lanes[name] = lane
+        lane = self._lanes.get((owner, receiver)) or Lane(owner, receiver)
+        self._lanes[owner, receiver] = lane
         if not lane.waiting:
             self._turns.append(lane)
         lane.waiting.append(work)
-        self._waiting += 1
+        self._waiting[owner] += 1
         self._go_on()
         return True
 
     def close(self) -> None:
         """What waits is not made."""
         self._turns.clear()
-        self._waiting = 0
 
     def _go_on(self) -> None:
         """Let each lane in turn begin one, until none may."""
@@ -79,19 +82,19 @@ class CallbackLanes:
                 continue
             passed = 0
             work = lane.waiting.popleft()
-            self._waiting -= 1
+            _give_back(self._waiting, lane.owner)
             if lane.waiting:
                 self._turns.append(lane)
             lane.running += 1
-            self._running += 1
+            self._running[lane.owner] += 1
             self._slow += not lane.is_quick
             self._tasks.start(self._run(lane, work, is_slow=not lane.is_quick))
 
     def _may_begin(self, lane: Lane) -> bool:
-        free = AT_ONCE - self._running
+        free = AT_ONCE - self._running.total()
         if not lane.is_quick:
             free = min(free, AT_ONCE // 2 - self._slow)
-        return free > 0 and lane.running < max(1, free // 2)
+        return free > 0 and self._running[lane.owner] < max(1, free // 2)
 
     async def _run(self, lane: Lane, work: Work, *, is_slow: bool) -> None:
         loop = asyncio.get_running_loop()
@@ -101,7 +104,7 @@ class CallbackLanes:
             has_answered = await work()
         finally:
             lane.running -= 1
-            self._running -= 1
+            _give_back(self._running, lane.owner)
             self._slow -= is_slow
             lane.is_quick = has_answered and loop.time() - began_s <= QUICK_S
             if not lane.running and not lane.waiting:
@@ -110,9 +113,15 @@ class CallbackLanes:
 
     def _leave(self, lane: Lane) -> None:
         """Nothing is in the lane any more."""
-        del self._lanes[lane.name]
+        del self._lanes[lane.owner, lane.receiver]
         if lane.is_quick:
-            self._lanes[lane.name] = lane
+            self._lanes[lane.owner, lane.receiver] = lane
             if len(self._lanes) > _MAX_KNOWN:
                 idle = next((each for each in self._lanes.values() if not each.running and not each.waiting), lane)
-                del self._lanes[idle.name]
+                del self._lanes[idle.owner, idle.receiver]
+
+
+def _give_back(places: Counter[str], owner: str) -> None:
+    places[owner] -= 1
+    if not places[owner]:
+        del places[owner]

@@ -148,15 +148,17 @@ class FlowCallbacks:
             _log.warning("flow_callback_put_off", flow=flow_id, error=error.message)
 
     def _begin(self, due: DueCallback) -> None:
-        """In the lane of its receiver, and of the queue in which its flow began: whoever makes a flow may enqueue
-        there, so nobody else is in that lane. One for which there is no room is taken again later.
+        """In the lane of its receiver and of who made the flow; where nobody was known, of the queue in which it began:
+        only who may enqueue there makes such flows. One for which there is no room is taken again later.
         """
         if due.flow in self._begun:
             return
         callback, stages = due.callback, due.status.stages
-        lanes, receiver = (self._posts, urlsplit(callback.url).netloc) if callback.url else (self._jobs, callback.queue)
-        lane = f"{stages[0].stage.queue if stages else ''} {receiver}"
-        if lanes.add(lane, partial(self._make_one, due, self._clock.now_ms() + TAKEN_MS)):
+        owner = due.owner or f"queue {stages[0].stage.queue}" if stages else due.owner
+        lanes, receiver = self._jobs, callback.queue
+        if callback.url:
+            lanes, receiver = self._posts, urlsplit(callback.url).netloc.lower()
+        if lanes.add(owner, receiver, partial(self._make_one, due, self._clock.now_ms() + TAKEN_MS)):
             self._begun.add(due.flow)
         else:
             self._metrics.add(1, "limits_hit", "waiting_callbacks")

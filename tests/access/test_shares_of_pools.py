@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from aiohttp import ClientSession, web
 from pinlater import AsyncClient, DequeueRequest
 from pinlater.access.fair_use import ALONE_LIMIT, FairUse, UseLimits
 from pinlater.bodies.tiers import FetchedBodies
+from pinlater.cluster import worker_list
 from pinlater.data_folder.password import hash_password
 from pinlater.errors import Overloaded
 from pinlater.metrics import Metrics
@@ -30,6 +32,7 @@ from pinlater.model import (
     QueueAcks,
     QueueShare,
     RequestContext,
+    WorkerReport,
 )
 from pinlater.model.body_reference import BodyReference, BodyRule
 from pinlater.model.flow_words import CompletionCallback, NewFlow, NewItem, Stage
@@ -414,3 +417,17 @@ async def test_one_call_over_many_queues_leaves_room_where_calls_wait_for_a_stor
             assert len(await mine) == 1
             outcomes = await asyncio.gather(*flood, return_exceptions=True)
         assert not any(isinstance(each, Overloaded) for each in outcomes)
+
+
+async def test_workers_of_one_identity_push_out_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_list, "MAX_WORKERS", 20)
+    async with stand() as at:
+        workers = worker_list.WorkerList(at.members, at.clock, "here/1")
+        for number in range(3):
+            workers.hear(WorkerReport(f"calm-{number}", "calm", 1), "token:calm")
+        for number in range(100):
+            workers.hear(WorkerReport(f"flood-{number}", "flood", 1), "token:flood")
+        found = (await workers.page(limit=1_000)).workers
+        assert Counter(each.name for each in found) == {"calm": 3, "flood": 17}
+        assert {each.id for each in found if each.name == "flood"} == {f"flood-{number}" for number in range(83, 100)}
+        await workers.close()
