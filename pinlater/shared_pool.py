@@ -7,7 +7,7 @@ itself, and nothing has to be divided beforehand.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pinlater.errors import Overloaded
 from pinlater.metrics import Metrics
@@ -90,6 +90,21 @@ class SharedPool:
             f"{self.used} {self._of_what} already, {holder.amount} of them for {holder.name}; try again when some end"
         )
         return Overloaded.by(self._limit, text, retry_after_ms=1_000)
+
+
+def equal_share(amounts: Iterable[int], size: int) -> int:
+    """What each of those may keep who have these amounts, so that all fit: who has less keeps all of it.
+
+    >>> equal_share([10, 3, 90], 50), equal_share([90, 90], 50), equal_share([1, 2], 50)
+    (37, 25, 2)
+    """
+    ascending = sorted(amounts)
+    for number, amount in enumerate(ascending):
+        others = len(ascending) - number
+        if amount * others > size:
+            return size // others
+        size -= amount
+    return ascending[-1] if ascending else 0
 
 
 def _amount(holder: PoolHolder) -> int:

@@ -43,6 +43,7 @@ from pinlater.overflow.descriptors import MARK
 from pinlater.overflow.store import OverflowStore, ServerContext
 from pinlater.service.job_queries import fit_values
 from pinlater.service.queue_limits import is_limited
+from pinlater.service.rights import owner
 from pinlater.wire.methods import METHODS
 
 
@@ -65,7 +66,7 @@ class OverflowService(OverflowStore):
         if self._quota.bound == 0:
             raise NoHealthyShards("the overflow shard of this server takes no new jobs (overflow is 0)")
         try:
-            await self._quota.reserve(jobs)
+            await self._quota.reserve(jobs, owner(context))
         except EnqueueRejected:
             self._context.metrics.add(1, "limits_hit", "overflow_full")
             raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -106,11 +107,15 @@ class OverflowQuota:
         self._path = path
         self.bound = bound
         self.used = 0
+        self._taken = Counter[str]()
+        """By identity, about so much of what is used."""
 
-    async def reserve(self, jobs: Sequence[Job]) -> None:
-        """EnqueueRejected: these jobs would pass the bound. NothingStored."""
+    async def reserve(self, jobs: Sequence[Job], identity: str = "") -> None:
+        """EnqueueRejected: these jobs would pass the bound, or what `identity` has would pass what is left; "" is
+        nobody's. NothingStored.
+        """
         wanted = sum(len(job.body) + len(job.custom_status) + JOB_BYTES for job in jobs)
-        if self.used + wanted > self.bound:
+        if self.used + wanted + self._taken[identity] > self.bound:
             await self.measure()
         if self.used + wanted > self.bound:
             raise EnqueueRejected(
@@ -119,14 +124,28 @@ class OverflowQuota:
                 reason=OVERFLOW_FULL,
                 retry_after_ms=1_000,
             )
+        taken = self._taken[identity]
+        if taken and self.used + wanted + taken > self.bound:
+            raise EnqueueRejected(
+                f"no shard takes jobs now, and {identity} has {taken} bytes of the overflow shard, as much as is left "
+                f"for all others",
+                reason=OVERFLOW_FULL,
+                retry_after_ms=1_000,
+            )
         self.used += wanted
+        if identity:
+            self._taken[identity] = taken + wanted
 
     async def measure(self) -> None:
         """NothingStored: the file cannot be read."""
+        before = self.used
         try:
             self.used = await asyncio.to_thread(used_bytes, self._path)
         except sqlite3.Error as error:
             raise NothingStored(f"{self._path}: {error}") from error
+        if self.used < before:  # what has moved away was of all alike, as far as it is known
+            left = {identity: taken * self.used // before for identity, taken in self._taken.items()}
+            self._taken = Counter({identity: taken for identity, taken in left.items() if taken > 0})
 
 
 def used_bytes(path: Path) -> int:

@@ -8,8 +8,8 @@ have expired are dropped now and then.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import TypeVar
 
 import structlog
@@ -32,11 +32,13 @@ from pinlater.model import (
     Unreceived,
     descriptor_prefix,
 )
+from pinlater.model.connection_ref import host_of
 from pinlater.queues.directory import QueueDirectory
 from pinlater.service.descriptors import DescriptorParser, bound_timeout
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.requeuer import CLAIMS_PER_CALL
 from pinlater.shards.router import Router
+from pinlater.shared_pool import equal_share
 
 C = TypeVar("C", SilentClaim, ExpiryRequest)
 
@@ -198,14 +200,28 @@ class ConnectionClaims:
             self.drop((claim,))
 
     def _sweep(self) -> None:
-        """Drop what is stale: by now these claims expired, or were renewed elsewhere; and of too many those that were
-        renewed the longest ago, whose time-outs decide. Linear, and run only after the table doubled: constant cost per
-        claim.
+        """Drop what is stale: by now these claims expired, or were renewed elsewhere; and of too many those of the
+        callers with most that were renewed the longest ago, whose time-outs decide. Linear, and run only after the
+        table doubled: constant cost per claim.
         """
         now_ms = self._clock.now_ms()
         self.drop([claim for claim in self._by_job.values() if claim.expires_at_ms < now_ms])
-        self.drop(list(islice(self._by_job.values(), max(0, len(self._by_job) - MAX_KEPT))))
+        if len(self._by_job) > MAX_KEPT:
+            self._drop_of_most()
         self._sweep_at = max(SWEEP_FROM, 2 * len(self._by_job))
+
+    def _drop_of_most(self) -> None:
+        holders = {claim: claim.connection.holder or host_of(claim.connection.peer) for claim in self._by_job.values()}
+        beyond = Counter(holders.values())
+        share = equal_share(beyond.values(), MAX_KEPT)
+        for holder, amount in beyond.items():
+            beyond[holder] = amount - share
+        dropped = []
+        for claim, holder in holders.items():
+            if beyond[holder] > 0:
+                beyond[holder] -= 1
+                dropped.append(claim)
+        self.drop(dropped)
 
     # -- when a connection breaks ------------------------------------------------------------------------------------
 

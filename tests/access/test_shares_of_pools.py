@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from pinlater.access.fair_use import ALONE_LIMIT, FairUse, UseLimits
 from pinlater.bodies.tiers import FetchedBodies
 from pinlater.cluster import worker_list
 from pinlater.data_folder.password import hash_password
-from pinlater.errors import Overloaded
+from pinlater.errors import EnqueueRejected, Overloaded
 from pinlater.metrics import Metrics
 from pinlater.model import (
     Ack,
@@ -36,8 +37,9 @@ from pinlater.model import (
 )
 from pinlater.model.body_reference import BodyReference, BodyRule
 from pinlater.model.flow_words import CompletionCallback, NewFlow, NewItem, Stage
+from pinlater.overflow.store import OverflowQuota
 from pinlater.server import deliveries
-from pinlater.service import audit
+from pinlater.service import audit, connection_claims
 from pinlater.wire.convert import dequeue_to_wire, lookup_to_wire
 from tests.access.cluster import PASSWORD
 from tests.flows.flow_stand import FlowStand, flow_stand
@@ -431,3 +433,32 @@ async def test_workers_of_one_identity_push_out_nobody_elses(monkeypatch: pytest
         assert Counter(each.name for each in found) == {"calm": 3, "flood": 17}
         assert {each.id for each in found if each.name == "flood"} == {f"flood-{number}" for number in range(83, 100)}
         await workers.close()
+
+
+async def test_jobs_of_one_identity_leave_room_in_the_overflow_shard(tmp_path: Path) -> None:
+    path = tmp_path / "overflow.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE job (body)")
+        room = OverflowQuota(path, 100_000)
+        some = [Job(bytes(10_000))]
+        for _ in range(3):
+            await room.reserve(some, "token:flood")
+            connection.execute("INSERT INTO job VALUES (zeroblob(10000))")
+            connection.commit()
+        with pytest.raises(EnqueueRejected, match="token:flood has"):
+            await room.reserve(some * 4, "token:flood")
+        await room.reserve(some, "token:calm")
+        await room.reserve(some)  # nobody's: no share
+
+
+async def test_claims_bound_to_connections_of_one_caller_push_out_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_claims, "MAX_KEPT", 20)
+    monkeypatch.setattr(connection_claims, "SWEEP_FROM", 40)
+    async with stand() as at:
+        await at.service.enqueue("mail", [Job(b"1")] * 60, context=ME)
+        calm, flood = ConnectionRef(holder="token:calm"), ConnectionRef(holder="token:flood")
+        for connection, limit in ((calm, 5), (flood, 50)):
+            request = DequeueRequest("mail", limit, release_on_disconnect=True)
+            await at.service.dequeue(request, context=RequestContext("me", connection=connection))
+        assert len(calm.claims) == 5
+        assert 10 <= len(flood.claims) <= 15
