@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
-
-import jmespath
 import msgspec
 import structlog
 from jmespath.exceptions import JMESPathError
-from jmespath.visitor import TreeInterpreter
 
 from pinlater.errors import RequestInvalid
+from pinlater.flows.budgets import Budget, TooDear
+from pinlater.flows.ends import MadeChildren, UnmadeChildren
+from pinlater.flows.expressions import COMPILED, evaluate
 from pinlater.job_body import unreadable_text
-from pinlater.model.flow_words import Applet, AppletKind
+from pinlater.model.flow_words import Applet, AppletKind, Stage
 
 _log = structlog.get_logger("pinlater.flows")
 
 MAX_CHILDREN = 1_000
 MAX_CHILD_BYTES = 64 * 1024
-MAX_STEPS = 500_000
-"""Of one evaluation of an expression: visits of its parts, and values that these make."""
+MAX_PLAIN_BYTES = 4 * 1024
+"""Of a result whose elements become children."""
 
-_CHARS_PER_STEP = 8
-_MAKERS = {"multi_select_list", "multi_select_dict", "flatten", "function_expression"}
-"""The parts of an expression that make a value larger than what they are given."""
+_LESS = "make or read less, or let the job of the parent prepare it"
 
 
 class AppletFailed(Exception):
     """The children cannot be made; the message says why."""
 
 
-def children_of(applet: Applet, payload: bytes, result: bytes) -> list[bytes]:
+class AppletTooDear(AppletFailed):
+    """They can be made with a larger budget at best."""
+
+
+def make_children(unmade: UnmadeChildren, budget: Budget) -> tuple[list[MadeChildren], bool]:
+    """The children of an item, and whether some were too dear for what is left of the budget."""
+    made, is_too_dear = [], False
+    for place, applet in unmade.applets:
+        try:
+            made.append(MadeChildren(place, applet, children_of(applet, unmade.payload, unmade.result, budget)))
+        except AppletFailed as error:
+            is_too_dear |= isinstance(error, AppletTooDear)
+            made.append(MadeChildren(place, applet, error=str(error)))
+    return made, is_too_dear
+
+
+def children_of(applet: Applet, payload: bytes, result: bytes, budget: Budget) -> list[bytes]:
     """The payloads, in order, each JSON. AppletFailed, whatever goes wrong: an item is never held up by its expression,
     nor are those beside it.
     """
@@ -39,11 +51,11 @@ def children_of(applet: Applet, payload: bytes, result: bytes) -> list[bytes]:
         if applet.kind is AppletKind.PASS:
             items = [b'{"payload":%b,"result":%b}' % (payload, result)]
         elif applet.kind is AppletKind.LIST:
-            items = _listed(result)
+            items = _listed(result, budget)
         else:
-            items = _mapped(applet.expression, payload, result)
-    except AppletFailed:
-        raise
+            items = _mapped(applet.expression, payload, result, budget)
+    except TooDear as error:
+        raise AppletTooDear(f"{applet.expression or 'its list'}: too dear: {error}. Do: {_LESS}") from None
     except RecursionError:
         raise AppletFailed(f"{applet.expression}: it, or what it is given, is nested too deep") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -61,64 +73,34 @@ def children_of(applet: Applet, payload: bytes, result: bytes) -> list[bytes]:
     return items
 
 
-def _listed(result: bytes) -> list[bytes]:
-    if msgspec.json.decode(result) is None:
-        return []
+def _listed(result: bytes, budget: Budget) -> list[bytes]:
+    budget.read_list(result, "reading the result")
     if not result.lstrip().startswith(b"["):
-        return [result]
+        return [] if msgspec.json.decode(result) is None else [result]
     return [bytes(each) for each in msgspec.json.decode(result, type=list[msgspec.Raw])]
 
 
-def _mapped(expression: str, payload: bytes, result: bytes) -> list[bytes]:
+def _mapped(expression: str, payload: bytes, result: bytes, budget: Budget) -> list[bytes]:
+    budget.read(payload, "reading the payload")
+    budget.read(result, "reading the result")
     parent = {"payload": msgspec.json.decode(payload), "result": msgspec.json.decode(result)}
-    bounded = _Bounded()
-    made = bounded.visit(compiled(expression).parsed, parent)
-    bounded.weigh(made)
+    made = evaluate(expression, parent, budget)
     items = made if isinstance(made, list) else [] if made is None else [made]
     return [msgspec.json.encode(item) for item in items[: MAX_CHILDREN + 1]]
 
 
-class _Bounded(TreeInterpreter):  # type: ignore[misc]
-    """Evaluates an expression, and gives up when it takes too long or grows too large: a short one can do both."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._left = MAX_STEPS
-
-    def visit(self, node: Any, *arguments: Any, **values: Any) -> Any:
-        self._spend(1)
-        made = super().visit(node, *arguments, **values)
-        if node["type"] in _MAKERS:
-            self.weigh(made)
-        return made
-
-    def weigh(self, value: Any) -> None:
-        """Charge for a value as if it were written out. AppletFailed."""
-        waiting = [value]
-        while waiting:
-            each = waiting.pop()
-            if isinstance(each, str):
-                self._spend(1 + len(each) // _CHARS_PER_STEP)
-            elif isinstance(each, (list, dict)):
-                self._spend(1 + len(each))
-                waiting.extend(each.values() if isinstance(each, dict) else each)
-
-    def _spend(self, steps: int) -> None:
-        self._left -= steps
-        if self._left < 0:
-            raise AppletFailed("the expression takes too long, or makes too much")
+def is_plain(applet: Applet, result: bytes) -> bool:
+    """Making its children costs so little that it may be done within a transaction."""
+    return applet.kind is not AppletKind.MAP and (applet.kind is not AppletKind.LIST or len(result) <= MAX_PLAIN_BYTES)
 
 
-@lru_cache(maxsize=1_000)
-def compiled(expression: str) -> Any:
-    """Errors of jmespath: it is none."""
-    return jmespath.compile(expression)
-
-
-def check_expression(stage: str, expression: str) -> None:
-    """RequestInvalid."""
+def check_expression(stage: Stage) -> None:
+    """RequestInvalid: the expression that makes its items is none."""
+    expression = stage.applet.expression
+    if not stage.parent or stage.applet.kind is not AppletKind.MAP or COMPILED.get(expression) is not None:
+        return
     try:
-        compiled(expression)
+        COMPILED.add(expression)
     except Exception as error:
         told = error if isinstance(error, JMESPathError) else "nested too deep, or with what is no number"
-        raise RequestInvalid.of(f"the expression of stage {stage}", expression, f"JMESPath ({told})") from None
+        raise RequestInvalid.of(f"the expression of stage {stage.name}", expression, f"JMESPath ({told})") from None

@@ -19,8 +19,9 @@ import sqlalchemy as sa
 from pinlater.backends.sql.bounded_statements import bounded_connection
 from pinlater.errors import FlowsUnavailable, RequestInvalid, StageSealed
 from pinlater.flows import end_records, owned_flows, queue_feed, stops, views
-from pinlater.flows.applets import check_expression
-from pinlater.flows.ends import DueCallback, ItemEnd, QueuedJob, Recorded, WaitingItem
+from pinlater.flows.applets import check_expression, make_children
+from pinlater.flows.budgets import Budget
+from pinlater.flows.ends import DueCallback, ItemEnd, MadeChildren, QueuedJob, Recorded, Resumed, WaitingItem
 from pinlater.flows.flow_keys import KeyedFlow, Sees, find_keyed
 from pinlater.flows.owned_flows import OwnerCounts, OwnerRoom
 from pinlater.flows.rows import (
@@ -112,14 +113,16 @@ class FlowDatabase:
 
     # -- making and filling --------------------------------------------------------------------------------------------
 
-    def create(self, new: NewFlow, now_ms: int, owner: str = "", may_fill: Sees | None = None) -> FlowCreated:
+    def create(
+        self, new: NewFlow, now_ms: int, owner: str = "", may_fill: Sees | None = None, *, is_checked: bool = False
+    ) -> FlowCreated:
         """A flow with its first items, or the one that has its name and dedupe key, where the caller may fill that one;
-        what flow_limits.py says was checked. RequestInvalid: an expression is wrong. LimitReached: its owner may have
-        no more.
+        what flow_limits.py says was checked, and with `is_checked` its expressions were too. RequestInvalid: one is
+        none. LimitReached: its owner may have no more.
         """
-        for stage in new.stages:
-            if stage.parent and stage.applet.kind is AppletKind.MAP:
-                check_expression(stage.name, stage.applet.expression)
+        if not is_checked:
+            for stage in new.stages:
+                check_expression(stage)
         stages = _in_order(new.stages)
         try:
             return self._transaction(lambda connection: self._create(connection, new, stages, now_ms, owner, may_fill))
@@ -254,10 +257,31 @@ class FlowDatabase:
         return self._transaction(lambda connection: queue_feed.queued(connection, jobs, now_ms))
 
     def record(self, ends: Sequence[ItemEnd], now_ms: int) -> Recorded:
+        """As `record_step`, with all children made on the way."""
+        recorded = self.record_step(ends, now_ms)
+        unmade = {index: each.unmade for index, each in enumerate(recorded.ends) if each.unmade is not None}
+        if not unmade:
+            return recorded
+        again = [
+            ends[index]._replace(made=(*ends[index].made, *make_children(each, Budget())[0]))
+            for index, each in unmade.items()
+        ]
+        rest, outcomes = self.record(again, now_ms), list(recorded.ends)
+        for index, outcome in zip(unmade, rest.ends, strict=True):
+            outcomes[index] = outcome
+        return Recorded(
+            outcomes,
+            recorded.has_waiting or rest.has_waiting,
+            recorded.over + rest.over,
+            [each for each in recorded.stopping if each not in rest.over] + rest.stopping,
+        )
+
+    def record_step(self, ends: Sequence[ItemEnd], now_ms: int) -> Recorded:
         """What is said of jobs: an outcome for each, in order, and what follows.
 
         The first result of an item counts, and later ones change nothing. A failure is counted once for a claim that
-        is named; the item fails when it has more than its stage allows.
+        is named; the item fails when it has more than its stage allows. A success whose children are still to be made
+        changes nothing: it is UNMADE, and comes again with them.
         """
         return self._transaction(
             lambda connection: end_records.record(connection, ends, now_ms, OwnerRoom(connection, self._bounds))
@@ -371,27 +395,37 @@ class FlowDatabase:
         return self._transaction(work)
 
     def resume(self, flow_id: str, stage: str, expression: str, now_ms: int) -> list[str]:
-        """Make the children that could not be made, of one stage or of all, by another expression where one is given;
-        and let a callback that was given up be due. The id of the flow, if it is over by that. FlowNotFound,
-        RequestInvalid.
-        """
+        """As `mend`, with all children made. The id of the flow, if it is over by that."""
+        if expression:
+            check_expression(Stage(stage, "", "", "-", Applet(AppletKind.MAP, expression)))
+        self.mend(flow_id, stage, expression, now_ms)
         over: list[str] = []
-        self._transaction(lambda connection: stops.mend(connection, flow_id, stage, expression, now_ms))
-        after = 0
+        after, made = 0, dict[int, Sequence[MadeChildren]]()
         while True:
-            made = self._transaction(
-                lambda connection: stops.make_children(
-                    connection,
-                    flow_id,
-                    after,  # noqa: B023
-                    now_ms,
-                    OwnerRoom(connection, self._bounds),
-                )
-            )
-            over += made[1]
-            if made[0] == 0:
+            resumed = self.make_children(flow_id, after, made, now_ms)
+            over += resumed.over
+            if not resumed.unmade and not resumed.last:
                 return over
-            after = made[0]
+            after = resumed.last
+            made = {number: make_children(each, Budget())[0] for number, each in resumed.unmade.items()}
+
+    def mend(self, flow_id: str, stage: str, expression: str, now_ms: int) -> None:
+        """From now on another expression makes the children of a stage, where one is given, which was checked; and a
+        callback that was given up is due. FlowNotFound, RequestInvalid.
+        """
+        self._transaction(lambda connection: stops.mend(connection, flow_id, stage, expression, now_ms))
+
+    def make_children(
+        self, flow_id: str, after: int, made: Mapping[int, Sequence[MadeChildren]], now_ms: int
+    ) -> Resumed:
+        """The children of some items, behind that one, that have none yet as they could not be made. `made`: what was
+        made of them since, by their numbers. FlowNotFound.
+        """
+        return self._transaction(
+            lambda connection: stops.make_children(
+                connection, flow_id, after, made, now_ms, OwnerRoom(connection, self._bounds)
+            )
+        )
 
     # -- owners --------------------------------------------------------------------------------------------------------
 

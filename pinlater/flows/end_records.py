@@ -9,8 +9,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from pinlater.errors import LimitReached
-from pinlater.flows.applets import AppletFailed, children_of
-from pinlater.flows.ends import EndOutcome, ItemEnd, Recorded, RecordedEnd
+from pinlater.flows.applets import AppletFailed, children_of, is_plain
+from pinlater.flows.budgets import Budget
+from pinlater.flows.ends import EndOutcome, ItemEnd, MadeChildren, Recorded, RecordedEnd, UnmadeChildren
 from pinlater.flows.many_rows import among, change_items
 from pinlater.flows.owned_flows import OwnerRoom
 from pinlater.flows.rows import APPLET_SUFFIX, StageRow, complete, count, for_update, insert_items, lock_stages
@@ -112,8 +113,12 @@ class _Recording:
         if end.result is not None:
             if not is_pending:
                 return RecordedEnd(EndOutcome.ENDED)
+            below = [row for row in self._below.get((item["flow"], item["place"]), ()) if row.stop_reason is None]
+            unmade = unmade_children(below, item["payload"], end.result, end.made)
+            if unmade is not None:
+                return RecordedEnd(EndOutcome.UNMADE, unmade=unmade)
             self._over(item, ItemState.SUCCEEDED, end.result)
-            self._begin_children(item, end.result)
+            self._begin_children(item, below, end.result, end.made)
             return RecordedEnd(EndOutcome.SUCCEEDED)
         if not is_pending:
             has_failed = item["state"] == ItemState.FAILED
@@ -158,14 +163,14 @@ class _Recording:
         counts["queued"] -= item["is_queued"]
         counts["succeeded" if state is ItemState.SUCCEEDED else "failed"] += 1
 
-    def _begin_children(self, item: dict[str, Any], result: bytes) -> None:
+    def _begin_children(
+        self, item: dict[str, Any], below: Sequence[StageRow], result: bytes, made: Sequence[MadeChildren]
+    ) -> None:
         where = item["flow"], item["place"]
         errors = []
-        for row in self._below.get(where, ()):
-            if row.stop_reason is not None:
-                continue
+        for row in below:
             try:
-                children = new_children(row, item["number"], item["payload"], result)
+                children = new_children(row, item["number"], item["payload"], result, made)
                 self._room.reserve(row.flow, len(children))
                 self.children[row.where] += children
             except (AppletFailed, LimitReached) as error:
@@ -257,11 +262,32 @@ def stop_stages(connection: sa.Connection, flow: int, rows: Sequence[StageRow], 
     connection.execute(sa.update(FLOWS).where(FLOWS.c.number == flow).values(stopping_ms=now_ms))
 
 
-def new_children(row: StageRow, number: int, payload: bytes, result: bytes) -> list[NewItem]:
-    """The items of a child stage that an item of its parent makes, each with a key by which it is made once.
-    AppletFailed.
+def unmade_children(
+    below: Sequence[StageRow], payload: bytes, result: bytes, made: Sequence[MadeChildren]
+) -> UnmadeChildren | None:
+    """What is to be made of an item for these stages before anything of it is written; None: nothing more is."""
+    known = [(each.place, each.applet) for each in made]
+    applets = [
+        (row.place, row.stage.applet)
+        for row in below
+        if not is_plain(row.stage.applet, result) and (row.place, row.stage.applet) not in known
+    ]
+    return UnmadeChildren(below[0].flow, payload, result, applets) if applets else None
+
+
+def new_children(
+    row: StageRow, number: int, payload: bytes, result: bytes, made: Sequence[MadeChildren]
+) -> list[NewItem]:
+    """The items of a child stage that an item of its parent makes, each with a key by which it is made once. They are
+    among what was made, or plain. AppletFailed.
     """
-    payloads = children_of(row.stage.applet, payload, result)
+    found = next((each for each in made if each.place == row.place and each.applet == row.stage.applet), None)
+    if found is None:
+        payloads: Sequence[bytes] = children_of(row.stage.applet, payload, result, Budget())
+    elif found.error:
+        raise AppletFailed(found.error)
+    else:
+        payloads = found.payloads
     return [NewItem(each, f"@{number}:{index}") for index, each in enumerate(payloads)]
 
 

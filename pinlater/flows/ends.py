@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from pinlater.model.flow_words import CompletionCallback, FlowStatus, Stage
+from pinlater.model.flow_words import Applet, CompletionCallback, FlowStatus, Stage
+
+
+class MadeChildren(NamedTuple):
+    """What the stage at `place` gets of an item, by this applet; or why that cannot be made."""
+
+    place: int
+    applet: Applet
+    payloads: Sequence[bytes] = ()
+    error: str = ""
+
+
+class UnmadeChildren(NamedTuple):
+    """Of an item that has succeeded: what is to be made of it, outside of a transaction, before its end is recorded; by
+    which applet for the stage at each place. `flow`: its number.
+    """
+
+    flow: int
+    payload: bytes
+    result: bytes
+    applets: Sequence[tuple[int, Applet]]
 
 
 class ItemEnd(NamedTuple):
     """What is said of the job of an item. `result`: of a success; None for a failure, with its reason. `claim`: its
     claim, which counts once as a failure; "" where nobody says. `is_final`: a failure after which no retry is wanted.
-    `number`, where not 0, names the item, and the job need not be known.
+    `number`, where not 0, names the item, and the job need not be known. `made`: its children, as far as they were
+    made.
     """
 
     job: str
@@ -21,11 +43,12 @@ class ItemEnd(NamedTuple):
     reason: str = ""
     is_final: bool = False
     number: int = 0
+    made: Sequence[MadeChildren] = ()
 
 
 class EndOutcome(IntEnum):
     """NO_ITEM: the job is none of a flow. ENDED: the item had ended before, and nothing has changed. RETRY: it failed,
-    and is to be tried again from `retry_ms` on.
+    and is to be tried again from `retry_ms` on. UNMADE: nothing is recorded before its children are made.
     """
 
     NO_ITEM = 0
@@ -33,11 +56,13 @@ class EndOutcome(IntEnum):
     FAILED = 2
     RETRY = 3
     ENDED = 4
+    UNMADE = 5
 
 
 class RecordedEnd(NamedTuple):
     outcome: EndOutcome
     retry_ms: int = 0
+    unmade: UnmadeChildren | None = None
 
 
 class QueuedJob(NamedTuple):
@@ -58,6 +83,16 @@ class Recorded(NamedTuple):
     has_waiting: bool
     over: list[str]
     stopping: list[str]
+
+
+class Resumed(NamedTuple):
+    """`last`: the item behind which to go on, 0 for none. `over`: the ids of flows that are over by this. `unmade`:
+    what is to be made first, by the numbers of items; then nothing has changed.
+    """
+
+    last: int
+    over: list[str]
+    unmade: Mapping[int, UnmadeChildren] = {}
 
 
 class WaitingItem(NamedTuple):

@@ -6,20 +6,23 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import methodcaller
 
 import structlog
 
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock
 from pinlater.errors import FlowsUnavailable, PinLaterError, QueueNotFound
+from pinlater.flows.budgets import MAX_STEPS
 from pinlater.flows.callbacks import FlowCallbacks
 from pinlater.flows.connection import FlowConnection
-from pinlater.flows.ends import Recorded
+from pinlater.flows.ends import MadeChildren, Recorded
 from pinlater.flows.item_ends import ItemEnds
 from pinlater.flows.keeper import FlowKeeper
 from pinlater.flows.waits import FlowWaits
 from pinlater.metrics import Metrics
 from pinlater.model import Job
+from pinlater.model.flow_words import Applet, AppletKind, Stage
 from pinlater.model.owner_bounds import NO_BOUNDS, OwnerBounds
 from pinlater.queues.directory import QueueDirectory
 from pinlater.shards.router import Router
@@ -74,6 +77,7 @@ class Flows:
             name, connection, router, queues, self.callbacks, clock, metrics, jobs_ready, self.are_over
         )
         self.ends = ItemEnds(connection, router, clock, self._recorded)
+        self.maker = self.ends.maker
         self._tasks = BackgroundTasks()
 
     def start(self) -> None:
@@ -110,7 +114,32 @@ class Flows:
         await self.waits.close()
         await self.callbacks.close()
         await self._tasks.cancel()
+        await self.maker.close()
         await self.connection.close()
+
+    async def resume(self, flow_id: str, stage: str, expression: str, caller: str) -> list[str]:
+        """Make the children that could not be made, by another expression where one is given; see FlowDatabase.mend.
+        The id of the flow, if it is over by that. FlowNotFound, RequestInvalid; FlowsUnavailable: it goes on when it is
+        called again.
+        """
+        if expression:
+            await self.maker.check([Stage(stage, "", "", "-", Applet(AppletKind.MAP, expression))])
+        now_ms = self._clock.now_ms()
+        await self.connection.call(lambda database: database.mend(flow_id, stage, expression, now_ms))
+        over: list[str] = []
+        after, made = 0, dict[int, Sequence[MadeChildren]]()
+        while True:
+            step = methodcaller("make_children", flow_id, after, made, now_ms)
+            resumed = await self.connection.call(step)
+            over += resumed.over
+            if resumed.unmade:
+                unmade = list(resumed.unmade.values())
+                each_made, _ = await self.maker.make(unmade, caller, len(unmade) * MAX_STEPS)
+                made = dict(zip(resumed.unmade, each_made, strict=True))
+            elif resumed.last:
+                after, made = resumed.last, {}
+            else:
+                return over
 
     def _recorded(self, recorded: Recorded) -> None:
         if recorded.has_waiting:

@@ -20,6 +20,7 @@ from pinlater.backends.requests import ExpiryRequest
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock
 from pinlater.errors import FlowsUnavailable
+from pinlater.flows.child_making import MAX_ACK_STEPS, ChildMaker
 from pinlater.flows.connection import FlowConnection
 from pinlater.flows.ends import EndOutcome, ItemEnd, Recorded, RecordedEnd
 from pinlater.flows.flow_limits import json_mistake
@@ -30,6 +31,9 @@ from pinlater.shards.router import Router
 
 MAX_JOINED = 2_000
 """Ends in one transaction."""
+
+MAX_HELD_BYTES = 8 * 1024 * 1024
+"""Payloads of one call that are in memory while the children of its items are made."""
 
 NO_RESULT = b"null"
 _NOT_JSON = "the result is no JSON: "
@@ -44,6 +48,7 @@ class ItemEnds:
     def __init__(
         self, connection: FlowConnection, router: Router, clock: Clock, recorded: Callable[[Recorded], None]
     ) -> None:
+        self.maker = ChildMaker()
         self._connection = connection
         self._router = router
         self._clock = clock
@@ -58,14 +63,14 @@ class ItemEnds:
 
     # -- acks ----------------------------------------------------------------------------------------------------------
 
-    async def record_acks(self, queue: str, by_shard: Mapping[str, Acks], now_ms: int) -> dict[str, Acks]:
-        """The acks as the stores are to be told them. FlowsUnavailable: nothing was recorded, and nothing is to be
-        told.
+    async def record_acks(self, queue: str, by_shard: Mapping[str, Acks], now_ms: int, caller: str) -> dict[str, Acks]:
+        """The acks as the stores are to be told them. `caller`: who pays for expressions, see ChildMaker.make.
+        FlowsUnavailable: not all were recorded, and nothing is to be told: they come again, which changes nothing.
         """
         requests = [(shard_id, ack) for shard_id, acks in by_shard.items() for ack in acks]
         ends = [_end_of(queue, shard_id, ack) for shard_id, ack in requests]
         told: dict[str, list[AckRequest]] = {shard_id: [] for shard_id in by_shard}
-        for (shard_id, ack), recorded in zip(requests, await self.record(queue, ends), strict=True):
+        for (shard_id, ack), recorded in zip(requests, await self.record(queue, ends, caller), strict=True):
             told[shard_id].append(_told(ack, recorded, now_ms))
         return {shard_id: Acks.of(acks) for shard_id, acks in told.items()}
 
@@ -125,19 +130,39 @@ class ItemEnds:
 
     # -- recording -----------------------------------------------------------------------------------------------------
 
-    async def record(self, queue: str, ends: Sequence[ItemEnd]) -> list[RecordedEnd]:
+    async def record(self, queue: str, ends: Sequence[ItemEnd], caller: str = "") -> list[RecordedEnd]:
         """An outcome for each. Jobs that the database does not know yet, as the feeder was about to say which items
         they carry, are known by their keys.
         """
-        outcomes = await self._joined(ends)
+        outcomes = await self._recorded_with_children(ends, caller)
         unknown = [index for index, each in enumerate(outcomes) if each.outcome is EndOutcome.NO_ITEM]
         if unknown:
             numbers = await self._numbers(queue, [ends[index].job for index in unknown])
             known = [index for index in unknown if numbers.get(ends[index].job)]
             if known:
-                again = await self._joined([ends[index]._replace(number=numbers[ends[index].job]) for index in known])
+                numbered = [ends[index]._replace(number=numbers[ends[index].job]) for index in known]
+                again = await self._recorded_with_children(numbered, caller)
                 for index, outcome in zip(known, again, strict=True):
                     outcomes[index] = outcome
+        return outcomes
+
+    async def _recorded_with_children(self, ends: Sequence[ItemEnd], caller: str) -> list[RecordedEnd]:
+        """Those whose children are still to be made come again with them, as many at once as may be held in memory."""
+        outcomes, steps = await self._joined(ends), MAX_ACK_STEPS
+        for number, indexes in enumerate(_unmade_slices(outcomes)):
+            some = [ends[index] for index in indexes]
+            found = [outcomes[index] for index in indexes] if number == 0 else await self._joined(some)
+            while unmade := [index for index, each in enumerate(found) if each.unmade is not None]:
+                asked = [each.unmade for each in found if each.unmade is not None]
+                made, steps = await self.maker.make(asked, caller, steps)
+                again = [
+                    some[index]._replace(made=(*some[index].made, *children))
+                    for index, children in zip(unmade, made, strict=True)
+                ]
+                for index, end, outcome in zip(unmade, again, await self._joined(again), strict=True):
+                    some[index], found[index] = end, outcome
+            for index, outcome in zip(indexes, found, strict=True):
+                outcomes[index] = outcome
         return outcomes
 
     async def _joined(self, ends: Sequence[ItemEnd]) -> list[RecordedEnd]:
@@ -169,7 +194,7 @@ class ItemEnds:
 
     async def _record_batch(self, batch: Sequence[_Waiting]) -> None:
         ends, now_ms = [end for some, _ in batch for end in some], self._clock.now_ms()
-        recorded = await self._connection.call(lambda database: database.record(ends, now_ms))
+        recorded = await self._connection.call(lambda database: database.record_step(ends, now_ms))
         start = 0
         for some, future in batch:
             if not future.done():
@@ -205,6 +230,25 @@ class ItemEnds:
             [(shard_id, lambda shard: shard.lookup(queue, jobs, with_body=False, max_bytes=0))]
         )
         return infos or ()
+
+
+def _unmade_slices(outcomes: list[RecordedEnd]) -> list[list[int]]:
+    """The places of those that are UNMADE. The payloads of the first slice stay at hand, those of the others are read
+    again when it is their turn.
+    """
+    slices: list[list[int]] = []
+    held = MAX_HELD_BYTES
+    for index, each in enumerate(outcomes):
+        if each.unmade is None:
+            continue
+        held += len(each.unmade.payload)
+        if held > MAX_HELD_BYTES:
+            slices.append([])
+            held = len(each.unmade.payload)
+        slices[-1].append(index)
+        if len(slices) > 1:
+            outcomes[index] = RecordedEnd(EndOutcome.UNMADE)
+    return slices
 
 
 def _fail(batch: Sequence[_Waiting], error: Exception) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from pinlater.errors import LimitReached, RequestInvalid
 from pinlater.flows import end_records
-from pinlater.flows.applets import AppletFailed, check_expression
-from pinlater.flows.ends import QueuedJob
+from pinlater.flows.applets import AppletFailed
+from pinlater.flows.ends import MadeChildren, QueuedJob, Resumed, UnmadeChildren
 from pinlater.flows.owned_flows import OwnerRoom, forget
 from pinlater.flows.rows import (
     StageRow,
@@ -30,8 +30,8 @@ from pinlater.flows.rows import (
 from pinlater.flows.tables import CALLBACKS, FAILURES, FLOW_KEYS, FLOWS, ITEMS, STAGES
 from pinlater.model.flow_words import AppletKind, ItemState, NewItem
 
-SLICE = 500
-"""Items whose children are made in one step."""
+SLICE = 100
+"""Items whose children are made in one step, with all that they have in memory."""
 
 _AGAIN = {"state": ItemState.PENDING, "job": None, "retry_ms": None, "ended_ms": None, "is_queued": 0}
 """An item that has ended waits for another round of tries."""
@@ -108,7 +108,7 @@ def remove(connection: sa.Connection, flow: int, limit: int) -> bool:
 
 
 def mend(connection: sa.Connection, flow_id: str, stage: str, expression: str, now_ms: int) -> None:
-    """Another expression for a stage, and a callback that was given up is due again."""
+    """Another expression for a stage, which was checked, and a callback that was given up is due again."""
     flow = find_flow(connection, flow_id)["number"]
     if expression and not stage:
         raise RequestInvalid("an expression needs the stage whose items it makes")
@@ -117,7 +117,6 @@ def mend(connection: sa.Connection, flow_id: str, stage: str, expression: str, n
         if expression:
             if row.stage.applet.kind is not AppletKind.MAP:
                 raise RequestInvalid(f"the items of stage {stage} are not made by an expression")
-            check_expression(stage, expression)
             mended = replace(row.stage, applet=replace(row.stage.applet, expression=expression))
             connection.execute(sa.update(STAGES).where(is_stage(row)).values(spec=spec_of(mended)))
     given_up = sa.and_(CALLBACKS.c.flow == flow, CALLBACKS.c.done_ms.is_not(None), CALLBACKS.c.error.is_not(None))
@@ -125,19 +124,22 @@ def mend(connection: sa.Connection, flow_id: str, stage: str, expression: str, n
 
 
 def make_children(
-    connection: sa.Connection, flow_id: str, after: int, now_ms: int, room: OwnerRoom
-) -> tuple[int, list[str]]:
-    """The children of some items that have none yet as they could not be made; the last of these items, 0 for none, and
-    the flow's id if it is over.
-    """
+    connection: sa.Connection,
+    flow_id: str,
+    after: int,
+    made: Mapping[int, Sequence[MadeChildren]],
+    now_ms: int,
+    room: OwnerRoom,
+) -> Resumed:
+    """See FlowDatabase.make_children."""
     found = find_flow(connection, flow_id)
     flow = found["number"]
     if found["completed_ms"] is not None:
-        return 0, []
+        return Resumed(0, [])
     has_errors = STAGES.c.flow == flow, STAGES.c.applet_errors > 0, STAGES.c.stop_reason.is_(None)
     places = connection.execute(sa.select(STAGES.c.place).where(*has_errors)).scalars().all()
     if not places:
-        return 0, complete(connection, [flow], now_ms)
+        return Resumed(0, complete(connection, [flow], now_ms))
     broken = (
         sa.select(ITEMS.c.number, ITEMS.c.place, ITEMS.c.payload, ITEMS.c.result)
         .where(
@@ -152,6 +154,17 @@ def make_children(
     )
     rows = connection.execute(for_update(connection, broken)).all()
     stages = lock_stages(connection, [flow])
+    below: dict[int, list[StageRow]] = defaultdict(list)
+    for row in stages.values():
+        if row.parent is not None and row.stop_reason is None and not stages[flow, row.parent].is_hidden:
+            below[row.parent].append(row)
+    unmade: dict[int, UnmadeChildren] = {}
+    for number, place, payload, result in rows:
+        each = end_records.unmade_children(below[place], payload, result, made.get(number, ()))
+        if each is not None:
+            unmade[number] = each
+    if unmade:
+        return Resumed(after, [], unmade)
     counts: dict[tuple[int, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for number, place, payload, result in rows:
         if stages[flow, place].is_hidden:  # what its job returned stays what it is
@@ -161,11 +174,9 @@ def make_children(
                 counts[flow, place][name] += change
             continue
         errors = []
-        for row in stages.values():
-            if row.parent != place or row.stop_reason is not None:
-                continue
+        for row in below[place]:
             try:
-                children = end_records.new_children(row, number, payload, result)
+                children = end_records.new_children(row, number, payload, result, made.get(number, ()))
                 room.reserve(flow, len(children))
             except (AppletFailed, LimitReached) as error:
                 errors.append(f"{row.stage.name}: {error}")
@@ -185,7 +196,7 @@ def make_children(
     count(connection, counts)
     over = complete(connection, [flow], now_ms)
     room.write()
-    return (rows[-1][0] if rows else 0), over
+    return Resumed(rows[-1][0] if rows else 0, over)
 
 
 def _try_again(connection: sa.Connection, row: StageRow, makers: Sequence[NewItem]) -> int:

@@ -140,11 +140,14 @@ class FlowCalls:
         for stage in new.stages:
             if not 1 <= stage.priority <= self._settings.num_priority_levels:
                 raise RequestInvalid.of("priority", stage.priority, f"1 to {self._settings.num_priority_levels}")
+        await flows.maker.check(new.stages)
         await self._take_items(flows, fresh, context)
         if callback is not None and callback.queue and not self._queues.has(callback.queue):
             await self._queues.create(callback.queue, self._who(context), owner(context))
         whose, may_fill = owner(context), _seen_by(context, _ENQUEUE)
-        created = await flows.connection.call(lambda database: database.create(new, now_ms, whose, may_fill))
+        created = await flows.connection.call(
+            lambda database: database.create(new, now_ms, whose, may_fill, is_checked=True)
+        )
         if created.is_new:
             self._metrics.add(1, "flows_created")
             self._metrics.add(sum(map(len, new.items.values())), "flow_items_added")
@@ -337,10 +340,10 @@ class FlowCalls:
         await self._note(context, "delete_flow", status)
 
     async def resume(self, flow_id: str, stage: str, expression: str, context: RequestContext | None) -> FlowStatus:
-        flows, now_ms = self._on, self._clock.now_ms()
+        flows = self._on
         queues = await self._may(flow_id, _OPERATE, context)
         await self._take_items(flows, sorted(set(queues.values()) - self._queues.flow_queues), context)
-        over = await flows.connection.call(lambda database: database.resume(flow_id, stage, expression, now_ms))
+        over = await flows.resume(flow_id, stage, expression, owner(context))
         flows.keeper.forget_troubles()
         if over:
             flows.are_over([flow_id])

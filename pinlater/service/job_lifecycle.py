@@ -42,6 +42,7 @@ from pinlater.service.end_waits import EndWaits
 from pinlater.service.extended_enqueue import ExtendedEnqueue
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
+from pinlater.service.rights import owner
 from pinlater.service.validation import EntryErrors, Validator
 from pinlater.shards.router import Router, all_answered, combine_errors
 
@@ -212,7 +213,7 @@ class JobLifecycle:
         except NamesOverflow:
             return await self._ack_overflow(queue, succeeded, failed, context)
         if queue in self._queues.flow_queues:
-            prepared = await self._recorded(prepared)
+            prepared = await self._recorded(prepared, context)
         return await self.carry_out(prepared)
 
     async def carry_out(self, prepared: PreparedAcks) -> Acked:
@@ -242,11 +243,11 @@ class JobLifecycle:
         (outcome,) = await self._router.ask_by_shard([(shard_id, partial(send, entries))])
         return outcome
 
-    async def _recorded(self, prepared: PreparedAcks) -> PreparedAcks:
+    async def _recorded(self, prepared: PreparedAcks, context: RequestContext | None) -> PreparedAcks:
         """What is said of items is in the database of flows; what the stores are to be told follows from that."""
         if self.item_ends is None:
             raise FlowsUnavailable(f"queue {prepared.queue!r} has items of flows, and this server has no flows")
-        by_shard = await self.item_ends.record_acks(prepared.queue, prepared.by_shard, prepared.now_ms)
+        by_shard = await self.item_ends.record_acks(prepared.queue, prepared.by_shard, prepared.now_ms, owner(context))
         return prepared._replace(by_shard=by_shard)
 
     def prepare(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], errors: EntryErrors) -> PreparedAcks:

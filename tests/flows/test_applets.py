@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pinlater.errors import RequestInvalid
 from pinlater.flows.applets import MAX_CHILD_BYTES, MAX_CHILDREN, AppletFailed, check_expression, children_of
+from pinlater.flows.budgets import Budget
 from pinlater.flows.database import FlowDatabase
 from pinlater.flows.ends import EndOutcome, ItemEnd
 from pinlater.model.flow_words import Applet, AppletKind, Stage
@@ -23,19 +26,19 @@ EXPLOSIONS = {
 
 
 def mapped(expression: str, payload: bytes = b"{}", result: bytes = b"[1,2,3]") -> list[bytes]:
-    return children_of(Applet(AppletKind.MAP, expression), payload, result)
+    return children_of(Applet(AppletKind.MAP, expression), payload, result, Budget())
 
 
 def test_what_the_kinds_make() -> None:
-    assert children_of(PASS, b"12345678901234567890123", b"1.10") == [
+    assert children_of(PASS, b"12345678901234567890123", b"1.10", Budget()) == [
         b'{"payload":12345678901234567890123,"result":1.10}'
     ]
-    assert children_of(LIST, b"{}", b' [1.10, {"a": 12345678901234567890123}, null] ') == [
+    assert children_of(LIST, b"{}", b' [1.10, {"a": 12345678901234567890123}, null] ', Budget()) == [
         b"1.10",
         b'{"a": 12345678901234567890123}',
         b"null",
     ]
-    assert (children_of(LIST, b"{}", b"null"), children_of(LIST, b"{}", b'"[1]"')) == ([], [b'"[1]"'])
+    assert [children_of(LIST, b"{}", each, Budget()) for each in (b"null", b'"[1]"')] == [[], [b'"[1]"']]
     assert (mapped("result[?@ > `1`]"), mapped("result[0]"), mapped("nothing")) == ([b"2", b"3"], [b"1"], [])
 
 
@@ -55,20 +58,20 @@ def test_what_is_nested_too_deep_is_said() -> None:
     deep = b"[" * 990 + b"]" * 990
     for applet in (Applet(AppletKind.MAP, "result"), LIST):
         with pytest.raises(AppletFailed):
-            children_of(applet, b"{}", deep)
+            children_of(applet, b"{}", deep, Budget())
     with pytest.raises(RequestInvalid, match="too deep"):
-        check_expression("pay", "[" * 900)
+        check_expression(replace(ROOT, parent="calculate", applet=Applet(AppletKind.MAP, "[" * 900)))
 
 
 def test_the_most_children_and_the_longest() -> None:
     many = b"[" + b",".join([b"1"] * MAX_CHILDREN) + b"]"
-    assert len(mapped("result", result=many)) == len(children_of(LIST, b"{}", many)) == MAX_CHILDREN
+    assert len(mapped("result", result=many)) == len(children_of(LIST, b"{}", many, Budget())) == MAX_CHILDREN
     long = b'"%b"' % (b"x" * (MAX_CHILD_BYTES - 2))
     assert mapped("result", result=long) == [long]
     for applet in (Applet(AppletKind.MAP, "result"), LIST):
         for result in (many[:-1] + b",1]", b"[%b]" % (b'"x' + long[1:])):
             with pytest.raises(AppletFailed, match="allowed"):
-                children_of(applet, b"{}", result)
+                children_of(applet, b"{}", result, Budget())
 
 
 def test_an_item_whose_expression_breaks_does_not_hold_up_those_beside_it(database: FlowDatabase) -> None:
