@@ -17,8 +17,6 @@ _log = structlog.get_logger("pinlater.flows")
 
 MAX_CHILDREN = 1_000
 MAX_CHILD_BYTES = 64 * 1024
-MAX_PLAIN_BYTES = 4 * 1024
-"""Of a result whose elements become children."""
 
 _LESS = "make or read less, or let the job of the parent prepare it"
 
@@ -87,11 +85,6 @@ def _mapped(expression: str, payload: bytes, result: bytes, budget: Budget) -> l
     made = evaluate(expression, parent, budget)
     items = made if isinstance(made, list) else [] if made is None else [made]
     return [msgspec.json.encode(item) for item in items[: MAX_CHILDREN + 1]]
-
-
-def is_plain(applet: Applet, result: bytes) -> bool:
-    """Making its children costs so little that it may be done within a transaction."""
-    return applet.kind is not AppletKind.MAP and (applet.kind is not AppletKind.LIST or len(result) <= MAX_PLAIN_BYTES)
 
 
 def check_expression(stage: Stage) -> None:

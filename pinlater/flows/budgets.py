@@ -29,6 +29,8 @@ BYTES_A_STEP, VALUES_A_STEP = 64, 8
 
 _VALUE_BYTES = 64
 _JSON_BYTES_A_STEP = 256
+_SHORT, _SHORT_BYTES = 128, 200
+"""The most that a byte of JSON becomes is an empty object of three."""
 
 
 class TooDear(Exception):
@@ -90,6 +92,10 @@ class Budget:
 
     def read(self, text: bytes, what: str) -> None:
         """Charge for JSON that is to be decoded, by what it may become. TooDear."""
+        if len(text) <= _SHORT:  # not worth counting what is in it
+            self.spend(1 + len(text) // VALUES_A_STEP, what)
+            self.make(len(text) * _SHORT_BYTES, what)
+            return
         self.spend(len(text) // _JSON_BYTES_A_STEP, what)
         values, entries = text.count(b",") + text.count(b"[") + 1, text.count(b":")
         self.spend((values + 2 * entries) // VALUES_A_STEP, what)

@@ -9,18 +9,23 @@ from typing import Any
 import sqlalchemy as sa
 
 from pinlater.errors import LimitReached
-from pinlater.flows.applets import AppletFailed, children_of, is_plain
+from pinlater.flows.applets import AppletFailed, children_of, make_children
 from pinlater.flows.budgets import Budget
 from pinlater.flows.ends import EndOutcome, ItemEnd, MadeChildren, Recorded, RecordedEnd, UnmadeChildren
 from pinlater.flows.many_rows import among, change_items
 from pinlater.flows.owned_flows import OwnerRoom
 from pinlater.flows.rows import APPLET_SUFFIX, StageRow, complete, count, for_update, insert_items, lock_stages
 from pinlater.flows.tables import FAILURES, FLOWS, ITEMS, STAGES
-from pinlater.model.flow_words import ItemState, NewItem, OnFailure
+from pinlater.model.flow_words import AppletKind, ItemState, NewItem, OnFailure
 
 STOPPED = "stopped: another item of the flow failed"
 
 MAX_REASON_CHARS, MAX_WORKER_CHARS, MAX_ERROR_CHARS, MAX_CLAIM_CHARS = 2_000, 255, 2_000, 1_000
+MAX_END_STEPS, MAX_TRANSACTION_STEPS = 100, 20_000
+"""Of expressions, within a transaction: 50 microseconds for one end, and 10 milliseconds for all of them. What takes
+more is made outside, before the end is recorded.
+"""
+
 _READ = [ITEMS.c[name] for name in ("number", "flow", "place", "job", "state", "failures", "retry_ms", "is_queued")]
 
 
@@ -92,6 +97,7 @@ class _Recording:
         self._room = room
         self._stages = stages
         self._counted = counted
+        self._steps = MAX_TRANSACTION_STEPS
         self._below: dict[tuple[int, int], list[StageRow]] = defaultdict(list)
         for row in stages.values():
             if row.parent is not None:
@@ -114,11 +120,14 @@ class _Recording:
             if not is_pending:
                 return RecordedEnd(EndOutcome.ENDED)
             below = [row for row in self._below.get((item["flow"], item["place"]), ()) if row.stop_reason is None]
-            unmade = unmade_children(below, item["payload"], end.result, end.made)
+            made, unmade = end.made, unmade_children(below, item["payload"], end.result, end.made)
             if unmade is not None:
-                return RecordedEnd(EndOutcome.UNMADE, unmade=unmade)
+                more = self._made_here(unmade)
+                if more is None:
+                    return RecordedEnd(EndOutcome.UNMADE, unmade=unmade)
+                made = (*made, *more)
             self._over(item, ItemState.SUCCEEDED, end.result)
-            self._begin_children(item, below, end.result, end.made)
+            self._begin_children(item, below, end.result, made)
             return RecordedEnd(EndOutcome.SUCCEEDED)
         if not is_pending:
             has_failed = item["state"] == ItemState.FAILED
@@ -126,6 +135,15 @@ class _Recording:
         if end.claim and (item["number"], _claim(end)) in self._counted:
             return RecordedEnd(EndOutcome.RETRY, item["retry_ms"] or 0)
         return self._fail(end, item)
+
+    def _made_here(self, unmade: UnmadeChildren) -> list[MadeChildren] | None:
+        """None: they take more than the few steps that cost no more than the writing of this end, or than all ends of a
+        transaction have.
+        """
+        budget = Budget(min(MAX_END_STEPS, self._steps))
+        made, is_too_dear = make_children(unmade, budget)
+        self._steps -= budget.spent
+        return None if is_too_dear else made
 
     def _fail(self, end: ItemEnd, item: dict[str, Any]) -> RecordedEnd:
         row = self._stages[item["flow"], item["place"]]
@@ -270,7 +288,7 @@ def unmade_children(
     applets = [
         (row.place, row.stage.applet)
         for row in below
-        if not is_plain(row.stage.applet, result) and (row.place, row.stage.applet) not in known
+        if row.stage.applet.kind in (AppletKind.MAP, AppletKind.LIST) and (row.place, row.stage.applet) not in known
     ]
     return UnmadeChildren(below[0].flow, payload, result, applets) if applets else None
 
@@ -279,7 +297,7 @@ def new_children(
     row: StageRow, number: int, payload: bytes, result: bytes, made: Sequence[MadeChildren]
 ) -> list[NewItem]:
     """The items of a child stage that an item of its parent makes, each with a key by which it is made once. They are
-    among what was made, or plain. AppletFailed.
+    among what was made, where it takes steps to make them. AppletFailed.
     """
     found = next((each for each in made if each.place == row.place and each.applet == row.stage.applet), None)
     if found is None:

@@ -40,6 +40,9 @@ _SEARCHED_A_STEP, _LONGEST_SLOW_SEARCH = 2_048, 100
 _ESCAPED = 6
 """Bytes of a character that JSON escapes; a wide one, counted for four, has up to twelve."""
 
+_REMEMBERED_BYTES = 250
+"""Of the size of a list or an object, which is counted once."""
+
 _MAX_DIGITS = 4_300
 """A text with more of them is no whole number for Python."""
 
@@ -109,7 +112,7 @@ class _Evaluation(TreeInterpreter):  # type: ignore[misc]
         budget = self.budget
         budget.steps -= 1
         if budget.steps < budget.stop_at:
-            budget.stop("a " + node["type"].replace("_", " "))
+            budget.stop(f"the part {node['type'].replace('_', ' ')!r}")
         return super().visit(node, *arguments, **named)
 
     def size(self, value: Any, what: str) -> tuple[int, int]:
@@ -126,6 +129,7 @@ class _Evaluation(TreeInterpreter):  # type: ignore[misc]
         known = self._sizes.get(id(value))
         if known is not None:
             return known[1], known[2]
+        self.budget.make(_REMEMBERED_BYTES, what)
         self.budget.spend(1 + len(value) // 4, what)
         values, size = 1, len(value) * PLACE_BYTES
         for each in (*value, *value.values()) if isinstance(value, dict) else value:
@@ -243,6 +247,7 @@ class _ChargedFunctions(Functions):  # type: ignore[misc]
         return array[max(range(len(array)), key=keys.__getitem__)] if array else None
 
     def _keys(self, what: str, array: list[Any], expref: Any, *, sorts: bool) -> list[Any]:
+        self._evaluation.budget.spend(len(array), what)
         keys = [expref.visit(expref.expression, each) for each in array]
         kinds = {str if isinstance(key, str) else float if _is_number(key) else None for key in keys}
         if len(kinds) > 1 or None in kinds:
@@ -322,6 +327,7 @@ def _compares_ends(evaluation: _Evaluation, what: str, given: Sequence[Any]) -> 
 def _reads_number(evaluation: _Evaluation, what: str, given: Sequence[Any]) -> None:
     if isinstance(given[0], str):
         length = len(given[0])
+        evaluation.budget.make(min(length, _MAX_DIGITS), what)
         evaluation.budget.spend(length // BYTES_A_STEP + min(length, _MAX_DIGITS) ** 2 // 100_000, what)
 
 
