@@ -1,13 +1,14 @@
 """The making of children outside of transactions and of the threads of the database, so that the expressions of one
 caller hold up nobody else.
 
-    quick: a few steps, on the event loop ──► dear: on one thread that pauses after each slice, the callers in turn;
-                                              whoever has spent least is next
+    quick: a few steps, on the event loop ──► dear: on a few threads that take turns, slice by slice, with a pause
+                                              behind each; a caller has one, and who has spent least is next
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -25,7 +26,10 @@ QUICK_STEPS = 2_000
 """About a millisecond: no more stands on the event loop at once."""
 
 SLICE_STEPS, PAUSE_S = 2_000, 0.001
-"""On the thread: so the event loop waits no longer for it, and has half of the time whatever is evaluated."""
+"""On threads: so the event loop waits no longer for them, and has half of the time whatever they evaluate."""
+
+MAX_AT_ONCE = 4
+"""Callers with a thread, and so with values in memory."""
 
 MAX_ACK_STEPS = 8 * MAX_STEPS
 """Of the items that one call ends."""
@@ -53,14 +57,16 @@ class ChildMaker:
         self._spent: dict[str, int] = {}
         """By each caller; who comes anew begins at what the one before has spent that was served last."""
         self._served = 0
-        self._thread: ThreadPoolExecutor | None = None
+        self._running: set[str] = set()
+        self._turns = _Turns()
+        self._threads: ThreadPoolExecutor | None = None
         self._tasks = BackgroundTasks()
 
     async def close(self) -> None:
         """What waits is not made."""
         await self._tasks.cancel()
-        if self._thread is not None:
-            self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def check(self, stages: Sequence[Stage]) -> None:
         """RequestInvalid: an expression is none. Reading one takes up to two milliseconds, and a flow may have many."""
@@ -94,14 +100,13 @@ class ChildMaker:
     async def _in_turn(self, unmade: UnmadeChildren, caller: str, steps: int) -> tuple[list[MadeChildren], int]:
         """The children, and the steps that were spent."""
         owner = OF_ITEM if steps >= MAX_STEPS else _OF_ACK
-        budget = Budget(min(MAX_STEPS, steps), owner, _pause, SLICE_STEPS)
+        budget = Budget(min(MAX_STEPS, steps), owner, self._turns.pause, SLICE_STEPS)
         work = _Work(unmade, budget, asyncio.get_running_loop().create_future())
         if caller not in self._waiting:
             self._waiting[caller] = deque()
             self._spent[caller] = max(self._served, self._spent.get(caller, 0))
         self._waiting[caller].append(work)
-        if not len(self._tasks):
-            self._tasks.start(self._serve())
+        self._begin()
         try:
             async with asyncio.timeout(MAX_WAIT_S):
                 return await work.made, budget.spent
@@ -112,30 +117,68 @@ class ChildMaker:
                 retry_after_ms=5_000,
             ) from None
 
-    async def _serve(self) -> None:
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="expressions")
-        loop = asyncio.get_running_loop()
-        while self._waiting:
-            caller = min(self._waiting, key=self._spent.__getitem__)
+    def _begin(self) -> None:
+        """Let callers go on that have nothing under way, those first that have spent least."""
+        while len(self._running) < MAX_AT_ONCE and (free := self._waiting.keys() - self._running):
+            caller = min(free, key=self._spent.__getitem__)
             self._served = self._spent[caller]
             work = self._waiting[caller].popleft()
             if not self._waiting[caller]:
                 del self._waiting[caller]
-            if work.made.done():  # nobody waits any more
-                continue
-            try:
-                made, _ = await loop.run_in_executor(self._thread, _made, work.unmade, work.budget)
-            except Exception as error:
-                if not work.made.done():
-                    work.made.set_exception(error)
+            if not work.made.done():  # else nobody waits any more
+                self._running.add(caller)
+                self._tasks.start(self._run(caller, work))
+
+    async def _run(self, caller: str, work: _Work) -> None:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="expressions")
+        made, _ = await asyncio.get_running_loop().run_in_executor(self._threads, self._in_turns, work)
+        if not work.made.done():
+            work.made.set_result(made)
+        self._running.discard(caller)
+        self._spent[caller] += work.budget.spent
+        if len(self._spent) > MAX_REMEMBERED:
+            active = self._running | self._waiting.keys()
+            self._spent = {each: spent for each, spent in self._spent.items() if each in active}
+        self._begin()
+
+    def _in_turns(self, work: _Work) -> tuple[list[MadeChildren], bool]:
+        self._turns.take()
+        try:
+            return _made(work.unmade, work.budget)
+        finally:
+            self._turns.give()
+
+
+class _Turns:
+    """Whose slice it is, of the threads that evaluate: one at a time, in the order in which they ask."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_taken = False
+        self._waiting: deque[threading.Event] = deque()
+
+    def take(self) -> None:
+        with self._lock:
+            if not self._is_taken:
+                self._is_taken = True
+                return
+            mine = threading.Event()
+            self._waiting.append(mine)
+        mine.wait()
+
+    def give(self) -> None:
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().set()
             else:
-                if not work.made.done():
-                    work.made.set_result(made)
-            self._spent[caller] += work.budget.spent
-            if len(self._spent) > MAX_REMEMBERED:
-                some = {*self._waiting, caller}
-                self._spent = {each: spent for each, spent in self._spent.items() if each in some}
+                self._is_taken = False
+
+    def pause(self) -> None:
+        """At the end of a slice: nobody evaluates meanwhile, then somebody else does."""
+        time.sleep(PAUSE_S)
+        self.give()
+        self.take()
 
 
 def _made(unmade: UnmadeChildren, budget: Budget) -> tuple[list[MadeChildren], bool]:
@@ -146,7 +189,3 @@ def _made(unmade: UnmadeChildren, budget: Budget) -> tuple[list[MadeChildren], b
 def _applets() -> Any:
     """Who makes no children of expressions and lists does not load what reads them."""
     return import_module("pinlater.flows.applets")
-
-
-def _pause() -> None:
-    time.sleep(PAUSE_S)

@@ -31,7 +31,10 @@ from pinlater.flows.budgets import (
 )
 
 MAX_COMPILED_CHARS = 100_000
-"""Of the expressions that are kept as they were understood: a character may take 300 bytes so."""
+"""Of the expressions that are kept as they were understood."""
+
+_PARSED_BYTES = 400
+"""That a character may take so."""
 
 _COMPARISONS_A_STEP, _COMPARED_BYTES_A_STEP = 16, 4_096
 _SEARCHED_A_STEP, _LONGEST_SLOW_SEARCH = 2_048, 100
@@ -54,6 +57,7 @@ def evaluate(expression: str, value: Any, budget: Budget) -> Any:
     parsed = COMPILED.get(expression)
     if parsed is None:
         budget.spend(len(expression), "reading the expression")
+        budget.make(len(expression) * _PARSED_BYTES, "reading the expression")
         parsed = COMPILED.add(expression)
     evaluation = _Evaluation(budget)
     try:
