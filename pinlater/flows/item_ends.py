@@ -55,6 +55,8 @@ class ItemEnds:
         self._recorded = recorded
         self._waiting: list[_Waiting] = []
         self._is_recording = False
+        self._succeeding: set[str] = set()
+        """Jobs whose success is being recorded, which takes a while where their children are dear to make."""
         self._tasks = BackgroundTasks()
 
     async def drain(self) -> None:
@@ -80,8 +82,13 @@ class ItemEnds:
         self, queue: str, shard_id: str, claims: Sequence[ExpiryRequest], reason: str, rules: EndRules
     ) -> list[AckOutcome]:
         """End these claims as failures with this reason: what became of each, IGNORED for one that was renewed or ended
-        meanwhile. FlowsUnavailable; errors of the shard.
+        meanwhile, or whose success is about to be recorded. FlowsUnavailable; errors of the shard.
         """
+        has_ended = [_descriptor(queue, shard_id, claim) in self._succeeding for claim in claims]
+        if any(has_ended):
+            rest = [claim for claim, each in zip(claims, has_ended, strict=True) if not each]
+            outcomes = iter(await self.expire(queue, shard_id, rest, reason, rules) if rest else ())
+            return [AckOutcome.IGNORED if each else next(outcomes) for each in has_ended]
         ends = [
             ItemEnd(
                 _descriptor(queue, shard_id, claim),
@@ -148,8 +155,23 @@ class ItemEnds:
 
     async def _recorded_with_children(self, ends: Sequence[ItemEnd], caller: str) -> list[RecordedEnd]:
         """Those whose children are still to be made come again with them, as many at once as may be held in memory."""
-        outcomes, steps = await self._joined(ends), MAX_ACK_STEPS
-        for number, indexes in enumerate(_unmade_slices(outcomes)):
+        jobs = [end.job for end in ends if end.result is not None]
+        self._succeeding.update(jobs)
+        try:
+            outcomes = await self._joined(ends)
+            slices = _unmade_slices(outcomes)
+            if slices:
+                await self._make_and_record(ends, outcomes, slices, caller)
+        finally:
+            self._succeeding.difference_update(jobs)
+        return outcomes
+
+    async def _make_and_record(
+        self, ends: Sequence[ItemEnd], outcomes: list[RecordedEnd], slices: Sequence[Sequence[int]], caller: str
+    ) -> None:
+        """Fills in the outcomes of those that are UNMADE."""
+        steps = MAX_ACK_STEPS
+        for number, indexes in enumerate(slices):
             some = [ends[index] for index in indexes]
             found = [outcomes[index] for index in indexes] if number == 0 else await self._joined(some)
             while unmade := [index for index, each in enumerate(found) if each.unmade is not None]:
@@ -163,7 +185,6 @@ class ItemEnds:
                     some[index], found[index] = end, outcome
             for index, outcome in zip(indexes, found, strict=True):
                 outcomes[index] = outcome
-        return outcomes
 
     async def _joined(self, ends: Sequence[ItemEnd]) -> list[RecordedEnd]:
         """In one transaction with those that others bring while one is under way."""
