@@ -1,4 +1,7 @@
-"""Guesses: wrong passwords and tokens by the address that they came from, and the pauses that they lead to.
+"""Guesses: wrong passwords and tokens by whom they came from, and the pauses that they lead to.
+
+Who has proved an identity guesses under that one, so its neighbours are not taken for it; anybody else under an
+address.
 
 The first few of an address cost nothing, since people mistype. After each further one comes a pause, which grows. The
 log has one line a minute for each address, the audit one for each doubling.
@@ -38,7 +41,9 @@ Refused = Callable[[str, str, str, str], None]
 
 @dataclass(slots=True)
 class Guesser:
-    """An address and what came from it: `wrong` in all, `refused` unchecked since the last line."""
+    """An address, or the identity that a caller proved, and what came from it: `wrong` in all, `refused` unchecked
+    since the last line, `compared` in this pause.
+    """
 
     address: str
     wrong_at_s: float
@@ -46,6 +51,7 @@ class Guesser:
     waiting: int = 0
     wrong: int = 0
     paused_until_s: float = 0.0
+    compared: int = 0
     refused: int = 0
     said_at_s: float | None = None
 
@@ -64,9 +70,9 @@ class Guessers:
     def __len__(self) -> int:
         return len(self._guessers)
 
-    def of(self, peer: object) -> Guesser:
-        """The one at the address of a caller; to be let go by `done`."""
-        address = host_of(peer)
+    def of(self, peer: object, identity: str = "") -> Guesser:
+        """The one of an identity, or else at the address of a caller; to be let go by `done`."""
+        address = identity or host_of(peer)
         return self._guessers.setdefault(address, Guesser(address, self.now_s()))
 
     def was_wrong(self, guesser: Guesser, who: str) -> None:
@@ -79,6 +85,7 @@ class Guessers:
         beyond = guesser.wrong - FREE_TRIES
         if beyond >= 0:
             guesser.paused_until_s = now_s + exponential_backoff_s(beyond + 1, FIRST_PAUSE_S, LONGEST_PAUSE_S)
+            guesser.compared = 0
         if guesser.said_at_s is None or now_s - guesser.said_at_s >= SAY_EVERY_S:
             guesser.said_at_s = now_s
             facts = {"address": guesser.address, "wrong": guesser.wrong, "refused": guesser.refused, "source": who}

@@ -86,7 +86,7 @@ class HttpServer:
         ends_at = loop.time() + timeout_s
         for listener in self._listeners:
             listener.stop_accepting()
-        self._site.is_draining = True
+        self._site.start_draining()
         self._site.events.drain()
         idle_until = loop.time() + min(LINGER_S, timeout_s)
         while loop.time() < ends_at:

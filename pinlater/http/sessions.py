@@ -17,17 +17,12 @@ from html import escape
 from secrets import token_urlsafe
 from typing import NamedTuple
 
-from pinlater.access.guesses import Guessers
-from pinlater.errors import Overloaded
 from pinlater.model import ANONYMOUS, AccessView
 
 MAX_AGE_S = 12 * 3600.0
 IDLE_S = 3600.0
 MAX_SESSIONS = 1_000
 """Of those that have shown something, and as many of those without; then the one that was used least lately ends."""
-
-MAX_KNOWN = 10_000
-"""Tokens that were right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,43 +103,6 @@ def is_csrf_token(session: BrowserSession | None, shown: str) -> bool:
 
 def _key(cookie: str) -> bytes:
     return sha256(cookie.encode("utf-8", "replace")).digest()
-
-
-class TokenPauses:
-    """Pauses of addresses that wrong tokens come from. A token that was right before is taken in a pause too, so that
-    one who guesses does not shut out its neighbours.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._guessers = Guessers("token", lambda *_: None, clock)
-        self._right: OrderedDict[bytes, None] = OrderedDict()
-
-    def refuse_in_pause(self, address: str, token: str) -> None:
-        """Overloaded: the token is not tried now."""
-        if not self._guessers or _key(token) in self._right:
-            return
-        guesser = self._guessers.of((address, 0))
-        left_s = guesser.paused_until_s - self._guessers.now_s()
-        guesser.refused += left_s > 0
-        self._guessers.done(guesser)
-        if left_s > 0:
-            raise Overloaded(
-                f"{guesser.wrong} wrong tokens came from {guesser.address}; the next is tried in {left_s:.1f} s",
-                retry_after_ms=int(left_s * 1000) + 1,
-            )
-
-    def was_wrong(self, address: str, token: str, who: str) -> None:
-        self._right.pop(_key(token), None)
-        guesser = self._guessers.of((address, 0))
-        self._guessers.was_wrong(guesser, who)
-        self._guessers.done(guesser)
-
-    def was_right(self, token: str) -> None:
-        key = _key(token)
-        if key not in self._right:
-            while len(self._right) >= MAX_KNOWN:
-                self._right.popitem(last=False)
-            self._right[key] = None
 
 
 TOKEN_PREFIX = "plt_"

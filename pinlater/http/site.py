@@ -21,6 +21,7 @@ from aiohttp.typedefs import Handler
 from multidict import CIMultiDict
 
 from pinlater import browsers
+from pinlater.access.guesses import TokenGuesses
 from pinlater.api import Api
 from pinlater.errors import (
     BodyTooLarge,
@@ -57,7 +58,6 @@ from pinlater.http.sessions import (
     BrowserSession,
     Credential,
     Sessions,
-    TokenPauses,
     is_csrf_token,
     local_path,
     login_page,
@@ -119,7 +119,7 @@ class ApiSite:
         self.settings = settings
         self.prefix = PathPrefix(settings.prefix) if settings.prefix else None
         self.sessions = Sessions()
-        self.pauses = TokenPauses()
+        self._guesses = TokenGuesses(lambda *_: None)
         self.events = EventStreams(api, settings.event_listeners, settings.write_within_s)
         self.requests = 0
         """Under way."""
@@ -187,8 +187,6 @@ class ApiSite:
                 self._check_browser(request, session)
             if settings.needs_credential and not has_credential(context) and not self._is_open(request):
                 raise Forbidden("this site takes calls of callers with a certificate or a token only: show one")
-            if context.token is not None and has_token(context):
-                self.pauses.refuse_in_pause(context.caller_address or "", context.token)
             if request.body_exists:
                 await self._read(request, reserved)
             if connection is not None:
@@ -198,7 +196,7 @@ class ApiSite:
             response = problem_response(error, has_credential=True)
         except PinLaterError as error:
             if isinstance(error, Forbidden):
-                await self._refused(request)
+                error = await self._refused(request, error)
             self._metrics.add(1, "http_requests_refused", error.reason)
             response = problem_response(error, has_credential=_has_credential(request))
         except web.HTTPRequestEntityTooLarge:
@@ -310,25 +308,34 @@ class ApiSite:
         bound = self.settings.max_request_bytes
         return BodyTooLarge(f"the request is too large; allowed: {bound} bytes (--max-frame, which goes up to 1GiB)")
 
-    async def _refused(self, request: web.Request) -> None:
-        """Count wrong tokens by the address that they come from."""
+    async def _refused(self, request: web.Request, why: Forbidden) -> PinLaterError:
+        """How a refusal is answered: late, where the token is wrong. That of a session was right, so it is no guess."""
         context = request.get(CONTEXT)
-        if context is None or not has_token(context):
-            return
-        with suppress(PinLaterError):
-            await self.check_token(context)
+        if context is not None and has_token(context) and "Authorization" in request.headers:
+            try:
+                await self.check_token(context)
+            except Forbidden:
+                try:
+                    await self._hold_back(context)
+                except Overloaded as error:
+                    return error
+            except PinLaterError:
+                pass
+        return why
+
+    async def _hold_back(self, context: RequestContext) -> None:
+        """Until the answer to its wrong token may leave. Overloaded: as many as may wait for that do."""
+        await self._guesses.hold_back((context.caller_address or "", 0), context.source)
 
     async def check_token(self, context: RequestContext, source: str = "") -> Credential:
-        """That of a context. Forbidden: it is wrong, which counts for its address. Overloaded: it is not tried now."""
-        address, token = context.caller_address or "", context.token or ""
-        self.pauses.refuse_in_pause(address, token)
-        try:
-            identity = (await self._api.get_access(context=context)).identity
-        except Forbidden:
-            self.pauses.was_wrong(address, token, context.source)
-            raise
-        self.pauses.was_right(token)
-        return Credential(token, identity=identity, source=source)
+        """That of a context, at once, so that nobody who is right waits for what a neighbour guesses. Forbidden."""
+        identity = (await self._api.get_access(context=context)).identity
+        return Credential(context.token, identity=identity, source=source)
+
+    def start_draining(self) -> None:
+        """The process ends, and keeps nobody waiting."""
+        self.is_draining = True
+        self._guesses.start_draining()
 
     async def check_password(self, request: web.Request, password: str, source: str = "") -> Credential:
         """The admin password, which a server checks. PasswordInvalid: it is wrong, or nothing is allowed by it alone.
@@ -389,6 +396,7 @@ class ApiSite:
         try:
             return await self.check_token(context)
         except Forbidden as error:
+            await self._hold_back(context)
             raise PasswordInvalid(_WRONG_TOKEN) from error
 
     def _ask(self, request: web.Request, after: str, told: str = "", *, status: int = 200) -> web.Response:

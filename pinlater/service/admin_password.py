@@ -3,25 +3,35 @@
 The first few wrong passwords of an address cost nothing, since people mistype. After each further one nothing is
 checked for that address during a pause, which grows. Checks run in one thread of their own, one address after the
 other, so that guesses delay neither other calls nor a right password from another address.
+
+The right password is known by a quick digest once it was checked, so that it costs no turn in that thread any more.
+Where it came from an address before, a pause of that address does not shut it out: up to a bound, what comes is
+compared with that digest.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import os
+import secrets
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import NamedTuple
 
-from pinlater.access.guesses import MAX_WAITING, MAX_WAITING_EACH, Guesser, Guessers
+from pinlater.access.guesses import FORGET_S, MAX_ADDRESSES, MAX_WAITING, MAX_WAITING_EACH, Guesser, Guessers
 from pinlater.data_folder.password import is_random, verify_password
 from pinlater.errors import Overloaded, PasswordInvalid
 from pinlater.service.audit import Audit
 
 _MAX_CHARS = 1_024
+COMPARED_IN_PAUSE = 100
+"""Passwords of an address that are compared in one of its pauses. Each may be a guess, so no more of them are."""
+
 _NICENESS = 5
 _NO_PASSWORD = (
     "this server has no admin password, so what needs one is refused; start it with --admin-password-hash HASH, as "
@@ -32,13 +42,51 @@ _NO_PASSWORD = (
 
 class Operator(NamedTuple):
     """Who asks for a change: what the caller calls itself, its address as sockets have it, whether a rule or a role
-    allows the call, so that no password is needed, and whose is what comes by it ("": nobody's).
+    allows the call, so that no password is needed, whose is what comes by it ("": nobody's), and the identity that it
+    proved, "" for none.
     """
 
     who: str
     peer: object = None
     is_granted: bool = False
     owner: str = ""
+    identity: str = ""
+
+
+class ProvenPassword:
+    """The right password of one hash, once it was checked, and the addresses from which it came within an hour.
+
+    Only who knows the password adds an address, so no guesser pushes one out.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._now_s = monotonic
+        self._key = secrets.token_bytes(32)
+        self._digest: bytes | None = None
+        self._came_at_s: OrderedDict[str, float] = OrderedDict()
+
+    @property
+    def is_known(self) -> bool:
+        return self._digest is not None
+
+    def is_right(self, password: str) -> bool:
+        """Whether it is that one; False where none is known."""
+        return self._digest is not None and hmac.compare_digest(self._digest, self._digest_of(password))
+
+    def came(self, password: str, address: str) -> None:
+        """It was right."""
+        self._digest = self._digest_of(password)
+        self._came_at_s[address] = self._now_s()
+        self._came_at_s.move_to_end(address)
+        if len(self._came_at_s) > MAX_ADDRESSES:
+            self._came_at_s.popitem(last=False)
+
+    def has_come_from(self, address: str) -> bool:
+        came_at_s = self._came_at_s.get(address)
+        return came_at_s is not None and self._now_s() - came_at_s <= FORGET_S
+
+    def _digest_of(self, password: str) -> bytes:
+        return hmac.digest(self._key, password.encode("utf-8", "surrogatepass"), "sha256")
 
 
 class AdminPassword:
@@ -47,6 +95,7 @@ class AdminPassword:
     def __init__(self, password_hash: str, audit: Audit, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._hash = password_hash
         self._guessers = Guessers("password", audit.refused, monotonic)
+        self._proven = ProvenPassword(monotonic)
         self._turns = asyncio.Semaphore(1)
         self._waiting = 0
         self._thread = ThreadPoolExecutor(1, "admin-password", initializer=_give_way)
@@ -65,20 +114,34 @@ class AdminPassword:
             return
         if not self._hash:
             raise PasswordInvalid(_NO_PASSWORD)
-        guesser = self._guessers.of(operator.peer)
+        guesser = self._guessers.of(operator.peer, operator.identity)
         try:
+            if self._is_neighbours(guesser, password):
+                return
             # nobody can guess a random one, so nobody who knows it has to wait
             if not (is_random(self._hash) and self._is_right(password)) and not await self._check(guesser, password):
                 self._guessers.was_wrong(guesser, operator.who)
                 needless = "; this caller needs none for it: send no password" if operator.is_granted else ""
                 raise PasswordInvalid(f"the admin password is wrong{needless}")
+            self._proven.came(password, guesser.address)
             self._guessers.was_right(guesser)
         finally:
             self._guessers.done(guesser)
 
+    def _is_neighbours(self, guesser: Guesser, password: str) -> bool:
+        """It is right, and came from here before somebody guessed; the pause goes on for who does."""
+        if self._left_s(guesser) <= 0 or not self._proven.has_come_from(guesser.address):
+            return False
+        guesser.compared += 1
+        return guesser.compared <= COMPARED_IN_PAUSE and self._proven.is_right(password)
+
     async def _check(self, guesser: Guesser, password: str) -> bool:
-        """In turn: first among the calls of one address, then among the addresses, each of which waits there once."""
+        """In turn: first among the calls of one address, then among the addresses, each of which waits there once. At
+        once where the right one is known.
+        """
         self._refuse_in_pause(guesser)
+        if self._proven.is_known:
+            return self._proven.is_right(password)
         if guesser.waiting >= MAX_WAITING_EACH or self._waiting >= MAX_WAITING:
             raise Overloaded.by("waiting_passwords", "too many passwords are being checked", retry_after_ms=1_000)
         guesser.waiting += 1
@@ -96,8 +159,12 @@ class AdminPassword:
     def _is_right(self, password: str) -> bool:
         return verify_password(password[:_MAX_CHARS], self._hash) and len(password) <= _MAX_CHARS
 
+    def _left_s(self, guesser: Guesser) -> float:
+        """Of the pause; 0 or less: there is none."""
+        return guesser.paused_until_s - self._guessers.now_s()
+
     def _refuse_in_pause(self, guesser: Guesser) -> None:
-        left_s = guesser.paused_until_s - self._guessers.now_s()
+        left_s = self._left_s(guesser)
         if left_s > 0:
             guesser.refused += 1
             text = (

@@ -56,7 +56,9 @@ def operator_of(context: RequestContext | None, source: str) -> Operator:
     if context is None:
         return Operator(who)
     caller, connection = context.caller, context.connection
-    if caller is not None and caller.address is not None:
-        return Operator(who, (caller.address, 0), context.is_granted, owner(context))
     peer = None if connection is None else connection.peer
-    return Operator(who, peer, context.is_granted, owner(context))
+    if caller is None:
+        return Operator(who, peer, context.is_granted, owner(context))
+    identity = "" if caller.identity == ANONYMOUS else caller.identity
+    peer = peer if caller.address is None else (caller.address, 0)
+    return Operator(who, peer, context.is_granted, owner(context), identity)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from urllib.parse import urlencode
 
 import pytest
 
-from pinlater.http.sessions import IDLE_S, MAX_AGE_S, MAX_SESSIONS, Credential, Sessions, TokenPauses
+from pinlater.access.guesses import FREE_TRIES, MAX_WAITING_EACH
+from pinlater.http.sessions import IDLE_S, MAX_AGE_S, MAX_SESSIONS, Credential, Sessions
 from tests.server.http_site import TOKEN, HttpAnswer, RunningSite, WatchedApi, http_site
 
 FORM = "application/x-www-form-urlencoded"
@@ -115,40 +117,20 @@ async def test_cookies_of_another_process_are_of_nobody(cookie: str) -> None:
         assert site.contexts[-1].token is None
 
 
-async def test_wrong_tokens_at_the_login_lead_to_pauses_of_their_address_alone() -> None:
+async def test_a_wrong_token_at_the_login_is_answered_late_and_a_right_one_at_once() -> None:
     async with http_site(WatchedApi()) as site:
         cookie, csrf = await begun(site)
-        for number in range(5):
+        for number in range(FREE_TRIES - 1):
             answer = await log_in(site, f"plt_{number}", cookie, csrf)
             assert (answer.status, b"not known" in answer.body) == (403, True)
             assert b"plt_" not in answer.body
-        for number in range(5, 20):  # a slow machine may be late for the first pauses, which are short
-            answer = await log_in(site, f"plt_{number}", cookie, csrf)
-            if answer.status == 503:
-                break
-        assert answer.status == 503
-        assert (await site.ask("GET", "/login")).status == 200
-
-
-def test_pauses_grow_and_end() -> None:
-    now = [100.0]
-    pauses = TokenPauses(lambda: now[0])
-    lengths = []
-    for number in range(12):
-        pauses.was_wrong("10.0.0.1", f"wrong-{number}", "me")
-        began = now[0]
-        while True:
-            try:
-                pauses.refuse_in_pause("10.0.0.1", "next")
-            except Exception:
-                pauses.refuse_in_pause("10.0.0.2", "next")
-                now[0] += 0.5
-            else:
-                break
-        lengths.append(now[0] - began)
-    assert lengths[:4] == [0.0] * 4
-    assert lengths[4:] == sorted(lengths[4:])
-    assert lengths[-1] > 10 * lengths[4] > 0
+        guesses = [asyncio.ensure_future(log_in(site, "plt_x", cookie, csrf)) for _ in range(MAX_WAITING_EACH + 1)]
+        over = await next(asyncio.as_completed(guesses))
+        assert (over.status, b"too many wrong tokens" in over.body.lower()) == (503, True)
+        for guess in guesses:
+            guess.cancel()
+        await asyncio.gather(*guesses, return_exceptions=True)
+        assert (await log_in(site, TOKEN, cookie, csrf)).status == 303
 
 
 def test_sessions_end_by_age_by_rest_and_by_number() -> None:

@@ -15,7 +15,7 @@ from pinlater.data_folder.password import hash_from_file, hash_password
 from pinlater.errors import Overloaded, PasswordInvalid, PinLaterError
 from pinlater.model import AuditEntry, ConnectionRef, RequestContext
 from pinlater.service import ServiceSettings
-from pinlater.service.admin_password import AdminPassword, Operator
+from pinlater.service.admin_password import COMPARED_IN_PAUSE, AdminPassword, Operator
 from pinlater.service.audit import Audit
 from tests.unit.stand import Stand, stand
 
@@ -38,20 +38,20 @@ class ResilientShard:
         self.audit = Audit(self.at.members, self.at.clock, "here")
         self.admin = AdminPassword(self.hashed, self.audit, lambda: self.now_s)
 
-    async def outcome(self, password: str, peer: object = ANN) -> str | PinLaterError:
+    async def outcome(self, password: str, peer: object = ANN, identity: str = "") -> str | PinLaterError:
         try:
-            await self.admin.check(password, Operator("me", peer))
+            await self.admin.check(password, Operator("me", peer, identity=identity))
         except PinLaterError as error:
             return error
         return "right"
 
-    async def guess(self, number: int, peer: object = ANN) -> None:
+    async def guess(self, number: int, peer: object = ANN, identity: str = "") -> None:
         for _ in range(number):
-            assert isinstance(await self.outcome("wrong", peer), PasswordInvalid)
+            assert isinstance(await self.outcome("wrong", peer, identity), PasswordInvalid)
 
-    async def refusal(self, password: str, peer: object = ANN) -> int:
+    async def refusal(self, password: str, peer: object = ANN, identity: str = "") -> int:
         """How long the caller is told to wait."""
-        outcome = await self.outcome(password, peer)
+        outcome = await self.outcome(password, peer, identity)
         assert isinstance(outcome, Overloaded)
         assert outcome.limit == "password_pauses"
         assert outcome.retry_after_ms is not None
@@ -92,6 +92,44 @@ async def test_a_right_password_waits_for_the_end_of_the_pause_and_no_longer_and
         to.now_s += wait_ms / 1000
         assert await to.outcome("sesame") == "right"
         await to.guess(FREE_TRIES)
+
+
+async def test_a_right_password_that_came_before_is_let_in_beside_who_guesses_and_the_pause_goes_on() -> None:
+    async with guarded() as to:
+        assert await to.outcome("sesame") == "right"
+        await to.guess(FREE_TRIES)
+        for _ in range(3):
+            await to.refusal("wrong")
+            assert await to.outcome("sesame") == "right"
+        await to.guess(FREE_TRIES, BOB)
+        await to.refusal("sesame", BOB)
+        to.now_s += 1
+        await to.guess(1)
+        assert await to.refusal("wrong") == 2_000 + 1
+
+
+async def test_a_pause_compares_a_bounded_number_of_passwords_so_guesses_stay_slow() -> None:
+    async with guarded() as to:
+        assert await to.outcome("sesame") == "right"
+        await to.guess(FREE_TRIES)
+        for _ in range(COMPARED_IN_PAUSE):
+            await to.refusal("wrong")
+        await to.refusal("sesame")
+        to.now_s += 1
+        await to.guess(1)
+        assert await to.outcome("sesame") == "right"
+        to.now_s += FORGET_S + 1
+        await to.guess(FREE_TRIES)
+        await to.refusal("sesame")
+
+
+async def test_guesses_of_an_identity_are_its_own_wherever_it_calls_from() -> None:
+    async with guarded() as to:
+        for last in range(FREE_TRIES):
+            await to.guess(1, (f"10.0.1.{last}", 1), "token:guest")
+        await to.refusal("sesame", BOB, "token:guest")
+        for identity in ("", "token:ann"):
+            assert await to.outcome("sesame", BOB, identity) == "right"
 
 
 async def test_another_address_is_not_paused() -> None:
