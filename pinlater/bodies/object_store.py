@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -18,14 +17,18 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from pinlater.data_folder.private_files import (
+    make_private_file,
+    make_private_folder,
+    new_private_folder,
+    tighten,
+    write_private_file,
+)
 from pinlater.errors import install_command
 
 R = TypeVar("R")
 PAGE = 1_000
 _MARK = ".pinlater-tier"
-_PRIVATE_FOLDER, _PRIVATE_FILE = 0o700, 0o600
-"""Bodies are nobody's business but the server's; a folder that is there already keeps what it has."""
-
 _THREADS = 16
 _TRIES = 20
 """Of a write whose folder is removed meanwhile."""
@@ -103,11 +106,12 @@ class FolderStore:
         await self._run(self._open)
 
     def _open(self) -> None:
-        self._folder.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
+        make_private_folder(self._folder)
         mark = self._folder / _MARK
         if not mark.exists():
-            mark.touch()
+            make_private_file(mark)
             _sync(self._folder)
+        tighten(mark)
 
     async def put(self, path: str, body: bytes) -> None:
         await self._run(self._put, path, body)
@@ -126,16 +130,7 @@ class FolderStore:
 
     def _write(self, target: Path, body: bytes) -> None:
         self._make(target.parent)
-        beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-        try:
-            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE_FILE), "wb") as file:
-                file.write(body)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(target)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
+        write_private_file(target, body, is_synced=True)
         _sync(target.parent)
 
     def _make(self, folder: Path) -> None:
@@ -144,7 +139,7 @@ class FolderStore:
         if folder != self._folder:
             self._make(folder.parent)
             with suppress(FileExistsError):  # not exist_ok, which looks again: it may be gone by then
-                folder.mkdir(mode=_PRIVATE_FOLDER)
+                new_private_folder(folder)
             _sync(folder.parent)
         self._synced.add(folder)
         if len(self._synced) > 10_000:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pinlater.client.client_tls import ClientTls, Tls
+from pinlater.data_folder.private_files import write_private_file
 from pinlater.errors import MethodUnknown, PasswordInvalid, PinLaterError, ServerUnreachable, UnknownError
 
 LINKS = "/dashboard/links"
@@ -103,7 +104,7 @@ def reachable(url: str) -> str:
 
 def write_address(folder: Path, url: str) -> None:
     """For `pinlater dashboard` on this machine. OSError."""
-    (folder / ADDRESS_FILE).write_text(f"{url}\n", encoding="ascii")
+    write_private_file(folder / ADDRESS_FILE, f"{url}\n")
 
 
 def read_address(folder: Path) -> str:

@@ -33,7 +33,7 @@ from pinlater.dashboard.queue_record import (
     unpack,
     unpack_series,
 )
-from pinlater.data_folder.private_files import make_private_file, make_private_folder, tighten
+from pinlater.data_folder.private_files import make_private_database
 
 _log = structlog.get_logger("pinlater.history")
 _MIB = 2**20
@@ -97,9 +97,7 @@ class HistoryFile:
         self._ids: dict[str, int] = {}
         self._max_pages = (max_bytes - (_LOG_BYTES if path else 0)) // _PAGE_BYTES
         if path is not None and is_writer:
-            make_private_folder(path.parent)
-            make_private_file(path)
-            tighten(path)
+            make_private_database(path)
         if path is not None and not path.exists():
             raise FileNotFoundError(path)
         self._db = sqlite3.connect(

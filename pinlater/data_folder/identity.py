@@ -15,12 +15,11 @@ import os
 import re
 import secrets
 import string
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from pinlater.data_folder.private_files import FILE_MODE, make_private_folder, tighten
+from pinlater.data_folder.private_files import make_private_folder, tighten, write_private_file
 
 FILE = "shards.json"
 SERVER_FILE = "server.json"
@@ -130,15 +129,5 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _write(folder: Path, name: str, record: Mapping[str, str]) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=name)
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            os.fchmod(descriptor, FILE_MODE)
-            json.dump(dict(sorted(record.items())), file, indent=1)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, folder / name)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    text = json.dumps(dict(sorted(record.items())), indent=1)
+    write_private_file(folder / name, f"{text}\n", is_synced=True)

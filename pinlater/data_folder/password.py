@@ -16,7 +16,7 @@ import secrets
 import stat
 from pathlib import Path
 
-from pinlater.data_folder.private_files import FILE_MODE, OPEN_SECRETS_VARIABLE
+from pinlater.data_folder.private_files import OPEN_SECRETS_VARIABLE, new_private_file
 from pinlater.redaction import SECRETS
 from pinlater.written import secret_line, text_of, variable
 
@@ -88,9 +88,8 @@ def make_password_file(folder: Path) -> Path | None:
     """
     path = folder / PASSWORD_FILE
     temporary = folder / f"{PASSWORD_FILE}.{secrets.token_hex(8)}"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+    descriptor = new_private_file(temporary)
     try:
-        os.fchmod(descriptor, FILE_MODE)  # a umask may have taken something from us, too
         with open(descriptor, "w", encoding="ascii") as file:
             file.write(f"pinlater-{secrets.token_urlsafe(32)}\n")
             file.flush()

@@ -1,14 +1,16 @@
 """Files and folders that their owner alone can use, under any umask; docs/operations.md says which and why.
 
-What is made here is private from the start. What stands from before is tightened where it is ours: a regular file of
-this user, and a folder of this user with nothing of anybody else's in it.
+Whatever the product makes, it makes here, private from the start. What stands from before is tightened where it is the
+server's: a regular file of its own, and a folder with nothing of anybody else's in it.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from pinlater.log_guard import GuardedLogger
@@ -24,8 +26,19 @@ _MAX_SECRET_BYTES = 64 * 1024
 _SHARED = stat.S_ISVTX | stat.S_ISGID
 """A folder that many use, as /tmp, or that was given to a group on purpose."""
 
-_OURS = re.compile(r"(shards|server|overflow|admin|history)[-.].*|.*\.db(-wal|-shm|-journal|\.lock)?")
+_OURS = re.compile(r"\.?(shards|server|overflow|admin|history)[-.].*|.*\.db(-wal|-shm|-journal|\.lock)?")
 """Names that a server gives to files in its data folder."""
+
+SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
+"""An SQLite file, and those that SQLite has beside it, with the permissions of the first."""
+
+_KEPT = re.compile(
+    r"(shards|server|overflow)\.json|server-api-address|overflow\.lock|"
+    r"((pinlater|overflow|flows)\.db|history\.sqlite)(-wal|-shm|-journal|\.lock)?"
+)
+"""Files that a server alone has under these names, also in a folder that it shares. One is not among them: a password
+that others could read is refused.
+"""
 
 
 def make_private_folder(folder: Path) -> None:
@@ -34,22 +47,40 @@ def make_private_folder(folder: Path) -> None:
         return
     make_private_folder(folder.parent)
     try:
-        folder.mkdir(FOLDER_MODE)
+        new_private_folder(folder)
     except FileExistsError:
         if not folder.is_dir():
             raise
-        return
+
+
+def new_private_folder(folder: Path) -> None:
+    """FileExistsError, OSError."""
+    folder.mkdir(FOLDER_MODE)
     folder.chmod(FOLDER_MODE)  # a umask may have taken something from us, too
+
+
+def new_private_file(path: Path) -> int:
+    """A descriptor to write it with. FileExistsError, OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    os.fchmod(descriptor, FILE_MODE)  # a umask may have taken something from us, too
+    return descriptor
 
 
 def make_private_file(path: Path) -> None:
     """Make it, empty, where it is missing. OSError."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
-    except FileExistsError:
-        return
-    os.fchmod(descriptor, FILE_MODE)
-    os.close(descriptor)
+    with suppress(FileExistsError):
+        os.close(new_private_file(path))
+
+
+def make_private_database(path: Path) -> None:
+    """An SQLite file, empty where it is missing, with its folder; what stands of it from before is tightened. OSError.
+
+    SQLite gives the files that it makes beside this one the same permissions.
+    """
+    real = Path(os.path.realpath(path))
+    make_private_folder(real.parent)
+    make_private_file(real)
+    tighten(*(real.with_name(real.name + suffix) for suffix in SQLITE_SUFFIXES))
 
 
 def open_private_file(path: Path) -> int:
@@ -62,13 +93,22 @@ def open_private_file(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
 
 
-def write_private_file(path: Path, text: str) -> None:
-    """Put the text in place of whatever is there, atomically. OSError."""
-    fresh = path.with_name(f"{path.name}.new")
-    fresh.unlink(missing_ok=True)
-    make_private_file(fresh)
-    fresh.write_text(text, encoding="utf-8")
-    os.replace(fresh, path)
+def write_private_file(path: Path, content: str | bytes, *, is_synced: bool = False) -> None:
+    """Put a text, as UTF-8, or bytes in place of whatever is there, atomically. `is_synced`: they are on disk before
+    they get their name. OSError.
+    """
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = new_private_file(fresh)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            if is_synced:
+                os.fsync(descriptor)
+        os.replace(fresh, path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
 
 
 class SecretFileOpen(Exception):
@@ -107,7 +147,7 @@ def others_can_read(path: Path) -> str:
 
 
 def tighten(*paths: Path) -> None:
-    """Let nobody else use these files, where they are this user's own; a line in the log says so. Raises nothing.
+    """Let nobody else use these files of a server; a line in the log says so, or why it cannot be. Raises nothing.
 
     By their paths: a descriptor that is opened and closed would take SQLite's locks off a file that is in use.
     """
@@ -118,18 +158,19 @@ def tighten(*paths: Path) -> None:
 
 
 def tighten_folder(folder: Path) -> None:
-    """Let nobody else use a data folder that is this user's own. Raises nothing.
+    """Let nobody else use a data folder, and what a server keeps in it. Raises nothing.
 
-    One that is shared, or holds what no server made, stays as it is: it was named for other things as well. A folder
+    A folder that is shared, or holds what no server made, stays as it is: it was named for other things as well. One
     behind a symbolic link counts as itself.
     """
     path = Path(os.path.realpath(folder))
     found = _stat(path)
-    if found is None or not found.st_mode & _OTHERS:
-        return
     try:
         names = os.listdir(path)
     except OSError:
+        return
+    tighten(*(path / name for name in names if _KEPT.fullmatch(name)))
+    if found is None or not found.st_mode & _OTHERS:
         return
     if found.st_mode & _SHARED or path in (Path.home(), Path("/")) or not all(map(_OURS.fullmatch, names)):
         _log.warning("%s: others can look into it, and it is not the server's alone: it stays as it is", path)
@@ -148,13 +189,13 @@ def _tighten(path: Path, found: os.stat_result) -> None:
     before = stat.S_IMODE(found.st_mode)
     if not before & _OTHERS:
         return
-    if found.st_uid != os.geteuid():
-        _log.warning("%s: others can use it (%04o), and it belongs to user %d: it stays", path, before, found.st_uid)
-        return
     after = before & ~_OTHERS
     try:
         path.chmod(after)
     except OSError as error:
-        _log.warning("%s: others can use it (%04o), which cannot be changed: %s", path, before, error.strerror)
+        _log.warning(
+            "%s: others can use it (%04o), which cannot be changed: %s; user %d, who owns it, or root can: chmod %o",
+            *(path, before, error.strerror, found.st_uid, after),
+        )
     else:
         _log.info("%s: permissions tightened from %04o to %04o, others could use it", path, before, after)

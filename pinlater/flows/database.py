@@ -11,12 +11,15 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from pinlater.backends.sql.bounded_statements import bounded_connection
+from pinlater.data_folder.private_files import make_private_database
 from pinlater.errors import FlowsUnavailable, RequestInvalid, StageSealed
 from pinlater.flows import end_records, owned_flows, queue_feed, stops, views
 from pinlater.flows.applets import check_expression, make_children
@@ -86,6 +89,10 @@ class FlowDatabase:
             sa.event.listen(self._engine, "connect", _set_up_postgresql)
 
     def open(self) -> None:
+        path = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
+        if path:
+            with suppress(OSError):  # SQLite says what is wrong
+                make_private_database(Path(path))
         self._transaction(upgrade)
 
     def close(self) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import time
 from pathlib import Path
 
 import pytest
 
 from pinlater import Client, Job
 from pinlater.data_folder.password import PASSWORD_FILE
+from pinlater.model.flow_words import NewFlow, Stage
+from tests.server.commands import Shell
 from tests.server.running import RunningServer, running
 
 
@@ -27,6 +31,32 @@ def used(server: RunningServer) -> None:
         client.enqueue("mail", [Job(b"a secret")])
 
 
+EVERYTHING = ("--overflow", "10MiB", "--api", "127.0.0.1:0", "--bodies", "file://{}/deep/tier")
+"""What leaves files."""
+
+
+def used_in_all(server: RunningServer, folder: Path) -> None:
+    used(server)
+    with Client(f"127.0.0.1:{server.port}") as client:
+        client.enqueue("mail", [Job(b"a large secret" * 30_000)])
+        client.create_flow(NewFlow("sums", [Stage("add", "", "mail")]))
+    shell = Shell(folder, f"127.0.0.1:{server.port}")
+    shell("token", "create", "web", "--role", "worker", "--output", "web.token", "--data", "deep/data")
+    assert (folder / "web.token").stat().st_mode & 0o077 == 0
+    server.wait_for("api_ready")
+    ends_at = time.monotonic() + 60
+    while not (found := {each.name for each in (folder / "deep" / "data").iterdir()}) >= KEPT:
+        assert time.monotonic() < ends_at, KEPT - found
+        time.sleep(0.05)
+
+
+KEPT = {
+    *("pinlater.db", "pinlater.db-wal", "pinlater.db.lock", "overflow.db", "overflow.json", "overflow.lock"),
+    *("flows.db", "flows.db-wal", "history.sqlite", "history.sqlite-wal", "server-api-address", "admin-password"),
+    *("shards.json", "server.json"),
+}
+
+
 def open_to_others(folder: Path) -> dict[str, str]:
     found = {str(each): stat.S_IMODE(each.stat().st_mode) for each in (folder, *folder.rglob("*"))}
     return {name: oct(mode) for name, mode in found.items() if mode & 0o077}
@@ -34,11 +64,11 @@ def open_to_others(folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("mask", [0o000, 0o022])
 def test_all_that_a_server_writes_is_private(tmp_path: Path, mask: int) -> None:
-    server = started(tmp_path, mask, "--data", "deep/data", "--overflow", "10MiB")
+    options = [each.format(tmp_path) for each in EVERYTHING]
+    server = started(tmp_path, mask, "--data", "deep/data", *options)
     try:
-        used(server)
-        names = {each.name for each in (tmp_path / "deep" / "data").iterdir()}
-        assert {"pinlater.db", "pinlater.db-wal", "pinlater.db.lock", "overflow.db", "overflow.json"} <= names
+        used_in_all(server, tmp_path)
+        assert len(list((tmp_path / "deep" / "tier").rglob("*"))) > 3
         assert open_to_others(tmp_path / "deep") == {}
     finally:
         server.clean_up()
@@ -46,19 +76,19 @@ def test_all_that_a_server_writes_is_private(tmp_path: Path, mask: int) -> None:
 
 
 def test_what_an_earlier_version_left_is_tightened_and_said(tmp_path: Path) -> None:
-    data = tmp_path / "pinlater-data"
-    with running(tmp_path) as server:
-        used(server)
-        server.stop()
+    data = tmp_path / "deep" / "data"
+    options = ["--data", "deep/data", *(each.format(tmp_path) for each in EVERYTHING)]
+    with running(tmp_path, *options) as server:
+        used_in_all(server, tmp_path)
+        server.stop(signal.SIGKILL)  # so that all files are there yet
     (data / PASSWORD_FILE).unlink()  # which earlier versions did not make
     for each in data.iterdir():
         each.chmod(0o644)
     data.chmod(0o755)
-    with running(tmp_path) as server:
-        used(server)
-        said = [event["event"] for event in server.events]
-        assert f"{data}: permissions tightened from 0755 to 0700, others could use it" in said
-        assert f"{data}/pinlater.db: permissions tightened from 0644 to 0600, others could use it" in said
+    with running(tmp_path, *options) as server:
+        server.wait_for(f"{data}: permissions tightened from 0755 to 0700, others could use it")
+        for name in ("pinlater.db", "flows.db", "flows.db-wal", "server-api-address"):
+            server.wait_for(f"{data}/{name}: permissions tightened from 0644 to 0600, others could use it")
         assert open_to_others(data) == {}
 
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+import pinlater
+import pinlater_workers
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.data_folder.file_locks import FileLocks
 from pinlater.data_folder.identity import remember, server_id
 from pinlater.data_folder.private_files import (
+    make_private_database,
     make_private_file,
     make_private_folder,
     open_private_file,
@@ -24,6 +29,16 @@ from pinlater.data_folder.private_files import (
 from pinlater.overflow import ownership
 from pinlater.overflow.ownership import OwnerLock
 
+MAKERS = {
+    "pinlater/data_folder/private_files.py",
+    "pinlater/data_folder/password.py",  # into a descriptor of the above
+    "pinlater/cli/dashboard_command.py",  # a temporary file
+    "pinlater/standard_streams.py",  # descriptors that are there
+    "pinlater/backends/dynamodb/claims.py",  # `touch` of a record
+    "pinlater_workers/outbox/database.py",  # a lock, with 0600: workers import no part of a server
+    "pinlater_workers/pools/child.py",  # a file of the system
+    "pinlater_workers/testing/virtual_flows.py",  # a temporary folder
+}
 UMASKS = [0o000, 0o022, 0o077, 0o277]
 
 
@@ -133,16 +148,61 @@ def test_a_folder_that_is_shared_stays_as_it_is(tmp_path: Path, caplog: pytest.L
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_what_belongs_to_somebody_else_stays_as_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "jobs.db"
-    path.touch(0o644)
-    os.chown(path, 12_345, -1)
-    os.chown(tmp_path, 12_345, -1)
+@pytest.mark.parametrize("user", [0, 12_346])
+def test_what_belongs_to_somebody_else_is_tightened_where_it_can_be_and_else_named(
+    caplog: pytest.LogCaptureFixture, user: int
+) -> None:
+    with TemporaryDirectory() as made:
+        folder = Path(made)
+        path = folder / "flows.db"
+        path.touch(0o644)
+        for each in (path, folder):
+            os.chown(each, 12_345, -1)
+        path.chmod(0o644)
+        folder.chmod(0o755)
+        os.seteuid(user)
+        try:
+            tighten_folder(folder)
+        finally:
+            os.seteuid(0)
+        assert (mode(path), mode(folder)) == ((0o644, 0o755) if user else (0o600, 0o700))
+        for each, right in ((path, 600), (folder, 700)):
+            assert (f"{each}: others can use it" in caplog.text) == bool(user)
+            assert (f"user 12345, who owns it, or root can: chmod {right}" in caplog.text) == bool(user)
+
+
+def test_files_of_a_server_are_tightened_in_a_folder_that_it_shares(tmp_path: Path) -> None:
+    """A password that others could read is refused later: who knows it is unknown."""
+    ours = ["flows.db", "flows.db-wal", "history.sqlite-shm", "server-api-address", "shards.json", "overflow.lock"]
+    others = ["shop.db", "server.pem", "admin-password"]
+    for name in ours + others:
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(0o644)
     tmp_path.chmod(0o755)
-    tighten(path)
     tighten_folder(tmp_path)
-    assert (mode(path), mode(tmp_path)) == (0o644, 0o755)
-    assert "belongs to user 12345" in caplog.text
+    assert {name for name in ours + others if mode(tmp_path / name) == 0o600} == set(ours)
+
+
+def test_a_link_to_a_database_that_is_not_there_yet_makes_a_private_one(tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to(tmp_path / "disk" / "real.db")
+    make_private_database(tmp_path / "link.db")
+    assert modes(tmp_path / "disk") == {".": 0o700, "real.db": 0o600}
+
+
+def test_one_module_makes_every_file_and_folder() -> None:
+    """Others ask it; what is opened for a moment, or made by the system under a name of its own, is in the list."""
+    makes = re.compile(
+        r"\.(mkdir|makedirs|touch|write_text|write_bytes)\(|O_CREAT|mkstemp|mkfifo|AF_UNIX, socket.SOCK_STREAM"
+        r"|\bopen\([^)]*[\"'][wax][b+t]*[\"']|NamedTemporaryFile|TemporaryDirectory\("
+    )
+    root = Path(pinlater.__file__).parent
+    found = {
+        path.relative_to(package.parent).as_posix()
+        for package in (root, Path(pinlater_workers.__file__).parent)
+        for path in package.rglob("*.py")
+        if any(makes.search(line) for line in path.read_text().splitlines())
+    }
+    assert found == MAKERS
 
 
 def test_no_link_is_followed(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from pinlater.backends.sql.coordination import establish_identity
 from pinlater.backends.sql.session import Session
 from pinlater.backends.sql.shard import SqlShard
 from pinlater.backends.sql.sqlite_connection import SqliteConnection, lacking_room
-from pinlater.data_folder.private_files import make_private_file, make_private_folder, tighten
+from pinlater.data_folder.private_files import make_private_database, make_private_folder
 from pinlater.errors import NothingStored, PinLaterError, StoreRefused, StoreReplaced
 
 Result = TypeVar("Result")
@@ -31,8 +31,6 @@ Result = TypeVar("Result")
 OLDEST_SQLITE = (3, 35, 0)
 BUSY_TIMEOUT_MS = 5_000
 IN_MEMORY = ":memory:"
-_SUFFIXES = ("", "-wal", "-shm", "-journal")
-"""The file, and those that SQLite has beside it."""
 
 
 class SqliteShard(SqlShard):
@@ -68,7 +66,6 @@ class SqliteShard(SqlShard):
             await self.close()
             raise
         self.shard_id = self._identity.shard_id
-        self._tighten()
         self._file = self._found_file()
         return self._identity.store_id
 
@@ -129,13 +126,8 @@ class SqliteShard(SqlShard):
             make_private_folder(path.parent)
         except OSError as error:
             raise NothingStored(f"{path}: its folder cannot be made: {error.strerror}") from error
-        with suppress(OSError):  # SQLite says what is wrong, and gives the files beside this one its permissions
-            make_private_file(path)
-
-    def _tighten(self) -> None:
-        """Of a store that was made with other permissions."""
-        if self.path != IN_MEMORY:
-            tighten(*(Path(os.path.realpath(self.path) + suffix) for suffix in _SUFFIXES))
+        with suppress(OSError):  # SQLite says what is wrong
+            make_private_database(path)
 
     def _found_file(self) -> tuple[int, int] | None:
         with suppress(OSError):
