@@ -112,7 +112,7 @@ def _operator_hash(config: Config, folder: Path) -> str:
             log.info("admin_password_made", file=str(path))
         return hash_from_file(read_password_file(path, is_server=True))
     except PasswordFileUnsafe as unsafe:
-        raise ServeRefused(f"{unsafe}; or start with --admin-password-hash") from unsafe
+        raise ServeRefused(f"{unsafe}; or start with --admin-password-hash-file") from unsafe
     except OSError as error:
         log.warning("no_admin_password", file=str(path), reason=error.strerror)
         return ""

@@ -123,7 +123,7 @@ def _named(elsewhere: str, path: Path, by: str) -> str:
     except OSError as error:
         raise click.UsageError(
             f"{by}: {path}: {error.strerror}; a server makes this file at its start, in its data folder, where it "
-            "listens on a loopback address, keeps all jobs in SQLite, and no --admin-password-hash is configured"
+            "listens on a loopback address, keeps all jobs in SQLite, and no --admin-password-hash-file is configured"
         ) from None
 
 
@@ -186,11 +186,12 @@ def admin() -> None:
 Examples:
   pinlater admin hash-password                      asks, on a terminal, without showing it
   pass show pinlater | pinlater admin hash-password
-  pinlater serve --admin-password-hash "$(pinlater admin hash-password < password.txt)" """,
+  umask 077; pinlater admin hash-password < password.txt > admin.hash
+  pinlater serve --admin-password-hash-file admin.hash""",
 )
 @output_option
 def hash_password_command(format: str) -> None:
-    """Print the salted hash of a password, for --admin-password-hash.
+    """Print the salted hash of a password, for the file of --admin-password-hash-file.
 
     The password is the first line of standard input.
     """

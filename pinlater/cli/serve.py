@@ -34,7 +34,8 @@ from pinlater.config import (
     keep_secrets,
     load,
 )
-from pinlater.config.settings import config_diff
+from pinlater.config.loader import HIDDEN_NAMES
+from pinlater.config.settings import ENVIRONMENT_PREFIX, SECRET_NAMES, STORE_NAME, config_diff
 from pinlater.data_folder.file_locks import FileInUse, FileLocks
 from pinlater.data_folder.identity import RecordBroken, forget
 from pinlater.data_folder.password import drop_password_file
@@ -244,10 +245,18 @@ def _takes_jobs(store: StoreConfig, entries: list[ConfigEntry]) -> bool:
     return not (store.dequeue_only or ordered)
 
 
-_IN_PROCESS_LIST = (
-    "every user of this machine can read the command line: put the store into a file (--config FILE, as [[store]] with "
-    "url = …) that only this user can read, or into the variable PINLATER_STORE"
-)
+def _warn_of_process_list(flags: Flags) -> None:
+    """Of secrets in what every user of the machine can read."""
+    for name in SECRET_NAMES:
+        written = flags.get(name, ())
+        texts = [written] if isinstance(written, str) else written
+        if any(name in HIDDEN_NAMES or any(secrets_of_url(text)) for text in texts):
+            variable_name = ENVIRONMENT_PREFIX + name.replace("-", "_").upper()
+            hint = (
+                f"every user of this machine can read the command line: say --{name}-file FILE, a file that only this "
+                f"user can read, or put it into the file of --config, or into the variable {variable_name}"
+            )
+            _log.warning("password_in_process_list", flag=f"--{name}", hint=hint)
 
 
 def _flag(setting: Setting) -> Callable[[Any], Any]:
@@ -260,8 +269,20 @@ def _flag(setting: Setting) -> Callable[[Any], Any]:
 
 def _flags(command: Callable[..., None]) -> Callable[..., None]:
     for setting in reversed(SETTINGS):
+        if setting.is_secret:
+            command = _file_flag(setting.name, setting.kind.repeatable)(command)
         command = _flag(setting)(command)
     return command
+
+
+def _file_flag(name: str, repeatable: bool) -> Callable[[Any], Any]:
+    lines = ", one a line" if repeatable else ""
+    return click.option(
+        f"--{name}-file",
+        metavar="FILE",
+        multiple=repeatable,
+        help=f"A file that only this user can read, with what --{name} says{lines}.",
+    )
 
 
 @click.command(
@@ -287,6 +308,7 @@ Exit codes: 0 stopped by a signal, 1 cannot start, 2 mistakes in the configurati
     "mysql+mysqldb://…, postgresql+psycopg://… or dynamodb://REGION/TABLE. Without ID the id in the store decides. "
     "[default: one SQLite file in the data folder]",
 )
+@_file_flag(STORE_NAME, repeatable=True)
 @click.option("--config", metavar="FILE", help="A TOML file with any of these settings.")
 @_flags
 @click.option("--print-config", is_flag=True, help="Print the configuration that counts, as a TOML file, and end.")
@@ -324,8 +346,7 @@ def serve(
         return
     begin_service()
     configure(loaded.config.log_level, loaded.config.log_format)
-    if any(True for url in flags.get("store") or () for _ in secrets_of_url(url)):
-        _log.warning("password_in_process_list", flag="--store", hint=_IN_PROCESS_LIST)
+    _warn_of_process_list(written)
     if watched is not None and loaded.has_secrets_from(watched.path) and (told := others_can_read(watched.path)):
         _log.warning("secrets_readable", hint=told)
     for name in loaded.unknown_variables:

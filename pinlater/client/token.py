@@ -53,14 +53,20 @@ class Token:
     def _read_file(self) -> str:
         path = Path(self.file)
         try:
-            lines = read_secret_file(path).split("\n", 1)
-        except OSError as error:
-            raise ValueError(f"token file {path}: {error.strerror}") from None
+            line = read_secret_line(path)
         except UnicodeError:
             raise ValueError(f"token file {path} holds no token in UTF-8; {_ALLOWED}") from None
-        except SecretFileOpen as error:
-            raise ValueError(str(error)) from None
-        return _checked(stripped(lines[0]), f"token file {path}")
+        except OSError as error:
+            raise ValueError(f"token file {path}: {error.strerror}") from None
+        return _checked(line, f"token file {path}")
+
+
+def read_secret_line(path: Path) -> str:
+    """The first line of a file with a secret. OSError; ValueError: others may read it, or it is no text."""
+    try:
+        return stripped(read_secret_file(path).split("\n", 1)[0])
+    except SecretFileOpen as error:
+        raise ValueError(str(error)) from None
 
 
 def target_token(

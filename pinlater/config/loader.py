@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pinlater.config.body_rules import SHARD, parse_rule, tier_urls
+from pinlater.config.secret_files import Given, SecretFileInvalid, with_files_read
 from pinlater.config.settings import (
     BY_NAME,
     CONFIG_NAME,
     ENVIRONMENT_PREFIX,
+    FILE_SETTINGS,
     NAMES,
     SETTINGS,
     STORE_NAME,
@@ -81,6 +83,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 _REPEATABLE = {setting.name for setting in SETTINGS if setting.kind.repeatable} | {STORE_NAME}
+_REPEATABLE |= {file_name for file_name, name in FILE_SETTINGS.items() if name in _REPEATABLE}
 _OF_CLIENTS = ("SERVER", "CLUSTER", "CLUSTERS", "ADMIN_PASSWORD", "ADMIN_PASSWORD_FILE")
 
 
@@ -88,19 +91,23 @@ HIDDEN = "…"
 """Stands for a value that may be a secret: that of a key we do not know, as `password`, may be one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A value as it was written, and where."""
-
-    value: object
-    origin: str
-
-
-def gather(flags: Mapping[str, str | Sequence[str]], environment: Mapping[str, str]) -> dict[str, Given]:
-    """What was written for each setting, by the source that counts. ConfigInvalid: the file cannot be read."""
-    written = {**_from_environment(environment), **_from_flags(flags)}
-    config = written.pop(CONFIG_NAME, None)
-    return {**_from_file(config), **written} if config else written
+def gather(
+    flags: Mapping[str, str | Sequence[str]], environment: Mapping[str, str], *, reads_secrets: bool = True
+) -> dict[str, Given]:
+    """What was written for each setting, by the source that counts. ConfigInvalid: a file cannot be read."""
+    sources = [_from_environment(environment), _from_flags(flags)]
+    config = next((each[CONFIG_NAME] for each in reversed(sources) if CONFIG_NAME in each), None)
+    if config is not None:
+        sources.insert(0, _from_file(config))
+    found: dict[str, Given] = {}
+    try:
+        for source in sources:
+            found |= with_files_read(source, _REPEATABLE) if reads_secrets else source
+    except SecretFileInvalid as invalid:
+        mistake = Mistake(invalid.key, invalid.path, invalid.allowed, invalid.origin)
+        raise ConfigInvalid([mistake]) from invalid
+    found.pop(CONFIG_NAME, None)
+    return found
 
 
 def unknown_names(given: Mapping[str, Given]) -> list[Mistake]:
@@ -169,8 +176,8 @@ T = TypeVar("T")
 DEFAULT = "default"
 CONFIG_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
 _STORE_KEYS = ("id", "url", "dequeue-only")
-_HIDDEN = ("admin-password-hash",)
-"""Never shown, not even as a mistake: it may be the password itself."""
+HIDDEN_NAMES = ("admin-password-hash", "flow-callback-secret")
+"""Never shown, not even as a mistake: it is a secret itself."""
 
 _BOUNDS: Sequence[tuple[str, str, Callable[[Config], int]]] = (
     ("claim-timeout", "max-claim-timeout", lambda config: config.max_claim_timeout_ms),
@@ -197,11 +204,13 @@ class Loaded:
     unknown_variables: Sequence[str]
 
     def has_secrets_from(self, path: Path) -> bool:
-        """Whether this file has brought a password of a store, or the hash of the admin password."""
+        """Whether this file has brought a secret, as a password of a store, or the hash of the admin password."""
         from_file = {name for name, origin in self.origins.items() if origin == str(path)}
-        urls = [store.url for store in self.config.stores] if STORE_NAME in from_file else []
-        return any(True for url in urls for _ in secrets_of_url(url)) or (
-            bool(self.config.admin_password_hash) and not from_file.isdisjoint(_HIDDEN)
+        config = self.config
+        urls = {STORE_NAME: [store.url for store in config.stores], "flows": [config.flows]}
+        urls["bodies"] = [tier.url for tier in tier_urls(config.bodies)]
+        return any(True for name in from_file for url in urls.get(name, ()) for _ in secrets_of_url(url)) or any(
+            getattr(config, BY_NAME[name].field) for name in from_file.intersection(HIDDEN_NAMES)
         )
 
 
@@ -225,11 +234,15 @@ def keep_secrets(flags: Mapping[str, str | Sequence[str]], environment: Mapping[
     """Know what is written that must never be shown, before anything is said of it: of its mistakes, too."""
     try:
         given = gather(flags, environment)
-    except ConfigInvalid:  # the file cannot be read
-        given = gather(_without_file(flags, CONFIG_NAME), _without_file(environment, CONFIG_VARIABLE))
+    except ConfigInvalid:
+        try:
+            given = gather(flags, environment, reads_secrets=False)
+        except ConfigInvalid:  # the file cannot be read
+            others = _without_file(flags, CONFIG_NAME), _without_file(environment, CONFIG_VARIABLE)
+            given = gather(*others, reads_secrets=False)
     for name, each in given.items():
         for text in _texts(each.value):
-            SECRETS.keep(_secrets_of_hash(text) if name in _HIDDEN else secrets_of_url(text))
+            SECRETS.keep(_secrets_of_hash(text) if name in HIDDEN_NAMES else secrets_of_url(text))
 
 
 def secrets_of(config: Config) -> Iterator[str]:
@@ -270,7 +283,7 @@ def _value(setting: Setting, given: Mapping[str, Given], mistakes: list[Mistake]
     try:
         return setting.kind.parse(written.value)
     except ValueError:
-        value = HIDDEN if setting.name in _HIDDEN else written.value
+        value = HIDDEN if setting.name in HIDDEN_NAMES else written.value
         mistakes.append(Mistake(setting.name, value, setting.kind.allowed, written.origin))
         return setting.default
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
-from pinlater.config.loader import Loaded
+from pinlater.config.loader import HIDDEN_NAMES, Loaded
 from pinlater.config.settings import SETTINGS, STORE_NAME, Setting
 from pinlater.config.stores import ALLOWED_URL, StoreConfig
 from pinlater.config.values import quoted
-from pinlater.redaction import MASK, redact_url
+from pinlater.redaction import MASK, redact, redact_url
 
 _NOTE = f"# Secrets are shown as {MASK}; `pinlater serve --print-config --show-secrets` shows them.\n"
-_SECRET = "admin-password-hash"
 
 
 def config_toml(loaded: Loaded, *, show_secrets: bool = False) -> str:
@@ -28,10 +27,12 @@ def config_toml(loaded: Loaded, *, show_secrets: bool = False) -> str:
 
 
 def _line(setting: Setting, loaded: Loaded, show_secrets: bool) -> str:
-    value = getattr(loaded.as_written, setting.field)
-    if setting.name == _SECRET and value and not show_secrets:
-        return f'# {setting.name} = "{MASK}"  # {loaded.origins[setting.name]}'
-    return f"{setting.name} = {setting.kind.toml(value)}  # {loaded.origins[setting.name]}"
+    value, origin = getattr(loaded.as_written, setting.field), loaded.origins[setting.name]
+    literal = setting.kind.toml(value)
+    shown = literal
+    if setting.is_secret and not show_secrets:
+        shown = quoted(MASK) if setting.name in HIDDEN_NAMES and value else redact(literal)
+    return f"{'# ' * (shown != literal)}{setting.name} = {shown}  # {origin}"
 
 
 def _store_lines(store: StoreConfig, origin: str, show_secrets: bool) -> Iterable[str]:
@@ -54,6 +55,11 @@ variable, a variable before the file, the file before the default.
 What editors, secrets and shells put around a value does not count: white space and line breaks, no-break spaces, a byte
 order mark; and in variables one pair of quotes, as `docker --env-file` keeps them. An empty variable is not set. What
 Kubernetes sets for a Service named `pinlater` (`PINLATER_PORT=tcp://…`, `PINLATER_SERVICE_HOST`) says nothing.
+
+What has a secret can be written into a file of its own, which its owner alone may read: `--store-file FILE`,
+`store-file = ["FILE"]`, `PINLATER_STORE_FILE=FILE`, and the same with the other settings below that have a `-file`. A
+setting that may be given several times has one value a line there. A command line can be read by every user of the
+machine, so a server whose own has a secret says so (`password_in_process_list`).
 
 Times have a unit: `250ms`, `5s`, `10m`, `24h`, `7d`. Sizes: `512KiB`, `16MiB`, `1GiB`, or plain bytes.
 
@@ -110,7 +116,8 @@ def docs_page() -> str:
 
 def _row(setting: Setting) -> str:
     default = default_of(setting) or "(none)"
-    return f"| `--{setting.name}` | `{default}` | {setting.kind.allowed} | {setting.help} |\n"
+    flag = f"`--{setting.name}`" + (f", `--{setting.name}-file`" if setting.is_secret else "")
+    return f"| {flag} | `{default}` | {setting.kind.allowed} | {setting.help} |\n"
 
 
 def default_of(setting: Setting) -> str:

@@ -40,6 +40,8 @@ class Setting:
     default: Any
     section: str
     help: str
+    is_secret: bool = False
+    """It is a secret, or has one."""
 
     @property
     def name(self) -> str:
@@ -55,8 +57,8 @@ class Setting:
         return ENVIRONMENT_PREFIX + self.name.replace("-", "_").upper()
 
 
-def _row(section: str, kind: Kind, default: Any, text: str) -> Any:
-    return field(default=default, metadata={"section": section, "kind": kind, "help": text})
+def _row(section: str, kind: Kind, default: Any, text: str, *, is_secret: bool = False) -> Any:
+    return field(default=default, metadata={"section": section, "kind": kind, "help": text, "is_secret": is_secret})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,6 +295,7 @@ class Config:
         "sqlite",
         "The database of flows, the same for all servers of a cluster; sqlite is a file in the data folder, for one "
         "server alone.",
+        is_secret=True,
     )
     flow_callback_hosts: tuple[str, ...] = _row(
         "Flows",
@@ -301,7 +304,11 @@ class Config:
         "An address to which the completion of a flow may be POSTed; without one no callback may name a URL.",
     )
     flow_callback_secret: str = _row(
-        "Flows", Text(r"(\S{16,500})?", "16 to 500 characters without spaces"), "", "What signs these POSTs."
+        "Flows",
+        Text(r"(\S{16,500})?", "16 to 500 characters without spaces"),
+        "",
+        "What signs these POSTs.",
+        is_secret=True,
     )
 
     bodies: tuple[str, ...] = _row(
@@ -310,6 +317,7 @@ class Config:
         (),
         "A tier, in which large and long-delayed bodies lie outside the shards; the same for all servers of a cluster. "
         "The first is the one that rules mean where none are given.",
+        is_secret=True,
     )
     body_rules: tuple[str, ...] = _row(
         "Bodies",
@@ -390,6 +398,7 @@ class Config:
         "",
         "The salted hash of the password for deleting queues and changing settings. Without one a server that is on a "
         "loopback address and keeps all jobs in SQLite makes a password in its data folder; others refuse these.",
+        is_secret=True,
     )
 
     max_frame_bytes: int = _row(
@@ -476,16 +485,18 @@ class Config:
 
 
 SETTINGS: tuple[Setting, ...] = tuple(
-    Setting(each.name, each.metadata["kind"], each.default, each.metadata["section"], each.metadata["help"])
-    for each in fields(Config)
-    if each.metadata
+    Setting(each.name, default=each.default, **each.metadata) for each in fields(Config) if each.metadata
 )
 """The rows, in the order of `--help`. The stores are no row: they have a form of their own (`config.stores`)."""
 
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 STORE_NAME = "store"
 CONFIG_NAME = "config"
-NAMES = (*BY_NAME, STORE_NAME, CONFIG_NAME)
+SECRET_NAMES = (STORE_NAME, *(setting.name for setting in SETTINGS if setting.is_secret))
+FILE_SETTINGS = {f"{name}-file": name for name in SECRET_NAMES}
+"""What names a file with the value of a setting, and that setting."""
+
+NAMES = (*BY_NAME, STORE_NAME, CONFIG_NAME, *FILE_SETTINGS)
 
 
 def to_plain(config: Config) -> dict[str, Any]:

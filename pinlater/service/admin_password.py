@@ -34,9 +34,9 @@ COMPARED_IN_PAUSE = 100
 
 _NICENESS = 5
 _NO_PASSWORD = (
-    "this server has no admin password, so what needs one is refused; start it with --admin-password-hash HASH, as "
-    "`pinlater admin hash-password` prints it (a server makes a password by itself only where it listens on a loopback "
-    "address and keeps all jobs in SQLite)"
+    "this server has no admin password, so what needs one is refused; start it with --admin-password-hash-file FILE, "
+    "with what `pinlater admin hash-password` prints (a server makes a password by itself only where it listens on a "
+    "loopback address and keeps all jobs in SQLite)"
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import stat
 import time
 from pathlib import Path
@@ -80,14 +79,14 @@ def test_what_an_earlier_version_left_is_tightened_and_said(tmp_path: Path) -> N
     options = ["--data", "deep/data", *(each.format(tmp_path) for each in EVERYTHING)]
     with running(tmp_path, *options) as server:
         used_in_all(server, tmp_path)
-        server.stop(signal.SIGKILL)  # so that all files are there yet
+        server.stop()
     (data / PASSWORD_FILE).unlink()  # which earlier versions did not make
     for each in data.iterdir():
         each.chmod(0o644)
     data.chmod(0o755)
     with running(tmp_path, *options) as server:
         server.wait_for(f"{data}: permissions tightened from 0755 to 0700, others could use it")
-        for name in ("pinlater.db", "flows.db", "flows.db-wal", "server-api-address"):
+        for name in ("pinlater.db", "flows.db", "history.sqlite", "server-api-address"):
             server.wait_for(f"{data}/{name}: permissions tightened from 0644 to 0600, others could use it")
         assert open_to_others(data) == {}
 

@@ -106,6 +106,20 @@ def test_a_relay_hands_over_until_it_is_stopped(server: str, place: OutboxPlace,
 
 def test_once_hands_over_what_is_there_and_ends(server: str, place: OutboxPlace, tmp_path: Path) -> None:
     write(place, "mail", b"1", b"2", b"3")
+    file = tmp_path / "shop.url"
+    file.write_text(f"{place.url}\n")
+    file.chmod(0o644)
+    refused = outbox(tmp_path, "status", "--database-file", "shop.url")
+    assert (refused.returncode, "chmod 600 shop.url" in refused.stderr) == (2, True)
+    file.chmod(0o600)
+    for flags, variables in (
+        (["--database-file", "shop.url"], {}),
+        ([], {"PINLATER_OUTBOX_DATABASE_FILE": "shop.url"}),
+    ):
+        assert outbox(tmp_path, "status", *flags, **variables).returncode == 0
+    said = outbox(tmp_path, "status", "--database", "mysql+pymysql://shop:geheim@127.0.0.1:1/shop").stderr
+    assert "say --database-file FILE" in said
+    assert "geheim" not in said
     done = outbox(tmp_path, "--once", "--server", server, PINLATER_OUTBOX_DATABASE=place.url)
     assert (done.returncode, done.stdout, place.waiting()) == (0, "3 jobs handed over\n", 0)
 
@@ -175,7 +189,7 @@ def test_status_refused_and_retry_tell_and_mend(server: str, place: OutboxPlace,
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["status"], 2, "no database: give --database URL, or set PINLATER_OUTBOX_DATABASE"),
+        (["status"], 2, "no database: give --database-file FILE or --database URL, or set PINLATER_OUTBOX_DATABASE"),
         (["status", "--database", "nonsense"], 2, "allowed: as in postgresql+psycopg://"),
         (
             ["status", "--database", "sqlite:///{folder}/empty.db"],

@@ -43,7 +43,10 @@ def _run(number: int, rate: int) -> int:
     with ExitStack() as stack:
         sink = stack.enter_context(Sink())
         password = secrets.token_urlsafe()
-        serving = stack.enter_context(server("--admin-password-hash", hash_password(password)))
+        hash_file = OUTPUT / "admin.hash"
+        hash_file.touch(0o600)
+        hash_file.write_text(f"{hash_password(password)}\n")
+        serving = stack.enter_context(server("--admin-password-hash-file", str(hash_file.resolve())))
         app.use(servers=[serving.address], source="campaign")
         stack.callback(app.close)
         for job_type in (campaign, mail):

@@ -6,10 +6,13 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from functools import wraps
+from pathlib import Path
+from typing import Any
 
 import click
 
+from pinlater.client.token import read_secret_line
 from pinlater.errors import PinLaterError
 from pinlater.log_guard import GuardedLogger
 from pinlater.printable import json_text, printable
@@ -31,23 +34,51 @@ from pinlater_workers.outbox.outbox_view import OutboxView
 from pinlater_workers.outbox.relay import DEFAULT_BATCH, DEFAULT_POLL_S, MAX_BATCH, OutboxRelay, failure_text
 from pinlater_workers.outbox.schema import DEFAULT_TABLE, DIALECTS, creation
 
-CommandT = TypeVar("CommandT", bound=Callable[..., Any])
-
 VARIABLE = "PINLATER_OUTBOX_DATABASE"
+FILE_VARIABLE = f"{VARIABLE}_FILE"
 _log = GuardedLogger("pinlater_workers.outbox")
 
 
-def _database_options(command: CommandT) -> CommandT:
-    command = click.option(
-        "--table", metavar="NAME", default=DEFAULT_TABLE, show_default=True, help="The outbox's table."
-    )(command)
-    return click.option(
+def _database_options(command: Callable[..., None]) -> Callable[..., None]:
+    @click.option(
         "--database",
         metavar="URL",
-        default=lambda: variable(VARIABLE) or None,
         help="Where the outbox is: a URL of SQLAlchemy, or django:ALIAS.  [env var: PINLATER_OUTBOX_DATABASE, which "
         "other users of the machine do not see]",
-    )(command)
+    )
+    @click.option(
+        "--database-file",
+        metavar="FILE",
+        help="A file that only this user can read, with what --database says.  "
+        "[env var: PINLATER_OUTBOX_DATABASE_FILE]",
+    )
+    @click.option("--table", metavar="NAME", default=DEFAULT_TABLE, show_default=True, help="The outbox's table.")
+    @wraps(command)
+    def with_database(*args: Any, database: str | None, database_file: str | None, **named: Any) -> None:
+        is_meant = click.get_current_context().invoked_subcommand is None
+        command(*args, database=_named(database, database_file) if is_meant else None, **named)
+
+    return with_database
+
+
+def _named(database: str | None, file: str | None) -> str | None:
+    """By the command line, or else by the environment; None: nothing says it. ConfigurationError."""
+    if database and file:
+        raise ConfigurationError("--database and --database-file: give one of them")
+    if database and not database.startswith("sqlite:") and ":" in database.partition("://")[2].rpartition("@")[0]:
+        say(
+            "every user of this machine can read the command line, with the password in --database: say "
+            f"--database-file FILE, or set {VARIABLE}"
+        )
+    file = file or (None if database else variable(FILE_VARIABLE) or None)
+    if file is None:
+        return database or variable(VARIABLE) or None
+    try:
+        return read_secret_line(Path(file).expanduser())
+    except OSError as error:
+        raise ConfigurationError(f"--database-file: {file}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigurationError(f"--database-file: {error}") from None
 
 
 @click.group(
@@ -55,7 +86,7 @@ def _database_options(command: CommandT) -> CommandT:
     epilog="""\b
 Examples:
   pinlater-worker outbox --database postgresql+psycopg://shop@db/shop --app shop.jobs:app
-  PINLATER_OUTBOX_DATABASE=mysql+pymysql://shop:secret@db/shop pinlater-worker outbox --server queue-1:9010
+  pinlater-worker outbox --database-file shop.url --server queue-1:9010
   DJANGO_SETTINGS_MODULE=shop.settings pinlater-worker outbox --database django:default --app shop.jobs:app
   pinlater-worker outbox --database sqlite:///shop.db --once
   pinlater-worker --log-format json outbox --database sqlite:///shop.db --http 127.0.0.1:9013
@@ -231,7 +262,7 @@ def _time(at_ms: int) -> str:
 
 def _database(database: str | None) -> Database:
     if not database:
-        raise ConfigurationError(f"no database: give --database URL, or set {VARIABLE}")
+        raise ConfigurationError(f"no database: give --database-file FILE or --database URL, or set {VARIABLE}")
     return Database.of(database)
 
 
