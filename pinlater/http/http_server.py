@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import structlog
 from aiohttp import web
 
+from pinlater.http.http_protocol import ProblemProtocol
 from pinlater.http.site import SITE
 from pinlater.listener import IDLE_S, HttpListener, RateLimitedLog
 from pinlater.metrics import Key
@@ -45,9 +46,7 @@ class HttpServer:
             access_log=None,
             handle_signals=False,
             handler_cancellation=True,
-            keepalive_timeout=IDLE_S,
             shutdown_timeout=0.0,
-            lingering_time=LINGERING_S,
         )
         self._listeners: list[HttpListener] = []
 
@@ -59,8 +58,18 @@ class HttpServer:
 
     def listen(self, listeners: Sequence[socket.socket]) -> None:
         """Accept from these as well. Call `start` first."""
-        make = self._runner.server
-        assert make is not None
+        server, loop = self._runner.server, asyncio.get_running_loop()
+        assert server is not None
+
+        def make() -> ProblemProtocol:
+            return ProblemProtocol(
+                server,
+                loop=loop,
+                access_log=None,  # type: ignore[arg-type]
+                keepalive_timeout=IDLE_S,
+                lingering_time=LINGERING_S,
+            )
+
         for each in listeners:
             each.setblocking(False)
         listener = HttpListener(

@@ -75,6 +75,10 @@ STATUSES: dict[type[PinLaterError], HTTPStatus] = {
 }
 """By the class of an error, or of the nearest one above it."""
 
+CONTENT_ENCODINGS = ("gzip", "deflate")
+"""In which the body of a request may come."""
+
+NOT_DECODED = f"the body has a Content-Encoding that is not known here; send {' or '.join(CONTENT_ENCODINGS)}, or none"
 _HTTP_REASONS = {413: "BODY_TOO_LARGE"}
 _HTTP_DETAILS = {
     404: "there is no such address; /v1/openapi.json lists those that there are",
@@ -161,12 +165,18 @@ def _name_here(match: re.Match[str]) -> str:
 
 def http_problem_response(error: web.HTTPException) -> web.Response:
     """The same for what aiohttp, or a check of the request as HTTP, refuses."""
-    status = HTTPStatus(error.status)
-    detail = _HTTP_DETAILS.get(error.status) or error.text or status.phrase
-    reason = _HTTP_REASONS.get(error.status, status.name)
-    problem = Problem(status.phrase, error.status, detail, reason, error.status in (429, 503))
     skip = {"content-type", "content-length"}
-    return _response(problem, {name: value for name, value in error.headers.items() if name.lower() not in skip})
+    headers = {name: value for name, value in error.headers.items() if name.lower() not in skip}
+    return http_problem(error.status, _HTTP_DETAILS.get(error.status) or error.text or "", headers)
+
+
+def http_problem(code: int, detail: str, headers: dict[str, str]) -> web.Response:
+    """The answer with a status of HTTP. `detail` "": its phrase."""
+    status = HTTPStatus(code)
+    if status is HTTPStatus.UNSUPPORTED_MEDIA_TYPE and detail == NOT_DECODED:
+        headers = {**headers, "Accept-Encoding": ", ".join(CONTENT_ENCODINGS)}
+    reason = _HTTP_REASONS.get(code, status.name)
+    return _response(Problem(status.phrase, code, detail or status.phrase, reason, code in (429, 503)), headers)
 
 
 def _response(problem: Problem, headers: dict[str, str]) -> web.Response:

@@ -49,7 +49,7 @@ from pinlater.http.caller import (
 )
 from pinlater.http.events import EventStreams
 from pinlater.http.path_prefix import PathPrefix
-from pinlater.http.problems import http_problem_response, problem_response
+from pinlater.http.problems import CONTENT_ENCODINGS, NOT_DECODED, http_problem_response, problem_response
 from pinlater.http.reference_pages import DOCS, add_reference_pages
 from pinlater.http.routes import add_routes
 from pinlater.http.sessions import (
@@ -272,6 +272,8 @@ class ApiSite:
         BodyTooLarge. HTTPBadRequest: it broke off, or is none.
         """
         settings = self.settings
+        if request.headers.get("Content-Encoding", "").strip().lower() not in ("", "identity", *CONTENT_ENCODINGS):
+            raise web.HTTPUnsupportedMediaType(text=NOT_DECODED)
         if (request.content_length or 0) > settings.max_request_bytes:
             raise self._too_large()
         content = request.content
@@ -436,7 +438,10 @@ class ApiSite:
         """RequestInvalid; OtherSite: another page than ours has sent it."""
         if request.content_type != "application/x-www-form-urlencoded" or len(await request.read()) > _FORM_BYTES:
             raise RequestInvalid("the body is no short form: application/x-www-form-urlencoded")
-        form = {name: value for name, value in (await request.post()).items() if isinstance(value, str)}
+        try:
+            form = {name: value for name, value in (await request.post()).items() if isinstance(value, str)}
+        except (LookupError, ValueError) as error:
+            raise RequestInvalid("the form cannot be read: it is to be UTF-8, with few fields") from error
         if not is_csrf_token(self.session_of(request), form.get("csrf", "")):
             raise OtherSite(f"the form is out of date: load {LOGIN} again")
         return form

@@ -1,0 +1,56 @@
+"""The protocol of an HTTP connection, with problem documents also where no handler is asked: for bytes that are no
+request, and for what is refused before a route has its turn.
+"""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+
+from aiohttp import web
+from aiohttp.http_exceptions import ContentEncodingError
+
+from pinlater import browsers
+from pinlater.http.problems import NOT_DECODED, http_problem
+
+_MAX_SHOWN = 120
+_QUOTED = re.compile(r":\s*(?:b['\"]|bytearray\()")
+"""What the parser quotes of the bytes that came."""
+
+
+class ProblemProtocol(web.RequestHandler):
+    """That of aiohttp, with its own errors as problem documents."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The last answer of the connection. ConnectionError: one has begun already."""
+        super().handle_error(request, status, exc, message)
+        if isinstance(exc, ContentEncodingError):
+            status, message = HTTPStatus.UNSUPPORTED_MEDIA_TYPE, NOT_DECODED
+        elif status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            said = _QUOTED.split((message or "").partition("\n")[0])[0].rstrip(": ")
+            message = f"the request is no HTTP that can be read: {said[:_MAX_SHOWN]}"
+        else:
+            message = "the request failed in the HTTP process; its log says why"
+        response = _problem(status, message)
+        response.force_close()
+        return response
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send an answer; what aiohttp raised before the application was asked is none yet."""
+        if isinstance(resp, web.HTTPException):
+            resp = _problem(resp.status, resp.text or "")
+        return await super().finish_response(request, resp, start_time)
+
+
+def _problem(status: int, detail: str) -> web.Response:
+    return http_problem(status, detail, browsers.HEADERS)
