@@ -27,7 +27,7 @@ from pinlater.listener import HEAD_WITHIN_S
 from pinlater.logs import configure
 from pinlater.redaction import SECRETS
 from pinlater.server import server_process
-from pinlater.server.server_process import HandOver, StartRefused
+from pinlater.server.server_process import HandOver, News, StartRefused, Tell
 from pinlater.server.tls import ServerTls, TlsInvalid, speaks_tls
 
 POOL = PoolLimits(connections=256)
@@ -96,6 +96,12 @@ class ApiProcess:
 
     def adopt(self, connection: socket.socket) -> None:
         self._server.listen([connection])
+
+    def share(self, tell: Tell) -> None:
+        """There is no other one."""
+
+    def learn(self, news: News) -> None:
+        """There is no other one."""
 
     async def report(self, kind: str) -> Any:
         """What it counts; it has nothing else to report."""

@@ -63,7 +63,7 @@ from pinlater.redaction import SECRETS
 from pinlater.schedules.book import ScheduleBook
 from pinlater.schedules.firer import ScheduleFirer
 from pinlater.server import server_process
-from pinlater.server.server_process import HandOver, StartRefused
+from pinlater.server.server_process import HandOver, News, StartRefused, Tell
 from pinlater.server.thrift_server import ThriftServer
 from pinlater.server.tls import PeerTls, ServerTls, TlsInvalid
 from pinlater.service import ClaimTokens, Service
@@ -347,6 +347,12 @@ class ServerProcess:
 
     def adopt(self, connection: socket.socket) -> None:
         self._server.adopt(connection)
+
+    def share(self, tell: Tell) -> None:
+        self._service.admin_password.tell = tell
+
+    def learn(self, news: News) -> None:
+        self._service.admin_password.learn(news)
 
     async def report(self, kind: str) -> Any:
         """For the supervisor: metrics, status, remarks or readiness."""

@@ -39,6 +39,8 @@ class ProcessHandle:
         self.ready: asyncio.Future[None] = loop.create_future()
         self.ended: asyncio.Future[int] = loop.create_future()
         self._on_connection = on_connection
+        self.on_news: Callable[[Any], None] = lambda _: None
+        """Called with what it wants the other processes to learn."""
         self._draining = False
         self._numbers = itertools.count(1)
         self._asked: dict[int, asyncio.Future[Any]] = {}
@@ -89,6 +91,11 @@ class ProcessHandle:
     def adopt(self, connection: socket.socket) -> None:
         """Hand it a connection, a new one or one that another worker began."""
         self._channel.send({"do": "adopt"}, connection)
+
+    def tell(self, news: Any) -> None:
+        """What another process has learnt; it does without where it does not keep up."""
+        if self.takes_connections:
+            self._channel.send({"do": "news", "news": news})
 
     async def ask(self, kind: str, timeout_s: float) -> Any:
         """What the worker reports of itself: see Serving.report. TimeoutError; ProcessFailed: it is gone."""
@@ -145,6 +152,8 @@ class ProcessHandle:
                 self._on_connection(passed)
             case "report", _:
                 self._reported(message)
+            case "news", _:
+                self.on_news(message["news"])
 
     def _reported(self, message: Message) -> None:
         """One part of a report; a report of metrics is kept, also where nobody waits for it any more."""
@@ -273,12 +282,18 @@ class Generation:
 
     async def _start_worker(self, slot: int) -> ProcessHandle:
         worker = ProcessHandle(self._handed_over)
+        worker.on_news = lambda news: self._pass_on(worker, news)
         worker.spawn(self.plan.command, self.plan.payload)
         for listener in self.plan.listeners:
             worker.adopt(listener.dup())
         self._workers[slot] = worker
         await worker.until_ready()
         return worker
+
+    def _pass_on(self, sender: ProcessHandle, news: Any) -> None:
+        for worker in self.living():
+            if worker is not sender:
+                worker.tell(news)
 
     def _handed_over(self, connection: socket.socket) -> None:
         """It goes to who serves now: a successor may have been replaced meanwhile."""

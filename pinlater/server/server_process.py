@@ -5,6 +5,7 @@ The supervisor says           the process says
     adopt, a connection           draining
     drain (hand_over, timeout)    connection, a connection handed over while draining
     report (kind, number)         report (number, part, is_last), the JSON text in as many parts as it takes
+    news (news)                   news (news), for the other processes of the server
     hurry                         report (metrics, number 0), and ends
 """
 
@@ -44,6 +45,10 @@ GC_THRESHOLD = (50_000, 20, 50)
 """Requests make many containers and few cycles; at the default of 700, looking for garbage takes 9 % of the time."""
 
 
+News = dict[str, str]
+Tell = Callable[[News], None]
+
+
 class Serving(Protocol):
     """A server that is built and opened."""
 
@@ -52,6 +57,12 @@ class Serving(Protocol):
 
     async def report(self, kind: str) -> Any:
         """What this process says of itself, as JSON can hold it: metrics, status, remarks or readiness."""
+
+    def share(self, tell: Tell) -> None:
+        """Called once, with what passes news on to the other processes of the server."""
+
+    def learn(self, news: News) -> None:
+        """What another process of the server passed on."""
 
     async def drain(self, hand_over: Callable[[socket.socket], None] | None, timeout_s: float) -> None:
         """Answer what was read; then close the connections, or hand them over."""
@@ -111,6 +122,7 @@ class SupervisedProcess:
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLD)
         self._serving = serving
+        serving.share(lambda news: self._channel.send({"say": "news", "news": news}))
         self._channel.send({"say": "ready"})
         while self._adopted:
             self._adopt(self._adopted.pop())
@@ -138,6 +150,8 @@ class SupervisedProcess:
             case "hurry", _:
                 self._begin_drain(message)
                 self._hurry.set()
+            case "news", _ if self._serving is not None:
+                self._serving.learn(message["news"])
             case "report", _:
                 self._reporting.start(self._report(message["kind"], message["number"]))
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import math
 import os
-import secrets
 import threading
 import time
 from collections import OrderedDict
@@ -29,6 +29,9 @@ from pinlater.errors import Overloaded, PasswordInvalid
 from pinlater.service.audit import Audit
 
 _MAX_CHARS = 1_024
+SHARE_EVERY_S = 60.0
+"""The other processes of a server learn of an address once in this time."""
+
 COMPARED_IN_PAUSE = 100
 """Passwords of an address that are compared in one of its pauses. Each may be a guess, so no more of them are."""
 
@@ -59,9 +62,10 @@ class ProvenPassword:
     Only who knows the password adds an address, so no guesser pushes one out.
     """
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    def __init__(self, password_hash: str, monotonic: Callable[[], float]) -> None:
+        """Of one hash, whose salt makes the digests those of one server, or of a cluster that has the same."""
         self._now_s = monotonic
-        self._key = secrets.token_bytes(32)
+        self._key = password_hash.encode()
         self._digest: bytes | None = None
         self._came_at_s: OrderedDict[str, float] = OrderedDict()
 
@@ -73,9 +77,21 @@ class ProvenPassword:
         """Whether it is that one; False where none is known."""
         return self._digest is not None and hmac.compare_digest(self._digest, self._digest_of(password))
 
-    def came(self, password: str, address: str) -> None:
-        """It was right."""
-        self._digest = self._digest_of(password)
+    def came(self, password: str, address: str) -> dict[str, str] | None:
+        """It was right: what the other processes of the server are to learn; None: they know."""
+        before_s = self._came_at_s.get(address, -math.inf)
+        digest = self._digest_of(password)
+        if self._now_s() - before_s < SHARE_EVERY_S:
+            return None
+        self._note(digest, address)
+        return {"digest": digest.hex(), "address": address}
+
+    def learn(self, news: dict[str, str]) -> None:
+        """What another process says."""
+        self._note(bytes.fromhex(news["digest"]), news["address"])
+
+    def _note(self, digest: bytes, address: str) -> None:
+        self._digest = digest
         self._came_at_s[address] = self._now_s()
         self._came_at_s.move_to_end(address)
         if len(self._came_at_s) > MAX_ADDRESSES:
@@ -95,7 +111,9 @@ class AdminPassword:
     def __init__(self, password_hash: str, audit: Audit, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._hash = password_hash
         self._guessers = Guessers("password", audit.refused, monotonic)
-        self._proven = ProvenPassword(monotonic)
+        self._proven = ProvenPassword(password_hash, monotonic)
+        self.tell: Callable[[dict[str, str]], None] = lambda _: None
+        """Passes on to the other processes of the server what they are to learn."""
         self._turns = asyncio.Semaphore(1)
         self._waiting = 0
         self._thread = ThreadPoolExecutor(1, "admin-password", initializer=_give_way)
@@ -103,6 +121,10 @@ class AdminPassword:
     def close(self) -> None:
         """Checks nothing any more."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def learn(self, news: dict[str, str]) -> None:
+        """What another process of the server passed on."""
+        self._proven.learn(news)
 
     async def check(self, password: str, operator: Operator) -> None:
         """PasswordInvalid: it is wrong, or no hash is configured. Overloaded: it was not checked; try again later.
@@ -123,7 +145,8 @@ class AdminPassword:
                 self._guessers.was_wrong(guesser, operator.who)
                 needless = "; this caller needs none for it: send no password" if operator.is_granted else ""
                 raise PasswordInvalid(f"the admin password is wrong{needless}")
-            self._proven.came(password, guesser.address)
+            if (news := self._proven.came(password, guesser.address)) is not None:
+                self.tell(news)
             self._guessers.was_right(guesser)
         finally:
             self._guessers.done(guesser)

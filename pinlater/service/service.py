@@ -156,13 +156,13 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
         self._queries = JobQueries(router, clock, settings, validator, parser, end_waits)
         self._audit = Audit(router.members, clock, claims.server)
         self._body_calls = BodyCalls(self._audit)
-        self._admin = AdminPassword(settings.admin_password_hash, self._audit)
+        self.admin_password = admin = AdminPassword(settings.admin_password_hash, self._audit)
         unaware = list if cluster is None else cluster.unaware_of_dashes
-        self._queue_admin = QueueAdmin(router.members, queues, clock, self._admin, self._audit, unaware)
+        self._queue_admin = QueueAdmin(router.members, queues, clock, self.admin_password, self._audit, unaware)
         self.schedules = ScheduleBook(queues, clock) if schedules is None else schedules
         self.tokens = TokenBook(queues, router.members, clock) if tokens is None else tokens
-        self._token_admin = TokenAdmin(self.tokens, clock, self._admin, self._audit)
-        self._schedule_admin = ScheduleAdmin(self.schedules, queues, router, clock, validator, self._admin, self._audit)
+        self._token_admin = TokenAdmin(self.tokens, clock, self.admin_password, self._audit)
+        self._schedule_admin = ScheduleAdmin(self.schedules, queues, router, clock, validator, admin, self._audit)
         slices = BulkSlices(router, clock, settings, validator, parser, long_polls, end_waits)
         self._bulk_ops = BulkOps(router, clock, slices, commands, long_polls, metrics, self._audit)
         self._found_jobs = FoundJobsCalls(clock, slices, metrics, self._audit, self._who, self.lookup)
@@ -219,7 +219,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
         await self.long_polls.drain()
         await self.end_waits.drain()
         await self._limits.drain()
-        self._admin.close()
+        self.admin_password.close()
         await self._audit.drain()
         if self.queues.members is self.router.members:
             await self.queues.close()

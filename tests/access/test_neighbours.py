@@ -20,6 +20,7 @@ from pinlater.model import RequestContext
 from pinlater.wire.convert_operators import update_queue_to_wire
 from tests.access.cluster import PASSWORD
 from tests.server.running import Plain, RunningServer, running
+from tests.stores.places import start_server
 
 WEB = f"plt_{'w' * 43}"
 WITHIN_S = 60.0
@@ -146,3 +147,30 @@ def test_guesses_of_one_identity_keep_no_other_of_its_address_waiting(server: Ru
         assert not caller.call("updateQueue", RequestContext("me", token="plt_guest"), request=guess)
     assert caller.thrift_password(PASSWORD)
     assert server.wait_for("password_wrong", address="token:guest")["wrong"] == 1
+
+
+async def test_all_processes_of_a_server_know_where_the_right_password_came_from(tmp_path: Path) -> None:
+    store = start_server("redis")
+    try:
+        options = ("--store", f"1={store.url()}", "--processes", "2", "--admin-password-hash", hash_password(PASSWORD))
+        with running(tmp_path, *options) as server:
+            connections = [await Plain.to(server.port, "127.0.0.9") for _ in range(2)]  # dealt to both in turn
+            await connections[0].create_queue("mail")
+
+            async def pause(connection: Plain, password: str) -> str:
+                request = update_queue_to_wire("mail", password, {"max_attempts": "3"}, (), False)
+                await connection.send("updateQueue", request=request)
+                exception = (await connection.answer()).exception
+                return "" if exception is None else exception.reason
+
+            assert await pause(connections[0], PASSWORD) == ""
+            outcomes: list[str] = []
+            async with asyncio.timeout(WITHIN_S):
+                while not outcomes or outcomes[-1] == "PASSWORD_INVALID":
+                    outcomes.append(await pause(connections[1], "guess"))
+            assert outcomes[-1] == "OVERLOADED"
+            assert await pause(connections[1], PASSWORD) == ""
+            for connection in connections:
+                await connection.close()
+    finally:
+        store.stop()

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from pinlater.server import server_process
-from pinlater.server.server_process import HandOver, StartRefused
+from pinlater.server.server_process import HandOver, News, StartRefused, Tell
 
 
 class Toy:
@@ -28,6 +28,12 @@ class Toy:
         while await reader.readline():
             writer.write(f"{os.getpid() if nodelay else 'delayed'}\n".encode())
         writer.close()
+
+    def share(self, tell: Tell) -> None:
+        pass
+
+    def learn(self, news: News) -> None:
+        pass
 
     async def report(self, kind: str) -> Any:
         if self._behaviour == "reports at length":
