@@ -1,6 +1,6 @@
 """Jobs that servers make, for flows and schedules: who may change them by their descriptors.
 
-Producers of a queue may cancel and reschedule the jobs of one another. These jobs are nobody's of them: what an item
+Producers of a queue may cancel and reschedule the jobs of one another. These belong to none of them: what an item
 says is the flow's, whatever its key or descriptor, which can be guessed.
 """
 
