@@ -48,6 +48,12 @@ FAMILIES: dict[str, Family] = {
     "flow_items_added": Family("counter", (), "Items that callers added to flows; those of applets are not counted."),
     "flow_items_queued": Family("counter", ("queue",), "Jobs of items that came into their queues."),
     "flow_items_lost": Family("counter", (), "Jobs of items that were gone with their shard, and enqueued again."),
+    "flow_expressions": Family(
+        "counter",
+        ("outcome",),
+        "Items whose children took more than 2,000 steps to make: made, too_dear, or no_turn, where the call was refused "
+        "after 20 s.",
+    ),
     "flow_callbacks": Family("counter", ("outcome",), "Completion callbacks: made, failed or given_up."),
     "claims_expired": Family("counter", ("queue", "outcome"), "Claims that timed out: retried, failed or cancelled."),
     "claims_released": Family(

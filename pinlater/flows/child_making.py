@@ -11,7 +11,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -50,9 +50,10 @@ class _Work(NamedTuple):
 
 
 class ChildMaker:
-    """Makes children for one process."""
+    """Makes children for one process. `ended` hears what became of those that were dear: made, too_dear or no_turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, ended: Callable[[str], None] = lambda outcome: None) -> None:
+        self._ended = ended
         self._waiting: dict[str, deque[_Work]] = {}
         self._spent: dict[str, int] = {}
         """By each caller; who comes anew begins at what the one before has spent that was served last."""
@@ -111,6 +112,7 @@ class ChildMaker:
             async with asyncio.timeout(MAX_WAIT_S):
                 return await work.made, budget.spent
         except TimeoutError:
+            self._ended("no_turn")
             raise FlowsUnavailable(
                 f"the expressions of {caller} have waited {MAX_WAIT_S:g} s for their turn: send it again, or end fewer "
                 "items at once",
@@ -132,8 +134,9 @@ class ChildMaker:
     async def _run(self, caller: str, work: _Work) -> None:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="expressions")
-        made, _ = await asyncio.get_running_loop().run_in_executor(self._threads, self._in_turns, work)
+        made, is_too_dear = await asyncio.get_running_loop().run_in_executor(self._threads, self._in_turns, work)
         if not work.made.done():
+            self._ended("too_dear" if is_too_dear else "made")
             work.made.set_result(made)
         self._running.discard(caller)
         self._spent[caller] += work.budget.spent

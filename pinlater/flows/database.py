@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from pinlater.backends.sql.bounded_statements import bounded_connection
 from pinlater.data_folder.private_files import make_private_database
 from pinlater.errors import FlowsUnavailable, RequestInvalid, StageSealed
 from pinlater.flows import end_records, owned_flows, queue_feed, stops, views
 from pinlater.flows.applets import check_expression, make_children
 from pinlater.flows.budgets import Budget
 from pinlater.flows.ends import DueCallback, ItemEnd, MadeChildren, QueuedJob, Recorded, Resumed, WaitingItem
+from pinlater.flows.engines import CHANGES, LOOKS, is_conflict, make_engine
 from pinlater.flows.flow_keys import KeyedFlow, Sees, find_keyed
 from pinlater.flows.owned_flows import OwnerCounts, OwnerRoom
 from pinlater.flows.rows import (
@@ -61,10 +61,6 @@ CANCELLED = "cancelled"
 SLICE = 500
 """Rows of one step of what may have many."""
 
-_LOOKS, _CHANGES = {"pinlater_looks": True}, {"pinlater_looks": False}
-_CONNECT_S, _SILENCE_S = 5, 30
-"""A database that does not answer is away after so long: to a new connection, and to one that waits."""
-
 _TRIES = 5
 """Of a transaction that others were in the way of."""
 
@@ -74,19 +70,7 @@ class FlowDatabase:
 
     def __init__(self, url: str, bounds: Callable[[str], OwnerBounds] = lambda owner: NO_BOUNDS) -> None:
         self._bounds = bounds
-        is_sqlite = url.startswith("sqlite")
-        options = {} if is_sqlite else {"pool_pre_ping": True, "isolation_level": "READ COMMITTED"}
-        self._engine = sa.create_engine(url, **options)
-        sa.event.listen(self._engine, "do_connect", _limit_waits)
-        if is_sqlite:
-            sa.event.listen(self._engine, "connect", _set_up_sqlite)
-            sa.event.listen(self._engine, "begin", _begin_sqlite)
-        if self._engine.dialect.name in ("mysql", "mariadb"):
-            connection: Any = bounded_connection(self._engine.dialect.loaded_dbapi)
-            sa.event.listen(self._engine, "do_connect", lambda _, __, args, named: connection(*args, **named))
-            sa.event.listen(self._engine, "connect", lambda connection, _: connection.learn_bound())
-        if self._engine.dialect.name == "postgresql":
-            sa.event.listen(self._engine, "connect", _set_up_postgresql)
+        self._engine = make_engine(url)
 
     def open(self) -> None:
         path = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
@@ -100,9 +84,9 @@ class FlowDatabase:
 
     def _look(self, work: Callable[[sa.Connection], T]) -> T:
         """As `_transaction`, of what changes nothing: it waits for no writer."""
-        return self._transaction(work, _LOOKS)
+        return self._transaction(work, LOOKS)
 
-    def _transaction(self, work: Callable[[sa.Connection], T], options: Mapping[str, bool] = _CHANGES) -> T:
+    def _transaction(self, work: Callable[[sa.Connection], T], options: Mapping[str, bool] = CHANGES) -> T:
         """Again where others were in the way, a few times."""
         for tried in range(1, _TRIES + 1):
             try:
@@ -111,7 +95,7 @@ class FlowDatabase:
             except sa.exc.DataError as error:
                 raise RequestInvalid(f"the database of flows takes no such text or number: {error.orig}") from None
             except sa.exc.DBAPIError as error:
-                if tried == _TRIES or not _is_conflict(error):
+                if tried == _TRIES or not is_conflict(error):
                     raise FlowsUnavailable(
                         f"the database of flows failed: {error.orig}", retry_after_ms=1_000
                     ) from error
@@ -562,56 +546,3 @@ def _in_order(stages: Sequence[Stage]) -> list[Stage]:
                 made = replace(stage, parent=name, applet=Applet(AppletKind.LIST))
             ordered.append(made)
     return ordered
-
-
-def _is_conflict(error: sa.exc.DBAPIError) -> bool:
-    """A deadlock, a lock that was waited for too long, a serialization failure, two inserts of the same key, a table
-    that another process made first.
-    """
-    original: Any = error.orig
-    if isinstance(error, sa.exc.IntegrityError):
-        return True
-    if getattr(original, "sqlstate", None) in ("40001", "40P01", "55P03", "42P07"):
-        return True
-    return bool(original.args) and original.args[0] in (1020, 1050, 1205, 1213)
-
-
-def _limit_waits(dialect: Any, _record: object, _arguments: object, named: dict[str, Any]) -> None:
-    """Where the URL does not say how long to wait."""
-    waits: dict[str, Any] = {}
-    if dialect.name == "postgresql":
-        waits = {"connect_timeout": _CONNECT_S, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4}
-        waits["tcp_user_timeout"] = _SILENCE_S * 1_000
-    elif dialect.name != "sqlite":
-        waits = {"connect_timeout": _CONNECT_S, "read_timeout": _SILENCE_S, "write_timeout": _SILENCE_S}
-    for name, value in waits.items():
-        named.setdefault(name, value)
-
-
-def _begin_sqlite(connection: sa.Connection) -> None:
-    looks = connection.get_execution_options().get("pinlater_looks")
-    connection.exec_driver_sql("BEGIN" if looks else "BEGIN IMMEDIATE")
-
-
-def _set_up_sqlite(connection: Any, _record: object) -> None:
-    connection.isolation_level = None  # transactions are begun by hand
-    for line in ("journal_mode = WAL", "synchronous = FULL", "busy_timeout = 10000"):
-        connection.execute(f"PRAGMA {line}")
-
-
-def _set_up_postgresql(connection: Any, _record: object) -> None:
-    """Every statement has an index. Without statistics, as in the first minute of a table, the planner takes a list of
-    jobs for half of the table and reads all of it; and it compiles what it takes for dear.
-
-    A pooler, which names process ids of its own, may give the session to others between two transactions. There nothing
-    is set and nothing prepared, since both would reach them.
-    """
-    (process_id,) = connection.execute("SELECT pg_backend_pid()").fetchone()
-    if process_id != connection.info.backend_pid:
-        connection.prepare_threshold = None
-        connection.commit()
-        return
-    for way in ("seqscan", "hashjoin", "mergejoin"):
-        connection.execute(f"SET enable_{way} = off")
-    connection.execute("SET jit = off")
-    connection.commit()

@@ -15,6 +15,7 @@ from pinlater.clock import Clock
 from pinlater.errors import FlowsUnavailable, PinLaterError, QueueNotFound
 from pinlater.flows.budgets import MAX_STEPS
 from pinlater.flows.callbacks import FlowCallbacks
+from pinlater.flows.child_making import ChildMaker
 from pinlater.flows.connection import FlowConnection
 from pinlater.flows.ends import MadeChildren, Recorded
 from pinlater.flows.item_ends import ItemEnds
@@ -76,8 +77,8 @@ class Flows:
         self.keeper = FlowKeeper(
             name, connection, router, queues, self.callbacks, clock, metrics, jobs_ready, self.are_over
         )
-        self.ends = ItemEnds(connection, router, clock, self._recorded)
-        self.maker = self.ends.maker
+        self.maker = ChildMaker(lambda outcome: metrics.add(1, "flow_expressions", outcome))
+        self.ends = ItemEnds(connection, router, clock, self._recorded, self.maker)
         self._tasks = BackgroundTasks()
 
     def start(self) -> None:

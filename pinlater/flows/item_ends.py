@@ -46,9 +46,14 @@ class ItemEnds:
     """Records ends, for one process. `recorded` hears of what follows from them."""
 
     def __init__(
-        self, connection: FlowConnection, router: Router, clock: Clock, recorded: Callable[[Recorded], None]
+        self,
+        connection: FlowConnection,
+        router: Router,
+        clock: Clock,
+        recorded: Callable[[Recorded], None],
+        maker: ChildMaker | None = None,
     ) -> None:
-        self.maker = ChildMaker()
+        self.maker = maker or ChildMaker()
         self._connection = connection
         self._router = router
         self._clock = clock
