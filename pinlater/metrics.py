@@ -51,8 +51,8 @@ FAMILIES: dict[str, Family] = {
     "flow_expressions": Family(
         "counter",
         ("outcome",),
-        "Items whose children took more than 2,000 steps to make: made, too_dear, or no_turn, where the call was refused "
-        "after 20 s.",
+        "Items whose children took more than 2,000 steps to make: made, too_dear, or no_turn, where the call was "
+        "refused after 20 s.",
     ),
     "flow_callbacks": Family("counter", ("outcome",), "Completion callbacks: made, failed or given_up."),
     "claims_expired": Family("counter", ("queue", "outcome"), "Claims that timed out: retried, failed or cancelled."),

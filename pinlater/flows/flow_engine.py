@@ -15,7 +15,7 @@ from pinlater.clock import Clock
 from pinlater.errors import FlowsUnavailable, PinLaterError, QueueNotFound
 from pinlater.flows.budgets import MAX_STEPS
 from pinlater.flows.callbacks import FlowCallbacks
-from pinlater.flows.child_making import ChildMaker
+from pinlater.flows.child_maker import ChildMaker
 from pinlater.flows.connection import FlowConnection
 from pinlater.flows.ends import MadeChildren, Recorded
 from pinlater.flows.item_ends import ItemEnds

@@ -20,7 +20,7 @@ from pinlater.backends.requests import ExpiryRequest
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock
 from pinlater.errors import FlowsUnavailable
-from pinlater.flows.child_making import MAX_ACK_STEPS, ChildMaker
+from pinlater.flows.child_maker import MAX_ACK_STEPS, ChildMaker
 from pinlater.flows.connection import FlowConnection
 from pinlater.flows.ends import EndOutcome, ItemEnd, Recorded, RecordedEnd
 from pinlater.flows.flow_limits import json_mistake

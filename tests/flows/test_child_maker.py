@@ -13,9 +13,9 @@ import pytest
 from pinlater.backends.base import EndRules
 from pinlater.backends.requests import ExpiryRequest
 from pinlater.errors import FlowsUnavailable, RequestInvalid
-from pinlater.flows import child_making, item_ends
+from pinlater.flows import child_maker, item_ends
 from pinlater.flows.budgets import MAX_STEPS
-from pinlater.flows.child_making import MAX_ACK_STEPS, QUICK_STEPS, ChildMaker
+from pinlater.flows.child_maker import MAX_ACK_STEPS, QUICK_STEPS, ChildMaker
 from pinlater.flows.ends import ItemEnd, UnmadeChildren
 from pinlater.model import Ack, AckOutcome, DequeueRequest, RequestContext, parse_descriptor
 from pinlater.model.callers import Caller
@@ -93,7 +93,7 @@ async def test_the_items_of_one_ack_share_a_budget() -> None:
 
 async def test_who_waits_too_long_may_send_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened() as maker:
-        monkeypatch.setattr(child_making, "MAX_WAIT_S", 0.01)
+        monkeypatch.setattr(child_maker, "MAX_WAIT_S", 0.01)
         with pytest.raises(FlowsUnavailable, match="expressions of token:a have waited") as refused:
             await maker.make([unmade(SUMS)], "token:a")
         assert refused.value.retryable
