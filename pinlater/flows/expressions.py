@@ -40,6 +40,8 @@ _COMPARISONS_A_STEP, _COMPARED_BYTES_A_STEP = 16, 4_096
 _SEARCHED_A_STEP, _LONGEST_SLOW_SEARCH = 2_048, 100
 """A text of fewer characters is searched for at each place anew."""
 
+_KEPT_BYTES_A_STEP = 16
+
 _ESCAPED = 6
 """Bytes of a character that JSON escapes; a wide one, counted for four, has up to twelve."""
 
@@ -62,7 +64,8 @@ def evaluate(expression: str, value: Any, budget: Budget) -> Any:
     evaluation = _Evaluation(budget)
     try:
         made = evaluation.visit(parsed, value)
-        evaluation.charge_writing(made, "what it makes", 2)
+        for each in made if isinstance(made, list) else (made,):
+            evaluation.charge_written(each)
     finally:
         evaluation.close()
     return made
@@ -142,10 +145,16 @@ class _Evaluation(TreeInterpreter):  # type: ignore[misc]
         self._sizes[id(value)] = value, values, size
         return values, size
 
-    def charge_writing(self, value: Any, what: str, values_a_step: int) -> None:
+    def charge_writing(self, value: Any, what: str) -> None:
         values, size = self.size(value, what)
         self.budget.make(size * _ESCAPED, what)
-        self.budget.spend(values // values_a_step + size // BYTES_A_STEP, what)
+        self.budget.spend(values + size // BYTES_A_STEP, what)
+
+    def charge_written(self, value: Any) -> None:
+        """For a child: it is kept until it is in the database."""
+        values, size = self.size(value, "what it makes")
+        self.budget.make(size * _ESCAPED, "what it makes")
+        self.budget.spend(values // 2 + size // _KEPT_BYTES_A_STEP, "what it makes")
 
     def charge_places(self, amount: int, what: str) -> None:
         """For a list of so many values that are there."""
@@ -337,7 +346,7 @@ def _reads_number(evaluation: _Evaluation, what: str, given: Sequence[Any]) -> N
 
 def _writes(evaluation: _Evaluation, what: str, given: Sequence[Any]) -> None:
     if not isinstance(given[0], str):
-        evaluation.charge_writing(given[0], what, 1)
+        evaluation.charge_writing(given[0], what)
 
 
 COSTS: dict[str, Cost] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import methodcaller
@@ -15,10 +15,10 @@ from pinlater.clock import Clock
 from pinlater.errors import FlowsUnavailable, PinLaterError, QueueNotFound
 from pinlater.flows.budgets import MAX_STEPS
 from pinlater.flows.callbacks import FlowCallbacks
-from pinlater.flows.child_maker import ChildMaker
+from pinlater.flows.child_maker import QUICK_STEPS, ChildMaker
 from pinlater.flows.connection import FlowConnection
-from pinlater.flows.ends import MadeChildren, Recorded
-from pinlater.flows.item_ends import ItemEnds
+from pinlater.flows.ends import MadeChildren, Recorded, UnmadeChildren
+from pinlater.flows.item_ends import MAX_HELD_BYTES, ItemEnds
 from pinlater.flows.keeper import FlowKeeper
 from pinlater.flows.waits import FlowWaits
 from pinlater.metrics import Metrics
@@ -128,19 +128,32 @@ class Flows:
         now_ms = self._clock.now_ms()
         await self.connection.call(lambda database: database.mend(flow_id, stage, expression, now_ms))
         over: list[str] = []
-        after, made = 0, dict[int, Sequence[MadeChildren]]()
+        after = 0
+        made: Mapping[int, Sequence[MadeChildren]] = {}
         while True:
             step = methodcaller("make_children", flow_id, after, made, now_ms)
             resumed = await self.connection.call(step)
             over += resumed.over
             if resumed.unmade:
-                unmade = list(resumed.unmade.values())
-                each_made, _ = await self.maker.make(unmade, caller, len(unmade) * MAX_STEPS)
-                made = dict(zip(resumed.unmade, each_made, strict=True))
+                made = await self._make_some(resumed.unmade, caller)
             elif resumed.last:
                 after, made = resumed.last, {}
             else:
                 return over
+
+    async def _make_some(
+        self, unmade: Mapping[int, UnmadeChildren], caller: str
+    ) -> Mapping[int, Sequence[MadeChildren]]:
+        """Children of the first of these items, by their numbers: as many as may be held in memory."""
+        made: dict[int, Sequence[MadeChildren]] = {}
+        held = 0
+        for number, each in unmade.items():
+            (made[number],), _ = await self.maker.make([each], caller, MAX_STEPS + QUICK_STEPS)
+            held += sum(len(payload) for children in made[number] for payload in children.payloads)
+            if held > MAX_HELD_BYTES:
+                break
+            await asyncio.sleep(0)
+        return made
 
     def _recorded(self, recorded: Recorded) -> None:
         if recorded.has_waiting:

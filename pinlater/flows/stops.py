@@ -159,12 +159,16 @@ def make_children(
         if row.parent is not None and row.stop_reason is None and not stages[flow, row.parent].is_hidden:
             below[row.parent].append(row)
     unmade: dict[int, UnmadeChildren] = {}
-    for number, place, payload, result in rows:
-        each = end_records.unmade_children(below[place], payload, result, made.get(number, ()))
-        if each is not None:
-            unmade[number] = each
-    if unmade:
+    ready = []
+    for each in rows:
+        missing = end_records.unmade_children(below[each.place], each.payload, each.result, made.get(each.number, ()))
+        if missing is not None:
+            unmade[each.number] = missing
+        elif not unmade:
+            ready.append(each)
+    if unmade and not ready:
         return Resumed(after, [], unmade)
+    rows = ready
     counts: dict[tuple[int, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for number, place, payload, result in rows:
         if stages[flow, place].is_hidden:  # what its job returned stays what it is
