@@ -23,6 +23,7 @@ from pinlater.bodies.tiers import FetchedBodies
 from pinlater.cluster import worker_list
 from pinlater.data_folder.password import hash_password
 from pinlater.errors import EnqueueRejected, Overloaded
+from pinlater.flows import waits
 from pinlater.metrics import Metrics
 from pinlater.model import (
     Ack,
@@ -462,3 +463,21 @@ async def test_claims_bound_to_connections_of_one_caller_push_out_nobody_elses(m
             await at.service.dequeue(request, context=RequestContext("me", connection=connection))
         assert len(calm.claims) == 5
         assert 10 <= len(flood.claims) <= 15
+
+
+async def test_calls_of_one_identity_that_wait_for_flows_give_way(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(waits, "MAX_WAITERS", 3)
+    async with flow_stand(tmp_path) as at:
+        flow_id = (await at.at.service.create_flow(NewFlow("payroll", [Stage("one", "job", "calm")]))).id
+        until_over = at.flows.waits.until_over
+        flood = [asyncio.create_task(until_over(flow_id, WITHIN_S, "token:flood")) for _ in range(4)]
+        with pytest.raises(Overloaded):
+            await flood.pop()
+        calm = asyncio.create_task(until_over(flow_id, WITHIN_S, "token:calm"))
+        await flood.pop(0)
+        assert not calm.done()
+        await at.at.service.cancel_flow(flow_id)
+        async with asyncio.timeout(WITHIN_S):
+            await asyncio.gather(calm, *flood)
