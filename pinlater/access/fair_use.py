@@ -35,6 +35,9 @@ WINDOW_S = 0.005
 ALONE_LIMIT = 500
 """Calls of one identity that are under way while nobody else calls: the lines of the stores have room for the next."""
 
+BULK_LIMIT = 4
+"""Calls of one identity that read or change many jobs at a time: a store carries out few of these, in their order."""
+
 SHARED_FOR_S = 1.0
 """So long after another identity called, the next call of that one shall find little before it."""
 
@@ -79,17 +82,20 @@ class Use:
     is_moving: bool = True
     """A call of it has ended since that was looked at last."""
     look: asyncio.TimerHandle | None = None
+    bulk_turns: asyncio.Semaphore | None = None
+    """Those of its calls over many jobs, from the first one on."""
 
 
 class CallUse:
     """One call, which counts for its identity until it is ended; one that waits, with its bytes alone."""
 
-    __slots__ = ("_fair_use", "_has_bytes", "_is_over", "has_turn", "size", "use")
+    __slots__ = ("_bulk_turns", "_fair_use", "_has_bytes", "_is_over", "has_turn", "size", "use")
 
     def __init__(self, fair_use: FairUse, use: Use, size: int) -> None:
         self._fair_use = fair_use
         self._is_over = False
         self._has_bytes = True
+        self._bulk_turns: asyncio.Semaphore | None = None
         self.use = use
         self.size = size
         self.has_turn = False
@@ -99,7 +105,22 @@ class CallUse:
         if self._has_bytes:
             self._has_bytes = False
             self.use.call_bytes -= self.size
+            if self._bulk_turns is not None:
+                self._bulk_turns.release()
         self.end_turn()
+
+    async def wait_for_bulk(self) -> None:
+        """Until no more than some of this identity's calls over many jobs are under way; ends the call where that is
+        cancelled.
+        """
+        if self.use.bulk_turns is None:
+            self.use.bulk_turns = asyncio.Semaphore(BULK_LIMIT)
+        try:
+            await self.use.bulk_turns.acquire()
+        except asyncio.CancelledError:
+            self.end()
+            raise
+        self._bulk_turns = self.use.bulk_turns
 
     def end_turn(self) -> None:
         """The call waits from now on, or is over. Once more is nothing."""

@@ -27,7 +27,7 @@ from pinlater.wire.convert import emptied_to_wire
 from pinlater.wire.faults import exception_from_error
 from pinlater.wire.flow_methods import GET_FLOW
 from pinlater.wire.message import ApplicationErrorKind, Header, read_header
-from pinlater.wire.methods import DEQUEUE, DEQUEUE_FROM_QUEUES, LOOKUP, METHODS, Method
+from pinlater.wire.methods import BULK_METHODS, DEQUEUE, DEQUEUE_FROM_QUEUES, LOOKUP, METHODS, Method
 
 if TYPE_CHECKING:
     from pinlater.access.fair_use import CallUse
@@ -133,7 +133,10 @@ class Handler:
         try:
             await gate.admit(method, args, context)
             may_wait = is_dequeue or method is LOOKUP or method is GET_FLOW
-            return await gate.begin(context, call.size, bool(may_wait and args.request.wait_ms))
+            use = await gate.begin(context, call.size, bool(may_wait and args.request.wait_ms))
+            if use is not None and method in BULK_METHODS:
+                await use.wait_for_bulk()
+            return use
         except PinLaterError as error:
             if is_dequeue:
                 error.acks_applied = False

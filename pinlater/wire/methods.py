@@ -544,3 +544,8 @@ METHODS: dict[str, Method[Any]] = {
     )
 }
 """By the name of the method on the wire."""
+
+BULK_METHODS = frozenset(
+    (GET_JOB_COUNT, SCAN_JOBS, RETRY_FAILED, DELETE_JOBS, CHANGE_JOBS, SEARCH_JOBS, CHANGE_FOUND_JOBS)
+)
+"""Calls that read or change many jobs: a store carries out few of these at a time."""

@@ -18,7 +18,7 @@ import pytest
 from aiohttp import ClientSession, web
 
 from pinlater import AsyncClient, DequeueRequest
-from pinlater.access.fair_use import ALONE_LIMIT, FairUse, UseLimits
+from pinlater.access.fair_use import ALONE_LIMIT, BULK_LIMIT, FairUse, UseLimits
 from pinlater.bodies.tiers import FetchedBodies
 from pinlater.cluster import worker_list
 from pinlater.data_folder.password import hash_password
@@ -401,6 +401,25 @@ async def test_an_identity_alone_leaves_room_where_calls_wait_for_a_store() -> N
             assert turn is not None
             await fair_use.wait(call, turn)
             call.end()
+
+
+async def test_calls_of_one_identity_over_many_jobs_wait_for_each_other() -> None:
+    fair_use = FairUse(UseLimits())
+    flood = [fair_use.begin(Caller("token:flood"), ConnectionRef(), 1) for _ in range(BULK_LIMIT + 3)]
+    calm = fair_use.begin(Caller("token:calm"), ConnectionRef(), 1)
+    waiting = [asyncio.create_task(call.wait_for_bulk()) for call in flood]
+    await calm.wait_for_bulk()
+    await asyncio.gather(*waiting[:BULK_LIMIT])
+    assert not any(each.done() for each in waiting[BULK_LIMIT:])
+    waiting[-1].cancel()
+    for number, each in enumerate(waiting[BULK_LIMIT:-1]):
+        flood[number].end()
+        await each
+    for call in (*flood, calm):
+        call.end()
+    again = [fair_use.begin(Caller("token:flood"), ConnectionRef(), 1) for _ in range(BULK_LIMIT)]
+    async with asyncio.timeout(WITHIN_S):
+        await asyncio.gather(*[call.wait_for_bulk() for call in again])
 
 
 async def test_one_call_over_many_queues_leaves_room_where_calls_wait_for_a_store() -> None:
