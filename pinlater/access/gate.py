@@ -84,8 +84,10 @@ class CallGate(Protocol):
     has_rules: bool
     """Every call has to pass; else those alone that show who they come from."""
 
-    async def admit(self, method: Method[Any], args: Any, context: RequestContext) -> None:
-        """Sets the caller of a context, and whether the call needs no admin password. Forbidden."""
+    async def admit(self, method: Method[Any], args: Any, context: RequestContext, size: int = 0) -> None:
+        """Sets the caller of a context, and whether the call needs no admin password. `size`: of the call, in bytes.
+        Forbidden.
+        """
 
     async def begin(self, context: RequestContext, size: int, is_poll: bool) -> CallUse | None:
         """A call of so many bytes by a caller that was admitted, when it has its turn; to be ended. None: there is
@@ -141,8 +143,10 @@ class Gate:
         if self._file is not None and self._file.read_again():
             self._callers.clear()
 
-    async def admit(self, method: Method[Any], args: Any, context: RequestContext) -> None:
-        """Sets the caller of a context, and whether the call needs no admin password. Forbidden."""
+    async def admit(self, method: Method[Any], args: Any, context: RequestContext, size: int = 0) -> None:
+        """Sets the caller of a context, and whether the call needs no admin password. `size`: of the call, in bytes.
+        Forbidden.
+        """
         connection = context.connection
         assert connection is not None
         shown = _shown(args.context, connection)
@@ -151,7 +155,7 @@ class Gate:
             caller = self._learn(shown)
         if caller is None:
             if self._gateway_of(shown) is None:
-                await self._guesses.hold_back(connection.peer, context.source)
+                await self._guesses.hold_back(connection.peer, context.source, size)
             else:
                 self._guesses.note((shown.caller_address, 0), context.source)
             raise Forbidden(_WRONG_TOKEN)

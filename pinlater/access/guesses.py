@@ -32,6 +32,9 @@ MAX_ADDRESSES = 10_000
 MAX_WAITING, MAX_WAITING_EACH = 64, 8
 """Callers that wait, in all and of one address; one more is refused."""
 
+MAX_HELD_BYTES = 64 * 1024
+"""The largest call that is kept while its answer is held back."""
+
 SAY_EVERY_S = 60.0
 """The log has one line in this time for each address."""
 
@@ -136,8 +139,10 @@ class TokenGuesses:
         for pause in self._pauses:
             pause.cancel()
 
-    async def hold_back(self, peer: object, who: str) -> None:
-        """Returns when the answer to a wrong token may leave. Overloaded: too many wait already."""
+    async def hold_back(self, peer: object, who: str, size: int = 0) -> None:
+        """Returns when the answer to a wrong token may leave. Overloaded: too many wait already, or the call of `size`
+        bytes is too large to be kept meanwhile.
+        """
         guesser = self._guessers.of(peer)
         if guesser.waiting >= MAX_WAITING_EACH or self._waiting >= MAX_WAITING:
             guesser.refused += 1
@@ -148,6 +153,9 @@ class TokenGuesses:
             self._guessers.was_wrong(guesser, who)
             left_s = guesser.paused_until_s - self._guessers.now_s()
             if left_s > 0 and not self._is_draining:
+                if size > MAX_HELD_BYTES:
+                    text = "a wrong token came with a large call, after others from there: ask for less, or later"
+                    raise Overloaded.by("waiting_tokens", text, retry_after_ms=int(left_s * 1_000) + 1)
                 await self._pause(left_s)
         finally:
             guesser.waiting -= 1

@@ -55,7 +55,7 @@ class PeerGate:
     def __init__(self, secret: PeerSecret) -> None:
         self._secret = secret
 
-    async def admit(self, method: Method[Any], args: Any, context: RequestContext) -> None:
+    async def admit(self, method: Method[Any], args: Any, context: RequestContext, size: int = 0) -> None:
         """Forbidden: the caller is no server of this cluster."""
         token = self._secret.token
         if not token or not hmac.compare_digest((args.context.token or "").encode(), token.encode()):

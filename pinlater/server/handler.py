@@ -131,7 +131,7 @@ class Handler:
         """Lets a call in when it has its turn, or raises why not."""
         is_dequeue = method is DEQUEUE or method is DEQUEUE_FROM_QUEUES
         try:
-            await gate.admit(method, args, context)
+            await gate.admit(method, args, context, call.size)
             may_wait = is_dequeue or method is LOOKUP or method is GET_FLOW
             use = await gate.begin(context, call.size, bool(may_wait and args.request.wait_ms))
             if use is not None and method in BULK_METHODS:

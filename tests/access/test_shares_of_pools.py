@@ -19,6 +19,7 @@ from aiohttp import ClientSession, web
 
 from pinlater import AsyncClient, DequeueRequest
 from pinlater.access.fair_use import ALONE_LIMIT, BULK_LIMIT, FairUse, UseLimits
+from pinlater.access.guesses import FREE_TRIES, TokenGuesses
 from pinlater.bodies.tiers import FetchedBodies
 from pinlater.cluster import worker_list
 from pinlater.data_folder.password import hash_password
@@ -500,3 +501,21 @@ async def test_calls_of_one_identity_that_wait_for_flows_give_way(
         await at.at.service.cancel_flow(flow_id)
         async with asyncio.timeout(WITHIN_S):
             await asyncio.gather(calm, *flood)
+
+
+async def test_wrong_tokens_hold_no_large_calls() -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    guesses = TokenGuesses(lambda *told: None, sleep=sleep)
+    flood = ("127.0.0.2", 1)
+    for _ in range(FREE_TRIES - 1):
+        await guesses.hold_back(flood, "me", 16 * 2**20)  # nothing is held
+    for _ in range(3):
+        with pytest.raises(Overloaded, match="large call"):
+            await guesses.hold_back(flood, "me", 16 * 2**20)
+    assert slept == []
+    await guesses.hold_back(flood, "me", 100)
+    assert len(slept) == 1
