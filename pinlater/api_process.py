@@ -22,6 +22,7 @@ from pinlater.client.pool import PoolLimits
 from pinlater.config import Config, from_plain, to_plain
 from pinlater.dashboard.site import HOME, DashboardSettings, add_dashboard
 from pinlater.http.http_server import HttpServer
+from pinlater.http.request_use import MAX_TURNS, MAX_WAITS
 from pinlater.http.site import HttpSettings, make_app
 from pinlater.listener import HEAD_WITHIN_S
 from pinlater.logs import configure
@@ -30,8 +31,10 @@ from pinlater.server import server_process
 from pinlater.server.server_process import HandOver, News, StartRefused, Tell
 from pinlater.server.tls import ServerTls, TlsInvalid, speaks_tls
 
-POOL = PoolLimits(connections=256)
-"""To one server; calls that wait for jobs take a connection each."""
+POOL = PoolLimits(connections=4 * MAX_TURNS, long_poll_connections=MAX_WAITS)
+"""To one server. Calls that wait for jobs take a connection each, and none waits for one; a page makes a few calls at a
+time, so that one caller's requests that have their turn do not take all of the others.
+"""
 
 TLS_LOOK_EVERY_S = 1.0
 HISTORY_FILE = "history.sqlite"
@@ -61,8 +64,12 @@ class ApiProcess:
             self._tls = None if files is None else ServerTls(files, takes_plain=config.tls == "optional")
         except TlsInvalid as error:
             raise StartRefused(str(error)) from error
+        most = config.max_connections
+        most_of_peer = config.max_peer_connections or max(1, most // 2)
         settings = HttpSettings(
             names=browsers.names_of(to_plain(config)),
+            max_requests=most,
+            max_waits=max(1, min(MAX_WAITS, most_of_peer // 2)),  # servers take so many from one address, and calls
             max_request_bytes=config.max_frame_bytes,
             max_buffered_bytes=config.max_buffered_bytes,
             body_within_s=config.half_sent_timeout_ms / 1000,
@@ -79,11 +86,10 @@ class ApiProcess:
             status_page=settings.status_page, history_token=history_token, history_path=history_path
         )
         self._dashboard = add_dashboard(app, shown)
-        most = config.max_connections
         self._server = HttpServer(
             app,
             most,
-            config.max_peer_connections or max(1, most // 2),
+            most_of_peer,
             None if self._tls is None else self._hear,
         )
         self._looking: asyncio.Task[None] | None = None

@@ -12,8 +12,9 @@ import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import cast
 
 from pinlater.forks import stays_with_parent
@@ -232,8 +233,9 @@ class HttpConnection(asyncio.Protocol):
 class HttpListener:
     """Serves HTTP at an address with so many connections at most; `make` makes the protocol of each.
 
-    One too many, of all or of one host, takes the place of the oldest of these that is in no request; where all are, it
-    is closed. `log` is told http_connections_full and http_timed_out. `tls` says whether a new connection speaks TLS.
+    One too many takes the place of the oldest that is in no request of the host that has most, one too many of a host
+    that of its own oldest; where all are in requests, it is closed. `log` is told http_connections_full and
+    http_timed_out. `tls` says whether a new connection speaks TLS, `host_of` which host an address counts as.
     """
 
     def __init__(
@@ -244,7 +246,11 @@ class HttpListener:
         max_connections: int,
         max_peer_connections: int | None = None,
         tls: Callable[[socket.socket], Awaitable[ssl.SSLContext | None]] | None = None,
+        host_of: Callable[[object], str] = lambda peer: str(peer[0]) if isinstance(peer, tuple) else str(peer or ""),
     ) -> None:
+        self._host_of = host_of
+        self.hits = 0
+        """How often there was no room for one more."""
         self._make = make
         self._log = log
         self._tls = tls
@@ -266,6 +272,10 @@ class HttpListener:
     def __len__(self) -> int:
         """Connections that are open."""
         return len(self._open)
+
+    def bound_by(self, max_connections: int, max_peer_connections: int | None) -> None:
+        """From now on."""
+        self.max_connections, self._max_peer_connections = max_connections, max_peer_connections
 
     def connection_of(self, transport: asyncio.BaseTransport | None) -> HttpConnection | None:
         """None: it is not open here."""
@@ -316,12 +326,13 @@ class HttpListener:
         return len(self._joining) < max(1, self.max_connections // 2)
 
     def _adopt(self, connection: socket.socket) -> None:
-        host = host_of(connection)
+        host = self._host_of(_peer_of(connection))
         same = self._of_host.get(host, {})
         if len(self._open) + len(self._joining) >= self.max_connections:
-            has_room = self._make_room(self._open, self.max_connections)
+            by_number = sorted(self._of_host.values(), key=len, reverse=True)
+            has_room = self._make_room(chain.from_iterable(each.items() for each in by_number), self.max_connections)
         elif self._max_peer_connections and len(same) + self._joining_of[host] >= self._max_peer_connections:
-            has_room = self._make_room(same, self._max_peer_connections)
+            has_room = self._make_room(same.items(), self._max_peer_connections)
         else:
             has_room = True
         if not has_room:
@@ -333,9 +344,10 @@ class HttpListener:
         self._joining_of[host] += 1
         task.add_done_callback(self._has_joined)
 
-    def _make_room(self, among: dict[asyncio.BaseTransport, HttpConnection], at_most: int) -> bool:
+    def _make_room(self, among: Iterable[tuple[asyncio.BaseTransport, HttpConnection]], at_most: int) -> bool:
+        self.hits += 1
         self._log.note("http_connections_full", at_most=at_most)
-        oldest = next((each for each in among.items() if not each[1].requests), None)
+        oldest = next((each for each in among if not each[1].requests), None)
         if oldest is None:
             return False
         self.left(*oldest)
@@ -372,10 +384,9 @@ class HttpListener:
         self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
 
 
-def host_of(connection: socket.socket) -> str:
-    """The address of the caller, without its port; "" where it is gone already."""
+def _peer_of(connection: socket.socket) -> object:
+    """The address of the caller; None where it is gone already."""
     try:
-        peer = connection.getpeername()
+        return connection.getpeername()
     except OSError:
-        return ""
-    return str(peer[0]) if isinstance(peer, tuple) else str(peer)
+        return None

@@ -54,12 +54,13 @@ POLL_S = 0.002
 
 @dataclass(frozen=True, slots=True)
 class UseLimits:
-    """Of one identity, per process; 0 is no bound."""
+    """Of one identity, per process; 0 is no bound. `running`: calls that have their turn while nobody else calls."""
 
     connections: int = 0
     calls: int = 0
     call_bytes: int = 0
     calls_per_second: int = 0
+    running: int = ALONE_LIMIT
 
 
 @dataclass(slots=True, eq=False)
@@ -201,14 +202,15 @@ class FairUse:
 
     def is_shared(self, use: Use) -> bool:
         """Whether another identity calls, or called a moment ago."""
-        return self._limit(use) < ALONE_LIMIT
+        return self._limit(use) < self._limits.running
 
     def _limit(self, use: Use) -> int:
         """How many calls of an identity may be under way."""
+        alone = self._limits.running
         others = self._others_calls if use is self._busiest else self._busiest_calls
         if others:
-            return min(others, ALONE_LIMIT)
-        return SHARED_LIMIT if self._window_ends_s < self._shared_until_s else ALONE_LIMIT
+            return min(others, alone)
+        return SHARED_LIMIT if self._window_ends_s < self._shared_until_s else alone
 
     def _give_turns(self, use: Use) -> None:
         self._roll(self._now_s())

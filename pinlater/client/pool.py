@@ -47,13 +47,14 @@ class _Unheard:
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """Bounds on one server's connections of one kind.
+    """Bounds on one server's connections of one kind: those of short calls, or those of long polls.
 
     `depth`: how many short calls one connection may carry at once when all are busy. `idle_s`: a connection unused for
     longer is not used again, since the server may be about to close it.
     """
 
     connections: int = 32
+    long_poll_connections: int = 256
     depth: int = 4
     waiting_calls: int = 10_000
     connect_timeout_s: float = 2.0

@@ -97,9 +97,6 @@ class LoadBalancer(Generic[ServerT]):
         return min(untried or servers, key=lambda server: server.health.paused_until_s)
 
 
-LONG_POLL_CONNECTIONS = 256
-
-
 class Server:
     """Long polls have connections of their own: answers come in order, so one would hold back all calls behind it."""
 
@@ -121,7 +118,7 @@ class Server:
         self.known_methods: set[str] = set()
         """Those that it was asked for because a call relies on what came with them, likewise."""
         self.calls = Pool(address, limits, on_lost, on_connect=self._learn_anew, tls=tls, server_name=server_name)
-        many = replace(limits, connections=LONG_POLL_CONNECTIONS)
+        many = replace(limits, connections=limits.long_poll_connections)
         self.long_polls = Pool(address, many, on_lost, on_connect=self._learn_anew, tls=tls, server_name=server_name)
 
     def _learn_anew(self) -> None:

@@ -9,26 +9,29 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
+from itertools import count
+from operator import attrgetter
 from time import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 
 from pinlater.api import Api
 from pinlater.dashboard.filter_fields import STATE_OF_PHASE
 from pinlater.dashboard.job_filter import FilterLine
-from pinlater.errors import PinLaterError
+from pinlater.errors import Draining, PinLaterError
+from pinlater.http.fair_shares import FairEntries, FairPlaces
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, JobAction, JobsChanged, RequestContext
 from pinlater.model.job_selection import FoundJobsChange, JobPhase, JobSelection
 
 _log = structlog.get_logger("pinlater.dashboard")
-AT_ONCE = 3
+AT_ONCE = 4
 MAX_RUNS = 200
-"""Kept; the oldest that have ended make room."""
+"""Kept; the oldest that has ended makes room, of whoever has most."""
 
 MAX_WAITING = 20
 SLICE_JOBS = 500
@@ -182,12 +185,14 @@ class RunOrder:
 
 @dataclass(slots=True, eq=False)
 class BulkRun:
-    """One run, and how far it is. `queues` are those that it goes through, `of_about` how many jobs these have of the
-    states that it means.
+    """One run, and how far it is. `number`: in the order of their beginning; `payer`: whom it counts as. `queues` are
+    those that it goes through, `of_about` how many jobs these have of the states that it means.
     """
 
+    number: int
     id: str
     owner: Hashable
+    payer: Hashable
     who: str
     order: RunOrder
     context: RequestContext = field(repr=False)
@@ -218,55 +223,86 @@ class BulkRun:
         return min(0.99, self.looked_at / self.of_about) if self.of_about else 0.0
 
 
-class TooManyRuns(Exception):
-    """More would wait than is sensible."""
-
-
 class BulkRuns:
     """All runs of this process."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._runs: OrderedDict[str, BulkRun] = OrderedDict()
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._runs: FairEntries[BulkRun] = FairEntries("http_runs", MAX_RUNS, is_spared=lambda run: not run.is_ended)
+        self._waits = FairPlaces("http_waiting_runs", MAX_WAITING, "runs that wait", "wait until one is done")
+        self._turns = FairPlaces("http_run_turns", AT_ONCE, "runs under way", "wait until one is done")
+        self.pools: Sequence[FairPlaces | FairEntries[Any]] = (self._runs, self._waits, self._turns)
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
+        self._numbers = count(1)
 
     def start(
         self,
         order: RunOrder,
         *,
         owner: Hashable,
+        payer: Hashable,
         who: str,
         context: RequestContext,
         queues: dict[str, Sequence[int]],
         of_about: int,
     ) -> BulkRun:
-        """`queues`: those that it goes through, with the priorities that their jobs have. TooManyRuns."""
-        if self._is_closing or sum(run.state is RunState.WAITING for run in self._runs.values()) >= MAX_WAITING:
-            raise TooManyRuns
-        ended = [run.id for run in self._runs.values() if run.is_ended]
-        for run_id in ended[: max(0, len(self._runs) + 1 - MAX_RUNS)]:
-            del self._runs[run_id]
+        """`queues`: those that it goes through, with the priorities that their jobs have. `payer`: whom it counts as.
+        Overloaded: too many of that one wait.
+        """
+        if self._is_closing:
+            raise Draining("this process ends, and begins no more runs: try again in a moment")
+        self._waits.take(payer)
+        run_id, began_ms = secrets.token_urlsafe(9), int(time() * 1000)
         run = BulkRun(
-            secrets.token_urlsafe(9), owner, who, order, context, list(queues), queues, of_about, int(time() * 1000)
+            next(self._numbers),
+            run_id,
+            owner,
+            payer,
+            who,
+            order,
+            context,
+            list(queues),
+            queues,
+            of_about,
+            began_ms,
         )
-        self._runs[run.id] = run
-        task = asyncio.create_task(self._carry_out(run))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._runs.put(payer, run.id, run)
+        self._begin_next()
         return run
+
+    def _begin_next(self) -> None:
+        """Those that wait, in their order, as far as whom they count as has turns left."""
+        for run in sorted(self._waiting(), key=attrgetter("number")):
+            if not self._turns.has_room(run.payer):
+                continue
+            self._turns.take(run.payer)
+            self._waits.give_back(run.payer)
+            run.state = RunState.RUNNING
+            task = asyncio.create_task(self._carry_out(run))
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._landed, run))
+
+    def _landed(self, run: BulkRun, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._turns.give_back(run.payer)
+        if not self._is_closing:
+            self._begin_next()
+
+    def _waiting(self) -> list[BulkRun]:
+        return [run for run in self._runs if run.state is RunState.WAITING]
 
     def find(self, run_id: str) -> BulkRun | None:
         return self._runs.get(run_id)
 
     def all(self) -> list[BulkRun]:
         """The latest first."""
-        return list(reversed(self._runs.values()))
+        return sorted(self._runs, key=attrgetter("number"), reverse=True)
 
     def stop(self, run: BulkRun) -> None:
         """After the slice that is under way."""
         if run.state is RunState.WAITING:
+            self._waits.give_back(run.payer)
             self._end(run, RunState.STOPPED)
         elif run.state is RunState.RUNNING:
             run.state = RunState.STOPPING
@@ -274,7 +310,7 @@ class BulkRuns:
     async def close(self) -> None:
         """The runs end after the slices that are under way."""
         self._is_closing = True
-        for run in self._runs.values():
+        for run in self._runs:
             self.stop(run)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CLOSE_WITHIN_S)
@@ -285,25 +321,19 @@ class BulkRuns:
     # -- one run -------------------------------------------------------------------------------------------------------
 
     async def _carry_out(self, run: BulkRun) -> None:
-        async with self._turns:
-            if run.is_ended:
-                return
-            run.state = RunState.RUNNING
-            try:
-                for queue in run.queues:
-                    if run.state is not RunState.RUNNING:
-                        break
-                    run.queue = queue
-                    await self._on_queue(run, queue)
-            except Exception:
-                _log.exception("bulk_run_failed", run=run.id, filter=run.order.line.text())
-                run.troubles.setdefault(run.queue, "it ended by an error that the log of the HTTP process tells of")
-                self._end(run, RunState.FAILED)
-                return
-            is_stopped = run.state is RunState.STOPPING
-            self._end(
-                run, RunState.STOPPED if is_stopped else RunState.FAILED if self._all_failed(run) else RunState.DONE
-            )
+        try:
+            for queue in run.queues:
+                if run.state is not RunState.RUNNING:
+                    break
+                run.queue = queue
+                await self._on_queue(run, queue)
+        except Exception:
+            _log.exception("bulk_run_failed", run=run.id, filter=run.order.line.text())
+            run.troubles.setdefault(run.queue, "it ended by an error that the log of the HTTP process tells of")
+            self._end(run, RunState.FAILED)
+            return
+        is_stopped = run.state is RunState.STOPPING
+        self._end(run, RunState.STOPPED if is_stopped else RunState.FAILED if self._all_failed(run) else RunState.DONE)
 
     def _all_failed(self, run: BulkRun) -> bool:
         return bool(run.queues) and len(run.troubles) == len(run.queues) and not run.changed

@@ -20,7 +20,7 @@ from pinlater.dashboard.counter_ledger import CounterLedger, spread
 from pinlater.dashboard.history_file import HOUR
 from pinlater.dashboard.history_store import HistoryStore
 from pinlater.dashboard.job_sampler import JobSampler
-from pinlater.dashboard.queue_record import MAX_WORDS, QueueRecord, fewer_words, pack, scaled, unpack
+from pinlater.dashboard.queue_record import QueueRecord, fewer_words, pack, scaled, share_words, unpack
 from pinlater.errors import Forbidden, PinLaterError
 from pinlater.model import ClusterStatus, QueueStatus, RequestContext
 
@@ -42,7 +42,7 @@ OVERLAP_MS = 120_000
 ALL_QUEUES = ""
 MAX_WORDS_OF_ALL = 12
 WORDS_BYTES = 64 * 1024
-"""Of the reasons and types in a minute: a job may fail with any word. The queues that fail most come first."""
+"""Of the reasons and types in a minute: a job may fail with any word. Each queue has a share of them."""
 
 MOST_QUEUES = 4_000
 """In a minute; the busiest come first."""
@@ -286,14 +286,11 @@ class HistoryRecorder:
 
     def _sum_up(self, records: Mapping[str, QueueRecord], total: QueueRecord) -> None:
         """Scale what was seen of failures up to all of them, and add the samples of all queues up."""
-        room = WORDS_BYTES
-        for record in sorted(records.values(), key=lambda record: -record.failed):
-            reasons = fewer_words(scaled(record.reasons, record.failed))
-            types = fewer_words(scaled(record.types, record.failed))
-            size = sum(len(word) + 2 for words in (reasons, types) for word in words)
-            most = MAX_WORDS if size <= room else 0
-            room -= size if most else 0
-            record.reasons, record.types = fewer_words(reasons, most), fewer_words(types, most)
+        for record in records.values():
+            record.reasons = fewer_words(scaled(record.reasons, record.failed))
+            record.types = fewer_words(scaled(record.types, record.failed))
+        share_words(records.values(), WORDS_BYTES)
+        for record in records.values():
             total.merge_samples(record)
         total.reasons = fewer_words(total.reasons, MAX_WORDS_OF_ALL)
         total.types = fewer_words(total.types, MAX_WORDS_OF_ALL)

@@ -60,7 +60,9 @@ async def queue_history_view(page: Page, queue: str) -> HistoryView:
         return [chart for chart in charts if chart is not None]
 
     span = span_of(page)
-    series, charts = await page.dashboard.history.drawn((queue, span.name, sees_types), queue, span, draw)
+    series, charts = await page.dashboard.history.drawn(
+        page.counts_as, (queue, span.name, sees_types), queue, span, draw
+    )
     return _view(page, series, charts)
 
 
@@ -73,7 +75,7 @@ async def all_queues_view(page: Page) -> HistoryView:
     def draw(series: Series) -> list[Chart]:
         return [history_charts.throughput(series), history_charts.failures_by_reason(series)]
 
-    series, charts = await page.dashboard.history.drawn(("", span.name, False), "", span, draw)
+    series, charts = await page.dashboard.history.drawn(page.counts_as, ("", span.name, False), "", span, draw)
     return _view(page, series, charts)
 
 

@@ -7,16 +7,16 @@ process.
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import sha256
 from secrets import token_urlsafe
 
+from pinlater.http.fair_shares import FairEntries
 from pinlater.http.sessions import Credential
 
 VALID_S = 300.0
 MAX_LINKS = 100
-"""Then the oldest one is void."""
+"""Then the oldest one is void of whoever has most."""
 
 
 class OneTimeLinks:
@@ -24,21 +24,19 @@ class OneTimeLinks:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._links: OrderedDict[bytes, tuple[Credential, float]] = OrderedDict()
+        self.kept: FairEntries[tuple[Credential, float]] = FairEntries("http_links", MAX_LINKS)
 
     def make(self, credential: Credential) -> str:
         """The secret of a new link."""
         secret = token_urlsafe(32)
-        while len(self._links) >= MAX_LINKS:
-            self._links.popitem(last=False)
-        self._links[_key(secret)] = (credential, self._clock() + VALID_S)
+        self.kept.put(credential.identity, _key(secret), (credential, self._clock() + VALID_S))
         return secret
 
     def use(self, secret: str) -> Credential | None:
         """What the link stands for; None: it was used, has ended, or never was. Found by its hash, so how long that
         takes says nothing about the secret.
         """
-        credential, ends_s = self._links.pop(_key(secret), (None, 0.0))
+        credential, ends_s = self.kept.pop(_key(secret)) or (None, 0.0)
         return credential if self._clock() < ends_s else None
 
 

@@ -22,6 +22,8 @@ from pinlater.dashboard.part_failed import PartFailed as PartFailed
 from pinlater.dashboard.snapshots import WITHIN_S, Snapshots, too_late
 from pinlater.dashboard.template_engine import TemplateEngine, without_clocks
 from pinlater.errors import PinLaterError, UnknownError
+from pinlater.http.caller import USE
+from pinlater.http.request_use import RequestUse
 from pinlater.http.sessions import BrowserSession, Notice
 from pinlater.model import AccessAction, RequestContext, is_queue_name
 
@@ -57,9 +59,6 @@ class Page:
     snapshots: Snapshots
     nav: Sequence[NavItem]
     form: MultiMapping[str] = field(default_factory=MultiDict)
-    cookie: str | None = None
-    """Of a session that has just begun."""
-
     back: str = "/dashboard"
     """Where a change that fails leads to; handlers set it."""
 
@@ -77,6 +76,12 @@ class Page:
         """The caller, for itself."""
         credential = self.session.credential
         return credential.source or "admin" if credential.password else self.rights.view.identity
+
+    @property
+    def counts_as(self) -> str:
+        """Whom the caller counts as where something is shared."""
+        use: RequestUse = self.request[USE]
+        return use.owner
 
     @property
     def is_live(self) -> bool:
@@ -135,8 +140,8 @@ class Page:
     def redirect(self, path: str, message: str = "", *, is_bad: bool = False) -> web.Response:
         """To another page, which says what has happened."""
         if message:
-            self.session.notices.append(Notice(message, is_bad))
-        self.snapshots.forget()
+            self.session.tell(Notice(message, is_bad))
+        self.snapshots.forget(self.context)
         return web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": path})
 
     def _take_notices(self) -> list[Notice]:

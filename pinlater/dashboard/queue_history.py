@@ -18,6 +18,7 @@ from pinlater.dashboard.history_file import DAY, HOUR, HistoryFile, Kept
 from pinlater.dashboard.history_recorder import ALL_QUEUES, EVERY_S, MINUTE_MS, HistoryRecorder
 from pinlater.dashboard.history_store import HistoryStore
 from pinlater.dashboard.queue_record import QueueRecord, expanded, unpack
+from pinlater.http.fair_shares import FairEntries
 from pinlater.model import RequestContext
 
 T = TypeVar("T")
@@ -107,7 +108,9 @@ class History:
     def __init__(self, api: Api, context: RequestContext, path: Path | None, *, every_s: float = EVERY_S) -> None:
         self.store = HistoryStore(path)
         self.recorder = HistoryRecorder(api, context, self.store, every_s=every_s)
-        self._drawn: dict[Hashable, tuple[int, asyncio.Task[tuple[Series, Any]]]] = {}
+        self.drawings: FairEntries[tuple[int, asyncio.Task[tuple[Series, Any]]]] = FairEntries(
+            "http_drawings", MOST_DRAWN
+        )
 
     async def open(self) -> None:
         await self.store.open()
@@ -129,19 +132,22 @@ class History:
         minutes = [recent.get(minute) for minute in range(last - SPARK_MINUTES, last)]
         return {queue: Sparkline([_done(records, queue) for records in minutes]) for queue in queues}
 
-    async def drawn(self, name: Hashable, queue: str, span: Span, draw: Callable[[Series], T]) -> tuple[Series, T]:
-        """A series, and what `draw` makes of it: once in a minute for all pages that show it under this name."""
+    async def drawn(
+        self, owner: Hashable, name: Hashable, queue: str, span: Span, draw: Callable[[Series], T]
+    ) -> tuple[Series, T]:
+        """A series, and what `draw` makes of it: once in a minute for all pages that show it under this name. It counts
+        for whoever asks first.
+        """
         minute = max(self.store.recent, default=_minute(None))
-        kept = self._drawn.get(name)
+        kept = self.drawings.get(name)
         if kept is None or kept[0] != minute or (kept[1].done() and kept[1].exception() is not None):
-            if len(self._drawn) >= MOST_DRAWN:
-                self._drawn.clear()
 
             async def make() -> tuple[Series, T]:
                 series = await self.series(queue, span)
                 return series, draw(series)
 
-            kept = self._drawn[name] = minute, asyncio.ensure_future(make())
+            kept = minute, asyncio.ensure_future(make())
+            self.drawings.put(owner, name, kept)
         return await asyncio.shield(kept[1])
 
     async def series(

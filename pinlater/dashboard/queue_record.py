@@ -7,7 +7,7 @@ A minute in which nothing happened has no record: all that was counted is 0 then
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any
 
@@ -106,6 +106,29 @@ def fewer_words(words: Mapping[str, int], most: int = MAX_WORDS) -> dict[str, in
     found = {word: words[word] for word in named[:most]}
     rest = words.get(OTHER, 0) + sum(words[word] for word in named[most:])
     return found | ({OTHER: rest} if rest else {})
+
+
+def share_words(records: Collection[QueueRecord], room: int) -> None:
+    """Leave so many bytes of reasons and types in all. Each record has a like share, and what one needs not is for the
+    others: who fails with many words, in however many queues, costs those that have few nothing.
+
+    >>> records = [QueueRecord(reasons={"a" * 50 + str(n): n for n in range(5)}), QueueRecord(reasons={"KeyError": 1})]
+    >>> share_words(records, 130)
+    >>> [len(record.reasons) for record in records], records[1].reasons
+    ([3, 1], {'KeyError': 1})
+    """
+    left = len(records)
+    for record in sorted(records, key=_words_bytes):
+        most = MAX_WORDS
+        while most and _words_bytes(record) > room // left:
+            most -= 1
+            record.reasons, record.types = fewer_words(record.reasons, most), fewer_words(record.types, most)
+        room -= _words_bytes(record)
+        left -= 1
+
+
+def _words_bytes(record: QueueRecord) -> int:
+    return sum(len(word.encode()) + 2 for words in (record.reasons, record.types) for word in words)
 
 
 def scaled(words: Mapping[str, int], total: int) -> dict[str, int]:

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from pinlater.dashboard.bulk_runs import ACTIONS, BulkRun, RunOrder, TooManyRuns, Tried, try_run
+from pinlater.dashboard.bulk_runs import ACTIONS, BulkRun, RunOrder, Tried, try_run
 from pinlater.dashboard.filter_parser import FilterError, parse_filter
 from pinlater.dashboard.job_filter import FilterLine
 from pinlater.dashboard.job_list import PATH as JOBS
@@ -121,12 +121,15 @@ async def start_run(page: Page) -> web.Response:
         if forbidden:
             raise Forbidden(f"you may not change jobs of {', '.join(forbidden[:5])}")
         return page.redirect(page.back, "No job is like that any more: nothing was begun.", is_bad=True)
-    try:
-        run = page.dashboard.runs.start(
-            order, owner=owner_of(page), who=page.who, context=page.context, queues=queues, of_about=of_about
-        )
-    except TooManyRuns:
-        raise RequestInvalid("too many runs wait for their turn: stop one, or wait until one is done") from None
+    run = page.dashboard.runs.start(
+        order,
+        owner=owner_of(page),
+        payer=page.counts_as,
+        who=page.who,
+        context=page.context,
+        queues=queues,
+        of_about=of_about,
+    )
     return page.redirect(f"{PATH}/{run.id}")
 
 

@@ -54,7 +54,7 @@ from pinlater.http.caller import API, OtherSite, context_of, has_credential, has
 from pinlater.http.problems import detail_of, status_of
 from pinlater.http.route import PASSWORD_HEADER
 from pinlater.http.sessions import BrowserSession, is_csrf_token
-from pinlater.http.site import LOGIN, PAGE_POLICY, SITE, ApiSite, set_cookie
+from pinlater.http.site import LOGIN, PAGE_POLICY, SITE, ApiSite
 from pinlater.model import EVERY_QUEUE, AccessAction, AccessView, RequestContext, is_queue_name
 
 _log = structlog.get_logger("pinlater.dashboard")
@@ -114,13 +114,14 @@ class Dashboard:
         self.settings = settings
         self.static = StaticFiles()
         self.templates = TemplateEngine(self.static)
-        self.snapshots = Snapshots(api)
+        self.snapshots = Snapshots(api, site.owner_of)
         self.links = OneTimeLinks()
         asks_as = RequestContext("history", token=settings.history_token or None)
         self.history = History(api, asks_as, settings.history_path)
         self.runs = BulkRuns(api)
         self._api = api
         self._site = site
+        site.pools += [self.links.kept, *self.snapshots.pools, self.history.drawings, *self.runs.pools]
 
     async def open(self) -> None:
         """Begin what runs beside the pages."""
@@ -164,8 +165,7 @@ class Dashboard:
                 raise
             except PinLaterError as error:
                 response = self._failed(page, error)
-            if page.cookie is not None:
-                set_cookie(request, response, page.cookie)
+            self._site.keep_session(request, response, page.session)
             return response
 
         return handle
@@ -185,29 +185,24 @@ class Dashboard:
         except MethodUnknown:  # servers of before rules
             view = AccessView("anonymous", [], [], has_rules=False)
         except PinLaterError:
-            if session is None or session.access is None:
-                if not shows:
-                    return None
-                view = AccessView(credential.identity if credential else "", [], [], has_rules=True)
-            else:
-                view = session.access
+            known = self.snapshots.last_access(context)
+            if known is None and not shows:
+                return None
+            view = known or AccessView(credential.identity if credential else "", [], [], has_rules=True)
         rights = Rights(view, has_password=bool(credential and credential.password))
         if not (shows or rights.may_see):
             return None
-        session, cookie = self._site.session_or_new(request)
-        session.access = view
         return Page(
             request,
             self,
             self._api,
             context,
             rights,
-            session,
+            self._site.session_or_new(request),
             int(time.time() * 1000),
             self.templates,
             self.snapshots,
             [item for item in _NAV if rights.may_somewhere(item.action)],
-            cookie=cookie,
         )
 
     async def _form(self, request: web.Request, session: BrowserSession) -> MultiDict[str]:

@@ -8,13 +8,14 @@ share of their time, however many pages and queues there are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from pinlater.api import Api
 from pinlater.dashboard.queue_rows import QueueRow, rows_of
 from pinlater.errors import Forbidden, PinLaterError, QueueNotFound, ServerUnreachable, UnknownError
+from pinlater.http.fair_shares import FairEntries
 from pinlater.model import AccessView, ClusterStatus, QueueStatus, QueueView, RequestContext, WorkersPage
 
 KEPT_S = 2.0
@@ -28,6 +29,9 @@ microseconds, so that the queues of an open page stay well below 1 % of a core.
 MAX_SNAPSHOTS = 2_000
 MAX_ROWS = 50
 """Callers whose rows are kept."""
+
+MAX_RIGHTS = 2_000
+"""Callers of whom is known what they may, for when no server answers."""
 
 MAX_WORKERS = 500
 """Of one page."""
@@ -56,12 +60,19 @@ class _Snapshot:
 class Snapshots:
     """Those of one process."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(
+        self, api: Api, owner_of: Callable[[RequestContext], Hashable] = lambda context: context.shown
+    ) -> None:
+        """`owner_of`: whom a caller counts as."""
         self._api = api
-        self._kept: dict[Hashable, _Snapshot] = {}
+        self._owner_of = owner_of
+        self._kept: FairEntries[_Snapshot] = FairEntries("http_snapshots", MAX_SNAPSHOTS)
         self._loads: set[asyncio.Task[Any]] = set()
-        self._rows: dict[Hashable, tuple[ClusterStatus, list[QueueRow]]] = {}
-        self._away_until_s = 0.0
+        self._rows: FairEntries[tuple[ClusterStatus, list[QueueRow]]] = FairEntries("http_queue_rows", MAX_ROWS)
+        self._rights: FairEntries[AccessView] = FairEntries("http_rights", MAX_RIGHTS)
+        self._away: FairEntries[float] = FairEntries("http_away", MAX_RIGHTS)
+        """Until when the loads of a caller fail at once."""
+        self.pools: Sequence[FairEntries[Any]] = (self._kept, self._rows, self._rights, self._away)
 
     async def get(
         self,
@@ -79,29 +90,27 @@ class Snapshots:
         now_s = asyncio.get_running_loop().time()
         found = self._kept.get(key)
         if found is None or (found.until_s is not None and found.until_s <= now_s):
-            if len(self._kept) >= MAX_SNAPSHOTS:
-                self._forget_old(now_s)
-            found = _Snapshot(asyncio.ensure_future(self._within(load, late)))
-            self._kept[key] = found
+            found = _Snapshot(asyncio.ensure_future(self._within(context, load, late)))
+            self._kept.put(self._owner_of(context), key, found)
             self._loads.add(found.task)
             found.task.add_done_callback(lambda task: self._loaded(key, task, kept_s))
         return cast(T, await asyncio.shield(found.task))  # who leaves ends the load of nobody else
 
-    async def _within(self, load: Callable[[], Awaitable[T]], late: type[PinLaterError]) -> T:
+    async def _within(self, context: RequestContext, load: Callable[[], Awaitable[T]], late: type[PinLaterError]) -> T:
         loop = asyncio.get_running_loop()
-        if loop.time() < self._away_until_s:
+        if loop.time() < (self._away.get(context.shown) or 0.0):
             raise too_late(ServerUnreachable)
         try:
             async with asyncio.timeout(WITHIN_S):
                 return await load()
         except TimeoutError:
             if late is ServerUnreachable:
-                self._away_until_s = loop.time() + KEPT_S
+                self._away.put(self._owner_of(context), context.shown, loop.time() + KEPT_S)
             raise too_late(late) from None
 
-    def forget(self) -> None:
-        """Something was changed: what is asked for from now on is to show it."""
-        self._kept.clear()
+    def forget(self, context: RequestContext) -> None:
+        """The caller has changed something: what it asks for from now on is to show it. Others see it soon."""
+        self._kept.forget(self._owner_of(context))
 
     async def close(self) -> None:
         for task in self._loads:
@@ -111,14 +120,20 @@ class Snapshots:
     # -- what more than one page shows ---------------------------------------------------------------------------------
 
     async def access(self, context: RequestContext) -> AccessView:
-        return await self.get(context, "access", lambda: self._api.get_access(context=context), late=ServerUnreachable)
+        view = await self.get(context, "access", lambda: self._api.get_access(context=context), late=ServerUnreachable)
+        self._rights.put(self._owner_of(context), context.shown, view)
+        return view
+
+    def last_access(self, context: RequestContext) -> AccessView | None:
+        """What the servers said last that the caller may; None: that is not known."""
+        return self._rights.get(context.shown)
 
     async def cluster(self, context: RequestContext, *, fresh: bool = False) -> ClusterStatus:
         """Servers, shards and all queues that the caller may read. Forbidden: it may read none. `fresh`: no older one
         than this call.
         """
         if fresh:
-            self._kept.pop((context.shown, "cluster"), None)
+            self._kept.pop((context.shown, "cluster"))
         return await self.get(
             context,
             "cluster",
@@ -131,9 +146,8 @@ class Snapshots:
         status = await self.cluster(context)
         known = self._rows.get(context.shown)
         if known is None or known[0] is not status:
-            while len(self._rows) >= MAX_ROWS:
-                self._rows.pop(next(iter(self._rows)))
-            known = self._rows[context.shown] = status, rows_of(status.queues)
+            known = status, rows_of(status.queues)
+            self._rows.put(self._owner_of(context), context.shown, known)
         return known
 
     async def _cluster(self, context: RequestContext) -> ClusterStatus:
@@ -175,8 +189,3 @@ class Snapshots:
         if kept is not None and kept.task is task:
             now_s = asyncio.get_running_loop().time()
             kept.until_s = now_s + (KEPT_S / 2 if failed else kept_s(task.result()))
-
-    def _forget_old(self, now_s: float) -> None:
-        self._kept = {key: kept for key, kept in self._kept.items() if kept.until_s is None or kept.until_s > now_s}
-        while len(self._kept) >= MAX_SNAPSHOTS:
-            self._kept.pop(next(iter(self._kept)))

@@ -10,6 +10,7 @@ import re
 import secrets
 import ssl
 from collections.abc import Mapping
+from hashlib import sha256
 from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,8 +19,10 @@ from aiohttp import web
 
 from pinlater.api import Api
 from pinlater.errors import Forbidden, RequestInvalid
+from pinlater.http.request_use import KnownTokens, RequestUse
 from pinlater.http.sessions import BrowserSession, Credential
 from pinlater.model import ANONYMOUS, RequestContext
+from pinlater.model.callers import holder_of
 from pinlater.model.connection_ref import names_in
 
 API: web.AppKey[Api] = web.AppKey("api", Api)
@@ -31,6 +34,9 @@ CONTEXT: Any = _RequestKey("context", RequestContext)
 
 REQUEST_ID: Any = _RequestKey("request_id", str)
 """What the caller calls its request in X-Request-Id, or what it is called here; it comes back in the answer."""
+
+USE: Any = _RequestKey("use", RequestUse)
+"""The RequestUse of a request: what it has of the pools of this process."""
 
 _EPOCH = secrets.token_hex(4)
 _numbers = count(1)
@@ -95,6 +101,15 @@ def has_credential(context: RequestContext) -> bool:
 def has_token(context: RequestContext) -> bool:
     """The caller showed a token, or a session that has one."""
     return context.token is not None and context.on_behalf_of is None
+
+
+def owner_of(context: RequestContext, known: KnownTokens) -> str:
+    """Whom a caller counts as: its token, if that was right before; its certificate; else its address."""
+    if context.token is not None and context.on_behalf_of is None and context.token in known:
+        return f"token {sha256(context.token.encode('utf-8', 'replace')).hexdigest()}"
+    if context.on_behalf_of not in (None, ANONYMOUS):
+        return str(context.on_behalf_of)
+    return holder_of(None, (context.caller_address or "", 0))
 
 
 def _certificate(request: web.Request) -> Mapping[str, Any] | None:

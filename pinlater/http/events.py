@@ -28,9 +28,11 @@ import structlog
 from aiohttp import web
 
 from pinlater.api import Api
-from pinlater.errors import Forbidden, Overloaded, PinLaterError, QueueNotFound, RequestInvalid
-from pinlater.http.caller import context_of
+from pinlater.errors import Forbidden, PinLaterError, QueueNotFound, RequestInvalid
+from pinlater.http.caller import USE, context_of
+from pinlater.http.fair_shares import FairEntries, FairPlaces
 from pinlater.http.problems import problem_response
+from pinlater.http.request_use import RequestUse
 from pinlater.model import JobState, QueueView, RequestContext
 from pinlater.model.jobs import Shown
 
@@ -44,9 +46,6 @@ MAX_JOBS = 100
 MAX_WAITING_EVENTS = 1_000
 """Of one stream whose caller does not read; then it ends."""
 
-_LEAST_EACH = 20
-"""Streams that one caller may have, or a quarter of all, where that is more."""
-
 _LOOK_MS = 25_000
 _ENDED = (JobState.SUCCEEDED, JobState.FAILED)
 Event = tuple[int, str, str, str]
@@ -56,9 +55,8 @@ Event = tuple[int, str, str, str]
 class EventStream:
     """One listener: which queues it wants, and what it has yet to be sent."""
 
-    def __init__(self, queues: Sequence[str], who: Shown) -> None:
+    def __init__(self, queues: Sequence[str]) -> None:
         self.queues = frozenset(queues)
-        self.who = who
         self._waiting: deque[Event] = deque()
         self._news = asyncio.Event()
         self.is_over = False
@@ -230,10 +228,15 @@ class EventStreams:
 
     def __init__(self, api: Api, at_most: int, write_within_s: float) -> None:
         self._api = api
-        self._at_most = at_most
-        self._most_each = max(_LEAST_EACH, at_most // 4)
+        self.places = FairPlaces(
+            "http_event_streams", at_most, "streams of events", "name more queues and jobs in one", retry_after_ms=5_000
+        )
         self._write_within_s = write_within_s
-        self._watches: dict[Shown, tuple[Watch, asyncio.Task[None]]] = {}
+        self.watches: FairEntries[Watch] = FairEntries(
+            "http_event_watches", at_most, is_spared=lambda watch: bool(watch.streams), on_push=self._pushed_out
+        )
+        """Those with a stream, no more than there are streams, and those that linger."""
+        self._tasks: dict[Watch, asyncio.Task[None]] = {}
         self._streams: set[EventStream] = set()
         self._epoch = secrets.token_hex(4)
         """Tells the numbers of this process from those of others."""
@@ -246,7 +249,7 @@ class EventStreams:
 
     async def close(self, _app: object = None) -> None:
         self.drain()
-        tasks = [task for _, task in self._watches.values()]
+        tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -256,23 +259,17 @@ class EventStreams:
         queues, jobs = request.query.getall("queue", []), request.query.getall("job", [])
         if not len(queues) + len(jobs) >= 1 or len(queues) > MAX_QUEUES or len(jobs) > MAX_JOBS:
             raise RequestInvalid(f"name 1 to {MAX_QUEUES} queues, as queue=NAME, or 1 to {MAX_JOBS} jobs, as job=NAME")
-        if len(self._streams) >= self._at_most:
-            raise Overloaded(f"{self._at_most} callers listen to events already", retry_after_ms=5_000)
         context = context_of(request)
-        who = context.shown
-        if sum(stream.who == who for stream in self._streams) >= self._most_each:
-            raise Overloaded(
-                f"this caller has {self._most_each} streams of events already: name more queues and jobs in one",
-                retry_after_ms=5_000,
-            )
-        stream = EventStream(queues, who)
+        use: RequestUse = request[USE]
+        self.places.take(use.owner)
+        stream = EventStream(queues)
         self._streams.add(stream)
         watch: Watch | None = None
         looking: asyncio.Task[None] | None = None
         try:
             if queues:
                 await self._api.get_queues(queues, context=context)  # what is refused is refused as any call
-                watch = self._watch(context)
+                watch = self._watch(use.owner, context)
                 watch.join(stream)
                 last = self._number_of(request.headers.get("Last-Event-ID", ""))
                 if last is None:
@@ -283,8 +280,10 @@ class EventStreams:
             if jobs:
                 found = await self._api.lookup(jobs, context=context)
                 looking = asyncio.ensure_future(self._look_for_ends(stream, jobs, found, context))
+            use.end_turn()
             return await self._send(request, stream)
         finally:
+            self.places.give_back(use.owner)
             self._streams.discard(stream)
             if watch is not None:
                 watch.leave(stream)
@@ -316,20 +315,25 @@ class EventStreams:
         except TimeoutError as error:
             raise ConnectionResetError("the caller does not read its events") from error
 
-    def _watch(self, context: RequestContext) -> Watch:
+    def _watch(self, owner: str, context: RequestContext) -> Watch:
         who = context.shown
-        found = self._watches.get(who)
+        found = self.watches.get(who)
         if found is not None:
-            return found[0]
+            return found
         watch = Watch(self._api, context, self._number)
-        task = asyncio.ensure_future(watch.run())
-        self._watches[who] = (watch, task)
+        self.watches.put(owner, who, watch)
+        task = self._tasks[watch] = asyncio.ensure_future(watch.run())
         task.add_done_callback(lambda ended: self._ended(who, watch, ended))
         return watch
 
+    def _pushed_out(self, watch: Watch) -> None:
+        """Nobody listens there any more, and somebody else wants to: who comes back hears that it missed something."""
+        self._tasks[watch].cancel()
+
     def _ended(self, who: Shown, watch: Watch, task: asyncio.Task[None]) -> None:
-        if self._watches.get(who, (None, None))[0] is watch:
-            del self._watches[who]
+        del self._tasks[watch]
+        if self.watches.get(who) is watch:
+            self.watches.pop(who)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("events_failed", exc_info=error)
         for stream in list(watch.streams):

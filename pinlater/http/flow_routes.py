@@ -34,7 +34,8 @@ async def _get_flows(incoming: Incoming) -> answers.FlowsAnswer:
 
 async def _get_flow(incoming: Incoming) -> answers.FlowAnswer:
     query: forms.FlowQuery = incoming.query
-    found = await incoming.api.get_flow(incoming.path["flow"], wait_ms=query.wait_ms, context=incoming.context)
+    with incoming.waiting(query.wait_ms):
+        found = await incoming.api.get_flow(incoming.path["flow"], wait_ms=query.wait_ms, context=incoming.context)
     return answers.flow(found)
 
 

@@ -14,6 +14,7 @@ from pinlater.http.http_protocol import ProblemProtocol
 from pinlater.http.site import SITE
 from pinlater.listener import IDLE_S, HttpListener, RateLimitedLog
 from pinlater.metrics import Key
+from pinlater.model.connection_ref import host_of
 
 _log = structlog.get_logger("pinlater.http")
 LINGER_S = 0.5
@@ -79,6 +80,7 @@ class HttpServer:
             self._max_connections,
             self._max_peer_connections,
             self._tls,
+            host_of,
         )
         self._listeners.append(listener)
         self._site.add_listener(listener)

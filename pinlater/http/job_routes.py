@@ -41,13 +41,17 @@ async def _enqueue_batch(incoming: Incoming) -> answers.EnqueuedJobsAnswer:
 
 async def _dequeue(incoming: Incoming) -> answers.DequeuedAnswer:
     form: forms.DequeueForm = incoming.form
-    jobs = await incoming.api.dequeue(form.request(incoming.queue), context=incoming.context)
+    request = form.request(incoming.queue)
+    with incoming.waiting(request.wait_ms):
+        jobs = await incoming.api.dequeue(request, context=incoming.context)
     return answers.dequeued(jobs, form.encoding)
 
 
 async def _dequeue_from_queues(incoming: Incoming) -> answers.DequeuedFromQueuesAnswer:
     form: forms.DequeueFromQueuesForm = incoming.form
-    jobs = await incoming.api.dequeue_from_queues(form.request(), context=incoming.context)
+    request = form.request()
+    with incoming.waiting(request.wait_ms):
+        jobs = await incoming.api.dequeue_from_queues(request, context=incoming.context)
     return answers.dequeued_from_queues(jobs, form.encoding)
 
 
@@ -77,13 +81,14 @@ async def _checkpoint(incoming: Incoming) -> None:
 async def _get_job(incoming: Incoming) -> answers.JobAnswer:
     query: operator_forms.LookupQuery = incoming.query
     descriptor = incoming.path["descriptor"]
-    found = await incoming.api.lookup(
-        [descriptor],
-        include_body=query.include_body,
-        include_result=query.include_result,
-        wait_ms=query.wait_ms,
-        context=incoming.context,
-    )
+    with incoming.waiting(query.wait_ms):
+        found = await incoming.api.lookup(
+            [descriptor],
+            include_body=query.include_body,
+            include_result=query.include_result,
+            wait_ms=query.wait_ms,
+            context=incoming.context,
+        )
     info = found.get(descriptor)
     if info is None:
         raise NotThere(f"there is no job {descriptor[:200]!r}")
@@ -97,14 +102,15 @@ async def _lookup(incoming: Incoming) -> answers.JobsAnswer:
         of_queue = {"queue": form.queue, "keys": [key.ref() for key in form.keys]}
     elif form.keys:
         raise refusal("queue", "keys are of jobs of a queue: name it")
-    found = await incoming.api.lookup(
-        form.descriptors,
-        include_body=form.include_body,
-        include_result=form.include_result,
-        wait_ms=form.wait_ms,
-        **of_queue,
-        context=incoming.context,
-    )
+    with incoming.waiting(form.wait_ms):
+        found = await incoming.api.lookup(
+            form.descriptors,
+            include_body=form.include_body,
+            include_result=form.include_result,
+            wait_ms=form.wait_ms,
+            **of_queue,
+            context=incoming.context,
+        )
     return answers.JobsAnswer([answers.job_answer(info, form.encoding) for info in found.values()])
 
 

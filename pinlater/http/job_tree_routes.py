@@ -55,7 +55,8 @@ async def _get_jobs(incoming: Incoming) -> answers.TreesAnswer:
 async def _get_status(incoming: Incoming) -> answers.TreeStatusAnswer:
     query: forms.TreeStatusQuery = incoming.query
     ref = TreeJobRef.of(incoming.path["job"])
-    status = await incoming.api.get_flow(ref.tree, wait_ms=query.wait_ms, context=incoming.context)
+    with incoming.waiting(query.wait_ms):
+        status = await incoming.api.get_flow(ref.tree, wait_ms=query.wait_ms, context=incoming.context)
     names = [each.stage.name for each in status.stages]
     if ref.name and ref.name not in names:
         raise NotThere(f"there is no job {ref.name[:100]!r} in this tree; it has {', '.join(names)[:500]}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,10 @@ from aiohttp.typedefs import Handler
 
 from pinlater.api import Api
 from pinlater.errors import QueueNotFound, RequestInvalid
-from pinlater.http.caller import API, CONTEXT
+from pinlater.http.caller import API, CONTEXT, USE
 from pinlater.http.encodings import UNREADABLE, refusal
 from pinlater.http.forms import Form
+from pinlater.http.request_use import RequestUse
 from pinlater.job_body import unreadable_text
 from pinlater.model import RequestContext, is_queue_name
 from pinlater.wire.methods import Method
@@ -31,7 +33,9 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(slots=True, eq=False)
 class Incoming:
-    """A request as the call of a route finds it: its forms are read, its path is decoded."""
+    """A request as the call of a route finds it: its forms are read, its path is decoded. `waiting(wait_ms)` stands
+    around a call that waits for so long: Overloaded where its caller has its share of them.
+    """
 
     api: Api
     context: RequestContext
@@ -39,6 +43,7 @@ class Incoming:
     query: Any
     form: Any
     headers: Mapping[str, str]
+    waiting: Callable[[int], AbstractContextManager[None]]
 
     @property
     def queue(self) -> str:
@@ -99,7 +104,9 @@ class Route:
             elif request.query_string:
                 raise _unknown(next(iter(request.query), ""))
             context: RequestContext = request[CONTEXT]
-            incoming = Incoming(request.app[API], context, request.match_info, query, form, request.headers)
+            use: RequestUse = request[USE]
+            api = request.app[API]
+            incoming = Incoming(api, context, request.match_info, query, form, request.headers, use.waiting)
             answer = await call(incoming)
             if has_answer:
                 return web.Response(body=_encode(answer), status=status, headers=_HEADERS)

@@ -2,27 +2,36 @@
 
 They are kept in the memory of this process, by the hash of what the cookie says; a process that is replaced knows none.
 Each session has a text that pages show with every change, which pages of other sites cannot know. A browser that has
-shown nothing has such a session too, where access is open.
+shown nothing has such a session too, but its cookie says all of it, sealed by a key of this process: visitors whom
+nobody knows take no memory, however many they are.
 """
 
 from __future__ import annotations
 
+import base64
+import hmac
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from hmac import compare_digest
 from html import escape
-from secrets import token_urlsafe
+from secrets import token_bytes, token_urlsafe
 from typing import NamedTuple
 
-from pinlater.model import ANONYMOUS, AccessView
+import msgspec
+
+from pinlater.http.fair_shares import FairEntries
+from pinlater.model import ANONYMOUS
 
 MAX_AGE_S = 12 * 3600.0
 IDLE_S = 3600.0
 MAX_SESSIONS = 1_000
-"""Of those that have shown something, and as many of those without; then the one that was used least lately ends."""
+"""Then the one of the identity with most sessions ends that was used least lately."""
+
+MAX_NOTICES = 5
+MAX_NOTICE_CHARS = 500
+MAX_COOKIE_CHARS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +58,30 @@ class Notice(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class BrowserSession:
-    """`notices` are those that no page has shown yet; `access` is what the servers last said that it may."""
+    """`notices` are those that no page has shown yet. `number` is of those that have shown nothing: it makes each one's
+    text.
+    """
 
     credential: Credential
     csrf: str = field(repr=False)
     ends_s: float
     used_s: float
     notices: list[Notice] = field(default_factory=list)
-    access: AccessView | None = field(default=None, repr=False)
+    number: bytes = field(default=b"", repr=False)
+
+    def tell(self, notice: Notice) -> None:
+        """The next page shows it."""
+        self.notices = [*self.notices, notice][-MAX_NOTICES:]
+
+
+class SealedSession(msgspec.Struct, array_like=True):
+    """What the cookie of a browser says that has shown nothing."""
+
+    number: bytes
+    ends_s: float
+    text: str = ""
+    is_bad: bool = False
+    """The last notice, "" for none."""
 
 
 class Sessions:
@@ -64,41 +89,74 @@ class Sessions:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._known: OrderedDict[bytes, BrowserSession] = OrderedDict()
-        self._unknown: OrderedDict[bytes, BrowserSession] = OrderedDict()
+        self._key = token_bytes(32)
+        self.kept: FairEntries[BrowserSession] = FairEntries("http_sessions", MAX_SESSIONS)
+        """Of those that have shown something."""
 
     def begin(self, credential: Credential) -> tuple[str, BrowserSession]:
-        """A new one, and what its cookie says."""
+        """A new one of who has shown something, and what its cookie says."""
         cookie, now_s = token_urlsafe(32), self._clock()
         session = BrowserSession(credential, token_urlsafe(32), now_s + MAX_AGE_S, now_s)
-        kept = self._known if credential else self._unknown
-        while len(kept) >= MAX_SESSIONS:
-            kept.popitem(last=False)
-        kept[_key(cookie)] = session
+        self.kept.put(credential.identity, _key(cookie), session)
         return cookie, session
+
+    def visit(self) -> BrowserSession:
+        """A new one of who has shown nothing; `sealed` is its cookie."""
+        return self._visitor(SealedSession(token_bytes(16), self._clock() + MAX_AGE_S))
+
+    def sealed(self, session: BrowserSession) -> str:
+        """All of a session whose browser has shown nothing."""
+        last = session.notices[-1] if session.notices else Notice("")
+        sealed = SealedSession(session.number, session.ends_s, last.text[:MAX_NOTICE_CHARS], last.is_bad)
+        packed = msgspec.msgpack.encode(sealed)
+        return f"{_text(packed)}.{_text(self._mac(b'cookie', packed))}"
 
     def find(self, cookie: str) -> BrowserSession | None:
         """None: it is not known here, or has ended."""
+        if "." in cookie:
+            return self._unsealed(cookie)
         key, now_s = _key(cookie), self._clock()
-        for kept in (self._known, self._unknown):
-            session = kept.get(key)
-            if session is None:
-                continue
-            if now_s >= session.ends_s or now_s - session.used_s >= IDLE_S:
-                del kept[key]
-                return None
-            session.used_s = now_s
-            kept.move_to_end(key)
-            return session
-        return None
+        session = self.kept.get(key)
+        if session is None:
+            return None
+        if now_s >= session.ends_s or now_s - session.used_s >= IDLE_S:
+            self.kept.pop(key)
+            return None
+        session.used_s = now_s
+        return session
 
     def end(self, cookie: str) -> None:
-        for kept in (self._known, self._unknown):
-            kept.pop(_key(cookie), None)
+        """Of who has shown something: the cookie of others is a secret of their browser alone, and allows nothing."""
+        self.kept.pop(_key(cookie))
+
+    def _visitor(self, sealed: SealedSession) -> BrowserSession:
+        csrf = _text(self._mac(b"csrf", sealed.number))
+        notices = [Notice(sealed.text, sealed.is_bad)] if sealed.text else []
+        return BrowserSession(Credential(), csrf, sealed.ends_s, self._clock(), notices, sealed.number)
+
+    def _unsealed(self, cookie: str) -> BrowserSession | None:
+        text, _, mac = cookie.partition(".")
+        if len(cookie) > MAX_COOKIE_CHARS or not cookie.isascii():
+            return None
+        try:
+            packed, shown = (base64.urlsafe_b64decode(each + "=" * (-len(each) % 4)) for each in (text, mac))
+        except ValueError:
+            return None
+        if not compare_digest(self._mac(b"cookie", packed), shown):
+            return None
+        sealed = msgspec.msgpack.decode(packed, type=SealedSession)
+        return self._visitor(sealed) if self._clock() < sealed.ends_s else None
+
+    def _mac(self, purpose: bytes, data: bytes) -> bytes:
+        return hmac.digest(self._key, purpose + b" " + data, "sha256")
 
 
 def is_csrf_token(session: BrowserSession | None, shown: str) -> bool:
     return session is not None and compare_digest(session.csrf.encode(), shown.encode("utf-8", "replace"))
+
+
+def _text(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def _key(cookie: str) -> bytes:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import Counter
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
+from typing import Any
 
 import structlog
 from aiohttp import web
@@ -36,6 +36,7 @@ from pinlater.http.caller import (
     API,
     CONTEXT,
     REQUEST_ID,
+    USE,
     OtherSite,
     context_of,
     has_credential,
@@ -43,14 +44,17 @@ from pinlater.http.caller import (
     is_change,
     is_of_browser,
     make_context,
+    owner_of,
     refuse_other_sites,
     show_connection,
     show_token,
 )
 from pinlater.http.events import EventStreams
+from pinlater.http.fair_shares import FairEntries, FairPlaces
 from pinlater.http.path_prefix import PathPrefix
 from pinlater.http.problems import CONTENT_ENCODINGS, NOT_DECODED, http_problem_response, problem_response
 from pinlater.http.reference_pages import DOCS, add_reference_pages
+from pinlater.http.request_use import MAX_WAITS, KnownTokens, RequestPools, RequestUse
 from pinlater.http.routes import add_routes
 from pinlater.http.sessions import (
     MAX_AGE_S,
@@ -74,15 +78,17 @@ _MIB = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """`names`: under which the site answers, beside addresses and localhost. `max_buffered_bytes`: of all bodies at a
-    time. `takes_plain`: callers without TLS are served too. `needs_credential`: only callers who show a certificate or
-    a token are. `gateway_token`: by which others than those with a token are spoken for. `status_page`: its address.
-    `pages`: the path below which pages are, "" for none: they say themselves what a caller needs for them, and their
-    forms show the session's text in the body. Browsers that ask for / are sent there. `prefix`: the path of a reverse
-    proxy below which the site is, "" for none.
+    """`names`: under which the site answers, beside addresses and localhost. `max_requests`: under way at a time;
+    `max_waits`: of them, those that wait; `max_buffered_bytes`: of all their bodies. `takes_plain`: callers without TLS
+    are served too. `needs_credential`: only callers who show a certificate or a token are. `gateway_token`: by which
+    others than those with a token are spoken for. `status_page`: its address. `pages`: the path below which pages are,
+    "" for none: they say themselves what a caller needs for them, and their forms show the session's text in the body.
+    Browsers that ask for / are sent there. `prefix`: the path of a reverse proxy below which the site is, "" for none.
     """
 
     names: Collection[str] = ()
+    max_requests: int = 5_000
+    max_waits: int = MAX_WAITS
     max_request_bytes: int = 16 * _MIB
     max_buffered_bytes: int = 256 * _MIB
     body_within_s: float = 30.0
@@ -120,14 +126,24 @@ class ApiSite:
         self.prefix = PathPrefix(settings.prefix) if settings.prefix else None
         self.sessions = Sessions()
         self._guesses = TokenGuesses(lambda *_: None)
+        self.uses = RequestPools(settings.max_requests, settings.max_buffered_bytes, settings.max_waits)
         self.events = EventStreams(api, settings.event_listeners, settings.write_within_s)
+        self.known_tokens = KnownTokens()
+        self.pools: list[FairPlaces | FairEntries[Any]] = [
+            self.uses.places,
+            self.uses.waits,
+            self.uses.bodies,
+            self.events.places,
+            self.events.watches,
+            self.sessions.kept,
+            self.known_tokens.kept,
+        ]
+        """All that callers share here, for the metrics."""
         self.requests = 0
         """Under way."""
         self.is_draining = False
         self._listeners: list[HttpListener] = []
         self._api = api
-        self._body_bytes = 0
-        self._bytes_of: Counter[str] = Counter()
         self._known_hosts: set[str] = set()
         self._log = RateLimitedLog(_log.warning)
         self._metrics = Metrics()
@@ -143,6 +159,10 @@ class ApiSite:
                 ("http_event_streams",): len(self.events),
             }
         )
+        full = {"http_connections": sum(listener.hits for listener in self._listeners)}
+        for name, hits in [*full.items(), *((pool.name, pool.hits) for pool in self.pools)]:
+            if hits:
+                self._metrics.counters["limits_hit", name] = hits
         return self._metrics.snapshot()
 
     def _count(self, request: web.Request, status: int, seconds: float) -> None:
@@ -171,7 +191,7 @@ class ApiSite:
     async def serve(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Every request, those without a route too."""
         settings = self.settings
-        reserved: list[int] = []
+        use: RequestUse | None = None
         self.requests += 1
         begun_s = time.monotonic()
         connection = self._connection_of(request.transport)
@@ -187,15 +207,21 @@ class ApiSite:
                 self._check_browser(request, session)
             if settings.needs_credential and not has_credential(context) and not self._is_open(request):
                 raise Forbidden("this site takes calls of callers with a certificate or a token only: show one")
+            if context.token is not None and "Authorization" in request.headers and not self._is_open(request):
+                await self._check_new(context.token, context)
+            use = request[USE] = RequestUse(self.uses, self._owner(request, session))
             if request.body_exists:
-                await self._read(request, reserved)
+                await self._read(request, use)
             if connection is not None:
                 connection.allow(math.inf)
+            await use.turn()
             response = await handler(request)
         except OtherSite as error:
             response = problem_response(error, has_credential=True)
         except PinLaterError as error:
             if isinstance(error, Forbidden):
+                if connection is not None:
+                    connection.allow(math.inf)  # its answer may be held back for longer than its body may take
                 error = await self._refused(request, error)
             self._metrics.add(1, "http_requests_refused", error.reason)
             response = problem_response(error, has_credential=_has_credential(request))
@@ -209,8 +235,8 @@ class ApiSite:
             _log.error("request_failed", path=request.path[:200], exc_info=error)
             response = problem_response(_FAILED, has_credential=True)
         finally:
-            if reserved:
-                self._release(request, reserved)
+            if use is not None:
+                use.end()
             self.requests -= 1
             if connection is not None:
                 connection.end_request()
@@ -267,7 +293,22 @@ class ApiSite:
         if not is_csrf_token(session, request.headers.get("X-CSRF-Token", "")):
             raise OtherSite(f"a change by a browser needs the header X-CSRF-Token, with what {SESSION} says")
 
-    async def _read(self, request: web.Request, reserved: list[int]) -> None:
+    def owner_of(self, context: RequestContext) -> str:
+        """Whom a caller counts as."""
+        return owner_of(context, self.known_tokens)
+
+    def _owner(self, request: web.Request, session: BrowserSession | None) -> str:
+        is_admin = session is not None and session.credential.password and "Authorization" not in request.headers
+        return ADMIN if is_admin else self.owner_of(request[CONTEXT])
+
+    async def _check_new(self, token: str, context: RequestContext) -> None:
+        """Of a token that was not right before: its caller counts as itself from then on. Forbidden: it is wrong."""
+        if token not in self.known_tokens:
+            with suppress(MethodUnknown):  # servers of before tokens
+                await self._api.get_access(context=context)
+                self.known_tokens.add(token)
+
+    async def _read(self, request: web.Request, use: RequestUse) -> None:
         """The body, which the request keeps. Room is taken for what has come, not for what is said to come. Overloaded,
         BodyTooLarge. HTTPBadRequest: it broke off, or is none.
         """
@@ -280,31 +321,22 @@ class ApiSite:
         if content.is_eof() and content.total_bytes <= min(_SMALL_BYTES, settings.max_request_bytes):
             request._read_bytes = content.read_nowait()  # it came with the head, and is gone again at once
             return
-        host = request.remote or ""
         body = bytearray()
         try:
             async for chunk in request.content.iter_any():
                 size = len(chunk)
                 if len(body) + size > settings.max_request_bytes:
                     raise self._too_large()
-                in_all, of_host = self._body_bytes + size, self._bytes_of[host] + size
-                if in_all > settings.max_buffered_bytes or of_host > settings.max_buffered_bytes // 2:
+                try:
+                    use.take_body(size)
+                except Overloaded:
                     self._log.note("http_bodies_full", at_most=settings.max_buffered_bytes)
-                    raise Overloaded("too many bytes of requests are on their way here", retry_after_ms=1_000)
-                self._body_bytes, self._bytes_of[host] = in_all, of_host
-                reserved.append(size)
+                    raise
                 body += chunk
         except (web.RequestPayloadError, web.PayloadAccessError, ConnectionError) as error:
             content.feed_eof()  # nothing of it is waited for any more: what comes cannot be read
             raise web.HTTPBadRequest(text="the body of the request cannot be read") from error
         request._read_bytes = bytes(body)  # read() has no bound but its own, and counts nothing
-
-    def _release(self, request: web.Request, reserved: list[int]) -> None:
-        size, host = sum(reserved), request.remote or ""
-        self._body_bytes -= size
-        self._bytes_of[host] -= size
-        if not self._bytes_of[host]:
-            del self._bytes_of[host]
 
     def _too_large(self) -> PinLaterError:
         bound = self.settings.max_request_bytes
@@ -359,13 +391,13 @@ class ApiSite:
         """Who the browser is, and where to go."""
         if self.settings.pages and "text/html" in request.headers.get("Accept", ""):
             return web.Response(status=303, headers={"Location": self.settings.pages})
-        session, cookie = self.session_or_new(request)
+        session = self.session_or_new(request)
         links = [(DOCS, "The calls, and a page to try them"), (LOGIN, "Log in")]
         if self.settings.pages:
             links.insert(0, (self.settings.pages, "The dashboard"))
         if self.settings.status_page:
             links.append((f"http://{self.settings.status_page}/", "The status page"))
-        return self._page(request, start_page(session.credential.identity, session.csrf, links), cookie)
+        return self._page(request, start_page(session.credential.identity, session.csrf, links), session)
 
     async def show_login(self, request: web.Request) -> web.StreamResponse:
         """The form."""
@@ -403,8 +435,8 @@ class ApiSite:
 
     def _ask(self, request: web.Request, after: str, told: str = "", *, status: int = 200) -> web.Response:
         """The form of the login. `told`: why what was typed before did not do."""
-        session, cookie = self.session_or_new(request)
-        return self._page(request, login_page(session.csrf, after, told), cookie, status=status)
+        session = self.session_or_new(request)
+        return self._page(request, login_page(session.csrf, after, told), session, status=status)
 
     async def log_out(self, request: web.Request) -> web.StreamResponse:
         """Ends the session, and its cookie."""
@@ -423,15 +455,16 @@ class ApiSite:
         merged: Merged = {}
         merge(merged, self.counts())
         export = import_module("pinlater.web.export")
-        families = {name: family for name, family in FAMILIES.items() if name.startswith("http_")}
+        families = {
+            name: family for name, family in FAMILIES.items() if name.startswith("http_") or name == "limits_hit"
+        }
         return web.Response(body=export.exposition(merged, families), headers={"Content-Type": export.CONTENT_TYPE})
 
     async def show_session(self, request: web.Request) -> web.StreamResponse:
         """What scripts of our pages have to know: who the browser is, and what it shows with changes."""
-        session, cookie = self.session_or_new(request)
+        session = self.session_or_new(request)
         response = web.json_response({"identity": session.credential.identity, "csrf_token": session.csrf})
-        if cookie is not None:
-            set_cookie(request, response, cookie)
+        self.keep_session(request, response, session)
         return response
 
     async def read_form(self, request: web.Request) -> dict[str, str]:
@@ -451,23 +484,28 @@ class ApiSite:
     ) -> BrowserSession:
         """A new one, in place of that of the request; its cookie goes with the response."""
         self.sessions.end(request.cookies.get(_cookie_name(request), ""))
+        if credential.token is not None:
+            self.known_tokens.add(credential.token)
         cookie, session = self.sessions.begin(credential)
         set_cookie(request, response, cookie)
         return session
 
-    def session_or_new(self, request: web.Request) -> tuple[BrowserSession, str | None]:
-        """The caller's, or a new one and what its cookie is to say."""
-        session = self.session_of(request)
-        if session is not None:
-            return session, None
-        cookie, session = self.sessions.begin(Credential())
-        return session, cookie
+    def session_or_new(self, request: web.Request) -> BrowserSession:
+        """The caller's, or a new one; the answer is to `keep_session`."""
+        return self.session_of(request) or self.sessions.visit()
 
-    def _page(self, request: web.Request, html: str, cookie: str | None, *, status: int = 200) -> web.Response:
+    def keep_session(self, request: web.Request, response: web.StreamResponse, session: BrowserSession) -> None:
+        """Have the browser keep what only it does: all of the session of who has shown nothing."""
+        if session.credential:
+            return
+        cookie = self.sessions.sealed(session)
+        if cookie != request.cookies.get(_cookie_name(request)):
+            set_cookie(request, response, cookie)
+
+    def _page(self, request: web.Request, html: str, session: BrowserSession, *, status: int = 200) -> web.Response:
         policy = browsers.page_policy(html, form_action="'self'")
         response = web.Response(status=status, text=html, content_type="text/html", headers=policy)
-        if cookie is not None:
-            set_cookie(request, response, cookie)
+        self.keep_session(request, response, session)
         return response
 
 

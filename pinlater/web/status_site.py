@@ -16,6 +16,7 @@ from aiohttp.typedefs import Handler
 
 from pinlater import browsers
 from pinlater.listener import IDLE_S, HttpListener, RateLimitedLog, listening
+from pinlater.model.connection_ref import host_of
 from pinlater.redaction import redact
 from pinlater.web import export, pages
 from pinlater.web.exporters import Reporting
@@ -60,7 +61,7 @@ class StatusSite:
         """Listen on HOST:PORT, or on nothing ("none"); returns when that is so, or was tried once."""
         self._max_connections = max_connections
         if self._listener is not None:
-            self._listener.max_connections = max_connections
+            self._listener.bound_by(max_connections, max(1, max_connections // 2))
         if address == self._address:
             return
         await self.close()
@@ -105,7 +106,10 @@ class StatusSite:
             return False
         self._runner = runner
         assert runner.server is not None
-        self._listener = HttpListener(listeners, runner.server, self._troubles, self._max_connections)
+        most = self._max_connections
+        self._listener = HttpListener(
+            listeners, runner.server, self._troubles, most, max(1, most // 2), host_of=host_of
+        )
         self.bound = f"{host}:{self._listener.port}"
         _log.info("http_ready", address=f"http://{self.bound}/")
         return True

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
+from pinlater.dashboard.site import DashboardSettings, add_dashboard
 from pinlater.errors import Forbidden, QueueNotFound
 from pinlater.http.caller import context_of
 from pinlater.http.http_server import HttpServer
-from pinlater.http.site import HttpSettings, make_app
+from pinlater.http.site import SITE, HttpSettings, make_app
 from pinlater.listener import listening
+from pinlater.metrics import Key
 from pinlater.model import (
     AccessView,
     ClusterStatus,
@@ -100,17 +102,32 @@ class HttpAnswer(NamedTuple):
 
 
 class RunningSite:
-    """One that listens on a loopback port. `seen`: the bodies that reached the handler of POST /echo."""
+    """One that listens on a loopback port. `seen`: the bodies that reached the handler of POST /echo; `pools`: what its
+    callers share, by name.
+    """
 
-    def __init__(self, port: int, seen: list[bytes], contexts: list[RequestContext]) -> None:
+    def __init__(
+        self,
+        port: int,
+        seen: list[bytes],
+        contexts: list[RequestContext],
+        pools: dict[str, Any],
+        server: HttpServer,
+    ) -> None:
+        self._server = server
         self.port = port
+        self.pools = pools
         self.seen = seen
         self.contexts = contexts
         self.writers: list[asyncio.StreamWriter] = []
 
-    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection, which is closed with the site."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+    def counts(self) -> dict[Key, float]:
+        """What it counts now, but for histograms."""
+        return {key: values[0] for key, values in self._server.counts()}
+
+    async def connect(self, address: str = "127.0.0.1") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection from an address of loopback, which is closed with the site."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, local_addr=(address, 0))
         self.writers.append(writer)
         return reader, writer
 
@@ -164,6 +181,7 @@ async def http_site(
 ) -> AsyncIterator[RunningSite]:
     """Serves `api`, and beside its own routes POST /echo, which answers with the body, and GET /hang."""
     app = make_app(api, HttpSettings(**settings))
+    dashboard = add_dashboard(app, DashboardSettings())
     seen: list[bytes] = []
     contexts: list[RequestContext] = []
 
@@ -182,10 +200,13 @@ async def http_site(
     await server.start()
     listeners = listening("127.0.0.1", 0)
     server.listen(listeners)
-    site = RunningSite(listeners[0].getsockname()[1], seen, contexts)
+    site = RunningSite(
+        listeners[0].getsockname()[1], seen, contexts, {pool.name: pool for pool in app[SITE].pools}, server
+    )
     try:
         yield site
     finally:
         for writer in site.writers:
             writer.close()
         await server.close()
+        await dashboard.close()

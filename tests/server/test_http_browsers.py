@@ -9,7 +9,16 @@ from urllib.parse import urlencode
 import pytest
 
 from pinlater.access.guesses import FREE_TRIES, MAX_WAITING_EACH
-from pinlater.http.sessions import IDLE_S, MAX_AGE_S, MAX_SESSIONS, Credential, Sessions
+from pinlater.http.sessions import (
+    IDLE_S,
+    MAX_AGE_S,
+    MAX_COOKIE_CHARS,
+    MAX_SESSIONS,
+    Credential,
+    Notice,
+    Sessions,
+)
+from pinlater.model import AccessAction, AccessView, Grant, RequestContext
 from tests.server.http_site import TOKEN, HttpAnswer, RunningSite, WatchedApi, http_site
 
 FORM = "application/x-www-form-urlencoded"
@@ -152,11 +161,57 @@ def test_sessions_end_by_age_by_rest_and_by_number() -> None:
     assert sessions.find(cookie) is None
     cookie, session = sessions.begin(Credential(TOKEN, identity="token:web"))
     for _ in range(MAX_SESSIONS + 1):
-        sessions.begin(Credential())
+        sessions.begin(Credential("plt_other", identity="token:other"))
     assert sessions.find(cookie) is session
     for _ in range(MAX_SESSIONS):
         sessions.begin(Credential(TOKEN, identity="token:web"))
     assert sessions.find(cookie) is None
+
+
+def test_a_visitor_whom_nobody_knows_takes_no_memory_and_cannot_write_its_own_session() -> None:
+    now = [0.0]
+    sessions = Sessions(lambda: now[0])
+    session = sessions.visit()
+    session.tell(Notice("\U0001f600" * 600, is_bad=True))
+    cookie = sessions.sealed(session)
+    assert len(sessions.kept) == 0
+    assert len(cookie) < MAX_COOKIE_CHARS
+    found = sessions.find(cookie)
+    assert found is not None
+    assert (found.csrf, found.credential.identity) == (session.csrf, "anonymous")
+    assert found.notices == [Notice("\U0001f600" * 500, is_bad=True)]
+    assert session.csrf not in cookie
+    assert sessions.visit().csrf != session.csrf
+    for at in range(len(cookie)):
+        changed = cookie[:at] + ("A" if cookie[at] != "A" else "B") + cookie[at + 1 :]
+        forged = sessions.find(changed)
+        assert forged is None or (forged.csrf, forged.notices) == (found.csrf, found.notices)  # bits that say nothing
+    assert Sessions(lambda: now[0]).find(cookie) is None
+    assert sessions.find(cookie * 9) is None
+    now[0] += MAX_AGE_S
+    assert sessions.find(cookie) is None
+
+
+class OpenToOperators(WatchedApi):
+    """Anybody may operate, by a rule."""
+
+    async def get_access(self, *, context: RequestContext | None = None) -> AccessView:
+        return AccessView("anonymous", [], [Grant((AccessAction.READ, AccessAction.OPERATE))], has_rules=True)
+
+
+async def test_what_happened_is_told_to_a_visitor_whom_nobody_knows() -> None:
+    async with http_site(OpenToOperators(), pages="/dashboard") as site:
+        cookie, csrf = await begun(site)
+        body = urlencode({"csrf": csrf, "for": "x"}).encode()
+        sent = {"Content_Type": FORM, "Cookie": cookie, "Sec_Fetch_Site": "same-origin"}
+        answer = await site.ask("POST", "/dashboard/queues/mail/pause", body, **sent)
+        assert answer.status == 303, answer.body
+        page = await site.ask("GET", "/dashboard/runs", Cookie=cookie_of(answer))
+        assert b"the length of the pause" in page.body
+        assert csrf.encode() in page.body
+        again = await site.ask("GET", "/dashboard/runs", Cookie=cookie_of(page))
+        assert b"the length of the pause" not in again.body
+        assert "Set-Cookie" not in again.headers
 
 
 async def test_a_site_that_asks_for_certificates_takes_no_call_without_a_credential() -> None:

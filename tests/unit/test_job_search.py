@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from pinlater.dashboard import bulk_runs, job_search
-from pinlater.dashboard.bulk_runs import ACTIONS, BulkRun, BulkRuns, RunOrder, RunState, TooManyRuns, try_run
+from pinlater.dashboard.bulk_runs import ACTIONS, BulkRun, BulkRuns, RunOrder, RunState, try_run
 from pinlater.dashboard.filter_parser import FilterError, parse_filter
 from pinlater.dashboard.job_search import JobSearch, SearchedPage, read_cursor
 from pinlater.dashboard.meant_queues import MeantQueues
-from pinlater.errors import NothingStored, RequestInvalid
+from pinlater.errors import Draining, NothingStored, Overloaded, RequestInvalid
 from pinlater.model import Ack, DequeueRequest, ExtendedJob, Job, JobFilter, JobState, LevelView, QueueStatus
 from pinlater.model.job_selection import JobPhase
 from pinlater.service import ServiceSettings
@@ -282,9 +282,9 @@ async def fail_some(at: Stand, name: str, amount: int) -> None:
     at.clock.tick(10)
 
 
-def begun(runs: BulkRuns, wanted: RunOrder, names: Sequence[str], of_about: int = 100) -> BulkRun:
+def begun(runs: BulkRuns, wanted: RunOrder, names: Sequence[str], of_about: int = 100, payer: str = "ada") -> BulkRun:
     queues: dict[str, Sequence[int]] = dict.fromkeys(names, (1, 2, 3))
-    return runs.start(wanted, owner="ada", who="ada", context=ME, queues=queues, of_about=of_about)
+    return runs.start(wanted, owner="ada", payer=payer, who="ada", context=ME, queues=queues, of_about=of_about)
 
 
 async def ended(run: BulkRun) -> BulkRun:
@@ -335,27 +335,41 @@ async def test_runs_end_when_their_process_does_and_say_how_to_go_on(monkeypatch
     async with stand(settings=PAGES) as at:
         await filled(at, ["a"], 60)
         runs = BulkRuns(at.service)
-        working = [begun(runs, order("delete", "state:ready"), ["a"]) for _ in range(bulk_runs.AT_ONCE + 2)]
+        share = bulk_runs.AT_ONCE // 2
+        working = [begun(runs, order("delete", "state:ready"), ["a"]) for _ in range(share + 2)]
         while not any(run.changed for run in working):
             await asyncio.sleep(0)
-        assert [run.state for run in working[bulk_runs.AT_ONCE :]] == [RunState.WAITING] * 2
+        assert [run.state for run in working[share:]] == [RunState.WAITING] * 2
         await runs.close()
         assert all(run.is_ended for run in working)
         assert any("the same filter goes on" in each.detail for each in await at.service.audit())
-        with pytest.raises(TooManyRuns):
+        with pytest.raises(Draining):
             begun(runs, order("delete", "state:ready"), ["a"])
 
 
-async def test_no_more_runs_wait_than_is_sensible(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_runs, "MAX_WAITING", 2)
+async def test_runs_of_one_caller_neither_wait_nor_go_on_in_the_places_of_others() -> None:
     async with stand(settings=PAGES) as at:
         runs = BulkRuns(at.service)
-        waiting = [begun(runs, order("delete", "state:ready"), ["mail"]) for _ in range(2)]
-        with pytest.raises(TooManyRuns):
+        share = bulk_runs.AT_ONCE // 2 + bulk_runs.MAX_WAITING // 2
+        mine = [begun(runs, order("delete", "state:ready"), ["mail"]) for _ in range(share)]
+        with pytest.raises(Overloaded, match="this caller has 10 of 20 runs that wait already"):
             begun(runs, order("delete", "state:ready"), ["mail"])
-        for run in waiting:
+        other = begun(runs, order("delete", "state:ready"), ["mail"], payer="bob")
+        assert other.state is RunState.RUNNING
+        for run in (*mine, other):
             await ended(run)
-        assert [run.id for run in runs.all()] == [run.id for run in reversed(waiting)]
+        assert [run.id for run in runs.all()] == [run.id for run in (other, *reversed(mine))]
+        await runs.close()
+
+
+async def test_the_runs_of_one_caller_push_no_others_out() -> None:
+    async with stand(settings=PAGES) as at:
+        runs = BulkRuns(at.service)
+        calm = await ended(begun(runs, order("delete", "state:ready"), ["mail"], payer="bob"))
+        for _ in range(bulk_runs.MAX_RUNS + 5):
+            await ended(begun(runs, order("delete", "state:ready"), ["mail"]))
+        assert runs.find(calm.id) is calm
+        assert len(runs.all()) == bulk_runs.MAX_RUNS
         await runs.close()
 
 
