@@ -299,9 +299,10 @@ class Config:
     )
     flow_callback_hosts: tuple[str, ...] = _row(
         "Flows",
-        Words(r"[^\s/]+", "HOST or HOST:PORT, in which * stands for any characters"),
+        Words(r"[^\s/]+", "HOST, HOST:PORT or HOST:*, in which * stands for any characters"),
         (),
-        "An address to which the completion of a flow may be POSTed; without one no callback may name a URL.",
+        "An address to which the completion of a flow may be POSTed; without a port it is 80 and 443. Without an "
+        "address no callback may name a URL.",
     )
     flow_callback_secret: str = _row(
         "Flows",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import structlog
-from jmespath.exceptions import JMESPathError
+from jmespath.exceptions import JMESPathError, JMESPathTypeError
 
 from pinlater.errors import RequestInvalid
 from pinlater.flows.budgets import Budget, TooDear
@@ -59,9 +59,9 @@ def children_of(applet: Applet, payload: bytes, result: bytes, budget: Budget) -
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise AppletFailed(f"the result is no JSON: {unreadable_text(error)}") from None
     except JMESPathError as error:
-        raise AppletFailed(f"{applet.expression}: {error}") from None
-    except Exception as error:
-        _log.warning("expression_failed", expression=applet.expression, exc_info=error)
+        raise AppletFailed(f"{applet.expression}: {_mistake(error)}") from None
+    except Exception as error:  # its text may quote what the expression was given
+        _log.warning("expression_failed", expression=applet.expression, error=type(error).__name__)
         raise AppletFailed(f"{applet.expression}: its values do not go together, or one is out of range") from None
     if len(items) > MAX_CHILDREN:
         raise AppletFailed(f"it makes {len(items)} items of one; allowed: {MAX_CHILDREN}")
@@ -69,6 +69,13 @@ def children_of(applet: Applet, payload: bytes, result: bytes, budget: Budget) -
     if longest > MAX_CHILD_BYTES:
         raise AppletFailed(f"an item has {longest} bytes; allowed: {MAX_CHILD_BYTES}")
     return items
+
+
+def _mistake(error: JMESPathError) -> str:
+    """What is wrong, without the value that it is wrong with: others read it than read payloads and results."""
+    if isinstance(error, JMESPathTypeError):
+        return f"{error.function_name}() takes {' or '.join(error.expected_types)}, and is given {error.actual_type}"
+    return str(error)
 
 
 def _listed(result: bytes, budget: Budget) -> list[bytes]:

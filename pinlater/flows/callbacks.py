@@ -25,9 +25,9 @@ from pinlater.flows.callback_job import callback_job, status_document
 from pinlater.flows.callback_lanes import CallbackLanes
 from pinlater.flows.connection import FlowConnection
 from pinlater.flows.ends import DueCallback
+from pinlater.flows.receivers import AllowedReceivers, failed_post
 from pinlater.metrics import Metrics
 from pinlater.model import Job
-from pinlater.model.callers import matches
 from pinlater.model.flow_words import CompletionCallback
 
 _log = structlog.get_logger("pinlater.flows")
@@ -65,9 +65,7 @@ class EnqueueCall(Protocol):
 
 
 class FlowCallbacks:
-    """Makes callbacks, for one process. `hosts`: where POSTs may go to, HOST or HOST:PORT, in which * stands for any
-    characters; `secret`: signs them.
-    """
+    """Makes callbacks, for one process. `hosts`: where POSTs may go to (see AllowedReceivers); `secret`: signs them."""
 
     def __init__(
         self,
@@ -82,7 +80,7 @@ class FlowCallbacks:
         self._enqueue = enqueue
         self._clock = clock
         self._metrics = metrics
-        self._hosts = [host.lower() for host in hosts]
+        self._receivers = AllowedReceivers(hosts)
         self._secret = secret
         self._tasks = BackgroundTasks()
         self._turns = asyncio.Semaphore(_TAKING)
@@ -102,17 +100,7 @@ class FlowCallbacks:
         """What is allowed instead; "" if it is."""
         if not self._secret:
             return "none: this server signs no callbacks (set flow-callback-secret), or a queue instead"
-        try:
-            parts = urlsplit(url)
-            port = parts.port or (443 if parts.scheme == "https" else 80)
-        except ValueError:
-            return "http://HOST[:PORT]/... or https://..."
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
-            return "http://HOST[:PORT]/... or https://..., without a user"
-        names = (parts.hostname, f"{parts.hostname}:{port}")
-        if not any(matches(pattern, name) for pattern in self._hosts for name in names):
-            return f"an address that flow-callback-hosts allows: {', '.join(self._hosts) or 'none is'}"
-        return ""
+        return self._receivers.refusal(url)
 
     # -- making them ---------------------------------------------------------------------------------------------------
 
@@ -230,7 +218,7 @@ class FlowCallbacks:
         except TimeoutError:
             return f"it did not answer within {POST_TIMEOUT_S:g} s", False
         except (http.ClientError, OSError) as error:
-            return str(error) or "the connection broke before an answer came", False
+            return failed_post(error), False
 
 
 def signature(secret: str, signed_s: int, said: tuple[str, str, str, str], body: bytes) -> str:

@@ -18,12 +18,23 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from pinlater.backends.sql.driver_texts import driver_text
 from pinlater.data_folder.private_files import make_private_database
 from pinlater.errors import FlowsUnavailable, RequestInvalid, StageSealed
 from pinlater.flows import end_records, owned_flows, queue_feed, stops, views
 from pinlater.flows.applets import check_expression, make_children
 from pinlater.flows.budgets import Budget
-from pinlater.flows.ends import DueCallback, ItemEnd, MadeChildren, QueuedJob, Recorded, Resumed, WaitingItem
+from pinlater.flows.ends import (
+    DueCallback,
+    ItemEnd,
+    MadeChildren,
+    QueuedJob,
+    Recorded,
+    Resumed,
+    SeesBodies,
+    WaitingItem,
+    sees_none,
+)
 from pinlater.flows.engines import CHANGES, LOOKS, is_conflict, make_engine
 from pinlater.flows.flow_keys import KeyedFlow, Sees, find_keyed
 from pinlater.flows.owned_flows import OwnerCounts, OwnerRoom
@@ -93,11 +104,11 @@ class FlowDatabase:
                 with self._engine.connect().execution_options(**options) as connection, connection.begin():
                     return work(connection)
             except sa.exc.DataError as error:
-                raise RequestInvalid(f"the database of flows takes no such text or number: {error.orig}") from None
+                raise RequestInvalid(f"the database of flows takes no such text or number: {_said(error)}") from None
             except sa.exc.DBAPIError as error:
                 if tried == _TRIES or not is_conflict(error):
                     raise FlowsUnavailable(
-                        f"the database of flows failed: {error.orig}", retry_after_ms=1_000
+                        f"the database of flows failed: {_said(error)}", retry_after_ms=1_000
                     ) from error
             time.sleep(random.uniform(0, 0.02 * tried))
         raise AssertionError
@@ -489,9 +500,9 @@ class FlowDatabase:
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
-    def status(self, flow_id: str) -> FlowStatus:
+    def status(self, flow_id: str, sees: SeesBodies = sees_none) -> FlowStatus:
         """FlowNotFound."""
-        return self._look(lambda connection: views.status(connection, flow_id))
+        return self._look(lambda connection: views.status(connection, flow_id, sees))
 
     def flows(
         self,
@@ -501,11 +512,14 @@ class FlowDatabase:
         below: int,
         limit: int,
         may_read: Sees | None = None,
+        sees: SeesBodies = sees_none,
     ) -> tuple[list[FlowStatus], int]:
         """A page of those that the caller may read, the newest first, and the number to go on below; 0: it was the
         last one.
         """
-        return self._look(lambda connection: views.flows(connection, name, dedupe_key, state, below, limit, may_read))
+        return self._look(
+            lambda connection: views.flows(connection, name, dedupe_key, state, below, limit, may_read, sees)
+        )
 
     def items(
         self,
@@ -546,3 +560,7 @@ def _in_order(stages: Sequence[Stage]) -> list[Stage]:
                 made = replace(stage, parent=name, applet=Applet(AppletKind.LIST))
             ordered.append(made)
     return ordered
+
+
+def _said(error: sa.exc.DBAPIError) -> str:
+    return driver_text(error.orig) if error.orig is not None else type(error).__name__

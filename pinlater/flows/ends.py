@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -27,6 +27,20 @@ class UnmadeChildren(NamedTuple):
     payload: bytes
     result: bytes
     applets: Sequence[tuple[int, Applet]]
+
+
+SeesBodies = Callable[[Collection[str]], bool]
+"""Whether whoever asks may see the bodies of all these queues. What a worker said of an item may quote its payload, so
+only such a caller is told why children could not be made.
+"""
+
+
+def sees_none(queues: Collection[str]) -> bool:
+    return False
+
+
+def sees_all(queues: Collection[str]) -> bool:
+    return True
 
 
 class ItemEnd(NamedTuple):

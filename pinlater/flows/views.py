@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from pinlater.errors import FlowNotFound, ItemNotFound
 from pinlater.flows.end_records import MAX_REASON_CHARS
-from pinlater.flows.ends import DueCallback
+from pinlater.flows.ends import DueCallback, SeesBodies, sees_none
 from pinlater.flows.flow_keys import Sees, keys_of, numbers_of_key, queues_of_flows
 from pinlater.flows.flow_limits import MAX_CALL_BYTES
 from pinlater.flows.rows import APPLET_SUFFIX, find_flow, for_update, stage_of
@@ -52,9 +52,9 @@ _MOST_READ = 5_000
 """Flows, for a page of those that a caller may read."""
 
 
-def status(connection: sa.Connection, flow_id: str) -> FlowStatus:
+def status(connection: sa.Connection, flow_id: str, sees: SeesBodies) -> FlowStatus:
     """FlowNotFound."""
-    return _statuses(connection, [find_flow(connection, flow_id)])[0]
+    return _statuses(connection, [find_flow(connection, flow_id)], sees)[0]
 
 
 def flows(
@@ -64,7 +64,8 @@ def flows(
     state: FlowState | None,
     below: int,
     limit: int,
-    may_read: Sees | None = None,
+    may_read: Sees | None,
+    sees: SeesBodies,
 ) -> tuple[list[FlowStatus], int]:
     """A page of those that the caller may read, the newest first, and the number to go on below; 0: it was the last
     one. It passes over so many others at most, and may then have fewer, or none.
@@ -91,10 +92,10 @@ def flows(
         del shown[limit:]
         below = shown[-1]
     rows = sa.select(FLOWS).where(FLOWS.c.number.in_(shown)).order_by(FLOWS.c.number.desc())
-    return _statuses(connection, connection.execute(rows).mappings().all()), below
+    return _statuses(connection, connection.execute(rows).mappings().all(), sees), below
 
 
-def _statuses(connection: sa.Connection, rows: Sequence[Mapping[Any, Any]]) -> list[FlowStatus]:
+def _statuses(connection: sa.Connection, rows: Sequence[Mapping[Any, Any]], sees: SeesBodies) -> list[FlowStatus]:
     numbers = [row["number"] for row in rows]
     stages: dict[int, list[Mapping[Any, Any]]] = defaultdict(list)
     of_these = sa.select(STAGES).where(STAGES.c.flow.in_(numbers)).order_by(STAGES.c.flow, STAGES.c.place)
@@ -104,7 +105,7 @@ def _statuses(connection: sa.Connection, rows: Sequence[Mapping[Any, Any]]) -> l
     callbacks = {row["flow"]: row for row in connection.execute(made).mappings()}
     keys = keys_of(connection, [row["number"] for row in rows if row["dedupe_key"] is None])
     rows = [{**row, "dedupe_key": row["dedupe_key"] or keys.get(row["number"], "")} for row in rows]
-    return [_status(connection, row, stages[row["number"]], callbacks.get(row["number"])) for row in rows]
+    return [_status(connection, row, stages[row["number"]], callbacks.get(row["number"]), sees) for row in rows]
 
 
 def _status(
@@ -112,6 +113,7 @@ def _status(
     flow: Mapping[Any, Any],
     rows: Sequence[Mapping[Any, Any]],
     callback_row: Mapping[Any, Any] | None,
+    sees: SeesBodies,
 ) -> FlowStatus:
     by_place = {row["place"]: row for row in rows}
     counters = {row["place"]: {name: row[name] for name in _COUNTERS} for row in rows}
@@ -136,7 +138,7 @@ def _status(
         OnFailure(flow["on_failure"]),
         CompletionCallback(**json.loads(flow["on_complete"])) if flow["on_complete"] else None,
         callback,
-        _troubles(connection, flow, rows, callback),
+        _troubles(connection, flow, rows, callback, sees),
     )
 
 
@@ -173,11 +175,13 @@ def _troubles(
     flow: Mapping[Any, Any],
     rows: Sequence[Mapping[Any, Any]],
     callback: CallbackStatus | None,
+    sees: SeesBodies,
 ) -> list[str]:
     told, names = [], {row["place"]: row["name"] for row in rows}
     again = f"`pinlater flow resume {flow['id']}` tries again, with --expression by another one"
     if flow["completed_ms"] is not None:
         again = "the flow ended without them"
+    shows_causes = sees({row["queue"] for row in rows})
     for row in rows:
         if row["applet_errors"]:
             shown = names[row["parent"]] if row["name"].endswith(APPLET_SUFFIX) else row["name"]
@@ -187,7 +191,9 @@ def _troubles(
                 ITEMS.c.state == ItemState.SUCCEEDED,
                 ITEMS.c.applet_error.is_not(None),
             )
-            error = connection.execute(first.limit(1)).scalar() or ""
+            error = "why is shown to who may see bodies"
+            if shows_causes:
+                error = connection.execute(first.limit(1)).scalar() or ""
             told.append(
                 f"the children of {row['applet_errors']} items of stage {shown} could not be made: {error}; "
                 f"{again if row['stop_reason'] is None else 'the stage was stopped, and goes on without them'}"
@@ -342,7 +348,7 @@ def due_callbacks(connection: sa.Connection, now_ms: int, limit: int, flow_id: s
             row["id"],
             row["tries"],
             CompletionCallback(**json.loads(row["on_complete"])),
-            status(connection, row["flow_id"]),
+            status(connection, row["flow_id"], sees_none),
             row["owner"] or "",
         )
         for row in rows.all()

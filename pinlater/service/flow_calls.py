@@ -22,6 +22,7 @@ from pinlater.errors import (
     PinLaterError,
     RequestInvalid,
 )
+from pinlater.flows.ends import SeesBodies
 from pinlater.flows.flow_engine import Flows
 from pinlater.flows.flow_limits import check_flow, check_items, is_flow_name
 from pinlater.flows.item_jobs import item_key
@@ -205,12 +206,13 @@ class FlowCalls:
         await self._may(flow_id, READ, context)
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + min(wait_ms, self._settings.max_wait_ms) / 1_000
-        status = await flows.connection.call(lambda database: database.status(flow_id))
+        sees = _sees_bodies(context)
+        status = await flows.connection.call(lambda database: database.status(flow_id, sees))
         if wait_ms and status.completed_ms is None:
             holder = "" if context is None else context.holder
             await flows.waits.until_over(flow_id, ends_s - loop.time(), holder)
             await self._may(flow_id, READ, context)
-            status = await flows.connection.call(lambda database: database.status(flow_id))
+            status = await flows.connection.call(lambda database: database.status(flow_id, sees))
         told = await self._unclaimed(flows, status)
         return self._with_troubles(replace(status, troubles=[*status.troubles, *told]) if told else status)
 
@@ -261,11 +263,11 @@ class FlowCalls:
         limit: int,
         context: RequestContext | None,
     ) -> FlowsPage:
-        below = _position(continuation)
+        below, sees = _position(continuation), _sees_bodies(context)
         limit = min(self._validator.limit(limit), MAX_PAGE)
         may_read = _seen_by(context, READ)
         found, next_below = await self._on.connection.call(
-            lambda database: database.flows(name, dedupe_key, state, below, limit, may_read)
+            lambda database: database.flows(name, dedupe_key, state, below, limit, may_read, sees)
         )
         return FlowsPage(
             [self._with_troubles(each) for each in found], str(next_below) if next_below else CONTINUATION_END
@@ -310,7 +312,8 @@ class FlowCalls:
         flows = self._on
         await self._may(flow_id, _CANCEL, context)
         ran = await self._cancel(flows, flow_id)
-        status = await flows.connection.call(lambda database: database.status(flow_id))
+        sees = _sees_bodies(context)
+        status = await flows.connection.call(lambda database: database.status(flow_id, sees))
         if ran:
             await self._note(context, "cancel_flow", status)
         return status
@@ -347,7 +350,8 @@ class FlowCalls:
         flows.keeper.forget_troubles()
         if over:
             flows.are_over([flow_id])
-        status = await flows.connection.call(lambda database: database.status(flow_id))
+        sees = _sees_bodies(context)
+        status = await flows.connection.call(lambda database: database.status(flow_id, sees))
         said = f", stage {stage}" if stage else ""
         await self._note(context, "resume_flow", status, f"{said}, by {expression}" if expression else said)
         return self._with_troubles(status)
@@ -470,6 +474,10 @@ def _seen_by(
     if may(context, actions, EVERY_QUEUE):
         return None
     return lambda queues: all(may(context, actions, queue) for queue in queues)
+
+
+def _sees_bodies(context: RequestContext | None) -> SeesBodies:
+    return lambda queues: all(may(context, READ, queue, shows_bodies=True) for queue in queues)
 
 
 class FlowApi:

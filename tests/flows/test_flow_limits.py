@@ -132,6 +132,19 @@ def test_items_that_are_refused(name: str) -> None:
         ("https://HOOKS.example.org:443/over", True),
         ("http://inside:8080/", True),
         ("http://inside/", False),
+        ("http://hooks.example.org:443/", True),
+        ("https://hooks.example.org:80/", True),
+        ("http://hooks.example.org:22/", False),
+        ("https://hooks.example.org:8443/", False),
+        ("http://hooks.example.org:0/", False),
+        ("http://any:1/", True),
+        ("http://any:65535/", True),
+        ("https://10.0.0.9/", True),
+        ("http://10.0.0.9:6379/", False),
+        ("http://[fd00::1]/", True),
+        ("http://[fd00::1]:6379/", False),
+        ("http://[fd00::2]:8080/", True),
+        ("http://[fd00::2]/", False),
         ("http://inside:80@evil.org/", False),
         ("http://user:secret@hooks.example.org/", False),
         ("http://evil.org/?x=.example.org", False),
@@ -147,7 +160,8 @@ def test_items_that_are_refused(name: str) -> None:
 )
 def test_where_callbacks_may_go_to(url: str, is_allowed: bool) -> None:
     made: Any = None
-    callbacks = FlowCallbacks(made, made, made, made, ["*.Example.org", "inside:8080"], "not-so-secret-0123")
+    hosts = ["*.Example.org", "inside:8080", "any:*", "10.*", "fd00::1", "[FD00::2]:8080"]
+    callbacks = FlowCallbacks(made, made, made, made, hosts, "not-so-secret-0123")
     if is_allowed:
         callbacks.check(CompletionCallback(url=url))
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -250,11 +251,25 @@ def test_arguments_that_do_not_fit_are_refused(args: tuple[Any, ...], kwargs: di
         job(many).body(*args, **kwargs)
 
 
-def test_a_worker_refuses_a_body_whose_arguments_its_function_does_not_take() -> None:
-    envelope = read_envelope(b'PINLATER/1 application/json\n{"job":"rest","args":["one"]}')
+def card(kind: Literal["visa", "amex"] = "visa", colour: Colour = Colour.RED, limit: int = 0) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("kind", r"Invalid enum value; allowed: Literal\['visa', 'amex'\]"),
+        ("colour", r"Invalid enum value; allowed: "),
+        ("limit", r"Expected `int`, got `str`; allowed: int"),
+    ],
+)
+def test_a_worker_refuses_a_body_that_does_not_fit_without_quoting_it(name: str, why: str) -> None:
+    """A status is read by those who may read no bodies."""
+    body = json.dumps({"job": "card", "kwargs": {name: "4111' - at `$`\n"}}).encode()
+    envelope = read_envelope(b"PINLATER/1 application/json\n" + body)
     assert envelope is not None
-    with pytest.raises(ArgumentsInvalid, match=r"first is 'one': Expected `int`, got `str`; allowed: int") as refused:
-        job(rest).arguments(envelope)
+    with pytest.raises(ArgumentsInvalid, match=f"{name} is not what it may be: {why}") as refused:
+        job(card).arguments(envelope)
+    assert "4111" not in str(refused.value)
     assert refused.value.__cause__ is None, "a status would say the reason twice"
 
 

@@ -14,6 +14,7 @@ from sqlalchemy import event
 from sqlalchemy.pool import PoolProxiedConnection
 
 from pinlater.backends.sql.bounded_statements import bounded_connection
+from pinlater.backends.sql.driver_texts import driver_text
 from pinlater.backends.sql.mysql_session import MysqlSession
 from pinlater.backends.sql.records import load_statements
 from pinlater.backends.sql.server_pool import ServerPool, ServerShard, Timeouts
@@ -80,28 +81,19 @@ def error_number(error: BaseException) -> int:
 
 def shard_error(error: BaseException, place: str, *, committing: bool) -> PinLaterError:
     number = error_number(error)
-    message = f"{place}: {_ADVICE.get(number, 'the store refused the call')} ({_text(error)})"
+    message = f"{place}: {_ADVICE.get(number, 'the store refused the call')} ({driver_text(error)})"
     if number in CONFLICTS:
         return StoreConflict(message)
     if number == _NO_SUCH_TABLE:
         wiped = "its tables are gone: it was wiped or replaced since it was opened"
-        return StoreReplaced(f"{place}: {wiped} ({_text(error)})")
+        return StoreReplaced(f"{place}: {wiped} ({driver_text(error)})")
     if number in OF_A_VALUE:
-        return ValueNotStorable.at(place, _text(error))
+        return ValueNotStorable.at(place, driver_text(error))
     if committing and number not in READ_ONLY:
         return OutcomeUnknown(message)
-    if number in FULL or _NO_SPACE.search(_text(error)):
+    if number in FULL or _NO_SPACE.search(driver_text(error)):
         return StoreFull(message)
     return NothingStored(message)
-
-
-def _text(error: BaseException) -> str:
-    """What the store or the driver says; both drivers have it behind the number.
-
-    >>> _text(OSError(1045, "Access denied for user 'app'@'localhost'"))
-    "1045: Access denied for user 'app'@'localhost'"
-    """
-    return f"{error.args[0]}: {error.args[1]}" if len(error.args) > 1 else str(error)
 
 
 def is_disconnect(error: BaseException) -> bool:

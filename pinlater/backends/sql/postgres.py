@@ -18,6 +18,7 @@ from sqlalchemy import event
 from sqlalchemy.pool import PoolProxiedConnection
 
 from pinlater.backends.base import OnNotification
+from pinlater.backends.sql.driver_texts import driver_text
 from pinlater.backends.sql.postgres_conditions import FREE_CONNECTIONS, SHARES_SESSIONS, check_conditions
 from pinlater.backends.sql.postgres_notifications import PostgresNotifications
 from pinlater.backends.sql.postgres_session import PostgresSession
@@ -124,7 +125,7 @@ def _advice(error: BaseException, code: str) -> str:
 def shard_error(error: BaseException, place: str, *, committing: bool) -> PinLaterError:
     """An error of the server is one of a transaction that is rolled back, also where it is the answer to a COMMIT."""
     code = getattr(error, "sqlstate", None) or ""
-    said = " ".join(str(error).split())
+    said = driver_text(error)
     message = f"{place}: {_advice(error, code)} ({said})"
     if code in CONFLICTS:
         return StoreConflict(message)

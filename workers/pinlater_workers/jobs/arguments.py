@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import re
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import Parameter, isroutine, signature
@@ -122,13 +123,15 @@ class Arguments:
     def read(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], encoding: Encoding
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of a body as the function's annotations want them. ArgumentsInvalid likewise."""
+        """The arguments of a body as the function's annotations want them. ArgumentsInvalid likewise, but without the
+        value: it becomes the job's status, and those who may read no bodies read that.
+        """
         takers = self._takers(args, kwargs)
         values = [*args, *kwargs.values()]
         for place, value in enumerate(values):
             name, annotation = takers[place]
             if type(value) not in annotation.exact:
-                values[place] = self._try(annotation.read, name, annotation, value, encoding)
+                values[place] = self._try(annotation.read, name, annotation, value, encoding, shows_value=False)
         if not kwargs:
             return tuple(values), {}
         return tuple(values[: len(args)]), dict(zip(kwargs, values[len(args) :], strict=True))
@@ -163,12 +166,15 @@ class Arguments:
         annotation: Annotation,
         value: Any,
         encoding: Encoding,
+        *,
+        shows_value: bool = True,
     ) -> Any:
         try:
             return act(value, encoding)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-            said = SECRET_MASK if name in self._secrets else f"{_shown(value)}: {why}"
+            said = f"{_shown(value)}: {why}" if shows_value else f"not what it may be: {why}"
+            said = SECRET_MASK if name in self._secrets else said
             raise ArgumentsInvalid(f"job {self._job!r}: {name} is {said}; allowed: {annotation.shown}") from None
 
     def _fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -361,9 +367,13 @@ def _made(kind: type, value: Any) -> Any:
     raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
 
 
+_QUOTED = re.compile(r"\A(Invalid(?: enum)? value) .*?(?=(?: - at `[^`]*`)?\Z)", re.DOTALL)
+
+
 def _told(error: msgspec.ValidationError) -> str:
-    """msgspec's words, without the place of the value itself, which the caller names."""
-    return str(error).replace("`$[0]`", "`$`").replace(" - at `$`", "").replace("`$[0]", "`$")
+    """msgspec's words, without the value and its own place: whoever called names these, where it may."""
+    words = _QUOTED.sub(r"\1", str(error))
+    return words.replace("`$[0]`", "`$`").replace(" - at `$`", "").replace("`$[0]", "`$")
 
 
 def _arrives(hint: Any, value: Any, encoding: Encoding) -> bool:

@@ -11,6 +11,7 @@ from pinlater.client.client import Client
 from pinlater.client.job_times import delayed
 from pinlater.client.named_jobs import named_jobs
 from pinlater.clock import Clock
+from pinlater.flows.ends import sees_all
 from pinlater.model import (
     CONTINUATION_END,
     CONTINUATION_START,
@@ -136,7 +137,9 @@ class _Calls:
         limit: int = 100,
         **_: Any,
     ) -> FlowsPage:
-        found, below = self._store.flows.database.flows(name, dedupe_key, state, _position(continuation), limit)
+        found, below = self._store.flows.database.flows(
+            name, dedupe_key, state, _position(continuation), limit, None, sees_all
+        )
         return FlowsPage(found, _continuation(below))
 
     def _flow_items(
@@ -259,7 +262,7 @@ class MemoryClient(_Calls):
     def get_flow(self, flow_id: str, *, wait_ms: int = 0, **_: Any) -> FlowStatus:
         if wait_ms:
             self._store.run_until_over(flow_id, wait_ms)
-        return self._store.flows.database.status(flow_id)
+        return self._store.flows.status(flow_id)
 
     def get_flows(self, **page: Any) -> FlowsPage:
         return self._flows(**page)
@@ -355,7 +358,7 @@ class AsyncMemoryClient(_Calls):
     async def get_flow(self, flow_id: str, *, wait_ms: int = 0, **_: Any) -> FlowStatus:
         if wait_ms:
             await self._store.run_until_over_async(flow_id, wait_ms)
-        return self._store.flows.database.status(flow_id)
+        return self._store.flows.status(flow_id)
 
     async def get_flows(self, **page: Any) -> FlowsPage:
         return self._flows(**page)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pinlater.clock import Clock
 from pinlater.errors import install_command
 from pinlater.flows.callback_job import callback_job, status_document
-from pinlater.flows.ends import EndOutcome, ItemEnd, RecordedEnd
+from pinlater.flows.ends import EndOutcome, ItemEnd, RecordedEnd, sees_all
 from pinlater.flows.flow_limits import check_flow, check_items, json_mistake
 from pinlater.flows.item_jobs import item_job, item_number
 from pinlater.model import ExtendedJob, KeyRef
@@ -91,7 +91,7 @@ class VirtualFlows:
         self.database.cancel(flow_id, self._now_ms)
         self._stop(flow_id)
         self._go_on(flow_id)
-        return self.database.status(flow_id)
+        return self.status(flow_id)
 
     def delete(self, flow_id: str) -> None:
         self.cancel(flow_id)
@@ -101,7 +101,10 @@ class VirtualFlows:
     def resume(self, flow_id: str, stage: str, expression: str) -> FlowStatus:
         self.database.resume(flow_id, stage, expression, self._now_ms)
         self._go_on(flow_id)
-        return self.database.status(flow_id)
+        return self.status(flow_id)
+
+    def status(self, flow_id: str) -> FlowStatus:
+        return self.database.status(flow_id, sees_all)
 
     def is_over(self, flow_id: str) -> bool:
         return flow_id in self.database.over_among([flow_id])
