@@ -133,7 +133,7 @@ class RequestInvalid(PinLaterError):
     @classmethod
     def of(cls, field: str, value: object, allowed: str) -> RequestInvalid:
         """One field, the value it has, and what is allowed."""
-        shown = repr(value)
+        shown = repr(value[:100] if isinstance(value, str | bytes) else value)
         error = cls(f"{field} is {shown[:100]}; allowed: {allowed}")
         error.field = field
         return error

@@ -16,6 +16,9 @@ milliseconds one from 1970 to 1973, before there were jobs.
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS_S = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_MAX_CHARS = 200
+"""Of a duration."""
+
 _PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)", re.ASCII)
 _SECONDS = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?", re.ASCII)
 _WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+", re.ASCII)
@@ -31,10 +34,11 @@ def parse_duration(value: object) -> float:
         value = value.total_seconds()
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf"):
         return float(value)
-    if isinstance(value, str) and _SECONDS.fullmatch(value.strip()):
-        return float(value)
-    if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
-        return sum(float(amount) * _UNITS_S[unit] for amount, unit in _PART.findall(value))
+    text = value if isinstance(value, str) and len(value) <= _MAX_CHARS else ""
+    if _SECONDS.fullmatch(text.strip()):
+        return float(text)
+    if _WHOLE.fullmatch(text.strip()):
+        return sum(float(amount) * _UNITS_S[unit] for amount, unit in _PART.findall(text))
     raise ValueError(f"{value!r:.200} is no duration; allowed: seconds, or as in 250ms, 30s, 10m, 1h30m, 2d")
 
 

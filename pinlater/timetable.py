@@ -255,7 +255,7 @@ def cron_warnings(expression: str) -> list[str]:
     []
     """
     found = []
-    for name, values, text in zip(_FIELDS, _VALUES, _written_out(expression).split(), strict=False):
+    for name, values, text in zip(_FIELDS, _VALUES, _written_out(expression[:_MAX_CHARS]).split(), strict=False):
         for term in text.split(","):
             base, _, step = term.partition("/")
             if not step.isdecimal():

@@ -22,6 +22,8 @@ from pinlater.model import is_descriptor, is_queue_name
 
 MAX_CHARS = 4_000
 MAX_TERMS = 40
+MAX_NAMES = 100
+"""Of one condition; each is compared with each queue that there is."""
 
 
 class FilterError(ValueError):
@@ -175,7 +177,10 @@ def _names() -> str:
 def _read_names(piece: FilterPiece, field: FilterField) -> tuple[str, tuple[str, ...]]:
     _no_mark(piece, field)
     found: list[str] = []
-    for word in piece.value.split(","):
+    words = piece.value.split(",")
+    if len(words) > MAX_NAMES:
+        _refuse(piece, f"{field.name} has {len(words)} values; allowed: {MAX_NAMES}, and * for any characters")
+    for word in words:
         if not word:
             _refuse(piece, f"a value of {field.name} is empty; write it as in {' or '.join(field.examples)}")
         found += _NAMES[field.name](piece, word)
@@ -196,7 +201,7 @@ def _state_name(piece: FilterPiece, word: str) -> tuple[str, ...]:
 
 
 def _priority_name(piece: FilterPiece, word: str) -> tuple[str, ...]:
-    if not (word.isascii() and word.isdecimal() and 1 <= int(word[:4]) <= 127):
+    if not (word.isascii() and word.isdecimal() and len(word) <= 4 and 1 <= int(word) <= 127):
         _refuse(piece, f"{word[:80]!r} is no priority; allowed: 1 (the highest) to 127")
     return (str(int(word)),)
 

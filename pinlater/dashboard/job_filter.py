@@ -13,12 +13,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from pinlater.config.values import Duration
 from pinlater.dashboard.filter_fields import BY_NAME, FIELDS, STATES, ValueKind
 from pinlater.model import MAX_TIME_MS
+from pinlater.model.callers import matches
 from pinlater.model.job_selection import JobPhase, JobSelection, TextCondition
 
 _DAY_MS = 86_400_000
@@ -105,8 +105,8 @@ class FilterLine:
             name
             for name in dict.fromkeys(names)
             if (not of_ids or name in of_ids)
-            and (not wanted or any(fnmatchcase(name, each) for each in wanted))
-            and not any(fnmatchcase(name, each) for each in others)
+            and (not wanted or any(matches(each, name) for each in wanted))
+            and not any(matches(each, name) for each in others)
         ]
 
     def _queues_of_ids(self) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -20,6 +21,9 @@ MAX_KEY_CHARS, MAX_URL_CHARS, MAX_EXPRESSION_CHARS = 200, 2_000, 2_000
 DAY_MS = 86_400_000
 MAX_BACKOFF_MS, MAX_TTL_MS = 30 * DAY_MS, 3650 * DAY_MS
 
+STEP_BYTES = MAX_PAYLOAD_BYTES
+"""Of JSON that is read at once, which takes some milliseconds at most: it becomes 20 times as large in memory."""
+
 NAME_ALLOWED = "1 to 200 letters, digits, ., _ and -"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
 _URL = re.compile(rf"[!-\[\]-~]{{0,{MAX_URL_CHARS}}}")
@@ -30,6 +34,16 @@ _JOB = re.compile(r"[^\s\x00-\x1f\ud800-\udfff]{0,200}")
 
 def check_flow(new: NewFlow) -> None:
     """Of all that can be seen without a database."""
+    deque(flow_checks(new), maxlen=0)
+
+
+def check_items(items: Sequence[NewItem]) -> None:
+    """Of one call."""
+    deque(item_checks(items), maxlen=0)
+
+
+def flow_checks(new: NewFlow) -> Iterator[None]:
+    """`check_flow` in steps of a few milliseconds."""
     _check_name("the name of the flow", new.name)
     _check_key("dedupeKey", new.dedupe_key)
     if not 1 <= len(new.stages) <= MAX_STAGES:
@@ -53,7 +67,7 @@ def check_flow(new: NewFlow) -> None:
     for name in (*new.items, *new.sealed):
         if name not in names:
             raise RequestInvalid.of("the name of a stage", name, f"one of this flow: {', '.join(sorted(names))[:500]}")
-    check_items([item for items in new.items.values() for item in items])
+    yield from item_checks([item for items in new.items.values() for item in items])
     callback = new.on_complete
     if callback is None:
         return
@@ -66,14 +80,17 @@ def check_flow(new: NewFlow) -> None:
         raise RequestInvalid.of("the job of the callback", callback.job, "up to 200 characters without spaces")
 
 
-def check_items(items: Sequence[NewItem]) -> None:
-    """Of one call."""
+def item_checks(items: Sequence[NewItem]) -> Iterator[None]:
+    """`check_items` in such steps."""
     if len(items) > MAX_ITEMS:
         raise RequestInvalid.of("the number of items in one call", len(items), f"up to {MAX_ITEMS}: send several calls")
-    size = 0
+    size, stops_at = 0, STEP_BYTES
     for number, item in enumerate(items, 1):
         check_item(item, f"item {number}")
         size += len(item.payload)
+        if size > stops_at:
+            stops_at = size + STEP_BYTES
+            yield
     if size > MAX_CALL_BYTES:
         allowed = f"up to {MAX_CALL_BYTES} bytes: send several calls"
         raise RequestInvalid.of("the payloads of one call", f"{size} bytes", allowed)
@@ -154,6 +171,9 @@ def _check_key(field: str, key: str) -> None:
         raise RequestInvalid.of(field, key, allowed)
 
 
+_GRAMMAR = msgspec.json.Decoder(msgspec.Raw)
+
+
 def json_mistake(text: bytes) -> str:
     """Why a payload or a result, which is kept as it came, is no JSON; "" if it is.
 
@@ -163,7 +183,11 @@ def json_mistake(text: bytes) -> str:
     'byte 0 of a text is not UTF-8'
     """
     try:
-        msgspec.json.decode(text)
+        if len(text) <= STEP_BYTES:
+            msgspec.json.decode(text)
+        else:  # by its grammar alone, which makes nothing of it
+            _GRAMMAR.decode(text)
+            text.decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return unreadable_text(error)
     return ""

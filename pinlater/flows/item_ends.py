@@ -23,7 +23,7 @@ from pinlater.errors import FlowsUnavailable
 from pinlater.flows.child_maker import MAX_ACK_STEPS, ChildMaker
 from pinlater.flows.connection import FlowConnection
 from pinlater.flows.ends import EndOutcome, ItemEnd, Recorded, RecordedEnd
-from pinlater.flows.flow_limits import json_mistake
+from pinlater.flows.flow_limits import STEP_BYTES, json_mistake
 from pinlater.flows.item_jobs import item_number
 from pinlater.model import AckOutcome, JobInfo, JobState, claim_source, parse_descriptor
 from pinlater.model.jobs import descriptor_prefix
@@ -75,7 +75,14 @@ class ItemEnds:
         FlowsUnavailable: not all were recorded, and nothing is to be told: they come again, which changes nothing.
         """
         requests = [(shard_id, ack) for shard_id, acks in by_shard.items() for ack in acks]
-        ends = [_end_of(queue, shard_id, ack) for shard_id, ack in requests]
+        ends: list[ItemEnd] = []
+        read_bytes = 0
+        for shard_id, ack in requests:
+            ends.append(_end_of(queue, shard_id, ack))
+            read_bytes += len(ack.result or b"")
+            if read_bytes > STEP_BYTES:
+                read_bytes = 0
+                await asyncio.sleep(0)  # others have their turn between two steps
         told: dict[str, list[AckRequest]] = {shard_id: [] for shard_id in by_shard}
         for (shard_id, ack), recorded in zip(requests, await self.record(queue, ends, caller), strict=True):
             told[shard_id].append(_told(ack, recorded, now_ms))

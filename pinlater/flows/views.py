@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -44,6 +44,7 @@ _SIZE = (
 _KINDS = ((ItemState.PENDING, 0), (ItemState.PENDING, 1), (ItemState.SUCCEEDED, 0), (ItemState.FAILED, 0))
 """What an item can be: its state, and whether it is in its queue."""
 
+_MAX_CAUSES = 100
 _RUNS_AT_ONCE = 100
 """In one statement."""
 
@@ -105,15 +106,40 @@ def _statuses(connection: sa.Connection, rows: Sequence[Mapping[Any, Any]], sees
     callbacks = {row["flow"]: row for row in connection.execute(made).mappings()}
     keys = keys_of(connection, [row["number"] for row in rows if row["dedupe_key"] is None])
     rows = [{**row, "dedupe_key": row["dedupe_key"] or keys.get(row["number"], "")} for row in rows]
-    return [_status(connection, row, stages[row["number"]], callbacks.get(row["number"]), sees) for row in rows]
+    causes = _Causes(connection, sees)
+    return [_status(row, stages[row["number"]], callbacks.get(row["number"]), causes) for row in rows]
+
+
+class _Causes:
+    """Why children of items could not be made, for whoever may know. Of a page of flows that of the first stages alone,
+    as each is a statement.
+    """
+
+    def __init__(self, connection: sa.Connection, sees: SeesBodies) -> None:
+        self._connection = connection
+        self._sees = sees
+        self._left = _MAX_CAUSES
+
+    def of(self, stage: Mapping[Any, Any], queues: Collection[str]) -> str:
+        if not self._sees(queues):
+            return "why is shown to who may see bodies"
+        if not self._left:
+            return "the flow's own status says why"
+        self._left -= 1
+        first = sa.select(ITEMS.c.applet_error).where(
+            ITEMS.c.flow == stage["flow"],
+            ITEMS.c.place == stage["place"],
+            ITEMS.c.state == ItemState.SUCCEEDED,
+            ITEMS.c.applet_error.is_not(None),
+        )
+        return self._connection.execute(first.limit(1)).scalar() or ""
 
 
 def _status(
-    connection: sa.Connection,
     flow: Mapping[Any, Any],
     rows: Sequence[Mapping[Any, Any]],
     callback_row: Mapping[Any, Any] | None,
-    sees: SeesBodies,
+    causes: _Causes,
 ) -> FlowStatus:
     by_place = {row["place"]: row for row in rows}
     counters = {row["place"]: {name: row[name] for name in _COUNTERS} for row in rows}
@@ -138,7 +164,7 @@ def _status(
         OnFailure(flow["on_failure"]),
         CompletionCallback(**json.loads(flow["on_complete"])) if flow["on_complete"] else None,
         callback,
-        _troubles(connection, flow, rows, callback, sees),
+        _troubles(flow, rows, callback, causes),
     )
 
 
@@ -171,31 +197,22 @@ def _callback(row: Mapping[Any, Any]) -> CallbackStatus:
 
 
 def _troubles(
-    connection: sa.Connection,
     flow: Mapping[Any, Any],
     rows: Sequence[Mapping[Any, Any]],
     callback: CallbackStatus | None,
-    sees: SeesBodies,
+    causes: _Causes,
 ) -> list[str]:
     told, names = [], {row["place"]: row["name"] for row in rows}
     again = f"`pinlater flow resume {flow['id']}` tries again, with --expression by another one"
     if flow["completed_ms"] is not None:
         again = "the flow ended without them"
-    shows_causes = sees({row["queue"] for row in rows})
+    queues = {row["queue"] for row in rows}
     for row in rows:
         if row["applet_errors"]:
             shown = names[row["parent"]] if row["name"].endswith(APPLET_SUFFIX) else row["name"]
-            first = sa.select(ITEMS.c.applet_error).where(
-                ITEMS.c.flow == row["flow"],
-                ITEMS.c.place == row["place"],
-                ITEMS.c.state == ItemState.SUCCEEDED,
-                ITEMS.c.applet_error.is_not(None),
-            )
-            error = "why is shown to who may see bodies"
-            if shows_causes:
-                error = connection.execute(first.limit(1)).scalar() or ""
             told.append(
-                f"the children of {row['applet_errors']} items of stage {shown} could not be made: {error}; "
+                f"the children of {row['applet_errors']} items of stage {shown} could not be made: "
+                f"{causes.of(row, queues)}; "
                 f"{again if row['stop_reason'] is None else 'the stage was stopped, and goes on without them'}"
             )
     if callback is not None and callback.done_ms is not None and callback.error:

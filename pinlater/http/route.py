@@ -27,6 +27,9 @@ PASSWORD_HEADER = "X-Admin-Password"
 IDEMPOTENCY_HEADER = "Idempotency-Key"
 _HEADERS = {"Content-Type": JSON}
 _WHERE = re.compile(r"(.*?)(?: - at `(.*)`)?", re.DOTALL)
+_MAX_WORDS_CHARS = 500
+"""Of what is wrong with a field: the words quote its value, whatever that is."""
+
 _NAMED = re.compile(r"Object (?:contains unknown|missing required) field `(.*)`", re.DOTALL)
 _encode = msgspec.json.Encoder().encode
 
@@ -144,7 +147,7 @@ def form_refusal(error: Exception) -> RequestInvalid:
         return RequestInvalid(f"the body is no JSON that can be read: {unreadable_text(error)}")
     found = _WHERE.fullmatch(str(error))
     assert found is not None
-    text, place = found[1], (found[2] or "$").removeprefix("$").removeprefix(".")
+    text, place = found[1][:_MAX_WORDS_CHARS], (found[2] or "$").removeprefix("$").removeprefix(".")
     named = _NAMED.fullmatch(text)
     if named is not None:
         place = f"{place}.{named[1]}" if place else named[1]

@@ -47,6 +47,8 @@ def changed(before: Mapping[str, str], set: Mapping[str, str], unset: Iterable[s
     texts = {}
     for key, text in set.items():
         setting = _known(key)
+        if len(text) > MAX_TEXT_CHARS:
+            raise RequestInvalid.of(key, text, f"up to {MAX_TEXT_CHARS} characters")
         try:
             texts[key] = setting.text(setting.kind.parse(text))
         except ValueError:

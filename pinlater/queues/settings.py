@@ -136,5 +136,6 @@ def known_key(key: str) -> tuple[QueueSetting | None, str]:
 
 def known_or_near(key: str, known: Sequence[str]) -> str:
     """What is allowed in place of an unknown key."""
-    close = difflib.get_close_matches(key, known, n=1)
+    is_long = len(key) > 2 * max(map(len, known), default=0)  # what is compared costs as much as it is long
+    close = [] if is_long else difflib.get_close_matches(key, known, n=1)
     return f"a known key (did you mean {close[0]}?)" if close else f"one of {', '.join(known)}"

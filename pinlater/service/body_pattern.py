@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import re2
 
@@ -23,8 +24,20 @@ states at once.
 _MAX_MEMORY_BYTES = 1024 * 1024
 """The most memory of a compiled pattern and its states; it also bounds the time of the compilation, some 10 ms."""
 
-_INLINE_STEPS = 1_000_000
-"""Up to so many steps are searched at once; more are searched in a thread."""
+MAX_SEARCH_STEPS = 500_000_000
+"""The most steps, times the bytes of one body: some 2 s of a thread, which nothing can break off."""
+
+SIMPLE_STEPS = 250
+"""A pattern of no more is searched for in any body."""
+
+INLINE_STEPS = 1_000_000
+"""Up to so many steps, times bytes, are searched at once; more are searched in a thread."""
+
+_SLICE_S = 0.05
+"""A search leaves its thread to others after so long, and takes its turn again."""
+
+_THREADS = ThreadPoolExecutor(2, thread_name_prefix="patterns")
+"""Of a process, for all searches: whoever searches much waits behind others who search, and nobody else does."""
 
 
 class BodyPattern:
@@ -45,6 +58,7 @@ class BodyPattern:
             raise RequestInvalid.of(field, pattern, f"an RE2 pattern ({_reason(error)})") from error
         finally:
             re2.purge()  # it would keep 128 patterns with all their states
+        self._field, self._pattern = field, pattern
         self._search = compiled.search
         self._steps = compiled.programsize
         if self._steps > MAX_PROGRAM_STEPS:
@@ -54,16 +68,34 @@ class BodyPattern:
     def matches(self, body: bytes) -> bool:
         return self._search(body) is not None
 
-    async def select(self, bodies: Sequence[bytes], within_s: float = float("inf")) -> list[bool]:
-        """For each body, whether the pattern is found in it; for the first ones only when the time is over."""
-        if sum(map(len, bodies)) * self._steps <= _INLINE_STEPS:
+    async def select(
+        self, bodies: Sequence[bytes], within_s: float = float("inf"), inline_steps: int = INLINE_STEPS
+    ) -> list[bool]:
+        """For each body, whether the pattern is found in it; for the first ones only when the time is over.
+        RequestInvalid: one of them is too large for a pattern like this.
+        """
+        sizes = [len(body) for body in bodies]
+        if sum(sizes) * self._steps <= inline_steps:
             return [self.matches(body) for body in bodies]
-        return await asyncio.to_thread(self._select, bodies, time.monotonic() + within_s)
-
-    def _select(self, bodies: Sequence[bytes], ends_at: float) -> list[bool]:
+        largest = max(sizes)
+        if self._steps > SIMPLE_STEPS and largest * self._steps > MAX_SEARCH_STEPS:
+            most = max(SIMPLE_STEPS, MAX_SEARCH_STEPS // largest)
+            allowed = f"a pattern of at most {most} steps, as there is a body of {largest} bytes; it has {self._steps}"
+            raise RequestInvalid.of(self._field, self._pattern, allowed)
         found: list[bool] = []
-        for body in bodies:
-            found.append(self.matches(body))
+        ends_at, loop = time.monotonic() + within_s, asyncio.get_running_loop()
+        while len(found) < len(bodies):
+            found += await loop.run_in_executor(_THREADS, self._slice, bodies, len(found), ends_at)
+            if time.monotonic() >= ends_at:
+                break
+        return found
+
+    def _slice(self, bodies: Sequence[bytes], start: int, ends_at: float) -> list[bool]:
+        """Of the bodies from `start` on; of one at least."""
+        ends_at = min(ends_at, time.monotonic() + _SLICE_S)
+        found: list[bool] = []
+        for place in range(start, len(bodies)):
+            found.append(self.matches(bodies[place]))
             if time.monotonic() >= ends_at:
                 break
         return found

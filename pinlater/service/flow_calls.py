@@ -7,7 +7,7 @@ of them, the flow is not there for that caller: nothing is said of it, not even 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
@@ -24,7 +24,7 @@ from pinlater.errors import (
 )
 from pinlater.flows.ends import SeesBodies
 from pinlater.flows.flow_engine import Flows
-from pinlater.flows.flow_limits import check_flow, check_items, is_flow_name
+from pinlater.flows.flow_limits import flow_checks, is_flow_name, item_checks
 from pinlater.flows.item_jobs import item_key
 from pinlater.metrics import Metrics
 from pinlater.model import (
@@ -121,7 +121,7 @@ class FlowCalls:
 
     async def create(self, new: NewFlow, context: RequestContext | None) -> FlowCreated:
         flows, now_ms = self._on, self._clock.now_ms()
-        check_flow(new)
+        await _in_turns(flow_checks(new))
         queues = {stage.queue: None for stage in new.stages}
         queues |= {stage.applet.queue: None for stage in new.stages if stage.applet.queue}
         callback = new.on_complete
@@ -176,7 +176,7 @@ class FlowCalls:
         self, flow_id: str, stage: str, items: Sequence[NewItem], seal: bool, context: RequestContext | None
     ) -> list[int]:
         flows, now_ms = self._on, self._clock.now_ms()
-        check_items(items)
+        await _in_turns(item_checks(items))
         await self._may(flow_id, _ENQUEUE, context, stage)
         numbers = await flows.connection.call(lambda database: database.add(flow_id, stage, items, now_ms, seal=seal))
         if items:
@@ -447,6 +447,12 @@ class FlowCalls:
             assert context.caller is not None
             what = ", which shows payloads and results" if may(context, actions, queue) else ""
             raise Forbidden(f"{context.caller.identity} may not {' or '.join(actions)} on queue {queue!r}{what}")
+
+
+async def _in_turns(checks: Iterable[None]) -> None:
+    """Others have their turn between two steps."""
+    for _ in checks:
+        await asyncio.sleep(0)
 
 
 def _is_left(info: JobInfo | None, before_ms: int) -> bool:

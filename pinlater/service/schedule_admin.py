@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -31,13 +32,17 @@ from pinlater.service.audit import PROTECTED, Audit
 from pinlater.service.continuations import continuation_behind, place_behind
 from pinlater.service.validation import Validator
 from pinlater.shards.router import Router
-from pinlater.timetable import TimetableInvalid
+from pinlater.timetable import Firings, TimetableInvalid
 
 NEXT_SHOWN = 5
 """Of the next firings, in the answer to a change."""
 
 MAX_NEXT = 100
 MAX_PAGE = 1_000
+PAGE_S = 1.0
+"""A page with firings that take longer has fewer schedules."""
+
+FIRINGS_AT_ONCE = 10
 
 _NOTHING_NEXT = "it has ended: no time is left"
 
@@ -151,13 +156,19 @@ class ScheduleAdmin:
         is_last = len(records) <= min(limit, MAX_PAGE)
         shown = records if is_last else records[:-1]
         fired = await self._last_fired(shown)
-        views = [self._view_of(each, next_limit, include_body, at) for each, at in zip(shown, fired, strict=True)]
+        views: list[ScheduleView] = []
+        ends_s = asyncio.get_running_loop().time() + PAGE_S
+        for each, at in zip(shown, fired, strict=True):
+            if views and asyncio.get_running_loop().time() > ends_s:
+                is_last, shown = False, shown[: len(views)]
+                break
+            views.append(await self._view_of(each, next_limit, include_body, at))
         behind = CONTINUATION_END if is_last else continuation_behind(shown[-1].schedule.name, meant)
         return SchedulesPage(views, behind)
 
     async def _view(self, record: ScheduleRecord, next_limit: int, include_body: bool) -> ScheduleView:
         (fired_ms,) = await self._last_fired([record])
-        return self._view_of(record, next_limit, include_body, fired_ms)
+        return await self._view_of(record, next_limit, include_body, fired_ms)
 
     async def _last_fired(self, records: Sequence[ScheduleRecord]) -> list[int | None]:
         """What the shards that answer know."""
@@ -167,7 +178,7 @@ class ScheduleAdmin:
             marks = {}
         return [record.fired_ms(marks.get(record.entry_name)) for record in records]
 
-    def _view_of(
+    async def _view_of(
         self, record: ScheduleRecord, next_limit: int, include_body: bool, last_fired_ms: int | None
     ) -> ScheduleView:
         schedule = record.schedule
@@ -178,7 +189,7 @@ class ScheduleAdmin:
             trouble = str(error)
         else:
             from_ms = max(self._clock.now_ms(), record.counts_from_ms, last_fired_ms or 0)
-            next_ms = firings.next(from_ms, next_limit)
+            next_ms = await _next(firings, from_ms, next_limit)
             if not schedule.paused:
                 is_over = not (next_ms or firings.next(from_ms, 1))
                 trouble = self._silence(record, last_fired_ms) or (_NOTHING_NEXT if is_over else self._trouble(record))
@@ -212,6 +223,18 @@ class ScheduleAdmin:
         if handle is not None and not handle.is_healthy:
             return f"shard {home}, where it is at home, cannot be used now: it fires when the shard is back"
         return self.trouble_of(record)
+
+
+async def _next(firings: Firings, from_ms: int, limit: int) -> list[int]:
+    """Some at a time: an expression may make each a matter of milliseconds."""
+    found: list[int] = []
+    while len(found) < limit:
+        some = firings.next(found[-1] if found else from_ms, min(FIRINGS_AT_ONCE, limit - len(found)))
+        if not some:
+            break
+        found += some
+        await asyncio.sleep(0)
+    return found
 
 
 def _matches(record: ScheduleRecord, queue: str, made_by: str) -> bool:

@@ -13,7 +13,7 @@ from pinlater.extended_limits import read_keys
 from pinlater.model import JobInfo, KeyRef
 from pinlater.model.job_selection import JobPhase, JobSelection, TextCondition
 from pinlater.service import validation
-from pinlater.service.body_pattern import BodyPattern
+from pinlater.service.body_pattern import INLINE_STEPS, BodyPattern
 from pinlater.service.validation import Validator
 
 MAX_CONDITIONS = 20
@@ -74,9 +74,11 @@ class Conditions:
     async def select(self, jobs: Sequence[JobInfo], ends_at: float) -> list[bool]:
         """Whether each job is meant; of the first ones only when the time is over, but of one at least."""
         hits = list(map(self._admits, jobs)) if self._has_others else [True] * len(jobs)
+        inline_steps = INLINE_STEPS // max(1, len(self._statuses) + len(self._bodies))
         for patterns, text_of in ((self._statuses, _status), (self._bodies, _body)):
             for pattern, is_not in patterns:
-                hits = await _narrow(hits, jobs, pattern, is_not, text_of, ends_at)
+                hits = await _narrow(hits, jobs, pattern, is_not, text_of, ends_at, inline_steps)
+                await asyncio.sleep(0)  # others have their turn between two conditions
         return hits
 
     def _admits(self, job: JobInfo) -> bool:
@@ -130,13 +132,14 @@ async def _narrow(
     is_not: bool,
     text_of: Callable[[JobInfo], bytes],
     ends_at: float,
+    inline_steps: int,
 ) -> list[bool]:
     """Those of the hits that meet this condition too."""
     places = [place for place, hit in enumerate(hits) if hit]
     if not places:
         return hits
     left_s = ends_at - asyncio.get_running_loop().time()
-    found = await pattern.select([text_of(jobs[place]) for place in places], left_s)
+    found = await pattern.select([text_of(jobs[place]) for place in places], left_s, inline_steps)
     if len(found) < len(places):
         del hits[places[len(found)] :]
     for place, is_found in zip(places, found, strict=False):
