@@ -51,6 +51,9 @@ RUN_BY: dict[str, tuple[str, str]] = {
     "callbacks of flows": (_SERVER, "test_callbacks_to_a_receiver_that_hangs"),
     "bodies that were fetched ahead": (_SERVER, "test_bodies_of_one_queue"),
     "bytes of jobs in the overflow shard": (_SERVER, "test_jobs_of_one_identity_leave_room"),
+    "expressions and lists of flows": ("flows/test_child_maker.py", "test_callers_have_their_turns"),
+    "expressions that are kept": ("flows/test_expressions.py", "test_what_is_kept_of_expressions_is_bounded"),
+    "threads that search": ("access/test_evaluators.py", "test_searches_share_two_threads"),
     "callers with wrong tokens": (_SERVER, "test_wrong_tokens_hold_no_large_calls"),
     "checks of admin passwords": ("unit/test_admin_password.py", "test_one_address_has_few_places"),
 }
