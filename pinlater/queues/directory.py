@@ -312,6 +312,8 @@ class QueueDirectory:
         if self._file is not None and self._file.read_again():
             self._read_file()
         await self.entries.poll()
+        for name in self.entries.forget_tombstones():
+            self.owned.take(name)
         self._override_shards()
         if self._clock.now_ms() >= self._pause_ends_ms:
             self._recompute()

@@ -7,7 +7,7 @@ An entry names its owner, so all processes count the same. What was deleted is k
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -69,11 +69,11 @@ class OwnedEntries:
         self._latest = latest
         self._entries: dict[str, _Owned] = {}
         self._counts: Counter[_Owned] = Counter()
-        self._making: Counter[tuple[OwnedKind, str]] = Counter()
-        """What this process makes at this moment."""
+        self._making: dict[_Owned, Counter[str]] = defaultdict(Counter)
+        """The names that this process makes at this moment."""
 
     def take(self, name: str) -> None:
-        """The entry of this name has changed."""
+        """The entry of this name has changed, or is forgotten."""
         self._drop(name)
         entry, kind = self._latest.get(name), _kind_of(name)
         if entry is None or kind is None:
@@ -106,35 +106,37 @@ class OwnedEntries:
         if not owner or kind is None:
             yield
             return
-        self._require_room(kind, owner)
-        key = kind, owner
-        self._making[key] += 1
+        owned = _Owned(kind, owner, False)
+        self._require_room(name, owned)
+        names = self._making[owned]
+        names[name] += 1
         try:
             yield
         finally:
-            self._making[key] -= 1
-            if not self._making[key]:
-                del self._making[key]
+            names[name] -= 1
+            if not names[name]:
+                del names[name]
+            if not names:
+                self._making.pop(owned, None)
 
-    def _require_room(self, kind: OwnedKind, owner: str) -> None:
+    def _require_room(self, name: str, owned: _Owned) -> None:
+        kind, owner, _ = owned
         bound = self.bounds(owner).of(kind)
         if not bound:
             return
-        has = self.count(kind, owner) + self._making[kind, owner]
+        coming = self._making.get(owned, {}).keys() - {name}
+        has = self._counts[owned] + sum(self._entries.get(each) != owned for each in coming)
         if has >= bound:
             raise limit_reached(kind, owner, has, bound)
-        deleted = _Owned(kind, owner, True)
-        if has + self._counts[deleted] < DELETED_SHARE * bound:
+        deleted = self._counts[owned._replace(is_deleted=True)]
+        if has + deleted < DELETED_SHARE * bound or name in self._latest:  # a name that was used has its entry already
             return
-        for name in [name for name, owned in self._entries.items() if owned == deleted and name not in self._latest]:
-            self._drop(name)  # forgotten meanwhile
-        if has + self._counts[deleted] >= DELETED_SHARE * bound:
-            raise LimitReached.by(
-                kind.limit,
-                f"{owner} has {has} {kind.words}, and has had {self._counts[deleted]} more that were deleted within 30 "
-                f"days, which servers still have to know: use names again, or wait, or ask for a role with a higher "
-                f"max-{kind}, of which there may be {DELETED_SHARE} times as many with those",
-            )
+        raise LimitReached.by(
+            kind.limit,
+            f"{owner} has {has} {kind.words}, and has had {deleted} more that were deleted within 30 days, which "
+            f"servers still have to know: use names again, or wait, or ask for a role with a higher max-{kind}, of "
+            f"which there may be {DELETED_SHARE} times as many with those",
+        )
 
 
 def _kind_of(name: str) -> OwnedKind | None:

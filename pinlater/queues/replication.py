@@ -96,12 +96,14 @@ class ConfigReplicator:
             self._generation += 1
             self._on_merge(names)
 
-    def forget_tombstones(self) -> None:
-        """Drop those of queues that were deleted long ago, as the shards do."""
+    def forget_tombstones(self) -> list[str]:
+        """Drop those of queues that were deleted long ago, as the shards do; their names."""
         before_ms = self._clock.now_ms() - KEEP_TOMBSTONES_MS
-        for name in [name for name in self._tombstones if version_ms(self.latest[name].version) < before_ms]:
+        names = [name for name in self._tombstones if version_ms(self.latest[name].version) < before_ms]
+        for name in names:
             self._tombstones.discard(name)
             del self.latest[name]
+        return names
 
     def missed(self, name: str) -> list[str]:
         """The shards that are not known to have the latest entry of this name."""
@@ -165,7 +167,6 @@ class ConfigReplicator:
         if generation != self._generation:  # else it would be put where it is already
             await self._read_these([member for member in self.members.healthy() if member not in some])
         await self.push_all(POLL_WAIT_S)
-        self.forget_tombstones()
 
     def _next_in_turn(self) -> list[ShardHandle]:
         healthy = self.members.healthy()

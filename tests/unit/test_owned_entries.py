@@ -11,7 +11,7 @@ from pinlater.backends.base import ConfigEntry
 from pinlater.errors import LimitReached
 from pinlater.model import Caller, RequestContext, new_version
 from pinlater.model.owner_bounds import OwnedKind, OwnerBounds, owner_name
-from pinlater.queues.owned_entries import DELETED_SHARE
+from pinlater.queues.owned_entries import DELETED_SHARE, OwnedEntries, with_owner
 from pinlater.queues.replication import KEEP_TOMBSTONES_MS
 from pinlater.schedules.record import SCHEDULE_PREFIX
 from tests.queues import record_of
@@ -119,9 +119,22 @@ async def test_what_was_made_and_deleted_has_a_bound_as_long_as_it_is_kept() -> 
         for server in (one, two):
             with pytest.raises(LimitReached, match=f"{DELETED_SHARE} more that were deleted within 30 days"):
                 await server.queues.create("more", "ann", HERS)
+        await one.queues.create("q3", "ann", HERS)  # it is known already, so it is nothing more to know
+        await two.queues.delete("q3", "ann")
         one.clock.tick(KEEP_TOMBSTONES_MS + 60_000)
         await one.queues.poll()
         await one.queues.create("more", "ann", HERS)
+
+
+def test_what_is_made_at_this_moment_counts_once() -> None:
+    latest: dict[str, ConfigEntry] = {}
+    owned = OwnedEntries(latest)
+    owned.bounds = lambda owner: OwnerBounds(queues=2)
+    with owned.making("a", HERS), owned.making("a", HERS):  # two calls, one queue
+        latest["a"] = ConfigEntry("a", new_version(1, ""), with_owner("{}", HERS), "")
+        owned.take("a")  # read from one shard while another one is still written to
+        with owned.making("b", HERS), pytest.raises(LimitReached, match="has 2 queues"), owned.making("c", HERS):
+            pass
 
 
 async def test_a_change_by_a_server_that_knows_no_owners_is_nobodys_and_lifts_no_bound_of_others() -> None:
