@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from ipaddress import ip_address
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import structlog
 
@@ -22,7 +22,7 @@ from pinlater.access.tokens import TokenBook, token_hash
 from pinlater.clock import Clock
 from pinlater.errors import Forbidden
 from pinlater.model import ANONYMOUS, AccessAction, AccessView, Caller, ConnectionRef, Grant, RequestContext
-from pinlater.model.owner_bounds import NO_BOUNDS, OwnerBounds
+from pinlater.model.owner_bounds import MAX_OWNER_CHARS, NO_BOUNDS, OwnerBounds, owner_name
 from pinlater.wire.method import Access, Method
 
 _log = structlog.get_logger("pinlater.access")
@@ -131,6 +131,8 @@ class Gate:
         self._gateway_hash = gateway_hash
         self._history_hash = history_hash
         self._callers: dict[_Shown, Caller] = {}
+        self._long_identities: dict[str, str] = {}
+        """Those that were shown here, by what is kept of them."""
         self._told_ms: dict[tuple[str, str], int] = {}
         tokens.on_change = self._callers.clear
 
@@ -303,17 +305,26 @@ class Gate:
         is_open = self._file is None and not roles
         names = list(dict.fromkeys((*roles, *rules.roles_of(identities, addresses))))
         judged = rules.judged_by(identities, addresses)
-        caller = Caller(", ".join(map(_listed, judged)), names, _OPEN if is_open else grants, is_open, self.has_rules)
+        identity = ", ".join(map(_listed, judged))
+        if MAX_OWNER_CHARS < len(identity) <= _MAX_KEPT_TEXT:
+            if len(self._long_identities) >= _MAX_CALLERS:
+                self._long_identities.clear()
+                self._callers.clear()  # each is learnt again
+            self._long_identities[owner_name(identity)] = identity
+        caller = Caller(identity, names, _OPEN if is_open else grants, is_open, self.has_rules)
         caller.calls_per_second = max((grant.calls_per_second for grant in grants), default=0)
         return caller
 
     def bounds_of(self, owner: str) -> OwnerBounds:
         """What an identity may keep stored, by all its roles and rules, from wherever it calls: what it has made stays
-        when it calls from elsewhere.
+        when it calls from elsewhere. One whose name is too long to be kept has those of every identity until it calls
+        here.
         """
+        owner = self._long_identities.get(owner, owner)
         rules = _NO_RULES if self._file is None else self._file.rules
         token = self._tokens.named(owner.removeprefix("token:")) if owner.startswith("token:") else None
-        grants = rules.grants(owner.split(", "), () if token is None else token.roles, [])
+        identities = {name for each in owner.split(", ") for name in (each, unquote(each)) if _listed(name) == each}
+        grants = rules.grants(identities, () if token is None else token.roles, [])
         return self._bounds.widened(grant.bounds for grant in grants)
 
 

@@ -31,7 +31,7 @@ from pinlater.model import (
     WorkerReport,
 )
 from pinlater.model.job_selection import FoundJobsChange, JobSelection, TextCondition
-from pinlater.model.owner_bounds import NO_BOUNDS, OwnerBounds
+from pinlater.model.owner_bounds import NO_BOUNDS, OwnerBounds, owner_name
 from pinlater.queues.directory import QueueDirectory
 from pinlater.wire.codec import decode_call, encode_call
 from pinlater.wire.methods import METHODS
@@ -399,12 +399,19 @@ async def test_a_certificate_is_shown_by_the_names_by_which_it_is_judged(
 async def test_bounds_of_a_certificate_are_those_of_all_the_names_by_which_it_is_judged(tmp_path: Path) -> None:
     path = tmp_path / "rules.toml"
     rule = '[[rules]]\nwho = ["cert:%s"]\nmay = ["enqueue"]\nmax-queues = %d\n'
-    path.write_text(rule % ("a.example", 3) + rule % ("b.example", 7))
+    path.write_text(
+        "".join(rule % each for each in (("a.example", 3), ("b.example", 7), ("Web, Straße", 9), ("*.long", 4)))
+    )
     async with door(path) as at:
-        caller = (await at.call("getAccess", names=("x", "a.example", "b.example"))).caller
-        assert caller is not None
-        assert caller.identity == "cert:a.example, cert:b.example"
-        assert at.gate.bounds_of(caller.identity).queues == 7
+        for names, identity, bound in (
+            (("x", "a.example", "b.example"), "cert:a.example, cert:b.example", 7),
+            (("Web, Straße", "x"), "cert:Web%2C%20Stra%C3%9Fe", 9),
+            (("x" * 300 + ".long",), f"cert:{'x' * 300}.long", 4),
+        ):
+            caller = (await at.call("getAccess", names=names)).caller
+            assert caller is not None
+            assert caller.identity == identity
+            assert at.gate.bounds_of(owner_name(caller.identity)).queues == bound
 
 
 async def test_bodies_are_hidden_from_those_who_may_only_look() -> None:
