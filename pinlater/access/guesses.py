@@ -45,7 +45,7 @@ Refused = Callable[[str, str, str, str], None]
 @dataclass(slots=True)
 class Guesser:
     """An address, or the identity that a caller proved, and what came from it: `wrong` in all, `refused` unchecked
-    since the last line, `compared` in this pause.
+    since the last line, `compared` in this pause; lines of the log were written at `said_at_s` and `right_said_at_s`.
     """
 
     address: str
@@ -57,6 +57,7 @@ class Guesser:
     compared: int = 0
     refused: int = 0
     said_at_s: float | None = None
+    right_said_at_s: float | None = None
 
 
 class Guessers:
@@ -98,11 +99,16 @@ class Guessers:
             detail = f"{guesser.wrong} of them, sent as {who!r}"
             self._refused(guesser.address, f"wrong_{self._secret}", "", detail)
 
-    def was_right(self, guesser: Guesser) -> None:
-        if guesser.wrong >= FREE_TRIES:
+    def was_right(self, guesser: Guesser, *, is_neighbour: bool = False) -> None:
+        """`is_neighbour`: it may be of another one than who was wrong, whose guesses go on to count."""
+        now_s = self.now_s()
+        is_said = is_neighbour and guesser.right_said_at_s is not None and now_s - guesser.right_said_at_s < SAY_EVERY_S
+        if guesser.wrong >= FREE_TRIES and not is_said:
+            guesser.right_said_at_s = now_s
             facts = {"address": guesser.address, "after_wrong": guesser.wrong, "refused": guesser.refused}
             _log.warning(f"{self._secret}_right", **facts)
-        guesser.wrong = guesser.refused = 0
+        if not is_neighbour:
+            guesser.wrong = guesser.refused = 0
 
     def done(self, guesser: Guesser) -> None:
         """Keep those who guess: the last of them, and up to the bound."""

@@ -75,7 +75,9 @@ class ProvenPassword:
 
     def is_right(self, password: str) -> bool:
         """Whether it is that one; False where none is known."""
-        return self._digest is not None and hmac.compare_digest(self._digest, self._digest_of(password))
+        if self._digest is None or len(password) > _MAX_CHARS:  # a digest of megabytes would hold up other calls
+            return False
+        return hmac.compare_digest(self._digest, self._digest_of(password))
 
     def came(self, password: str, address: str) -> dict[str, str] | None:
         """It was right: what the other processes of the server are to learn; None: they know."""
@@ -137,8 +139,10 @@ class AdminPassword:
         if not self._hash:
             raise PasswordInvalid(_NO_PASSWORD)
         guesser = self._guessers.of(operator.peer, operator.identity)
+        is_neighbour = self._proven.has_come_from(guesser.address)
         try:
-            if self._is_neighbours(guesser, password):
+            if is_neighbour and self._is_right_in_pause(guesser, password):
+                self._guessers.was_right(guesser, is_neighbour=True)
                 return
             # nobody can guess a random one, so nobody who knows it has to wait
             if not (is_random(self._hash) and self._is_right(password)) and not await self._check(guesser, password):
@@ -147,13 +151,13 @@ class AdminPassword:
                 raise PasswordInvalid(f"the admin password is wrong{needless}")
             if (news := self._proven.came(password, guesser.address)) is not None:
                 self.tell(news)
-            self._guessers.was_right(guesser)
+            self._guessers.was_right(guesser, is_neighbour=is_neighbour)
         finally:
             self._guessers.done(guesser)
 
-    def _is_neighbours(self, guesser: Guesser, password: str) -> bool:
-        """It is right, and came from here before somebody guessed; the pause goes on for who does."""
-        if self._left_s(guesser) <= 0 or not self._proven.has_come_from(guesser.address):
+    def _is_right_in_pause(self, guesser: Guesser, password: str) -> bool:
+        """There is a pause, which goes on, and the password is right; up to a bound, it is compared."""
+        if self._left_s(guesser) <= 0:
             return False
         guesser.compared += 1
         return guesser.compared <= COMPARED_IN_PAUSE and self._proven.is_right(password)

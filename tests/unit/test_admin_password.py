@@ -123,6 +123,26 @@ async def test_a_pause_compares_a_bounded_number_of_passwords_so_guesses_stay_sl
         await to.refusal("sesame")
 
 
+async def test_an_operator_at_work_gives_who_guesses_beside_it_no_tries_anew() -> None:
+    async with guarded() as to:
+        assert await to.outcome("sesame") == "right"
+        await to.guess(FREE_TRIES)
+        pauses = []
+        with capture_logs() as logs:
+            for _ in range(4):
+                wait_ms = await to.refusal("wrong")
+                pauses.append(round(wait_ms / 1000))
+                assert await to.outcome("sesame") == "right"
+                to.now_s += wait_ms / 1000
+                assert await to.outcome("sesame") == "right"
+                await to.guess(1)
+            to.now_s += SAY_EVERY_S
+            assert await to.outcome("sesame") == "right"
+        assert pauses == [1, 2, 4, 8]
+        said = [log["after_wrong"] for log in logs if log["event"] == "password_right"]
+        assert said == [FREE_TRIES, FREE_TRIES + 4], "whose it was the operator knows, once a minute"
+
+
 async def test_guesses_of_an_identity_are_its_own_wherever_it_calls_from() -> None:
     async with guarded() as to:
         for last in range(FREE_TRIES):
