@@ -8,14 +8,21 @@ import re
 from http import HTTPStatus
 
 from aiohttp import web
-from aiohttp.http_exceptions import ContentEncodingError
+from aiohttp.http_exceptions import BadStatusLine, ContentEncodingError, InvalidURLError, TransferEncodingError
 
 from pinlater import browsers
-from pinlater.http.problems import NOT_DECODED, http_problem
+from pinlater.http.problems import HTTP_DETAILS, NOT_DECODED, http_problem
 
 _MAX_SHOWN = 120
-_QUOTED = re.compile(r":\s*(?:b['\"]|bytearray\()")
+_QUOTED = re.compile(r":\s*(?:b?['\"]|bytearray\()")
 """What the parser quotes of the bytes that came."""
+
+_PARTS: dict[type[Exception], str] = {
+    BadStatusLine: "its first line",
+    InvalidURLError: "its address",
+    TransferEncodingError: "its chunks",
+}
+"""What cannot be read, where the text of an error is, or has, nothing but these bytes."""
 
 
 class ProblemProtocol(web.RequestHandler):
@@ -35,8 +42,9 @@ class ProblemProtocol(web.RequestHandler):
         if isinstance(exc, ContentEncodingError):
             status, message = HTTPStatus.UNSUPPORTED_MEDIA_TYPE, NOT_DECODED
         elif status < HTTPStatus.INTERNAL_SERVER_ERROR:
-            said = _QUOTED.split((message or "").partition("\n")[0])[0].rstrip(": ")
-            message = f"the request is no HTTP that can be read: {said[:_MAX_SHOWN]}"
+            part = next((part for kind, part in _PARTS.items() if isinstance(exc, kind)), "")
+            why = part or _QUOTED.split((message or "").partition("\n")[0])[0].rstrip(": ")[:_MAX_SHOWN]
+            message = f"the request is no HTTP that can be read: {why}"
         else:
             message = "the request failed in the HTTP process; its log says why"
         response = _problem(status, message)
@@ -48,7 +56,7 @@ class ProblemProtocol(web.RequestHandler):
     ) -> tuple[web.StreamResponse, bool]:
         """Send an answer; what aiohttp raised before the application was asked is none yet."""
         if isinstance(resp, web.HTTPException):
-            resp = _problem(resp.status, resp.text or "")
+            resp = _problem(resp.status, HTTP_DETAILS.get(resp.status) or resp.text or "")
         return await super().finish_response(request, resp, start_time)
 
 

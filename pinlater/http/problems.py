@@ -80,9 +80,10 @@ CONTENT_ENCODINGS = ("gzip", "deflate")
 
 NOT_DECODED = f"the body has a Content-Encoding that is not known here; send {' or '.join(CONTENT_ENCODINGS)}, or none"
 _HTTP_REASONS = {413: "BODY_TOO_LARGE"}
-_HTTP_DETAILS = {
+HTTP_DETAILS = {
     404: "there is no such address; /v1/openapi.json lists those that there are",
     405: "this address does not take the method; the header Allow says which it takes",
+    417: "the header Expect has what is not known here; allowed: 100-continue, or none",
 }
 
 
@@ -167,7 +168,7 @@ def http_problem_response(error: web.HTTPException) -> web.Response:
     """The same for what aiohttp, or a check of the request as HTTP, refuses."""
     skip = {"content-type", "content-length"}
     headers = {name: value for name, value in error.headers.items() if name.lower() not in skip}
-    return http_problem(error.status, _HTTP_DETAILS.get(error.status) or error.text or "", headers)
+    return http_problem(error.status, HTTP_DETAILS.get(error.status) or error.text or "", headers)
 
 
 def http_problem(code: int, detail: str, headers: dict[str, str]) -> web.Response:

@@ -313,7 +313,8 @@ class ApiSite:
         BodyTooLarge. HTTPBadRequest: it broke off, or is none.
         """
         settings = self.settings
-        if request.headers.get("Content-Encoding", "").strip().lower() not in ("", "identity", *CONTENT_ENCODINGS):
+        encodings = request.headers.getall("Content-Encoding", ("",))
+        if len(encodings) > 1 or encodings[0].strip().lower() not in ("", "identity", *CONTENT_ENCODINGS):
             raise web.HTTPUnsupportedMediaType(text=NOT_DECODED)
         if (request.content_length or 0) > settings.max_request_bytes:
             raise self._too_large()
