@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from pinlater.cluster.worker_entries import bounded
 from pinlater.model import ANONYMOUS, RequestContext, WorkerReport
-from pinlater.model.connection_ref import host_of
 from pinlater.service.cluster_parts import HeardWorkers
 from pinlater.service.rights import CONSUME, may
 
@@ -24,13 +23,8 @@ def hear(workers: HeardWorkers, report: WorkerReport, context: RequestContext | 
 
 
 def reporter(context: RequestContext | None) -> str:
-    """The identity of a caller. Where rules are in force, which may tell callers that show nothing apart by their
-    addresses, that of such a caller has its address.
-    """
+    """Whose an entry of the list is. Where no rules are in force, all callers that show nothing are one."""
     caller = None if context is None else context.caller
-    if caller is None or context is None:
+    if context is None or caller is None:
         return ANONYMOUS
-    if caller.identity != ANONYMOUS or not caller.has_rules:
-        return caller.identity
-    peer = None if context.connection is None else context.connection.peer
-    return f"{ANONYMOUS} at {host_of(peer if caller.address is None else (caller.address, 0))}"
+    return context.holder if caller.has_rules else caller.identity
