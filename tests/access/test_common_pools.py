@@ -30,11 +30,11 @@ RUN_BY: dict[str, tuple[str, str]] = {
     "schedules": (_STORED, "test_a_tenant_at_its_bounds_is_refused"),
     "tokens": (_STORED, "test_a_tenant_at_its_bounds_is_refused"),
     "jobs of a queue": ("unit/test_limits_pause.py", "test_a_full_queue_refuses"),
-    "Answers to wrong tokens": (_GUESSES, "test_what_a_neighbour_guesses"),
-    "Admin passwords that are being checked": ("unit/test_admin_password.py", "test_one_address_has_few_places"),
-    "Who guesses": (_GUESSES, "test_guesses_of_one_identity"),
-    "Passwords that are compared": ("unit/test_admin_password.py", "test_a_pause_compares_a_bounded_number"),
-    "Addresses from which the right password came": (_GUESSES, "test_all_processes_of_a_server_know"),
+    "answers to wrong tokens": (_GUESSES, "test_what_a_neighbour_guesses"),
+    "admin passwords that are being checked": ("unit/test_admin_password.py", "test_one_address_has_few_places"),
+    "who guesses": (_GUESSES, "test_guesses_of_one_identity"),
+    "passwords that are compared": ("unit/test_admin_password.py", "test_a_pause_compares_a_bounded_number"),
+    "addresses from which the right password came": (_GUESSES, "test_all_processes_of_a_server_know"),
     "long polls of a server process": (_SERVER, '"long polls"'),
     "lookups with": (_SERVER, '"waiting lookups"'),
     "calls that wait for the end of a flow": (_SERVER, "test_calls_of_one_identity_that_wait_for_flows"),
@@ -54,8 +54,6 @@ RUN_BY: dict[str, tuple[str, str]] = {
     "expressions and lists of flows": ("flows/test_child_maker.py", "test_callers_have_their_turns"),
     "expressions that are kept": ("flows/test_expressions.py", "test_what_is_kept_of_expressions_is_bounded"),
     "threads that search": ("access/test_evaluators.py", "test_searches_share_two_threads"),
-    "callers with wrong tokens": (_SERVER, "test_wrong_tokens_hold_no_large_calls"),
-    "checks of admin passwords": ("unit/test_admin_password.py", "test_one_address_has_few_places"),
 }
 """By the first words of rows, the module that runs them, and what it has for that."""
 
