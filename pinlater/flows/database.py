@@ -438,13 +438,14 @@ class FlowDatabase:
         """Those with the most items first."""
         return self._look(lambda connection: owned_flows.counted_owners(connection, limit))
 
-    def recount(self) -> None:
-        """Count anew what each owner has, as a server may have worked here that knows no owners."""
-        after = ""
-        while owners := self._look(lambda connection: owned_flows.owners_after(connection, after, SLICE)):  # noqa: B023
-            for owner in owners:
-                self._transaction(lambda connection: owned_flows.recount(connection, owner))  # noqa: B023
-            after = owners[-1]
+    def recount(self, after: str, limit: int) -> str:
+        """Count anew what some owners have, in order, as a server may have worked here that knows none; the last one,
+        to go on after, and "" when all are counted.
+        """
+        owners = self._look(lambda connection: owned_flows.owners_after(connection, after, limit))
+        for owner in owners:
+            self._transaction(lambda connection: owned_flows.recount(connection, owner))  # noqa: B023
+        return owners[-1] if len(owners) == limit else ""
 
     # -- the keeper ----------------------------------------------------------------------------------------------------
 

@@ -57,7 +57,7 @@ is started in its place.
 
 CANCELLED_BY = "the end of its flow"
 CANCEL_EVERY_S, CALLBACKS_EVERY_S, STOP_EVERY_S, CHECK_EVERY_S, REAP_EVERY_S = 1.0, 1.0, 1.0, 10.0, 60.0
-RECOUNT_EVERY_S = 3_600.0
+RECOUNT_EVERY_S, RECOUNT_AT_ONCE = 3_600.0, 20
 MAX_LEFT = 100_000
 """Jobs that are kept in mind to be cancelled."""
 
@@ -104,6 +104,7 @@ class FlowKeeper:
         self._pause_s = 0.0
         self._next_s: dict[str, float] = {}
         self._checked_to = (0, 0, 0)
+        self._recounted_to = ""
         self._troubles: dict[str, str] = {}
         """What this process was told when it put items into a queue, by the queue."""
         self._shut_until_s: dict[str, float] = {}
@@ -445,8 +446,10 @@ class FlowKeeper:
         return [None] * len(keys) if infos is None else infos
 
     async def _recount(self) -> bool:
-        await self._connection.call(lambda database: database.recount())
-        return False
+        """Whether there are owners left to count."""
+        after = self._recounted_to
+        self._recounted_to = await self._connection.call(lambda database: database.recount(after, RECOUNT_AT_ONCE))
+        return bool(self._recounted_to)
 
     async def _reap_some(self) -> bool:
         """Whether there is more to reap."""

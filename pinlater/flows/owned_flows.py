@@ -17,8 +17,8 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from pinlater.flows.many_rows import among
-from pinlater.flows.rows import StageRow, for_update, insert_items
-from pinlater.flows.tables import FLOWS, OWNED_FLOWS, OWNERS, STAGES
+from pinlater.flows.rows import KEYS_AT_ONCE, StageRow, for_update, insert_items
+from pinlater.flows.tables import FLOW_KEYS, FLOWS, OWNED_FLOWS, OWNERS, STAGES
 from pinlater.model.flow_words import NewItem
 from pinlater.model.owner_bounds import OwnedKind, OwnerBounds
 from pinlater.queues.owned_entries import limit_reached
@@ -113,7 +113,7 @@ class OwnerRoom:
 def _change(connection: sa.Connection, by: OwnerCounts) -> None:
     values = {"flows": OWNERS.c.flows + by.flows, "items": OWNERS.c["items"] + by.items}
     of_owner = sa.update(OWNERS).where(OWNERS.c.owner == by.owner)
-    if not connection.execute(of_owner.values(values)).rowcount:
+    if not connection.execute(of_owner.values(values)).rowcount and by.flows >= 0:
         connection.execute(sa.insert(OWNERS).values(by._asdict()))
 
 
@@ -144,20 +144,30 @@ def owners_after(connection: sa.Connection, after: str, limit: int) -> list[str]
 
 def recount(connection: sa.Connection, owner: str) -> None:
     """Whoever adds to this owner's flows, or removes one, waits meanwhile; and what they add is on top."""
-    connection.execute(for_update(connection, sa.select(OWNERS).where(OWNERS.c.owner == owner))).all()
-    is_there = sa.exists().where(FLOWS.c.number == OWNED_FLOWS.c.flow)
-    gone = sa.select(OWNED_FLOWS.c.flow).where(OWNED_FLOWS.c.owner == owner, ~is_there)
-    for flow in connection.execute(gone).scalars().all():
-        connection.execute(sa.delete(OWNED_FLOWS).where(OWNED_FLOWS.c.flow == flow))
+    counted = connection.execute(for_update(connection, sa.select(OWNERS).where(OWNERS.c.owner == owner)))
+    before = counted.mappings().one_or_none()
+    _forget_missing(connection, owner)
     of_owner = OWNED_FLOWS.c.owner == owner
     flows = connection.execute(sa.select(sa.func.count()).select_from(OWNED_FLOWS).where(of_owner)).scalar_one()
     in_stages = sa.select(sa.func.sum(STAGES.c["items"])).join_from(
         OWNED_FLOWS, STAGES, OWNED_FLOWS.c.flow == STAGES.c.flow
     )
     items = int(connection.execute(in_stages.where(of_owner)).scalar() or 0)
-    if not flows:
+    now = OwnerCounts(owner, flows, items)
+    if before is None:
+        connection.execute(sa.insert(OWNERS).values(now._asdict()))
+    elif not flows:
         connection.execute(sa.delete(OWNERS).where(OWNERS.c.owner == owner))
-    elif not connection.execute(
-        sa.update(OWNERS).where(OWNERS.c.owner == owner).values({"flows": flows, "items": items})
-    ).rowcount:
-        connection.execute(sa.insert(OWNERS).values(owner=owner, flows=flows, items=items))
+    elif now != OwnerCounts(**before):  # mostly it is right, and then nothing is written
+        connection.execute(sa.update(OWNERS).where(OWNERS.c.owner == owner).values(now._asdict()))
+
+
+def _forget_missing(connection: sa.Connection, owner: str) -> None:
+    """What is kept of flows of this owner that a server has removed which knows nothing of it."""
+    is_there = sa.exists().where(FLOWS.c.number == OWNED_FLOWS.c.flow)
+    of_missing = sa.select(OWNED_FLOWS.c.flow).where(OWNED_FLOWS.c.owner == owner, ~is_there)
+    missing = connection.execute(of_missing).scalars().all()
+    for start in range(0, len(missing), KEYS_AT_ONCE):
+        some = missing[start : start + KEYS_AT_ONCE]
+        for table in (FLOW_KEYS, OWNED_FLOWS):
+            connection.execute(sa.delete(table).where(among(connection, table.c.flow, some)))

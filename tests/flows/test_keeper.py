@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from aiohttp import web
 
 from pinlater.errors import FlowNotFound, NoHealthyShards, ShardConnectionFailed
@@ -18,6 +19,7 @@ from pinlater.flows import keeper
 from pinlater.flows.callbacks import FlowCallbacks
 from pinlater.flows.database import FlowDatabase
 from pinlater.flows.flow_engine import Flows
+from pinlater.flows.tables import OWNERS
 from pinlater.metrics import Metrics
 from pinlater.model import Ack, ClaimOutcome, DequeueRequest, RequestContext
 from pinlater.model.flow_words import Assignment, CompletionCallback, NewFlow, NewItem
@@ -72,6 +74,23 @@ async def test_a_large_flow_is_reaped_while_others_are_fed(tmp_path: Path, monke
         async with asyncio.timeout(WITHIN_S):
             while (await at.at.service.get_flows(name="payroll")).flows[-1].id == large:
                 await asyncio.sleep(0.005)
+
+
+async def test_many_owners_are_recounted_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "WORK_S", 0.0)
+    monkeypatch.setattr(keeper, "RECOUNT_AT_ONCE", 2)
+    database, owners = FlowDatabase(f"sqlite:///{tmp_path}/flows.db"), [f"token:{number}" for number in range(5)]
+    database.open()
+    for owner in owners:
+        database.create(NewFlow("payroll", [ROOT], items={ROOT.name: some_items(1)}), 0, owner)
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/flows.db", poolclass=sa.pool.NullPool)
+    with engine.begin() as connection:
+        connection.execute(sa.update(OWNERS).values(flows=7))
+    async with flow_stand(tmp_path) as at:
+        flow_id = await made(at, items={ROOT.name: some_items(1)})
+        await until_queued(at, flow_id, 1)
+        await until(lambda: [each.flows for each in database.counted_owners(10)] == [1] * 5)
+    database.close()
 
 
 async def test_a_receiver_that_answers_slowly_holds_up_nothing_and_hears_once(tmp_path: Path) -> None:

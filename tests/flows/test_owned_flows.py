@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from pinlater.errors import LimitReached
 from pinlater.flows.database import FlowDatabase
-from pinlater.flows.tables import FLOWS, ITEMS, STAGES
+from pinlater.flows.tables import FLOW_KEYS, FLOWS, ITEMS, OWNED_FLOWS, OWNERS, STAGES
 from pinlater.model.flow_words import Applet, AppletKind, NewFlow, NewItem, Stage
 from pinlater.model.owner_bounds import OwnerBounds
 from tests.flows.stand import ROOT, START_MS, check_counters, opened, some_items, work
@@ -120,16 +120,37 @@ def test_callers_at_the_same_moment_exceed_a_bound_by_what_is_under_way_alone(bo
 
 
 def test_a_recount_makes_right_what_a_server_left_that_knows_no_owners(bounded: FlowDatabase, url: str) -> None:
-    removed, changed, his = make(bounded, HERS, 3), make(bounded, HERS, 2), make(bounded, HIS, 1)
+    removed, changed, his = make(bounded, HERS, 3, key="k"), make(bounded, HERS, 2), make(bounded, HIS, 1)
+    other = bounded.create(NewFlow("payroll", [ROOT], "k"), START_MS, HIS, lambda queues: False).id
+    gone = (removed, his, other)
     engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
     with engine.begin() as connection:
-        for flow_id in (removed, his):
+        for flow_id in gone:
             flow = connection.execute(sa.select(FLOWS.c.number).where(FLOWS.c.id == flow_id)).scalar_one()
             connection.execute(sa.delete(ITEMS).where(ITEMS.c.flow == flow))
             connection.execute(sa.delete(STAGES).where(STAGES.c.flow == flow))
             connection.execute(sa.delete(FLOWS).where(FLOWS.c.number == flow))
-    assert counts(bounded) == (2, 5)
-    bounded.recount()
-    assert (counts(bounded), counts(bounded, HIS)) == ((1, 2), (0, 0))
+    assert (counts(bounded), counts(bounded, HIS)) == ((2, 5), (2, 1))
+    assert bounded.recount("", 1) == HIS, "few at a time, in order"
+    assert (counts(bounded), counts(bounded, HIS)) == ((2, 5), (0, 0))
+    assert bounded.recount(HIS, 100) == ""
+    assert counts(bounded) == (1, 2)
+    with engine.connect() as connection:
+        for table in (OWNED_FLOWS, FLOW_KEYS):
+            left = connection.execute(sa.select(sa.func.count()).select_from(table)).scalar()
+            assert left == (table is OWNED_FLOWS), table.name
     bounded.add(changed, "calculate", some_items(1), START_MS)
     assert [tuple(each) for each in bounded.counted_owners(10)] == [(HERS, 1, 3)]
+
+
+def test_a_recount_counts_an_owner_whose_counts_are_missing(bounded: FlowDatabase, url: str) -> None:
+    flow_id = make(bounded, HERS, 3)
+    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+    with engine.begin() as connection:
+        connection.execute(sa.delete(OWNERS))
+    bounded.recount("", 100)
+    assert counts(bounded) == (1, 3)
+    with engine.begin() as connection:
+        connection.execute(sa.delete(OWNERS))
+    assert bounded.delete(flow_id, 100)
+    assert counts(bounded) == (0, 0), "nobody has less than nothing"

@@ -102,7 +102,7 @@ def work_through(database: FlowDatabase) -> None:
     database.status(flow_id)
     database.counts_of("token:1")
     database.reap(START_MS + 10**12, 100)
-    database.recount()
+    database.recount("", 1_000)
 
 
 def whole_reads(connection: sa.Connection, said: Said) -> list[str]:
