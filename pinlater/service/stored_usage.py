@@ -46,7 +46,7 @@ class StoredUsage:
     async def all(self) -> list[IdentityUsage]:
         """Of those who have most; those first that are nearest to a bound."""
         of_flows = await self._of_flows(lambda database: database.counted_owners(MAX_SHOWN))
-        unknown = _UNKNOWN if of_flows is None else {}
+        unknown = {} if of_flows is not None and len(of_flows) < MAX_SHOWN else _UNKNOWN  # others may have some, too
         counts: dict[str, dict[OwnedKind, int | None]] = defaultdict(dict, of_flows or {})
         for kind, identity, count in self._entries.owners():
             counts[identity][kind] = count

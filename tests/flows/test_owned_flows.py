@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+from pinlater.access.rules import BUILT_IN_ROLES
 from pinlater.errors import LimitReached
 from pinlater.flows.database import FlowDatabase
 from pinlater.flows.tables import FLOW_KEYS, FLOWS, ITEMS, OWNED_FLOWS, OWNERS, STAGES
+from pinlater.model import Caller, RequestContext
 from pinlater.model.flow_words import Applet, AppletKind, NewFlow, NewItem, Stage
-from pinlater.model.owner_bounds import OwnerBounds
+from pinlater.model.owner_bounds import OwnedKind, OwnerBounds
+from pinlater.service import stored_usage
+from tests.flows.flow_stand import flow_stand
 from tests.flows.stand import ROOT, START_MS, check_counters, opened, some_items, work
 
 HERS, HIS = "token:hers", "cert:his.example"
@@ -154,3 +159,20 @@ def test_a_recount_counts_an_owner_whose_counts_are_missing(bounded: FlowDatabas
         connection.execute(sa.delete(OWNERS))
     assert bounded.delete(flow_id, 100)
     assert counts(bounded) == (0, 0), "nobody has less than nothing"
+
+
+async def test_what_an_identity_beyond_those_with_the_most_items_has_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_usage, "MAX_SHOWN", 2)
+    async with flow_stand(tmp_path) as at:
+        service = at.at.service
+        for owner, items in (("token:a", 3), ("token:b", 2), ("token:c", 1)):
+            first = {"calculate": some_items(items)}
+            caller = RequestContext("me", caller=Caller(owner, grants=BUILT_IN_ROLES["admin"]))
+            await service.create_flow(NewFlow("payroll", [ROOT], items=first), context=caller)
+        for number in range(9):
+            await service.queues.create(f"c{number}", "me", "token:c")
+        usage = {each.identity: {count.kind: count.used for count in each.stored} for each in await service.get_usage()}
+    assert usage["token:a"][OwnedKind.FLOW_ITEMS] == 3
+    assert (usage["token:c"][OwnedKind.QUEUES], usage["token:c"][OwnedKind.FLOW_ITEMS]) == (9, None)
