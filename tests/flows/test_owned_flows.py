@@ -148,17 +148,24 @@ def test_a_recount_makes_right_what_a_server_left_that_knows_no_owners(bounded: 
     assert [tuple(each) for each in bounded.counted_owners(10)] == [(HERS, 1, 3)]
 
 
-def test_a_recount_counts_an_owner_whose_counts_are_missing(bounded: FlowDatabase, url: str) -> None:
+def test_counts_that_are_missing_or_too_low_are_made_right_and_never_less_than_nothing(
+    bounded: FlowDatabase, url: str
+) -> None:
     flow_id = make(bounded, HERS, 3)
     engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
     with engine.begin() as connection:
         connection.execute(sa.delete(OWNERS))
     bounded.recount("", 100)
     assert counts(bounded) == (1, 3)
+    other = make(bounded, HERS, 4)
+    with engine.begin() as connection:
+        connection.execute(sa.update(OWNERS).values({"items": 2}))
+    assert bounded.delete(other, 100)
+    assert counts(bounded) == (1, 0), "nobody has less than nothing"
     with engine.begin() as connection:
         connection.execute(sa.delete(OWNERS))
     assert bounded.delete(flow_id, 100)
-    assert counts(bounded) == (0, 0), "nobody has less than nothing"
+    assert counts(bounded) == (0, 0)
 
 
 async def test_what_an_identity_beyond_those_with_the_most_items_has_is_not_known(
