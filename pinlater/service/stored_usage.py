@@ -24,6 +24,9 @@ MAX_SHOWN = 1_000
 FLOWS_WITHIN_S = 1.0
 """What the database of flows does not say in this time is not known: who asks for its rights waits no longer."""
 
+ASK_AGAIN_S = 5.0
+"""After that it is not asked for so long, since each new token over HTTP asks for its rights, and is not to wait."""
+
 _OF_FLOWS = (OwnedKind.FLOWS, OwnedKind.FLOW_ITEMS)
 _UNKNOWN: Mapping[OwnedKind, int | None] = dict.fromkeys(_OF_FLOWS)
 
@@ -34,6 +37,7 @@ class StoredUsage:
     def __init__(self, entries: OwnedEntries) -> None:
         self.flows: Flows | None = None
         self._entries = entries
+        self._ask_at_s = 0.0
 
     async def of(self, identity: str) -> list[OwnedCount]:
         """Nothing for nobody."""
@@ -67,9 +71,13 @@ class StoredUsage:
         """By their owners; None: it is not known now."""
         if self.flows is None or not self.flows.connection.is_made:
             return {}
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._ask_at_s:
+            return None
         try:
             found = await asyncio.wait_for(self.flows.connection.call(count), FLOWS_WITHIN_S)
         except (PinLaterError, TimeoutError):
+            self._ask_at_s = loop.time() + ASK_AGAIN_S
             return None
         return {each.owner: {OwnedKind.FLOWS: each.flows, OwnedKind.FLOW_ITEMS: each.items} for each in found}
 

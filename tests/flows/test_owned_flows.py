@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -183,3 +185,29 @@ async def test_what_an_identity_beyond_those_with_the_most_items_has_is_not_know
         usage = {each.identity: {count.kind: count.used for count in each.stored} for each in await service.get_usage()}
     assert usage["token:a"][OwnedKind.FLOW_ITEMS] == 3
     assert (usage["token:c"][OwnedKind.QUEUES], usage["token:c"][OwnedKind.FLOW_ITEMS]) == (9, None)
+
+
+async def test_who_asks_for_its_rights_waits_once_for_a_database_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = RequestContext("me", caller=Caller("token:a", grants=BUILT_IN_ROLES["admin"]))
+    answers = threading.Event()
+    async with flow_stand(tmp_path) as at:
+
+        async def flows() -> int | None:
+            stored = (await at.at.service.get_access(context=context)).stored
+            return next(each.used for each in stored if each.kind is OwnedKind.FLOWS)
+
+        await at.at.service.create_flow(NewFlow("payroll", [ROOT]), context=context)
+        assert await flows() == 1
+        with monkeypatch.context() as patch:
+            patch.setattr(stored_usage, "FLOWS_WITHIN_S", 0.05)
+            held = asyncio.ensure_future(at.flows.connection.call(lambda database: answers.wait(60.0)))
+            await asyncio.sleep(0)
+            assert await flows() is None
+        answers.set()
+        assert await held
+        assert await flows() is None, "it is not asked again at once"
+        async with asyncio.timeout(30.0):
+            while await flows() is None:
+                await asyncio.sleep(0.1)
