@@ -16,16 +16,17 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
+from pinlater.errors import LimitReached
 from pinlater.flows.many_rows import among
 from pinlater.flows.rows import KEYS_AT_ONCE, StageRow, for_update, insert_items
 from pinlater.flows.tables import FLOW_KEYS, FLOWS, OWNED_FLOWS, OWNERS, STAGES
 from pinlater.model.flow_words import NewItem
 from pinlater.model.owner_bounds import OwnedKind, OwnerBounds
-from pinlater.queues.owned_entries import limit_reached
+from pinlater.queues.owned_entries import limit_reached, ways_out
 
 Bounds = Callable[[str], OwnerBounds]
-_THIS_OWNER = "the owner of this flow"
-"""Who adds to a flow, or reads what it is stuck with, need not know whose it is."""
+_FULL = f"the owner of this flow may have no more items of flows: {ways_out(OwnedKind.FLOW_ITEMS)}"
+"""Who adds to a flow, or reads what it is stuck with, learns neither whose it is nor how much they have elsewhere."""
 
 
 class OwnerCounts(NamedTuple):
@@ -74,7 +75,7 @@ class OwnerRoom:
         owner = self._owner_of(flow) if items else ""
         bound = self._bounds(owner).flow_items if owner else 0
         if bound and self._reserved[owner] + items > bound:
-            raise limit_reached(OwnedKind.FLOW_ITEMS, _THIS_OWNER, self._reserved[owner], bound)
+            raise LimitReached.by(OwnedKind.FLOW_ITEMS.limit, _FULL)
         self._reserved[owner] += items
 
     def added(self, flow: int, items: int) -> None:

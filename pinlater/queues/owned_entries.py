@@ -31,11 +31,11 @@ _WAYS = {
 
 
 def limit_reached(kind: OwnedKind, owner: str, has: int, bound: int) -> LimitReached:
-    return LimitReached.by(
-        kind.limit,
-        f"{owner} has {has} {kind.words}, and may have {bound}: {_WAYS[kind]}, or ask for a role with a higher "
-        f"max-{kind} (`pinlater access show` says what stands)",
-    )
+    return LimitReached.by(kind.limit, f"{owner} has {has} {kind.words}, and may have {bound}: {ways_out(kind)}")
+
+
+def ways_out(kind: OwnedKind) -> str:
+    return f"{_WAYS[kind]}, or ask for a role with a higher max-{kind} (`pinlater access show` says what stands)"
 
 
 def owner_of(entry: ConfigEntry | None) -> str:

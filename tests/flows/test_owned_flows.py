@@ -65,7 +65,7 @@ def test_items_count_over_all_flows_of_an_owner_whoever_adds_them(bounded: FlowD
     first, second = make(bounded, HERS, 4), make(bounded, HERS)
     keyed = [NewItem(b"1", f"key-{number}") for number in range(4)]
     bounded.add(second, "calculate", keyed, START_MS)
-    with pytest.raises(LimitReached, match="the owner of this flow has 8 items of flows, and may have 10"):
+    with pytest.raises(LimitReached, match="the owner of this flow may have no more items of flows: delete"):
         bounded.add(first, "calculate", some_items(3), START_MS)
     with pytest.raises(LimitReached):
         make(bounded, HERS, 3)
@@ -99,7 +99,7 @@ def test_what_results_would_make_beyond_the_bound_waits_for_room_and_fails_no_ac
     assert [(each.items, each.applet_errors) for each in status.stages] == [(2, 1), (2, 0)]
     (broken,) = [each for each in bounded.items(flow_id, "calculate", None, "", (), 0, 10)[0] if each.applet_error]
     assert broken.applet_error == (
-        "many: the owner of this flow has 9 items of flows, and may have 10: delete flows, or give them a shorter time "
+        "many: the owner of this flow may have no more items of flows: delete flows, or give them a shorter time "
         "to live, or ask for a role with a higher max-flow-items (`pinlater access show` says what stands)"
     )
     bounded.resume(flow_id, "", "", START_MS)
