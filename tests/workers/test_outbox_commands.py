@@ -117,9 +117,12 @@ def test_once_hands_over_what_is_there_and_ends(server: str, place: OutboxPlace,
         ([], {"PINLATER_OUTBOX_DATABASE_FILE": "shop.url"}),
     ):
         assert outbox(tmp_path, "status", *flags, **variables).returncode == 0
-    said = outbox(tmp_path, "status", "--database", "mysql+pymysql://shop:geheim@127.0.0.1:1/shop").stderr
-    assert "say --database-file FILE" in said
-    assert "geheim" not in said
+    for url in ("mysql+pymysql://shop:geheim@127.0.0.1:1/shop", "mysql+pymysql://shop@127.0.0.1:1/?password=geheim"):
+        said = outbox(tmp_path, "status", "--database", url).stderr
+        assert "say --database-file FILE" in said
+        assert "geheim" not in said
+    said = outbox(tmp_path, "status", "--database", "mysql+pymysql://shop@127.0.0.1:1/shop?charset=utf8mb4").stderr
+    assert "--database-file" not in said
     done = outbox(tmp_path, "--once", "--server", server, PINLATER_OUTBOX_DATABASE=place.url)
     assert (done.returncode, done.stdout, place.waiting()) == (0, "3 jobs handed over\n", 0)
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import click
 
@@ -61,11 +62,20 @@ def _database_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_database
 
 
+def _has_password(url: str) -> bool:
+    """In front of its host, or among its parameters."""
+    rest = url.partition("://")[2]
+    parameters = [name.lower() for name, _ in parse_qsl(rest.partition("?")[2])]
+    return not url.startswith("sqlite:") and (
+        ":" in rest.rpartition("@")[0] or any("passw" in each for each in parameters)
+    )
+
+
 def _named(database: str | None, file: str | None) -> str | None:
     """By the command line, or else by the environment; None: nothing says it. ConfigurationError."""
     if database and file:
         raise ConfigurationError("--database and --database-file: give one of them")
-    if database and not database.startswith("sqlite:") and ":" in database.partition("://")[2].rpartition("@")[0]:
+    if database and _has_password(database):
         say(
             "every user of this machine can read the command line, with the password in --database: say "
             f"--database-file FILE, or set {VARIABLE}"
