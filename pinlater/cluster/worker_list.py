@@ -24,7 +24,7 @@ from pinlater.cluster.worker_entries import (
     SeenWorker,
     alive,
     bounded,
-    decode_entry,
+    decode_entries,
     encode_worker,
     entries,
     sums,
@@ -272,23 +272,20 @@ class WorkerList:
             if isinstance(outcome, PinLaterError):
                 missing.add(member.shard.shard_id)
             else:
-                read |= self._decoded(member.shard.shard_id, outcome)
+                read |= await self._decoded(member.shard.shard_id, outcome)
         self._read = {key: entry for key, entry in self._read.items() if key[0] in missing} | read
         self._missing = sorted(missing)
         self._read_until_s = asyncio.get_running_loop().time() + READ_FOR_S
 
-    def _decoded(self, shard_id: str, found: Mapping[str, KvEntry]) -> dict[tuple[str, str], _Read]:
-        decoded = {}
-        for name, entry in found.items():
-            known = self._read.get((shard_id, name))
-            if known is None or known.body != entry.body:
-                try:
-                    known = _Read(entry.body, decode_entry(entry.body))
-                except ValueError:
-                    _log.warning("workers_not_understood", name=name)
-                    known = _Read(entry.body, [])
-            decoded[shard_id, name] = known
-        return decoded
+    async def _decoded(self, shard_id: str, found: Mapping[str, KvEntry]) -> dict[tuple[str, str], _Read]:
+        known = {name: each for (of_shard, name), each in self._read.items() if of_shard == shard_id}
+        new = {name: entry.body for name, entry in found.items() if name not in known or known[name].body != entry.body}
+        decoded = await decode_entries(new)
+        for name, workers in decoded.items():
+            if workers is None:
+                _log.warning("workers_not_understood", name=name)
+            known[name] = _Read(new[name], workers or [])
+        return {(shard_id, name): known[name] for name in found}
 
 
 def _phase(report: WorkerReport) -> tuple[bool, bool]:

@@ -10,7 +10,14 @@ from dataclasses import replace
 
 import pytest
 
-from pinlater.cluster.worker_entries import MAX_RUNNING, SeenWorker, decode_entry, encode_worker, entries
+from pinlater.cluster.worker_entries import (
+    MAX_RUNNING,
+    SeenWorker,
+    decode_entries,
+    decode_entry,
+    encode_worker,
+    entries,
+)
 from pinlater.cluster.worker_list import (
     KEEP_MS,
     KIND,
@@ -447,3 +454,14 @@ def test_many_workers_take_several_entries_of_bounded_size() -> None:
     assert [worker for body in bodies for worker in decode_entry(body)] == seen
     assert sum(map(len, bodies)) < 100 * 1_000
     assert decode_entry(next(entries([]))) == []
+
+
+def test_others_have_their_turn_behind_each_entry_that_is_read() -> None:
+    (body,) = entries([encode_worker(SeenWorker(REPORT, 5, "token:shop"))])
+    reading = decode_entries({"a": body, "b": b"nonsense", "c": body})
+    for _ in range(3):
+        reading.send(None)
+    with pytest.raises(StopIteration) as ended:
+        reading.send(None)
+    seen = [SeenWorker(REPORT, 5, "token:shop")]
+    assert ended.value.value == {"a": seen, "b": None, "c": seen}
