@@ -29,11 +29,11 @@ from pinlater.model import CONTINUATION_END, CONTINUATION_START, JobAction, Jobs
 from pinlater.model.job_selection import FoundJobsChange, JobPhase, JobSelection
 
 _log = structlog.get_logger("pinlater.dashboard")
-AT_ONCE = 4
+AT_ONCE = 6
 MAX_RUNS = 200
 """Kept; the oldest that has ended makes room, of whoever has most."""
 
-MAX_WAITING = 20
+MAX_WAITING = 40
 SLICE_JOBS = 500
 SLICE_MS = 1_000
 MAX_TOLD = 100

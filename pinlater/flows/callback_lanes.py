@@ -1,9 +1,9 @@
 """Lanes of callbacks: one for each owner and receiver, so that none waits behind those of another.
 
-All lanes of an owner have at most half of the places that are free, so there is always one for an owner that comes. A
-receiver that took long, or did not answer, shares half of all places with the others like it, until it has answered
-quickly: however many hang, those that are quick keep the other half. What does not fit in is refused, and tried again
-later.
+An owner alone has a third of all places; where several come, all lanes of one have at most half of the places that are
+free. So there is always one for an owner that comes. A receiver that took long, or did not answer, shares half of all
+places with the others like it, until it has answered quickly: however many hang, those that are quick keep the other
+half. What does not fit in is refused, and tried again later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from pinlater.background_tasks import BackgroundTasks
 
-AT_ONCE = 100
+AT_ONCE = 300
 WAITING = 2_000
 """Callbacks of all lanes that wait for their turn."""
 
@@ -94,7 +94,8 @@ class CallbackLanes:
         free = AT_ONCE - self._running.total()
         if not lane.is_quick:
             free = min(free, AT_ONCE // 2 - self._slow)
-        return free > 0 and self._running[lane.owner] < max(1, free // 2)
+        is_alone = len(self._running.keys() | self._waiting.keys()) == 1
+        return free > 0 and self._running[lane.owner] < (AT_ONCE // 3 if is_alone else max(1, free // 2))
 
     async def _run(self, lane: Lane, work: Work, *, is_slow: bool) -> None:
         loop = asyncio.get_running_loop()

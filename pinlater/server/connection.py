@@ -350,13 +350,14 @@ class ServerConnection(asyncio.Protocol):
 
     def _refusal(self, peer: Peer | None, size: int) -> Overloaded | None:
         """Why there is no room for one more call of so many bytes, which are counted, where there is none. One alone of
-        its address may have any size.
+        its address may have any size; an address alone may have all, where no rules tell its callers apart.
         """
         state, most = self.state, self._max_buffered_bytes
         if state.buffered > most or state.answers.unsent > most:
             state.counters["calls_over_buffer"] += 1
             return Overloaded(f"this server holds {most} bytes of calls, or of answers, already", retry_after_ms=100)
-        if peer is not None and peer.buffered > max(state.peer_bytes, size):
+        is_shared = state.peers.are_several or self._handler.has_rules
+        if is_shared and peer is not None and peer.buffered > max(state.peer_bytes, size):
             state.counters["calls_over_peer"] += 1
             text = f"this server holds {state.peer_bytes} bytes of calls from this address already: send less at a time"
             return Overloaded(text, retry_after_ms=100)
@@ -459,13 +460,17 @@ class ServerConnection(asyncio.Protocol):
     @property
     def waits_since(self) -> float | None:
         """None while anything is carried out or unsent; else since when it is idle, waits for jobs, or is half read.
-        Where nobody shows who calls, who waits is no other than who comes, and stays.
+        Where nobody shows who calls, who waits is no other than who comes, and stays; so does who sends now.
         """
-        transport = self._transport
+        transport, calls = self._transport, self._calls
         if transport is None or transport.is_closing() or transport.get_write_buffer_size():
             return None
-        is_parked = all(call.is_parked for call in self._calls) and (bool(self.ref.holder) or not self._calls)
-        return self._heard_at if is_parked else None
+        if calls:
+            is_missed = not self.ref.holder or not all(call.is_parked for call in calls)
+        else:
+            is_sending = self._partial and not self._handler.has_rules and self.state.now - self._heard_at < 1.0
+            is_missed = is_sending or self._messages is not None  # messages that are whole begin in a moment
+        return None if is_missed else self._heard_at
 
     @property
     def holder(self) -> str:

@@ -30,7 +30,7 @@ ACKNOWLEDGED_WITHIN_S = 0.5
 one that ends a connection by a reset may never send it.
 """
 
-MOST_OPEN = 100_000
+MOST_OPEN = 200_000
 """Jobs in all; what is handed out beyond that, or beyond as many of one caller as are free, is taken for received."""
 
 MOST_KEPT_BYTES = 8_000_000

@@ -68,6 +68,11 @@ class Handler:
         self._gate = gate
         self.refuse_with: PinLaterError | None = None
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether callers are told apart, so that one may not have what another needs."""
+        return self._gate is not None and self._gate.has_rules
+
     def start_draining(self) -> None:
         """The server ends: no answer is held back any more."""
         if self._gate is not None:

@@ -70,7 +70,7 @@ class ServerState:
         """With whose variables every call begins."""
         self.now = self.loop.time()
         self.peer_bytes = limits.max_buffered_bytes // 2
-        """What `buffered` may have of one address, beyond which it is refused."""
+        """What `buffered` may have of one address beside others, beyond which it is refused."""
         self._max_connections = limits.max_connections
 
     def admit(self, connection: Drainable, peer: Peer) -> bool:
@@ -264,6 +264,10 @@ class Peers:
         if peer is None:
             peer = self._peers[name] = Peer(Account(self._max_answers, "answers_over_peer", self.process))
         return peer
+
+    @property
+    def are_several(self) -> bool:
+        return len(self._peers) > 1
 
     def is_full(self, peer: Peer) -> bool:
         """Whether the address has all the connections that one may have."""

@@ -327,12 +327,13 @@ async def test_an_address_has_half_of_the_bytes_of_calls() -> None:
     async with serving(max_buffered_bytes=20_000) as served:
         gate = served.service.hold["slow"] = asyncio.Event()
         flood = [await served.connect() for _ in range(4)]
+        calm = await connect_from(served, "127.0.0.2")
+        await served.until(lambda: served.server.connections == 5)
         for raw in flood:
             raw.send_framed(call_enqueue(1, Job(b"x" * 4_000), queue="slow"))
         refused = [(await raw.reply()).exception for raw in flood[2:]]
         assert [(each.reason, each.retry_after_ms) for each in refused] == [("OVERLOADED", 100)] * 2
         assert served.server.counters["calls_over_peer"] == 2
-        calm = await connect_from(served, "127.0.0.2")
         calm.send_framed(call_enqueue(1, Job(b"x" * 4_000)))
         assert (await calm.reply()).exception is None
         gate.set()
@@ -340,6 +341,18 @@ async def test_an_address_has_half_of_the_bytes_of_calls() -> None:
             assert (await raw.reply()).exception is None
         flood[0].send_framed(call_enqueue(2, Job(b"x" * 12_000)))  # alone it may have any size
         assert (await flood[0].reply()).exception is None
+
+
+async def test_an_address_alone_has_all_bytes_of_calls_where_no_rules_tell_callers_apart() -> None:
+    async with serving(max_buffered_bytes=20_000) as served:
+        gate = served.service.hold["slow"] = asyncio.Event()
+        many = [await served.connect() for _ in range(4)]
+        for raw in many:
+            raw.send_framed(call_enqueue(1, Job(b"x" * 4_000), queue="slow"))
+        await served.until(lambda: len(served.service.calls) == 4)
+        gate.set()
+        for raw in many:
+            assert (await raw.reply()).exception is None
 
 
 def test_a_call_that_waits_counts_with_its_bytes() -> None:

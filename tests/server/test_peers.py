@@ -59,6 +59,17 @@ async def test_a_connection_that_is_at_work_is_not_idle(how: str) -> None:
         gate.set()
 
 
+async def test_who_is_sending_stays_where_no_rules_tell_callers_apart() -> None:
+    async with serving(max_connections=10, max_peer_connections=1) as served:
+        whole = len(call_names(1)).to_bytes(4, "big") + call_names(1)
+        sending = await served.connect()
+        sending.send(whole[:6])
+        await served.until(lambda: served.server.buffered_bytes > 0)
+        assert await (await served.connect()).until_closed() == b""
+        sending.send(whole[6:])
+        assert (await sending.reply()).success == {"mail", "images"}
+
+
 async def test_where_none_is_idle_the_newcomer_is_refused() -> None:
     async with serving(max_connections=10, max_peer_connections=2) as served:
         gate = served.service.hold["slow"] = asyncio.Event()

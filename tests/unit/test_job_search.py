@@ -352,7 +352,7 @@ async def test_runs_of_one_caller_neither_wait_nor_go_on_in_the_places_of_others
         runs = BulkRuns(at.service)
         share = bulk_runs.AT_ONCE // 2 + bulk_runs.MAX_WAITING // 2
         mine = [begun(runs, order("delete", "state:ready"), ["mail"]) for _ in range(share)]
-        with pytest.raises(Overloaded, match="this caller has 10 of 20 runs that wait already"):
+        with pytest.raises(Overloaded, match="this caller has 20 of 40 runs that wait already"):
             begun(runs, order("delete", "state:ready"), ["mail"])
         other = begun(runs, order("delete", "state:ready"), ["mail"], payer="bob")
         assert other.state is RunState.RUNNING
