@@ -52,7 +52,8 @@ class CallbackLanes:
         """The lanes in which somebody waits, the next one first."""
         self._running, self._waiting = Counter[str](), Counter[str]()
         """By owner."""
-        self._slow = 0
+        self._all = self._slow = 0
+        """Callbacks under way; of them, those to receivers that are not quick."""
 
     def add(self, owner: str, receiver: str, work: Work) -> bool:
         """Make a callback in its turn; False: too many of its owner wait already."""
@@ -87,15 +88,17 @@ class CallbackLanes:
                 self._turns.append(lane)
             lane.running += 1
             self._running[lane.owner] += 1
+            self._all += 1
             self._slow += not lane.is_quick
             self._tasks.start(self._run(lane, work, is_slow=not lane.is_quick))
 
     def _may_begin(self, lane: Lane) -> bool:
-        free = AT_ONCE - self._running.total()
+        free = AT_ONCE - self._all
         if not lane.is_quick:
             free = min(free, AT_ONCE // 2 - self._slow)
-        is_alone = len(self._running.keys() | self._waiting.keys()) == 1
-        return free > 0 and self._running[lane.owner] < (AT_ONCE // 3 if is_alone else max(1, free // 2))
+        running = self._running[lane.owner]
+        is_alone = running == self._all and len(self._waiting) == 1
+        return free > 0 and running < (AT_ONCE // 3 if is_alone else max(1, free // 2))
 
     async def _run(self, lane: Lane, work: Work, *, is_slow: bool) -> None:
         loop = asyncio.get_running_loop()
@@ -106,6 +109,7 @@ class CallbackLanes:
         finally:
             lane.running -= 1
             _give_back(self._running, lane.owner)
+            self._all -= 1
             self._slow -= is_slow
             lane.is_quick = has_answered and loop.time() - began_s <= QUICK_S
             if not lane.running and not lane.waiting:

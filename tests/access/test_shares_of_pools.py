@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import random
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from pinlater.model.flow_words import CompletionCallback, NewFlow, NewItem, Stag
 from pinlater.overflow.store import OverflowQuota
 from pinlater.server import deliveries
 from pinlater.service import audit, connection_claims
+from pinlater.service.settings import ServiceSettings
 from pinlater.wire.convert import dequeue_to_wire, lookup_to_wire
 from tests.access.cluster import PASSWORD
 from tests.flows.flow_stand import FlowStand, flow_stand
@@ -434,6 +436,45 @@ async def test_calls_of_one_identity_over_many_jobs_wait_for_each_other() -> Non
     again = [fair_use.begin(Caller("token:flood"), ConnectionRef(), 1) for _ in range(BULK_LIMIT)]
     async with asyncio.timeout(WITHIN_S):
         await asyncio.gather(*[call.wait_for_bulk() for call in again])
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_no_job_is_lost_where_calls_give_way_while_jobs_are_handed_out(is_cancelled: bool) -> None:
+    chance = random.Random(1)
+    async with stand(settings=ServiceSettings(max_waiters=3, release_grace_ms=0)) as at:
+        contexts = [RequestContext(name, caller=Caller(f"token:{name}")) for name in "abcd"]
+        polls: list[asyncio.Task[int]] = []
+        made = 0
+
+        def poll(context: RequestContext) -> Awaitable[Any]:
+            if chance.random() < 0.5:
+                return at.service.dequeue(DequeueRequest("mail", 1, wait_ms=LONG_MS), context=context)
+            shares = [QueueShare("mail")]
+            return at.service.dequeue_from_queues(DequeueFromQueuesRequest(shares, 1, wait_ms=LONG_MS), context=context)
+
+        async def count(context: RequestContext) -> int:
+            with suppress(Overloaded):
+                return len(await poll(context))
+            return 0
+
+        for _ in range(300):
+            polls.append(asyncio.create_task(count(chance.choice(contexts))))
+            if chance.random() < 0.4:
+                made += len(await at.service.enqueue("mail", [Job(b"1")], context=contexts[0]))
+            for _ in range(chance.randrange(4)):
+                await asyncio.sleep(0)
+            if is_cancelled and chance.random() < 0.3:
+                chance.choice(polls).cancel()
+        for each in polls:
+            if not each.done():
+                each.cancel()
+        got = sum(each for each in await asyncio.gather(*polls, return_exceptions=True) if isinstance(each, int))
+        async with asyncio.timeout(WITHIN_S):
+            while got < made:  # what was claimed for who is gone goes back in the background
+                got += len(await at.service.dequeue(DequeueRequest("mail", 100), context=ME))
+        assert at.service.long_polls.waiters == 0
+        assert at.service.metrics.counters["limits_hit", "waiting_dequeues_gave_way"] > 20
+        assert (made > 50, got) == (True, made)
 
 
 async def test_one_call_over_many_queues_leaves_room_where_calls_wait_for_a_store() -> None:
