@@ -25,8 +25,8 @@ QUICK_S = 1.0
 _MAX_KNOWN = 1_000
 """Quick lanes that are remembered although they are empty."""
 
-Work = Callable[[], Coroutine[Any, Any, bool]]
-"""Makes one callback; whether its receiver has answered. It raises nothing."""
+Work = Callable[[], Coroutine[Any, Any, bool | None]]
+"""Makes one callback; whether its receiver has answered, None where it was not asked. It raises nothing."""
 
 
 class Lane:
@@ -103,7 +103,7 @@ class CallbackLanes:
     async def _run(self, lane: Lane, work: Work, *, is_slow: bool) -> None:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        has_answered = False
+        has_answered: bool | None = False
         try:
             has_answered = await work()
         finally:
@@ -111,7 +111,8 @@ class CallbackLanes:
             _give_back(self._running, lane.owner)
             self._all -= 1
             self._slow -= is_slow
-            lane.is_quick = has_answered and loop.time() - began_s <= QUICK_S
+            if has_answered is not None:
+                lane.is_quick = has_answered and loop.time() - began_s <= QUICK_S
             if not lane.running and not lane.waiting:
                 self._leave(lane)
             self._go_on()

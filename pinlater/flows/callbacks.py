@@ -151,11 +151,13 @@ class FlowCallbacks:
         else:
             self._metrics.add(1, "limits_hit", "waiting_callbacks")
 
-    async def _make_one(self, due: DueCallback, taken_until_ms: int) -> bool:
-        """Whether its receiver has answered. A POST that waited until another process may make it is left to that."""
+    async def _make_one(self, due: DueCallback, taken_until_ms: int) -> bool | None:
+        """Whether its receiver has answered. None: it was not asked, as a POST that waited until another process may
+        make it is left to that.
+        """
         try:
             if due.callback.url and self._clock.now_ms() + POST_TIMEOUT_S * 1_000 > taken_until_ms:
-                return False
+                return None
             return await self._make(due)
         except PinLaterError as error:
             _log.warning("flow_callback_put_off", flow=due.status.id, error=error.message)

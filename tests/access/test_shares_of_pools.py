@@ -25,7 +25,7 @@ from pinlater.bodies.tiers import FetchedBodies
 from pinlater.cluster import worker_list
 from pinlater.data_folder.password import hash_password
 from pinlater.errors import EnqueueRejected, Overloaded
-from pinlater.flows import waits
+from pinlater.flows import callbacks, waits
 from pinlater.metrics import Metrics
 from pinlater.model import (
     Ack,
@@ -255,11 +255,19 @@ async def over(at: FlowStand, queue: str, callback: CompletionCallback) -> str:
 
 
 async def until_made(at: FlowStand, flow_id: str) -> None:
-    async with asyncio.timeout(8.0):  # less than a POST may take
+    async with asyncio.timeout(WITHIN_S):
         while (made := (await at.at.service.get_flow(flow_id)).callback) is None or made.done_ms is None:
             await asyncio.sleep(0.01)
 
 
+@pytest.fixture
+def hanging_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No POST ends by itself, so whatever is made is not made in the place of one that has ended."""
+    monkeypatch.setattr(callbacks, "POST_TIMEOUT_S", 3_600.0)
+    monkeypatch.setattr(callbacks, "TAKEN_MS", 36_000_000)
+
+
+@pytest.mark.usefixtures("hanging_for_good")
 async def test_callbacks_to_a_receiver_that_hangs_delay_nobody_elses(tmp_path: Path) -> None:
     async with flow_stand(tmp_path) as at, receivers() as (hanging, quick, hung, heard):
         await at.at.service.create_queue("calm-ends")
@@ -279,6 +287,7 @@ async def test_callbacks_to_a_receiver_that_hangs_delay_nobody_elses(tmp_path: P
         assert at.metrics.counters["flow_callbacks", "made"] == 2
 
 
+@pytest.mark.usefixtures("hanging_for_good")
 async def test_jobs_come_into_their_queues_while_callbacks_hang(tmp_path: Path) -> None:
     async with flow_stand(tmp_path) as at, receivers() as (hanging, _, hung, _):
         for _ in range(200):
@@ -290,7 +299,7 @@ async def test_jobs_come_into_their_queues_while_callbacks_hang(tmp_path: Path) 
         flow = NewFlow("payroll", [Stage("one", "job", "calm")])
         flow_id = (await at.at.service.create_flow(flow)).id
         await at.at.service.add_flow_items(flow_id, "one", [NewItem(b"1")])
-        async with asyncio.timeout(8.0):
+        async with asyncio.timeout(WITHIN_S):
             while not await at.at.service.dequeue(DequeueRequest("calm", 1)):
                 await asyncio.sleep(0.01)
 
