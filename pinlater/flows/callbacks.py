@@ -43,7 +43,7 @@ no store takes now is tried for as long as it takes.
 """
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S, LONGEST_AWAY_S = 1.0, 3_600.0, 60.0
-CONNECT_TIMEOUT_S, POST_TIMEOUT_S = 3.0, 10.0
+CONNECT_TIMEOUT_S, POST_TIMEOUT_S = 3.0, 15.0
 TAKEN_AT_ONCE = 300
 """Callbacks that one turn of the keeper takes from the database."""
 

@@ -83,6 +83,7 @@ COMMANDS: dict[str, Words | None] = {
     "check": (),
     "token list": (),
     "access show": (),
+    "access usage": (),
     "audit": (),
 }
 """By the words of a command, its arguments; without a row for it the test fails."""

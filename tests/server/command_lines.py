@@ -58,5 +58,6 @@ ARGUMENTS = {
     "token list": [],
     "token revoke": ["web"],
     "access show": [],
+    "access usage": [],
 }
 """Of every command that talks to a server; but for `check`, which has exit codes of its own."""

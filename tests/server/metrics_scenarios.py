@@ -25,7 +25,7 @@ from pinlater.model import (
     ScheduleChange,
     WorkerReport,
 )
-from pinlater.model.flow_words import CompletionCallback, NewFlow, NewItem, Stage
+from pinlater.model.flow_words import Applet, AppletKind, CompletionCallback, NewFlow, NewItem, Stage
 from pinlater.wire.convert import dequeue_to_wire
 from tests.server.running import Plain
 
@@ -159,19 +159,24 @@ async def a_schedule_that_fires_once(client: AsyncClient) -> Counts:
 
 
 async def a_flow_that_ends(client: AsyncClient) -> Counts:
-    stage = Stage("only", "", "steps")
+    """One of its two items has a dear expression."""
+    stages = [Stage("first", "", "steps"), Stage("sums", "", "sums", "first", Applet(AppletKind.MAP, "[sum(payload)]"))]
     callback = CompletionCallback("flow_ends", "told")
-    made = await client.create_flow(NewFlow("counted", [stage], on_complete=callback, items={"only": [NewItem(b"1")]}))
-    await client.add_flow_items(made.id, "only", [NewItem(b"2")], seal=True)
-    done = 0
-    while done < 2:
-        jobs = await client.dequeue(DequeueRequest("steps", 2, wait_ms=5_000))
-        await client.ack("steps", [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in jobs])
-        done += len(jobs)
+    dear = NewItem(b"[%s]" % b",".join([b"1"] * 3_000))
+    made = await client.create_flow(NewFlow("counted", stages, on_complete=callback, items={"first": [dear]}))
+    await client.add_flow_items(made.id, "first", [NewItem(b"[2]")], seal=True)
+    for queue in ("steps", "sums"):
+        done = 0
+        while done < 2:
+            jobs = await client.dequeue(DequeueRequest(queue, 2, wait_ms=5_000))
+            await client.ack(queue, [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in jobs])
+            done += len(jobs)
     return {
         ("flows_created",): 1,
         ("flow_items_added",): 2,
         ("flow_items_queued", "steps"): 2,
+        ("flow_items_queued", "sums"): 2,
+        ("flow_expressions", "made"): 1,
         ("flow_callbacks", "made"): 1,
     }
 
