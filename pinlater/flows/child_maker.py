@@ -34,6 +34,9 @@ MAX_AT_ONCE = 4
 MAX_ACK_STEPS = 8 * MAX_STEPS
 """Of the items that one call ends."""
 
+MAX_HELD_BYTES = 8 * 1024 * 1024
+"""Children of one call that are in memory before they are recorded; of one item it may be more."""
+
 MAX_WAIT_S = 20.0
 """For the turn of a caller whose expressions are dear."""
 
@@ -79,12 +82,12 @@ class ChildMaker:
     async def make(
         self, unmade: Sequence[UnmadeChildren], caller: str, steps: int = MAX_ACK_STEPS
     ) -> tuple[list[list[MadeChildren]], int]:
-        """The children of each, in order, with all that they may take together; and the steps that are left. `caller`:
-        who has its turn for them, "" where nobody is known: then each flow has its own. FlowsUnavailable: its turn did
-        not come.
+        """The children of each of the first, in order, as many as may be held in memory, with all that they may take
+        together; and the steps that are left. `caller`: who has its turn for them, "" where nobody is known: then each
+        flow has its own. FlowsUnavailable: its turn did not come.
         """
         all_made: list[list[MadeChildren]] = []
-        began = steps
+        began, held = steps, 0
         for each in unmade:
             budget = Budget(min(QUICK_STEPS, steps), _OF_ACK)
             made, is_too_dear = _made(each, budget)
@@ -93,6 +96,9 @@ class ChildMaker:
                 made, spent = await self._in_turn(each, caller or f"flow {each.flow}", steps)
                 steps -= spent
             all_made.append(made)
+            held += sum(of_stage.size for of_stage in made)
+            if held > MAX_HELD_BYTES:
+                break
             if began - steps >= QUICK_STEPS:
                 began = steps
                 await asyncio.sleep(0)

@@ -26,6 +26,7 @@ from pinlater.flows.applets import check_expression, make_children
 from pinlater.flows.budgets import Budget
 from pinlater.flows.ends import (
     DueCallback,
+    EndOutcome,
     ItemEnd,
     MadeChildren,
     QueuedJob,
@@ -261,15 +262,15 @@ class FlowDatabase:
     def record(self, ends: Sequence[ItemEnd], now_ms: int) -> Recorded:
         """As `record_step`, with all children made on the way."""
         recorded = self.record_step(ends, now_ms)
-        unmade = {index: each.unmade for index, each in enumerate(recorded.ends) if each.unmade is not None}
-        if not unmade:
-            return recorded
         again = [
-            ends[index]._replace(made=(*ends[index].made, *make_children(each, Budget())[0]))
-            for index, each in unmade.items()
+            index for index, each in enumerate(recorded.ends) if each.outcome in (EndOutcome.UNMADE, EndOutcome.LATER)
         ]
-        rest, outcomes = self.record(again, now_ms), list(recorded.ends)
-        for index, outcome in zip(unmade, rest.ends, strict=True):
+        if not again:
+            return recorded
+        made = {index: make_children(each, Budget())[0] for index in again if (each := recorded.ends[index].unmade)}
+        ready = [ends[index]._replace(made=(*ends[index].made, *made.get(index, ()))) for index in again]
+        rest, outcomes = self.record(ready, now_ms), list(recorded.ends)
+        for index, outcome in zip(again, rest.ends, strict=True):
             outcomes[index] = outcome
         return Recorded(
             outcomes,

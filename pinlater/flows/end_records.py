@@ -26,7 +26,25 @@ MAX_END_STEPS, MAX_TRANSACTION_STEPS = 100, 20_000
 more is made outside, before the end is recorded.
 """
 
+MAX_TRANSACTION_BYTES = 2 * 1024 * 1024
+"""Of payloads that are read for children, and of children that are written, within a transaction; of one end it may be
+more.
+"""
+
+_MADE_KINDS = AppletKind.MAP, AppletKind.LIST
+
+_SMALL_BYTES = 4_096
+"""A payload of no more is read with its item."""
+
 _READ = [ITEMS.c[name] for name in ("number", "flow", "place", "job", "state", "failures", "retry_ms", "is_queued")]
+
+_PAYLOAD = [
+    sa.literal_column("length(payload)", sa.Integer).label("size"),
+    sa.literal_column(f"CASE WHEN length(payload) <= {_SMALL_BYTES} THEN payload END", ITEMS.c.payload.type).label(
+        "payload"
+    ),
+]
+"""In words that cost no time: each end reads them."""
 
 
 def record(connection: sa.Connection, ends: Sequence[ItemEnd], now_ms: int, room: OwnerRoom) -> Recorded:
@@ -38,7 +56,13 @@ def record(connection: sa.Connection, ends: Sequence[ItemEnd], now_ms: int, room
     stages = lock_stages(connection, flows)
     room.expect(flows)
     recording = _Recording(now_ms, stages, _counted(connection, ends, items), room)
-    outcomes = [recording.end(end, items.get(end.number or end.job)) for end in ends]
+    named = [(end, items.get(end.number or end.job)) for end in ends]
+    is_later = recording.postpone(named)
+    _read_payloads(connection, [item for (_, item), later in zip(named, is_later, strict=True) if item and not later])
+    outcomes = [
+        RecordedEnd(EndOutcome.LATER) if later else recording.end(end, item)
+        for (end, item), later in zip(named, is_later, strict=True)
+    ]
     stopping = recording.write(connection)
     over: list[str] = []
     if recording.counts:
@@ -58,7 +82,7 @@ def _items(connection: sa.Connection, ends: Sequence[ItemEnd]) -> dict[int | str
     if numbers:  # by two conditions at once no index is found everywhere
         numbers += connection.execute(sa.select(ITEMS.c.number).where(named)).scalars()
         named = among(connection, ITEMS.c.number, numbers)
-    wanted = sa.select(*_READ, *([ITEMS.c.payload] if needs_payload else [])).where(named)
+    wanted = sa.select(*_READ, *(_PAYLOAD if needs_payload else [])).where(named)
     found: dict[int | str, dict[str, Any]] = {}
     for row in connection.execute(for_update(connection, wanted).order_by(ITEMS.c.number)).mappings():
         item = dict(row)
@@ -66,6 +90,15 @@ def _items(connection: sa.Connection, ends: Sequence[ItemEnd]) -> dict[int | str
         if item["job"]:
             found[item["job"]] = item
     return found
+
+
+def _read_payloads(connection: sa.Connection, items: Sequence[dict[str, Any]]) -> None:
+    """Those that children are to be made of, as far as they were too large to be read with their items."""
+    missing = {item["number"]: item for item in items if item.get("has_children") and item["payload"] is None}
+    if missing:
+        of_these = among(connection, ITEMS.c.number, sorted(missing))
+        for number, payload in connection.execute(sa.select(ITEMS.c.number, ITEMS.c.payload).where(of_these)):
+            missing[number]["payload"] = payload
 
 
 def _counted(
@@ -112,6 +145,27 @@ class _Recording:
         self.children: dict[tuple[int, int], list[NewItem]] = defaultdict(list)
         self.counts: dict[tuple[int, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
 
+    def postpone(self, ends: Sequence[tuple[ItemEnd, dict[str, Any] | None]]) -> list[bool]:
+        """Whether each is left for another transaction, as it and those before it come to too many bytes."""
+        is_later: list[bool] = []
+        read_bytes = 0
+        if not self._below:
+            return [False] * len(ends)
+        for end, item in ends:
+            size = 0
+            if item is not None and end.result is not None and item["state"] == ItemState.PENDING:
+                below = self._open_below(item)
+                item["has_children"] = bool(below)
+                if below:
+                    size = bytes_of(item["size"], end.result, end.made, below)
+            is_later.append(bool(size and read_bytes and read_bytes + size > MAX_TRANSACTION_BYTES))
+            read_bytes += 0 if is_later[-1] else size
+        return is_later
+
+    def _open_below(self, item: Mapping[str, Any]) -> list[StageRow]:
+        below = self._below.get((item["flow"], item["place"]))
+        return [row for row in below if row.stop_reason is None] if below else []
+
     def end(self, end: ItemEnd, item: dict[str, Any] | None) -> RecordedEnd:
         if item is None:
             return RecordedEnd(EndOutcome.NO_ITEM)
@@ -119,7 +173,7 @@ class _Recording:
         if end.result is not None:
             if not is_pending:
                 return RecordedEnd(EndOutcome.ENDED)
-            below = [row for row in self._below.get((item["flow"], item["place"]), ()) if row.stop_reason is None]
+            below = self._open_below(item)
             made, unmade = end.made, unmade_children(below, item["payload"], end.result, end.made)
             if unmade is not None:
                 more = self._made_here(unmade)
@@ -280,6 +334,14 @@ def stop_stages(connection: sa.Connection, flow: int, rows: Sequence[StageRow], 
     connection.execute(sa.update(FLOWS).where(FLOWS.c.number == flow).values(stopping_ms=now_ms))
 
 
+def bytes_of(payload_bytes: int, result: bytes, made: Sequence[MadeChildren], below: Sequence[StageRow]) -> int:
+    """What the children of an item have a transaction read and write: its payload, once more and with its result for
+    each stage that both are passed to, and what was made.
+    """
+    passed = sum(row.stage.applet.kind not in _MADE_KINDS for row in below)
+    return payload_bytes + passed * (payload_bytes + len(result)) + sum(each.size for each in made)
+
+
 def unmade_children(
     below: Sequence[StageRow], payload: bytes, result: bytes, made: Sequence[MadeChildren]
 ) -> UnmadeChildren | None:
@@ -288,7 +350,7 @@ def unmade_children(
     applets = [
         (row.place, row.stage.applet)
         for row in below
-        if row.stage.applet.kind in (AppletKind.MAP, AppletKind.LIST) and (row.place, row.stage.applet) not in known
+        if row.stage.applet.kind in _MADE_KINDS and (row.place, row.stage.applet) not in known
     ]
     return UnmadeChildren(below[0].flow, payload, result, applets) if applets else None
 

@@ -17,6 +17,11 @@ class MadeChildren(NamedTuple):
     payloads: Sequence[bytes] = ()
     error: str = ""
 
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(map(len, self.payloads))
+
 
 class UnmadeChildren(NamedTuple):
     """Of an item that has succeeded: what is to be made of it, outside of a transaction, before its end is recorded; by
@@ -62,7 +67,8 @@ class ItemEnd(NamedTuple):
 
 class EndOutcome(IntEnum):
     """NO_ITEM: the job is none of a flow. ENDED: the item had ended before, and nothing has changed. RETRY: it failed,
-    and is to be tried again from `retry_ms` on. UNMADE: nothing is recorded before its children are made.
+    and is to be tried again from `retry_ms` on. UNMADE: nothing is recorded before its children are made. LATER: nor
+    here, as those before it are all that one transaction reads and writes; it comes again.
     """
 
     NO_ITEM = 0
@@ -71,6 +77,7 @@ class EndOutcome(IntEnum):
     RETRY = 3
     ENDED = 4
     UNMADE = 5
+    LATER = 6
 
 
 class RecordedEnd(NamedTuple):

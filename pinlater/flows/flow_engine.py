@@ -15,10 +15,10 @@ from pinlater.clock import Clock
 from pinlater.errors import FlowsUnavailable, PinLaterError, QueueNotFound
 from pinlater.flows.budgets import MAX_STEPS
 from pinlater.flows.callbacks import FlowCallbacks
-from pinlater.flows.child_maker import QUICK_STEPS, ChildMaker
+from pinlater.flows.child_maker import MAX_HELD_BYTES, QUICK_STEPS, ChildMaker
 from pinlater.flows.connection import FlowConnection
 from pinlater.flows.ends import MadeChildren, Recorded, UnmadeChildren
-from pinlater.flows.item_ends import MAX_HELD_BYTES, ItemEnds
+from pinlater.flows.item_ends import ItemEnds
 from pinlater.flows.keeper import FlowKeeper
 from pinlater.flows.waits import FlowWaits
 from pinlater.metrics import Metrics
@@ -149,7 +149,7 @@ class Flows:
         held = 0
         for number, each in unmade.items():
             (made[number],), _ = await self.maker.make([each], caller, MAX_STEPS + QUICK_STEPS)
-            held += sum(len(payload) for children in made[number] for payload in children.payloads)
+            held += sum(children.size for children in made[number])
             if held > MAX_HELD_BYTES:
                 break
             await asyncio.sleep(0)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from pinlater.backends.acks import Acks
 from pinlater.backends.base import AckRequest, EndRules, JobKey
@@ -32,14 +33,17 @@ from pinlater.shards.router import Router
 MAX_JOINED = 2_000
 """Ends in one transaction."""
 
-MAX_HELD_BYTES = 8 * 1024 * 1024
-"""Payloads of one call that are in memory while the children of its items are made."""
-
 NO_RESULT = b"null"
 _NOT_JSON = "the result is no JSON: "
+_TO_COME = frozenset((EndOutcome.UNMADE, EndOutcome.LATER))
 
-_Waiting = tuple[Sequence[ItemEnd], "asyncio.Future[list[RecordedEnd]]"]
-"""Ends, and who is told what became of them."""
+
+class _Waiting(NamedTuple):
+    """Ends, who is told what became of them, and whether they have a transaction of their own."""
+
+    ends: Sequence[ItemEnd]
+    recorded: asyncio.Future[list[RecordedEnd]]
+    is_alone: bool
 
 
 class ItemEnds:
@@ -166,42 +170,41 @@ class ItemEnds:
         return outcomes
 
     async def _recorded_with_children(self, ends: Sequence[ItemEnd], caller: str) -> list[RecordedEnd]:
-        """Those whose children are still to be made come again with them, as many at once as may be held in memory."""
+        """Those whose children are still to be made come again with them, and those for which a transaction has no room
+        in others: as many at once as may be held in memory.
+        """
         jobs = [end.job for end in ends if end.result is not None]
         self._succeeding.update(jobs)
         try:
             outcomes = await self._joined(ends)
-            slices = _unmade_slices(outcomes)
-            if slices:
-                await self._make_and_record(ends, outcomes, slices, caller)
+            if not _TO_COME.isdisjoint(each.outcome for each in outcomes):
+                await self._make_and_record(list(ends), outcomes, caller)
         finally:
             self._succeeding.difference_update(jobs)
         return outcomes
 
-    async def _make_and_record(
-        self, ends: Sequence[ItemEnd], outcomes: list[RecordedEnd], slices: Sequence[Sequence[int]], caller: str
-    ) -> None:
-        """Fills in the outcomes of those that are UNMADE."""
-        steps = MAX_ACK_STEPS
-        for number, indexes in enumerate(slices):
-            some = [ends[index] for index in indexes]
-            found = [outcomes[index] for index in indexes] if number == 0 else await self._joined(some)
-            while unmade := [index for index, each in enumerate(found) if each.unmade is not None]:
-                asked = [each.unmade for each in found if each.unmade is not None]
-                made, steps = await self.maker.make(asked, caller, steps)
-                again = [
-                    some[index]._replace(made=(*some[index].made, *children))
-                    for index, children in zip(unmade, made, strict=True)
-                ]
-                for index, end, outcome in zip(unmade, again, await self._joined(again), strict=True):
-                    some[index], found[index] = end, outcome
-            for index, outcome in zip(indexes, found, strict=True):
+    async def _make_and_record(self, ends: list[ItemEnd], outcomes: list[RecordedEnd], caller: str) -> None:
+        """Fills in the outcomes of those that are UNMADE or come LATER."""
+        steps, most = MAX_ACK_STEPS, _twice_as_many(outcomes)
+        while waiting := [index for index, each in enumerate(outcomes) if each.outcome in _TO_COME]:
+            unmade = [(index, each) for index in waiting if (each := outcomes[index].unmade) is not None]
+            some = [index for index in waiting if ends[index].made and outcomes[index].unmade is None][:most]
+            is_alone = bool(some) or not unmade  # else what others have large might put it off again and again
+            if not is_alone:  # what is made is recorded before more is
+                made, steps = await self.maker.make([each for _, each in unmade], caller, steps)
+                for (index, _), children in zip(unmade, made, strict=False):
+                    ends[index] = ends[index]._replace(made=(*ends[index].made, *children))
+                    some.append(index)
+            some = some or waiting[:most]
+            again = await self._joined([ends[index] for index in some], is_alone=is_alone)
+            for index, outcome in zip(some, again, strict=True):
                 outcomes[index] = outcome
+            most = _twice_as_many(again)
 
-    async def _joined(self, ends: Sequence[ItemEnd]) -> list[RecordedEnd]:
+    async def _joined(self, ends: Sequence[ItemEnd], *, is_alone: bool = False) -> list[RecordedEnd]:
         """In one transaction with those that others bring while one is under way."""
         future: asyncio.Future[list[RecordedEnd]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((ends, future))
+        self._waiting.append(_Waiting(ends, future, is_alone))
         if not self._is_recording:
             self._is_recording = True
             self._tasks.start(self._record_all())
@@ -226,10 +229,10 @@ class ItemEnds:
             self._is_recording = False
 
     async def _record_batch(self, batch: Sequence[_Waiting]) -> None:
-        ends, now_ms = [end for some, _ in batch for end in some], self._clock.now_ms()
+        ends, now_ms = [end for each in batch for end in each.ends], self._clock.now_ms()
         recorded = await self._connection.call(lambda database: database.record_step(ends, now_ms))
         start = 0
-        for some, future in batch:
+        for some, future, _ in batch:
             if not future.done():
                 future.set_result(recorded.ends[start : start + len(some)])
             start += len(some)
@@ -237,10 +240,11 @@ class ItemEnds:
 
     def _take(self) -> list[_Waiting]:
         amount = taken = 0
-        for some, _ in self._waiting:
-            if taken and amount + len(some) > MAX_JOINED:
+        for each in self._waiting:
+            amount += len(each.ends)
+            if taken and (amount > MAX_JOINED or each.is_alone or self._waiting[0].is_alone):
                 break
-            amount, taken = amount + len(some), taken + 1
+            taken += 1
         batch, self._waiting = self._waiting[:taken], self._waiting[taken:]
         return batch
 
@@ -265,27 +269,13 @@ class ItemEnds:
         return infos or ()
 
 
-def _unmade_slices(outcomes: list[RecordedEnd]) -> list[list[int]]:
-    """The places of those that are UNMADE. The payloads of the first slice stay at hand, those of the others are read
-    again when it is their turn.
-    """
-    slices: list[list[int]] = []
-    held = MAX_HELD_BYTES
-    for index, each in enumerate(outcomes):
-        if each.unmade is None:
-            continue
-        held += len(each.unmade.payload)
-        if held > MAX_HELD_BYTES:
-            slices.append([])
-            held = len(each.unmade.payload)
-        slices[-1].append(index)
-        if len(slices) > 1:
-            outcomes[index] = RecordedEnd(EndOutcome.UNMADE)
-    return slices
+def _twice_as_many(outcomes: Sequence[RecordedEnd]) -> int:
+    """As were taken of these; so what a transaction has no room for is not read again and again."""
+    return max(1, 2 * sum(each.outcome is not EndOutcome.LATER for each in outcomes))
 
 
 def _fail(batch: Sequence[_Waiting], error: Exception) -> None:
-    for _, future in batch:
+    for _, future, _ in batch:
         if not future.done():
             future.set_exception(error)
 

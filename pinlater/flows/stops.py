@@ -31,7 +31,7 @@ from pinlater.flows.tables import CALLBACKS, FAILURES, FLOW_KEYS, FLOWS, ITEMS, 
 from pinlater.model.flow_words import AppletKind, ItemState, NewItem
 
 SLICE = 100
-"""Items whose children are made in one step, with all that they have in memory."""
+"""Items whose children are made in one step, if their bytes allow."""
 
 _AGAIN = {"state": ItemState.PENDING, "job": None, "retry_ms": None, "ended_ms": None, "is_queued": 0}
 """An item that has ended waits for another round of tries."""
@@ -140,17 +140,18 @@ def make_children(
     places = connection.execute(sa.select(STAGES.c.place).where(*has_errors)).scalars().all()
     if not places:
         return Resumed(0, complete(connection, [flow], now_ms))
+    is_broken = sa.and_(
+        ITEMS.c.flow == flow,
+        ITEMS.c.place.in_(places),
+        ITEMS.c.state == ItemState.SUCCEEDED,
+        ITEMS.c.number > after,
+        ITEMS.c.applet_error.is_not(None),
+    )
+    numbers = _first_few(connection, is_broken)
     broken = (
         sa.select(ITEMS.c.number, ITEMS.c.place, ITEMS.c.payload, ITEMS.c.result)
-        .where(
-            ITEMS.c.flow == flow,
-            ITEMS.c.place.in_(places),
-            ITEMS.c.state == ItemState.SUCCEEDED,
-            ITEMS.c.number > after,
-            ITEMS.c.applet_error.is_not(None),
-        )
+        .where(is_broken, ITEMS.c.number.in_(numbers))
         .order_by(ITEMS.c.number)
-        .limit(SLICE)
     )
     rows = connection.execute(for_update(connection, broken)).all()
     stages = lock_stages(connection, [flow])
@@ -159,16 +160,20 @@ def make_children(
         if row.parent is not None and row.stop_reason is None and not stages[flow, row.parent].is_hidden:
             below[row.parent].append(row)
     unmade: dict[int, UnmadeChildren] = {}
-    ready = []
+    ready = written = 0
     for each in rows:
-        missing = end_records.unmade_children(below[each.place], each.payload, each.result, made.get(each.number, ()))
+        has_made = made.get(each.number, ())
+        missing = end_records.unmade_children(below[each.place], each.payload, each.result, has_made)
         if missing is not None:
             unmade[each.number] = missing
-        elif not unmade:
-            ready.append(each)
+            continue
+        written += end_records.bytes_of(len(each.payload), each.result, has_made, below[each.place])
+        if unmade or (ready and written > end_records.MAX_TRANSACTION_BYTES):
+            break
+        ready += 1
     if unmade and not ready:
         return Resumed(after, [], unmade)
-    rows = ready
+    rows = rows[:ready]
     counts: dict[tuple[int, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for number, place, payload, result in rows:
         if stages[flow, place].is_hidden:  # what its job returned stays what it is
@@ -201,6 +206,20 @@ def make_children(
     over = complete(connection, [flow], now_ms)
     room.write()
     return Resumed(rows[-1][0] if rows else 0, over)
+
+
+def _first_few(connection: sa.Connection, are_meant: sa.ColumnElement[bool]) -> list[int]:
+    """The numbers of the first of these items: as many as one transaction reads."""
+    sizes = sa.func.length(ITEMS.c.payload) + sa.func.length(ITEMS.c.result)
+    found = connection.execute(sa.select(ITEMS.c.number, sizes).where(are_meant).order_by(ITEMS.c.number).limit(SLICE))
+    numbers: list[int] = []
+    read_bytes = 0
+    for number, size in found.all():
+        read_bytes += size
+        if numbers and read_bytes > end_records.MAX_TRANSACTION_BYTES:
+            break
+        numbers.append(number)
+    return numbers
 
 
 def _try_again(connection: sa.Connection, row: StageRow, makers: Sequence[NewItem]) -> int:

@@ -52,6 +52,7 @@ RUN_BY: dict[str, tuple[str, str]] = {
     "bodies that were fetched ahead": (_SERVER, "test_bodies_of_one_queue"),
     "bytes of jobs in the overflow shard": (_SERVER, "test_jobs_of_one_identity_leave_room"),
     "expressions and lists of flows": ("flows/test_child_maker.py", "test_callers_have_their_turns"),
+    "children that one transaction writes": ("flows/test_large_ends.py", "test_a_small_end_waits_for_one_part"),
     "expressions that are kept": ("flows/test_expressions.py", "test_what_is_kept_of_expressions_is_bounded"),
     "threads that search": ("access/test_evaluators.py", "test_searches_share_two_threads"),
 }

@@ -13,7 +13,7 @@ import pytest
 from pinlater.backends.base import EndRules
 from pinlater.backends.requests import ExpiryRequest
 from pinlater.errors import FlowsUnavailable, RequestInvalid
-from pinlater.flows import child_maker, item_ends
+from pinlater.flows import child_maker, end_records
 from pinlater.flows.budgets import MAX_STEPS
 from pinlater.flows.child_maker import MAX_ACK_STEPS, QUICK_STEPS, ChildMaker
 from pinlater.flows.ends import ItemEnd, UnmadeChildren
@@ -160,7 +160,7 @@ async def test_a_claim_does_not_expire_while_the_children_of_its_success_are_mad
 async def test_an_ack_whose_payloads_are_large_is_recorded_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(item_ends, "MAX_HELD_BYTES", 150_000)
+    monkeypatch.setattr(end_records, "MAX_TRANSACTION_BYTES", 150_000)
     async with flow_stand(tmp_path) as stand:
         payload = b'"%b"' % (b"x" * 65_000)
         amount = 9
