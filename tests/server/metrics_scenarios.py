@@ -162,7 +162,7 @@ async def a_flow_that_ends(client: AsyncClient) -> Counts:
     """One of its two items has a dear expression."""
     stages = [Stage("first", "", "steps"), Stage("sums", "", "sums", "first", Applet(AppletKind.MAP, "[sum(payload)]"))]
     callback = CompletionCallback("flow_ends", "told")
-    dear = NewItem(b"[%s]" % b",".join([b"1"] * 3_000))
+    dear = NewItem(b"[%s]" % b",".join([b"1"] * 30_000))
     made = await client.create_flow(NewFlow("counted", stages, on_complete=callback, items={"first": [dear]}))
     await client.add_flow_items(made.id, "first", [NewItem(b"[2]")], seal=True)
     for queue in ("steps", "sums"):
