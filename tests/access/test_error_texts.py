@@ -73,7 +73,7 @@ BY_JOB = Stage("child", "", "texts", "root", Applet(AppletKind.JOB, job="splitte
         (child("abs(result)"), "abs() takes number, and is given string"),
         (child("sum([result])"), "sum() takes array-number, and is given str"),
         (child("map(&ceil(@), [payload])"), "ceil() takes number, and is given string"),
-        (child("max_by([{a: result}], &@)"), "max_by() takes"),
+        (child("max_by([{a: result}], &@)"), "max_by(): what it compares"),
         (child("result < `1` || join(result, `[1]`)"), "its values do not go together"),
         (BY_JOB, f"its job splitter failed: cannot split {CARD}"),
     ],
