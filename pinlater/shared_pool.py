@@ -7,7 +7,7 @@ itself, and nothing has to be divided beforehand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from pinlater.errors import Overloaded
 from pinlater.metrics import Metrics
@@ -62,20 +62,33 @@ class SharedPool:
     def enter(self, name: str, amount: int = 1) -> PoolPlace:
         """Places for a caller of this name. Overloaded: it is the one with most, or would be."""
         holder = self._holders.get(name) or PoolHolder(name)
-        while self.used + amount > self._size:
-            most = max(self._holders.values(), key=_amount, default=holder)
-            if most is holder or most.amount <= holder.amount + amount:
-                raise self._full(holder)
-            place = next(iter(most.places))
-            place.leave()
-            self._metrics.add(1, "limits_hit", f"{self._limit}_gave_way")
-            place.give_way()
+        missing = self.used + amount - self._size
+        if missing > 0:
+            for place in self._dispensable(holder, amount, missing):
+                place.leave()
+                self._metrics.add(1, "limits_hit", f"{self._limit}_gave_way")
+                place.give_way()
         self._holders[name] = holder
         place = PoolPlace(self, holder, amount)
         holder.places[place] = None
         holder.amount += amount
         self.used += amount
         return place
+
+    def _dispensable(self, holder: PoolHolder, amount: int, missing: int) -> list[PoolPlace]:
+        """The places that make up for what is missing. Overloaded: even all that may be taken would not do."""
+        left = {each: each.amount for each in self._holders.values()}
+        oldest: dict[PoolHolder, Iterator[PoolPlace]] = {}
+        found = []
+        while missing > 0:
+            most = max(left, key=left.__getitem__, default=holder)
+            if most is holder or left[most] <= holder.amount + amount:
+                raise self._full(holder)
+            place = next(oldest.setdefault(most, iter(most.places)))
+            left[most] -= place.amount
+            missing -= place.amount
+            found.append(place)
+        return found
 
     def left(self, holder: PoolHolder, place: PoolPlace) -> None:
         """By `PoolPlace.leave`."""
@@ -105,7 +118,3 @@ def equal_share(amounts: Iterable[int], size: int) -> int:
             return size // others
         size -= amount
     return ascending[-1] if ascending else 0
-
-
-def _amount(holder: PoolHolder) -> int:
-    return holder.amount
