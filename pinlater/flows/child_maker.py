@@ -62,6 +62,8 @@ class ChildMaker:
         """By each caller; who comes anew begins at what the one before has spent that was served last."""
         self._served = 0
         self._running: set[str] = set()
+        self._quick = asyncio.Lock()
+        """Of one call at a time: many calls at once would make a turn of the event loop as long as all of them."""
         self._turns = _Turns()
         self._threads: ThreadPoolExecutor | None = None
         self._tasks = BackgroundTasks()
@@ -87,11 +89,16 @@ class ChildMaker:
         flow has its own. FlowsUnavailable: its turn did not come.
         """
         all_made: list[list[MadeChildren]] = []
-        began, held = steps, 0
+        sliced = held = 0
         for each in unmade:
             budget = Budget(min(QUICK_STEPS, steps), _OF_ACK)
-            made, is_too_dear = _made(each, budget)
-            steps -= budget.spent
+            async with self._quick:
+                made, is_too_dear = _made(each, budget)
+                steps -= budget.spent
+                sliced += budget.spent
+                if sliced >= QUICK_STEPS:
+                    sliced = 0
+                    await asyncio.sleep(0)  # with the lock: nobody else is quick in this turn of the loop
             if is_too_dear and steps > 0:
                 made, spent = await self._in_turn(each, caller or f"flow {each.flow}", steps)
                 steps -= spent
@@ -99,9 +106,6 @@ class ChildMaker:
             held += sum(of_stage.size for of_stage in made)
             if held > MAX_HELD_BYTES:
                 break
-            if began - steps >= QUICK_STEPS:
-                began = steps
-                await asyncio.sleep(0)
         return all_made, steps
 
     async def _in_turn(self, unmade: UnmadeChildren, caller: str, steps: int) -> tuple[list[MadeChildren], int]:

@@ -79,6 +79,20 @@ async def test_what_is_quick_waits_for_nothing_that_is_dear() -> None:
         assert ticks > 100  # the event loop stood for none of it
 
 
+async def test_many_calls_that_are_quick_share_a_turn_of_the_event_loop() -> None:
+    """A hundred at once made it half a second long."""
+    async with opened() as maker:
+        item = unmade("payload[:150].{a: @}", payload=msgspec.json.encode([1] * 150))
+        making = [asyncio.create_task(maker.make([item] * 5, f"token:{number}")) for number in range(40)]
+        turns = 0
+        while not all(each.done() for each in making):
+            await asyncio.sleep(0)
+            turns += 1
+        spent = sum(MAX_ACK_STEPS - each.result()[1] for each in making)
+        assert spent > 30 * QUICK_STEPS
+        assert spent / turns < QUICK_STEPS
+
+
 async def test_the_items_of_one_ack_share_a_budget() -> None:
     async with opened() as maker:
         some = [unmade(SUMS)] * 4 + [unmade(CHEAP)]
