@@ -142,12 +142,19 @@ class ChildMaker:
                 self._tasks.start(self._run(caller, work))
 
     async def _run(self, caller: str, work: _Work) -> None:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="expressions")
-        made, is_too_dear = await asyncio.get_running_loop().run_in_executor(self._threads, self._in_turns, work)
-        if not work.made.done():
-            self._ended("too_dear" if is_too_dear else "made")
-            work.made.set_result(made)
+        try:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="expressions")
+            made, is_too_dear = await asyncio.get_running_loop().run_in_executor(self._threads, self._in_turns, work)
+        except Exception as error:  # as where there are no more threads: the place is free again
+            if not work.made.done():
+                work.made.set_exception(
+                    FlowsUnavailable(f"no expression can be evaluated: {error}", retry_after_ms=5_000)
+                )
+        else:
+            if not work.made.done():
+                self._ended("too_dear" if is_too_dear else "made")
+                work.made.set_result(made)
         self._running.discard(caller)
         self._spent[caller] += work.budget.spent
         if len(self._spent) > MAX_REMEMBERED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -111,6 +112,23 @@ async def test_who_waits_too_long_may_send_it_again(monkeypatch: pytest.MonkeyPa
         with pytest.raises(FlowsUnavailable, match="expressions of token:a have waited") as refused:
             await maker.make([unmade(SUMS)], "token:a")
         assert refused.value.retryable
+
+
+async def test_a_caller_goes_on_when_there_are_threads_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its place was taken for good, and behind four such callers nobody had children of dear expressions."""
+
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async with opened() as maker:
+        with monkeypatch.context() as out_of_threads:
+            out_of_threads.setattr(threading.Thread, "start", fail)
+            for number in range(child_maker.MAX_AT_ONCE):
+                with pytest.raises(FlowsUnavailable, match="no expression can be evaluated") as refused:
+                    await maker.make([unmade(MIDDLING)], f"token:{number}")
+                assert refused.value.retryable
+        ((made,),), _ = await maker.make([unmade(MIDDLING)], "token:0")
+        assert len(made.payloads) == 900
 
 
 # -- at a service ------------------------------------------------------------------------------------------------------
