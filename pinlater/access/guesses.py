@@ -45,7 +45,8 @@ Refused = Callable[[str, str, str, str], None]
 @dataclass(slots=True)
 class Guesser:
     """An address, or the identity that a caller proved, and what came from it: `wrong` in all, `refused` unchecked
-    since the last line, `compared` in this pause; lines of the log were written at `said_at_s` and `right_said_at_s`.
+    since the last line, `compared` in this pause without being right; lines of the log were written at `said_at_s` and
+    `right_said_at_s`.
     """
 
     address: str

@@ -33,7 +33,7 @@ SHARE_EVERY_S = 60.0
 """The other processes of a server learn of an address once in this time."""
 
 COMPARED_IN_PAUSE = 100
-"""Passwords of an address that are compared in one of its pauses. Each may be a guess, so no more of them are."""
+"""Wrong passwords of an address that are compared in one of its pauses; behind them the right one is not either."""
 
 _NICENESS = 5
 _NO_PASSWORD = (
@@ -157,10 +157,12 @@ class AdminPassword:
 
     def _is_right_in_pause(self, guesser: Guesser, password: str) -> bool:
         """There is a pause, which goes on, and the password is right; up to a bound, it is compared."""
-        if self._left_s(guesser) <= 0:
+        if self._left_s(guesser) <= 0 or guesser.compared >= COMPARED_IN_PAUSE:
             return False
+        if self._proven.is_right(password):
+            return True
         guesser.compared += 1
-        return guesser.compared <= COMPARED_IN_PAUSE and self._proven.is_right(password)
+        return False
 
     async def _check(self, guesser: Guesser, password: str) -> bool:
         """In turn: first among the calls of one address, then among the addresses, each of which waits there once. At

@@ -33,7 +33,7 @@ RUN_BY: dict[str, tuple[str, str]] = {
     "answers to wrong tokens": (_GUESSES, "test_what_a_neighbour_guesses"),
     "admin passwords that are being checked": ("unit/test_admin_password.py", "test_one_address_has_few_places"),
     "who guesses": (_GUESSES, "test_guesses_of_one_identity"),
-    "passwords that are compared": ("unit/test_admin_password.py", "test_a_pause_compares_a_bounded_number"),
+    "wrong passwords that are compared": ("unit/test_admin_password.py", "test_a_pause_compares_a_bounded_number"),
     "addresses from which the right password came": (_GUESSES, "test_all_processes_of_a_server_know"),
     "long polls of a server process": (_SERVER, '"long polls"'),
     "lookups with": (_SERVER, '"waiting lookups"'),

@@ -20,7 +20,16 @@ from pinlater.backends.base import Shard
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.client.async_client import AsyncClient
 from pinlater.errors import PinLaterError
-from pinlater.model import Cancelled, DequeuedFromQueues, DequeuedJob, DequeueRequest, EnqueuedJobs, Job, RequestContext
+from pinlater.model import (
+    ANONYMOUS,
+    Cancelled,
+    DequeuedFromQueues,
+    DequeuedJob,
+    DequeueRequest,
+    EnqueuedJobs,
+    Job,
+    RequestContext,
+)
 from pinlater.queues.directory import QueueDirectory
 from pinlater.service import ClaimTokens, Service
 from pinlater.shards.handle import ShardHandle
@@ -34,6 +43,9 @@ from tests.unit.overflow_stand import process
 LAYERS = ("chain", "tier", "overflow", "gate")
 QUEUE = "mail"
 WORKER = RequestContext("worker:7")
+NAMED_BY_GATE = f"{ANONYMOUS} ({WORKER.source})"
+"""Where rules are in force it says beside whom that a caller has proved to be nobody."""
+
 RULES = '[[rules]]\nwho = ["anonymous"]\nmay = ["read", "enqueue", "consume", "operate"]\n'
 NEVER_MS = 3_600_000
 
@@ -73,6 +85,8 @@ class Layer:
 
     def shown(self, value: Any) -> Any:
         if isinstance(value, str):
+            if value == NAMED_BY_GATE:
+                return WORKER.source
             return _NAME.sub(lambda found: self._named(found[0]), value)
         if isinstance(value, bytes):
             assert type(value) is bytes

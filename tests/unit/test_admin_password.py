@@ -113,6 +113,7 @@ async def test_a_pause_compares_a_bounded_number_of_passwords_so_guesses_stay_sl
         assert await to.outcome("sesame") == "right"
         await to.guess(FREE_TRIES)
         for _ in range(COMPARED_IN_PAUSE):
+            assert await to.outcome("sesame") == "right"
             await to.refusal("wrong")
         await to.refusal("sesame")
         to.now_s += 1
