@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from pinlater.backends.sql import mysql, postgres
+from pinlater.backends.sql.driver_texts import driver_text
 from pinlater.errors import FlowsUnavailable, PinLaterError
 from pinlater.flows.ends import ItemEnd
 from pinlater.flows.tables import FAILURES
@@ -53,6 +54,22 @@ def test_postgres(postgres_server: StoreServer, statement: str) -> None:
     told = postgres.shard_error(error, "db-1", committing=False)
     assert isinstance(told, PinLaterError)
     assert (CARD in told.message, "db-1" in told.message) == (False, True)
+
+
+class Refusal(Exception):
+    """As psycopg has it of a database that speaks another language."""
+
+    sqlstate = "22P02"
+
+    def __init__(self, text: str) -> None:
+        self.diag = self
+        self.message_primary = text
+
+
+@pytest.mark.parametrize("quoted", ["»%s«", "« %s »", "„%s”", "“%s”", "'%s'", "「%s」", '"%s"'])
+def test_values_are_left_out_in_any_language(quoted: str) -> None:
+    told = driver_text(Refusal(f"ungültige Eingabesyntax für Typ integer: {quoted % CARD}"))
+    assert told == 'ungültige Eingabesyntax für Typ integer: "…"'
 
 
 @pytest.mark.store("mysql")

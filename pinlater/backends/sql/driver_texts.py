@@ -8,7 +8,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-_QUOTED_BY_POSTGRES = re.compile(r'".*"', re.DOTALL)
+_QUOTED_BY_POSTGRES = re.compile(
+    r"""["'«»„“”\u2018\u2019「].*["'«»“”\u2018\u2019」]""",
+    re.DOTALL,
+)
+"""In whatever language it speaks (`lc_messages`)."""
+
 _QUOTED_BY_MYSQL = re.compile(r"'.*'", re.DOTALL)
 _OF_VALUES = ("22", "42601")
 """Of PostgreSQL: data exceptions, and what stands in the way in a statement. Others quote names."""
