@@ -221,7 +221,7 @@ class ServerConnection(asyncio.Protocol):
         self._count_partial(0)
         self._count_unsent(0)
         for call in self._calls:
-            self._count_buffered(-call.size)
+            self.state.buffered -= call.size
             self._count_answers(-call.unsent, -call.reserved)
             call.unsent = call.reserved = 0
             call.lose_caller()
@@ -303,11 +303,8 @@ class ServerConnection(asyncio.Protocol):
         call = InflightCall(self, len(message), self._ending)
         self._calls.append(call)
         state.buffered += call.size
-        peer = self._peer_room
-        if peer is not None:
-            peer.buffered += call.size
         if state.buffered > state.peer_bytes or state.answers.unsent > state.peer_bytes:
-            refusal = self._refusal(peer, call.size)
+            refusal = self._refusal(call.size)
             if refusal is not None:
                 self._refuse(call, message, refusal)
                 return
@@ -348,16 +345,16 @@ class ServerConnection(asyncio.Protocol):
         if self._transport is not None:
             keep_alive(self._transport.get_extra_info("socket"))
 
-    def _refusal(self, peer: Peer | None, size: int) -> Overloaded | None:
+    def _refusal(self, size: int) -> Overloaded | None:
         """Why there is no room for one more call of so many bytes, which are counted, where there is none. One alone of
         its address may have any size; an address alone may have all, where no rules tell its callers apart.
         """
-        state, most = self.state, self._max_buffered_bytes
+        state, peer, most = self.state, self._peer_room, self._max_buffered_bytes
         if state.buffered > most or state.answers.unsent > most:
             state.counters["calls_over_buffer"] += 1
             return Overloaded(f"this server holds {most} bytes of calls, or of answers, already", retry_after_ms=100)
         is_shared = state.peers.are_several or self._handler.has_rules
-        if is_shared and peer is not None and peer.buffered > max(state.peer_bytes, size):
+        if is_shared and peer is not None and peer.buffered(state.now) > max(state.peer_bytes, size):
             state.counters["calls_over_peer"] += 1
             text = f"this server holds {state.peer_bytes} bytes of calls from this address already: send less at a time"
             return Overloaded(text, retry_after_ms=100)
@@ -368,12 +365,6 @@ class ServerConnection(asyncio.Protocol):
             call.reply = self._handler.refuse(message, error)
         except WireError as malformed:
             self.drop(malformed)
-
-    def _count_buffered(self, size: int) -> None:
-        """Note bytes of calls, or of half sent messages."""
-        self.state.buffered += size
-        if self._peer_room is not None:
-            self._peer_room.buffered += size
 
     def _count_unsent(self, size: int) -> None:
         """Note how much of the answers that were written has not left."""
@@ -397,7 +388,7 @@ class ServerConnection(asyncio.Protocol):
             self._partial_since = self.state.now
         if size != self._partial:
             grows = size > self._partial
-            self._count_buffered(size - self._partial)
+            self.state.buffered += size - self._partial
             self._partial = size
             if grows and self.state.buffered > self._limits.max_buffered_bytes:
                 self.state.close_largest()
@@ -419,15 +410,13 @@ class ServerConnection(asyncio.Protocol):
         calls = self._calls
         if not calls or calls[0].reply is None:
             return
-        state, framed, peer = self.state, self._splitter.framed, self._peer_room
+        state, framed = self.state, self._splitter.framed
         parts: list[bytes] = []
         size = 0
         transport, stream = self._transport, self._stream
         while calls and (reply := calls[0].reply) is not None:
             done = calls.popleft()
             state.buffered -= done.size
-            if peer is not None:
-                peer.buffered -= done.size
             if done.unsent:
                 self._count_answers(-done.unsent)
             length = len(reply)
@@ -471,6 +460,11 @@ class ServerConnection(asyncio.Protocol):
             is_sending = self._partial and not self._handler.has_rules and self.state.now - self._heard_at < 1.0
             is_missed = is_sending or self._messages is not None  # messages that are whole begin in a moment
         return None if is_missed else self._heard_at
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of its calls in flight, and of a message half sent."""
+        return self._partial + sum(call.size for call in self._calls)
 
     @property
     def holder(self) -> str:

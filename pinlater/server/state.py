@@ -8,6 +8,7 @@ address, and an account that holds nothing takes an answer of any size: so every
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -118,6 +119,9 @@ SMALL_ANSWER_BYTES = 64 * 1024
 ROOM_WITHIN_S = 5.0
 """So long a call that may bring a large answer waits for room that others hold."""
 
+RECOUNT_S, FEW_CONNECTIONS = 0.01, 100
+"""Bytes of an address with more connections are counted once in this time."""
+
 _LOOKED_AT = 1_000
 """Connections among which the longest idle one is looked for."""
 
@@ -199,6 +203,10 @@ class Drainable(Protocol):
         """None while anything is carried out or unsent; else since when it is idle, waits for jobs, or is half read."""
 
     @property
+    def buffered(self) -> int:
+        """Bytes of its calls in flight, and of a message half sent."""
+
+    @property
     def holder(self) -> str:
         """Whose share its last call took; "" where that is not known."""
 
@@ -218,8 +226,16 @@ class Peer:
     def __init__(self, account: Account) -> None:
         self.account = account
         self.connections: dict[Drainable, None] = {}
-        self.buffered = 0
-        """Bytes of its calls in flight, and of half sent messages."""
+        self._counted = 0
+        self._counted_at = -math.inf
+
+    def buffered(self, now: float) -> int:
+        """Bytes of its calls in flight, and of half sent messages, at this moment or RECOUNT_S before. They are counted
+        when they are asked for, in a server that holds much, and not with each call.
+        """
+        if len(self.connections) <= FEW_CONNECTIONS or now - self._counted_at >= RECOUNT_S:
+            self._counted, self._counted_at = sum(each.buffered for each in self.connections), now
+        return self._counted
 
     def most_dispensable(self) -> Drainable | None:
         """Among some of its connections, one of the caller that has most of them: the longest idle one, else the one
