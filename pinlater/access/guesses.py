@@ -45,8 +45,8 @@ Refused = Callable[[str, str, str, str], None]
 @dataclass(slots=True)
 class Guesser:
     """An address, or the identity that a caller proved, and what came from it: `wrong` in all, `refused` unchecked
-    since the last line, `compared` in this pause without being right; lines of the log were written at `said_at_s` and
-    `right_said_at_s`.
+    since the last line, `compared` in this pause without being right; its last lines of the log are of `logged_at_s`
+    and `right_logged_at_s`.
     """
 
     address: str
@@ -57,8 +57,8 @@ class Guesser:
     paused_until_s: float = 0.0
     compared: int = 0
     refused: int = 0
-    said_at_s: float | None = None
-    right_said_at_s: float | None = None
+    logged_at_s: float | None = None
+    right_logged_at_s: float | None = None
 
 
 class Guessers:
@@ -91,8 +91,8 @@ class Guessers:
         if beyond >= 0:
             guesser.paused_until_s = now_s + exponential_backoff_s(beyond + 1, FIRST_PAUSE_S, LONGEST_PAUSE_S)
             guesser.compared = 0
-        if guesser.said_at_s is None or now_s - guesser.said_at_s >= SAY_EVERY_S:
-            guesser.said_at_s = now_s
+        if guesser.logged_at_s is None or now_s - guesser.logged_at_s >= SAY_EVERY_S:
+            guesser.logged_at_s = now_s
             facts = {"address": guesser.address, "wrong": guesser.wrong, "refused": guesser.refused, "source": who}
             _log.warning(f"{self._secret}_wrong", **facts)
             guesser.refused = 0
@@ -103,9 +103,11 @@ class Guessers:
     def was_right(self, guesser: Guesser, *, is_neighbour: bool = False) -> None:
         """`is_neighbour`: it may be of another one than who was wrong, whose guesses go on to count."""
         now_s = self.now_s()
-        is_said = is_neighbour and guesser.right_said_at_s is not None and now_s - guesser.right_said_at_s < SAY_EVERY_S
-        if guesser.wrong >= FREE_TRIES and not is_said:
-            guesser.right_said_at_s = now_s
+        is_logged = (
+            is_neighbour and guesser.right_logged_at_s is not None and now_s - guesser.right_logged_at_s < SAY_EVERY_S
+        )
+        if guesser.wrong >= FREE_TRIES and not is_logged:
+            guesser.right_logged_at_s = now_s
             facts = {"address": guesser.address, "after_wrong": guesser.wrong, "refused": guesser.refused}
             _log.warning(f"{self._secret}_right", **facts)
         if not is_neighbour:

@@ -105,11 +105,13 @@ class FlowDatabase:
                 with self._engine.connect().execution_options(**options) as connection, connection.begin():
                     return work(connection)
             except sa.exc.DataError as error:
-                raise RequestInvalid(f"the database of flows takes no such text or number: {_said(error)}") from None
+                raise RequestInvalid(
+                    f"the database of flows takes no such text or number: {_error_text(error)}"
+                ) from None
             except sa.exc.DBAPIError as error:
                 if tried == _TRIES or not is_conflict(error):
                     raise FlowsUnavailable(
-                        f"the database of flows failed: {_said(error)}", retry_after_ms=1_000
+                        f"the database of flows failed: {_error_text(error)}", retry_after_ms=1_000
                     ) from error
             time.sleep(random.uniform(0, 0.02 * tried))
         raise AssertionError
@@ -564,5 +566,5 @@ def _in_order(stages: Sequence[Stage]) -> list[Stage]:
     return ordered
 
 
-def _said(error: sa.exc.DBAPIError) -> str:
+def _error_text(error: sa.exc.DBAPIError) -> str:
     return driver_text(error.orig) if error.orig is not None else type(error).__name__
