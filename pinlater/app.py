@@ -33,7 +33,7 @@ from pinlater.bodies.body_engine import Bodies, StoreInvalid
 from pinlater.cluster.blocked_chains import EVERY_MS as CHAINS_MS
 from pinlater.cluster.blocked_chains import BlockedChains
 from pinlater.cluster.clocks import ClusterClock
-from pinlater.cluster.lease import BOTH_PASSES, FLOWS, KEYS, ServerName
+from pinlater.cluster.lease import BOTH_PASSES, KEYS, ServerName
 from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
 from pinlater.cluster.status import Cluster
@@ -46,7 +46,7 @@ from pinlater.homes.change import LOOK_EVERY_MS, HomesChange
 from pinlater.homes.cluster_homes import ClusterHomes
 from pinlater.homes.upkeep import EmptyShard, LiftBarriers, MoveWindows
 from pinlater.logs import configure
-from pinlater.maintenance import MaintenanceRunner, Periodic, tasks
+from pinlater.maintenance import MaintenanceRunner, MaintenanceSettings, Periodic, tasks
 from pinlater.maintenance.body_tasks import DeleteBodies
 from pinlater.maintenance.item_expiry import ExpireItems
 from pinlater.metrics import Metrics
@@ -67,6 +67,8 @@ from pinlater.server.server_process import HandOver, News, StartRefused, Tell
 from pinlater.server.thrift_server import ThriftServer
 from pinlater.server.tls import PeerTls, ServerTls, TlsInvalid
 from pinlater.service import ClaimTokens, Service
+from pinlater.service.job_events import JobEvents
+from pinlater.service.service_context import Features
 from pinlater.service.settings import queue_defaults
 from pinlater.shard_factory import data_folder, guard_settings, note_stores, shard_set
 from pinlater.shards.handle import ShardHandle
@@ -168,6 +170,13 @@ class ServerProcess:
             shared: Any = {"queues": queues, "schedules": schedules, "tokens": tokens, "metrics": metrics}
             return Service(over, clock, claims, settings, **shared)
 
+        events = JobEvents()
+        self._flows = flows = self._new_flows(config, router, me, events)
+        self._firer = ScheduleFirer(schedules, router, membership, clock, metrics, events.ready, clock.steady)
+        bodies = None
+        if self._bodies is not None:
+            every, names = self._periodic.every, lambda: sorted(queues.names())
+            bodies = self._bodies.begin(shards, names, priorities, membership.owns, every)
         self._service = service = Service(
             router,
             clock,
@@ -180,10 +189,10 @@ class ServerProcess:
             cluster=self._cluster,
             workers=workers,
             pending=pending,
+            events=events,
+            features=Features(flows, bodies),
+            trouble_of=self._firer.trouble_of,
         )
-        self._flows = self._new_flows(config, router, me)
-        self._firer = ScheduleFirer(schedules, router, membership, clock, metrics, service.fired, clock.steady)
-        service.explain_schedules(self._firer.trouble_of)
         guesses, fair_use = TokenGuesses(service.refused), FairUse(settings_map.use_limits(config))
         rules = rules_file(config)
         bounds = settings_map.owner_bounds(config)
@@ -215,29 +224,21 @@ class ServerProcess:
         host = me.address.rpartition(":")[0].strip("[]")
         self._overflow = Overflow(folder, server, config.overflow_bytes, context, host=config.host, advertised=host)
         service.attach_overflow(RoutedCalls(self._overflow))
-        body_tasks = []
-        if self._bodies is not None:
-            body_tasks = [DeleteBodies(self._bodies.tiers, clock)]
-            every, names = self._periodic.every, lambda: sorted(queues.names())
-            service.attach_bodies(self._bodies.begin(shards, names, priorities, membership.owns, every))
-            if self._bodies.tiers.rules.names_callers:
-                service.mark_callers(self._bodies.tiers.least_bytes)
-        item_tasks = (
-            [] if self._flows is None else [ExpireItems(queues, self._flows.ends, clock, metrics, service.jobs_ready)]
-        )
+        body_tasks = [] if self._bodies is None else [DeleteBodies(self._bodies.tiers, clock)]
+        item_tasks = [] if flows is None else [ExpireItems(queues, flows.ends, clock, metrics, events.ready)]
         self._maintenance = MaintenanceRunner(
             self._periodic,
             shards,
             membership,
             (
-                *tasks(queues, clock, metrics, service.jobs_ready),
-                LiftBarriers(router, homes, clock, service.jobs_ready),
+                *tasks(queues, clock, metrics, events.ready),
+                LiftBarriers(router, homes, clock, events.ready),
                 MoveWindows(router, homes, clock),
                 EmptyShard(router, homes, clock, me, queues.names, membership.alive),
                 *item_tasks,
                 *body_tasks,
             ),
-            settings_map.maintenance_settings(config),
+            MaintenanceSettings(interval_ms=config.maintenance_interval_ms),
         )
 
     def _new_bodies(self, config: Config) -> Bodies | None:
@@ -258,9 +259,9 @@ class ServerProcess:
         except StoreInvalid as error:
             raise StartRefused(str(error)) from error
 
-    def _new_flows(self, config: Config, router: Router, me: ServerName) -> Flows | None:
+    def _new_flows(self, config: Config, router: Router, me: ServerName, events: JobEvents) -> Flows | None:
         """None: they are off."""
-        settings, membership, service = settings_map.flow_settings(config), self._membership, self._service
+        settings, membership = settings_map.flow_settings(config), self._membership
         if settings is None:
             return None
 
@@ -268,21 +269,18 @@ class ServerProcess:
             others = membership.others() if settings.url.startswith("sqlite") else ()
             return _FLOWS_NEED_A_URL.format(others[0].server) if others else ""
 
-        flows = Flows(
+        return Flows(
             settings,
             me.lease_name,
             router,
             self._queues,
             self._clock,
             self._metrics,
-            service.fired,
+            events.ready,
             refusal,
-            lambda: membership.unaware_of(FLOWS),
             lambda: len(membership.alive()) > 1,
             lambda owner: self._gate.bounds_of(owner),
         )
-        service.attach_flows(flows)
-        return flows
 
     def _describe(self) -> Mapping[str, Any]:
         """What the lease says beside what it knows itself."""

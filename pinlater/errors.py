@@ -8,7 +8,9 @@
     │   ├── ShardNotFound         UNKNOWN   SHARD_NOT_FOUND    the servers have no such shard
     │   ├── StageSealed           UNKNOWN   STAGE_SEALED       no more items come into this stage
     │   ├── LimitReached          UNKNOWN   LIMIT_REACHED      its owner has as many of that kind as one may have
-    │   └── ValueNotStorable      UNKNOWN   REQUEST_INVALID    a store cannot keep a value of the call; it is well
+    │   ├── ArgumentInvalid                                client only: an argument of another kind; a TypeError too
+    │   ├── ValueNotStorable      UNKNOWN   REQUEST_INVALID    a store cannot keep a value of the call; it is well
+    │   └── PartMissing           UNKNOWN   REQUEST_INVALID    a store lacks the part that a call is of; it is well
     ├── BodyTooLarge              UNKNOWN   BODY_TOO_LARGE     a body over its bound
     ├── ContinuationInvalid       400
     ├── PasswordInvalid           403
@@ -139,6 +141,16 @@ class RequestInvalid(PinLaterError):
         return error
 
 
+class ArgumentInvalid(RequestInvalid, TypeError):
+    @classmethod
+    def of_kind(cls, argument: str, value: object, wanted: str) -> ArgumentInvalid:
+        """The argument, the value and its kind, and the kinds that it may have. Nothing was sent."""
+        shown = repr(value[:100] if isinstance(value, str | bytes) else value)
+        error = cls(f"{argument} is {shown[:100]}, of the kind {type(value).__name__}; allowed: {wanted}")
+        error.field = argument.partition(": ")[2] or argument
+        return error
+
+
 class RecordChanged(RequestInvalid):
     reason = "CHANGED"
 
@@ -192,6 +204,16 @@ class ValueNotStorable(RequestInvalid):
     def at(cls, place: str, why: object) -> ValueNotStorable:
         """What a store, or its driver, says of a value that it cannot keep."""
         return cls(f"{place}: the store cannot keep a value of this call: send another value ({why})")
+
+
+class PartMissing(RequestInvalid):
+    @classmethod
+    def in_store(cls, shard_id: str, part: str, operation: str) -> PartMissing:
+        """A part of a store, by the name of its class, and the operation that belongs to it."""
+        return cls(
+            f"{operation} is refused: the store of shard {shard_id!r} lacks the part {part}; use a shard whose store "
+            "has it"
+        )
 
 
 class BodyTooLarge(PinLaterError):

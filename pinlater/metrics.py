@@ -10,22 +10,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from pinlater.metric_family import Family, Key, Series, bucket_bound
 
-class Family(NamedTuple):
-    """One metric. `kind` is counter, gauge or histogram; `buckets` are the upper bounds of a histogram.
-
-    `merge` puts what several processes say into one figure: sum, min or max (by the distance from 0).
-    """
-
-    kind: str
-    labels: tuple[str, ...]
-    help: str
-    buckets: tuple[float, ...] = ()
-    merge: str = "sum"
-
-
+PREFIX = "pinlater_"
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 _JOBS = ("queue", "priority")
@@ -42,7 +31,7 @@ FAMILIES: dict[str, Family] = {
         "counter",
         ("queue", "reason"),
         "Acks that changed nothing. claim: the job is not under the claim they name; job: they name none, and the job "
-        "is not in progress; not_here: no shard here has such a job of that queue.",
+        "is not running; not_here: no shard here has such a job of that queue.",
     ),
     "flows_created": Family("counter", (), "Flows made."),
     "flow_items_added": Family("counter", (), "Items that callers added to flows; those of applets are not counted."),
@@ -75,8 +64,8 @@ FAMILIES: dict[str, Family] = {
         "histogram", ("queue",), "How long after its time a schedule fired, in seconds.", _SECONDS
     ),
     "jobs_expired": Family("counter", ("queue",), "Jobs that failed because they were not handed out in time."),
-    "jobs_cancelled": Family("counter", ("queue",), "Jobs in progress that ended because they were to stop."),
-    "jobs_asked_to_stop": Family("counter", ("queue",), "Jobs in progress whose workers were asked to stop."),
+    "jobs_cancelled": Family("counter", ("queue",), "Running jobs that ended because they were to stop."),
+    "jobs_asked_to_stop": Family("counter", ("queue",), "Running jobs whose workers were asked to stop."),
     "results_kept": Family("counter", ("queue",), "Results that workers left with a success."),
     "jobs_undelivered": Family(
         "counter",
@@ -175,9 +164,7 @@ FAMILIES: dict[str, Family] = {
     "http_event_streams": Family("gauge", (), "Streams of server-sent events."),
 }
 
-Key = tuple[str, ...]
 Snapshot = Sequence[tuple[Sequence[str], Sequence[float]]]
-Merged = dict[Key, list[float]]
 _MERGES: dict[str, Callable[[float, float], float]] = {
     "sum": lambda one, other: one + other,
     "min": min,
@@ -202,15 +189,8 @@ class Histogram:
 
     def quantile_ms(self, part: float) -> float | None:
         """The bound below which such a part of the observations of seconds lies, in milliseconds; None without any."""
-        counts = self.slots[:-1]
-        wanted, seen = part * sum(counts), 0.0
-        if not sum(counts):
-            return None
-        for bound, count in zip((*self._buckets, self._buckets[-1]), counts, strict=True):
-            seen += count
-            if seen >= wanted:
-                return bound * 1000
-        return self._buckets[-1] * 1000
+        bound = bucket_bound(self._buckets, self.slots, part)
+        return None if bound is None else bound * 1000
 
 
 class Metrics:
@@ -250,7 +230,7 @@ class Metrics:
         return [(tuple(map(str, key)), values) for key, values in counted]
 
 
-def merge(into: Merged, snapshot: Snapshot, *, ended: bool = False) -> None:
+def merge(into: Series, snapshot: Snapshot, *, ended: bool = False) -> None:
     """Add the counts of one more process. Of one that has `ended`, gauges say nothing any more.
 
     A process of a newer version, started by an older supervisor, counts what this one does not know: that is left out.

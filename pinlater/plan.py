@@ -64,12 +64,12 @@ async def make_plan(config: Config, accept_new_stores: Sequence[str], check: Che
     folder = data_folder(config)
     for store in config.stores:
         for key in store.key_files():
-            if told := others_can_read(Path(key)):
-                raise ServeRefused(f"shard {store.id}: {told}")
+            if hint := others_can_read(Path(key)):
+                raise ServeRefused(f"shard {store.id}: {hint}")
     _check_flow_driver(config.flows)
     tighten_folder(folder)
     known = _known(folder, accept_new_stores)
-    resolved, stores = await _looked_at(within_descriptors(config, raise_descriptor_limit()), known)
+    resolved, stores = await _identified(within_descriptors(config, raise_descriptor_limit()), known)
     if check is not None:
         await check(resolved)
     guarded = [store.id for store in resolved.stores if store.id in stores and store.url.startswith("redis")]
@@ -169,7 +169,7 @@ def within_descriptors(config: Config, descriptors: int) -> Config:
     )
 
 
-async def _looked_at(config: Config, known: Mapping[str, str]) -> tuple[Config, dict[str, str]]:
+async def _identified(config: Config, known: Mapping[str, str]) -> tuple[Config, dict[str, str]]:
     """The configuration with the ids that the stores say, and the store behind each id that answers. ServeRefused."""
     try:
         shards = shard_set(config, known)

@@ -41,7 +41,7 @@ def set_gauges(
 
 def troubles(members: ShardSet, membership: Membership, overflow: Overflow) -> list[str]:
     """Why this process cannot serve; nothing where it can, as without a shard where its own disk takes jobs."""
-    found = [membership.trouble()] if membership.trouble() else []
+    found = [membership.unready_reason()] if membership.unready_reason() else []
     if not members.healthy() and not overflow.takes_jobs:
         found.append(members.none_left().message)
     return found
@@ -52,4 +52,4 @@ def remarks(members: ShardSet, clock: ClusterClock) -> list[str]:
     that differ.
     """
     found = [f"shard {member.shard.shard_id} is full: {member.full}" for member in members.full()]
-    return [*found, clock.trouble()] if clock.trouble() else found
+    return [*found, clock.warning()] if clock.warning() else found

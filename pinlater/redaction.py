@@ -60,7 +60,7 @@ class Secrets:
 
     def keep(self, values: Iterable[str]) -> None:
         """From now on these are replaced, in whatever spelling; those that are too short for that are not."""
-        found = {each for value in values if _is_told_apart(value) for each in spellings(value)}
+        found = {each for value in values if _is_distinct(value) for each in spellings(value)}
         with self._lock:
             if not found <= self._spellings:
                 self._spellings |= found
@@ -102,9 +102,9 @@ def redact_url(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     if scheme.endswith("sqlite") and rest.startswith("/"):
         return url
-    head, question, asked = (rest if separator else url).partition("?")
-    is_odd = "@" in asked and not ("@" in head or _is_query(asked))  # the rest of a password that is not encoded
-    query = f"{question}{MASK if is_odd else _redact_query(asked)}" if question else ""
+    head, question, params = (rest if separator else url).partition("?")
+    is_odd = "@" in params and not ("@" in head or _is_query(params))  # the rest of a password that is not encoded
+    query = f"{question}{MASK if is_odd else _redact_query(params)}" if question else ""
     if not separator:
         return (f"{MASK}@{_host(head)}" if "@" in head else head) + query
     user, at, host = head.rpartition("@")
@@ -181,7 +181,7 @@ def _is_query(text: str) -> bool:
     return bool(equals) and name.lower() in SHOWN_PARAMETERS | _SECRET_PARAMETERS
 
 
-def _is_told_apart(value: str) -> bool:
+def _is_distinct(value: str) -> bool:
     return len(value) >= SHORTEST_CHARS and value not in _PUBLIC and value != MASK
 
 

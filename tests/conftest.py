@@ -1,4 +1,4 @@
-"""Hooks and fixtures of every test: `async def` tests, real stores, `--fast`, `--slow` and `--without STORE`.
+"""Hooks and fixtures of every test: `async def` tests, real stores, `--fast`, `--slow`, `--release`, `--without STORE`.
 
 A coroutine test runs on the event loop of the fixture `runner` (an asyncio.Runner), which a plain fixture can use too:
 `runner.run(thing.open())`.
@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
-from tests.fast import FAST_PATHS, is_fast
-from tests.longest import is_longest
 from tests.parallel import ByFile, Worker, is_worker, turn_of
+from tests.parts import FAST_PATHS, SOAKS, is_fast, is_for_release
 from tests.stores.needs import NEEDS
 
 pytest_plugins = ["tests.stores.fixtures", "tests.cluster.proof_stores", "tests.conformance.report"]
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
 """How many tests, by what left them out."""
 
-NOT_SLOW = "without --slow"
+NO_RELEASE = "without --release"
+
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")  # how long an example takes says how busy the machine is
 
 
 @pytest.fixture
@@ -44,7 +48,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="leave out the tests that need this store or program; repeatable",
     )
     parser.addoption("--fast", action="store_true", help="only what needs no store server and is not marked slow")
-    parser.addoption("--slow", action="store_true", help="also what is marked longest")
+    parser.addoption("--slow", action="store_true", help="what CI runs, as without an option")
+    parser.addoption("--release", action="store_true", help="also what tests/parts.py leaves to a release")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_set_timer() -> bool | None:
+    """What was asked to go on for longer may."""
+    return True if any(name in os.environ for name in SOAKS) else None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -85,8 +96,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         stores = stores_of(item)
         reasons = {f"by --without {store}" for store in stores & without}
-        if not config.getoption("--slow") and is_longest(item):
-            reasons.add(NOT_SLOW)
+        if not config.getoption("--release") and is_for_release(item):
+            reasons.add(NO_RELEASE)
         if config.getoption("--fast") and not is_fast(item, stores):
             left_out.append(item)  # which is what was asked for
         elif reasons:

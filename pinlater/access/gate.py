@@ -30,7 +30,7 @@ _MAX_CALLERS = 10_000
 _MAX_KEPT_TEXT = 1_000
 """What a call shows of its caller is kept up to so many characters: whatever is longer is worked out each time."""
 
-_TOLD_AGAIN_MS = 60_000
+_REPORTED_AGAIN_MS = 60_000
 """What one caller is refused again and again is in the audit once in this time."""
 
 _GATEWAY_NAME = "gateway"
@@ -133,7 +133,7 @@ class Gate:
         self._callers: dict[_Shown, Caller] = {}
         self._long_identities: dict[str, str] = {}
         """Those that were shown here, by what is kept of them."""
-        self._told_ms: dict[tuple[str, str], int] = {}
+        self._reported_at_ms: dict[tuple[str, str], int] = {}
         tokens.on_change = self._callers.clear
 
     def start_draining(self) -> None:
@@ -220,11 +220,11 @@ class Gate:
     def _tell(self, identity: str, method: str, queue: str, context: RequestContext) -> None:
         now_ms = self._clock.now_ms()
         who = (identity, method)
-        if now_ms - self._told_ms.get(who, -_TOLD_AGAIN_MS) < _TOLD_AGAIN_MS:
+        if now_ms - self._reported_at_ms.get(who, -_REPORTED_AGAIN_MS) < _REPORTED_AGAIN_MS:
             return
-        if len(self._told_ms) >= _MAX_CALLERS:
-            self._told_ms.clear()
-        self._told_ms[who] = now_ms
+        if len(self._reported_at_ms) >= _MAX_CALLERS:
+            self._reported_at_ms.clear()
+        self._reported_at_ms[who] = now_ms
         self._refused(f"{identity} ({context.source})", method, queue, "not allowed")
 
     def _find(self, shown: _Shown) -> Caller | None:

@@ -96,7 +96,7 @@ class Guessers:
             facts = {"address": guesser.address, "wrong": guesser.wrong, "refused": guesser.refused, "source": who}
             _log.warning(f"{self._secret}_wrong", **facts)
             guesser.refused = 0
-        if _is_told(guesser.wrong):
+        if _is_audited(guesser.wrong):
             detail = f"{guesser.wrong} of them, sent as {who!r}"
             self._refused(guesser.address, f"wrong_{self._secret}", "", detail)
 
@@ -187,10 +187,10 @@ class TokenGuesses:
             self._pauses.discard(pause)
 
 
-def _is_told(wrong: int) -> bool:
+def _is_audited(wrong: int) -> bool:
     """The audit shows the first pause, and of each doubling from there.
 
-    >>> [wrong for wrong in range(1, 100) if _is_told(wrong)]
+    >>> [wrong for wrong in range(1, 100) if _is_audited(wrong)]
     [5, 10, 20, 40, 80]
     """
     times, rest = divmod(wrong, FREE_TRIES)

@@ -133,11 +133,11 @@ class _Reader:
     def rules(self, tables: Mapping[str, Any]) -> AccessRules:
         self._known_keys("", tables, ("roles", "rules"))
         roles = dict(BUILT_IN_ROLES)
-        told = tables.get("roles", {})
-        if not isinstance(told, dict):
-            self._wrong("roles", told, "tables [roles.NAME]")
-            told = {}
-        for name, table in told.items():
+        role_tables = tables.get("roles", {})
+        if not isinstance(role_tables, dict):
+            self._wrong("roles", role_tables, "tables [roles.NAME]")
+            role_tables = {}
+        for name, table in role_tables.items():
             key = f"roles.{name}"
             if not is_role_name(name):
                 self._wrong(key, name, "a name of 1 to 64 letters, digits, _ and -")

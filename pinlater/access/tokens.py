@@ -55,8 +55,8 @@ class TokenRecord:
 
     def text(self) -> str:
         """The text of its entry."""
-        told = {"hash": self.hash, "roles": list(self.roles), "by": self.made_by, "at": self.made_at_ms}
-        return json.dumps(told | ({} if self.expires_ms is None else {"expires": self.expires_ms}))
+        record = {"hash": self.hash, "roles": list(self.roles), "by": self.made_by, "at": self.made_at_ms}
+        return json.dumps(record | ({} if self.expires_ms is None else {"expires": self.expires_ms}))
 
 
 def read_token(entry: ConfigEntry | None) -> TokenRecord | None:
@@ -65,14 +65,14 @@ def read_token(entry: ConfigEntry | None) -> TokenRecord | None:
         return None
     name = entry.name.removeprefix(TOKEN_PREFIX)
     try:
-        told = json.loads(entry.text)
-        expires = told.get("expires")
+        record = json.loads(entry.text)
+        expires = record.get("expires")
         return TokenRecord(
             name,
-            str(told["hash"]),
-            tuple(map(str, told["roles"])),
-            str(told["by"]),
-            int(told["at"]),
+            str(record["hash"]),
+            tuple(map(str, record["roles"])),
+            str(record["by"]),
+            int(record["at"]),
             None if expires is None else int(expires),
         )
     except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -95,12 +95,12 @@ class TokenBook:
         self._members = members
         self._clock = clock
         self._monotonic = monotonic
-        self._looked_s = -LOOK_AGAIN_S
+        self._refreshed_s = -LOOK_AGAIN_S
         self._records: dict[str, TokenRecord] = {}
         self._by_hash: dict[str, TokenRecord] = {}
         self._used_ms: dict[str, int] = {}
         """When each was used last in this process, for those that were."""
-        self._told_ms: dict[str, int] = {}
+        self._published_ms: dict[str, int] = {}
         directory.on_records(TOKEN_PREFIX, self._on_records)
 
     def __len__(self) -> int:
@@ -119,9 +119,9 @@ class TokenBook:
         which is at most a few times a second, however many ask. Raises nothing.
         """
         now_s = self._monotonic()
-        if now_s - self._looked_s < LOOK_AGAIN_S:
+        if now_s - self._refreshed_s < LOOK_AGAIN_S:
             return False
-        self._looked_s = now_s
+        self._refreshed_s = now_s
         return await self._directory.refresh()
 
     def used(self, hash: str, now_ms: int) -> None:
@@ -193,11 +193,11 @@ class TokenBook:
         """To be called now and then: tells the shards which tokens were used, each at most once in ten minutes. Raises
         nothing.
         """
-        told_ms = self._told_ms
+        published_ms = self._published_ms
         due = {
             name: used_ms
             for name, used_ms in self._used_ms.items()
-            if name not in told_ms or used_ms >= told_ms[name] + USE_KNOWN_WITHIN_MS
+            if name not in published_ms or used_ms >= published_ms[name] + USE_KNOWN_WITHIN_MS
         }
         for name, used_ms in due.items():
             outcomes = await ask_all(
@@ -205,10 +205,10 @@ class TokenBook:
                 methodcaller("kv_put", _USES, name, b"%d" % used_ms, used_ms + _KEEP_USES_MS, used_ms),
             )
             if not all(isinstance(outcome, PinLaterError) for outcome in outcomes):
-                told_ms[name] = used_ms
+                published_ms[name] = used_ms
         for name in self._used_ms.keys() - self._records.keys():
             self._used_ms.pop(name, None)
-            told_ms.pop(name, None)
+            published_ms.pop(name, None)
 
 
 def _check(new: TokenRecord, now_ms: int) -> None:

@@ -1,16 +1,21 @@
-"""The table of store operations: what the wrappers of a shard have to know about each method of the protocol.
+"""Operations of a store, and the parts that group them: what the wrappers of a shard have to know about each.
 
-To add an operation: the method in `pinlater.backends.base.Shard`, a line here, a line in
-`pinlater.shards.decorator.ShardDecorator`, and the method in each store.
+To add an operation: the method in its part, with its row above it, and the method in each store.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
+
+from pinlater.errors import PartMissing
+
+M = TypeVar("M", bound=Callable[..., Any])
 
 
 class Operation(NamedTuple):
-    """A method of `Shard` that goes to the store.
+    """A method of a part that goes to the store.
 
     `label` is its value in the metrics, which stays when the method gets another name; "" where it is not counted.
     `reads`: it changes nothing and may be sent again. `bulk`: it reads many jobs, or brings many bodies; such calls
@@ -30,79 +35,49 @@ class Operation(NamedTuple):
     batch_label: str = ""
 
 
-def _batch(name: str, label: str = "", *, batch_label: str = "", reads: bool = False, bulk: bool = False) -> Operation:
-    label = label or name
-    return Operation(name, label, reads=reads, bulk=bulk, batch=1, batch_label=batch_label or label)
+class StorePart:
+    """Operations that a store has all of, or lacks all of. What it lacks is refused by the name of the part, or
+    answered as by a store that holds nothing of the kind.
+    """
+
+    shard_id: str
+    """1 to 16 letters and digits; stands in every descriptor this shard makes."""
+
+    lacks: Sequence[type[StorePart]] = ()
+
+    def __init_subclass__(cls, lacks: Sequence[type[StorePart]] = ()) -> None:
+        """`lacks`: the parts that this store does not have, whatever it inherits."""
+        super().__init_subclass__()
+        if lacks:
+            cls.lacks = lacks
+            for part in lacks:
+                for each in operations_of(part):
+                    setattr(cls, each.name, vars(part)[each.name])
 
 
-OPERATIONS = {
-    each.name: each
-    for each in (
-        Operation("open", "", urgent=True),
-        Operation("ping", "ping", urgent=True),
-        # What all shards agree on
-        Operation("put_config", "put_records"),
-        Operation("list_config", "records", reads=True),
-        # The life of a job
-        _batch("enqueue"),
-        _batch("enqueue_extended", batch_label="enqueue"),
-        Operation("find_keys", "find_keys", reads=True),
-        Operation("count_ready", "ready", reads=True),
-        Operation("next_due", "next_due", reads=True),
-        Operation("claim", "claim", claims=True),
-        _batch("claim_listed")._replace(claims_listed=True),
-        Operation("peek", "peek", reads=True, bulk=True),
-        _batch("ack"),
-        _batch("ack_and_claim", batch_label="ack")._replace(claims=True),
-        _batch("checkpoint"),
-        _batch("heartbeat"),
-        _batch("reschedule"),
-        _batch("requeue", "give_back"),
-        Operation("expire_disconnected", "release"),
-        _batch("expire_listed"),
-        Operation("requeue_undelivered", "requeue_undelivered"),
-        _batch("cancel"),
-        # Queries
-        _batch("lookup", reads=True, bulk=True),
-        Operation("count", "count", reads=True, bulk=True),
-        Operation("scan", "scan", reads=True, bulk=True),
-        Operation("watch_ends", "watch_ends"),
-        Operation("blocked_chains", "blocked_chains", reads=True),
-        # Operators
-        Operation("retry_failed", "retry_failed", bulk=True),
-        Operation("retry_listed", "retry_listed", bulk=True),
-        Operation("taken_keys", "taken_keys", reads=True),
-        Operation("delete_jobs", "delete_jobs", bulk=True),
-        Operation("delete_listed", "delete_listed", bulk=True),
-        Operation("replay", "replay", bulk=True),
-        Operation("mark_moved", "mark_moved"),
-        # Maintenance
-        Operation("expire_claims", "expire_claims"),
-        Operation("expired_claims", "expired_claims", reads=True),
-        Operation("expire_jobs", "expire_jobs"),
-        Operation("dead_letter", "bury"),
-        Operation("prune", "collect"),
-        # Schedules
-        Operation("last_firings", "last_firings", reads=True),
-        Operation("raise_marks", "raise_marks"),
-        # The homes of keys
-        Operation("key_slots", "key_slots", reads=True),
-        Operation("list_windows", "list_windows", reads=True),
-        Operation("put_windows", "put_windows"),
-        Operation("drop_windows", "drop_windows"),
-        Operation("has_chains", "has_chains", reads=True),
-        Operation("list_barriers", "list_barriers", reads=True),
-        Operation("lift_barriers", "lift_barriers"),
-        # References to bodies
-        Operation("list_references", "list_references", reads=True, bulk=True),
-        Operation("dropped_references", "dropped_references", reads=True),
-        Operation("forget_references", "forget_references", batch=0, batch_label="forget_references"),
-        # What the servers of a cluster tell each other
-        Operation("kv_put", "put_note"),
-        Operation("kv_list", "notes", reads=True),
-        Operation("take_tokens", "take_tokens"),
-        Operation("set_quota", "set_share"),
-        Operation("stats", "census", reads=True, bulk=True),
-    )
-}
-"""By name."""
+def operation(
+    label: str | None = None, *, optional: bool = False, batch: int | None = None, batch_label: str = "", **row: bool
+) -> Callable[[M], M]:
+    """The row of an operation, above its method. `label` None: its name. A store that lacks the part answers as the
+    method does where this is `optional`, and else refuses it: PartMissing.
+    """
+
+    def with_row(method: M) -> M:
+        name = method.__name__
+        counted_as = name if label is None else label
+
+        @wraps(method)
+        async def refuse(self: StorePart, *args: object, **kwargs: object) -> NoReturn:
+            part = next(each for each in reversed(type(self).__mro__) if name in vars(each))
+            raise PartMissing.in_store(self.shard_id, part.__name__, name)
+
+        in_part = method if optional else cast(M, refuse)
+        vars(in_part)["row"] = Operation(name, counted_as, batch=batch, batch_label=batch_label or counted_as, **row)
+        return in_part
+
+    return with_row
+
+
+def operations_of(part: type[StorePart]) -> list[Operation]:
+    """Those that the part itself names, in their order."""
+    return [method.row for method in vars(part).values() if hasattr(method, "row")]

@@ -35,7 +35,7 @@ PARALLEL = 16
 
 _STORE_ID = re.compile(r"[0-9a-f]{1,64}", re.ASCII)
 _SCAN_BYTES = 4 * 2**20
-_MOST_TROUBLES = 10
+_MOST_PROBLEMS = 10
 _END = BodiesStep(CONTINUATION_END)
 
 
@@ -77,6 +77,8 @@ class TierOperations:
         queues: Callable[[], Sequence[str]],
         priorities: Sequence[int],
     ) -> None:
+        self.callers_from_bytes = tiers.least_bytes if tiers.rules.names_callers else 0
+        """Bodies from this size on name their caller, for the rules of tiers; 0: none ask for it."""
         self._tiers = tiers
         self._sweeper = sweeper
         self._members = members
@@ -109,7 +111,7 @@ class TierOperations:
 
     def _view(self, name: str) -> BodyTier:
         tier, counters = self._tiers.all[name], self._metrics.counters
-        view = BodyTier(name, tier.url, tier.trouble)
+        view = BodyTier(name, tier.url, tier.error)
         view.fallbacks = int(counters.get(("body_fallbacks", name), 0))
         view.read_failures = int(counters.get(("body_failures", name, "get"), 0))
         put, get = (self._metrics.histogram("body_seconds", name, call) for call in ("put", "get"))
@@ -163,17 +165,17 @@ class TierOperations:
             if change.store in self._members.store_ids().values():
                 raise RequestInvalid.of("store", change.store, "the id of no shard here: those are swept without it")
             run = self._sweeper.begin(only_tier=change.tier, dry_run=change.dry_run, store=change.store)
-            told = [0, 0, 0, 0]
+            reported = [0, 0, 0, 0]
         else:
             run, *numbers = change.continuation.split(":")
             if len(numbers) != 4 or not all(each.isdecimal() for each in numbers):
                 raise ContinuationInvalid("this is no continuation of a sweep")
-            told = [int(each) for each in numbers]
+            reported = [int(each) for each in numbers]
         await asyncio.sleep(PROGRESS_S if change.continuation != CONTINUATION_START else 0.05)
         progress = await self._sweeper.progress(run)
         now = [progress.looked_at, progress.found, progress.done, progress.bytes]
-        looked_at, found, done, size = (new - old for new, old in zip(now, told, strict=True))
-        step = BodiesStep(f"{run}:{':'.join(map(str, now))}", looked_at, found, done, size)
+        examined, found, done, size = (new - old for new, old in zip(now, reported, strict=True))
+        step = BodiesStep(f"{run}:{':'.join(map(str, now))}", examined, found, done, size)
         if progress.has_ended:
             step.continuation, step.troubles = CONTINUATION_END, progress.troubles
         return step
@@ -203,7 +205,7 @@ class TierOperations:
                 if reference not in dropped:
                     step.found += 1
                     step.bytes += reference.length
-                    _trouble(step, f"{reference.text}: {text}")
+                    _add_problem(step, f"{reference.text}: {text}")
         if page.continuation:
             step.continuation = f"{shard_id}/{page.continuation}"
         elif (place := shards.index(shard) + 1) < len(shards):
@@ -293,7 +295,7 @@ class TierOperations:
             request = RescheduleRequest(ref.priority, ref.id, body=new, only_if_updated_at_ms=info.updated_at_ms)
             (outcome,) = await shard.inner.reschedule(queue, [request], now_ms)
         except (BodyGone, TierUnavailable) as error:
-            _trouble(step, f"{info.descriptor}: {error.message}")
+            _add_problem(step, f"{info.descriptor}: {error.message}")
             return
         if outcome is RescheduleOutcome.RESCHEDULED:
             step.done += 1
@@ -306,7 +308,7 @@ class TierOperations:
     def _name_those_out(self, step: BodiesStep) -> None:
         for handle in self._members.all:
             if not handle.is_healthy:
-                _trouble(step, f"shard {handle.shard.shard_id} is out: none of its jobs was looked at")
+                _add_problem(step, f"shard {handle.shard.shard_id} is out: none of its jobs was looked at")
 
 
 def _add(to: TierCounts, more: TierCounts) -> None:
@@ -315,8 +317,8 @@ def _add(to: TierCounts, more: TierCounts) -> None:
     to.orphans += more.orphans
 
 
-def _trouble(step: BodiesStep, text: str) -> None:
-    if len(step.troubles) < _MOST_TROUBLES:
+def _add_problem(step: BodiesStep, text: str) -> None:
+    if len(step.troubles) < _MOST_PROBLEMS:
         step.troubles.append(text)
 
 

@@ -8,7 +8,6 @@ object is not there.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -79,15 +78,12 @@ def object_store(url: str) -> ObjectStore:
     if not parts.netloc:
         raise StoreInvalid(f"{url} names no bucket: write {parts.scheme}://BUCKET/PREFIX")
     try:
-        bucket_store = importlib.import_module("pinlater.bodies.bucket_store")
+        from pinlater.bodies.bucket_store import BucketStore  # noqa: PLC0415  # its libraries are an extra
     except ModuleNotFoundError as missing:
         raise StoreInvalid(
             f"a tier at {parts.scheme}:// needs the Python package {missing.name}: {install_command('bodies')}"
         ) from missing
-    store: ObjectStore = bucket_store.BucketStore(
-        parts.scheme, parts.netloc, parts.path.strip("/"), dict(parse_qsl(parts.query))
-    )
-    return store
+    return BucketStore(parts.scheme, parts.netloc, parts.path.strip("/"), dict(parse_qsl(parts.query)))
 
 
 class FolderStore:

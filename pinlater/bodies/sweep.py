@@ -40,7 +40,7 @@ _RUN_KEPT_MS = 60_000
 """How long the progress of a run stands that nobody writes any more: its process is gone."""
 
 _PROGRESS_EVERY_MS = 500
-_MOST_TROUBLES = 20
+_MOST_PROBLEMS = 20
 
 
 @dataclass(slots=True)
@@ -63,8 +63,8 @@ class SweepProgress:
     has_ended: bool = False
     troubles: list[str] = field(default_factory=list)
 
-    def trouble(self, text: str) -> None:
-        if len(self.troubles) < _MOST_TROUBLES:
+    def add_problem(self, text: str) -> None:
+        if len(self.troubles) < _MOST_PROBLEMS:
             self.troubles.append(text)
 
 
@@ -133,12 +133,12 @@ class Sweeper:
                 await self._remove_store(run, progress, only_tier, dry_run, store)
             for handle in () if store else self._members.all:
                 if not handle.is_healthy:
-                    progress.trouble(f"shard {handle.shard.shard_id} is out: none of its objects was looked at")
+                    progress.add_problem(f"shard {handle.shard.shard_id} is out: none of its objects was looked at")
                     continue
                 try:
                     await self.sweep(handle, progress, run=run, only_tier=only_tier, dry_run=dry_run)
                 except PinLaterError as error:
-                    progress.trouble(f"shard {handle.shard.shard_id}: {error.message}")
+                    progress.add_problem(f"shard {handle.shard.shard_id}: {error.message}")
         finally:
             progress.has_ended = True
             await self._tell(run, progress)
@@ -188,7 +188,7 @@ class Sweeper:
     ) -> TierCounts:
         """`held` None: no object is."""
         counts = TierCounts()
-        told_ms = self._clock.now_ms()
+        reported_ms = self._clock.now_ms()
         async for page in tier.pages(prefix):
             counts.bodies += len(page)
             counts.bytes += sum(each.size for each in page)
@@ -204,8 +204,8 @@ class Sweeper:
                 counts.bytes -= sum(each.size for each in orphans)
                 self._metrics.add(len(orphans), "bodies_deleted", tier.name)
             now_ms = self._clock.now_ms()
-            if run and now_ms - told_ms >= _PROGRESS_EVERY_MS:
-                told_ms = now_ms
+            if run and now_ms - reported_ms >= _PROGRESS_EVERY_MS:
+                reported_ms = now_ms
                 await self._tell(run, progress)
         return counts
 
@@ -245,7 +245,7 @@ class Sweeper:
                 if only_tier in ("", tier.name):
                     await self._sweep_tier(tier, f"{store}/", None, progress, run, dry_run)
         except PinLaterError as error:
-            progress.trouble(error.message)
+            progress.add_problem(error.message)
 
 
 async def _ids_of_references(shard: TieredShard) -> Sequence[int]:

@@ -91,18 +91,18 @@ class Tier:
         self._not_opened = ""
 
     @property
-    def trouble(self) -> str:
+    def error(self) -> str:
         """Why it is not used now; "" while it is."""
         return self._not_opened or self._puts.why or self._gets.why
 
     async def open(self) -> None:
-        """Try it once. Raises nothing: see `trouble`."""
+        """Try it once. Raises nothing: see `error`."""
         try:
             async with asyncio.timeout(self._get_s):
                 await self._store.open()
             self._not_opened = ""
         except Exception as error:
-            self._not_opened = _told(error)
+            self._not_opened = _one_line(error)
 
     async def close(self) -> None:
         await self._store.close()
@@ -178,7 +178,7 @@ class Tier:
                 breaker.left()
             raise
         except Exception as error:
-            why = _told(error)
+            why = _one_line(error)
             if begun_at is None:
                 why = f"too many bodies are on their way: no turn for a {kind} within {patience_s:g} s"
             else:
@@ -215,10 +215,10 @@ class Tier:
             async with asyncio.timeout(LIST_S):
                 return await call
         except Exception as error:
-            raise TierUnavailable(f"tier {self.name} ({self.url}): {_told(error)}", retry_after_ms=1_000) from error
+            raise TierUnavailable(f"tier {self.name} ({self.url}): {_one_line(error)}", retry_after_ms=1_000) from error
 
 
-def _told(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     """An error of a store in one line, and no longer than a line."""
     text = redact(" ".join((str(error) or type(error).__name__).split()))
     return text if len(text) <= 300 else text[:300] + "…"

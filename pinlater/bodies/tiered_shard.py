@@ -24,6 +24,7 @@ from pinlater.backends.base import (
     ClaimRequest,
     EndRules,
     JobKey,
+    ReferenceStore,
     ScanRequest,
     Shard,
 )
@@ -31,7 +32,7 @@ from pinlater.backends.extended import Offer, Offered, OfferOutcome, RescheduleR
 from pinlater.background_tasks import BackgroundTasks, exponential_backoff_s
 from pinlater.bodies.tiers import ReadFailure, Tiers
 from pinlater.clock import Clock
-from pinlater.errors import BodyGone, NothingStored, PinLaterError, QueueNotFound
+from pinlater.errors import BodyGone, NothingStored, PartMissing, PinLaterError, QueueNotFound
 from pinlater.metrics import Metrics
 from pinlater.model import (
     Ack,
@@ -84,6 +85,9 @@ class TieredShard(ShardDecorator):
         return other
 
     async def open(self) -> str:
+        """PartMissing: the store cannot keep references."""
+        if ReferenceStore in self.lacks:
+            raise PartMissing.in_store(self.shard_id, ReferenceStore.__name__, "a tier of bodies")
         self.store_id = await self.inner.open()
         return self.store_id
 

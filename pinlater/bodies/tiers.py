@@ -150,11 +150,11 @@ class Tiers:
         self._max_in_shard = max_in_shard
 
     async def open(self) -> None:
-        """Try each tier once. Raises nothing: what is wrong is in `Tier.trouble`."""
+        """Try each tier once. Raises nothing: what is wrong is in `Tier.error`."""
         await asyncio.gather(*[tier.open() for tier in self.all.values()])
         for tier in self.all.values():
-            if tier.trouble:
-                _log.warning("tier_unavailable", tier=tier.name, url=tier.url, error=tier.trouble)
+            if tier.error:
+                _log.warning("tier_unavailable", tier=tier.name, url=tier.url, error=tier.error)
 
     async def close(self) -> None:
         await asyncio.gather(*[tier.close() for tier in self.all.values()])
@@ -254,7 +254,7 @@ class Tiers:
                 return ReadFailure(reference, error.message, True, False)
             except TierUnavailable as error:
                 tier = self.all.get(reference.parts.tier)
-                return ReadFailure(reference, error.message, False, tier is None or bool(tier.trouble))
+                return ReadFailure(reference, error.message, False, tier is None or bool(tier.error))
 
         if len(references) == 1:
             return [await one(references[0])]

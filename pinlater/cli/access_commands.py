@@ -13,7 +13,7 @@ from pinlater.access.rules import BUILT_IN_ROLES, AccessRules, Network, Rule, pa
 from pinlater.cli import EXIT_FAILED
 from pinlater.cli.completion import one_of
 from pinlater.cli.connection import EXIT_CODES, ServerGroup, say, talks_to_server
-from pinlater.cli.output import output_option, write_all
+from pinlater.cli.output import has_new_keys, output_option, write_all
 from pinlater.client.client import Client
 from pinlater.config.loader import ConfigInvalid, shown
 from pinlater.errors import MethodUnknown
@@ -63,17 +63,20 @@ def show(client: Client, format: str) -> None:
         view = client.get_access()
     except MethodUnknown as unknown:
         raise MethodUnknown("this server is of an earlier version, which limits no access") from unknown
+    if has_new_keys(format):
+        write_all(format, (), [view])
+        return
     if format == "table":
         roles = f", with the roles {', '.join(view.roles)}" if view.roles else ""
         is_open = not (view.has_rules or view.roles)
         say(f"{view.identity}{roles}" + ("; no rules are in force: what needs the admin password needs it" * is_open))
-    told = {"identity": view.identity, "roles": view.roles, "has_rules": view.has_rules}
+    caller = {"identity": view.identity, "roles": view.roles, "has_rules": view.has_rules}
     grants = [
         {"may": list(map(str, each.actions)), "queues": list(each.queues), "bodies": each.bodies}
         for each in view.grants
     ]
     stored = [_row_of(each, format) for each in view.stored]
-    write_all(format, COLUMNS, grants if format == "table" else [told | {"grants": grants, "stored": stored}])
+    write_all(format, COLUMNS, grants if format == "table" else [caller | {"grants": grants, "stored": stored}])
     if format == "table" and stored:
         click.echo()
         write_all(format, STORED_COLUMNS, stored)
@@ -99,9 +102,13 @@ def usage(client: Client, format: str) -> None:
 
     What was made while nobody was known, or by an earlier version, counts for nobody.
     """
+    found = client.get_usage()
+    if has_new_keys(format):
+        write_all(format, (), found)
+        return
     rows = [
         {"identity": each.identity, **_row_of(count, format)}
-        for each in client.get_usage()
+        for each in found
         for count in each.stored
         if format != "table" or count.used != 0
     ]

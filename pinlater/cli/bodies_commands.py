@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import click
 
 from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import EXIT_CODES, EXIT_INCOMPLETE, ServerGroup, confirm, say, talks_to_server
-from pinlater.cli.output import counted, open_output, output_option
+from pinlater.cli.output import counted, has_new_keys, json_object, open_output, output_option, renamed
 from pinlater.cli.progress import StatusLine
 from pinlater.cli.times import time_text
 from pinlater.client.client import Client
@@ -48,22 +48,8 @@ def bodies() -> None:
 
 
 def _tier_json(tier: BodyTier) -> dict[str, Any]:
-    return {
-        "tier": tier.name,
-        "url": tier.url,
-        "trouble": tier.trouble or None,
-        "bodies": tier.bodies,
-        "bytes": tier.bytes,
-        "orphans": tier.orphans,
-        "counted": time_text(tier.counted_at_ms),
-        "counted_ms": tier.counted_at_ms,
-        "put_p50_ms": tier.put_p50_ms,
-        "put_p99_ms": tier.put_p99_ms,
-        "get_p50_ms": tier.get_p50_ms,
-        "get_p99_ms": tier.get_p99_ms,
-        "fallbacks": tier.fallbacks,
-        "read_failures": tier.read_failures,
-    }
+    row = renamed(name="tier", counted_at_ms="counted_ms")(asdict(tier))
+    return {**row, "trouble": tier.trouble or None, "counted": time_text(tier.counted_at_ms)}
 
 
 def _tier_row(tier: BodyTier) -> dict[str, Any]:
@@ -114,6 +100,9 @@ def bodies_status(client: Client, format: str) -> None:
     except MethodUnknown as unknown:
         raise MethodUnknown(TOO_OLD) from unknown
     if format != "table":
+        if has_new_keys(format):
+            click.echo(json_text(json_object(found)))
+            return
         shown = {"tiers": [_tier_json(tier) for tier in found.tiers], "rules": found.rules, "lacking": found.lacking}
         click.echo(json_text(shown | {"to_delete": found.to_delete, "strangers": found.strangers}))
         return
@@ -235,7 +224,7 @@ def run(client: Client, change: BodiesChange, rate: float | None, format: str) -
             if step.continuation == CONTINUATION_END:
                 break
             per_second = total.looked_at / max(0.001, time.monotonic() - begun_s)
-            line.show(f"{_told(change, total)}; {per_second:,.0f} a second")
+            line.show(f"{_summary(change, total)}; {per_second:,.0f} a second")
             if rate is not None:
                 time.sleep(max(0.0, begun_s + total.looked_at / rate - time.monotonic()))
     except MethodUnknown as unknown:
@@ -243,23 +232,23 @@ def run(client: Client, change: BodiesChange, rate: float | None, format: str) -
     except BaseException:
         line.clear()
         if total.looked_at:
-            say(f"{_told(change, total)} before that")
+            say(f"{_summary(change, total)} before that")
         raise
     line.clear()
     if format == "table":
-        say(_told(change, total))
+        say(_summary(change, total))
     else:
         names = ("looked_at", "found", "done", "bytes", "troubles")
         click.echo(json_text({name: getattr(total, name) for name in names}))
-    for trouble in total.troubles:
-        say(trouble)
+    for problem in total.troubles:
+        say(problem)
     if total.troubles or (change.action is BodiesAction.VERIFY and total.found):
         raise SystemExit(EXIT_INCOMPLETE)
 
 
-def _told(change: BodiesChange, total: BodiesStep) -> str:
-    looked_at = counted(total.looked_at, _LOOKED_AT[change.action])
-    text = f"{looked_at} looked at, {total.found:,} {_FOUND[change.action]} ({rough_size(total.bytes)})"
+def _summary(change: BodiesChange, total: BodiesStep) -> str:
+    examined = counted(total.looked_at, _LOOKED_AT[change.action])
+    text = f"{examined} looked at, {total.found:,} {_FOUND[change.action]} ({rough_size(total.bytes)})"
     if _DONE[change.action]:
         text += ", none changed: a dry run" if change.dry_run else f", {total.done:,} {_DONE[change.action]}"
     return text

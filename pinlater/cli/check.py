@@ -17,18 +17,22 @@ from pinlater.cli.cluster import oldest_age_ms, out_at, totals
 from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import talks_to_server
 from pinlater.cli.output import counted
-from pinlater.cli.times import age_text, parse_duration_ms
+from pinlater.cli.times import seconds_or_duration_ms
 from pinlater.client.addresses import cluster_check, target_cluster
 from pinlater.client.client import Client
+from pinlater.durations import age_text
 from pinlater.errors import PinLaterError
 from pinlater.model import ClusterStatus, QueueStatus, ShardView
+from pinlater.model.job_selection import JobPhase
 from pinlater.printable import printable
 from pinlater.redaction import redact
 from pinlater.standard_streams import OutputFailed, drop_output
 
-OF_QUEUES = ("ready", "scheduled", "in_progress", "failed", "oldest")
+OF_QUEUES = ("ready", "scheduled", "waiting", "in_progress", "failed", "cancelled", "oldest")
 OF_CLUSTER = ("shards_out", "shards_full", "unready", "servers")
 KEYS = OF_QUEUES + OF_CLUSTER
+_BY_WORD = {JobPhase.IN_PROGRESS.word: "in_progress"}
+_WORDS = {key: word for word, key in _BY_WORD.items()}
 AT_LEAST = "servers"
 """The one of which there must not be fewer; of all others there must not be more."""
 
@@ -71,9 +75,11 @@ def limits_of(written: object, allowed: Iterable[str] = KEYS) -> dict[str, int |
         raise ValueError(f"{written!r} is no table of thresholds")
     found: dict[str, int | None] = {}
     for name, value in written.items():
-        key = str(name).replace("-", "_")
+        key = _BY_WORD.get(str(name), str(name).replace("-", "_"))
         if key not in allowed:
-            raise ValueError(f"{name!r} cannot be checked here; allowed: {', '.join(allowed)}")
+            raise ValueError(
+                f"{name!r} cannot be checked here; allowed: {', '.join(_WORDS.get(each, each) for each in allowed)}"
+            )
         found[key] = _threshold(key, value)
     return found
 
@@ -82,7 +88,7 @@ def _threshold(key: str, value: object) -> int | None:
     if value == "none":
         return None
     if key == "oldest":
-        return parse_duration_ms(str(value))
+        return seconds_or_duration_ms(str(value))
     text = str(value)
     if isinstance(value, bool) or not (text.isascii() and text.isdecimal()):
         raise ValueError(f"{key} is {value!r}; allowed: a whole number, or none")
@@ -208,19 +214,19 @@ def judge(status: ClusterStatus, plan: CheckPlan) -> tuple[Level, str]:
 
 def _judge_cluster(verdict: Verdict, status: ClusterStatus, limits: Limits) -> None:
     out = [shard for shard in status.shards if shard.state != "in" or out_at(shard, status)]
-    told = ", ".join(_out(shard, status) for shard in out)
+    detail = ", ".join(_out(shard, status) for shard in out)
     if all(shard.state != "in" for shard in status.shards):
         verdict.add(Level.CRITICAL, "no shard is in")
-    verdict.judge("shards_out", "shards_out", len(out), limits, told or "no shard out")
+    verdict.judge("shards_out", "shards_out", len(out), limits, detail or "no shard out")
     full = [shard for shard in status.shards if shard not in out and shard.is_full]
-    told = ", ".join(f"shard {each.id} full: {_trouble(each)}" for each in full)
+    detail = ", ".join(f"shard {each.id} full: {_shard_problem(each)}" for each in full)
     takers = [shard for shard in status.shards if shard.state == "in" and not shard.dequeue_only]
     if takers and all(shard.is_full for shard in takers):
         verdict.add(Level.CRITICAL, "no shard has room for new jobs")
-    verdict.judge("shards_full", "shards_full", len(full), limits, told or "no shard full")
+    verdict.judge("shards_full", "shards_full", len(full), limits, detail or "no shard full")
     unready = [server for server in status.servers if not server.is_ready]
-    told = ", ".join(f"{each.server}/{each.process} not ready: {each.trouble}" for each in unready)
-    verdict.judge("unready", "unready", len(unready), limits, told or "all processes ready")
+    detail = ", ".join(f"{each.server}/{each.process} not ready: {each.trouble}" for each in unready)
+    verdict.judge("unready", "unready", len(unready), limits, detail or "all processes ready")
     for each in status.servers:
         if each.is_ready and each.trouble:
             verdict.add(Level.WARNING, f"{each.server}/{each.process}: {each.trouble}")
@@ -231,11 +237,11 @@ def _judge_cluster(verdict: Verdict, status: ClusterStatus, limits: Limits) -> N
 def _out(shard: ShardView, status: ClusterStatus) -> str:
     """Where the process that answers can use it, who cannot."""
     if shard.state != "in":
-        return f"shard {shard.id} {shard.state}: {_trouble(shard)}"
+        return f"shard {shard.id} {shard.state}: {_shard_problem(shard)}"
     return f"shard {shard.id} out at {', '.join(out_at(shard, status))}"
 
 
-def _trouble(shard: ShardView) -> str:
+def _shard_problem(shard: ShardView) -> str:
     return shard.trouble.removeprefix(f"shard {shard.id}: ")
 
 
@@ -256,7 +262,7 @@ def _judge_queue(verdict: Verdict, queue: QueueStatus, limits: Limits, now_ms: i
             text = f"{queue.name}: the oldest ready job waits for {age_text(value)}"
         else:
             value = counts[key]
-            text = f"{queue.name}: {value:,} {key.replace('_', ' ')}"
+            text = f"{queue.name}: {value:,} {_WORDS.get(key, key)}"
         verdict.judge(f"{queue.name}_{key}", key, value, limits, text + old)
 
 
@@ -316,11 +322,11 @@ Examples:
   pinlater check --crit shards-out=0,servers=2
 
 \b
-A threshold is what may not be exceeded: ready, scheduled, in-progress, failed (jobs of each queue), oldest (for how
-long the job that is ready for the longest has been so), shards-out, shards-full (shards), unready (server processes
-that are not ready); of servers that are ready there must not be fewer. `none` takes a threshold away. Without any, a
-shard that is out or full or a process that is not ready is a warning, and no ready server is critical, nor a shard
-that is in, nor one with room for new jobs.
+A threshold is what may not be exceeded: ready, scheduled, waiting, running, failed, cancelled (jobs of each queue),
+oldest (for how long the job that is ready for the longest has been so), shards-out, shards-full (shards), unready
+(server processes that are not ready); of servers that are ready there must not be fewer. `none` takes a threshold
+away. Without any, a shard that is out or full or a process that is not ready is a warning, and no ready server is
+critical, nor a shard that is in, nor one with room for new jobs.
 
 \b
 Exit codes: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN (also: no server could be reached, a wrong command line).""",

@@ -34,7 +34,7 @@ def begun_with(texts: Iterable[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(text) for text in texts if text.startswith(incomplete)]
 
 
-def _asked(ctx: click.Context, ask: Callable[[Any], Iterable[str]]) -> list[str]:
+def _answers(ctx: click.Context, ask: Callable[[Any], Iterable[str]]) -> list[str]:
     """What the servers say that are meant so far."""
     try:
         target = Target.taken_from(dict(ctx.params))
@@ -53,37 +53,37 @@ def _asked(ctx: click.Context, ask: Callable[[Any], Iterable[str]]) -> list[str]
 
 def offer_queues(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names of queues, as people count."""
-    return begun_with(sorted(_asked(ctx, lambda client: client.queue_names()), key=queue_order), incomplete)
+    return begun_with(sorted(_answers(ctx, lambda client: client.queue_names()), key=queue_order), incomplete)
 
 
 def offer_schedules(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names of schedules."""
     return begun_with(
-        _asked(ctx, lambda client: [each.schedule.name for each in client.get_schedules(limit=1000).schedules]),
+        _answers(ctx, lambda client: [each.schedule.name for each in client.get_schedules(limit=1000).schedules]),
         incomplete,
     )
 
 
 def offer_flows(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The ids of the newest flows."""
-    return begun_with(_asked(ctx, lambda client: [each.id for each in client.get_flows().flows]), incomplete)
+    return begun_with(_answers(ctx, lambda client: [each.id for each in client.get_flows().flows]), incomplete)
 
 
 def offer_stages(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names of the stages of the flow that the line names before."""
     flow_id = ctx.params.get("flow_id") or next(iter(ctx.args), "")  # of a line whose last option has no value yet
-    names = _asked(ctx, lambda client: [each.stage.name for each in client.get_flow(flow_id).stages])
+    names = _answers(ctx, lambda client: [each.stage.name for each in client.get_flow(flow_id).stages])
     return begun_with(names, incomplete)
 
 
 def offer_tokens(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names of tokens."""
-    return begun_with(_asked(ctx, lambda client: [each.name for each in client.get_tokens()]), incomplete)
+    return begun_with(_answers(ctx, lambda client: [each.name for each in client.get_tokens()]), incomplete)
 
 
 def offer_shards(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     return begun_with(
-        _asked(ctx, lambda client: [each.id for each in client.cluster_status(queues=[]).shards]), incomplete
+        _answers(ctx, lambda client: [each.id for each in client.cluster_status(queues=[]).shards]), incomplete
     )
 
 

@@ -59,7 +59,12 @@ _REFUSED = (FlowNotFound, ItemNotFound, LimitReached, ShardNotFound, StageSealed
 """Among them what is no mistake of the command line."""
 
 _TOKEN = f"{__name__}.token"
-_OPTIONS = {"numAttemptsAllowed": "--attempts", "bodyRegexToMatch": "--match"}
+_OPTIONS = {
+    "numAttemptsAllowed": "--attempts",
+    "bodyRegexToMatch": "--match",
+    "bodyConditions": "--match",
+    "statusConditions": "--status-match",
+}
 """What a field of the wire is called on the command line."""
 
 EXIT_CODES = """\b

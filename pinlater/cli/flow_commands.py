@@ -379,8 +379,8 @@ def resume(client: Client, flow_id: str, stage: str, expression: str) -> None:
     What still keeps it from going on is said.
     """
     found = client.resume_flow(flow_id, stage=stage, expression=expression)
-    for trouble in found.troubles:
-        say(trouble)
+    for problem in found.troubles:
+        say(problem)
     say(f"flow {flow_id} {'is over' if found.completed_ms is not None else 'goes on'}")
 
 

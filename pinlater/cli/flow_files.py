@@ -13,9 +13,11 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 import click
 import msgspec
 
-from pinlater.cli.times import parse_duration_ms
+from pinlater.cli.times import seconds_or_duration_ms
+from pinlater.durations import allowed_durations
 from pinlater.errors import RequestInvalid
 from pinlater.flows.flow_limits import MAX_ITEMS, MAX_PAYLOAD_BYTES, check_item
+from pinlater.model import MAX_TIME_MS
 from pinlater.model.flow_words import (
     Applet,
     AppletKind,
@@ -235,10 +237,10 @@ def _read_items(table: _Table) -> list[NewItem]:
 def _read_callback(table: _Table | None) -> CompletionCallback | None:
     if table is None:
         return None
-    told = CompletionCallback(*map(table.text, _OF_CALLBACK))
-    if bool(told.url) == bool(told.queue):
+    callback = CompletionCallback(*map(table.text, _OF_CALLBACK))
+    if bool(callback.url) == bool(callback.queue):
         raise table.mistake("give either queue, with the job, or url")
-    return told
+    return callback
 
 
 def _texts(table: _Table | None) -> dict[str, str]:
@@ -288,9 +290,9 @@ class _Table:
     def duration(self, key: str, default_ms: int) -> int:
         text = self.text(key)
         try:
-            return default_ms if not text else 0 if text == "0" else parse_duration_ms(text)
+            return seconds_or_duration_ms(text, 0) if text else default_ms
         except ValueError:
-            raise self.wrong(key, "such as 500ms, 10s, 5m, 2h, 1d") from None
+            raise self.wrong(key, allowed_durations(0, MAX_TIME_MS)) from None
 
     def choice(self, key: str, choices: Mapping[str, T], default: T) -> T:
         word = self.text(key)

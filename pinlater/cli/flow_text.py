@@ -5,15 +5,14 @@ The objects have the names and words of the HTTP interface (docs/http.md).
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
-from pinlater.cli.output import Row, counted
-from pinlater.cli.times import age_text, time_text
-from pinlater.cli.top import Column, fitted_table
+from pinlater.cli.output import Row, counted, json_object
+from pinlater.cli.times import time_text
+from pinlater.durations import age_text
 from pinlater.model.flow_words import (
     CompletionCallback,
     FlowItem,
@@ -22,6 +21,7 @@ from pinlater.model.flow_words import (
     StageStatus,
 )
 from pinlater.printable import printable
+from pinlater.text_table import Column, TextTable, cut_text
 
 LIST_COLUMNS = ("flow", "name", "state", "items", "pending", "failed", "dedupe_key", "created", "troubles")
 ITEM_COLUMNS = ("item", "stage", "state", "failures", "dedupe_key", "reason")
@@ -34,62 +34,20 @@ _PAYLOAD_CHARS = 60
 # -- for programs ------------------------------------------------------------------------------------------------------
 
 
+def flow_json(status: FlowStatus) -> Row:
+    return json_object(status)
+
+
 def flow_row(status: FlowStatus) -> Row:
-    row: dict[str, Any] = {
-        "id": status.id,
-        "name": status.name,
-        "state": _word(status.state),
-        "stages": list(map(_stage_row, status.stages)),
-        "created_at_ms": status.created_ms,
-        "on_failure": _word(status.on_failure),
-    }
-    made = status.callback
-    for key, value in (
-        ("completed_at_ms", status.completed_ms),
-        ("dedupe_key", status.dedupe_key or None),
-        ("metadata", dict(status.metadata) or None),
-        ("on_complete", None if status.on_complete is None else asdict(status.on_complete)),
-        ("callback", None if made is None else _without_none(
-            id=made.id, tries=made.tries, error=made.error or None, next_at_ms=made.next_ms, done_at_ms=made.done_ms
-        )),
-        ("troubles", list(status.troubles) or None),
-    ):  # fmt: skip
-        if value is not None:
-            row[key] = value
-    return row
+    """The JSON of before, which had what is as by default too."""
+    row: dict[str, Any] = {"on_failure": _word(status.on_failure), **flow_json(status)}
+    defaults = {"is_final": False, "keeps_open": False, "applet_errors": 0}
+    return row | {"stages": [defaults | each for each in row["stages"]]}
 
 
-def _stage_row(status: StageStatus) -> Row:
-    stage = asdict(status.stage)
-    applet = stage.pop("applet") | {"kind": _word(status.stage.applet.kind)}
-    numbers = {name: getattr(status, name) for name in ("items", "pending", "queued", "succeeded", "failed")}
-    row = stage | numbers | {"applet_errors": status.applet_errors}
-    row |= {"is_sealed": status.is_sealed, "is_complete": status.is_complete}
-    return row | {"applet": applet} if status.stage.parent else row
-
-
-def item_row(item: FlowItem, *, with_payload: bool) -> Row:
+def item_json(item: FlowItem, *, with_payload: bool) -> Row:
     """`with_payload`: payload and result too, as the JSON values that they are."""
-    row = _without_none(
-        number=item.number,
-        stage=item.stage,
-        state=_word(item.state),
-        failures=[asdict(each) for each in item.failures],
-        added_at_ms=item.added_ms,
-        dedupe_key=item.dedupe_key or None,
-        serialize_key=item.serialize_key or None,
-        retry_at_ms=item.retry_at_ms,
-        ended_at_ms=item.ended_ms,
-        job=item.job or None,
-        applet_error=item.applet_error or None,
-    )
-    if with_payload:
-        row |= {name: json.loads(text) for name, text in (("payload", item.payload), ("result", item.result)) if text}
-    return row
-
-
-def _without_none(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
+    return json_object(item if with_payload else replace(item, payload=b"", result=None))
 
 
 def _word(value: Any) -> str:
@@ -123,14 +81,10 @@ def item_table_row(item: FlowItem) -> Row:
         "state": _word(item.state),
         "failures": len(item.failures),
         "dedupe_key": item.dedupe_key or None,
-        "reason": _cut(reason.strip(), _REASON_CHARS) or None,
-        "payload": None if not item.payload else _cut(item.payload.decode(errors="replace"), _PAYLOAD_CHARS),
-        "result": None if not item.result else _cut(item.result.decode(errors="replace"), _PAYLOAD_CHARS),
+        "reason": cut_text(reason.strip(), _REASON_CHARS) or None,
+        "payload": None if not item.payload else cut_text(item.payload.decode(errors="replace"), _PAYLOAD_CHARS),
+        "result": None if not item.result else cut_text(item.result.decode(errors="replace"), _PAYLOAD_CHARS),
     }
-
-
-def _cut(text: str, max_chars: int) -> str:
-    return text if len(text) <= max_chars else text[: max_chars - 3] + "..."
 
 
 def state_text(status: FlowStatus) -> str:
@@ -170,11 +124,11 @@ def picture(status: FlowStatus, now_ms: int, width: int) -> list[str]:
     if status.metadata:
         lines += _field("metadata", ", ".join(f"{key}={value}" for key, value in status.metadata.items()), width)
     rows = [_stage_line(branch, each, is_over=status.completed_ms is not None) for branch, each in _tree(status)]
-    lines += ["", *(printable(line)[:width] for line in fitted_table(_COLUMNS, rows, width)), ""]
+    lines += ["", *(cut_text(line, width) for line in TextTable(_COLUMNS).lines(rows, width)), ""]
     if status.on_complete is not None:
         lines += _field("callback", callback_text(status, now_ms), width)
-    for trouble in status.troubles:
-        lines += _field("trouble", trouble, width)
+    for problem in status.troubles:
+        lines += _field("trouble", problem, width)
     if failed_items(status):
         shown = f"{counted(failed_items(status), 'item')} failed: `pinlater flow items {status.id} --state failed`"
         lines += _field("failed", shown, width)
@@ -185,13 +139,13 @@ def _field(label: str, text: str, width: int) -> list[str]:
     """In as many lines as it takes."""
     room = max(20, width - _LABEL_WIDTH)
     parts = textwrap.wrap(printable(text), room, break_on_hyphens=False) or [""]
-    return [f"{label if not at else '':{_LABEL_WIDTH}}{part}"[:width] for at, part in enumerate(parts)]
+    return [cut_text(f"{label if not at else '':{_LABEL_WIDTH}}{part}", width) for at, part in enumerate(parts)]
 
 
 def _state_line(status: FlowStatus, now_ms: int) -> str:
     if status.completed_ms is None:
-        return f"{state_text(status)}, since {age_text(max(0, now_ms - status.created_ms))}"
-    took = age_text(max(0, status.completed_ms - status.created_ms))
+        return f"{state_text(status)}, since {age_text(now_ms - status.created_ms)}"
+    took = age_text(status.completed_ms - status.created_ms)
     return f"{state_text(status)} at {time_text(status.completed_ms)}, after {took}"
 
 
@@ -241,9 +195,9 @@ def stage_state(status: StageStatus, *, is_over: bool) -> str:
 
 
 def callback_text(status: FlowStatus, now_ms: int) -> str:
-    told, made = status.on_complete, status.callback
-    assert told is not None
-    what = f"POST to {told.url}" if told.url else _job_text(told)
+    wanted, made = status.on_complete, status.callback
+    assert wanted is not None
+    what = f"POST to {wanted.url}" if wanted.url else _job_text(wanted)
     if made is None:
         return f"{what}, when the flow is over"
     tries = "1 try" if made.tries == 1 else f"{made.tries} tries"
@@ -257,8 +211,8 @@ def callback_text(status: FlowStatus, now_ms: int) -> str:
     return f"{what}: {tries} failed ({made.error}), the next one {when}"
 
 
-def _job_text(told: CompletionCallback) -> str:
-    return f"job {told.job} on queue {told.queue}" if told.job else f"a job on queue {told.queue}"
+def _job_text(callback: CompletionCallback) -> str:
+    return f"job {callback.job} on queue {callback.queue}" if callback.job else f"a job on queue {callback.queue}"
 
 
 def changes(before: FlowStatus | None, now: FlowStatus) -> Iterator[str]:
@@ -271,8 +225,8 @@ def changes(before: FlowStatus | None, now: FlowStatus) -> Iterator[str]:
             state = stage_state(each, is_over=now.completed_ms is not None)
             state = f", {state}" if state else ""
             yield f"{each.stage.name}: {ended:,} of {counted(each.items, 'item')} done{failed}{state}"
-    for trouble in now.troubles:
-        if before is None or trouble not in before.troubles:
-            yield f"trouble: {trouble}"
+    for problem in now.troubles:
+        if before is None or problem not in before.troubles:
+            yield f"trouble: {problem}"
     if before is None or state_text(before) != state_text(now):
         yield f"flow {now.name}: {state_text(now)}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import click
 
@@ -17,20 +18,21 @@ from pinlater.cli.flow_text import (
     LIST_COLUMNS,
     changes,
     failed_items,
+    flow_json,
     flow_row,
-    item_row,
+    item_json,
     item_table_row,
     list_row,
     picture,
 )
-from pinlater.cli.output import counted, open_output, output_option
+from pinlater.cli.output import Output, counted, open_output, output_option
 from pinlater.cli.progress import PATIENCE_S
 from pinlater.cli.times import duration_option, time_text
 from pinlater.client.client import Client
 from pinlater.clock import SystemClock
 from pinlater.errors import Forbidden, PinLaterError
 from pinlater.model import CONTINUATION_END, CONTINUATION_START
-from pinlater.model.flow_words import FlowItem, FlowState, FlowStatus, ItemState
+from pinlater.model.flow_words import FlowState, FlowStatus, ItemState
 from pinlater.printable import printable
 
 EXIT_TIMED_OUT = 124
@@ -56,10 +58,10 @@ def followed(client: Client, flow_id: str, every_ms: int, within_s: float | None
     status = client.get_flow(flow_id)
     yield status
     while status.completed_ms is None:
-        looked_s = time.monotonic()
+        polled_s = time.monotonic()
         wait_ms = every_ms
         if within_s is not None:
-            wait_ms = min(every_ms, int((begun_s + within_s - looked_s) * 1000))
+            wait_ms = min(every_ms, int((begun_s + within_s - polled_s) * 1000))
             if wait_ms <= 0:
                 return
         try:
@@ -70,7 +72,7 @@ def followed(client: Client, flow_id: str, every_ms: int, within_s: float | None
             if not error.retryable or time.monotonic() - answered_s > PATIENCE_S:
                 raise
         if status.completed_ms is None:
-            left_s = looked_s + wait_ms / 1000 - time.monotonic()
+            left_s = polled_s + wait_ms / 1000 - time.monotonic()
             time.sleep(max(0.0, min(left_s, _PAUSE_S)))
 
 
@@ -126,13 +128,17 @@ def show_looks(looks: Iterator[FlowStatus]) -> None:
         before = each
 
 
+def _output(format: str) -> Output:
+    return open_output(format, LIST_COLUMNS, list_row if format == "table" else flow_row, flow_json)
+
+
 def _write_new(format: str, looks: Iterator[FlowStatus]) -> None:
     """Those that differ from the one before."""
-    output = open_output(format, ())
+    output = _output(format)
     before: FlowStatus | None = None
     for each in looks:
         if each != before:
-            output.write([flow_row(each)])
+            output.write([each])
         before = each
     output.close()
 
@@ -173,14 +179,14 @@ def wait(client: Client, flow_id: str, timeout: int | None, format: str) -> None
 
     What keeps it from going on is said on stderr meanwhile. Servers that restart are waited for.
     """
-    told: set[str] = set()
+    shown: set[str] = set()
     for status in followed(client, flow_id, _WAIT_MS, None if timeout is None else timeout / 1000):
-        for trouble in status.troubles:
-            if trouble not in told:
-                told.add(trouble)
-                say(trouble)
-    output = open_output(format, LIST_COLUMNS)
-    output.write([list_row(status) if format == "table" else flow_row(status)])
+        for problem in status.troubles:
+            if problem not in shown:
+                shown.add(problem)
+                say(problem)
+    output = _output(format)
+    output.write([status])
     output.close()
     failed = failed_items(status)
     if status.completed_ms is None:
@@ -238,7 +244,9 @@ def items(
     A table shows the last failure of each; JSON all that are kept, each with attempt, time, worker and reason. Who may
     not see payloads sees no reasons either, which is said on stderr; --payloads is refused then.
     """
-    output = open_output(format, (*ITEM_COLUMNS, "payload", "result") if payloads else ITEM_COLUMNS)
+    to_json = partial(item_json, with_payload=payloads)
+    columns = (*ITEM_COLUMNS, "payload", "result") if payloads else ITEM_COLUMNS
+    output = open_output(format, columns, item_table_row if format == "table" else to_json, to_json)
     left = None if everything else limit
     position = CONTINUATION_START
     shows_reasons = True
@@ -259,16 +267,12 @@ def items(
                 raise
             shows_reasons = False
             continue
-        output.write([_item_row(each, format, payloads) for each in page.items])
+        output.write(page.items)
         left = None if left is None else left - len(page.items)
         position = page.continuation
     output.close()
     if not shows_reasons:
         say("reasons of failures are left out: this caller may not see payloads")
-
-
-def _item_row(item: FlowItem, format: str, payloads: bool) -> Mapping[str, object]:
-    return item_table_row(item) if format == "table" else item_row(item, with_payload=payloads)
 
 
 # -- list --------------------------------------------------------------------------------------------------------------
@@ -306,7 +310,7 @@ def list_flows(
     Only flows whose queues this caller may read are there.
     """
     has = metadata_of(wanted).items()
-    output = open_output(format, LIST_COLUMNS)
+    output = _output(format)
     left = None if everything else limit
     position = CONTINUATION_START
     while position != CONTINUATION_END and left != 0:
@@ -318,7 +322,7 @@ def list_flows(
             limit=_PAGE_OF_FLOWS,
         )
         found = [each for each in page.flows if has <= each.metadata.items()][:left]
-        output.write([list_row(each) if format == "table" else flow_row(each) for each in found])
+        output.write(found)
         left = None if left is None else left - len(found)
         position = page.continuation
     output.close()

@@ -19,7 +19,7 @@ from pinlater.cli.job_keys import (
 )
 from pinlater.cli.job_outcomes import reschedule, wait
 from pinlater.cli.job_views import count, get, scan, slices
-from pinlater.cli.output import open_output, output_option
+from pinlater.cli.output import lower_outcome, open_output, output_option
 from pinlater.cli.progress import Progress
 from pinlater.cli.times import moment_option
 from pinlater.client.client import Client
@@ -93,7 +93,7 @@ def enqueue(
     if named and lines:
         raise click.UsageError("--dedupe-key is the name of one job; --lines enqueues many")
     source = _source(body, body_option, file, lines)
-    output = open_output(format, ["descriptor", "outcome"] if named else ["descriptor"])
+    output = open_output(format, ["descriptor", "outcome"] if named else ["descriptor"], to_json=lower_outcome)
     with Progress("jobs enqueued") as progress:
         plain = (Job(each, priority, run_after, attempts, status) for each in _bodies(source, lines))
         jobs = plain if extended_job is None else (extended(job, extended_job) for job in plain)

@@ -18,18 +18,16 @@ from click.core import ParameterSource
 from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import EXIT_INCOMPLETE, can_ask, confirm, say, talks_to_server
 from pinlater.cli.job_keys import key_options, key_text
-from pinlater.cli.job_text import COLUMNS, job_row, table_row
+from pinlater.cli.job_states import selection_of, state_option, words_of
+from pinlater.cli.job_text import COLUMNS, job_json, job_row, table_row
 from pinlater.cli.job_views import (
     match_option,
     named_descriptors,
-    phases_of,
     say_no_descriptor,
-    selection_of,
     slices,
-    state_option,
     status_match_option,
 )
-from pinlater.cli.output import counted, open_output, output_option, write_all, write_one
+from pinlater.cli.output import counted, has_new_keys, lower_outcome, open_output, output_option, write_all, write_one
 from pinlater.cli.progress import Progress
 from pinlater.cli.times import duration_option, moment_option, time_text
 from pinlater.client.client import Client
@@ -47,7 +45,7 @@ from pinlater.model import (
     is_descriptor,
     parse_descriptor,
 )
-from pinlater.model.job_selection import FoundJobsChange, JobSelection
+from pinlater.model.job_selection import FoundJobsChange, JobSelection, phases_of
 from pinlater.printable import json_text
 
 _SLICE = 1_000
@@ -218,15 +216,15 @@ def _what(change: Change, state: JobState) -> str:
     else:
         selection = change.selection
         priority = next(iter(selection.priorities or ()), None)
-    said = [f"{state.name} jobs of queue {selection.queue}"]
-    said.append("all priorities" if priority is None else f"priority {priority}")
+    parts = [f"{words_of(phases_of(state))} jobs of queue {selection.queue}"]
+    parts.append("all priorities" if priority is None else f"priority {priority}")
     if selection.created_before_ms is not None:
-        said.append(f"created before {time_text(selection.created_before_ms)}")
+        parts.append(f"created before {time_text(selection.created_before_ms)}")
     if selection.created_after_ms is not None:
-        said.append(f"created since {time_text(selection.created_after_ms)}")
+        parts.append(f"created since {time_text(selection.created_after_ms)}")
     for what, regex in _patterns(change):
-        said.append(f"with a {what} that matches {regex!r}")
-    return ", ".join(said)
+        parts.append(f"with a {what} that matches {regex!r}")
+    return ", ".join(parts)
 
 
 def _patterns(change: Change) -> list[tuple[str, str]]:
@@ -275,7 +273,7 @@ def _run(client: Client, change: Change, extent: Extent, opening: str = "") -> _
     change = replace(change, dry_run=extent.dry_run)
     word = "jobs match" if extent.dry_run else f"jobs {_DONE[change.action]}"
     found = _Found()
-    looked_at = 0
+    examined = 0
     began_s = time.monotonic()
     with Progress(word) as progress:
         while True:
@@ -285,11 +283,11 @@ def _run(client: Client, change: Change, extent: Extent, opening: str = "") -> _
                 say(opening)
                 opening = ""
             change.continuation = answer.continuation
-            looked_at += answer.looked_at
+            examined += answer.looked_at
             found.samples += answer.samples[: 10 - len(found.samples)]
             found.missing.update(answer.missing_shards)
             found.refusals |= answer.refusals
-            progress.add(answer.changed, f", {looked_at:,} looked at")
+            progress.add(answer.changed, f", {examined:,} looked at")
             found.is_all = answer.continuation == CONTINUATION_END
             if found.is_all or (extent.limit is not None and progress.done >= extent.limit):
                 break
@@ -313,18 +311,20 @@ def _slice(extent: Extent, done: int) -> int:
 
 def _print(extent: Extent, action: JobAction, done: int, samples: list[Any]) -> None:
     if not extent.dry_run:
-        write_one(extent.format, _DONE[action], done)
+        write_one(extent.format, _DONE[action], done, "changed")
         return
     if extent.format == "table":
         click.echo(done)
-        write_all("table", COLUMNS, [table_row(info) for info in samples])
+        write_all("table", COLUMNS, samples, table_row)
         say("nothing was changed")
     else:
-        click.echo(json_text({"matched": done, "samples": [job_row(info) for info in samples]}))
+        is_new = has_new_keys(extent.format)
+        shown = map(job_json if is_new else job_row, samples)
+        click.echo(json_text({"changed" if is_new else "matched": done, "samples": list(shown)}))
 
 
 @click.command(
-    short_help="Put FAILED jobs of QUEUE back to PENDING.",
+    short_help="Make failed jobs of QUEUE ready again.",
     epilog="""\b
 Examples:
   pinlater job retry mail
@@ -348,7 +348,7 @@ def retry(
     wanted: Wanted,
     extent: Extent,
 ) -> None:
-    """Put FAILED jobs of QUEUE back to PENDING, in slices of 1,000, and print how many.
+    """Make failed jobs of QUEUE ready again, in slices of 1,000, and print how many.
 
     Jobs that fail while it runs are left alone. Where a shard is out, the others are done, it is named on stderr, and
     the exit code is 5.
@@ -401,7 +401,7 @@ def _say_other_priorities(client: Client, queue: str, state: JobState) -> None:
         return
     others = sum(everywhere) - ready - later
     if others > 0:
-        jobs = f"{counted(others, f'{state.name} job')} of other priorities"
+        jobs = f"{counted(others, f'{words_of(phases_of(state))} job')} of other priorities"
         say(f"{jobs} {'is' if others == 1 else 'are'} left alone; --priority all means them too")
 
 
@@ -420,10 +420,10 @@ Examples:
     "--queue",
     metavar="QUEUE",
     shell_complete=offer_queues,
-    help="In place of descriptors: the PENDING jobs of this queue that match; or those that --key names.",
+    help="In place of descriptors: the jobs of this queue that match and no worker has yet; or those that --key names.",
 )
 @key_options
-@click.option("--running", is_flag=True, help="Also ask workers to stop what is in progress.")
+@click.option("--running", is_flag=True, help="Also ask workers to stop what is running.")
 @priority_or_all_option("all")
 @filter_options
 @yes_option
@@ -439,7 +439,7 @@ def cancel(
     extent: Extent,
     yes: bool,
 ) -> None:
-    """Remove jobs that are still PENDING.
+    """Remove jobs that no worker has yet.
 
     By descriptor or key, it prints what became of each; - reads descriptors from standard input. The outcomes:
     CANCELLED, IN_PROGRESS (a worker has it), ENDED, NOT_FOUND (also for what is no descriptor), and with --running
@@ -478,13 +478,13 @@ def _cancel_keyed(client: Client, queue: str, keys: list[KeyRef], running: bool,
     """Whether any of them was not cancelled."""
     outcomes = client.cancel(queue, keys=keys, running=running).by_key
     rows = [{"key": key_text(key), "outcome": each.name} for key, each in zip(keys, outcomes, strict=True)]
-    write_all(format, ["key", "outcome"], rows)
+    write_all(format, ["key", "outcome"], rows, to_json=lower_outcome)
     return any(outcome not in _MEANT for outcome in outcomes)
 
 
 def _cancel_named(client: Client, descriptors: tuple[str, ...], running: bool, format: str) -> bool:
     """Whether any of them was not cancelled."""
-    output = open_output(format, ["descriptor", "outcome"])
+    output = open_output(format, ["descriptor", "outcome"], to_json=lower_outcome)
     failed = False
     with Progress("jobs looked at") as progress:
         for queue, named in groupby(named_descriptors(descriptors), _queue_of):

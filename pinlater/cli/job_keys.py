@@ -11,7 +11,7 @@ import click
 
 from pinlater.cli.completion import offer_queues, one_of
 from pinlater.cli.connection import say
-from pinlater.cli.times import duration_option, moment_option, parse_duration_ms
+from pinlater.cli.times import duration_option, moment_option, seconds_or_duration_ms
 from pinlater.client.client import Client
 from pinlater.clock import SystemClock
 from pinlater.model import (
@@ -40,7 +40,7 @@ def _expiry(text: str | int) -> int:
     if isinstance(text, int):
         return text
     try:
-        return SystemClock().now_ms() + parse_duration_ms(text)
+        return SystemClock().now_ms() + seconds_or_duration_ms(text)
     except ValueError:
         return moment_option(text)
 

@@ -10,9 +10,9 @@ import click
 
 from pinlater.cli.connection import EXIT_INCOMPLETE, say, talks_to_server, talks_while_waiting
 from pinlater.cli.job_keys import found_by_keys, key_options, key_text, queue_of_keys_option
-from pinlater.cli.job_text import COLUMNS, job_row, table_row
+from pinlater.cli.job_text import COLUMNS, job_json, row_of
 from pinlater.cli.job_views import named_descriptors, say_no_descriptor, write_bytes
-from pinlater.cli.output import open_output, output_option
+from pinlater.cli.output import Row, lower_outcome, open_output, output_option, renamed, write_all
 from pinlater.cli.times import duration_option, moment_option
 from pinlater.client.client import Client
 from pinlater.clock import SystemClock
@@ -23,6 +23,7 @@ from pinlater.model import (
     RescheduleOutcome,
     is_descriptor,
 )
+from pinlater.model.job_selection import phase_of
 
 _MOST_ATTEMPTS = 2**31 - 1
 
@@ -36,7 +37,7 @@ def _updated_at(text: str | int) -> int:
 
 
 @click.command(
-    short_help="Give PENDING jobs another time, body or number of attempts.",
+    short_help="Give jobs that no worker has yet another time, body or number of attempts.",
     epilog="""\b
 Examples:
   pinlater job reschedule mail:s1:p1:1790000000000000 --delay 2h
@@ -68,7 +69,7 @@ def reschedule(
     if_updated_at: int | None,
     format: str,
 ) -> None:
-    """Give jobs that are still PENDING another time, body or number of attempts.
+    """Give jobs that no worker has yet another time, body or number of attempts.
 
     It prints what became of each: RESCHEDULED, IN_PROGRESS (a worker has it), ENDED, NOT_FOUND, or CHANGED (it was
     updated at another time than --if-updated-at). Where any was not rescheduled, the exit code is 5. A job that waits
@@ -102,11 +103,16 @@ def reschedule(
         assert queue is not None
         outcomes = client.reschedule(queue, [replace(change, key=key) for key in keys])
         rows.extend((key_text(key), outcome) for key, outcome in zip(keys, outcomes, strict=True))
-    output = open_output(format, ["job", "outcome"])
+    output = open_output(format, ["job", "outcome"], to_json=_reschedule_json)
     output.write([{"job": name, "outcome": outcome.name} for name, outcome in rows])
     output.close()
     if any(outcome is not RescheduleOutcome.RESCHEDULED for _, outcome in rows):
         raise SystemExit(EXIT_INCOMPLETE)
+
+
+def _reschedule_json(row: Row) -> Row:
+    """A job that was named by its key has that."""
+    return lower_outcome(row if is_descriptor(row["job"]) else renamed(job="key")(row))
 
 
 def _body(text: str | None) -> bytes | None:
@@ -179,11 +185,9 @@ def wait(
     if bare:
         write_bytes(b"".join(info.result or b"" for info in infos), raw)
     else:
-        output = open_output(format, COLUMNS)
-        output.write([(table_row if format == "table" else job_row)(info) for info in infos])
-        output.close()
+        write_all(format, COLUMNS, infos, row_of(format), job_json)
     if lacking or any(info.state is not JobState.SUCCEEDED for info in infos):
         for info in infos:
             if bare and info.state is not JobState.SUCCEEDED:
-                say(f"{info.state.name}: {info.descriptor}")
+                say(f"{phase_of(info, SystemClock().now_ms()).word}: {info.descriptor}")
         raise SystemExit(EXIT_INCOMPLETE)

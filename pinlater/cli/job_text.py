@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-from pinlater.cli.output import Row, counted
-from pinlater.cli.times import age_text, time_text
+from pinlater.cli.output import Row, ToRow, counted, json_object
+from pinlater.cli.times import time_text
+from pinlater.clock import SystemClock
+from pinlater.durations import age_text, duration_text
 from pinlater.job_body import BodyDescription, describe_body
 from pinlater.model import HIDDEN_JOB, JobInfo, JobProgress, JobState
+from pinlater.model.job_selection import phase_of
 from pinlater.printable import json_text, printable, printable_lines
-from pinlater.schedule import duration_text
 
 COLUMNS = ("descriptor", "state", "attempts", "run_after", "updated", "custom_status")
 """What a table shows of a job; JSON has more."""
@@ -43,10 +46,14 @@ def attempts_text(info: JobInfo) -> str:
 # -- for programs ------------------------------------------------------------------------------------------------------
 
 
-def job_row(info: JobInfo) -> Row:
-    """Times twice: `_ms` as kept, and as a text. A body that is not UTF-8 is in base64; `body_encoding` says which.
+def job_json(info: JobInfo) -> Row:
+    """As the HTTP interface has it; a body of the framework has its type and arguments too."""
+    return {**json_object(info), **_call_fields(info.body)}
 
-    `attempts` is that of before, remaining/allowed.
+
+def job_row(info: JobInfo) -> Row:
+    """The JSON of before. Times twice: `_ms` as kept, and as a text. A body that is not UTF-8 is in base64;
+    `body_encoding` says which. `attempts` is remaining/allowed.
     """
     row: dict[str, Any] = {
         "descriptor": info.descriptor,
@@ -91,42 +98,43 @@ def job_row(info: JobInfo) -> Row:
         if value is not None:
             row[name] = value
     if info.result is not None:
-        row |= result_fields(info.result)
-    return row if info.body is None else {**row, **body_fields(info.body)}
+        row |= text_fields("result", info.result)
+    return row if info.body is None else {**row, **text_fields("body", info.body), **_call_fields(info.body)}
 
 
-def result_fields(result: bytes) -> Row:
+def text_fields(name: str, data: bytes) -> dict[str, str]:
     """
-    >>> result_fields(b"17"), result_fields(bytes([255]))
-    ({'result': '17', 'result_encoding': 'utf-8'}, {'result': '/w==', 'result_encoding': 'base64'})
+    >>> text_fields("body", b"hi"), text_fields("result", bytes([255]))
+    ({'body': 'hi', 'body_encoding': 'utf-8'}, {'result': '/w==', 'result_encoding': 'base64'})
     """
     try:
-        return {"result": result.decode(), "result_encoding": "utf-8"}
+        return {name: data.decode(), f"{name}_encoding": "utf-8"}
     except UnicodeDecodeError:
-        return {"result": base64.b64encode(result).decode("ascii"), "result_encoding": "base64"}
+        return {name: base64.b64encode(data).decode("ascii"), f"{name}_encoding": "base64"}
 
 
-def body_fields(body: bytes) -> Row:
-    """A body of the framework has its type and arguments too.
-
-    >>> body_fields(b"hi"), body_fields(bytes([255]))
-    ({'body': 'hi', 'body_encoding': 'utf-8'}, {'body': '/w==', 'body_encoding': 'base64'})
-    """
-    fields: dict[str, Any]
-    try:
-        fields = {"body": body.decode(), "body_encoding": "utf-8"}
-    except UnicodeDecodeError:
-        fields = {"body": base64.b64encode(body).decode("ascii"), "body_encoding": "base64"}
-    call = describe_body(body)
-    return fields if call is None else {**fields, "type": call.job, "args": call.args, "kwargs": call.kwargs}
+def _call_fields(body: bytes | None) -> Row:
+    call = None if body is None else describe_body(body)
+    return {} if call is None else {"type": call.job, "args": call.args, "kwargs": call.kwargs}
 
 
 # -- for people --------------------------------------------------------------------------------------------------------
 
 
+def row_of(format: str, *, whole_body: bool = False) -> ToRow:
+    """What makes a row of a table, or the JSON of before."""
+    return partial(table_row, whole_body=whole_body) if format == "table" else job_row
+
+
 def table_row(info: JobInfo, *, whole_body: bool = False) -> Row:
     """A line: of several lines of status the last record, of a body its beginning."""
-    row = {**job_row(info), "attempts": attempts_text(info), "custom_status": _last_line(info.custom_status)}
+    state = phase_of(info, SystemClock().now_ms()).word
+    row = {
+        **job_row(info),
+        "state": state,
+        "attempts": attempts_text(info),
+        "custom_status": _last_line(info.custom_status),
+    }
     return row if info.body is None else {**row, "body": _one_line(info.body, None if whole_body else _BODY_CHARS)}
 
 
@@ -168,7 +176,7 @@ def page(info: JobInfo, now_ms: int) -> Iterator[str]:
     crashes = f", {info.crashes:,} crash{'' if info.crashes == 1 else 'es'}" if info.crashes else ""
     yield _field("descriptor", info.descriptor)
     yield _field("queue", info.descriptor.partition(":")[0])
-    yield _field("state", f"{info.state.name}{', since it was to stop' if info.cancelled else ''}")
+    yield _field("state", phase_of(info, now_ms).word)
     yield _field("priority", str(info.priority))
     yield _field("attempts", attempts_text(info) + crashes)
     for label, time_ms in (
@@ -196,7 +204,7 @@ def page(info: JobInfo, now_ms: int) -> Iterator[str]:
         if text:
             yield _field(label, text)
     if info.claim_timeout_ms is not None:
-        yield _field("claim time-out", duration_text(info.claim_timeout_ms / 1000))
+        yield _field("claim time-out", duration_text(info.claim_timeout_ms))
     if info.result is not None:
         yield from _result(info.result)
     yield from _status(info.custom_status)

@@ -1,25 +1,23 @@
-"""`pinlater job get | scan | count`, and the texts that name jobs and states."""
+"""`pinlater job get | scan | count`, and the texts that name jobs."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial, wraps
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
-from pinlater.cli.completion import offer_queues, one_of
+from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import EXIT_INCOMPLETE, priority_option, say, talks_to_server
 from pinlater.cli.job_keys import found_by_keys, key_options, queue_of_keys_option
-from pinlater.cli.job_text import BODY_COLUMNS, COLUMNS, job_row, page, table_row
+from pinlater.cli.job_states import WantedState, count_jobs, found_pages, selection_of, wanted_options
+from pinlater.cli.job_text import BODY_COLUMNS, COLUMNS, job_json, page, row_of
 from pinlater.cli.output import open_output, output_option, write_one
 from pinlater.client.client import Client
 from pinlater.clock import SystemClock
 from pinlater.errors import NoHealthyShards, ShardConnectionFailed
 from pinlater.model import (
-    CONTINUATION_END,
-    CONTINUATION_START,
     JobFilter,
     JobInfo,
     JobState,
@@ -28,7 +26,7 @@ from pinlater.model import (
     is_descriptor,
     parse_descriptor,
 )
-from pinlater.model.job_selection import FoundJobs, JobPhase, JobSelection, TextCondition
+from pinlater.model.job_selection import FoundJobs, JobPhase
 from pinlater.printable import printable_lines
 
 ItemT = TypeVar("ItemT")
@@ -64,73 +62,6 @@ def slices(
         weighs += more
     if part:
         yield part
-
-
-def state_choice(*allowed: JobState) -> Callable[[str | JobState], JobState]:
-    """The type of an option that takes one of these states."""
-    names = {state.name.lower(): state for state in allowed}
-
-    def state(text: str | JobState) -> JobState:
-        found = text if isinstance(text, JobState) else names.get(text.lower().replace("-", "_"))
-        if found is None:
-            raise click.BadParameter(f"{text!r} is no state; allowed: {', '.join(names)}")
-        return found
-
-    return state
-
-
-def state_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--state, as a JobState."""
-    return click.option(
-        "--state",
-        type=state_choice(*JobState),
-        required=True,
-        metavar="STATE",
-        shell_complete=one_of(*(state.name.lower() for state in JobState)),
-        help=f"The state of the jobs: {', '.join(state.name.lower() for state in JobState)}.",
-    )(command)
-
-
-SCHEDULED = "scheduled"
-"""In place of a state: pending jobs that may run only later."""
-
-_state = state_choice(*JobState)
-
-
-def _state_or_scheduled(text: str | JobState) -> JobState | str:
-    if isinstance(text, str) and text.lower() == SCHEDULED:
-        return SCHEDULED
-    try:
-        return _state(text)
-    except click.BadParameter as wrong:
-        raise click.BadParameter(f"{wrong.message}, {SCHEDULED}") from None
-
-
-def looked_for_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--state and --future, as `state` and `future`."""
-    words = [*(state.name.lower() for state in JobState), SCHEDULED]
-
-    @wraps(command)
-    def with_state(state: JobState | str, future: bool, **options: Any) -> None:
-        is_scheduled = state == SCHEDULED
-        command(state=JobState.PENDING if is_scheduled else state, future=future or is_scheduled, **options)
-
-    decorated: Callable[..., Any] = with_state
-    for option in (
-        click.option(
-            "--future", is_flag=True, help="Jobs that may run only later, in place of those whose time has come."
-        ),
-        click.option(
-            "--state",
-            type=_state_or_scheduled,
-            required=True,
-            metavar="STATE",
-            shell_complete=one_of(*words),
-            help=f"The state of the jobs: {', '.join(words[:-1])}; or {SCHEDULED}, which is pending with --future.",
-        ),
-    ):
-        decorated = option(decorated)
-    return decorated
 
 
 def _pattern(_: click.Context, parameter: click.Parameter, text: str | None) -> str:
@@ -204,7 +135,7 @@ def get(
         raise click.UsageError("--raw is for --body in a table")
     if bare and not is_one:
         raise click.UsageError("--body in a table is for one job; take -o json or -o jsonl for more")
-    output = open_output(format, COLUMNS)
+    output = open_output(format, COLUMNS, row_of(format), job_json)
     with_body = body or (is_one and format == "table")
     lacking = 0
     for infos, lacks in _named(client, descriptors, queue, keys, with_body, format != "table" or is_one):
@@ -215,8 +146,7 @@ def get(
             for info in infos:
                 click.echo("\n".join(page(info, SystemClock().now_ms())))
         else:
-            row = table_row if format == "table" else job_row
-            output.write([row(info) for info in infos])
+            output.write(infos)
     if not bare:
         output.close()
     if lacking:
@@ -255,20 +185,20 @@ def write_bytes(body: bytes, raw: bool = False) -> None:
         say("not all of it can be shown on a terminal, and is escaped; --raw prints it as it is")
 
 
-def _read(client: Client, asked: Sequence[str], with_body: bool, with_result: bool) -> dict[str, JobInfo]:
+def _read(client: Client, descriptors: Sequence[str], with_body: bool, with_result: bool) -> dict[str, JobInfo]:
     """The jobs found; names on stderr those that are not, or that are on shards which cannot be read.
 
     The error of these, where nothing can be read.
     """
-    named = [descriptor for descriptor in asked if is_descriptor(descriptor)]
+    named = [descriptor for descriptor in descriptors if is_descriptor(descriptor)]
     try:
         found = client.lookup(named, include_body=with_body, include_result=with_result)
         unread: set[str] = set()
     except _SHARDS_AWAY:
         found, unread = _read_by_shard(client, named, with_body, with_result)
-        if len(unread) == len(set(asked)):
+        if len(unread) == len(set(descriptors)):
             raise
-    for descriptor in asked:
+    for descriptor in descriptors:
         if not is_descriptor(descriptor):
             say_no_descriptor(descriptor)
         elif descriptor not in found:
@@ -282,15 +212,15 @@ def say_no_descriptor(text: str) -> None:
 
 
 def _read_by_shard(
-    client: Client, asked: Sequence[str], with_body: bool, with_result: bool
+    client: Client, descriptors: Sequence[str], with_body: bool, with_result: bool
 ) -> tuple[dict[str, JobInfo], set[str]]:
     """The jobs found, and the descriptors of shards that cannot be read."""
     groups: dict[str, list[str]] = {}
-    for descriptor in asked:
+    for descriptor in descriptors:
         ref = parse_descriptor(descriptor)
         groups.setdefault(ref.shard if ref else "", []).append(descriptor)
     if len(groups) == 1:
-        return {}, set(asked)
+        return {}, set(descriptors)
     found: dict[str, JobInfo] = {}
     unread: set[str] = set()
     for group in groups.values():
@@ -325,7 +255,7 @@ Examples:
   pinlater job scan mail --state failed --body -o jsonl | jq -r .type | sort | uniq -c"""
 )
 @click.argument("queue", shell_complete=offer_queues)
-@looked_for_options
+@wanted_options
 @priority_option(_ALL_PRIORITIES)
 @match_option
 @status_match_option
@@ -337,9 +267,8 @@ Examples:
 def scan(
     client: Client,
     queue: str,
-    state: JobState,
+    wanted: WantedState,
     priority: int | None,
-    future: bool,
     match: str,
     status_match: str,
     limit: int,
@@ -355,21 +284,15 @@ def scan(
     Where a shard cannot be read, the others are listed, it is named on stderr, and the exit code is 5.
     """
     left = None if everything else limit
-    output = open_output(format, BODY_COLUMNS)
+    output = open_output(format, BODY_COLUMNS, row_of(format, whole_body=body), job_json)
     missing_shards: set[str] = set()
-    wanted = JobFilter(queue, state, priority, future, match)
     slice_jobs = _SLICE if left is None else min(_SLICE, left)
-    pages: Iterable[ScanPage | FoundJobs] = client.scan_pages(wanted, limit=slice_jobs)
-    if status_match:
-        phases = phases_of(state, future)
-        pages = _found_pages(client, selection_of(queue, phases, priority, match, status_match), slice_jobs)
-    for found in pages:
+    for found in _pages(client, queue, wanted, priority, match, status_match, slice_jobs):
         missing_shards.update(found.missing_shards)
         infos = found.jobs[:left]
         if body or format == "table":
             _add_bodies(client, infos)
-        row = partial(table_row, whole_body=body) if format == "table" else job_row
-        output.write([row(info) for info in infos])
+        output.write(infos)
         if left is not None:
             left -= len(found.jobs)
             if left <= 0:
@@ -380,36 +303,19 @@ def scan(
         raise SystemExit(EXIT_INCOMPLETE)
 
 
-def phases_of(state: JobState, future: bool | None = None) -> list[JobPhase]:
-    """What a state is in a search; of pending jobs those that may run now or later, where `future` says which."""
-    if state is JobState.FAILED:
-        return [JobPhase.FAILED, JobPhase.CANCELLED]
-    if state is not JobState.PENDING:
-        return [JobPhase[state.name]]
-    now, later = [JobPhase.READY, JobPhase.WAITING], [JobPhase.SCHEDULED]
-    return now + later if future is None else (later if future else now)
-
-
-def selection_of(
-    queue: str, phases: Sequence[JobPhase] | None, priority: int | None, match: str, status_match: str
-) -> JobSelection:
-    return JobSelection(
-        queue,
-        phases,
-        None if priority is None else (priority,),
-        (TextCondition(match),) if match else (),
-        (TextCondition(status_match),),
-    )
-
-
-def _found_pages(client: Client, selection: JobSelection, limit: int) -> Iterator[FoundJobs]:
-    continuation = CONTINUATION_START
-    while True:
-        found = client.search_jobs(selection, limit=limit, continuation=continuation)
+def _pages(
+    client: Client, queue: str, wanted: WantedState, priority: int | None, match: str, status_match: str, limit: int
+) -> Iterator[ScanPage | FoundJobs]:
+    if wanted.future is None or status_match:
+        phases: Sequence[JobPhase] = wanted.phases
+        if wanted.state is JobState.PENDING and wanted.future:
+            phases = (JobPhase.SCHEDULED,)
+        yield from found_pages(client, selection_of(queue, phases, priority, match, status_match), limit)
+        return
+    for found in client.scan_pages(JobFilter(queue, wanted.state, priority, wanted.future, match), limit=limit):
+        if wanted.state is JobState.FAILED:
+            found.jobs = [job for job in found.jobs if bool(job.cancelled) is (JobPhase.CANCELLED in wanted.phases)]
         yield found
-        continuation = found.continuation
-        if continuation == CONTINUATION_END:
-            return
 
 
 @click.command(
@@ -419,7 +325,7 @@ Examples:
   pinlater job count mail --state failed --priority 1 --match '"to": "ada@' -o json"""
 )
 @click.argument("queue", shell_complete=offer_queues)
-@looked_for_options
+@wanted_options
 @priority_option(_ALL_PRIORITIES)
 @match_option
 @click.option("--partial", is_flag=True, help="Count what is there although a shard cannot be read.")
@@ -428,13 +334,11 @@ Examples:
 def count(
     client: Client,
     queue: str,
-    state: JobState,
+    wanted: WantedState,
     priority: int | None,
-    future: bool,
     match: str,
     partial: bool,
     format: str,
 ) -> None:
     """Count the jobs of QUEUE in one state."""
-    wanted = JobFilter(queue, state, priority, future, match)
-    write_one(format, "count", client.count(wanted, allow_partial=partial))
+    write_one(format, "count", count_jobs(client, queue, wanted, priority, match, partial=partial))

@@ -1,56 +1,61 @@
 """Rows of data on stdout: as a table for people, as one JSON document, or as one JSON object per line.
 
-Rows leave as they come, so that a long scan can be followed, and needs no memory. In a table the widths are those of
-the first rows written together; a table of one column has no heading, so that it can be fed to a shell.
+JSON has the keys and words of the HTTP interface; with `--json-keys old` until 0.2.0 those of earlier versions.
+
+Rows leave as they come, so that a long scan can be followed, and needs no memory.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import click
 
-from pinlater.printable import json_text, printable
+from pinlater.printable import json_text
+from pinlater.text_table import TextTable, cell_text
 
 Row = Mapping[str, Any]
 """A value per column, as in JSON; a table may show fewer columns."""
 
+ToRow = Callable[[Any], Row]
+
 FORMATS = ("table", "json", "jsonl")
+_OLD_KEYS = f"{__name__}.old_keys"
 
 
 class Output(Protocol):
-    """Where a command writes its rows; `close` once at the end, also where there were none."""
+    """Where a command writes things, each a row; `close` once at the end, also where there were none."""
 
-    def write(self, rows: Iterable[Row]) -> None: ...
+    def write(self, things: Iterable[Any]) -> None: ...
 
     def close(self) -> None: ...
 
 
 class Table:
-    """`columns` are shown; a text with a line break or a control character is shown in one line."""
+    """`columns` are shown, and nothing where there are no rows."""
 
-    def __init__(self, columns: Sequence[str]) -> None:
+    def __init__(self, columns: Sequence[str], row: ToRow) -> None:
         self._columns = columns
-        self._widths: list[int] | None = None
+        self._row = row
+        self._table = TextTable(columns)
 
-    def write(self, rows: Iterable[Row]) -> None:
-        lines = [[_cell(row.get(column)) for column in self._columns] for row in rows]
-        if not lines:
-            return
-        if self._widths is None:
-            if len(self._columns) > 1:
-                lines.insert(0, [column.upper() for column in self._columns])
-            self._widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        _echo_lines(_padded(line, self._widths) for line in lines)
+    def write(self, things: Iterable[Any]) -> None:
+        cells = [[row.get(column) for column in self._columns] for row in map(self._row, things)]
+        if cells:
+            _echo_lines(self._table.lines(cells))
 
     def close(self) -> None:
         pass
 
 
 class JsonLines:
-    def write(self, rows: Iterable[Row]) -> None:
-        _echo_lines(json_text(row) for row in rows)
+    def __init__(self, row: ToRow) -> None:
+        self._row = row
+
+    def write(self, things: Iterable[Any]) -> None:
+        _echo_lines(json_text(self._row(thing)) for thing in things)
 
     def close(self) -> None:
         pass
@@ -59,11 +64,12 @@ class JsonLines:
 class JsonArray:
     """One document: a list of all rows."""
 
-    def __init__(self) -> None:
+    def __init__(self, row: ToRow) -> None:
+        self._row = row
         self._begun = False
 
-    def write(self, rows: Iterable[Row]) -> None:
-        text = ",\n ".join(json_text(row) for row in rows)
+    def write(self, things: Iterable[Any]) -> None:
+        text = ",\n ".join(json_text(self._row(thing)) for thing in things)
         if text:
             click.echo((",\n " if self._begun else "[") + text, nl=False)
             self._begun = True
@@ -72,29 +78,83 @@ class JsonArray:
         click.echo("]" if self._begun else "[]")
 
 
-def open_output(format: str, columns: Sequence[str]) -> Output:
-    if format == "json":
-        return JsonArray()
-    return JsonLines() if format == "jsonl" else Table(columns)
+def json_object(thing: Any) -> dict[str, Any]:
+    """The JSON that HTTP sends of a thing of the model."""
+    # a table needs none of it, and every command would start later
+    from pinlater.http.model_json import json_bytes  # noqa: PLC0415
+
+    found: dict[str, Any] = json.loads(json_bytes(thing))
+    return found
 
 
-def write_all(format: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+def open_output(format: str, columns: Sequence[str], row: ToRow = dict, to_json: ToRow = json_object) -> Output:
+    """`row` makes of a thing what a table shows, and the object of `--json-keys old`; `to_json` the one of now."""
+    if format == "table":
+        return Table(columns, row)
+    to_json = to_json if has_new_keys(format) else row
+    return JsonArray(to_json) if format == "json" else JsonLines(to_json)
+
+
+def write_all(
+    format: str, columns: Sequence[str], things: Iterable[Any], row: ToRow = dict, to_json: ToRow = json_object
+) -> None:
     """All the rows of a short answer."""
-    output = open_output(format, columns)
-    output.write(rows)
+    output = open_output(format, columns, row, to_json)
+    output.write(things)
     output.close()
 
 
-def write_one(format: str, column: str, value: Any) -> None:
-    """An answer that is one value: the bare value, or a JSON object."""
-    click.echo(_cell(value) if format == "table" else json_text({column: value}))
+def write_one(format: str, column: str, value: Any, key: str | None = None) -> None:
+    """An answer that is one value: the bare value, or a JSON object. `key`: that of now, where it has another name."""
+    name = key if key is not None and has_new_keys(format) else column
+    click.echo(cell_text(value) if format == "table" else json_text({name: value}))
+
+
+def renamed(**names: str) -> ToRow:
+    """
+    >>> renamed(queue="name")({"queue": "mail", "failed": 0})
+    {'name': 'mail', 'failed': 0}
+    """
+    return lambda row: {names.get(key, key): value for key, value in row.items()}
+
+
+def lower_outcome(row: Row) -> Row:
+    """
+    >>> lower_outcome({"job": "mail:s1:p1:1790000000000000", "outcome": "ENDED"})
+    {'descriptor': 'mail:s1:p1:1790000000000000', 'outcome': 'ended'}
+    """
+    row = renamed(job="descriptor")(row)
+    return {**row, "outcome": row["outcome"].lower()} if "outcome" in row else row
+
+
+def has_new_keys(format: str) -> bool:
+    """Whether this command prints JSON, and with the keys of the HTTP interface."""
+    return format != "table" and not click.get_current_context().meta.get(_OLD_KEYS)
+
+
+def _keep_json_keys(context: click.Context, _: click.Parameter, keys: str) -> None:
+    context.meta[_OLD_KEYS] = keys == "old"
+
+
+def json_keys_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--json-keys."""
+    return click.option(
+        "--json-keys",
+        type=click.Choice(("new", "old")),
+        default="new",
+        envvar="PINLATER_JSON_KEYS",
+        expose_value=False,
+        callback=_keep_json_keys,
+        help="The keys of JSON: those of HTTP, or until 0.2.0 those of earlier versions. [env: PINLATER_JSON_KEYS; "
+        "default: new]",
+    )(command)
 
 
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """-o, as the argument `format`."""
+    """-o, as the argument `format`, and --json-keys."""
     return click.option(
         "-o", "--output", "format", type=click.Choice(FORMATS), default="table", show_default=True, help="How to print."
-    )(command)
+    )(json_keys_option(command))
 
 
 def _echo_lines(lines: Iterable[str]) -> None:
@@ -102,19 +162,6 @@ def _echo_lines(lines: Iterable[str]) -> None:
     text = "\n".join(lines)
     if text:
         click.echo(text)
-
-
-def _padded(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
-
-
-def _cell(value: Any) -> str:
-    """A list with commas; yes or no."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list | tuple):
-        return printable(",".join(map(str, value)))
-    return "-" if value is None else printable(str(value))
 
 
 def counted(number: int, thing: str) -> str:

@@ -87,7 +87,7 @@ def wait_until_empty(look: Callable[[], Left], if_interrupted: str) -> Left:
     Ctrl-C leaves what drains as it is, and says `if_interrupted`.
     """
     line = StatusLine()
-    answered_s = said_s = time.monotonic()
+    answered_s = reported_s = time.monotonic()
     try:
         while True:
             try:
@@ -102,8 +102,8 @@ def wait_until_empty(look: Callable[[], Left], if_interrupted: str) -> Left:
             if left.is_empty:
                 return left
             line.show(left.text)
-            if not sys.stderr.isatty() and time.monotonic() - said_s >= _SAY_S:
-                said_s = time.monotonic()
+            if not sys.stderr.isatty() and time.monotonic() - reported_s >= _SAY_S:
+                reported_s = time.monotonic()
                 say(f"{left.text}; waiting")
             time.sleep(_PAUSE_S)
     except KeyboardInterrupt:

@@ -23,16 +23,19 @@ from pinlater.cli.connection import (
     talks_to_server,
 )
 from pinlater.cli.job_changes import Extent, Wanted, filter_options, job_change, priority_or_all_option, run_change
-from pinlater.cli.job_views import state_choice
-from pinlater.cli.output import Row, open_output, output_option, write_all
+from pinlater.cli.job_states import Apart, count_apart, state_choice
+from pinlater.cli.output import Row, has_new_keys, open_output, output_option, renamed, write_all
 from pinlater.cli.progress import Left, wait_until_empty
 from pinlater.cli.queue_settings import pause, resume, set_rate, set_values, show, switch_off, switch_on, unset_values
 from pinlater.client.client import Client
-from pinlater.config.values import Rate
 from pinlater.errors import PinLaterError, PriorityNotSupported, QueueNotFound, ServerUnreachable
 from pinlater.model import JobAction, JobFilter, JobState, queue_order
+from pinlater.model.job_selection import PENDING_PHASES, JobPhase
+from pinlater.setting_kinds import Rate
 from pinlater.wire.methods import DELETE_QUEUE
 
+_NAMED = renamed(queue="name")
+_TABLED = renamed(in_progress=JobPhase.IN_PROGRESS.word)
 _SOON_S = 2.0
 """So long a script waits for what is only said."""
 
@@ -67,7 +70,8 @@ Examples:
 @talks_to_server
 def list_queues(client: Client, format: str) -> None:
     """List the queues, by name."""
-    write_all(format, ["queue"], [{"queue": name} for name in sorted(client.queue_names(), key=queue_order)])
+    rows = [{"queue": name} for name in sorted(client.queue_names(), key=queue_order)]
+    write_all(format, ["queue"], rows, to_json=_NAMED)
 
 
 @click.command(
@@ -109,19 +113,30 @@ def _say_contents(client: Client, name: str, timeout_s: float | None) -> bool:
     except PinLaterError as error:
         say(f"how many jobs queue {name} holds is not known: {error.message}")
     else:
-        text = ", ".join(f"{count:,} {column.replace('_', ' ')}" for column, count in counts.items())
+        text = ", ".join(f"{count:,} {_HELD.get(column, column)}" for column, count in counts.items())
         beyond = f", and what is on shard {', '.join(out)}, which cannot be counted" if out else ""
         say(f"queue {name} holds {text}{beyond}")
     return True
 
 
 COUNTS = ("pending", "scheduled", "in_progress", "succeeded", "failed")
+"""Those of the wire, and of the JSON of before: jobs that wait are among the first two, cancelled ones among the last.
+"""
+_HELD = {"pending": "ready or waiting", "in_progress": "running", "failed": "failed or cancelled"}
+"""What such a count has, for people."""
+
+WORDS = tuple(phase.word for phase in JobPhase.in_order())
+"""Columns of a table, each job in one of them."""
+
 _COUNTED = [
     ("scheduled" if (state, future) == (JobState.PENDING, True) else state.name.lower(), state, future)
     for state in JobState
     for future in (False, True)
 ]
 """Where each count goes. Outside of PENDING it says little that run_after is yet to come, as after a checkpoint."""
+_APART = {JobPhase.WAITING: ("pending", "scheduled"), JobPhase.CANCELLED: ("failed",)}
+"""What the wire does not tell apart, and the counts of it that have it."""
+
 _MOST_PRIORITIES = 127
 
 
@@ -135,7 +150,7 @@ _ALL = "all"
 Examples:
   pinlater queue stats mail
   pinlater queue stats --by-priority
-  pinlater queue stats -o jsonl | jq 'select(.failed > 0)'""",
+  pinlater queue stats -o jsonl | jq 'select(.failed > 0).name'""",
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=offer_queues)
 @click.option(
@@ -148,19 +163,22 @@ Examples:
 @output_option
 @talks_to_server
 def stats(client: Client, names: tuple[str, ...], by_priority: bool | None, format: str) -> None:
-    """Count the jobs of each queue by what they wait for; without a NAME of all queues.
+    """Count the jobs of each queue by state; without a NAME of all queues.
 
-    `pending` jobs may run now, or when another one of their serialize key has ended, `scheduled` ones only later.
+    `ready` jobs may run now, `scheduled` ones only later, `waiting` ones when another of their serialize key has ended;
+    `cancelled` ones ran, were asked to stop and did not succeed. JSON has `in_progress` for `running`.
     Where a shard is out, it is named on stderr, its jobs are not counted, and the exit code is 5.
     """
     out = out_shards(client)
+    in_phases = format == "table" or has_new_keys(format)
     if by_priority is None and format != "table":
         by_priority = True
-    output = open_output(format, ["queue", "priority", *COUNTS])
+    output = open_output(format, ["queue", "priority", *WORDS], _TABLED if format == "table" else dict, _NAMED)
     priorities = 0
     for name in names or sorted(client.queue_names(), key=queue_order):
         priorities = priorities or _priorities(client, name, bool(out))
-        output.write(_chosen(_stats(client, name, priorities, bool(out)), by_priority))
+        levels = _counted(client, name, priorities, bool(out))
+        output.write(_chosen(_by_phase(client, name, levels) if in_phases else levels, by_priority))
     output.close()
     if out:
         say(f"not all was counted; missing shards: {', '.join(out)}")
@@ -171,12 +189,9 @@ def _chosen(levels: Sequence[Row], by_priority: bool | None) -> Sequence[Row]:
     """The rows of one queue that are printed, of those of its priorities."""
     if by_priority:
         return levels
-    whole = {
-        "queue": levels[0]["queue"],
-        "priority": _ALL,
-        **{name: sum(row[name] for row in levels) for name in COUNTS},
-    }
-    used = [row for row in levels if any(row[name] for name in COUNTS)]
+    names = levels[0].keys() - {"queue", "priority"}
+    whole = {**levels[0], "priority": _ALL, **{name: sum(level[name] for level in levels) for name in names}}
+    used = [level for level in levels if any(level[name] for name in names)]
     return [whole] if by_priority is False or len(used) < 2 else [whole, *used]
 
 
@@ -200,9 +215,9 @@ def _priorities(client: Client, name: str, partial: bool) -> int:
     return _MOST_PRIORITIES
 
 
-def _stats(client: Client, name: str, priorities: int, partial: bool) -> Sequence[Row]:
-    """A row for each priority, from counts that are asked for all at once."""
-    asked = [
+def _counted(client: Client, name: str, priorities: int, partial: bool) -> list[dict[str, Any]]:
+    """A row of each priority, from counts that are asked for all at once."""
+    filters = [
         (priority, column, JobFilter(name, state, priority, future=future))
         for priority in range(1, priorities + 1)
         for column, state, future in _COUNTED
@@ -210,21 +225,38 @@ def _stats(client: Client, name: str, priorities: int, partial: bool) -> Sequenc
     rows: list[dict[str, Any]] = [
         {"queue": name, "priority": priority, **dict.fromkeys(COUNTS, 0)} for priority in range(1, priorities + 1)
     ]
-    counts = client.counts([filter for *_, filter in asked], allow_partial=partial)
-    for (priority, column, _), count in zip(asked, counts, strict=True):
+    counts = client.counts([filter for *_, filter in filters], allow_partial=partial)
+    for (priority, column, _), count in zip(filters, counts, strict=True):
         rows[priority - 1][column] += count
+    return rows
+
+
+def _by_phase(client: Client, name: str, counted: Sequence[Row]) -> list[Row]:
+    """The same by phase, each job in one of them."""
+    phases = [phase for phase, held in _APART.items() if any(row[column] for row in counted for column in held)]
+    apart = count_apart(client, name, phases) if phases else {}
+    rows: list[Row] = []
+    for row in counted:
+        waiting, later, cancelled = apart.get(row["priority"], Apart())
+        numbers = {
+            "scheduled": max(0, row["scheduled"] - later),
+            "ready": max(0, row["pending"] - waiting + later),
+            "waiting": waiting,
+            "in_progress": row["in_progress"],
+            "succeeded": row["succeeded"],
+            "failed": max(0, row["failed"] - cancelled),
+            "cancelled": cancelled,
+        }
+        rows.append({"queue": name, "priority": row["priority"], **numbers})
     return rows
 
 
 _EVERYWHERE_S = 2.5
 """After so long every server refuses new jobs."""
 
-_LEFT = [
-    ("pending", JobState.PENDING, False),
-    ("scheduled", JobState.PENDING, True),
-    ("in progress", JobState.IN_PROGRESS, False),
-    ("in progress", JobState.IN_PROGRESS, True),
-]
+_LEFT = (*PENDING_PHASES, JobPhase.IN_PROGRESS)
+_COUNTED_LAST = [(_LEFT[0], False), (_LEFT[1], True), (_LEFT[-1], False), (_LEFT[-1], True)]
+"""With those that wait among the ready and the scheduled ones."""
 
 
 @click.command(
@@ -277,15 +309,12 @@ def _look(client: Client, name: str, partial: bool, refused_from_s: float) -> Le
             raise QueueNotFound.of(name)
         return Left("waiting for the servers to apply it")
     levels = status.queues[0].levels
-    counts = {
-        "pending": sum(level.ready + level.waiting for level in levels),
-        "scheduled": sum(level.scheduled for level in levels),
-        "in progress": sum(level.in_progress for level in levels),
-    }
+    counts = {phase.word: sum(getattr(level, phase.name.lower()) for level in levels) for phase in _LEFT}
     out = tuple(shard.id for shard in status.shards if shard.state != "in")
     if not any(counts.values()) and (partial or not out):
-        for word, state, future in _LEFT:
-            counts[word] += client.count(JobFilter(name, state, future=future), allow_partial=partial)
+        for phase, future in _COUNTED_LAST:
+            wanted = JobFilter(name, phase.state, future=future)
+            counts[phase.word] += client.count(wanted, allow_partial=partial)
     text = ", ".join(f"{count:,} {word}" for word, count in counts.items())
     is_empty = is_refused and not any(counts.values()) and (partial or not out)
     return Left(f"{text}; waiting for shard {', '.join(out)}" if out else text, is_empty, out)

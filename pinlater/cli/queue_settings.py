@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -11,11 +12,11 @@ from click.shell_completion import CompletionItem
 from pinlater.cli.admin import PASSWORD_HELP, admin_password, needs_password
 from pinlater.cli.completion import begun_with, offer_queues, only_first
 from pinlater.cli.connection import say_missed, talks_to_server
-from pinlater.cli.output import Row, output_option, write_all
+from pinlater.cli.output import Row, has_new_keys, output_option, write_all
 from pinlater.cli.times import duration_option, moment_option, time_text
 from pinlater.client.client import Client
 from pinlater.clock import SystemClock
-from pinlater.model import QueueView
+from pinlater.model import QueueView, SettingView
 from pinlater.queues.settings import SETTINGS
 from pinlater.wire.operator_methods import UPDATE_QUEUE
 
@@ -176,7 +177,7 @@ Examples:
   pinlater queue show mail
   pinlater queue show --defaults
   pinlater queue show                               of all queues, what is set anywhere
-  pinlater queue show -o jsonl | jq -r 'select(.setting == "paused" and .value == "true").queue'"""
+  pinlater queue show -o jsonl | jq -r 'select(.settings.paused.value == "true").name'"""
 )
 @click.argument("name", required=False, shell_complete=offer_queues)
 @defaults_option
@@ -191,14 +192,25 @@ def show(client: Client, name: str | None, defaults: bool, format: str) -> None:
     """
     everything = name is None and not defaults
     views = client.get_queues([] if everything else [only_name(name, defaults)])
-    rows = [row for view in views for row in _rows(view, format)]
-    write_all(format, _COLUMNS, [row for row in rows if not everything or row["source"] != "server"])
+    _write(format, views, lambda _, setting: not everything or setting.source != "server")
 
 
 def show_values(client: Client, format: str, name: str, keys: Collection[str]) -> None:
     """What counts now for these settings of a queue."""
     (view,) = client.get_queues([name])
-    write_all(format, _COLUMNS, [row for row in _rows(view, format) if row["setting"] in keys])
+    _write(format, [view], lambda key, _: key in keys)
+
+
+def _write(format: str, views: Iterable[QueueView], is_meant: Callable[[str, SettingView], bool]) -> None:
+    """Those settings of queues: a row for each of them, or an object for each queue."""
+    parts = [
+        replace(view, settings={key: each for key, each in view.settings.items() if is_meant(key, each)})
+        for view in views
+    ]
+    if has_new_keys(format):
+        write_all(format, (), parts)
+    else:
+        write_all(format, _COLUMNS, [row for part in parts for row in _rows(part, format)])
 
 
 def _rows(view: QueueView, format: str) -> Iterator[Row]:
@@ -256,9 +268,9 @@ def pause(
         raise click.BadParameter(f"{time_text(until_ms)} is over already", param_hint="--until")
     if for_ms is not None:
         until_ms = now_ms + for_ms
-    said = {} if why is None else {"paused_why": why}
+    reason = {} if why is None else {"paused_why": why}
     until = {} if until_ms is None else {"paused_until": str(until_ms)}
-    switch_on(client, name, "paused", said | until)
+    switch_on(client, name, "paused", reason | until)
     show_values(client, format, name, _PAUSE)
 
 

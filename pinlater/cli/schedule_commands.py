@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, BinaryIO
 from zoneinfo import ZoneInfo
 
@@ -23,10 +24,11 @@ from pinlater.cli.connection import (
     talks_patiently,
     talks_to_server,
 )
-from pinlater.cli.job_text import body_fields
-from pinlater.cli.output import Row, output_option, write_all, write_one
-from pinlater.cli.times import duration_option, moment_option, time_text
+from pinlater.cli.job_text import text_fields
+from pinlater.cli.output import Row, has_new_keys, json_object, output_option, write_all, write_one
+from pinlater.cli.times import duration_option, duration_or_zero_option, moment_option, time_text
 from pinlater.client.client import Client
+from pinlater.durations import duration_text
 from pinlater.errors import RequestInvalid
 from pinlater.model import (
     CONTINUATION_END,
@@ -37,7 +39,7 @@ from pinlater.model import (
     ScheduleChange,
     ScheduleView,
 )
-from pinlater.schedule import duration_text, zone_moment
+from pinlater.schedule import zone_moment
 from pinlater.timetable import cron_warnings
 from pinlater.wire.schedule_methods import DELETE_SCHEDULE, UPDATE_SCHEDULE
 
@@ -110,7 +112,12 @@ Examples:
     type=click.IntRange(1, MAX_CATCH_UP),
     help="The most jobs that run-all makes up for. [default: 10]",
 )
-@click.option("--jitter", metavar="DURATION", help="Each job waits up to so long after its time; 0: it does not.")
+@click.option(
+    "--jitter",
+    type=duration_or_zero_option,
+    metavar="DURATION",
+    help="Each job waits up to so long after its time; 0: it does not.",
+)
 @click.option("--start", type=_moment_or_none, metavar="TIME", help="No time before it counts: ISO, +10m, or none.")
 @click.option("--end", type=_moment_or_none, metavar="TIME", help="No time from it on counts.")
 @click.option("--only-if-version", metavar="VERSION", help="Only where this is its version; '': where it is not there.")
@@ -133,7 +140,7 @@ def set_schedule(
     serialize_key: str | None,
     misfire: str | None,
     max_catch_up: int | None,
-    jitter: str | None,
+    jitter: int | None,
     start: int | None,
     end: int | None,
     only_if_version: str | None,
@@ -157,7 +164,7 @@ def set_schedule(
         serialize_key=serialize_key,
         misfire=None if misfire is None else _MISFIRES[misfire],
         max_catch_up=max_catch_up,
-        jitter_ms=None if jitter is None else 0 if jitter == "0" else duration_option(jitter),
+        jitter_ms=jitter,
         start_ms=start,
         end_ms=end,
     )
@@ -190,7 +197,7 @@ def _say_next(view: ScheduleView) -> None:
 
 def _times(shown: Schedule) -> str:
     if shown.every_ms is not None:
-        return f"every {duration_text(shown.every_ms / 1000)}"
+        return f"every {duration_text(shown.every_ms)}"
     return f"at {shown.cron} {shown.timezone}"
 
 
@@ -226,15 +233,20 @@ def _list_row(view: ScheduleView) -> Row:
 
 
 def _row(view: ScheduleView) -> Row:
-    """All of it, for programs: times as milliseconds, and the next ones as texts too."""
-    told: dict[str, Any] = {"schedule": view.schedule.name, **asdict(view.schedule)}
-    del told["name"]
-    told["misfire"] = view.schedule.misfire.name.lower().replace("_", "-")
-    told |= {key: value for key, value in body_fields(view.schedule.body).items() if key.startswith("body")}
+    """The JSON of before: times as milliseconds, and the next ones as texts too."""
+    row: dict[str, Any] = {"schedule": view.schedule.name, **asdict(view.schedule)}
+    del row["name"]
+    row["misfire"] = view.schedule.misfire.name.lower().replace("_", "-")
+    row |= text_fields("body", view.schedule.body)
     for key in ("version", "created_at_ms", "updated_at_ms", "updated_by", "last_fired_ms", "next_ms", "trouble"):
-        told[key] = getattr(view, key)
-    told["next"] = [time_text(at_ms) for at_ms in view.next_ms]
-    return told
+        row[key] = getattr(view, key)
+    row["next"] = [time_text(at_ms) for at_ms in view.next_ms]
+    return row
+
+
+def _json(view: ScheduleView, *, with_body: bool = False) -> Row:
+    shown = json_object(view)
+    return shown if with_body else {name: shown[name] for name in shown if name not in ("body", "body_encoding")}
 
 
 def _misfire_text(shown: Schedule) -> str:
@@ -244,20 +256,19 @@ def _misfire_text(shown: Schedule) -> str:
 
 def _write_view(format: str, view: ScheduleView) -> None:
     if format != "table":
-        write_all(format, (), [_row(view)])
+        write_all(format, (), [view], _row, partial(_json, with_body=True))
         return
     shown = view.schedule
     rows = {
         "schedule": shown.name,
         "queue": shown.queue,
         "times": _times(shown),
-        "body": body_fields(shown.body)["body"],
+        "body": text_fields("body", shown.body)["body"],
         "priority": shown.priority,
         "attempts": shown.attempts_allowed,
         "serialize_key": shown.serialize_key or None,
-        "misfire": _row(view)["misfire"]
-        + (f", up to {shown.max_catch_up}" if shown.misfire is Misfire.RUN_ALL else ""),
-        "jitter": duration_text(shown.jitter_ms / 1000),
+        "misfire": _misfire_text(shown),
+        "jitter": duration_text(shown.jitter_ms),
         "start": time_text(shown.start_ms) or None,
         "end": time_text(shown.end_ms) or None,
         "state": _state(view),
@@ -294,7 +305,7 @@ def _one(client: Client, name: str, next_limit: int = 5) -> ScheduleView:
 Examples:
   pinlater schedule list
   pinlater schedule list --queue reports
-  pinlater schedule list -o jsonl | jq -r 'select(.state != "on").schedule'""",
+  pinlater schedule list -o jsonl | jq -r 'select(.trouble != "").name'""",
 )
 @click.option("--queue", default="", shell_complete=offer_queues, help="Only those of this queue.")
 @click.option("--made-by", default="", help="Only those that this program made.")
@@ -302,7 +313,7 @@ Examples:
 @talks_to_server
 def list_schedules(client: Client, queue: str, made_by: str, format: str) -> None:
     """List the schedules by name: their times, when each fired last and fires next, and what is wrong with it."""
-    write_all(format, LIST_COLUMNS, map(_list_row, list(_views(client, queue=queue, made_by=made_by))))
+    write_all(format, LIST_COLUMNS, list(_views(client, queue=queue, made_by=made_by)), _list_row, _json)
 
 
 @schedule.command(
@@ -325,7 +336,7 @@ def show(client: Client, name: str, format: str) -> None:
 Examples:
   pinlater schedule next nightly
   pinlater schedule next nightly --limit 20
-  pinlater schedule next nightly -o jsonl | jq .at_ms""",
+  pinlater schedule next nightly -o jsonl | jq '.next_ms[]'""",
 )
 @click.argument("name", shell_complete=offer_schedules)
 @click.option("--limit", type=click.IntRange(1, 100), default=5, show_default=True, help="How many.")
@@ -335,6 +346,8 @@ def show_next(client: Client, name: str, limit: int, format: str) -> None:
     """Show when a schedule fires next; of a paused one, when it would."""
     view = _one(client, name, limit)
     rows = [{"next": _local_text(view.schedule, at_ms), "at_ms": at_ms} for at_ms in view.next_ms]
+    if has_new_keys(format):
+        rows = [{"name": name, "next_ms": view.next_ms}]
     write_all(format, ("next",), rows)
 
 

@@ -200,7 +200,7 @@ async def refuse_undrained(store: StoreConfig, config: Config) -> None:
             f"server and start it once with --forget-shard {store.id}"
         ) from error
     if jobs or keys or _takes_jobs(store, entries):
-        what = f"holds {jobs} jobs that are pending or in progress" if jobs else keys or "still takes new jobs"
+        what = f"holds {jobs} jobs that have not ended" if jobs else keys or "still takes new jobs"
         raise ServeRefused(
             f"shard {store.id} cannot be removed now: it {what}; first let workers empty it (`pinlater shard drain "
             f"{store.id}`, or dequeue-only = true in its table), then remove it, or send SIGHUP to try again"
@@ -347,8 +347,8 @@ def serve(
     begin_service()
     configure(loaded.config.log_level, loaded.config.log_format)
     _warn_of_process_list(written)
-    if watched is not None and loaded.has_secrets_from(watched.path) and (told := others_can_read(watched.path)):
-        _log.warning("secrets_readable", hint=told)
+    if watched is not None and loaded.has_secrets_from(watched.path) and (hint := others_can_read(watched.path)):
+        _log.warning("secrets_readable", hint=hint)
     for name in loaded.unknown_variables:
         _log.warning("unknown_variable", name=name)
     planner = Planner(written, loaded, AtStart(accept_new_store, forget_shard))

@@ -28,16 +28,16 @@ class DashboardAnnouncer:
 
     def __init__(self) -> None:
         self._tasks = BackgroundTasks()
-        self._has_told = False
+        self._has_announced = False
 
     def api_ready(self, url: str, config: Mapping[str, Any]) -> None:
         """`config` as `config.to_plain` writes it."""
         address, folder = reachable(url), Path(config["data"]).expanduser()
         with suppress(OSError):  # then `pinlater dashboard` has to be told
             write_address(folder, address)
-        if self._has_told or not sys.stderr.isatty() or not is_here(urlsplit(address).hostname or ""):
+        if self._has_announced or not sys.stderr.isatty() or not is_here(urlsplit(address).hostname or ""):
             return
-        self._has_told = True
+        self._has_announced = True
         try:
             password = read_password_file(folder / PASSWORD_FILE, is_server=True)
         except (OSError, PasswordFileUnsafe):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from pinlater.cli import EXIT_FAILED
@@ -9,7 +11,7 @@ from pinlater.cli.admin import PASSWORD_HELP, admin_password, needs_password
 from pinlater.cli.cluster import HEALTH_COLUMNS, SHARD_COLUMNS, keys_text, shard_row
 from pinlater.cli.completion import offer_shards
 from pinlater.cli.connection import EXIT_CODES, ServerGroup, can_ask, confirm, say, say_missed, talks_to_server
-from pinlater.cli.output import counted, output_option, write_all
+from pinlater.cli.output import counted, has_new_keys, output_option, write_all
 from pinlater.cli.progress import Left, wait_until_empty
 from pinlater.client.client import Client
 from pinlater.errors import ShardNotFound
@@ -38,18 +40,18 @@ def shard() -> None:
     epilog="""\b
 Examples:
   pinlater shard list
-  pinlater shard list -o jsonl | jq -r 'select(.dequeue_only).shard'""",
+  pinlater shard list -o jsonl | jq -r 'select(.dequeue_only).id'""",
 )
 @output_option
 @talks_to_server
 def list_shards(client: Client, format: str) -> None:
-    """List the shards: whether each is in, takes new jobs, and how many jobs it holds that are pending or in progress.
+    """List the shards: whether each is in, takes new jobs, and how many jobs it holds that have not ended.
 
     A state is that of the server process that answers: in, full (in, without room for new jobs), out, probing or
     unopened.
     """
     status = client.cluster_status(queues=[])
-    write_all(format, SHARD_COLUMNS, [shard_row(each, status) for each in status.shards])
+    write_all(format, SHARD_COLUMNS, status.shards, partial(shard_row, status=status))
 
 
 @shard.command(
@@ -69,7 +71,7 @@ def health(client: Client, format: str) -> None:
     """
     status = client.cluster_status(queues=[])
     rows = [shard_row(each, status) for each in status.shards]
-    write_all(format, HEALTH_COLUMNS, rows)
+    write_all(format, HEALTH_COLUMNS, status.shards if has_new_keys(format) else rows)
     out = [row["shard"] for row in rows if row["state"] not in ("in", "full") or row["out_at"]]
     full = [row["shard"] for row in rows if row["shard"] not in out and row["state"] == "full"]
     for word, shards in (("out", out), ("full", full)):
@@ -131,8 +133,8 @@ _NAMED = 3
     help=f"""Store no new jobs on the shard ID, and wait until workers have ended those that are there.
 
     What is left is shown, queue by queue, as it was last counted. Jobs that are not due soon move to other shards by
-    themselves, but for those with an expiry and those that others of their serialize key wait for. Whatever else is
-    pending or in progress holds it up: jobs of queues without workers, and dead letters, which `pinlater queue replay`
+    themselves, but for those with an expiry and those that others of their serialize key wait for. Whatever else has
+    not ended holds it up: jobs of queues without workers, and dead letters, which `pinlater queue replay`
     or `pinlater job delete` ends. Keys that lived there are known there for as long as their jobs or windows count;
     `pinlater shard list` shows what is left of them.
 

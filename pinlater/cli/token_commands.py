@@ -6,6 +6,8 @@ import hashlib
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import click
@@ -14,7 +16,7 @@ from pinlater.cli import EXIT_FAILED
 from pinlater.cli.admin import PASSWORD_HELP, PASSWORD_VARIABLE, admin_password, needs_password
 from pinlater.cli.completion import offer_roles, offer_tokens
 from pinlater.cli.connection import EXIT_CODES, EXIT_INCOMPLETE, ServerGroup, say, say_missed, talks_to_server
-from pinlater.cli.output import FORMATS, Row, output_option, write_all
+from pinlater.cli.output import FORMATS, Row, json_keys_option, output_option, renamed, write_all
 from pinlater.cli.times import duration_option, time_text
 from pinlater.client.client import Client
 from pinlater.client.token import Token
@@ -95,6 +97,7 @@ Examples:
     show_default=True,
     help="How to print it; in JSON with its name. As --output is the file, it has the short form alone.",
 )
+@json_keys_option
 @click.option("--replace", is_flag=True, help="Also where there is one of this name, which is revoked by that.")
 @needs_password
 @talks_to_server
@@ -159,7 +162,7 @@ def _write_beside(path: Path, made: str) -> Path:
     epilog="""\b
 Examples:
   pinlater token list
-  pinlater token list -o json | jq '.[] | select(.last_used == null)'""",
+  pinlater token list -o json | jq '.[] | select(.last_used_ms == null)'""",
 )
 @output_option
 @talks_to_server
@@ -171,21 +174,17 @@ def list_tokens(client: Client, format: str) -> None:
     with _known():
         found = client.get_tokens()
     now_ms = SystemClock().now_ms()
-    write_all(format, COLUMNS, [_row(each, now_ms) for each in found])
+    write_all(format, COLUMNS, found, partial(_row, now_ms=now_ms))
 
 
 def _row(view: TokenView, now_ms: int) -> Row:
     return {
-        "token": view.name,
-        "roles": view.roles,
+        **renamed(name="token", made_at_ms="made_ms")(asdict(view)),
         "made_by": view.made_by or None,
         "made": time_text(view.made_at_ms),
-        "made_ms": view.made_at_ms,
         "ends": time_text(view.expires_ms) or None,
-        "expires_ms": view.expires_ms,
         "has_ended": view.expires_ms is not None and view.expires_ms <= now_ms,
         "last_used": time_text(view.last_used_ms) or None,
-        "last_used_ms": view.last_used_ms,
     }
 
 

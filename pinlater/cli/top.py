@@ -10,18 +10,18 @@ import sys
 import termios
 import tty
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import click
 
 from pinlater.cli.cluster import flags_text, oldest_age_ms, state_text, totals
 from pinlater.cli.connection import EXIT_CODES, ServerCommand, talks_to_server
 from pinlater.cli.output import counted
-from pinlater.cli.times import age_text, duration_option, time_text
+from pinlater.cli.times import duration_option, time_text
 from pinlater.client.client import Client
+from pinlater.durations import age_text
 from pinlater.errors import PinLaterError
 from pinlater.model import ClusterStatus, QueueStatus, ServerView, ShardView, queue_order
-from pinlater.printable import printable
+from pinlater.text_table import Column, TextTable, cut_text
 
 END = "\x04"
 """Ctrl-D."""
@@ -65,19 +65,6 @@ def key_within(seconds: float) -> str:
     return os.read(sys.stdin.fileno(), 64)[:1].decode("ascii", "replace") or END if readable else ""
 
 
-_GAP = "  "
-_NEEDED = 7
-"""Columns of this worth are never left out."""
-
-
-class Column(NamedTuple):
-    """`worth`: where the width does not suffice, the column of the least worth is left out."""
-
-    heading: str
-    worth: int
-    is_number: bool = False
-
-
 _SERVERS = (
     Column("SERVER", 9),
     Column("ADDRESS", 5),
@@ -104,6 +91,7 @@ _QUEUES = (
     Column("WAITING", 5, True),
     Column("RUNNING", 8, True),
     Column("FAILED", 5, True),
+    Column("CANCELLED", 3, True),
     Column("OLDEST", 7, True),
     Column("IN/S", 6, True),
     Column("OUT/S", 6, True),
@@ -126,15 +114,15 @@ def frame(status: ClusterStatus, servers: str, width: int, height: int | None = 
     head += f"  {len(status.shards) - out}/{len(status.shards)} shards in" + (f", {full} full" if full else "")
     head += f"  {counted(len(status.queues), 'queue')}"
     lines = [head, ""]
-    lines += fitted_table(_SERVERS, [_server(each, status.now_ms) for each in status.servers], width)
-    lines += ["", *fitted_table(_SHARDS, [_shard(each) for each in status.shards], width)]
+    lines += TextTable(_SERVERS).lines([_server(each, status.now_ms) for each in status.servers], width)
+    lines += ["", *TextTable(_SHARDS).lines([_shard(each) for each in status.shards], width)]
     queues = sorted(status.queues, key=_busiest_first)
-    lines += ["", *fitted_table(_QUEUES, [_queue(each, status.now_ms) for each in queues], width)]
-    lines = [printable(line)[:width] for line in lines]
+    lines += ["", *TextTable(_QUEUES).lines([_queue(each, status.now_ms) for each in queues], width)]
+    lines = [cut_text(line, width) for line in lines]
     if height is not None and len(lines) > height:
         hidden = len(lines) - height + 1
         word = "more queues" if hidden <= len(queues) else "more lines"
-        lines = [*lines[: height - 1], f"... {hidden} {word}"[:width]]
+        lines = [*lines[: height - 1], cut_text(f"... {hidden} {word}", width)]
     return lines
 
 
@@ -180,6 +168,7 @@ def _queue(queue: QueueStatus, now_ms: int) -> list[str]:
         f"{counts['waiting']:,}" if counts["waiting"] else "",
         f"{counts['in_progress']:,}",
         f"{counts['failed']:,}",
+        f"{counts['cancelled']:,}" if counts["cancelled"] else "",
         "" if oldest_ms is None else age_text(oldest_ms),
         *(_per_second(queue.rates.get(word, 0.0)) for word in _RATES),
         flags_text(queue, now_ms),
@@ -188,23 +177,6 @@ def _queue(queue: QueueStatus, now_ms: int) -> list[str]:
 
 def _per_second(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}".replace("0.0", "0")
-
-
-def fitted_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Without columns that have nothing in them, and without those of the least worth until it fits."""
-    widths = [max(map(len, cells)) for cells in zip([column.heading for column in columns], *rows, strict=True)]
-    kept = [i for i, column in enumerate(columns) if column.worth >= _NEEDED or any(row[i] for row in rows)]
-    while sum(widths[i] + len(_GAP) for i in kept) - len(_GAP) > width:
-        least = min(kept, key=lambda i: columns[i].worth)
-        if columns[least].worth >= _NEEDED:
-            break  # the rest matters, and is cut at the end of the line
-        kept.remove(least)
-
-    def line(cells: Sequence[str]) -> str:
-        padded = (cells[i].rjust(widths[i]) if columns[i].is_number else cells[i].ljust(widths[i]) for i in kept)
-        return _GAP.join(padded).rstrip()
-
-    return [line([column.heading for column in columns]), *map(line, rows)]
 
 
 @click.command(
@@ -247,16 +219,16 @@ def top(client: Client, interval_ms: int, once: bool) -> None:
 
 def _watch(client: Client, servers: str, interval_s: float) -> None:
     """Until q."""
-    trouble = ""
+    problem = ""
     while True:
         try:
             status = client.cluster_status()
-            trouble = ""
+            problem = ""
         except PinLaterError as error:
-            trouble = error.message
+            problem = error.message
         width, height = size()
-        if trouble:
-            lines = [printable(line)[:width] for line in (f"pinlater {servers}", "", trouble)]
+        if problem:
+            lines = [cut_text(line, width) for line in (f"pinlater {servers}", "", problem)]
         else:
             lines = frame(status, servers, width, height)
         draw(lines)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 
 import click
 
 from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import EXIT_CODES, EXIT_INCOMPLETE, ServerGroup, say, talks_to_server
-from pinlater.cli.output import Row, counted, open_output, output_option
-from pinlater.cli.times import age_text, time_text
+from pinlater.cli.output import Row, counted, has_new_keys, open_output, output_option, renamed
+from pinlater.cli.times import time_text
 from pinlater.client.client import Client
+from pinlater.durations import age_text
 from pinlater.errors import MethodUnknown
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, WorkerInfo, WorkersPage, parse_descriptor
 
@@ -43,51 +45,32 @@ def worker_row(worker: WorkerInfo, now_ms: int) -> Row:
         "pid": worker.pid,
         "queues": [name if weight == 1 else f"{name}={weight}" for name, weight in worker.queues.items()],
         "slots": f"{worker.busy_slots}/{worker.slots}{stuck}",
-        "longest": None if longest_ms is None else age_text(max(0, now_ms - longest_ms)),
+        "longest": None if longest_ms is None else age_text(now_ms - longest_ms),
         "version": worker.versions.get("app") or worker.versions.get("pinlater"),
-        "up": age_text(max(0, now_ms - worker.started_ms)),
-        "seen": f"{age_text(max(0, now_ms - worker.seen_ms))} ago",
+        "up": age_text(now_ms - worker.started_ms),
+        "seen": f"{age_text(now_ms - worker.seen_ms)} ago",
         "state": state_text(worker, now_ms),
     }
 
 
 def worker_json(worker: WorkerInfo, now_ms: int) -> Row:
-    """For programs: every field, and each running job that was asked for."""
-    return {
-        "id": worker.id,
-        "name": worker.name,
-        "host": worker.host,
-        "pid": worker.pid,
-        "queues": worker.queues,
-        "slots": worker.slots,
-        "busy_slots": worker.busy_slots,
-        "stuck_slots": worker.stuck_slots,
+    """The JSON of before: every field, and each running job that was asked for."""
+    row = asdict(worker)
+    del row["is_stopping"]
+    of_job = renamed(job_descriptor="job", job_type="type")
+    return row | {
+        "running": [{**of_job(job), "since": time_text(job["since_ms"])} for job in row["running"]],
         "state": state_text(worker, now_ms),
-        "running": [
-            {
-                "job": job.job_descriptor,
-                "type": job.job_type,
-                "since": time_text(job.since_ms),
-                "since_ms": job.since_ms,
-            }
-            for job in worker.running
-        ],
         "longest_since": time_text(worker.longest_since_ms),
-        "longest_since_ms": worker.longest_since_ms,
-        "versions": worker.versions,
         "started": time_text(worker.started_ms),
-        "started_ms": worker.started_ms,
         "seen": time_text(worker.seen_ms),
-        "seen_ms": worker.seen_ms,
-        "silent_since_ms": worker.silent_since_ms,
-        "identity": worker.identity,
     }
 
 
 def state_text(worker: WorkerInfo, now_ms: int) -> str:
     """In a few words: working, stopping, or since when its process has not moved."""
     if worker.silent_since_ms is not None:
-        return f"silent for {age_text(max(0, now_ms - worker.silent_since_ms))}"
+        return f"silent for {age_text(now_ms - worker.silent_since_ms)}"
     return "stopping" if worker.is_stopping else "working"
 
 
@@ -101,7 +84,7 @@ def running_rows(worker: WorkerInfo, now_ms: int) -> Iterator[Row]:
             "queue": None if ref is None else ref.queue,
             "job": job.job_descriptor,
             "type": job.job_type,
-            "running": age_text(max(0, now_ms - job.since_ms)),
+            "running": age_text(now_ms - job.since_ms),
             "since": time_text(job.since_ms),
         }
     if not worker.running:
@@ -163,7 +146,8 @@ def list_workers(client: Client, queue: str | None, name: str | None, running: b
         for page in read_pages(client, queue=queue or "", name=name or "", running=running or format != "table"):
             missing, total = page.missing_shards, page.total
             if format != "table":
-                output.write([worker_json(each, page.now_ms) for each in page.workers])
+                new = has_new_keys(format)
+                output.write(page.workers if new else [worker_json(each, page.now_ms) for each in page.workers])
             elif running:
                 output.write([row for each in page.workers for row in running_rows(each, page.now_ms)])
             else:

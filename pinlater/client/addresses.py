@@ -122,12 +122,12 @@ def cluster_check(name: str, path: str | Path | None = None) -> object:
 def cluster_tls(name: str, path: str | Path | None = None) -> dict[str, object] | None:
     """What the file says under `tls` of one cluster; None: nothing. ValueError as above."""
     file = clusters_file(path)
-    told = _table(file, name).get("tls")
-    if told is True or told is None:
-        return {} if told else None
-    if not isinstance(told, dict):
-        raise ValueError(f"cluster {name!r} in {file} has tls = {told!r}; allowed: true, or a table with ca, cert, key")
-    return told
+    tls = _table(file, name).get("tls")
+    if tls is True or tls is None:
+        return {} if tls else None
+    if not isinstance(tls, dict):
+        raise ValueError(f"cluster {name!r} in {file} has tls = {tls!r}; allowed: true, or a table with ca, cert, key")
+    return tls
 
 
 def cluster_dashboard(name: str, path: str | Path | None = None) -> str:
@@ -149,11 +149,11 @@ def cluster_token(name: str, path: str | Path | None = None) -> tuple[str, str] 
     """
     file = clusters_file(path)
     table = _table(file, name)
-    told = {key: table[key] for key in ("token", "token_file") if key in table}
-    if not told:
+    given = {key: table[key] for key in ("token", "token_file") if key in table}
+    if not given:
         return None
-    text, token_file = told.get("token", ""), told.get("token_file", "")
-    if len(told) > 1 or not isinstance(text, str) or not isinstance(token_file, str) or not text + token_file:
+    text, token_file = given.get("token", ""), given.get("token_file", "")
+    if len(given) > 1 or not isinstance(text, str) or not isinstance(token_file, str) or not text + token_file:
         raise ValueError(f"cluster {name!r} in {file}: allowed are a text as token, or as token_file, and not both")
     if text:
         try:
@@ -191,8 +191,8 @@ def clusters_file(path: str | Path | None = None) -> Path:
     for candidate in usual:
         if candidate.is_file():
             return candidate
-    looked = ", ".join(map(str, usual))
-    raise ValueError(f"no clusters.toml: {ENVIRONMENT_VARIABLE} is not set, and there is none of {looked}")
+    places = ", ".join(map(str, usual))
+    raise ValueError(f"no clusters.toml: {ENVIRONMENT_VARIABLE} is not set, and there is none of {places}")
 
 
 def _read(file: Path) -> dict[str, object]:

@@ -8,49 +8,60 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
+from types import NoneType
+from typing import Any, Self, TypedDict, Unpack, overload
 
 from pinlater.client.addresses import default_source, target_servers
+from pinlater.client.argument_kinds import CHECKED_AT_FIRST, FAULTS, check_kinds, explain
+from pinlater.client.client_calls import seconds
 from pinlater.client.client_tls import ClientTls, Tls, target_tls
 from pinlater.client.cluster_calls import ClusterCalls
-from pinlater.client.dispatcher import CallSpec, Dispatcher, Failure
+from pinlater.client.dispatcher import CallSpec, CallTransport, Dispatcher, Failure
 from pinlater.client.enqueue_batching import EnqueueBatchLimits, Enqueuer, joins
-from pinlater.client.flow_client_calls import DEFAULT_TIMEOUT_S as DEFAULT_TIMEOUT_S
 from pinlater.client.flow_client_calls import FlowClientCalls
+from pinlater.client.job_arguments import (
+    as_acks,
+    as_dequeue,
+    as_dequeue_from_queues,
+    as_jobs,
+    check_expiries,
+    check_time,
+    check_times,
+    delayed,
+    has_dequeued,
+)
 from pinlater.client.job_calls import JobCalls
-from pinlater.client.job_times import check_expiries, check_time, check_times, delayed
 from pinlater.client.pool import PoolLimits
+from pinlater.client.queue_calls import QueueCalls
 from pinlater.client.queue_rounds import QueueRounds
 from pinlater.client.retry import may_be_done
 from pinlater.client.server_list import Resolve, Server, ServerList, look_up
 from pinlater.client.token import CallerContext, Token, target_token
-from pinlater.errors import MethodUnknown, PinLaterError, ProtocolError
+from pinlater.errors import MethodUnknown, PinLaterError
 from pinlater.model import (
-    CONTINUATION_END,
-    CONTINUATION_START,
     Ack,
     AckOutcome,
     Checkpoint,
     DequeuedFromQueues,
+    DequeuedJob,
     DequeuedJobs,
     DequeueFromQueuesRequest,
     DequeueRequest,
     Job,
-    JobFilter,
+    QueueShare,
     RequestContext,
-    ScanPage,
     WorkerReport,
     any_extended,
 )
 from pinlater.schedule import Delay
 from pinlater.wire import methods
-from pinlater.wire.methods import Method
 
-ResultT = TypeVar("ResultT")
+DEFAULT_TIMEOUT_S = 10.0
+_TIMEOUTS = (NoneType, float, int)
 
 _IN_ORDER = attrgetter("priority", "run_after_ms")
 
@@ -63,7 +74,7 @@ class FormerOptions(TypedDict, total=False):
     joining: EnqueueBatchLimits
 
 
-class AsyncClient(JobCalls, ClusterCalls, FlowClientCalls):
+class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
     """A client of one or more servers. Satisfies `pinlater.api.Api`; errors are those of `pinlater.errors`.
 
     `servers` are texts like "queue-1:9010"; without them and without a `cluster` (see clusters.toml) the environment
@@ -82,7 +93,8 @@ class AsyncClient(JobCalls, ClusterCalls, FlowClientCalls):
 
     For callers whose claims are bound to connections: `on_disconnect` is called on the loop after a connection that was
     open has closed, for whatever reason but `close`; `sticky_s` is about how many seconds calls stay with one server
-    while it answers, where they would else go to all in turn.
+    while it answers, where they would else go to all in turn. `transport`: carries the calls in place of connections to
+    servers, as to one in this process (see `pinlater.embedded`).
     """
 
     def __init__(
@@ -105,16 +117,20 @@ class AsyncClient(JobCalls, ClusterCalls, FlowClientCalls):
         joins_contexts: bool = False,
         whole_lookups: bool = True,
         resolve: Resolve = look_up,
+        transport: CallTransport | None = None,
         **former: Unpack[FormerOptions],
     ) -> None:
         for name in former:
             if name not in FormerOptions.__annotations__:
                 raise TypeError(f"a client has no option {name!r}")
         super().__init__()
+        given: list[tuple[str, object]] = [("servers", servers), ("cluster", cluster), ("source", source)]
+        given += [("clusters_file", clusters_file), ("timeout", timeout), ("token", token), ("tls", tls)]
+        check_kinds(AsyncClient.__init__, given)
         pool_limits = pool or PoolLimits()
-        told_tls = target_tls(tls, [*addresses, *servers], cluster, clusters_file)
-        secured = None if told_tls is None else ClientTls(told_tls)
-        self.servers = target_servers([*addresses, *servers], cluster, clusters_file)
+        resolved_tls = target_tls(tls, [*addresses, *servers], cluster, clusters_file)
+        secured = None if resolved_tls is None else ClientTls(resolved_tls)
+        self.servers = [] if transport else target_servers([*addresses, *servers], cluster, clusters_file)
         self.source = source or default_source()
         self._caller = CallerContext(self.source, target_token(token, [*addresses, *servers], cluster, clusters_file))
         self._context = self._caller.context
@@ -125,7 +141,7 @@ class AsyncClient(JobCalls, ClusterCalls, FlowClientCalls):
         self._on_disconnect = on_disconnect
         self._rng = random.Random()
         on_lost = None if on_disconnect is None else self._lost
-        self._dispatcher = Dispatcher(
+        self._dispatcher = transport or Dispatcher(
             ServerList(
                 self.servers,
                 lambda address, name: Server(address, pool_limits, on_lost, tls=secured, server_name=name),
@@ -139,8 +155,7 @@ class AsyncClient(JobCalls, ClusterCalls, FlowClientCalls):
         )
         limits = former.get("joining", enqueue_batching) or EnqueueBatchLimits()
         self._enqueuer = Enqueuer(self._dispatcher, self._context, limits)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._closed = self._waits_no_more = False
+        self._waits_no_more = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -169,39 +184,6 @@ class AsyncClient(JobCalls, ClusterCalls, FlowClientCalls):
     end_waits = cancel_long_polls
     """By the name that it had before."""
 
-    # -- every call ------------------------------------------------------------------------------------------------
-
-    async def _call(
-        self,
-        method: Method[ResultT],
-        context: RequestContext | None,
-        timeout: float | None,
-        *values: Any,
-        with_keys: bool = False,
-    ) -> ResultT:
-        """One call of the table: its arguments in order, and what it returns."""
-        spec = CallSpec(
-            method,
-            method.arguments(self._context if context is None else self._caller.of(context), *values),
-            method.idempotency if method.idempotency_of is None else method.idempotency_of(*values),
-            self._deadline_s(timeout),
-            with_keys=with_keys,
-        )
-        return method.result(await self._dispatcher.call(spec))
-
-    def _deadline_s(self, timeout: float | None) -> float:
-        return self._check_usable().time() + (self._timeout_s if timeout is None else timeout)
-
-    def _check_usable(self) -> asyncio.AbstractEventLoop:
-        loop = asyncio.get_running_loop()
-        if self._closed:
-            raise RuntimeError("this client is closed")
-        if self._loop is None:
-            self._loop = loop
-        if self._loop is not loop:
-            raise RuntimeError("this client belongs to another event loop; make one client per loop")
-        return loop
-
     def _renewed(self, refused: RequestContext) -> RequestContext | None:
         """For a call that was refused: the context with another token, if there is one now."""
         renewed = self._caller.renewed(refused)
@@ -212,31 +194,13 @@ class AsyncClient(JobCalls, ClusterCalls, FlowClientCalls):
         if self._on_disconnect is not None and not self._closed:
             self._on_disconnect()
 
-    # -- queues ----------------------------------------------------------------------------------------------------
-
-    async def create_queue(
-        self, name: str, *, context: RequestContext | None = None, timeout: float | None = None
-    ) -> None:
-        """Make a queue on every shard; a queue that is there already is no error."""
-        await self._call(methods.CREATE_QUEUE, context, timeout, name)
-
-    async def delete_queue(
-        self, name: str, password: str, *, context: RequestContext | None = None, timeout: float | None = None
-    ) -> None:
-        """Delete a queue and all its jobs. PasswordInvalid; an unknown queue is no error."""
-        await self._call(methods.DELETE_QUEUE, context, timeout, name, password)
-
-    async def queue_names(self, *, context: RequestContext | None = None, timeout: float | None = None) -> set[str]:
-        """The queues of the shards that answer."""
-        return await self._call(methods.GET_QUEUE_NAMES, context, timeout)
-
     # -- producers -------------------------------------------------------------------------------------------------
 
     @overload
     async def enqueue(
         self,
         queue: str,
-        jobs: Job,
+        jobs: Job | bytes,
         *,
         delay: Delay | None = None,
         resend: bool | None = None,
@@ -248,7 +212,7 @@ class AsyncClient(JobCalls, ClusterCalls, FlowClientCalls):
     async def enqueue(
         self,
         queue: str,
-        jobs: Sequence[Job],
+        jobs: Sequence[Job | bytes],
         *,
         delay: Delay | None = None,
         resend: bool | None = None,
@@ -259,7 +223,7 @@ class AsyncClient(JobCalls, ClusterCalls, FlowClientCalls):
     async def enqueue(
         self,
         queue: str,
-        jobs: Job | Sequence[Job],
+        jobs: Job | bytes | Sequence[Job | bytes],
         *,
         delay: Delay | None = None,
         resend: bool | None = None,
@@ -267,6 +231,7 @@ class AsyncClient(JobCalls, ClusterCalls, FlowClientCalls):
         timeout: float | None = None,
     ) -> str | list[str]:
         """Store a job, and get its descriptor; or a list of jobs, on one shard, all or none, and get theirs in order.
+        Bytes are a job that has nothing but its body.
 
         `delay`: not before so long from now, in seconds or as in "5m"; for jobs without a `run_after_ms`.
         Single jobs that are enqueued at the same time travel in one call; their fates stay separate.
@@ -279,16 +244,38 @@ class AsyncClient(JobCalls, ClusterCalls, FlowClientCalls):
         that was to be rejected then; `job_descriptors` has the one that stands. MethodUnknown: a server of a version
         before keys; nothing was sent.
         """
+        try:
+            if resend is None and type(jobs) is Job and delay is None and context is None and type(queue) is str:
+                if jobs.run_after_ms is not None:  # as most are
+                    check_time(jobs.run_after_ms)
+                self._check_usable()
+                timeout_s = self._timeout_s if timeout is None else seconds(timeout)
+                return await self._enqueuer.join(queue, jobs, timeout_s, "plain", self._resend)
+            return await self._enqueue(queue, jobs, delay, resend, context, timeout)  # type: ignore[arg-type]  # as most are
+        except FAULTS as error:
+            made = as_jobs(jobs)
+            if made is not jobs:  # nothing was sent
+                return await self.enqueue(queue, made, delay=delay, resend=resend, context=context, timeout=timeout)
+            given = {"queue": queue, "jobs": jobs, "delay": delay, "resend": resend, "context": context}
+            explain(error, AsyncClient.enqueue, {**given, "timeout": timeout}.items())
+            raise
+
+    async def _enqueue(
+        self,
+        queue: str,
+        jobs: Job | Sequence[Job],
+        delay: Delay | None,
+        resend: bool | None,
+        context: RequestContext | None,
+        timeout: float | None,
+    ) -> str | list[str]:
+        if type(queue) is not str or resend is not None or context is not None or type(timeout) not in _TIMEOUTS:
+            given = {"queue": queue, "resend": resend, "context": context, "timeout": timeout}
+            check_kinds(AsyncClient.enqueue, given.items())
         if delay is not None:
             jobs = delayed(jobs, delay)
         if resend is None:
             resend = self._resend
-        if type(jobs) is Job and context is None:  # as most are
-            if jobs.run_after_ms is not None:
-                check_time(jobs.run_after_ms)
-            self._check_usable()
-            timeout_s = self._timeout_s if timeout is None else timeout
-            return await self._enqueuer.join(queue, jobs, timeout_s, "plain", resend)
         listed = [jobs] if isinstance(jobs, Job) else jobs
         check_times(listed)
         has_extended = any_extended(listed)
@@ -315,15 +302,46 @@ class AsyncClient(JobCalls, ClusterCalls, FlowClientCalls):
 
     # -- workers ---------------------------------------------------------------------------------------------------
 
+    @overload
+    async def dequeue(
+        self,
+        request: str,
+        limit: int = 1,
+        *,
+        wait: Delay | None = None,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> DequeuedJobs: ...
+
+    @overload
     async def dequeue(
         self, request: DequeueRequest, *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> DequeuedJobs: ...
+
+    async def dequeue(
+        self,
+        request: DequeueRequest | str,
+        limit: int | None = None,
+        *,
+        wait: Delay | None = None,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
     ) -> DequeuedJobs:
         """Claim up to `limit` eligible jobs, highest priority first; riding acks are carried out first. The list also
         has `ack_outcomes`: of each of these, where one of them had no effect and the server says so.
 
+        The name of a queue stands for a request, with a `limit` (1 unless given) and how long the server may `wait` for
+        the first job, as in 2.5 (seconds) or "30s".
         OutcomeUnknown: jobs may have been claimed for this call, and are handed out again when their claims expire.
         """
-        return await self._dequeue(request, context, timeout)
+        try:
+            if type(request) is DequeueRequest and limit is None and wait is None:
+                return await self._dequeue(request, context, timeout)
+            return await self._dequeue(as_dequeue(request, limit, wait), context, timeout)
+        except FAULTS as error:
+            given = {"request": request, "limit": limit, "wait": wait, "context": context, "timeout": timeout}
+            explain(error, AsyncClient.dequeue, given.items())
+            raise
 
     async def _dequeue(
         self,
@@ -333,6 +351,8 @@ class AsyncClient(JobCalls, ClusterCalls, FlowClientCalls):
         *,
         wait_for_rate: bool = True,
     ) -> DequeuedJobs:
+        if type(request.queue) is not str or type(request.limit) is not int:  # what has no server would wait for one
+            check_kinds(AsyncClient.dequeue, [("request", request)])
         wait_s = request.wait_ms / 1000
         deadline_s = self._deadline_s(timeout) + wait_s
         args = methods.DEQUEUE.arguments(self._context if context is None else self._caller.of(context), request)
@@ -349,10 +369,32 @@ class AsyncClient(JobCalls, ClusterCalls, FlowClientCalls):
         jobs.sort(key=_IN_ORDER)
         return jobs
 
+    @overload
+    async def dequeue_from_queues(
+        self,
+        request: Sequence[str | QueueShare],
+        limit: int = 1,
+        *,
+        wait: Delay | None = None,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> DequeuedFromQueues: ...
+
+    @overload
     async def dequeue_from_queues(
         self,
         request: DequeueFromQueuesRequest,
         *,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> DequeuedFromQueues: ...
+
+    async def dequeue_from_queues(
+        self,
+        request: DequeueFromQueuesRequest | Sequence[str | QueueShare],
+        limit: int | None = None,
+        *,
+        wait: Delay | None = None,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> DequeuedFromQueues:
@@ -360,8 +402,20 @@ class AsyncClient(JobCalls, ClusterCalls, FlowClientCalls):
         acks are carried out first. One long poll waits on all queues. The answer names the queues that could not be
         looked at, each with its error.
 
+        A list of queues, by name or as shares, stands for a request, with a `limit` (1 unless given) and a `wait`.
         A server that does not know this call is asked queue by queue, again and again. OutcomeUnknown: as of `dequeue`.
         """
+        try:
+            return await self._dequeue_from_queues(as_dequeue_from_queues(request, limit, wait), context, timeout)
+        except FAULTS as error:
+            given = {"request": request, "limit": limit, "wait": wait, "context": context, "timeout": timeout}
+            explain(error, AsyncClient.dequeue_from_queues, given.items())
+            raise
+
+    async def _dequeue_from_queues(
+        self, request: DequeueFromQueuesRequest, context: RequestContext | None, timeout: float | None
+    ) -> DequeuedFromQueues:
+        check_kinds(AsyncClient.dequeue_from_queues, [("request", request)], CHECKED_AT_FIRST)
         wait_s = request.wait_ms / 1000
         deadline_s = self._deadline_s(timeout) + wait_s
         wait_until_s = asyncio.get_running_loop().time() + wait_s
@@ -410,18 +464,38 @@ class AsyncClient(JobCalls, ClusterCalls, FlowClientCalls):
     async def ack(
         self,
         queue: str,
-        succeeded: Sequence[Ack] = (),
-        failed: Sequence[Ack] = (),
+        succeeded: Sequence[Ack | DequeuedJob] = (),
+        failed: Sequence[Ack | DequeuedJob] = (),
         *,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> list[AckOutcome]:
         """End attempts; what became of each, first the successes, then the failures, each in order. What is not in
         progress, or claimed anew, is left as it is: IGNORED. UNKNOWN where an older server does not say, or where an
-        earlier copy of this call may have been carried out before its answer was lost.
+        earlier copy of this call may have been carried out before its answer was lost. A dequeued job stands for its
+        ack, which its claim fences.
 
         RequestInvalid for those that are invalid; the others were then carried out (`acks_applied`).
         """
+        try:
+            if type(queue) is not str:
+                check_kinds(AsyncClient.ack, [("queue", queue)])
+            return await self._ack(queue, succeeded, failed, context, timeout)  # type: ignore[arg-type]  # as most are
+        except FAULTS as error:
+            if has_dequeued(succeeded) or has_dequeued(failed):  # nothing was sent
+                return await self.ack(queue, as_acks(succeeded), as_acks(failed), context=context, timeout=timeout)
+            given = {"queue": queue, "succeeded": succeeded, "failed": failed, "context": context, "timeout": timeout}
+            explain(error, AsyncClient.ack, given.items())
+            raise
+
+    async def _ack(
+        self,
+        queue: str,
+        succeeded: Sequence[Ack],
+        failed: Sequence[Ack],
+        context: RequestContext | None,
+        timeout: float | None,
+    ) -> list[AckOutcome]:
         copies: list[Failure] = []
         call = CallSpec(
             methods.ACK,
@@ -435,7 +509,7 @@ class AsyncClient(JobCalls, ClusterCalls, FlowClientCalls):
         response = await self._dispatcher.call(call)
         if response is None:
             return [AckOutcome.UNKNOWN] * (len(succeeded) + len(failed))
-        outcomes = methods.ACK.result(response)
+        outcomes = list(methods.ACK.result(response))
         if any(may_be_done(failure) for failure in copies):
             return [AckOutcome.UNKNOWN if each is AckOutcome.IGNORED else each for each in outcomes]
         return outcomes
@@ -452,89 +526,15 @@ class AsyncClient(JobCalls, ClusterCalls, FlowClientCalls):
         """Heartbeats for jobs in progress, claimed by this very source or under the claim given; `worker` is for the
         list of workers.
         """
-        check_times(checkpoints)
-        await self._call(methods.CHECKPOINT, context, timeout, queue, checkpoints, worker)
-
-    # -- looking ---------------------------------------------------------------------------------------------------
-
-    async def count(
-        self,
-        filter: JobFilter,
-        *,
-        allow_partial: bool = False,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> int:
-        """How many jobs match, at most 2**31 - 1."""
-        return await self._call(methods.GET_JOB_COUNT, context, timeout, filter, allow_partial)
-
-    async def counts(
-        self, filters: Sequence[JobFilter], *, allow_partial: bool = False, timeout: float | None = None
-    ) -> list[int]:
-        """`count` for each of them, asked at the same time; the first error is the error of all."""
-        calls = [
-            asyncio.ensure_future(self.count(filter, allow_partial=allow_partial, timeout=timeout))
-            for filter in filters
-        ]
         try:
-            return await asyncio.gather(*calls)
-        finally:
-            for call in calls:
-                call.cancel()
-
-    async def scan(
-        self,
-        filter: JobFilter,
-        *,
-        continuation: str = CONTINUATION_START,
-        limit: int = 100,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> ScanPage:
-        """One page of matching jobs, newest run_after first, then by shard and id."""
-        return await self._call(methods.SCAN_JOBS, context, timeout, filter, continuation, limit)
-
-    async def scan_pages(
-        self, filter: JobFilter, *, limit: int = 100, timeout: float | None = None
-    ) -> AsyncIterator[ScanPage]:
-        """Every page of a scan, each of up to `limit` jobs and read when it is asked for; `timeout` is for one page."""
-        continuation = CONTINUATION_START
-        while True:
-            page = await self.scan(filter, continuation=continuation, limit=limit, timeout=timeout)
-            yield page
-            if page.continuation == CONTINUATION_END:
-                return
-            if page.continuation == continuation:
-                raise ProtocolError(f"the scan does not advance: continuation {continuation!r} came twice")
-            continuation = page.continuation
-
-    # -- operators of queues and jobs ---------------------------------------------------------------------------------
-
-    async def retry_failed(
-        self,
-        queue: str,
-        *,
-        priority: int = 1,
-        attempts: int = 1,
-        run_after_ms: int | None = None,
-        limit: int = 1000,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> int:
-        """Up to `limit` FAILED jobs of one priority back to PENDING; how many."""
-        check_time(run_after_ms)
-        return await self._call(methods.RETRY_FAILED, context, timeout, queue, priority, attempts, run_after_ms, limit)
-
-    async def delete_jobs(
-        self,
-        filter: JobFilter,
-        *,
-        limit: int = 1000,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
-    ) -> int:
-        """Remove up to `limit` jobs of one state and priority (1 where none is given); how many."""
-        return await self._call(methods.DELETE_JOBS, context, timeout, filter, limit)
+            if type(queue) is not str or worker is not None:
+                check_kinds(AsyncClient.checkpoint, [("queue", queue), ("worker", worker)])
+            check_times(checkpoints)
+            await self._call(methods.CHECKPOINT, context, timeout, queue, checkpoints, worker)
+        except FAULTS as error:
+            given = {"queue": queue, "checkpoints": checkpoints, "context": context, "timeout": timeout}
+            explain(error, AsyncClient.checkpoint, given.items())
+            raise
 
 
 def _without_effect(outcomes: Sequence[AckOutcome]) -> bool:

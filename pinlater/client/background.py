@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -53,6 +53,22 @@ class BackgroundClient:
         except BaseException:
             future.cancel()
             raise
+
+    def iterate(
+        self,
+        method: Callable[Concatenate[AsyncClient, P], AsyncIterator[ResultT]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Iterator[ResultT]:
+        """What a method of AsyncClient yields, each when it is asked for."""
+        values = method(self.client, *args, **kwargs)
+
+        async def next_value(_: AsyncClient) -> ResultT | None:
+            return await anext(values, None)
+
+        while (value := self.run(next_value)) is not None:
+            yield value
 
     def close(self) -> None:
         """Closes every connection and ends the thread. May be called twice."""

@@ -77,13 +77,13 @@ class Tls:
         """By PINLATER_TLS_CA, _CERT, _KEY and _SERVER_NAME; PINLATER_TLS=on alone trusts what this machine does. None:
         nothing of it is set.
         """
-        told = {each.name: variable(_VARIABLE + each.name.upper()) for each in fields(cls)}
+        values = {each.name: variable(_VARIABLE + each.name.upper()) for each in fields(cls)}
         is_on = variable(_VARIABLE[:-1]).lower()
         if is_on not in ("", "on", "off", *_OF_SERVERS):
             raise ValueError(f"{_VARIABLE[:-1]} is {is_on!r}; allowed: on, off or nothing")
-        if is_on == "off" or not (is_on == "on" or any(told.values())):
+        if is_on == "off" or not (is_on == "on" or any(values.values())):
             return None
-        return cls(**{name: value or None for name, value in told.items()})
+        return cls(**{name: value or None for name, value in values.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +104,11 @@ def target_tls(
     if tls is not None:
         return tls
     named = target_cluster(servers, cluster)
-    told = cluster_tls(named, clusters_file) if named else None
-    if told is None:
+    table = cluster_tls(named, clusters_file) if named else None
+    if table is None:
         return Tls.from_environment()
     file = addresses.clusters_file(clusters_file)
-    return Tls.from_mapping(told, f"cluster {named!r} in {file}: tls").within(file.parent)
+    return Tls.from_mapping(table, f"cluster {named!r} in {file}: tls").within(file.parent)
 
 
 class ClientTls:
@@ -140,10 +140,10 @@ class ClientTls:
                 try:
                     context.load_cert_chain(tls.cert, key, _no_pass_phrase)
                 except ssl.SSLError as error:
-                    told = f"{tls.cert} and {key} are no certificate with its key, in PEM: {error}"
+                    problem = f"{tls.cert} and {key} are no certificate with its key, in PEM: {error}"
                     if tls.key is None:
-                        told = f"{tls.cert} does not hold a certificate and its key, in PEM; {_NO_KEY}: {error}"
-                    raise OSError(told) from None
+                        problem = f"{tls.cert} does not hold a certificate and its key, in PEM; {_NO_KEY}: {error}"
+                    raise OSError(problem) from None
             self._context, self._stamp = context, stamp
         return self._context
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
 
-from pinlater.client.job_times import check_times
+from pinlater.client.argument_kinds import checked
+from pinlater.client.client_calls import ClientCalls
+from pinlater.client.job_arguments import check_times
 from pinlater.model import (
     CONTINUATION_START,
     AccessView,
@@ -27,26 +27,19 @@ from pinlater.model.body_words import BodiesChange, BodiesStep, BodyTiers
 from pinlater.model.job_selection import FoundJobs, FoundJobsChange, JobSelection
 from pinlater.model.owner_bounds import IdentityUsage
 from pinlater.wire import access_methods, body_methods, found_job_methods, methods, operator_methods, schedule_methods
-from pinlater.wire.methods import Method
-
-ResultT = TypeVar("ResultT")
 
 
-class ClusterCalls(ABC):
-    """A part of AsyncClient. Each call goes to one server, whichever it is."""
+class ClusterCalls(ClientCalls):
+    """A part of AsyncClient."""
 
-    @abstractmethod
-    async def _call(
-        self, method: Method[ResultT], context: RequestContext | None, timeout: float | None, *values: Any
-    ) -> ResultT:
-        """One call of the table: its arguments in order, and what it returns."""
-
+    @checked
     async def get_queues(
         self, names: Sequence[str] = (), *, context: RequestContext | None = None, timeout: float | None = None
     ) -> list[QueueView]:
         """Queues with their settings, by name; all where none is named. QueueNotFound."""
         return await self._call(operator_methods.GET_QUEUES, context, timeout, names)
 
+    @checked
     async def update_queue(
         self,
         name: str,
@@ -63,6 +56,7 @@ class ClusterCalls(ABC):
             operator_methods.UPDATE_QUEUE, context, timeout, name, password, set or {}, unset, create
         )
 
+    @checked
     async def update_shard(
         self,
         shard_id: str,
@@ -80,6 +74,7 @@ class ClusterCalls(ABC):
             operator_methods.UPDATE_SHARD, context, timeout, shard_id, password, dequeue_only, give_up
         )
 
+    @checked
     async def cluster_status(
         self,
         *,
@@ -93,6 +88,7 @@ class ClusterCalls(ABC):
         """
         return await self._call(operator_methods.GET_CLUSTER_STATUS, context, timeout, queues, counters_since_ms)
 
+    @checked
     async def change_jobs(
         self, change: JobChange, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> JobsChanged:
@@ -100,6 +96,7 @@ class ClusterCalls(ABC):
         check_times([change])
         return await self._call(methods.CHANGE_JOBS, context, timeout, change)
 
+    @checked
     async def search_jobs(
         self,
         selection: JobSelection,
@@ -118,6 +115,7 @@ class ClusterCalls(ABC):
             found_job_methods.SEARCH_JOBS, context, timeout, selection, limit, include_body, max_ms, continuation
         )
 
+    @checked
     async def change_found_jobs(
         self, change: FoundJobsChange, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> JobsChanged:
@@ -127,16 +125,19 @@ class ClusterCalls(ABC):
         check_times([change])
         return await self._call(found_job_methods.CHANGE_FOUND_JOBS, context, timeout, change)
 
+    @checked
     async def get_body_tiers(self, *, context: RequestContext | None = None, timeout: float | None = None) -> BodyTiers:
         """The tiers of bodies, and the rules. MethodUnknown: an older server, which has none."""
         return await self._call(body_methods.GET_BODY_TIERS, context, timeout)
 
+    @checked
     async def change_bodies(
         self, change: BodiesChange, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> BodiesStep:
         """One step of a run over bodies; to be called again with the continuation it gives."""
         return await self._call(body_methods.CHANGE_BODIES, context, timeout, change)
 
+    @checked
     async def get_workers(
         self,
         *,
@@ -155,6 +156,7 @@ class ClusterCalls(ABC):
             operator_methods.GET_WORKERS, context, timeout, queue, name, include_running, continuation, limit
         )
 
+    @checked
     async def audit(
         self,
         *,
@@ -166,6 +168,7 @@ class ClusterCalls(ABC):
         """Changes by operators, the latest first."""
         return await self._call(operator_methods.GET_AUDIT, context, timeout, limit, before_ms)
 
+    @checked
     async def update_schedule(
         self,
         change: ScheduleChange,
@@ -183,6 +186,7 @@ class ClusterCalls(ABC):
             schedule_methods.UPDATE_SCHEDULE, context, timeout, change, password, dry_run, only_if_version
         )
 
+    @checked
     async def get_schedules(
         self,
         names: Sequence[str] | None = None,
@@ -212,6 +216,7 @@ class ClusterCalls(ABC):
             limit,
         )
 
+    @checked
     async def delete_schedule(
         self,
         name: str,
@@ -224,6 +229,7 @@ class ClusterCalls(ABC):
         """Delete a schedule; one that is not there is no error, and has the version ""."""
         return await self._call(schedule_methods.DELETE_SCHEDULE, context, timeout, name, password, only_if_version)
 
+    @checked
     async def update_token(
         self,
         name: str,
@@ -243,22 +249,26 @@ class ClusterCalls(ABC):
         values = (name, hash, roles, password, expires_ms, replace)
         return await self._call(access_methods.UPDATE_TOKEN, context, timeout, *values)
 
+    @checked
     async def get_tokens(
         self, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> list[TokenView]:
         """All tokens, by name."""
         return await self._call(access_methods.GET_TOKENS, context, timeout)
 
+    @checked
     async def delete_token(
         self, name: str, password: str = "", *, context: RequestContext | None = None, timeout: float | None = None
     ) -> Changed:
         """Revoke a token, everywhere within two seconds; one that is not there is no error, and has the version ""."""
         return await self._call(access_methods.DELETE_TOKEN, context, timeout, name, password)
 
+    @checked
     async def get_access(self, *, context: RequestContext | None = None, timeout: float | None = None) -> AccessView:
         """Who this caller is, and what it may. Forbidden: its token is wrong."""
         return await self._call(access_methods.GET_ACCESS, context, timeout)
 
+    @checked
     async def get_usage(
         self, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> list[IdentityUsage]:

@@ -1,4 +1,6 @@
-"""ClusterClient: the calls of Client for operators of a cluster, one line each."""
+"""ClusterClient: the calls of Client for operators.
+
+Made by `python -m tests.packaging.client_calls` from cluster_calls.py: change it there."""
 
 from __future__ import annotations
 
@@ -30,14 +32,13 @@ from pinlater.model.owner_bounds import IdentityUsage
 class ClusterClient:
     """A part of Client."""
 
-    def __init__(self, background: BackgroundClient) -> None:
-        self._background = background
-        self._run = background.run
+    _background: BackgroundClient
 
     def get_queues(
         self, names: Sequence[str] = (), *, context: RequestContext | None = None, timeout: float | None = None
     ) -> list[QueueView]:
-        return self._run(AsyncClient.get_queues, names, context=context, timeout=timeout)
+        """Queues with their settings, by name; all where none is named. QueueNotFound."""
+        return self._background.run(AsyncClient.get_queues, names, context=context, timeout=timeout)
 
     def update_queue(
         self,
@@ -50,7 +51,8 @@ class ClusterClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> Changed:
-        return self._run(
+        """Change settings of a queue, or of "@defaults". PasswordInvalid, QueueNotFound, RequestInvalid."""
+        return self._background.run(
             AsyncClient.update_queue,
             name,
             password,
@@ -71,7 +73,10 @@ class ClusterClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> Changed:
-        return self._run(
+        """Whether a shard takes new jobs; with `give_up` it takes none, and keys that live there count as lost.
+        PasswordInvalid, RequestInvalid.
+        """
+        return self._background.run(
             AsyncClient.update_shard,
             shard_id,
             password,
@@ -89,7 +94,10 @@ class ClusterClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> ClusterStatus:
-        return self._run(
+        """Servers, shards and queues in numbers; those queues only, where a list is given. `counters_since_ms`: also
+        what each server process has counted of queues where that changed since then (0: of all).
+        """
+        return self._background.run(
             AsyncClient.cluster_status,
             queues=queues,
             counters_since_ms=counters_since_ms,
@@ -100,7 +108,8 @@ class ClusterClient:
     def change_jobs(
         self, change: JobChange, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> JobsChanged:
-        return self._run(AsyncClient.change_jobs, change, context=context, timeout=timeout)
+        """One slice of a change to all jobs that match; to be called again with the continuation it gives."""
+        return self._background.run(AsyncClient.change_jobs, change, context=context, timeout=timeout)
 
     def search_jobs(
         self,
@@ -113,7 +122,10 @@ class ClusterClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> FoundJobs:
-        return self._run(
+        """One page of the jobs of a queue that meet all conditions; a page may be empty and yet not the last.
+        MethodUnknown: an older server.
+        """
+        return self._background.run(
             AsyncClient.search_jobs,
             selection,
             limit=limit,
@@ -127,15 +139,20 @@ class ClusterClient:
     def change_found_jobs(
         self, change: FoundJobsChange, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> JobsChanged:
-        return self._run(AsyncClient.change_found_jobs, change, context=context, timeout=timeout)
+        """One slice of a change to all jobs of a selection; to be called again with the continuation it gives.
+        MethodUnknown: an older server, which does nothing.
+        """
+        return self._background.run(AsyncClient.change_found_jobs, change, context=context, timeout=timeout)
 
     def get_body_tiers(self, *, context: RequestContext | None = None, timeout: float | None = None) -> BodyTiers:
-        return self._run(AsyncClient.get_body_tiers, context=context, timeout=timeout)
+        """The tiers of bodies, and the rules. MethodUnknown: an older server, which has none."""
+        return self._background.run(AsyncClient.get_body_tiers, context=context, timeout=timeout)
 
     def change_bodies(
         self, change: BodiesChange, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> BodiesStep:
-        return self._run(AsyncClient.change_bodies, change, context=context, timeout=timeout)
+        """One step of a run over bodies; to be called again with the continuation it gives."""
+        return self._background.run(AsyncClient.change_bodies, change, context=context, timeout=timeout)
 
     def get_workers(
         self,
@@ -148,7 +165,10 @@ class ClusterClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> WorkersPage:
-        return self._run(
+        """One page of the workers of the cluster, by name, host and pid; with the jobs they run, where asked for.
+        MethodUnknown: an older server, which keeps no list of workers.
+        """
+        return self._background.run(
             AsyncClient.get_workers,
             queue=queue,
             name=name,
@@ -167,7 +187,10 @@ class ClusterClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> list[AuditEntry]:
-        return self._run(AsyncClient.audit, limit=limit, before_ms=before_ms, context=context, timeout=timeout)
+        """Changes by operators, the latest first."""
+        return self._background.run(
+            AsyncClient.audit, limit=limit, before_ms=before_ms, context=context, timeout=timeout
+        )
 
     def update_schedule(
         self,
@@ -179,7 +202,10 @@ class ClusterClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> ScheduleUpdated:
-        return self._run(
+        """Make or change a schedule; the answer has its next five firings. `dry_run` changes nothing;
+        `only_if_version` "": only where it is not there. PasswordInvalid, RequestInvalid, QueueNotFound.
+        """
+        return self._background.run(
             AsyncClient.update_schedule,
             change,
             password,
@@ -202,7 +228,10 @@ class ClusterClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> SchedulesPage:
-        return self._run(
+        """One page of schedules by name: of all, or those that are there of the ones named. MethodUnknown: an older
+        server.
+        """
+        return self._background.run(
             AsyncClient.get_schedules,
             names,
             queue=queue,
@@ -224,7 +253,8 @@ class ClusterClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> Changed:
-        return self._run(
+        """Delete a schedule; one that is not there is no error, and has the version ""."""
+        return self._background.run(
             AsyncClient.delete_schedule,
             name,
             password,
@@ -245,7 +275,11 @@ class ClusterClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> Changed:
-        return self._run(
+        """Make a token known, by the SHA-256 in hexadecimal; it counts everywhere within two seconds. `replace`: where
+        one of that name is there, it is revoked; else that is RequestInvalid. PasswordInvalid; MethodUnknown: an older
+        server.
+        """
+        return self._background.run(
             AsyncClient.update_token,
             name,
             hash,
@@ -258,15 +292,21 @@ class ClusterClient:
         )
 
     def get_tokens(self, *, context: RequestContext | None = None, timeout: float | None = None) -> list[TokenView]:
-        return self._run(AsyncClient.get_tokens, context=context, timeout=timeout)
+        """All tokens, by name."""
+        return self._background.run(AsyncClient.get_tokens, context=context, timeout=timeout)
 
     def delete_token(
         self, name: str, password: str = "", *, context: RequestContext | None = None, timeout: float | None = None
     ) -> Changed:
-        return self._run(AsyncClient.delete_token, name, password, context=context, timeout=timeout)
+        """Revoke a token, everywhere within two seconds; one that is not there is no error, and has the version ""."""
+        return self._background.run(AsyncClient.delete_token, name, password, context=context, timeout=timeout)
 
     def get_access(self, *, context: RequestContext | None = None, timeout: float | None = None) -> AccessView:
-        return self._run(AsyncClient.get_access, context=context, timeout=timeout)
+        """Who this caller is, and what it may. Forbidden: its token is wrong."""
+        return self._background.run(AsyncClient.get_access, context=context, timeout=timeout)
 
     def get_usage(self, *, context: RequestContext | None = None, timeout: float | None = None) -> list[IdentityUsage]:
-        return self._run(AsyncClient.get_usage, context=context, timeout=timeout)
+        """What identities have made that is there, and may have: up to 1,000 of them, those first that are nearest to a
+        bound. MethodUnknown: an older server.
+        """
+        return self._background.run(AsyncClient.get_usage, context=context, timeout=timeout)

@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from pinlater.client.addresses import Address
 from pinlater.client.connection import CallFailed
@@ -68,6 +68,22 @@ class CallSpec:
     revise: Callable[[Failure], None] | None = None
     wait_for_rate: bool = True
     with_keys: bool = False
+
+
+class CallTransport(Protocol):
+    """What carries the calls of a client."""
+
+    async def call(self, call: CallSpec, first: FirstAttempt | None = None) -> Any:
+        """What the method returns. The typed errors of `pinlater.errors`. With `first`, that attempt has failed."""
+
+    def begin(self, call: CallSpec, on_end: Callable[[FirstAttempt], None]) -> bool:
+        """Send a call at once, where that can be done; False: nothing was done, and it is left to `call`."""
+
+    def cancel_long_polls(self, why: str) -> None:
+        """Long polls are answered soon, and none can be made any more."""
+
+    async def close(self, why: str) -> None:
+        """No call is carried any more."""
 
 
 class Dispatcher:

@@ -19,8 +19,9 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Literal
 
-from pinlater.client.dispatcher import CallSpec, Dispatcher, FirstAttempt
+from pinlater.client.dispatcher import CallSpec, CallTransport, FirstAttempt
 from pinlater.errors import (
+    ArgumentInvalid,
     BodyTooLarge,
     EnqueueRejected,
     Overloaded,
@@ -258,7 +259,7 @@ class Enqueuer:
     `resend`: all jobs of a call that have no send id get one, the same for all, so that it can be sent again.
     """
 
-    def __init__(self, dispatcher: Dispatcher, context: RequestContext, limits: EnqueueBatchLimits) -> None:
+    def __init__(self, dispatcher: CallTransport, context: RequestContext, limits: EnqueueBatchLimits) -> None:
         self._dispatcher = dispatcher
         self.context = context
         self._limits = limits
@@ -277,7 +278,7 @@ class Enqueuer:
         Overloaded.
         """
         if type(job.body) is not bytes:
-            raise RequestInvalid.of("body", job.body, "bytes")
+            raise ArgumentInvalid.of_kind("body", job.body, "bytes")
         who = None if context is None else (context.source, context.shown)
         batcher = self._batchers.get((queue, timeout_s, kind, resend, who))
         if batcher is None:
@@ -299,7 +300,7 @@ class Enqueuer:
         """
         for job in jobs:
             if type(job.body) is not bytes:
-                raise RequestInvalid.of("body", job.body, "bytes")
+                raise ArgumentInvalid.of_kind("body", job.body, "bytes")
         rejects = rejecting(jobs) if has_extended else None
         if rejects is None:
             return await self._end(self._call(queue, jobs, deadline_s, context, resend, has_extended), jobs)
@@ -382,8 +383,8 @@ def rejecting(jobs: Sequence[Job]) -> ExtendedJob | None:
 
 def duplicate(queue: str, job: ExtendedJob, descriptor: str) -> EnqueueRejected:
     """The error for such a job; `descriptor` is that of the one that stands."""
-    told = f"queue {queue!r} has a job with the dedupe key {job.dedupe_key!r} already: {descriptor}"
-    return EnqueueRejected(told, reason=DUPLICATE, retryable=False, job_descriptors=[descriptor])
+    message = f"queue {queue!r} has a job with the dedupe key {job.dedupe_key!r} already: {descriptor}"
+    return EnqueueRejected(message, reason=DUPLICATE, retryable=False, job_descriptors=[descriptor])
 
 
 def with_send_ids(jobs: Sequence[Job]) -> list[Job]:

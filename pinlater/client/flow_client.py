@@ -1,4 +1,6 @@
-"""FlowClient: the calls of Client about flows, one line each."""
+"""FlowClient: the calls of Client about flows.
+
+Made by `python -m tests.packaging.client_calls` from flow_client_calls.py: change it there."""
 
 from __future__ import annotations
 
@@ -28,6 +30,7 @@ class FlowClient:
     def create_flow(
         self, flow: NewFlow, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> FlowCreated:
+        """Make a flow, whole, with its first items. With a dedupe key sending again is safe."""
         return self._background.run(AsyncClient.create_flow, flow, context=context, timeout=timeout)
 
     def add_flow_items(
@@ -40,6 +43,7 @@ class FlowClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> list[int]:
+        """Add items to a stage, all or none; their numbers, in order. StageSealed, FlowNotFound."""
         return self._background.run(
             AsyncClient.add_flow_items, flow_id, stage, items, seal=seal, context=context, timeout=timeout
         )
@@ -47,16 +51,13 @@ class FlowClient:
     def seal_stage(
         self, flow_id: str, stage: str = "", *, context: RequestContext | None = None, timeout: float | None = None
     ) -> None:
+        """No more items come into a stage; "": into those without a parent."""
         self._background.run(AsyncClient.seal_stage, flow_id, stage, context=context, timeout=timeout)
 
     def get_flow(
-        self,
-        flow_id: str,
-        *,
-        wait_ms: int = 0,
-        context: RequestContext | None = None,
-        timeout: float | None = None,
+        self, flow_id: str, *, wait_ms: int = 0, context: RequestContext | None = None, timeout: float | None = None
     ) -> FlowStatus:
+        """A flow in numbers; with `wait_ms` when it is over, or after that time."""
         return self._background.run(AsyncClient.get_flow, flow_id, wait_ms=wait_ms, context=context, timeout=timeout)
 
     def get_flows(
@@ -70,6 +71,7 @@ class FlowClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> FlowsPage:
+        """One page of the flows that this caller may see, the newest first."""
         return self._background.run(
             AsyncClient.get_flows,
             name=name,
@@ -95,6 +97,7 @@ class FlowClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> FlowItemsPage:
+        """One page of the items of a flow, in order of their numbers."""
         return self._background.run(
             AsyncClient.get_flow_items,
             flow_id,
@@ -112,9 +115,11 @@ class FlowClient:
     def cancel_flow(
         self, flow_id: str, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> FlowStatus:
+        """End a flow: items that have not ended fail as cancelled, workers are asked to stop."""
         return self._background.run(AsyncClient.cancel_flow, flow_id, context=context, timeout=timeout)
 
     def delete_flow(self, flow_id: str, *, context: RequestContext | None = None, timeout: float | None = None) -> None:
+        """Remove a flow and all its items; one that runs is cancelled first."""
         self._background.run(AsyncClient.delete_flow, flow_id, context=context, timeout=timeout)
 
     def resume_flow(
@@ -126,6 +131,7 @@ class FlowClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> FlowStatus:
+        """Try again what the flow is stuck with."""
         return self._background.run(
             AsyncClient.resume_flow, flow_id, stage=stage, expression=expression, context=context, timeout=timeout
         )
@@ -138,6 +144,7 @@ class FlowClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> Assignment:
+        """Claim the job of this very item, if a dequeue could. ItemNotFound."""
         return self._background.run(
             AsyncClient.assign_item, number, claim_timeout_ms=claim_timeout_ms, context=context, timeout=timeout
         )

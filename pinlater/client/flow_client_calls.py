@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TypeVar
 
+from pinlater.client.argument_kinds import checked
+from pinlater.client.client_calls import ClientCalls
 from pinlater.model import CONTINUATION_START, RequestContext
 from pinlater.model.flow_words import (
     Assignment,
@@ -19,39 +19,19 @@ from pinlater.model.flow_words import (
     NewItem,
 )
 from pinlater.wire import flow_methods
-from pinlater.wire.methods import Method
-
-ResultT = TypeVar("ResultT")
-
-DEFAULT_TIMEOUT_S = 10.0
 
 
-class FlowClientCalls(ABC):
-    """A part of AsyncClient. Each call goes to one server, whichever it is."""
+class FlowClientCalls(ClientCalls):
+    """A part of AsyncClient."""
 
-    @abstractmethod
-    async def _call(
-        self, method: Method[ResultT], context: RequestContext | None, timeout: float | None, *values: object
-    ) -> ResultT:
-        """One call of the table: its arguments in order, and what it returns."""
-
-    @abstractmethod
-    async def _call_and_wait(
-        self,
-        method: Method[ResultT],
-        context: RequestContext | None,
-        timeout: float | None,
-        wait_ms: int,
-        *values: object,
-    ) -> ResultT:
-        """One call of the table whose answer may take so much longer."""
-
+    @checked
     async def create_flow(
         self, flow: NewFlow, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> FlowCreated:
         """Make a flow, whole, with its first items. With a dedupe key sending again is safe."""
         return await self._call(flow_methods.CREATE_FLOW, context, timeout, flow)
 
+    @checked
     async def add_flow_items(
         self,
         flow_id: str,
@@ -65,12 +45,14 @@ class FlowClientCalls(ABC):
         """Add items to a stage, all or none; their numbers, in order. StageSealed, FlowNotFound."""
         return await self._call(flow_methods.ADD_FLOW_ITEMS, context, timeout, flow_id, stage, items, seal)
 
+    @checked
     async def seal_stage(
         self, flow_id: str, stage: str = "", *, context: RequestContext | None = None, timeout: float | None = None
     ) -> None:
         """No more items come into a stage; "": into those without a parent."""
         await self._call(flow_methods.SEAL_STAGE, context, timeout, flow_id, stage)
 
+    @checked
     async def get_flow(
         self, flow_id: str, *, wait_ms: int = 0, context: RequestContext | None = None, timeout: float | None = None
     ) -> FlowStatus:
@@ -79,6 +61,7 @@ class FlowClientCalls(ABC):
             return await self._call_and_wait(flow_methods.GET_FLOW, context, timeout, wait_ms, flow_id, wait_ms)
         return await self._call(flow_methods.GET_FLOW, context, timeout, flow_id, wait_ms)
 
+    @checked
     async def get_flows(
         self,
         *,
@@ -93,6 +76,7 @@ class FlowClientCalls(ABC):
         """One page of the flows that this caller may see, the newest first."""
         return await self._call(flow_methods.GET_FLOWS, context, timeout, name, dedupe_key, state, continuation, limit)
 
+    @checked
     async def get_flow_items(
         self,
         flow_id: str,
@@ -111,18 +95,21 @@ class FlowClientCalls(ABC):
         values = (flow_id, stage, state, dedupe_key, numbers, include_body, continuation, limit)
         return await self._call(flow_methods.GET_FLOW_ITEMS, context, timeout, *values)
 
+    @checked
     async def cancel_flow(
         self, flow_id: str, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> FlowStatus:
         """End a flow: items that have not ended fail as cancelled, workers are asked to stop."""
         return await self._call(flow_methods.CANCEL_FLOW, context, timeout, flow_id)
 
+    @checked
     async def delete_flow(
         self, flow_id: str, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> None:
         """Remove a flow and all its items; one that runs is cancelled first."""
         await self._call(flow_methods.DELETE_FLOW, context, timeout, flow_id)
 
+    @checked
     async def resume_flow(
         self,
         flow_id: str,
@@ -135,6 +122,7 @@ class FlowClientCalls(ABC):
         """Try again what the flow is stuck with."""
         return await self._call(flow_methods.RESUME_FLOW, context, timeout, flow_id, stage, expression)
 
+    @checked
     async def assign_item(
         self,
         number: int,

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, TypeVar, overload
+from typing import overload
 
-from pinlater.client.dispatcher import CallSpec, Dispatcher, Failure
-from pinlater.client.job_times import check_time
+from pinlater.client.argument_kinds import checked
+from pinlater.client.client_calls import ClientCalls
+from pinlater.client.job_arguments import by_queue, check_time, named_jobs
 from pinlater.client.joined_waits import JoinedWaits
-from pinlater.client.named_jobs import by_queue, named_jobs
-from pinlater.client.token import CallerContext
 from pinlater.client.whole_lookups import complete
 from pinlater.errors import RequestInvalid
 from pinlater.model import (
@@ -27,44 +25,25 @@ from pinlater.model import (
     WorkerReport,
 )
 from pinlater.wire import methods
-from pinlater.wire.convert_keyed import heartbeat_answers_from_wire
-from pinlater.wire.methods import Method
-
-ResultT = TypeVar("ResultT")
+from pinlater.wire.convert import heartbeat_answers_from_wire
 
 LOOKED_UP_AT_ONCE = 10_000
 """More would be more than a client reads of one answer."""
 
 
-class JobCalls(ABC):
+class JobCalls(ClientCalls):
     """A part of AsyncClient."""
 
-    _dispatcher: Dispatcher
-    _context: RequestContext
-    _caller: CallerContext
     _waits_no_more: bool
     _whole_lookups: bool
 
     def __init__(self) -> None:
+        super().__init__()
         self._waits: dict[tuple[bool, bool], JoinedWaits] = {}
-
-    @abstractmethod
-    async def _call(
-        self,
-        method: Method[ResultT],
-        context: RequestContext | None,
-        timeout: float | None,
-        *values: Any,
-        with_keys: bool = False,
-    ) -> ResultT:
-        """One call of the table: its arguments in order, and what it returns."""
-
-    @abstractmethod
-    def _deadline_s(self, timeout: float | None) -> float:
-        """The time of the loop's clock at which a call is given up."""
 
     # -- workers ---------------------------------------------------------------------------------------------------
 
+    @checked
     async def heartbeat(
         self,
         queue: str,
@@ -125,6 +104,7 @@ class JobCalls(ABC):
         timeout: float | None = None,
     ) -> dict[str, JobInfo]: ...
 
+    @checked
     async def lookup(
         self,
         *named: str | Sequence[str],
@@ -224,34 +204,6 @@ class JobCalls(ABC):
         values = (descriptors, include_body, include_result, wait_ms, queue, keys)
         return await self._call_and_wait(methods.LOOKUP, context, timeout, wait_ms, *values, with_keys=bool(keys))
 
-    async def _call_and_wait(
-        self,
-        method: methods.Method[ResultT],
-        context: RequestContext | None,
-        timeout: float | None,
-        wait_ms: int,
-        *values: Any,
-        with_keys: bool = False,
-    ) -> ResultT:
-        """One call of the table whose answer may take so much longer, as its `wait_ms` says."""
-        args = method.arguments(self._context if context is None else self._caller.of(context), *values)
-        loop = asyncio.get_running_loop()
-        waits_until_s = loop.time() + wait_ms / 1000
-
-        def revise(error: Failure) -> None:
-            args.request.wait_ms = max(1, int((waits_until_s - loop.time()) * 1000))
-
-        call = CallSpec(
-            method,
-            args,
-            method.idempotency_with(*values),
-            self._deadline_s(timeout) + wait_ms / 1000,
-            long_poll=True,
-            revise=revise,
-            with_keys=with_keys,
-        )
-        return method.result(await self._dispatcher.call(call))
-
     @overload
     async def wait(  # type: ignore[overload-overlap]  # a text is a sequence of texts too
         self,
@@ -272,6 +224,7 @@ class JobCalls(ABC):
         include_result: bool = True,
     ) -> dict[str, JobInfo | None]: ...
 
+    @checked
     async def wait(
         self,
         descriptors: str | Sequence[str],
@@ -351,6 +304,7 @@ class JobCalls(ABC):
         timeout: float | None = None,
     ) -> Cancelled: ...
 
+    @checked
     async def cancel(
         self,
         queue: str | Sequence[str] | None = None,
@@ -380,6 +334,7 @@ class JobCalls(ABC):
             found.by_key.extend(outcomes.by_key)
         return found
 
+    @checked
     async def reschedule(
         self,
         queue: str,

@@ -180,7 +180,7 @@ class ServerList:
         self._why: dict[DnsName, str] = {}
         self._retired: list[Server] = []
         self._looking: asyncio.Task[None] | None = None
-        self._looked_s = -math.inf
+        self._resolved_s = -math.inf
         self._closed_because = ""
         self.servers: Sequence[Server] = [connect(each, each.host) for each in targets if isinstance(each, Address)]
         self.due_s = -math.inf if self._names else math.inf
@@ -202,7 +202,7 @@ class ServerList:
     def mark_stale(self) -> None:
         """A server failed: perhaps the names have changed."""
         if self._names and self.servers:
-            self.due_s = min(self.due_s, self._looked_s + STALE_S)
+            self.due_s = min(self.due_s, self._resolved_s + STALE_S)
 
     def cancel_long_polls(self, why: str) -> None:
         """Long polls are answered soon, and none can be made any more."""
@@ -225,8 +225,8 @@ class ServerList:
         try:
             await asyncio.gather(*(self._ask(name) for name in self._names))
             self._use({address: name for target in self._targets for name, address in self._addresses(target)})
-            self._looked_s = asyncio.get_running_loop().time()
-            self.due_s = self._looked_s + LOOK_UP_EVERY_S if self.servers else -math.inf
+            self._resolved_s = asyncio.get_running_loop().time()
+            self.due_s = self._resolved_s + LOOK_UP_EVERY_S if self.servers else -math.inf
         finally:
             self._looking = None
 

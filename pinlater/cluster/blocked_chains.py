@@ -22,7 +22,7 @@ from pinlater.shards.shard_set import ShardSet
 _log = structlog.get_logger("pinlater.cluster")
 
 EVERY_MS = 5_000
-_ASKED = 100
+_MOST_READ = 100
 """Of each kind, in one question: the gauge counts no further."""
 
 _SHOWN = 5
@@ -50,7 +50,7 @@ class BlockedChains:
         self._metrics = metrics
         self._max_waiting = max_waiting
         self._max_age_ms = max_age_ms
-        self._told: set[str] = set()
+        self._blocked_shards: set[str] = set()
         """Shards on which something is published."""
 
     async def tick(self) -> None:
@@ -66,13 +66,13 @@ class BlockedChains:
                 _log.warning("chains_not_looked_at", shard=member.shard.shard_id, error=error.message)
             else:
                 gauges["blocked_chains", member.shard.shard_id] = len(found)
-        self._told &= ids
+        self._blocked_shards &= ids
         self._metrics.set_gauges(("blocked_chains",), gauges)
 
     async def _blocked_on(self, member: ShardHandle) -> list[BlockedChain]:
         """The one with the most waiting first."""
         now_ms = self._clock.now_ms()
-        chains = await member.shard.blocked_chains(_ASKED, now_ms)
+        chains = await member.shard.blocked_chains(_MOST_READ, now_ms)
         by_key = {
             each.serialize_key: each
             for each in chains
@@ -82,6 +82,6 @@ class BlockedChains:
 
     async def _publish(self, member: ShardHandle, found: Sequence[BlockedChain]) -> None:
         shard_id = member.shard.shard_id
-        if found or shard_id in self._told:
+        if found or shard_id in self._blocked_shards:
             await self._published.put_blocked(member, found[:_SHOWN], _KEPT_MS)
-            (self._told.add if found else self._told.discard)(shard_id)
+            (self._blocked_shards.add if found else self._blocked_shards.discard)(shard_id)

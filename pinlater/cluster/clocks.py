@@ -134,7 +134,7 @@ class ClusterClock:
         self._tolerance_ms = tolerance_ms
         self._wall_ns = wall_ns
         self._passed_ns = passed_ns
-        self._own_ns = self._began_ns = self._ahead_ns = self._looked_ns()[0]
+        self._own_ns = self._began_ns = self._ahead_ns = self._measured_ns()[0]
         self._own = Reading("this server", 0, 0)
         self.steady = SteadyClock(self._began_ns, passed_ns)
         self._jumps: list[tuple[Reading, int]] = []
@@ -143,7 +143,7 @@ class ClusterClock:
         """What the clocks that agreed with ours before it jumped said then."""
         self._servers: dict[str, _ServerClock] = {}
         self._disagreeing: set[str] = set()
-        self._trouble = ""
+        self._warning = ""
 
     def now_ms(self) -> int:
         return (self._passed_ns() + self._ahead_ns) // _NS
@@ -153,9 +153,9 @@ class ClusterClock:
         """How far the time that counts is ahead of this machine's clock; 0 while that is right."""
         return (self._ahead_ns - self._own_ns) // _NS
 
-    def trouble(self) -> str:
+    def warning(self) -> str:
         """Which clocks differ by more than the tolerance, and what this server does about it; "" where all is well."""
-        return self._trouble
+        return self._warning
 
     def describe(self, members: Iterable[ShardHandle]) -> Mapping[str, Any]:
         """For the lease: how far the clocks of the stores that are in are ahead of this machine's."""
@@ -183,7 +183,7 @@ class ClusterClock:
         else:
             verdict = vote(self._own, witnesses, self._tolerance_ms)
         self._go_by(verdict, others)
-        self._describe_trouble(members, others)
+        self._describe_disagreement(members, others)
 
     def _agrees(self, reading: Reading) -> bool:
         return self._own.gap_ms(reading) <= self._tolerance_ms
@@ -200,7 +200,7 @@ class ClusterClock:
 
     def _look(self) -> None:
         """At the machine's own clock."""
-        own_ns, blur_ns = self._looked_ns()
+        own_ns, blur_ns = self._measured_ns()
         if not 0 <= self._own_ns - own_ns < blur_ns:  # else it is the same, and was seen more sharply before
             self._own_ns = own_ns
         before, ahead_ms = self._own, (self._own_ns - self._began_ns) // _NS
@@ -210,7 +210,7 @@ class ClusterClock:
             _log.error("clock_jumped", by_ms=jump_ms, tolerance_ms=self._tolerance_ms)
             self._jumps.append((before, self.steady.now_ms() + JUMP_REMEMBERED_MS))
 
-    def _looked_ns(self) -> tuple[int, int]:
+    def _measured_ns(self) -> tuple[int, int]:
         """How far the machine's clock is ahead of what has passed, at least, and by how much that may be too little."""
         best = (0, 0)
         for turn in range(5):
@@ -263,7 +263,7 @@ class ClusterClock:
 
     # -- saying so ---------------------------------------------------------------------------------------------------
 
-    def _describe_trouble(self, members: Iterable[ShardHandle], others: Iterable[Reading]) -> None:
+    def _describe_disagreement(self, members: Iterable[ShardHandle], others: Iterable[Reading]) -> None:
         found = []
         for member in members:
             if member.is_healthy and member.shard.has_own_clock and not self._agrees_in_log(member):
@@ -280,7 +280,7 @@ class ClusterClock:
             apart_ms = min(low_ms - self._own.low_ms, high_ms - self._own.low_ms, key=abs)
             side = "behind" if apart_ms < 0 else "ahead of"
             found.append(f"this server's clock is outvoted: it goes by the others, {abs(apart_ms)} ms {side} its own")
-        self._trouble = "; ".join(found)
+        self._warning = "; ".join(found)
 
     def _differs(self, name: str, ahead_ms: int) -> str:
         side = "ahead of" if ahead_ms > 0 else "behind"

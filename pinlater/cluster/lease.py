@@ -35,7 +35,10 @@ BOTH_PASSES = "both_passes"
 """Of an hour that comes twice: expressions for every hour fire in both."""
 
 KNOWS = (DASHED_NAMES, KEYS, FLOWS, BOTH_PASSES)
-"""What earlier versions take for a mistake: nobody begins with it before every live process says that it knows it."""
+"""What earlier versions take for a mistake: nobody begins with it before every live process says that it knows it.
+
+Upgrades go from versions that know dashes and flows, so these two are asked for no more; those versions look for them.
+"""
 
 
 class ServerName(NamedTuple):
@@ -83,14 +86,14 @@ class Lease:
     @property
     def knows(self) -> Collection[str]:
         """Of KNOWS, what its version knows."""
-        said = self.more.get("knows")
-        return said if isinstance(said, list | tuple) else ()
+        names = self.more.get("knows")
+        return names if isinstance(names, list | tuple) else ()
 
     @property
     def tiers(self) -> Collection[str]:
         """The tiers of bodies that it has."""
-        said = self.more.get("tiers")
-        return said if isinstance(said, list | tuple) else ()
+        names = self.more.get("tiers")
+        return names if isinstance(names, list | tuple) else ()
 
     @property
     def age(self) -> tuple[int, int]:

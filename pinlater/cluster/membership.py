@@ -139,9 +139,9 @@ class Membership:
     def _may_own(self) -> bool:
         renewal, at_ms = self._renewed
         is_fresh = renewal > 0 and 0 <= self._clock.now_ms() - at_ms < self._lease_ms
-        return is_fresh and not self._is_given_up and not self.trouble()
+        return is_fresh and not self._is_given_up and not self.unready_reason()
 
-    def trouble(self) -> str:
+    def unready_reason(self) -> str:
         """Why this process is not ready; "" if it is. A wrong clock is no reason: it serves, by the time of others."""
         return self._draining
 
@@ -203,7 +203,7 @@ class Membership:
         await asyncio.gather(*late, *removing, return_exceptions=True)
 
     def _lease(self) -> Lease:
-        trouble = self.trouble()
+        reason = self.unready_reason()
         return Lease(
             server=self.me.server,
             process=self.me.process,
@@ -211,8 +211,8 @@ class Membership:
             started_ms=self.me.started_ms,
             renewed_ms=self.clocks.now_ms(),
             renewal=self._mine.renewal + 1,
-            is_ready=not trouble,
-            trouble=trouble or self.clocks.trouble(),
+            is_ready=not reason,
+            trouble=reason or self.clocks.warning(),
             maintains=self._owned(),
             shards_in=_ids(self._members.healthy()),
             shards_out=_ids(member for member in self._members.all if not member.is_healthy),

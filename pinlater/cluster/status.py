@@ -6,13 +6,12 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from pinlater.clock import Clock
-from pinlater.cluster.lease import DASHED_NAMES
 from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
-from pinlater.config.values import rate_text
 from pinlater.model import EVERY_QUEUE, ClusterStatus, PauseView, QueueStatus, ShardView
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.settings import QueueSettings
+from pinlater.setting_kinds import rate_text
 from pinlater.shards.keys.homes_record import HomeTable
 from pinlater.shards.shard_set import ShardSet
 
@@ -51,7 +50,7 @@ class Cluster:
         if not may_read(EVERY_QUEUE):
             for server in servers:
                 server.overflow_jobs = None
-        trouble = next((text for said in self._homes_said() if (text := str(said.get("blocked", "")))), "")
+        blocked = next((text for report in self._homes_reports() if (text := str(report.get("blocked", "")))), "")
         shards = self._shards(may_read)
         for shard in shards:
             shard.keep_queues(may_read)
@@ -59,19 +58,15 @@ class Cluster:
         if counters_since_ms is not None:
             counted = self._queues.names() if queues is None else self._queues.names() & set(queues)
             counters = self._membership.counters.since(counters_since_ms, counted.__contains__)
-        return ClusterStatus(self._clock.now_ms(), servers, shards, self._with_rates(queues), trouble, counters)
+        return ClusterStatus(self._clock.now_ms(), servers, shards, self._with_rates(queues), blocked, counters)
 
-    def _homes_said(self) -> list[dict[str, Any]]:
+    def _homes_reports(self) -> list[dict[str, Any]]:
         """By the process that looks after the homes of keys; more than one for a moment."""
-        return [said for lease in self._membership.alive() if isinstance(said := lease.more.get("homes"), dict)]
-
-    def unaware_of_dashes(self) -> list[str]:
-        """The live processes that would refuse the name of a queue with a dash, as SERVER/PROCESS."""
-        return self._membership.unaware_of(DASHED_NAMES)
+        return [report for lease in self._membership.alive() if isinstance(report := lease.more.get("homes"), dict)]
 
     def _shards(self, may_read: Callable[[str], bool]) -> list[ShardView]:
         views = [member.view() for member in self._members.all]
-        homes, told, given_up = self._homes(), self._homes_said(), self._queues.given_up_shards()
+        homes, reports, given_up = self._homes(), self._homes_reports(), self._queues.given_up_shards()
         for view in views:
             full_at = [lease.name for lease in self._membership.alive() if view.id in lease.shards_full]
             if full_at and view.state == "in" and not view.is_full:  # not every store tells each process by itself
@@ -81,10 +76,10 @@ class Cluster:
             view.blocked_chains = list(self._stats.blocked_on(view.id))
             if homes is not None:
                 view.is_home = homes.takes_jobs(view.id)
-            view.left_slots = max((said.get("slots", {}).get(view.id, 0) for said in told), default=0)
-            view.barriers = max((said.get("barriers", {}).get(view.id, 0) for said in told), default=0)
+            view.left_slots = max((report.get("slots", {}).get(view.id, 0) for report in reports), default=0)
+            view.barriers = max((report.get("barriers", {}).get(view.id, 0) for report in reports), default=0)
             view.is_given_up = view.id in given_up
-            view.has_windows_left = any(view.id in said.get("windows", ()) for said in told)
+            view.has_windows_left = any(view.id in report.get("windows", ()) for report in reports)
             if view.dequeue_only:
                 view.jobs_by_queue = self._stats.holders(view.id)
         return views

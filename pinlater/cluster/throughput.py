@@ -156,7 +156,7 @@ class QueueCounters:
 
     def __init__(self, metrics: Metrics | None) -> None:
         self._metrics = metrics
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
 
     def read(self) -> dict[str, tuple[int, ...]]:
         """By queue, in the order of COUNTED; only queues with anything."""
@@ -168,9 +168,9 @@ class QueueCounters:
         totals = {queue: total for queue, numbers in found.items() if (total := sum(numbers))}
         chosen = list(totals)
         if len(chosen) > MAX_QUEUES:
-            told = self._told
-            chosen = nlargest(MAX_QUEUES, chosen, lambda queue: (totals[queue] - told.get(queue, 0), totals[queue]))
-        self._told.update((queue, totals[queue]) for queue in chosen)
+            reported = self._reported
+            chosen = nlargest(MAX_QUEUES, chosen, lambda queue: (totals[queue] - reported.get(queue, 0), totals[queue]))
+        self._reported.update((queue, totals[queue]) for queue in chosen)
         return {queue: tuple(found[queue]) for queue in chosen}
 
 

@@ -107,11 +107,11 @@ class WorkerList:
         """A worker of this identity says something of itself, within bounds or not. One without an id, or that is no
         newer than the last of that id and identity, is not kept. Raises nothing.
         """
-        told = bounded(report)
-        worker = SeenWorker(told, self._clock.now_ms(), identity)
+        kept_report = bounded(report)
+        worker = SeenWorker(kept_report, self._clock.now_ms(), identity)
         key = worker.key
         known = self._heard.get(key)
-        if not told.id or (known is not None and known.report.up_ms >= told.up_ms):
+        if not kept_report.id or (known is not None and known.report.up_ms >= kept_report.up_ms):
             return
         self._forget(key)
         self._heard[key], self._lines[key] = worker, encode_worker(worker)
@@ -121,7 +121,7 @@ class WorkerList:
             self._forget_oldest_of(max(self._kept, key=self._kept.__getitem__))
         while self._kept_bytes.total() > MAX_BYTES:
             self._forget_oldest_of(max(self._kept_bytes, key=self._kept_bytes.__getitem__))
-        is_known = known is not None and _phase(known.report) == _phase(told)
+        is_known = known is not None and _phase(known.report) == _phase(kept_report)
         self._write_within(WRITE_AFTER_S if is_known else SOON_S)
 
     def _forget_oldest_of(self, identity: str | None) -> None:

@@ -8,8 +8,9 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
-from pinlater.config.values import DAY_MS, Duration, Size, Text, Words, duration_text
+from pinlater.durations import DAY_MS, stored_duration_text
 from pinlater.model.body_reference import BodyRule
+from pinlater.setting_kinds import Duration, Size, Text, Words
 from pinlater.sizes import size_text
 
 SHARD = "shard"
@@ -45,11 +46,11 @@ class BodyTierRule(NamedTuple):
 
     @property
     def asks_for(self) -> BodyRule:
-        asked = BodyRule.NONE
-        asked |= BodyRule.SIZE if self.above_bytes is not None else BodyRule.NONE
-        asked |= BodyRule.DELAY if self.above_ms is not None else BodyRule.NONE
-        asked |= BodyRule.QUEUE if self.queue else BodyRule.NONE
-        return asked | (BodyRule.CALLER if self.caller else BodyRule.NONE)
+        rules = BodyRule.NONE
+        rules |= BodyRule.SIZE if self.above_bytes is not None else BodyRule.NONE
+        rules |= BodyRule.DELAY if self.above_ms is not None else BodyRule.NONE
+        rules |= BodyRule.QUEUE if self.queue else BodyRule.NONE
+        return rules | (BodyRule.CALLER if self.caller else BodyRule.NONE)
 
     def applies(self, queue: str, size: int, delay_ms: int, caller: str) -> bool:
         return (
@@ -64,7 +65,7 @@ class BodyTierRule(NamedTuple):
         """As people write it; `parse_rule` reads it back."""
         conditions = [
             *([f"size > {size_text(self.above_bytes)}"] if self.above_bytes is not None else []),
-            *([f"delay > {duration_text(self.above_ms)}"] if self.above_ms is not None else []),
+            *([f"delay > {stored_duration_text(self.above_ms)}"] if self.above_ms is not None else []),
             *([f"queue {self.queue}"] if self.queue else []),
             *([f"caller {self.caller}"] if self.caller else []),
         ]

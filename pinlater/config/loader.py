@@ -6,7 +6,6 @@ named at once, with its key, value, origin and what is allowed.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,8 +37,9 @@ from pinlater.config.stores import (
     expanded,
     parse_store,
 )
-from pinlater.config.values import Kind, Text
+from pinlater.near_names import meant_name
 from pinlater.redaction import SECRETS, redact, redact_url, secrets_of_url
+from pinlater.setting_kinds import Kind, Text
 from pinlater.written import is_service_link, stripped, toml_of, variable
 
 SHOWN_CHARS = 100
@@ -78,8 +78,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     >>> did_you_mean("prot", ["port", "host"])
     'a known key (did you mean port?)'
     """
-    close = difflib.get_close_matches(name.replace("_", "-"), list(known), n=1)
-    return f"a known key (did you mean {close[0]}?)" if close else "a known key (`pinlater serve --help` names all)"
+    near = meant_name(name.replace("_", "-"), known)
+    return f"a known key{near or ' (`pinlater serve --help` names all)'}"
 
 
 _REPEATABLE = {setting.name for setting in SETTINGS if setting.kind.repeatable} | {STORE_NAME}

@@ -8,8 +8,8 @@ from itertools import groupby
 from pinlater.config.loader import HIDDEN_NAMES, Loaded
 from pinlater.config.settings import SETTINGS, STORE_NAME, Setting
 from pinlater.config.stores import ALLOWED_URL, StoreConfig
-from pinlater.config.values import quoted
 from pinlater.redaction import MASK, redact, redact_url
+from pinlater.setting_kinds import quoted
 
 _NOTE = f"# Secrets are shown as {MASK}; `pinlater serve --print-config --show-secrets` shows them.\n"
 
@@ -61,7 +61,7 @@ What has a secret can be written into a file of its own, which its owner alone m
 setting that may be given several times has one value a line there. A command line can be read by every user of the
 machine, so a server whose own has a secret says so (`password_in_process_list`).
 
-Times have a unit: `250ms`, `5s`, `10m`, `24h`, `7d`. Sizes: `512KiB`, `16MiB`, `1GiB`, or plain bytes.
+Times have a unit: `250ms`, `90s`, `1h30m`, `1.5h`, `7d`. Sizes: `512KiB`, `16MiB`, `1GiB`, or plain bytes.
 
 `pinlater serve --print-config` prints what counts, with where each value came from, as a file that `--config` reads; a
 server with mistakes in its configuration does not start, and names all of them. SIGHUP makes a running server read the

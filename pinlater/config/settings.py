@@ -12,19 +12,9 @@ from typing import Any
 
 from pinlater.config.body_rules import BodyRules, TierUrls
 from pinlater.config.stores import ALLOWED_ID, SHARD_ID, StoreConfig
-from pinlater.config.values import (
-    DAY_MS,
-    Choice,
-    Duration,
-    Integer,
-    Kind,
-    PasswordHash,
-    PathText,
-    Size,
-    Text,
-    UrlPrefix,
-    Words,
-)
+from pinlater.config.values import PasswordHash, PathText, UrlPrefix
+from pinlater.durations import DAY_MS
+from pinlater.setting_kinds import Choice, Duration, Integer, Kind, Size, Text, Words
 
 ENVIRONMENT_PREFIX = "PINLATER_"
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30

@@ -25,7 +25,7 @@ class AuditPage:
     """Entries that match, how many were looked at for them, and where the next page begins ("" at the end)."""
 
     entries: list[AuditEntry] = field(default_factory=list)
-    looked_at: int = 0
+    examined: int = 0
     until_ms: int | None = None
     cursor: str = ""
 
@@ -43,11 +43,11 @@ async def load(page: Page, words: list[str], cursor: str) -> AuditPage:
         entries = await page.api.audit(limit=_SLICE + seen, before_ms=before_ms, context=page.context)
         is_last = len(entries) < _SLICE + seen
         for index, entry in enumerate(entries[seen:], seen):
-            found.looked_at += 1
+            found.examined += 1
             found.until_ms = entry.at_ms
             if _matches(entry, words):
                 found.entries.append(entry)
-            if len(found.entries) == PAGE_SIZE or found.looked_at == MOST_LOOKED_AT:
+            if len(found.entries) == PAGE_SIZE or found.examined == MOST_LOOKED_AT:
                 rest = index + 1 < len(entries) or not is_last
                 found.cursor = _cursor_behind(entries, index) if rest else ""
                 return found

@@ -66,7 +66,7 @@ def time_axis(highest_ms: float) -> Axis:
     """
     rough = max(1.0, highest_ms / _MOST_STEPS)
     years = ceil(rough / (365 * _D)) * 365 * _D
-    return _even(next((each for each in _TIME_STEPS if each >= rough), years), highest_ms, duration_text)
+    return _even(next((each for each in _TIME_STEPS if each >= rough), years), highest_ms, axis_time_text)
 
 
 def log_time_axis(lowest_ms: float, highest_ms: float) -> Axis:
@@ -78,7 +78,7 @@ def log_time_axis(lowest_ms: float, highest_ms: float) -> Axis:
     last = min((at for at, each in enumerate(_DECADES) if each >= highest_ms), default=len(_DECADES) - 1)
     marks = _DECADES[first : max(last, first + 1) + 1]
     axis = Axis(marks[0], marks[-1], (), is_log=True)
-    return axis._replace(ticks=[Tick(axis.place(each), duration_text(each)) for each in marks])
+    return axis._replace(ticks=[Tick(axis.place(each), axis_time_text(each)) for each in marks])
 
 
 def _even(step: float, highest: float, text: Callable[[float], str]) -> Axis:
@@ -88,12 +88,12 @@ def _even(step: float, highest: float, text: Callable[[float], str]) -> Axis:
     return Axis(0, values[-1], [Tick(at / steps, label) for at, label in enumerate(labels)])
 
 
-def duration_text(ms: float) -> str:
+def axis_time_text(ms: float) -> str:
     """In one unit, for axes and percentiles.
 
-    >>> duration_text(0), duration_text(0.5), duration_text(86), duration_text(1500), duration_text(90_000)
+    >>> axis_time_text(0), axis_time_text(0.5), axis_time_text(86), axis_time_text(1500), axis_time_text(90_000)
     ('0 ms', '<1 ms', '86 ms', '1.5 s', '1.5 min')
-    >>> duration_text(7_200_000), duration_text(200_000_000)
+    >>> axis_time_text(7_200_000), axis_time_text(200_000_000)
     ('2 h', '2.3 d')
     """
     if ms < 1:

@@ -57,12 +57,12 @@ def body_view(body: bytes) -> BodyView:
     size = len(body)
     if not body:
         return BodyView("nothing", 0)
-    told = describe_body(body)
-    if told is not None:
+    call = describe_body(body)
+    if call is not None:
         budget = _Budget()
-        arguments = [budget.node("", each) for each in told.args]
-        arguments += [budget.node(name, each) for name, each in told.kwargs.items()]
-        return BodyView("call", size, told, arguments, is_cut=budget.is_over)
+        arguments = [budget.node("", each) for each in call.args]
+        arguments += [budget.node(name, each) for name, each in call.kwargs.items()]
+        return BodyView("call", size, call, arguments, is_cut=budget.is_over)
     return value_view(body)
 
 

@@ -21,12 +21,11 @@ from typing import Any, NamedTuple
 import structlog
 
 from pinlater.api import Api
-from pinlater.dashboard.filter_fields import STATE_OF_PHASE
 from pinlater.dashboard.job_filter import FilterLine
 from pinlater.errors import Draining, PinLaterError
 from pinlater.http.fair_shares import FairEntries, FairPlaces
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, JobAction, JobsChanged, RequestContext
-from pinlater.model.job_selection import FoundJobsChange, JobPhase, JobSelection
+from pinlater.model.job_selection import PENDING_PHASES, FoundJobsChange, JobPhase, JobSelection
 
 _log = structlog.get_logger("pinlater.dashboard")
 AT_ONCE = 6
@@ -36,7 +35,7 @@ MAX_RUNS = 200
 MAX_WAITING = 40
 SLICE_JOBS = 500
 SLICE_MS = 1_000
-MAX_TOLD = 100
+MAX_REFUSALS = 100
 """Refusals that are kept one by one."""
 
 MAX_NOTE_CHARS = 500
@@ -46,7 +45,6 @@ MAX_FILTER_CHARS = 300
 TRIES = 5
 PAUSE_S = 1.0
 CLOSE_WITHIN_S = 4.0
-_PENDING = (JobPhase.READY, JobPhase.SCHEDULED, JobPhase.WAITING)
 
 
 class BulkAction(NamedTuple):
@@ -79,8 +77,8 @@ ACTIONS: dict[str, BulkAction] = {
         BulkAction(
             "cancel",
             JobAction.CANCEL,
-            (*_PENDING, JobPhase.IN_PROGRESS),
-            _PENDING,
+            (*PENDING_PHASES, JobPhase.IN_PROGRESS),
+            PENDING_PHASES,
             "Cancel",
             "cancelling",
             "cancelled",
@@ -101,8 +99,8 @@ ACTIONS: dict[str, BulkAction] = {
         BulkAction(
             "replay",
             JobAction.REPLAY,
-            (*_PENDING, JobPhase.FAILED, JobPhase.CANCELLED),
-            (*_PENDING, JobPhase.FAILED, JobPhase.CANCELLED),
+            (*PENDING_PHASES, JobPhase.FAILED, JobPhase.CANCELLED),
+            (*PENDING_PHASES, JobPhase.FAILED, JobPhase.CANCELLED),
             "Replay",
             "replaying",
             "replayed",
@@ -140,7 +138,7 @@ class RunOrder:
         """Those that are meant: what the filter names, as far as the action is for it."""
         takes = self.action.takes
         if self.action.action is JobAction.CANCEL and not self.stops_running:
-            takes = _PENDING
+            takes = PENDING_PHASES
         if self.descriptors:
             return list(takes)
         names_states = any(term.field == "state" for term in self.line.terms)
@@ -150,7 +148,7 @@ class RunOrder:
         """Why it cannot be done; "": it can."""
         if self.phases():
             return ""
-        takes = ", ".join(STATE_OF_PHASE[phase] for phase in self.action.takes)
+        takes = ", ".join(phase.word for phase in self.action.takes)
         if not self.action.means:
             return f"{self.action.label} has to be told of which state: put state: into the filter. It is for {takes}."
         return f"{self.action.label} is for jobs that are {takes}; the filter names others."
@@ -204,11 +202,11 @@ class BulkRun:
     ended_ms: int | None = None
     queue: str = ""
     changed: int = 0
-    asked_to_stop: int = 0
-    looked_at: int = 0
+    stops_requested: int = 0
+    examined: int = 0
     refused: int = 0
     refusals: dict[str, str] = field(default_factory=dict)
-    troubles: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
     """By queue, what kept it from being done whole."""
 
     @property
@@ -220,7 +218,7 @@ class BulkRun:
         """How much of the way it has gone, 0 to 1."""
         if self.is_ended and self.state is RunState.DONE:
             return 1.0
-        return min(0.99, self.looked_at / self.of_about) if self.of_about else 0.0
+        return min(0.99, self.examined / self.of_about) if self.of_about else 0.0
 
 
 class BulkRuns:
@@ -329,14 +327,14 @@ class BulkRuns:
                 await self._on_queue(run, queue)
         except Exception:
             _log.exception("bulk_run_failed", run=run.id, filter=run.order.line.text())
-            run.troubles.setdefault(run.queue, "it ended by an error that the log of the HTTP process tells of")
+            run.problems.setdefault(run.queue, "it ended by an error that the log of the HTTP process tells of")
             self._end(run, RunState.FAILED)
             return
         is_stopped = run.state is RunState.STOPPING
         self._end(run, RunState.STOPPED if is_stopped else RunState.FAILED if self._all_failed(run) else RunState.DONE)
 
     def _all_failed(self, run: BulkRun) -> bool:
-        return bool(run.queues) and len(run.troubles) == len(run.queues) and not run.changed
+        return bool(run.queues) and len(run.problems) == len(run.queues) and not run.changed
 
     def _end(self, run: BulkRun, state: RunState) -> None:
         run.state, run.ended_ms = state, int(time() * 1000)
@@ -358,19 +356,19 @@ class BulkRuns:
             try:
                 slice_ = await self._slice(run, change)
             except PinLaterError as error:
-                run.troubles[queue] = error.message
+                run.problems[queue] = error.message
                 if change.continuation != CONTINUATION_START:
                     await self._say_end(run, change, f"failed: {error.message[:200]}")
                 return
             run.changed += slice_.changed
-            run.asked_to_stop += slice_.asked_to_stop
-            run.looked_at += slice_.looked_at
+            run.stops_requested += slice_.asked_to_stop
+            run.examined += slice_.looked_at
             run.refused += len(slice_.refusals)
             for descriptor, why in slice_.refusals.items():
-                if len(run.refusals) < MAX_TOLD:
+                if len(run.refusals) < MAX_REFUSALS:
                     run.refusals[descriptor] = why
             if slice_.missing_shards:
-                run.troubles[queue] = f"not all of it was looked at: shard {', '.join(slice_.missing_shards)} is away"
+                run.problems[queue] = f"not all of it was looked at: shard {', '.join(slice_.missing_shards)} is away"
             change.continuation = slice_.continuation
             if slice_.continuation == CONTINUATION_END:
                 return
@@ -403,10 +401,10 @@ class Tried(NamedTuple):
     """What a run would touch, as far as was looked within a moment."""
 
     matched: int
-    looked_at: int
+    examined: int
     of_about: int
     is_all: bool
-    troubles: dict[str, str]
+    problems: dict[str, str]
 
 
 async def try_run(
@@ -421,8 +419,8 @@ async def try_run(
     """Count what a run would touch, for so long."""
     loop = asyncio.get_running_loop()
     ends_s = loop.time() + within_s
-    matched = looked_at = 0
-    troubles: dict[str, str] = {}
+    matched = examined = 0
+    problems: dict[str, str] = {}
     is_all = True
     for queue, priorities in queues.items():
         change = order.change(queue, now_ms, priorities)
@@ -432,19 +430,19 @@ async def try_run(
         while True:
             left_ms = int((ends_s - loop.time()) * 1000)
             if left_ms <= 0:
-                return Tried(matched, looked_at, of_about, False, troubles)
+                return Tried(matched, examined, of_about, False, problems)
             try:
                 found = await api.change_found_jobs(replace(change, max_ms=left_ms), context=context)
             except PinLaterError as error:
-                troubles[queue] = error.message
+                problems[queue] = error.message
                 is_all = False
                 break
             matched += found.changed
-            looked_at += found.looked_at
+            examined += found.looked_at
             if found.missing_shards:
-                troubles[queue] = f"shard {', '.join(found.missing_shards)} is away"
+                problems[queue] = f"shard {', '.join(found.missing_shards)} is away"
                 is_all = False
             if found.continuation == CONTINUATION_END:
                 break
             change.continuation = found.continuation
-    return Tried(matched, looked_at, of_about, is_all, troubles)
+    return Tried(matched, examined, of_about, is_all, problems)

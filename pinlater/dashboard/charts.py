@@ -14,7 +14,7 @@ from functools import cached_property
 
 from markupsafe import Markup
 
-from pinlater.dashboard.axes import Axis, Tick, day_axis, duration_text, log_time_axis, number_axis, time_axis
+from pinlater.dashboard.axes import Axis, Tick, axis_time_text, day_axis, log_time_axis, number_axis, time_axis
 from pinlater.dashboard.formats import number_text
 
 WIDE, HIGH = 1_000, 500
@@ -53,7 +53,7 @@ class Chart:
 
     @property
     def text_of(self) -> Callable[[float], str]:
-        return number_text if self.measure == "number" else duration_text
+        return number_text if self.measure == "number" else axis_time_text
 
     @property
     def is_stacked(self) -> bool:

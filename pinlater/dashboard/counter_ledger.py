@@ -25,7 +25,7 @@ class _Account(msgspec.Struct, array_like=True):
     """One process. `is_whole`: a queue that is not there had counted nothing when the process was last told of."""
 
     started_ms: int
-    told_ms: int
+    reported_ms: int
     is_whole: bool
     queues: dict[str, Numbers]
 
@@ -36,10 +36,10 @@ class CounterLedger:
     def __init__(self, accounts: dict[str, _Account] | None = None) -> None:
         self._accounts = accounts or {}
 
-    def take(self, told: Sequence[ProcessCounters], since_ms: int | None, now_ms: int) -> dict[str, list[int]]:
+    def take(self, processes: Sequence[ProcessCounters], since_ms: int | None, now_ms: int) -> dict[str, list[int]]:
         """What is new by queue, in the order of COUNTED. `since_ms`: when this was last asked, None for never."""
         new: dict[str, list[int]] = {}
-        for process in told:
+        for process in processes:
             account = self._accounts.get(process.process)
             if account is None or account.started_ms != process.started_ms:
                 is_new = process.started_ms >= (now_ms - _YOUNG_MS if since_ms is None else since_ms - _SLACK_MS)
@@ -49,10 +49,10 @@ class CounterLedger:
                     account.queues.update(process.queues)
                     account.is_whole = not process.is_cut
                     continue
-            account.told_ms = now_ms
+            account.reported_ms = now_ms
             self._add(account, process, new)
         for name, account in [*self._accounts.items()]:
-            if now_ms - account.told_ms > FORGOTTEN_MS:
+            if now_ms - account.reported_ms > FORGOTTEN_MS:
                 del self._accounts[name]
         return new
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from pinlater.dashboard import durations
+from pinlater.dashboard import duration_buckets
 from pinlater.dashboard.queue_record import MAX_WORD_CHARS, OTHER, QueueRecord, add_words
 from pinlater.job_body import describe_body
 from pinlater.model import JobInfo, JobState
@@ -70,7 +70,7 @@ def sample_of(jobs: Iterable[JobInfo], types: Mapping[str, str]) -> QueueRecord:
         reason = ""
         if job.state is JobState.FAILED and not job.cancelled:
             reason = reason_of(job.custom_status)
-            record.looked_at += 1
+            record.sampled += 1
             add_words(record.reasons, {reason: 1})
             if job.descriptor in types:
                 add_words(record.types, {types[job.descriptor]: 1})
@@ -78,5 +78,5 @@ def sample_of(jobs: Iterable[JobInfo], types: Mapping[str, str]) -> QueueRecord:
             waits.append(max(0, job.claimed_at_ms - max(job.run_after_ms, job.created_at_ms)))
             if job.finished_at_ms is not None and reason not in _WITHOUT_END:
                 runs.append(max(0, job.finished_at_ms - job.claimed_at_ms))
-    record.waits, record.runs = durations.buckets_of(waits), durations.buckets_of(runs)
+    record.waits, record.runs = duration_buckets.buckets_of(waits), duration_buckets.buckets_of(runs)
     return record

@@ -37,18 +37,18 @@ class FilterField(NamedTuple):
     aliases: tuple[str, ...] = ()
 
 
-STATES: dict[str, tuple[JobPhase, str]] = {
-    "ready": (JobPhase.READY, "waits for a worker"),
-    "scheduled": (JobPhase.SCHEDULED, "may run only later"),
-    "waiting": (JobPhase.WAITING, "waits for another job of its serialize key"),
-    "running": (JobPhase.IN_PROGRESS, "a worker has it"),
-    "succeeded": (JobPhase.SUCCEEDED, "done"),
-    "failed": (JobPhase.FAILED, "failed for good"),
-    "cancelled": (JobPhase.CANCELLED, "stopped by somebody"),
+_MEANINGS = {
+    JobPhase.READY: "waits for a worker",
+    JobPhase.SCHEDULED: "may run only later",
+    JobPhase.WAITING: "waits for another job of its serialize key",
+    JobPhase.IN_PROGRESS: "a worker has it",
+    JobPhase.SUCCEEDED: "done",
+    JobPhase.FAILED: "failed for good",
+    JobPhase.CANCELLED: "stopped by somebody",
 }
-"""The states that a filter names, in the order of a job's life."""
+STATES = {phase.word: (phase, meaning) for phase, meaning in _MEANINGS.items()}
+"""The states that a filter names, and what each means."""
 
-STATE_OF_PHASE = {phase: word for word, (phase, _) in STATES.items()}
 STATE_GROUPS: dict[str, tuple[str, ...]] = {
     "pending": ("ready", "scheduled", "waiting"),
     "ended": ("succeeded", "failed", "cancelled"),

@@ -236,9 +236,7 @@ def _read_time(piece: FilterPiece, field: FilterField) -> tuple[str, tuple[str, 
         try:
             LENGTH.parse(piece.value)
         except ValueError:
-            _refuse(
-                piece, f"{piece.value[:80]!r} is no length of time; allowed: {LENGTH.allowed}, as in 90s, 5m, 1h, 2d"
-            )
+            _refuse(piece, f"{piece.value[:80]!r} is no length of time; allowed: {LENGTH.allowed}")
         return piece.mark, (piece.value,)
     ends = piece.value.split("..")
     if piece.mark or len(ends) != 2 or not any(ends):

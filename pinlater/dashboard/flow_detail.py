@@ -91,8 +91,8 @@ async def flow_detail(page: Page) -> web.Response:
     except FlowsUnavailable as error:
         return page.render("flow.html", tree=PartFailed.by(error), flow_id=flow_id)
     tree = FlowTree.of(flow)
-    may, asked = FlowRights.of(page, tree), ItemFilter.of(page)
-    items = await page.part(_items(page, flow_id, asked, may.bodies))
+    may, wanted = FlowRights.of(page, tree), ItemFilter.of(page)
+    items = await page.part(_items(page, flow_id, wanted, may.bodies))
     return page.render(
         "flow.html",
         tree=tree,
@@ -100,7 +100,7 @@ async def flow_detail(page: Page) -> web.Response:
         flow_id=flow_id,
         may=may,
         items=items,
-        asked=asked,
+        wanted=wanted,
         item_states=list(ITEM_STATES),
         cursor=page.query.get("cursor", ""),
         mendable=[each.stage for each in flow.stages if each.stage.applet.kind is AppletKind.MAP],
@@ -116,16 +116,16 @@ async def _status(page: Page, flow_id: str) -> FlowStatus:
     )
 
 
-async def _items(page: Page, flow_id: str, asked: ItemFilter, shows_bodies: bool) -> ItemsFound:
+async def _items(page: Page, flow_id: str, wanted: ItemFilter, shows_bodies: bool) -> ItemsFound:
     continuation = page.query.get("cursor") or CONTINUATION_START
 
     async def load() -> FlowItemsPage:
         return await page.api.get_flow_items(
             flow_id,
-            stage=asked.stage,
-            state=ITEM_STATES.get(asked.state),
-            dedupe_key=asked.key,
-            numbers=asked.numbers,
+            stage=wanted.stage,
+            state=ITEM_STATES.get(wanted.state),
+            dedupe_key=wanted.key,
+            numbers=wanted.numbers,
             include_body=shows_bodies,
             continuation=continuation,
             limit=PAGE_SIZE,
@@ -133,7 +133,7 @@ async def _items(page: Page, flow_id: str, asked: ItemFilter, shows_bodies: bool
         )
 
     found = await page.snapshots.get(
-        page.context, ("flow items", flow_id, asked, shows_bodies, continuation), load, late=FlowsUnavailable
+        page.context, ("flow items", flow_id, wanted, shows_bodies, continuation), load, late=FlowsUnavailable
     )
     rows = [_row(item, shows_bodies, page.now_ms) for item in found.items]
     return ItemsFound(rows, "" if found.continuation == CONTINUATION_END else found.continuation)

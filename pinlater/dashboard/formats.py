@@ -1,4 +1,4 @@
-"""Numbers, times and lengths of time as pages write them. static/live.js writes times in the same way, as they pass."""
+"""Numbers and times as pages write them."""
 
 from __future__ import annotations
 
@@ -8,38 +8,11 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
+from pinlater.durations import ago_text, span_text
 from pinlater.printable import printable, printable_lines
 from pinlater.schedule import utc_moment
 
 _MOMENT = re.compile(r"(?<=paused_until=)([0-9]{13})(?![0-9])", re.ASCII)
-_STEPS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))
-
-
-def span_text(ms: float) -> str:
-    """A length of time, in its two largest units.
-
-    >>> span_text(80), span_text(4_200), span_text(64_000), span_text(7_320_000), span_text(200_000_000)
-    ('80 ms', '4 s', '1 min 4 s', '2 h 2 min', '2 d 7 h')
-    """
-    if ms < 1_000:
-        return f"{max(0, ms):.0f} ms"
-    seconds = int(ms // 1_000)
-    for size, unit, part, part_unit in _STEPS:
-        if seconds >= size:
-            rest = seconds % size // part
-            return f"{seconds // size} {unit} {rest} {part_unit}" if rest else f"{seconds // size} {unit}"
-    return f"{seconds} s"
-
-
-def ago_text(ms: float) -> str:
-    """How long ago something was, or in how long it will be.
-
-    >>> ago_text(200), ago_text(90_000), ago_text(-90_000)
-    ('now', '1 min 30 s ago', 'in 1 min 30 s')
-    """
-    if abs(ms) < 1_000:
-        return "now"
-    return f"{span_text(ms)} ago" if ms > 0 else f"in {span_text(-ms)}"
 
 
 def number_text(value: float) -> str:

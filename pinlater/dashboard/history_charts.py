@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from pinlater.dashboard.charts import AREA, BARS, LINES, Chart, ChartLine
-from pinlater.dashboard.durations import percentile_ms
+from pinlater.dashboard.duration_buckets import percentile_ms
 from pinlater.dashboard.formats import number_text
 from pinlater.dashboard.history_recorder import MINUTE_MS
 from pinlater.dashboard.queue_history import Point, Series
@@ -160,8 +160,8 @@ def _failures(
     if whole.failed > known and known:
         lines.append(ChartLine(UNKNOWN, "pale", [], number_text(whole.failed - known)))
     drawn = [replace(line, values=_jobs_of(series, line.name, most, words)) for line in lines]
-    note = f"Jobs that failed for good. {number_text(whole.looked_at)} of {number_text(whole.failed)} were looked at"
-    note += "; the numbers are scaled up to all." if whole.looked_at < whole.failed else "."
+    note = f"Jobs that failed for good. {number_text(whole.sampled)} of {number_text(whole.failed)} were looked at"
+    note += "; the numbers are scaled up to all." if whole.sampled < whole.failed else "."
     empty = ""
     if missing and not known:
         empty = missing

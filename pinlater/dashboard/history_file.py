@@ -132,9 +132,9 @@ class HistoryFile:
         elif version != VERSION:
             raise NotOurs(f"it is of version {version} of the history, and this is version {VERSION}")
         elif is_writer:
-            (said,) = run("PRAGMA quick_check(1)").fetchone()
-            if said != "ok":
-                raise NotOurs(said)
+            (verdict,) = run("PRAGMA quick_check(1)").fetchone()
+            if verdict != "ok":
+                raise NotOurs(verdict)
         run("PRAGMA synchronous = NORMAL")
         if is_writer:
             run(f"PRAGMA max_page_count = {self._max_pages}")

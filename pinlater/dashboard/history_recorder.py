@@ -70,16 +70,16 @@ class HistoryRecorder:
         self._store = store
         self._every_s = every_s
         self._new_sampler = new_sampler or (lambda since_ms: JobSampler(api, context, since_ms))
-        self.trouble = ""
+        self.problem = ""
         """Why nothing is recorded now, or not all."""
-        self._said: str | None = None
+        self._logged: str | None = None
         self._failure = ""
         """The error that the last try has ended with."""
         self.sampler: JobSampler | None = None
         self._ledger = CounterLedger()
         self._counted_ms: int | None = None
         """Until when totals are in the ledger."""
-        self._asked_ms = 0
+        self._requested_ms = 0
         self._open: dict[int, dict[str, QueueRecord]] = {}
         self._levels: dict[str, Levels] = {}
         self._emitted: dict[str, Levels] = {}
@@ -118,7 +118,7 @@ class HistoryRecorder:
                 if self._failure != repr(error):
                     self._failure = repr(error)
                     _log.exception("history_failed")
-                self.trouble = "recording fails; the log says why (history_failed)"
+                self.problem = "recording fails; the log says why (history_failed)"
             with suppress(TimeoutError):
                 wait_s = max(self._every_s, min(SELDOM_S, took_s / SHARE))
                 await asyncio.wait_for(self._is_stopping.wait(), wait_s)
@@ -134,7 +134,7 @@ class HistoryRecorder:
             self._counted_ms = int(facts["counted_ms"])
         except (KeyError, ValueError, msgspec.MsgspecError):
             self._ledger, self._counted_ms = CounterLedger(), None
-        self._asked_ms = 0
+        self._requested_ms = 0
         self.sampler = None
 
     # -- one look ------------------------------------------------------------------------------------------------------
@@ -168,18 +168,18 @@ class HistoryRecorder:
 
     def _go_well(self) -> None:
         if self._failure:
-            self._failure, self.trouble = "", self._said or ""
+            self._failure, self.problem = "", self._logged or ""
 
     async def _status(self) -> ClusterStatus:
         """PinLaterError. Where all queues may not be asked for, those are that may."""
-        since_ms = max(0, self._asked_ms - OVERLAP_MS)
+        since_ms = max(0, self._requested_ms - OVERLAP_MS)
         if self._names is None:
             try:
                 status = await self._api.cluster_status(counters_since_ms=since_ms, context=self._context)
             except Forbidden:
                 self._names = []
             else:
-                self._asked_ms = status.now_ms
+                self._requested_ms = status.now_ms
                 return status
         self._names = sorted(await self._api.queue_names(context=self._context))
         try:
@@ -189,7 +189,7 @@ class HistoryRecorder:
         except Forbidden:
             self._names = None  # next time by what it may do then
             raise
-        self._asked_ms = status.now_ms
+        self._requested_ms = status.now_ms
         return status
 
     def _take(self, status: ClusterStatus) -> None:
@@ -270,10 +270,10 @@ class HistoryRecorder:
         records = self._open.pop(minute)
         total = records.pop(ALL_QUEUES)
         self._sum_up(records, total)
-        told = [queue for queue, record in records.items() if self._is_new(minute, queue, record)]
-        if len(told) > MOST_QUEUES:
-            told = nlargest(MOST_QUEUES, told, lambda queue: records[queue].events)
-        packed = {ALL_QUEUES: pack(total), **{queue: pack(records[queue]) for queue in told}}
+        changed = [queue for queue, record in records.items() if self._is_new(minute, queue, record)]
+        if len(changed) > MOST_QUEUES:
+            changed = nlargest(MOST_QUEUES, changed, lambda queue: records[queue].events)
+        packed = {ALL_QUEUES: pack(total), **{queue: pack(records[queue]) for queue in changed}}
         for queue in self._emitted.keys() - records.keys():  # it was deleted: what waited there does so no more
             del self._emitted[queue]
             packed[queue] = pack(QueueRecord())
@@ -304,14 +304,14 @@ class HistoryRecorder:
             self._emitted[queue] = shown
         else:
             self._emitted.pop(queue, None)
-        says_more = record.events or record.waits or record.looked_at or not is_same
+        says_more = record.events or record.waits or record.sampled or not is_same
         return bool(says_more or (minute % HOUR == 0 and any(shown)))
 
-    def _say(self, trouble: str) -> None:
-        if trouble != self._said:
-            self.trouble = self._said = trouble
-            if trouble:
-                _log.warning("history_incomplete", reason=trouble)
+    def _say(self, problem: str) -> None:
+        if problem != self._logged:
+            self.problem = self._logged = problem
+            if problem:
+                _log.warning("history_incomplete", reason=problem)
             else:
                 _log.info("history_recorded", path=str(self._store.path or "in memory"))
 

@@ -31,7 +31,7 @@ class HistoryStore:
     def __init__(self, path: Path | None, max_bytes: int = MAX_BYTES) -> None:
         self.path = path
         self.is_writer = False
-        self.trouble = ""
+        self.problem = ""
         """Why it is not kept in its file."""
         self.recent: dict[int, Minutes] = {}
         self._max_bytes = max_bytes
@@ -83,8 +83,8 @@ class HistoryStore:
             self._file = self._opened(self.path)
         except (OSError, sqlite3.Error) as error:
             self._locks.keep([])
-            if self._file is None or not self.trouble:
-                self.trouble = f"{self.path} cannot be written ({error})"
+            if self._file is None or not self.problem:
+                self.problem = f"{self.path} cannot be written ({error})"
                 _log.error("history_in_memory", path=str(self.path), error=str(error), hint="choose another --history")
             self._file = HistoryFile(None, is_writer=True, max_bytes=self._max_bytes)
         self.is_writer = True
@@ -156,8 +156,8 @@ class HistoryStore:
             try:
                 set_aside(self.path, str(error))
                 self._file = self._opened(self.path)
-            except (OSError, sqlite3.Error) as trouble:
-                self.trouble = f"{self.path} cannot be written ({trouble})"
+            except (OSError, sqlite3.Error) as failure:
+                self.problem = f"{self.path} cannot be written ({failure})"
                 self._file = HistoryFile(None, is_writer=True, max_bytes=self._max_bytes)
             return False
         return True

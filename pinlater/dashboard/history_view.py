@@ -24,13 +24,13 @@ _TYPES_MISSING = (
 
 @dataclass(frozen=True, slots=True)
 class HistoryView:
-    """`troubles`: what is missing, and why. `withheld`: why nothing is shown to this caller."""
+    """`problems`: what is missing, and why. `withheld`: why nothing is shown to this caller."""
 
     span: Span
     charts: Sequence[Chart] = field(default_factory=list)
     since_ms: int | None = None
     cut_ms: int | None = None
-    troubles: Sequence[str] = ()
+    problems: Sequence[str] = ()
     withheld: str = ""
 
     @property
@@ -93,5 +93,5 @@ def _why_no_types(page: Page, sees_types: bool) -> str:
 
 def _view(page: Page, series: Series, charts: Sequence[Chart]) -> HistoryView:
     history = page.dashboard.history
-    troubles = [text for text in (history.recorder.trouble, history.store.trouble) if text]
-    return HistoryView(series.span, charts, series.since_ms, series.cut_ms, troubles)
+    problems = [text for text in (history.recorder.problem, history.store.problem) if text]
+    return HistoryView(series.span, charts, series.since_ms, series.cut_ms, problems)

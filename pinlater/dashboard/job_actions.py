@@ -16,7 +16,7 @@ from pinlater.model import CancelOutcome, ExtendedJob, Job, JobAction, Reschedul
 from pinlater.model.job_selection import FoundJobsChange, JobSelection
 
 _WHEN = "now, a length of time such as +10m, or a time such as 2026-11-25T10:00, in UTC unless it names a zone"
-_LATER = re.compile(r"\+\s*(\S+)")
+_LATER = re.compile(r"\+\s*(.+)")
 _CANCELLED = {
     CancelOutcome.CANCELLED: ("The job was cancelled, and is gone.", False),
     CancelOutcome.REQUESTED: ("Its worker is asked to stop. It ends as cancelled, unless it succeeds first.", False),
@@ -81,8 +81,8 @@ async def _change(
     refused = next(iter(answer.refusals.values()), "")
     if answer.missing_shards:
         refused = f"shard {', '.join(answer.missing_shards)} cannot be reached"
-    told = f"Nothing was changed: {refused}." if refused else "Nothing was changed: the job is in another state by now."
-    return page.redirect(page.back, told, is_bad=True)
+    text = f"Nothing was changed: {refused}." if refused else "Nothing was changed: the job is in another state by now."
+    return page.redirect(page.back, text, is_bad=True)
 
 
 async def retry(page: Page) -> web.Response:
@@ -108,9 +108,9 @@ async def cancel(page: Page) -> web.Response:
     running = bool(page.form.get("running"))
     outcomes = await page.api.cancel(queue, [descriptor], running=running, context=page.context)
     outcome = outcomes.get(descriptor, CancelOutcome.NOT_FOUND)
-    told, is_bad = _CANCELLED[outcome]
+    message, is_bad = _CANCELLED[outcome]
     gone = outcome is CancelOutcome.CANCELLED
-    return page.redirect(f"{JOBS}?filter=queue%3A{queue}" if gone else page.back, told, is_bad=is_bad)
+    return page.redirect(f"{JOBS}?filter=queue%3A{queue}" if gone else page.back, message, is_bad=is_bad)
 
 
 async def reschedule(page: Page) -> web.Response:
@@ -132,8 +132,8 @@ async def reschedule(page: Page) -> web.Response:
     if change.body is None and change.run_after_ms is None and change.attempts_allowed is None:
         return page.redirect(page.back, "Nothing was to be changed.", is_bad=True)
     (outcome,) = await page.api.reschedule(queue, [change], context=page.context)
-    told, is_bad = _RESCHEDULED[outcome]
-    return page.redirect(page.back, told, is_bad=is_bad)
+    message, is_bad = _RESCHEDULED[outcome]
+    return page.redirect(page.back, message, is_bad=is_bad)
 
 
 async def copy(page: Page) -> web.Response:

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from pinlater.config.values import Duration
 from pinlater.dashboard.filter_fields import BY_NAME, FIELDS, STATES, ValueKind
 from pinlater.model import MAX_TIME_MS
 from pinlater.model.callers import matches
 from pinlater.model.job_selection import JobPhase, JobSelection, TextCondition
+from pinlater.setting_kinds import Duration
 
 _DAY_MS = 86_400_000
 MARKS = ("~", "<", ">")

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from pinlater.dashboard.bulk_runs import ACTIONS
 from pinlater.dashboard.filter_completion import complete
-from pinlater.dashboard.filter_fields import FIELDS, STATE_GROUPS, STATE_OF_PHASE
+from pinlater.dashboard.filter_fields import FIELDS, STATE_GROUPS
 from pinlater.dashboard.filter_parser import FilterError, parse_filter
 from pinlater.dashboard.job_filter import FilterLine
 from pinlater.dashboard.job_rows import job_row
@@ -99,11 +99,11 @@ def may_change(page: Page, queues: Sequence[str]) -> bool:
 
 def _states(line: FilterLine, search: JobSearch) -> list[Facet]:
     """A click on the one state that is asked for shows all again."""
-    asked = {word for term in line.of("state") for word in term.values}
+    wanted = {word for term in line.of("state") for word in term.values}
     facets = []
     for phase in JobPhase:
-        word = STATE_OF_PHASE[phase]
-        is_on = asked == {word}
+        word = phase.word
+        is_on = wanted == {word}
         filter = line.with_values("state", *([] if is_on else [word])).text()
         facets.append(Facet(word, search.counts[phase], is_on, filter))
     return facets

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pinlater.dashboard.filter_fields import STATE_OF_PHASE
 from pinlater.dashboard.job_timeline import ATTEMPT_LINE
 from pinlater.job_body import FIRST_LINE, describe_body
 from pinlater.model import JobInfo
@@ -22,8 +21,8 @@ _KINDS = {
 
 
 class JobRow(NamedTuple):
-    """`call` is what the job does, where that can be told: `is_call` for a body of the framework. `said` is the last
-    line of its status that is not of a traceback.
+    """`call` is what the job does, where that can be told: `is_call` for a body of the framework. `status_line` is the
+    last line of its status that is not of a traceback.
     """
 
     info: JobInfo
@@ -32,7 +31,7 @@ class JobRow(NamedTuple):
     kind: str
     call: str
     is_call: bool
-    said: str
+    status_line: str
 
     @property
     def descriptor(self) -> str:
@@ -48,9 +47,7 @@ def job_row(info: JobInfo, now_ms: int, *, sees_bodies: bool) -> JobRow:
     phase = phase_of(info, now_ms)
     call, is_call = call_text(info, sees_bodies=sees_bodies)
     queue = info.descriptor.partition(":")[0]
-    return JobRow(
-        info, queue, STATE_OF_PHASE[phase], _KINDS.get(phase, ""), call, is_call, last_line(info.custom_status)
-    )
+    return JobRow(info, queue, phase.word, _KINDS.get(phase, ""), call, is_call, last_line(info.custom_status))
 
 
 def call_text(info: JobInfo, *, sees_bodies: bool) -> tuple[str, bool]:
@@ -59,9 +56,9 @@ def call_text(info: JobInfo, *, sees_bodies: bool) -> tuple[str, bool]:
         return "", False
     if info.body is None:
         return ("a large body" if info.body_stored_at is None else "a body in a tier"), False
-    told = describe_body(info.body)
-    if told is not None:
-        return told.call_text(MAX_CALL_CHARS), True
+    call = describe_body(info.body)
+    if call is not None:
+        return call.call_text(MAX_CALL_CHARS), True
     if not info.body:
         return "no body", False
     begin = info.body[:_SHOWN_BYTES]

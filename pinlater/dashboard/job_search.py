@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 import msgspec
 
 from pinlater.api import Api
-from pinlater.dashboard.filter_fields import STATE_OF_PHASE
 from pinlater.dashboard.job_filter import FilterLine
 from pinlater.dashboard.meant_queues import MeantQueues
 from pinlater.errors import (
@@ -61,7 +60,7 @@ class Cursor(msgspec.Struct, array_like=True):
 
     group: list[QueuePlace]
     last: str
-    looked_at: int = 0
+    examined: int = 0
 
     def text(self) -> str:
         return base64.urlsafe_b64encode(zlib.compress(msgspec.msgpack.encode(self), 9)).rstrip(b"=").decode()
@@ -83,15 +82,15 @@ def read_cursor(text: str) -> Cursor | None:
 class SearchedPage:
     """What one page of a search shows.
 
-    `of_about`: jobs that the filter could mean by queue, state and priority, as they were last counted. `troubles`: by
+    `of_about`: jobs that the filter could mean by queue, state and priority, as they were last counted. `problems`: by
     queue, why it could not be searched. `cursor` is "" at the end. `has_begun_anew`: the cursor that was given is none.
     """
 
     jobs: list[JobInfo]
-    looked_at: int
+    examined: int
     of_about: int
     cursor: str
-    troubles: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
     missing_shards: list[str] = field(default_factory=list)
     is_over: bool = False
     """Its time was over before the page was full."""
@@ -111,7 +110,7 @@ class _Queue:
     next: str = CONTINUATION_END
     """Behind what it found."""
 
-    is_asked: bool = False
+    was_searched: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -152,7 +151,7 @@ class JobSearch:
         began_s = loop.time()
         known = read_cursor(cursor_text)
         cursor = known or Cursor([], "")
-        page = SearchedPage([], cursor.looked_at, self.of_about, "", has_begun_anew=bool(cursor_text) and known is None)
+        page = SearchedPage([], cursor.examined, self.of_about, "", has_begun_anew=bool(cursor_text) and known is None)
         if not cursor_text:
             page.jobs = await self._by_key()
         by_key = {job.descriptor for job in page.jobs}
@@ -180,14 +179,14 @@ class JobSearch:
         page.took_s = loop.time() - began_s
         is_last = not group and not any(queue_order(name) > queue_order(last) for name in order) if last else not group
         if not is_last:
-            page.cursor = Cursor([each.place for each in group], last, page.looked_at).text()
+            page.cursor = Cursor([each.place for each in group], last, page.examined).text()
         return page
 
     def _group(self, places: Sequence[QueuePlace], page: SearchedPage) -> list[_Queue]:
         group = []
         for place in places:
             if self._line.reads_bodies and not self._sees_bodies(place.queue):
-                page.troubles[place.queue] = "its bodies are hidden from you, so it cannot be searched for them"
+                page.problems[place.queue] = "its bodies are hidden from you, so it cannot be searched for them"
                 continue
             selection = self._line.selection(place.queue, self._now_ms, self._priorities_of(place.queue))
             if selection is not None:
@@ -229,17 +228,17 @@ class JobSearch:
         except PinLaterError as error:
             self._failed(each, page, error)
             return
-        each.is_asked = True
+        each.was_searched = True
         each.next = found.continuation
         each.found = found.jobs
         if each.place.shown:
             names = [job.descriptor for job in found.jobs]
             if each.place.shown in names:
                 each.found = found.jobs[names.index(each.place.shown) + 1 :]
-        page.looked_at += found.looked_at
+        page.examined += found.looked_at
         page.missing_shards += [shard for shard in found.missing_shards if shard not in page.missing_shards]
-        if queue in page.troubles:
-            del page.troubles[queue]
+        if queue in page.problems:
+            del page.problems[queue]
 
     async def _found(self, each: _Queue, max_ms: int, limit: int) -> FoundJobs:
         return await self._api.search_jobs(
@@ -256,7 +255,7 @@ class JobSearch:
         if isinstance(error, RequestInvalid):
             raise error
         if not isinstance(error, QueueNotFound | PriorityNotSupported) or each.place.queue in self._line.named_queues:
-            page.troubles[each.place.queue] = error.message
+            page.problems[each.place.queue] = error.message
         each.place.continuation, each.next = CONTINUATION_END, CONTINUATION_END
 
     def _take(self, group: Sequence[_Queue], room: int, by_key: set[str]) -> list[JobInfo]:
@@ -269,9 +268,9 @@ class JobSearch:
             counts[id(each)] = counts.get(id(each), 0) + 1
             each.place.shown = job.descriptor
         for each in group:
-            if each.is_asked and counts.get(id(each), 0) == len(each.found):
+            if each.was_searched and counts.get(id(each), 0) == len(each.found):
                 each.place.continuation, each.place.shown = each.next, ""
-            each.found, each.is_asked = [], False
+            each.found, each.was_searched = [], False
         return [job for _, job, _ in taken if job.descriptor not in by_key]
 
     async def _by_key(self) -> list[JobInfo]:
@@ -294,11 +293,6 @@ class JobSearch:
                 continue  # the search says what is wrong
             found += [info for info in infos.values() if phase_of(info, self._now_ms) in self._line.phases]
         return found
-
-
-def state_word(job: JobInfo, now_ms: int) -> str:
-    """The state as filters name it."""
-    return STATE_OF_PHASE[phase_of(job, now_ms)]
 
 
 def _order(job: JobInfo, now_ms: int) -> tuple[bool, int, str]:

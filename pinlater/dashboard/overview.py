@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from pinlater.dashboard.formats import number_text, span_text
+from pinlater.dashboard.formats import number_text
 from pinlater.dashboard.history_view import all_queues_view, sparklines
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
 from pinlater.dashboard.queue_rows import QueueRow, busiest, sum_of
+from pinlater.durations import span_text
 from pinlater.model import ClusterStatus, WorkersPage
 
 MOST_QUEUES = 15
@@ -113,12 +114,12 @@ async def overview(page: Page) -> web.Response:
         return page.render("overview.html", status=200, cluster=found, workers=workers, history=history)
     status, rows = found
     shown = busiest(rows, MOST_QUEUES)
-    told = alarms(status, rows, None if isinstance(workers, PartFailed) else workers)
+    raised = alarms(status, rows, None if isinstance(workers, PartFailed) else workers)
     return page.render(
         "overview.html",
         cluster=status,
         workers=workers,
-        alarms=told,
+        alarms=raised,
         sums=sum_of(rows),
         history=history,
         rows=shown,

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 
-from pinlater.config.values import Duration
 from pinlater.dashboard.page import Page, PageRoute
 from pinlater.dashboard.queue_detail import PATH, is_on
 from pinlater.dashboard.queue_list import PATH as QUEUES
 from pinlater.errors import RequestInvalid
 from pinlater.model import AccessAction, Changed
+from pinlater.setting_kinds import Duration
 
 _LONGEST_MS = 3650 * 86_400_000
-_PAUSE_FOR = Duration(1_000, _LONGEST_MS)
+PAUSE_LENGTH = Duration(1_000, _LONGEST_MS)
 
 
 def _begin(page: Page) -> str:
@@ -49,9 +49,9 @@ async def pause(page: Page) -> web.Response:
     values = {"paused": "true", "paused_why": why} if why else {"paused": "true"}
     if lasts:
         try:
-            values["paused_until"] = str(page.now_ms + _PAUSE_FOR.parse(lasts))
+            values["paused_until"] = str(page.now_ms + PAUSE_LENGTH.parse(lasts))
         except ValueError:
-            raise RequestInvalid.of("the length of the pause", lasts, _PAUSE_FOR.allowed) from None
+            raise RequestInvalid.of("the length of the pause", lasts, PAUSE_LENGTH.allowed) from None
     changed = await _set(page, name, values)
     ends = f" for {lasts}" if lasts else ""
     return _done(page, f"Queue {name} is paused{ends}: no job of it is handed out.", changed)

@@ -71,8 +71,8 @@ def groups_of(view: QueueView) -> list[SettingGroup]:
 def _row(view: QueueView, name: str) -> SettingRow:
     value, source = view.settings[name]
     setting = BY_NAME.get(name)
-    told = ("", "") if setting is None else (setting.help, setting.kind.allowed)
-    return SettingRow(name, value, _SOURCES.get(source, source), source == "queue", *told)
+    notes = ("", "") if setting is None else (setting.help, setting.kind.allowed)
+    return SettingRow(name, value, _SOURCES.get(source, source), source == "queue", *notes)
 
 
 async def queue_detail(page: Page) -> web.Response:

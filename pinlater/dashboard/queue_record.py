@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from pinlater.dashboard import durations
+from pinlater.dashboard import duration_buckets
 
 COUNTED = ("enqueued", "dequeued", "succeeded", "failed", "retried")
 """In the order of the numbers that servers tell."""
@@ -30,7 +30,7 @@ class QueueRecord(msgspec.Struct, array_like=True, gc=False):
     that a job was ready.
 
     Of a sample of jobs: `waits` from when they might run until they were handed out, `runs` from there to the end.
-    `reasons`, `types`: what failed, in jobs; where only some could be looked at, `looked_at`, these are an estimate.
+    `reasons`, `types`: what failed, in jobs; where only some could be looked at, `sampled`, these are an estimate.
     `minutes`: of an hour of all queues, how many of it were recorded.
     """
 
@@ -48,7 +48,7 @@ class QueueRecord(msgspec.Struct, array_like=True, gc=False):
     runs: dict[int, int] = {}
     reasons: dict[str, int] = {}
     types: dict[str, int] = {}
-    looked_at: int = 0
+    sampled: int = 0
     minutes: int = 0
 
     @property
@@ -84,11 +84,11 @@ class QueueRecord(msgspec.Struct, array_like=True, gc=False):
         self.minutes += other.minutes
 
     def merge_samples(self, other: QueueRecord) -> None:
-        durations.add(self.waits, other.waits)
-        durations.add(self.runs, other.runs)
+        duration_buckets.add(self.waits, other.waits)
+        duration_buckets.add(self.runs, other.runs)
         add_words(self.reasons, other.reasons)
         add_words(self.types, other.types)
-        self.looked_at += other.looked_at
+        self.sampled += other.sampled
 
 
 def add_words(into: dict[str, int], more: Mapping[str, int]) -> None:
@@ -216,7 +216,7 @@ def _part(count: int, share: float) -> int:
     return count if share == 1 else min(_BYTE, ceil(count / share))
 
 
-def _sparse(size: int, low: int, dense: bytes) -> list[durations.Buckets]:
+def _sparse(size: int, low: int, dense: bytes) -> list[duration_buckets.Buckets]:
     width = len(dense) // size
     return [
         {low + at: count for at, count in enumerate(dense[start : start + width]) if count}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from aiohttp import web
 
 from pinlater.dashboard.body_view import body_view
-from pinlater.dashboard.filter_fields import STATE_OF_PHASE
 from pinlater.dashboard.job_detail import file_response
 from pinlater.dashboard.page import Page, PageRoute
 from pinlater.dashboard.schedule_list import PATH as SCHEDULES
@@ -54,7 +53,7 @@ async def schedule_detail(page: Page) -> web.Response:
         view=view,
         schedule=view.schedule,
         job=job,
-        phase=STATE_OF_PHASE[phase_of(job, page.now_ms)] if isinstance(job, JobInfo) else "",
+        phase=phase_of(job, page.now_ms).word if isinstance(job, JobInfo) else "",
         body=body_view(view.schedule.body) if include_body else None,
         may_set=rights.may_call(UPDATE_SCHEDULE),
         may_delete=rights.may_call(DELETE_SCHEDULE),

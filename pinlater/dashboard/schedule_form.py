@@ -19,11 +19,12 @@ from pinlater.dashboard.schedule_actions import missed_text
 from pinlater.dashboard.schedule_detail import PATH, find_schedule, name_of, shows_body
 from pinlater.dashboard.schedule_list import PATH as SCHEDULES
 from pinlater.dashboard.schedule_list import ScheduleRow, schedule_path
+from pinlater.durations import allowed_durations, duration_text, parse_duration_ms
 from pinlater.errors import Forbidden, PinLaterError, RecordChanged, RequestInvalid
 from pinlater.http.problems import detail_of
 from pinlater.job_body import secret_values
-from pinlater.model import AccessAction, Misfire, Schedule, ScheduleChange, ScheduleView, queue_order
-from pinlater.schedule import duration_text, parse_duration, utc_moment
+from pinlater.model import MAX_TIME_MS, AccessAction, Misfire, Schedule, ScheduleChange, ScheduleView, queue_order
+from pinlater.schedule import utc_moment
 from pinlater.timetable import zone_names
 from pinlater.wire.schedule_methods import UPDATE_SCHEDULE
 
@@ -80,7 +81,7 @@ class ScheduleFields:
             "cron" if shown.every_ms is None else "every",
             shown.cron,
             shown.timezone,
-            "" if shown.every_ms is None else duration_text(shown.every_ms / 1000),
+            "" if shown.every_ms is None else duration_text(shown.every_ms),
             text or "",
             "1" if text is None else "",
             str(shown.priority),
@@ -88,16 +89,16 @@ class ScheduleFields:
             shown.serialize_key,
             shown.misfire.name.lower(),
             str(shown.max_catch_up),
-            duration_text(shown.jitter_ms / 1000),
+            duration_text(shown.jitter_ms),
             _moment_text(shown.start_ms),
             _moment_text(shown.end_ms),
         )
 
     @classmethod
     def sent(cls, form: Mapping[str, str], name: str) -> ScheduleFields:
-        told = {each.name: form.get(each.name, "") for each in fields(cls)}
-        body = told["body"].replace("\r\n", "\n")  # which browsers make of line breaks
-        return cls(**{key: value.strip() for key, value in told.items()} | {"name": name, "body": body})
+        values = {each.name: form.get(each.name, "") for each in fields(cls)}
+        body = values["body"].replace("\r\n", "\n")  # which browsers make of line breaks
+        return cls(**{key: value.strip() for key, value in values.items()} | {"name": name, "body": body})
 
     def digest(self, version: str) -> str:
         return sha256(repr((version, asdict(self))).encode("utf-8", "backslashreplace")).hexdigest()
@@ -107,7 +108,7 @@ class ScheduleFields:
         by_cron = self.by != "every"
         if by_cron and not self.cron:
             raise _refusal("Cron expression", "", "five fields, as in 30 3 * * 1-5")
-        told: dict[str, object] = {
+        values: dict[str, object] = {
             "queue": self.queue,
             "cron": self.cron if by_cron else None,
             "timezone": (self.timezone or "UTC") if by_cron else None,
@@ -126,7 +127,7 @@ class ScheduleFields:
         none = {"start_ms": had.start_ms or 0, "end_ms": had.end_ms or 0}
         new = {
             name: value
-            for name, value in told.items()
+            for name, value in values.items()
             if value is not None and value != none.get(name, getattr(had, name))
         }
         return ScheduleChange(name=self.name, **new)  # type: ignore[arg-type]
@@ -214,19 +215,19 @@ async def _conflict(page: Page, form: ScheduleFields, view: ScheduleView | None)
 
 
 def _differences(there: ScheduleFields, here: ScheduleFields) -> list[Difference]:
-    had, has = _told(there), _told(here)
+    had, has = _shown(there), _shown(here)
     return [Difference(label, had[name], has[name]) for name, label in LABELS.items() if had[name] != has[name]]
 
 
-def _told(form: ScheduleFields) -> dict[str, str]:
+def _shown(form: ScheduleFields) -> dict[str, str]:
     """The fields that count, as texts for people."""
-    told = {name: getattr(form, name) for name in LABELS}
-    told["misfire"] = told["misfire"].replace("_", " ")
+    texts = {name: getattr(form, name) for name in LABELS}
+    texts["misfire"] = texts["misfire"].replace("_", " ")
     for name in ("cron", "timezone") if form.by == "every" else ("every",):
-        told[name] = ""
+        texts[name] = ""
     if form.keeps_body:
-        told["body"] = ""
-    return told
+        texts["body"] = ""
+    return texts
 
 
 async def _render(
@@ -280,9 +281,9 @@ def _number(label: str, text: str) -> int:
 
 def _duration_ms(label: str, text: str) -> int:
     try:
-        return round(parse_duration(text) * 1000)
+        return parse_duration_ms(text, 0, MAX_TIME_MS, bare="s")
     except ValueError:
-        raise _refusal(label, text, "as in 30s, 10m, 1h30m, 2d") from None
+        raise _refusal(label, text, allowed_durations(0, MAX_TIME_MS)) from None
 
 
 def _misfire(text: str) -> Misfire:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,6 +12,7 @@ from aiohttp import web
 
 from pinlater.dashboard.formats import segment
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
+from pinlater.durations import duration_text, spaced
 from pinlater.model import (
     CONTINUATION_END,
     CONTINUATION_START,
@@ -23,7 +23,7 @@ from pinlater.model import (
     ScheduleView,
     queue_order,
 )
-from pinlater.schedule import duration_text, utc_text, zone_moment
+from pinlater.schedule import utc_text, zone_moment
 from pinlater.timetable import cron_warnings, cron_words
 from pinlater.wire.schedule_methods import UPDATE_SCHEDULE
 
@@ -55,7 +55,7 @@ class ScheduleRow(NamedTuple):
     def of(cls, view: ScheduleView) -> ScheduleRow:
         shown = view.schedule
         if shown.every_ms is not None:
-            return cls(view, f"Every {_every_text(shown.every_ms)}", "", _state(view))
+            return cls(view, f"Every {spaced(duration_text(shown.every_ms))}", "", _state(view))
         return cls(view, cron_words(shown.cron) or shown.cron, shown.cron, _state(view))
 
     @property
@@ -83,28 +83,19 @@ class ScheduleRow(NamedTuple):
 
 
 class SchedulesFound(NamedTuple):
-    """`next`: the cursor of the next page, "" for none. `looked_at`: so many were looked at for these, where some are
+    """`next`: the cursor of the next page, "" for none. `examined`: so many were looked at for these, where some are
     looked for and not all were.
     """
 
     rows: list[ScheduleRow]
     next: str
-    looked_at: int = 0
+    examined: int = 0
 
 
 class SomeQueues(NamedTuple):
     """The caller may see the schedules of single queues alone: of these."""
 
     queues: list[str]
-
-
-def _every_text(ms: int) -> str:
-    """
-    >>> _every_text(5_400_000), _every_text(1_500)
-    ('1 h 30 min', '1 s 500 ms')
-    """
-    parts = re.findall("([0-9]+)([a-z]+)", duration_text(ms / 1000))
-    return " ".join(f"{amount} {'min' if unit == 'm' else unit}" for amount, unit in parts)
 
 
 def _state(view: ScheduleView) -> tuple[str, str]:
@@ -161,10 +152,10 @@ async def _found(page: Page, query: Mapping[str, str]) -> SchedulesFound:
     continuation = page.query.get("cursor") or CONTINUATION_START
     ends_s = time.monotonic() + LOOKS_FOR_S
     rows: list[ScheduleRow] = []
-    looked_at = 0
+    examined = 0
     while True:
         shown = await _load(page, query["queue"], query["made_by"], continuation, limit)
-        continuation, looked_at = shown.continuation, looked_at + len(shown.schedules)
+        continuation, examined = shown.continuation, examined + len(shown.schedules)
         every = map(ScheduleRow.of, shown.schedules)
         rows += [row for row in every if name in row.schedule.name.lower() and row.is_shown(show)]
         if len(rows) > PAGE_SIZE:
@@ -173,7 +164,7 @@ async def _found(page: Page, query: Mapping[str, str]) -> SchedulesFound:
         if continuation == CONTINUATION_END:
             return SchedulesFound(rows, "")
         if len(rows) == PAGE_SIZE or time.monotonic() > ends_s:
-            return SchedulesFound(rows, continuation, looked_at if limit == LOOKED_AT else 0)
+            return SchedulesFound(rows, continuation, examined if limit == LOOKED_AT else 0)
 
 
 async def _load(page: Page, queue: str, made_by: str, continuation: str, limit: int) -> SchedulesPage:

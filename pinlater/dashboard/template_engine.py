@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pinlater.dashboard import formats
 from pinlater.dashboard.part_failed import PartFailed
 from pinlater.dashboard.static_files import StaticFiles
+from pinlater.durations import span_text
 
 _CLOCKS = re.compile(r"(<time\b[^>]*>)[^<]*(?=</time>)")
 
@@ -40,7 +41,7 @@ class TemplateEngine:
         self._environment.filters |= {
             "number": formats.number_text,
             "bytes": formats.bytes_text,
-            "span": formats.span_text,
+            "span": span_text,
             "moment": formats.time_element,
             "segment": formats.segment,
             "detail": formats.detail_text,

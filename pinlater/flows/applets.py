@@ -102,5 +102,5 @@ def check_expression(stage: Stage) -> None:
     try:
         COMPILED.add(expression)
     except Exception as error:
-        told = error if isinstance(error, JMESPathError) else "nested too deep, or with what is no number"
-        raise RequestInvalid.of(f"the expression of stage {stage.name}", expression, f"JMESPath ({told})") from None
+        reason = error if isinstance(error, JMESPathError) else "nested too deep, or with what is no number"
+        raise RequestInvalid.of(f"the expression of stage {stage.name}", expression, f"JMESPath ({reason})") from None

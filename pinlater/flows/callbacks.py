@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any, Protocol
@@ -64,8 +64,14 @@ class EnqueueCall(Protocol):
         """All of them or an error. QueueNotFound and others."""
 
 
+PostCall = Callable[[DueCallback], Awaitable[tuple[str, bool]]]
+"""Makes a POST: why it was refused, "" if it was taken; and whether the receiver has answered."""
+
+
 class FlowCallbacks:
-    """Makes callbacks, for one process. `hosts`: where POSTs may go to (see AllowedReceivers); `secret`: signs them."""
+    """Makes callbacks, for one process. `hosts`: where POSTs may go to (see AllowedReceivers); `secret`: signs them.
+    `post`: makes POSTs in place of HTTP.
+    """
 
     def __init__(
         self,
@@ -75,7 +81,9 @@ class FlowCallbacks:
         metrics: Metrics,
         hosts: Collection[str] = (),
         secret: str = "",
+        post: PostCall | None = None,
     ) -> None:
+        self._post = post or self._post_over_http
         self._connection = connection
         self._enqueue = enqueue
         self._clock = clock
@@ -120,6 +128,15 @@ class FlowCallbacks:
         return await self._connection.call(
             lambda database: database.take_callbacks(before_ms, until_ms, limit, flow_id)
         )
+
+    @property
+    def is_busy(self) -> bool:
+        """Some are under way."""
+        return len(self._tasks) > 0
+
+    async def drain(self) -> None:
+        """Until none is under way."""
+        await self._tasks.drain()
 
     async def close(self) -> None:
         """Those under way are broken off: the keeper makes them again."""
@@ -167,20 +184,20 @@ class FlowCallbacks:
 
     async def _make(self, due: DueCallback) -> bool:
         """Whether its receiver has answered, be it with an error."""
-        told, is_away, has_answered = "", False, True
+        failure, is_away, has_answered = "", False, True
         try:
             if due.callback.url:
-                told, has_answered = await self._post(due)
+                failure, has_answered = await self._post(due)
             else:
                 await self._enqueue(due.callback.queue, [callback_job(due)])
         except PinLaterError as error:
-            told, is_away = error.message, not isinstance(error, QueueNotFound)
+            failure, is_away = error.message, not isinstance(error, QueueNotFound)
             has_answered = not is_away
         except Exception:
             _log.exception("flow_callback_failed", flow=due.status.id)
-            told = "a fault of the server, whose log has it (flow_callback_failed)"
+            failure = "a fault of the server, whose log has it (flow_callback_failed)"
         now_ms = self._clock.now_ms()
-        if not told:
+        if not failure:
             self._metrics.add(1, "flow_callbacks", "made")
             await self._connection.call(lambda database: database.callback_made(due.flow, now_ms))
             return has_answered
@@ -188,24 +205,24 @@ class FlowCallbacks:
         pause_s = exponential_backoff_s(tries, FIRST_PAUSE_S, LONGEST_AWAY_S if is_away else LONGEST_PAUSE_S)
         retry_ms = None if tries >= TRIES and not is_away else now_ms + round(pause_s * 1_000)
         self._metrics.add(1, "flow_callbacks", "given_up" if retry_ms is None else "failed")
-        _log.warning("flow_callback_failed", flow=due.status.id, tries=tries, given_up=retry_ms is None, error=told)
-        await self._connection.call(lambda database: database.callback_failed(due.flow, told, retry_ms, now_ms))
+        _log.warning("flow_callback_failed", flow=due.status.id, tries=tries, given_up=retry_ms is None, error=failure)
+        await self._connection.call(lambda database: database.callback_failed(due.flow, failure, retry_ms, now_ms))
         return has_answered
 
-    async def _post(self, due: DueCallback) -> tuple[str, bool]:
-        """Why it was refused, "" if it was taken; and whether the receiver has answered."""
+    async def _post_over_http(self, due: DueCallback) -> tuple[str, bool]:
+        """See PostCall."""
         refused = self._why_not(due.callback.url)
         if refused:
             return f"{due.callback.url} is not allowed; allowed: {refused}", True
         body = msgspec.json.encode(status_document(due.status))
         signed_s = self._clock.now_ms() // 1_000
-        said = (due.id, due.status.id, due.owner, due.callback.url)
+        signed = (due.id, due.status.id, due.owner, due.callback.url)
         headers = {
             "Content-Type": "application/json",
             ID_HEADER: due.id,
             FLOW_ID_HEADER: due.status.id,
             OWNER_HEADER: due.owner,
-            SIGNATURE_HEADER: signature(self._secret, signed_s, said, body),
+            SIGNATURE_HEADER: signature(self._secret, signed_s, signed, body),
             OLD_SIGNATURE_HEADER: body_signature(self._secret, signed_s, body),
         }
         http: Any = import_module("aiohttp")  # only who has such callbacks loads it here
@@ -223,14 +240,14 @@ class FlowCallbacks:
             return failed_post(error), False
 
 
-def signature(secret: str, signed_s: int, said: tuple[str, str, str, str], body: bytes) -> str:
+def signature(secret: str, signed_s: int, signed: tuple[str, str, str, str], body: bytes) -> str:
     """The header of a POST: when it was signed, in seconds since 1970, and the HMAC-SHA256 of that time, the id of the
     callback, the id, the owner and the address of the flow, each a line, and the body. No line break can be in them.
 
     >>> signature("s", 1, ("c", "f", "token:shop", "https://shop.example/over"), b"{}")[:24]
     't=1,v2=ec10101662ec24716'
     """
-    lines = "\n".join((str(signed_s), *said, "")).encode()
+    lines = "\n".join((str(signed_s), *signed, "")).encode()
     return f"t={signed_s},v2={_mac(secret, lines + body)}"
 
 
@@ -243,5 +260,5 @@ def body_signature(secret: str, signed_s: int, body: bytes) -> str:
     return f"t={signed_s},v1={_mac(secret, b'%d.' % signed_s + body)}"
 
 
-def _mac(secret: str, said: bytes) -> str:
-    return hmac.new(secret.encode(), said, hashlib.sha256).hexdigest()
+def _mac(secret: str, message: bytes) -> str:
+    return hmac.new(secret.encode(), message, hashlib.sha256).hexdigest()

@@ -13,8 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.errors import FlowsUnavailable
@@ -78,7 +77,9 @@ class ChildMaker:
         """RequestInvalid: an expression is none. Reading one takes up to two milliseconds, and a flow may have many."""
         for stage in stages:
             if stage.applet.expression:
-                _applets().check_expression(stage)
+                from pinlater.flows.applets import check_expression  # noqa: PLC0415  # as below
+
+                check_expression(stage)
                 await asyncio.sleep(0)
 
     async def make(
@@ -202,10 +203,6 @@ class _Turns:
 
 
 def _made(unmade: UnmadeChildren, budget: Budget) -> tuple[list[MadeChildren], bool]:
-    made: tuple[list[MadeChildren], bool] = _applets().make_children(unmade, budget)
-    return made
+    from pinlater.flows.applets import make_children  # noqa: PLC0415  # what reads expressions is for who has some
 
-
-def _applets() -> Any:
-    """Who makes no children of expressions and lists does not load what reads them."""
-    return import_module("pinlater.flows.applets")
+    return make_children(unmade, budget)

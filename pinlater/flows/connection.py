@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -87,9 +86,11 @@ class FlowConnection:
 def _opened(url: str, bounds: Callable[[str], OwnerBounds]) -> FlowDatabase:
     # SQLAlchemy is loaded by the first flow, not by every server
     try:
-        database: FlowDatabase = import_module("pinlater.flows.database").FlowDatabase(url, bounds)
+        from pinlater.flows.database import FlowDatabase  # noqa: PLC0415
+
+        database = FlowDatabase(url, bounds)
     except ImportError as error:
-        told = f"the driver of the database of flows is not installed: {error.name or error}"
-        raise FlowsUnavailable(told, retryable=False) from error
+        message = f"the driver of the database of flows is not installed: {error.name or error}"
+        raise FlowsUnavailable(message, retryable=False) from error
     database.open()
     return database

@@ -469,8 +469,8 @@ class FlowDatabase:
             if not taken:
                 other = connection.execute(sa.select(KEEPERS.c.holder)).scalar_one()
                 taken = is_dead(other) and connection.execute(taking.where(KEEPERS.c.holder == other)).rowcount > 0
-            said: int = connection.execute(sa.select(KEEPERS.c.until_ms)).scalar_one()
-            return taken, said
+            kept_until_ms: int = connection.execute(sa.select(KEEPERS.c.until_ms)).scalar_one()
+            return taken, kept_until_ms
 
         return self._transaction(work)
 
@@ -495,8 +495,8 @@ class FlowDatabase:
     def callback_failed(self, flow: int, error: str, retry_ms: int | None, now_ms: int) -> None:
         """`retry_ms` None: it is given up."""
         again = {"done_ms": now_ms} if retry_ms is None else {"due_ms": retry_ms}
-        told = error[: end_records.MAX_ERROR_CHARS].replace("\0", "")
-        self._set_callback(flow, error=told, tries=CALLBACKS.c.tries + 1, **again)
+        text = error[: end_records.MAX_ERROR_CHARS].replace("\0", "")
+        self._set_callback(flow, error=text, tries=CALLBACKS.c.tries + 1, **again)
 
     def _set_callback(self, flow: int, **values: Any) -> None:
         of_flow = CALLBACKS.c.flow == flow

@@ -285,18 +285,18 @@ class _Recording:
         parents = {number: maker_of(key) for number, key in keys}
         of_parents = among(connection, ITEMS.c.number, sorted(set(parents.values())))
         wanted = sa.select(ITEMS.c.number, ITEMS.c.applet_error).where(of_parents).order_by(ITEMS.c.number)
-        said = {number: error or "" for number, error in connection.execute(for_update(connection, wanted))}
-        is_new = {number for number, error in said.items() if not error}
+        errors = {number: error or "" for number, error in connection.execute(for_update(connection, wanted))}
+        is_new = {number for number, error in errors.items() if not error}
         for number, (row, reason) in sorted(self._failed_makers.items()):
             parent = parents[number]
-            if parent in said:
+            if parent in errors:
                 child = row.stage.name.removesuffix(APPLET_SUFFIX)
-                said[parent] += f"{'; ' if said[parent] else ''}{child}: its job {row.stage.job} failed: {reason}"
+                errors[parent] += f"{'; ' if errors[parent] else ''}{child}: its job {row.stage.job} failed: {reason}"
                 if parent in is_new and row.parent is not None:
                     is_new.remove(parent)
                     self.counts[row.flow, row.parent]["applet_errors"] += 1
         self._applet_errors += [
-            {"number": number, "applet_error": _text(error, MAX_ERROR_CHARS)} for number, error in said.items()
+            {"number": number, "applet_error": _text(error, MAX_ERROR_CHARS)} for number, error in errors.items()
         ]
 
     def _stop(self, connection: sa.Connection) -> list[str]:
@@ -307,7 +307,7 @@ class _Recording:
         of_these = sa.select(FLOWS.c.number, FLOWS.c.id, FLOWS.c.on_failure).where(
             FLOWS.c.number.in_(flows), FLOWS.c.on_failure != OnFailure.GO_ON, FLOWS.c.completed_ms.is_(None)
         )
-        told = []
+        flow_ids = []
         for number, flow_id, on_failure in connection.execute(of_these).all():
             stopped = [
                 row
@@ -318,8 +318,8 @@ class _Recording:
             ]
             if stopped:
                 stop_stages(connection, number, stopped, STOPPED, self._now_ms)
-                told.append(flow_id)
-        return told
+                flow_ids.append(flow_id)
+        return flow_ids
 
 
 def stop_stages(connection: sa.Connection, flow: int, rows: Sequence[StageRow], reason: str, now_ms: int) -> None:

@@ -12,9 +12,9 @@ import structlog
 
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock
-from pinlater.errors import FlowsUnavailable, PinLaterError, QueueNotFound
+from pinlater.errors import PinLaterError, QueueNotFound
 from pinlater.flows.budgets import MAX_STEPS
-from pinlater.flows.callbacks import FlowCallbacks
+from pinlater.flows.callbacks import FlowCallbacks, PostCall
 from pinlater.flows.child_maker import MAX_HELD_BYTES, QUICK_STEPS, ChildMaker
 from pinlater.flows.connection import FlowConnection
 from pinlater.flows.ends import MadeChildren, Recorded, UnmadeChildren
@@ -47,9 +47,8 @@ class FlowSettings:
 
 class Flows:
     """`name` is this process's among all of the cluster. `refusal` says why this server must have no flows now, "" if
-    it may; `unaware` names the live processes that do not know flows; `has_others`: there
-    are live processes beside this one. `jobs_ready` hears of jobs that may be handed
-    out, as `Service.fired`. `bounds` says what an owner of flows may have.
+    it may; `has_others`: there are live processes beside this one. `jobs_ready` hears of jobs that may be handed
+    out, as `JobEvents.ready`. `bounds` says what an owner of flows may have. `post`: see FlowCallbacks.
     """
 
     def __init__(
@@ -62,17 +61,16 @@ class Flows:
         metrics: Metrics,
         jobs_ready: Callable[[str, int, Sequence[int]], None],
         refusal: Callable[[], str] = str,
-        unaware: Callable[[], Sequence[str]] = tuple,
         has_others: Callable[[], bool] = bool,
         bounds: Callable[[str], OwnerBounds] = lambda owner: NO_BOUNDS,
+        post: PostCall | None = None,
     ) -> None:
         self._router, self._queues, self._clock, self._jobs_ready = router, queues, clock, jobs_ready
-        self.unaware = unaware
         self.has_others = has_others
         self.connection = connection = FlowConnection(settings.url, refusal, bounds)
         self.waits = FlowWaits(connection, metrics)
         self.callbacks = FlowCallbacks(
-            connection, self._enqueue, clock, metrics, settings.callback_hosts, settings.callback_secret
+            connection, self._enqueue, clock, metrics, settings.callback_hosts, settings.callback_secret, post
         )
         self.keeper = FlowKeeper(
             name, connection, router, queues, self.callbacks, clock, metrics, jobs_ready, self.are_over
@@ -86,6 +84,15 @@ class Flows:
         if self.connection.is_made:
             self._tasks.start(self._mark_queues())
 
+    async def settle(self) -> None:
+        """Do all that is to be done by now, for a process that has not started; its own work is the only one."""
+        while True:
+            await self._tasks.drain()
+            await self.callbacks.make_due()
+            await self.callbacks.drain()
+            if not await self.keeper.settle() and not self._tasks and not self.callbacks.is_busy:
+                return
+
     async def _mark_queues(self) -> None:
         """Queues that flows need, and of which no store knows any more: the one that did has lost all. One that
         somebody has deleted stays so.
@@ -97,8 +104,6 @@ class Flows:
                 lost = [
                     queue for queue in needed if not self._queues.has(queue) and not self._queues.was_deleted(queue)
                 ]
-                if lost and self.unaware():
-                    raise FlowsUnavailable("servers of an earlier version do not know flows")
                 for queue in lost:
                     await self._queues.take_items(queue, _SELF)
                     _log.warning("flow_queue_made_anew", queue=queue, hint="the stores had lost it, with its settings")

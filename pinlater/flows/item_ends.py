@@ -87,10 +87,10 @@ class ItemEnds:
             if read_bytes > STEP_BYTES:
                 read_bytes = 0
                 await asyncio.sleep(0)  # others have their turn between two steps
-        told: dict[str, list[AckRequest]] = {shard_id: [] for shard_id in by_shard}
+        recorded_acks: dict[str, list[AckRequest]] = {shard_id: [] for shard_id in by_shard}
         for (shard_id, ack), recorded in zip(requests, await self.record(queue, ends, caller), strict=True):
-            told[shard_id].append(_told(ack, recorded, now_ms))
-        return {shard_id: Acks.of(acks) for shard_id, acks in told.items()}
+            recorded_acks[shard_id].append(_recorded_ack(ack, recorded, now_ms))
+        return {shard_id: Acks.of(acks) for shard_id, acks in recorded_acks.items()}
 
     # -- expiries ------------------------------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class ItemEnds:
                 listed.append(claim._replace(retry_delay_ms=max(0, recorded.retry_ms - now_ms)))
             else:
                 ack = AckRequest(claim.priority, claim.id, False, f"[{reason}]\n", 0, claim.claim_descriptor)
-                acks.append(_told(ack, recorded, now_ms))
+                acks.append(_recorded_ack(ack, recorded, now_ms))
         listed_outcomes, acked_outcomes = await self._router.call_by_shard(
             [
                 (shard_id, lambda shard: shard.expire_listed(queue, listed, now_ms, rules)),
@@ -300,7 +300,7 @@ def _reason(status: str) -> str:
     return status.strip() or "the worker said that it failed, and no reason"
 
 
-def _told(ack: AckRequest, recorded: RecordedEnd, now_ms: int) -> AckRequest:
+def _recorded_ack(ack: AckRequest, recorded: RecordedEnd, now_ms: int) -> AckRequest:
     """The ack as the store is to be told it. The result is in the database."""
     outcome = recorded.outcome
     if outcome is EndOutcome.NO_ITEM:

@@ -99,13 +99,13 @@ class FlowKeeper:
         self._task: asyncio.Task[None] | None = None
         self._is_started = False
         self._kept_until_s = 0.0
-        self._said_ms, self._said_s = -1, 0.0
+        self._seen_until_ms, self._seen_s = -1, 0.0
         """What the keeper said last, and when this process has seen it first."""
         self._pause_s = 0.0
         self._next_s: dict[str, float] = {}
         self._checked_to = (0, 0, 0)
         self._recounted_to = ""
-        self._troubles: dict[str, str] = {}
+        self._errors: dict[str, str] = {}
         """What this process was told when it put items into a queue, by the queue."""
         self._shut_until_s: dict[str, float] = {}
         self._left_out: dict[str, int] = {}
@@ -124,6 +124,10 @@ class FlowKeeper:
         if self._is_started and self._task is None and self._queues.flow_queues:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
+    async def settle(self) -> bool:
+        """Bring items into their queues and stop what is to be stopped, as a turn does; whether there was any."""
+        return await self._keep() and (await self._feed() > 0 or await self._stop_some())
+
     async def close(self) -> None:
         self._is_started = False
         if self._task is not None:
@@ -133,12 +137,12 @@ class FlowKeeper:
                 await asyncio.gather(self._give_up(), return_exceptions=True)
 
     async def _run(self) -> None:
-        failures, told = 0, ""
+        failures, logged = 0, ""
         while self._is_started:
             self._news.clear()
             try:
                 pause_s = await self._turn()
-                failures, told = 0, ""
+                failures, logged = 0, ""
             except PinLaterError as error:
                 failures += 1
                 if failures == 1:
@@ -146,8 +150,8 @@ class FlowKeeper:
                 pause_s = exponential_backoff_s(failures, OPEN_S, _LONGEST_TROUBLE_S)
             except Exception as error:
                 failures += 1
-                if told != repr(error):
-                    told = repr(error)
+                if logged != repr(error):
+                    logged = repr(error)
                     _log.exception("flows_interrupted")
                 if failures % PASS_ON_AFTER == 0:
                     await self._pass_on()
@@ -213,12 +217,12 @@ class FlowKeeper:
         now_s, until_ms = loop.time(), self._clock.now_ms() + KEPT_MS
         if now_s < self._kept_until_s - kept_s * 2 / 3:
             return True
-        over_ms = self._said_ms if now_s >= self._said_s + kept_s else -1
-        is_kept, said_ms = await self._connection.call(
+        over_ms = self._seen_until_ms if now_s >= self._seen_s + kept_s else -1
+        is_kept, seen_until_ms = await self._connection.call(
             lambda database: database.keep(self._name, until_ms, over_ms, self._is_dead)
         )
-        if said_ms != self._said_ms:
-            self._said_ms, self._said_s = said_ms, loop.time()
+        if seen_until_ms != self._seen_until_ms:
+            self._seen_until_ms, self._seen_s = seen_until_ms, loop.time()
         self._kept_until_s = now_s + kept_s if is_kept else 0.0
         return is_kept
 
@@ -282,7 +286,7 @@ class FlowKeeper:
         now_s = asyncio.get_running_loop().time()
         shut = [
             queue
-            for queue in self._troubles
+            for queue in self._errors
             if queue not in self._queues.flow_queues or self._shut_until_s.get(queue, 0.0) > now_s
         ]
         limit = BATCH + min(WINDOW, max(self._left_out.values(), default=0))  # those behind them may go elsewhere
@@ -301,7 +305,7 @@ class FlowKeeper:
             except FlowsUnavailable:
                 raise
             except Exception as error:  # whatever it is, other queues go on
-                self._note_trouble(queue, len(some), error)
+                self._note_error(queue, len(some), error)
         return fed
 
     async def bring(self, number: int) -> ClaimOutcome | None:
@@ -314,26 +318,26 @@ class FlowKeeper:
         await self._feed_queue(item.stage.queue, [item])
         return None
 
-    def _note_trouble(self, queue: str, items: int, error: Exception) -> None:
-        told = "a fault of the server, whose log has it (items_not_queued)"
+    def _note_error(self, queue: str, items: int, error: Exception) -> None:
+        text = "a fault of the server, whose log has it (items_not_queued)"
         unforeseen: Exception | None = error
         if isinstance(error, PinLaterError):
-            told, unforeseen = error.message, None
-        if self._troubles.get(queue) != told:
-            _log.warning("items_not_queued", queue=queue, items=items, error=told, exc_info=unforeseen)
-        self._troubles[queue] = told
+            text, unforeseen = error.message, None
+        if self._errors.get(queue) != text:
+            _log.warning("items_not_queued", queue=queue, items=items, error=text, exc_info=unforeseen)
+        self._errors[queue] = text
         self._shut_until_s[queue] = asyncio.get_running_loop().time() + SHUT_S
 
     def trouble_of(self, queue: str) -> str:
         """Why items do not come into a queue, as far as this process knows; "" if they do."""
         if queue in self._queues.flow_queues:
-            return self._troubles.get(queue, "")
+            return self._errors.get(queue, "")
         why = "takes no items of flows now:" if self._queues.has(queue) else "is not there; it was deleted:"
         return f"queue {queue!r} {why} `pinlater flow resume` brings the items into it"
 
     def forget_troubles(self) -> None:
         """Items are put into all queues again."""
-        self._troubles.clear()
+        self._errors.clear()
         self.wake()
 
     async def _feed_queue(self, queue: str, items: Sequence[WaitingItem]) -> int:
@@ -351,13 +355,13 @@ class FlowKeeper:
                 raise
             self._jobs_ready(queue, len(jobs), ())
             await self._note_queued(queue, jobs, now_ms)
-            self._note_trouble(queue, self._left_out[queue], error)
+            self._note_error(queue, self._left_out[queue], error)
             return len(jobs)
         jobs = {item.number: each.descriptor for item, each in zip(items, offered, strict=True)}
         ready = [each.ready_at_ms for each in offered if each.ready_at_ms is not None]
         later_ms = [time_ms for time_ms in ready if time_ms > now_ms]
         self._jobs_ready(queue, len(ready) - len(later_ms), later_ms)
-        self._troubles.pop(queue, None)
+        self._errors.pop(queue, None)
         self._left_out.pop(queue, None)
         await self._note_queued(queue, jobs, now_ms)
         return len(jobs)
@@ -383,10 +387,10 @@ class FlowKeeper:
     async def _cancel_on(self, queue: str, shard_id: str, keys: Sequence[JobKey]) -> bool:
         """Whether the shard answered."""
         now_ms = self._clock.now_ms()
-        (told,) = await self._router.ask_by_shard(
+        (outcome,) = await self._router.ask_by_shard(
             [(shard_id, lambda shard: shard.cancel(queue, keys, now_ms, CANCELLED_BY))]
         )
-        return not isinstance(told, PinLaterError)
+        return not isinstance(outcome, PinLaterError)
 
     async def _cancel_left(self) -> bool:
         """Ask again what could not be asked."""

@@ -198,9 +198,9 @@ def make_children(
                 again = _try_again(connection, row, children)
                 counts[row.where]["pending"] += again
                 counts[row.where]["failed"] -= again
-        told = "; ".join(errors)[: end_records.MAX_ERROR_CHARS] or None
-        connection.execute(sa.update(ITEMS).where(ITEMS.c.number == number).values(applet_error=told))
-        if told is None:
+        text = "; ".join(errors)[: end_records.MAX_ERROR_CHARS] or None
+        connection.execute(sa.update(ITEMS).where(ITEMS.c.number == number).values(applet_error=text))
+        if text is None:
             counts[flow, place]["applet_errors"] -= 1
     count(connection, counts)
     over = complete(connection, [flow], now_ms)

@@ -164,7 +164,7 @@ def _status(
         OnFailure(flow["on_failure"]),
         CompletionCallback(**json.loads(flow["on_complete"])) if flow["on_complete"] else None,
         callback,
-        _troubles(flow, rows, callback, causes),
+        _problems(flow, rows, callback, causes),
     )
 
 
@@ -196,13 +196,13 @@ def _callback(row: Mapping[Any, Any]) -> CallbackStatus:
     )
 
 
-def _troubles(
+def _problems(
     flow: Mapping[Any, Any],
     rows: Sequence[Mapping[Any, Any]],
     callback: CallbackStatus | None,
     causes: _Causes,
 ) -> list[str]:
-    told, names = [], {row["place"]: row["name"] for row in rows}
+    problems, names = [], {row["place"]: row["name"] for row in rows}
     again = f"`pinlater flow resume {flow['id']}` tries again, with --expression by another one"
     if flow["completed_ms"] is not None:
         again = "the flow ended without them"
@@ -210,17 +210,17 @@ def _troubles(
     for row in rows:
         if row["applet_errors"]:
             shown = names[row["parent"]] if row["name"].endswith(APPLET_SUFFIX) else row["name"]
-            told.append(
+            problems.append(
                 f"the children of {row['applet_errors']} items of stage {shown} could not be made: "
                 f"{causes.of(row, queues)}; "
                 f"{again if row['stop_reason'] is None else 'the stage was stopped, and goes on without them'}"
             )
     if callback is not None and callback.done_ms is not None and callback.error:
-        told.append(
+        problems.append(
             f"the callback was given up after {callback.tries} tries: {callback.error}; "
             f"`pinlater flow resume {flow['id']}` tries again"
         )
-    return told
+    return problems
 
 
 def items(

@@ -59,21 +59,21 @@ class HomesChange:
         self.blocked = ""
         """Why a change that is due is not made, or not ended."""
         self._left = _Left()
-        self._looked_ms: int | None = None
+        self._counted_ms: int | None = None
 
     def describe(self) -> Mapping[str, Any]:
         """For the lease of this process."""
         closed = sorted(each.shard.shard_id for each in self._members.all if each.dequeue_only)
-        said: dict[str, Any] = {DEQUEUE_ONLY: closed} if closed else {}
+        described: dict[str, Any] = {DEQUEUE_ONLY: closed} if closed else {}
         left = self._left
         if self.blocked or left.slots or left.barriers or left.windows:
-            said[SAID] = {
+            described[SAID] = {
                 "blocked": self.blocked,
                 "slots": left.slots,
                 "barriers": left.barriers,
                 "windows": left.windows,
             }
-        return said
+        return described
 
     async def look(self) -> None:
         """One step, where there is one to take. Raises nothing."""
@@ -142,7 +142,7 @@ class HomesChange:
     def _wanted(self, record: HomesRecord, leases: list[Lease]) -> ShardIds:
         """Without those that take no new jobs or are gone; with those that every process can use. Never none."""
         closed = {str(shard_id) for lease in leases for shard_id in lease.more.get(DEQUEUE_ONLY, ())}
-        closed |= {member.shard.shard_id for member in self._members.all if member.dequeue_only}
+        closed |= {member.shard.shard_id for member in self._members.all if not member.may_be_home}
         closed |= set(self._gone(record, leases))
         stay = [shard_id for shard_id in record.members if shard_id not in closed]
         new = [
@@ -209,10 +209,10 @@ class HomesChange:
         if not record.before:
             self._left = _Left()
         if record.gone == gone and (
-            not record.before or (self._looked_ms is not None and 0 <= now_ms - self._looked_ms < LEFT_EVERY_MS)
+            not record.before or (self._counted_ms is not None and 0 <= now_ms - self._counted_ms < LEFT_EVERY_MS)
         ):
             return
-        self._looked_ms = now_ms
+        self._counted_ms = now_ms
         slots = await self._slots_of([*dict.fromkeys(each for members in record.before for each in members)], gone)
         before = tuple(members for members in record.before if self._is_needed(members, slots, record, gone))
         self._left = _Left(
@@ -265,8 +265,8 @@ class HomesChange:
 
     async def _barriers(self) -> dict[str, int]:
         handles = self._members.healthy()
-        asked = [handle.shard.list_barriers(COUNTED_BARRIERS) for handle in handles]
-        answers = await asyncio.gather(*asked, return_exceptions=True)
+        requests = [handle.shard.list_barriers(COUNTED_BARRIERS) for handle in handles]
+        answers = await asyncio.gather(*requests, return_exceptions=True)
         return {
             handle.shard.shard_id: len(answer)
             for handle, answer in zip(handles, answers, strict=True)

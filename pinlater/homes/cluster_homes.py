@@ -99,14 +99,14 @@ class ClusterHomes:
 
     def unusable(self, ids: Sequence[str]) -> list[str]:
         """Those that are not in, and why, as texts."""
-        told = []
+        reasons = []
         for shard_id in ids:
             handle = self._members.by_id(shard_id)
             if handle is None:
-                told.append(f"shard {shard_id} is not in the configuration of this server")
+                reasons.append(f"shard {shard_id} is not in the configuration of this server")
             elif not handle.is_healthy:
-                told.append(f"shard {shard_id} cannot be used now: {handle.last_error or 'no answer'}")
-        return told
+                reasons.append(f"shard {shard_id} cannot be used now: {handle.last_error or 'no answer'}")
+        return reasons
 
     def has(self, shard_id: str) -> bool:
         """Whether the shard is known to have the newest record."""
@@ -130,7 +130,7 @@ class ClusterHomes:
 
     async def _make_first(self) -> None:
         """HomeOut: too few shards can be used to decide it."""
-        able = [handle for handle in self._members.all if not handle.dequeue_only] or self._members.all
+        able = [handle for handle in self._members.all if handle.may_be_home] or self._members.all
         usable = [handle for handle in able if handle.is_healthy]
         if 2 * len(usable) <= len(able):
             raise HomeOut(

@@ -51,11 +51,11 @@ def _copy(job: DequeuedJob, info: JobInfo | None) -> Job:
     """A job to enqueue: every field of Job that the store tells, and the attempts that remain. It has an ExtendedJob's
     fields where one of them says something.
     """
-    told = {name: getattr(info, name) for name in _FIELDS if hasattr(info, name)}
-    told |= {name: getattr(job, name) for name in _FIELDS if hasattr(job, name)}
-    told |= {"attempts_allowed": job.attempts_remaining}
+    values = {name: getattr(info, name) for name in _FIELDS if hasattr(info, name)}
+    values |= {name: getattr(job, name) for name in _FIELDS if hasattr(job, name)}
+    values |= {"attempts_allowed": job.attempts_remaining}
     more = {name: value for name in _EXTENDED if (value := getattr(info, name, None))}
-    return ExtendedJob(**told, **more) if more else Job(**told)
+    return ExtendedJob(**values, **more) if more else Job(**values)
 
 
 class JobMover:

@@ -162,7 +162,7 @@ class EmptyShard:
         self._queues = queues
         self._alive = alive
         self._movers: dict[str, JobMover] = {}
-        self._looked_ms: dict[str, int] = {}
+        self._checked_ms: dict[str, int] = {}
         self._recovered_ms: dict[str, int] = {}
 
     async def step(self, shard: Shard, limit: int, summary: Summary) -> int:
@@ -175,9 +175,9 @@ class EmptyShard:
                 if mover.is_settled:
                     del self._movers[shard_id]
             return 0
-        if 0 <= now_ms - self._looked_ms.get(shard_id, 0) < DRAINED_EVERY_MS:
+        if 0 <= now_ms - self._checked_ms.get(shard_id, 0) < DRAINED_EVERY_MS:
             return 0
-        self._looked_ms[shard_id] = now_ms
+        self._checked_ms[shard_id] = now_ms
         if mover is None:
             mover = JobMover(_unjoined(shard), self._router, self._clock, self._tokens, leaving=shard_id)
             await mover.recover(sorted(self._queues()), lambda claim: self._is_orphan(claim, is_first=True))

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from pinlater.http.answers import Answer, NextCursor, next_cursor
-from pinlater.http.flow_forms import AppletForm, AppletWord, CallbackForm, FlowWord, ItemWord, OnFailureWord
-from pinlater.model.flow_words import (
-    Applet,
-    Assignment,
-    FlowItem,
-    FlowItemsPage,
-    FlowsPage,
-    FlowStatus,
-    StageStatus,
-)
+from pinlater.http.answers import NextCursor
+from pinlater.http.flow_forms import AppletForm, CallbackForm, FlowWord, ItemWord, OnFailureWord
+from pinlater.http.model_map import Answer, answer_of, has_fields_of
+from pinlater.model.flow_words import ItemFailure, Stage, StageStatus
 
 Sent = Annotated[Raw, Meta(description="The JSON value, as it was sent.")]
 
@@ -28,30 +21,24 @@ class FlowCreatedAnswer(Answer):
     is_new: bool
 
 
+def shown_applet(status: StageStatus) -> AppletForm | None:
+    """A stage that begins a flow has none."""
+    return answer_of(AppletForm, status.stage.applet) if status.stage.parent else None
+
+
+@has_fields_of(Stage, StageStatus, without=("stage",))
 class StageAnswer(Answer):
     """A stage, and how many items it has. `queued`: those of the pending ones that are in the queue or with a worker.
     `applet_errors`: items whose children could not be made. `is_complete`: no item is pending, and none will come.
     """
 
-    name: str
-    queue: str
-    job: str
-    parent: str
-    items: int
-    pending: int
-    queued: int
-    succeeded: int
-    failed: int
-    is_sealed: bool
     is_complete: bool
-    max_failures: int
-    backoff_ms: int
-    max_backoff_ms: int
-    priority: int
     is_final: bool = False
     keeps_open: bool = False
     applet_errors: int = 0
     applet: AppletForm | None = None
+
+    SOURCES: ClassVar = {"applet": shown_applet}
 
 
 class CallbackAnswer(Answer):
@@ -92,13 +79,9 @@ class FlowsAnswer(Answer):
     next_cursor: NextCursor | None = None
 
 
+@has_fields_of(ItemFailure)
 class FailureAnswer(Answer):
     """One failure of an item."""
-
-    attempt: int
-    at_ms: int
-    worker: str
-    reason: str
 
 
 class ItemAnswer(Answer):
@@ -142,93 +125,3 @@ class AssignedAnswer(Answer):
     claim_descriptor: str
     claim_expires_at_ms: int
     payload: Sent
-
-
-FLOW_WORDS: tuple[FlowWord, ...] = ("running", "complete", "cancelled")
-ITEM_WORDS: tuple[ItemWord, ...] = ("pending", "succeeded", "failed")
-ON_FAILURE_WORDS: tuple[OnFailureWord, ...] = ("go_on", "stop_stage", "stop_flow")
-_APPLET_WORDS: tuple[AppletWord, ...] = ("pass", "map", "list", "job")
-_OF_STAGE = ("name", "queue", "job", "parent", "max_failures", "backoff_ms", "max_backoff_ms", "priority", "is_final")
-_OF_STATUS = ("items", "pending", "queued", "succeeded", "failed", "is_sealed", "is_complete", "applet_errors")
-
-
-def json_of(stored: bytes | None) -> Raw | UnsetType:
-    """What was not asked for is empty, and JSON never is."""
-    return Raw(stored) if stored else UNSET
-
-
-def applet(made_by: Applet) -> AppletForm:
-    return AppletForm(_APPLET_WORDS[made_by.kind], made_by.expression, made_by.job, made_by.queue)
-
-
-def callback(status: FlowStatus) -> CallbackForm | None:
-    told = status.on_complete
-    return None if told is None else CallbackForm(told.queue, told.job, told.url)
-
-
-def callback_status(status: FlowStatus) -> CallbackAnswer | None:
-    made = status.callback
-    if made is None:
-        return None
-    return CallbackAnswer(made.id, made.tries, made.error or None, made.next_ms, made.done_ms)
-
-
-def _stage(status: StageStatus) -> StageAnswer:
-    stage = status.stage
-    return StageAnswer(
-        **{name: getattr(stage, name) for name in _OF_STAGE},
-        **{name: getattr(status, name) for name in _OF_STATUS},
-        keeps_open=stage.keeps_open,
-        applet=applet(stage.applet) if stage.parent else None,
-    )
-
-
-def flow(status: FlowStatus) -> FlowAnswer:
-    return FlowAnswer(
-        status.id,
-        status.name,
-        FLOW_WORDS[status.state],
-        [_stage(each) for each in status.stages],
-        status.created_ms,
-        status.completed_ms,
-        status.dedupe_key or None,
-        dict(status.metadata) or None,
-        ON_FAILURE_WORDS[status.on_failure],
-        callback(status),
-        callback_status(status),
-        list(status.troubles) or None,
-    )
-
-
-def flows(page: FlowsPage) -> FlowsAnswer:
-    return FlowsAnswer([flow(each) for each in page.flows], next_cursor(page.continuation))
-
-
-def _item(found: FlowItem) -> ItemAnswer:
-    return ItemAnswer(
-        found.number,
-        found.stage,
-        ITEM_WORDS[found.state],
-        [FailureAnswer(each.attempt, each.at_ms, each.worker, each.reason) for each in found.failures],
-        found.added_ms,
-        json_of(found.payload),
-        json_of(found.result),
-        found.dedupe_key or None,
-        found.serialize_key or None,
-        found.retry_at_ms,
-        found.ended_ms,
-        found.job or None,
-        found.applet_error or None,
-    )
-
-
-def items(page: FlowItemsPage) -> ItemsAnswer:
-    return ItemsAnswer([_item(each) for each in page.items], next_cursor(page.continuation))
-
-
-def assigned(number: int, assignment: Assignment) -> AssignedAnswer:
-    job = assignment.job
-    assert job is not None
-    return AssignedAnswer(
-        number, job.descriptor, job.claim_descriptor, job.claim_expires_at_ms, Raw(assignment.payload)
-    )

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Raw
 
 from pinlater.http.encodings import refusal
 from pinlater.http.forms import Duration, Form, Priority, Wait, idempotency_key
+from pinlater.http.model_map import request_of
 from pinlater.http.operator_forms import Cursor
 from pinlater.model import MAX_TIME_MS
 from pinlater.model.flow_words import (
-    Applet,
-    AppletKind,
-    CompletionCallback,
     FlowState,
     ItemState,
     NewFlow,
-    NewItem,
-    OnFailure,
-    Stage,
 )
 
 NAME = "[A-Za-z0-9._-]{1,200}"
@@ -60,9 +55,6 @@ class AppletForm(Form):
     job: str = ""
     queue: str = ""
 
-    def applet(self) -> Applet:
-        return Applet(AppletKind[self.kind.upper()], self.expression, self.job, self.queue)
-
 
 class StageForm(Form):
     """One kind of work. `job`: the type of job that workers know; "": the body of its jobs is the payload itself.
@@ -82,11 +74,6 @@ class StageForm(Form):
     keeps_open: bool = False
     priority: Priority = 1
 
-    def stage(self) -> Stage:
-        fields: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__}
-        fields["applet"] = Applet() if self.applet is None else self.applet.applet()
-        return Stage(**fields)
-
 
 class ItemForm(Form):
     """An item. No second one of its `dedupe_key` comes into its stage; items of one `serialize_key` run one at a time,
@@ -97,9 +84,6 @@ class ItemForm(Form):
     dedupe_key: ItemKey = ""
     serialize_key: ItemKey = ""
 
-    def item(self) -> NewItem:
-        return NewItem(bytes(self.payload), self.dedupe_key, self.serialize_key)
-
 
 class CallbackForm(Form):
     """What is told that the flow is over: a job of this type on a queue, or a POST to a URL that the server allows."""
@@ -107,9 +91,6 @@ class CallbackForm(Form):
     queue: str = ""
     job: str = ""
     url: str = ""
-
-    def callback(self) -> CompletionCallback:
-        return CompletionCallback(self.queue, self.job, self.url)
 
 
 class FlowForm(Form):
@@ -128,17 +109,8 @@ class FlowForm(Form):
     sealed: list[str] = []
 
     def flow(self, idempotency_header: str | None) -> NewFlow:
-        return NewFlow(
-            self.name,
-            [each.stage() for each in self.stages],
-            flow_dedupe_key(self.dedupe_key, "dedupe_key", idempotency_header),
-            self.metadata,
-            None if self.on_complete is None else self.on_complete.callback(),
-            OnFailure[self.on_failure.upper()],
-            self.ttl_ms,
-            {stage: [each.item() for each in items] for stage, items in self.items.items()},
-            self.sealed,
-        )
+        key = flow_dedupe_key(self.dedupe_key, "dedupe_key", idempotency_header)
+        return request_of(NewFlow, self, dedupe_key=key)
 
 
 def flow_dedupe_key(key: str, field: str, idempotency_header: str | None) -> str:

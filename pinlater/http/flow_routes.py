@@ -5,8 +5,10 @@ from __future__ import annotations
 from pinlater.http import flow_answers as answers
 from pinlater.http import flow_forms as forms
 from pinlater.http.assignments import assign
+from pinlater.http.model_map import answer_of, requests_of
 from pinlater.http.route import IDEMPOTENCY_HEADER, Incoming, Route
 from pinlater.model import CONTINUATION_START
+from pinlater.model.flow_words import NewItem
 from pinlater.wire import flow_methods as methods
 
 FLOWS = "Flows"
@@ -16,7 +18,7 @@ async def _create(incoming: Incoming) -> answers.FlowCreatedAnswer:
     form: forms.FlowForm = incoming.form
     new = form.flow(incoming.headers.get(IDEMPOTENCY_HEADER))
     created = await incoming.api.create_flow(new, context=incoming.context)
-    return answers.FlowCreatedAnswer(created.id, created.is_new)
+    return answer_of(answers.FlowCreatedAnswer, created)
 
 
 async def _get_flows(incoming: Incoming) -> answers.FlowsAnswer:
@@ -29,14 +31,14 @@ async def _get_flows(incoming: Incoming) -> answers.FlowsAnswer:
         limit=query.limit,
         context=incoming.context,
     )
-    return answers.flows(page)
+    return answer_of(answers.FlowsAnswer, page)
 
 
 async def _get_flow(incoming: Incoming) -> answers.FlowAnswer:
     query: forms.FlowQuery = incoming.query
     with incoming.waiting(query.wait_ms):
         found = await incoming.api.get_flow(incoming.path["flow"], wait_ms=query.wait_ms, context=incoming.context)
-    return answers.flow(found)
+    return answer_of(answers.FlowAnswer, found)
 
 
 async def _get_items(incoming: Incoming) -> answers.ItemsAnswer:
@@ -52,12 +54,12 @@ async def _get_items(incoming: Incoming) -> answers.ItemsAnswer:
         limit=query.limit,
         context=incoming.context,
     )
-    return answers.items(page)
+    return answer_of(answers.ItemsAnswer, page)
 
 
 async def _add_items(incoming: Incoming) -> answers.ItemsAddedAnswer:
     form: forms.AddItemsForm = incoming.form
-    items = [each.item() for each in form.items]
+    items = requests_of(NewItem, form.items, "items")
     numbers = await incoming.api.add_flow_items(
         incoming.path["flow"], form.stage, items, seal=form.seal, context=incoming.context
     )
@@ -70,7 +72,9 @@ async def _seal(incoming: Incoming) -> None:
 
 
 async def _cancel(incoming: Incoming) -> answers.FlowAnswer:
-    return answers.flow(await incoming.api.cancel_flow(incoming.path["flow"], context=incoming.context))
+    return answer_of(
+        answers.FlowAnswer, await incoming.api.cancel_flow(incoming.path["flow"], context=incoming.context)
+    )
 
 
 async def _delete(incoming: Incoming) -> None:
@@ -82,13 +86,13 @@ async def _resume(incoming: Incoming) -> answers.FlowAnswer:
     found = await incoming.api.resume_flow(
         incoming.path["flow"], stage=form.stage, expression=form.expression, context=incoming.context
     )
-    return answers.flow(found)
+    return answer_of(answers.FlowAnswer, found)
 
 
 async def _assign(incoming: Incoming) -> answers.AssignedAnswer:
     form: forms.AssignForm = incoming.form
     assignment = await assign(incoming, form.claim_timeout_ms)
-    return answers.assigned(int(incoming.path["item"]), assignment)
+    return answer_of(answers.AssignedAnswer, assignment, number=int(incoming.path["item"]))
 
 
 FLOW_ROUTES = (

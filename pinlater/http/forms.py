@@ -6,12 +6,16 @@ server or a queue are for the server to check.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import fields
+from operator import attrgetter
+from typing import Annotated, ClassVar, Literal
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
-from pinlater.http.encodings import Encoding, from_json, refusal
+from pinlater.http.encodings import Encoding, refusal
+from pinlater.http.model_map import request_of, requests_of
 from pinlater.model import (
+    CONTINUATION_START,
     MAX_KEY_BYTES,
     MAX_PROGRESS_CHARS,
     MAX_QUEUES,
@@ -19,25 +23,19 @@ from pinlater.model import (
     MAX_TIME_MS,
     MAX_WEIGHT,
     Ack,
-    Checkpoint,
     DequeueFromQueuesRequest,
     DequeueRequest,
     ExtendedJob,
     Heartbeat,
     Job,
-    JobAction,
     JobChange,
-    JobState,
-    KeyRef,
-    OnDuplicate,
     QueueAcks,
-    QueueShare,
-    RescheduleJob,
-    WorkerJob,
     WorkerReport,
 )
 
 MAX_INT32 = 2**31 - 1
+MAX_PRIORITY = 127
+"""A byte of the wire holds no more."""
 
 Time = Annotated[int, Meta(ge=0, le=MAX_TIME_MS, description="Milliseconds since 1970-01-01T00:00:00Z.")]
 Duration = Annotated[int, Meta(ge=1, le=MAX_TIME_MS, description="Milliseconds.")]
@@ -45,7 +43,7 @@ Wait = Annotated[
     int, Meta(ge=0, le=MAX_INT32, description="Milliseconds to wait for an answer that says something; 0: none.")
 ]
 Count = Annotated[int, Meta(ge=1, le=MAX_INT32)]
-Priority = Annotated[int, Meta(ge=1, le=999, description="1 is the highest.")]
+Priority = Annotated[int, Meta(ge=1, le=MAX_PRIORITY, description="1 is the highest.")]
 Key = Annotated[str, Meta(max_length=MAX_KEY_BYTES)]
 Pattern = Annotated[
     str, Meta(min_length=1, description="An RE2 pattern. An empty one would be found in all jobs: leave it out.")
@@ -64,10 +62,6 @@ Wanted = Annotated[
 
 class Form(Struct, forbid_unknown_fields=True):
     """What a request says."""
-
-
-def state_of(word: StateWord) -> JobState:
-    return JobState[word.upper()]
 
 
 # -- producers ---------------------------------------------------------------------------------------------------------
@@ -89,27 +83,14 @@ class JobForm(Form):
     dedupe_for_ms: Annotated[int, Meta(ge=-1, le=MAX_TIME_MS, description="-1: as long as the job is kept.")] = 0
     expires_at_ms: Time | None = None
 
-    def job(self, field: str = "body") -> Job:
-        body = from_json(self.body, self.body_encoding, field)
-        plain = (body, self.priority, self.run_after_ms, self.attempts_allowed, self.custom_status)
-        if not (
-            self.dedupe_key
-            or self.serialize_key
-            or self.claim_timeout_ms is not None
-            or self.expires_at_ms is not None
-            or self.dedupe_for_ms
-            or self.on_duplicate != "keep"
-        ):
-            return Job(*plain)
-        return ExtendedJob(
-            *plain,
-            self.dedupe_key,
-            self.serialize_key,
-            self.claim_timeout_ms,
-            OnDuplicate[self.on_duplicate.upper()],
-            self.dedupe_for_ms,
-            self.expires_at_ms,
-        )
+    def job(self, at: str = "") -> Job:
+        return request_of(Job if _of_few_jobs(self) == _DEFAULTS else ExtendedJob, self, at)
+
+
+_NAMES_OF_FEW = [field.name for field in fields(ExtendedJob)[len(fields(Job)) :]]
+_FEW = [each for each in structs.fields(JobForm) if each.name in _NAMES_OF_FEW]
+_DEFAULTS = tuple(each.default for each in _FEW)
+_of_few_jobs = attrgetter(*(each.name for each in _FEW))
 
 
 class JobsForm(Form):
@@ -139,14 +120,6 @@ class SuccessForm(Form):
     result: Value | UnsetType = UNSET
     result_encoding: Encoding = "text"
 
-    def ack(self, field: str) -> Ack:
-        result = _result(self, field)
-        return Ack(self.descriptor, self.append_status, claim_descriptor=self.claim_descriptor, result=result)
-
-
-def _result(job: ClaimedJobForm | SuccessForm, field: str) -> bytes | None:
-    return None if job.result is UNSET else from_json(job.result, job.result_encoding, f"{field}.result")
-
 
 class FailureForm(Form):
     """A job that failed. `permanent`: it is not tried again."""
@@ -157,9 +130,6 @@ class FailureForm(Form):
     retry_delay_ms: Annotated[int, Meta(ge=0, le=MAX_TIME_MS)] = 0
     permanent: bool = False
 
-    def ack(self) -> Ack:
-        return Ack(self.descriptor, self.append_status, self.retry_delay_ms, self.claim_descriptor, self.permanent)
-
 
 class AcksForm(Form):
     """What became of jobs. `jobs`: those of the answer of a dequeue, as it came, which have all been done."""
@@ -168,14 +138,10 @@ class AcksForm(Form):
     failed: list[FailureForm] = []
     jobs: list[ClaimedJobForm] = []
 
-    def acks(self, field: str = "") -> tuple[list[Ack], list[Ack]]:
+    def acks(self, at: str = "") -> tuple[list[Ack], list[Ack]]:
         """The successes and the failures."""
-        succeeded = [each.ack(f"{field}succeeded[{at}]") for at, each in enumerate(self.succeeded)]
-        succeeded += [
-            Ack(each.descriptor, claim_descriptor=each.claim_descriptor, result=_result(each, f"{field}jobs[{at}]"))
-            for at, each in enumerate(self.jobs)
-        ]
-        return succeeded, [each.ack() for each in self.failed]
+        succeeded = requests_of(Ack, self.succeeded, f"{at}succeeded") + requests_of(Ack, self.jobs, f"{at}jobs")
+        return succeeded, requests_of(Ack, self.failed, f"{at}failed")
 
 
 class WorkerJobForm(Form):
@@ -204,14 +170,9 @@ class WorkerForm(Form):
     has_stopped: bool = False
     silent_ms: Annotated[int, Meta(ge=0, le=MAX_TIME_MS)] = 0
 
-    def report(self) -> WorkerReport:
-        running = [WorkerJob(each.job_descriptor, each.job_type, each.running_ms) for each in self.running]
-        fields = {name: getattr(self, name) for name in self.__struct_fields__}
-        return WorkerReport(**{**fields, "running": running})
-
 
 def report_of(worker: WorkerForm | None) -> WorkerReport | None:
-    return None if worker is None else worker.report()
+    return None if worker is None else request_of(WorkerReport, worker)
 
 
 class DequeueForm(Form):
@@ -227,16 +188,7 @@ class DequeueForm(Form):
 
     def request(self, queue: str) -> DequeueRequest:
         succeeded, failed = ([], []) if self.acks is None else self.acks.acks("acks.")
-        return DequeueRequest(
-            queue,
-            self.limit,
-            succeeded,
-            failed,
-            dry_run=self.dry_run,
-            wait_ms=self.wait_ms,
-            claim_timeout_ms=self.claim_timeout_ms,
-            worker=report_of(self.worker),
-        )
+        return request_of(DequeueRequest, self, queue=queue, succeeded=succeeded, failed=failed)
 
 
 class QueueShareForm(Form):
@@ -265,14 +217,7 @@ class DequeueFromQueuesForm(Form):
 
     def request(self) -> DequeueFromQueuesRequest:
         acks = [QueueAcks(each.queue, *each.acks(f"acks[{at}].")) for at, each in enumerate(self.acks)]
-        return DequeueFromQueuesRequest(
-            [QueueShare(each.queue, each.weight) for each in self.queues],
-            self.limit,
-            acks,
-            wait_ms=self.wait_ms,
-            claim_timeout_ms=self.claim_timeout_ms,
-            worker=report_of(self.worker),
-        )
+        return request_of(DequeueFromQueuesRequest, self, acks=acks)
 
 
 class HeartbeatForm(Form):
@@ -292,10 +237,7 @@ class HeartbeatsForm(Form):
     worker: WorkerForm | None = None
 
     def signs(self) -> list[Heartbeat]:
-        signs = [
-            Heartbeat(each.descriptor, each.claim_descriptor, each.fraction, each.text) for each in self.heartbeats
-        ]
-        return signs + [Heartbeat(each.descriptor, each.claim_descriptor) for each in self.jobs]
+        return requests_of(Heartbeat, self.heartbeats, "heartbeats") + requests_of(Heartbeat, self.jobs, "jobs")
 
 
 class CheckpointForm(Form):
@@ -310,16 +252,7 @@ class CheckpointForm(Form):
     attempts_allowed: Count | None = None
     prepend_status: Status = ""
 
-    def checkpoint(self, field: str) -> Checkpoint:
-        return Checkpoint(
-            self.descriptor,
-            None if self.body is UNSET else from_json(self.body, self.body_encoding, f"{field}.body"),
-            self.move_to_pending,
-            self.run_after_ms,
-            self.attempts_allowed,
-            self.prepend_status,
-            self.claim_descriptor,
-        )
+    SOURCES: ClassVar = {"body": "new_body"}
 
 
 class CheckpointsForm(Form):
@@ -337,9 +270,6 @@ class KeyForm(Form):
 
     dedupe_key: Key = ""
     serialize_key: Key = ""
-
-    def ref(self) -> KeyRef:
-        return KeyRef(self.dedupe_key, self.serialize_key)
 
 
 class LookupForm(Form):
@@ -373,16 +303,6 @@ class RescheduleForm(Form):
     attempts_allowed: Count | None = None
     only_if_updated_at_ms: Time | None = None
 
-    def change(self, field: str) -> RescheduleJob:
-        return RescheduleJob(
-            self.descriptor,
-            None if self.key is None else self.key.ref(),
-            self.run_after_ms,
-            None if self.body is UNSET else from_json(self.body, self.body_encoding, f"{field}.body"),
-            self.attempts_allowed,
-            self.only_if_updated_at_ms,
-        )
-
 
 class ReschedulesForm(Form):
     """Changes of pending jobs."""
@@ -406,21 +326,8 @@ class JobChangeForm(Form):
     cursor: str = ""
     encoding: Wanted = "text"
 
-    def change(self, queue: str, continuation: str) -> JobChange:
-        return JobChange(
-            queue,
-            JobAction[self.action.upper()],
-            None if self.state is None else state_of(self.state),
-            self.priority,
-            self.created_before_ms,
-            self.created_after_ms,
-            self.body_regex or "",
-            self.limit,
-            self.dry_run,
-            self.attempts,
-            self.run_after_ms,
-            continuation,
-        )
+    def change(self, queue: str) -> JobChange:
+        return request_of(JobChange, self, queue=queue, continuation=self.cursor or CONTINUATION_START)
 
 
 IDEMPOTENT_FOR_MS = 24 * 60 * 60 * 1000

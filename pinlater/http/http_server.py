@@ -13,7 +13,7 @@ from aiohttp import web
 from pinlater.http.http_protocol import ProblemProtocol
 from pinlater.http.site import SITE
 from pinlater.listener import IDLE_S, HttpListener, RateLimitedLog
-from pinlater.metrics import Key
+from pinlater.metric_family import Key
 from pinlater.model.connection_ref import host_of
 
 _log = structlog.get_logger("pinlater.http")

@@ -6,9 +6,10 @@ from typing import Any
 
 from pinlater.http import answers, forms, operator_forms, search_forms
 from pinlater.http.encodings import refusal
+from pinlater.http.model_map import answer_of, answers_of, request_of, requests_of, words_of
 from pinlater.http.problems import NotThere
 from pinlater.http.route import IDEMPOTENCY_HEADER, Incoming, Route
-from pinlater.model import CONTINUATION_START, JobFilter
+from pinlater.model import CONTINUATION_START, Checkpoint, JobFilter, KeyRef, RescheduleJob
 from pinlater.wire import found_job_methods, methods
 
 JOBS, WORKERS = "Jobs", "Work"
@@ -31,7 +32,7 @@ async def _enqueue_batch(incoming: Incoming) -> answers.EnqueuedJobsAnswer:
     key = incoming.headers.get(IDEMPOTENCY_HEADER)
     if key is not None:
         forms.with_idempotency_key(listed, key, is_batch=True)
-    jobs = [form.job(f"jobs[{at}].body") for at, form in enumerate(listed)]
+    jobs = [form.job(f"jobs[{at}].") for at, form in enumerate(listed)]
     descriptors = await incoming.api.enqueue(incoming.queue, jobs, context=incoming.context)
     return answers.EnqueuedJobsAnswer(answers.enqueued(descriptors))
 
@@ -58,19 +59,19 @@ async def _dequeue_from_queues(incoming: Incoming) -> answers.DequeuedFromQueues
 async def _ack(incoming: Incoming) -> answers.AckedAnswer:
     form: forms.AcksForm = incoming.form
     outcomes = await incoming.api.ack(incoming.queue, *form.acks(), context=incoming.context)
-    return answers.AckedAnswer(answers.acked(outcomes))
+    return answers.AckedAnswer(words_of(outcomes))
 
 
 async def _heartbeat(incoming: Incoming) -> answers.HeartbeatsAnswer:
     form: forms.HeartbeatsForm = incoming.form
     worker = forms.report_of(form.worker)
     found = await incoming.api.heartbeat(incoming.queue, form.signs(), worker=worker, context=incoming.context)
-    return answers.heartbeats_answered(found)
+    return answers.HeartbeatsAnswer(answers_of(answers.HeartbeatOutcomeAnswer, found))
 
 
 async def _checkpoint(incoming: Incoming) -> None:
     form: forms.CheckpointsForm = incoming.form
-    checkpoints = [each.checkpoint(f"checkpoints[{at}]") for at, each in enumerate(form.checkpoints)]
+    checkpoints = requests_of(Checkpoint, form.checkpoints, "checkpoints")
     worker = forms.report_of(form.worker)
     await incoming.api.checkpoint(incoming.queue, checkpoints, worker=worker, context=incoming.context)
 
@@ -92,14 +93,14 @@ async def _get_job(incoming: Incoming) -> answers.JobAnswer:
     info = found.get(descriptor)
     if info is None:
         raise NotThere(f"there is no job {descriptor[:200]!r}")
-    return answers.job_answer(info, query.encoding)
+    return answer_of(answers.JobAnswer, info, query.encoding)
 
 
 async def _lookup(incoming: Incoming) -> answers.JobsAnswer:
     form: forms.LookupForm = incoming.form
     of_queue: dict[str, Any] = {}
     if form.queue is not None:
-        of_queue = {"queue": form.queue, "keys": [key.ref() for key in form.keys]}
+        of_queue = {"queue": form.queue, "keys": requests_of(KeyRef, form.keys, "keys")}
     elif form.keys:
         raise refusal("queue", "keys are of jobs of a queue: name it")
     with incoming.waiting(form.wait_ms):
@@ -111,11 +112,11 @@ async def _lookup(incoming: Incoming) -> answers.JobsAnswer:
             **of_queue,
             context=incoming.context,
         )
-    return answers.JobsAnswer([answers.job_answer(info, form.encoding) for info in found.values()])
+    return answers.JobsAnswer(answers_of(answers.JobAnswer, found.values(), form.encoding))
 
 
 def _filter(queue: str, query: operator_forms.FilterQuery) -> JobFilter:
-    return JobFilter(queue, forms.state_of(query.state), query.priority, query.future, query.body_regex or "")
+    return request_of(JobFilter, query, queue=queue)
 
 
 async def _scan(incoming: Incoming) -> answers.JobPageAnswer:
@@ -126,7 +127,7 @@ async def _scan(incoming: Incoming) -> answers.JobPageAnswer:
         limit=query.limit,
         context=incoming.context,
     )
-    return answers.job_page(page)
+    return answer_of(answers.JobPageAnswer, page)
 
 
 async def _count(incoming: Incoming) -> answers.CountAnswer:
@@ -144,7 +145,7 @@ async def _cancel(incoming: Incoming) -> answers.CancelledAnswer:
     outcomes = await incoming.api.cancel(
         incoming.queue,
         form.descriptors,
-        keys=[key.ref() for key in form.keys],
+        keys=requests_of(KeyRef, form.keys, "keys"),
         running=form.running,
         context=incoming.context,
     )
@@ -153,16 +154,15 @@ async def _cancel(incoming: Incoming) -> answers.CancelledAnswer:
 
 async def _reschedule(incoming: Incoming) -> answers.RescheduledAnswer:
     form: forms.ReschedulesForm = incoming.form
-    changes = [each.change(f"jobs[{at}]") for at, each in enumerate(form.jobs)]
+    changes = requests_of(RescheduleJob, form.jobs, "jobs")
     outcomes = await incoming.api.reschedule(incoming.queue, changes, context=incoming.context)
-    return answers.rescheduled(outcomes)
+    return answers.RescheduledAnswer(words_of(outcomes))
 
 
 async def _change_jobs(incoming: Incoming) -> answers.JobsChangedAnswer:
     form: forms.JobChangeForm = incoming.form
-    change = form.change(incoming.queue, form.cursor or CONTINUATION_START)
-    changed = await incoming.api.change_jobs(change, context=incoming.context)
-    return answers.jobs_changed(changed, form.encoding)
+    changed = await incoming.api.change_jobs(form.change(incoming.queue), context=incoming.context)
+    return answer_of(answers.JobsChangedAnswer, changed, form.encoding)
 
 
 async def _search(incoming: Incoming) -> answers.FoundJobsAnswer:
@@ -175,13 +175,13 @@ async def _search(incoming: Incoming) -> answers.FoundJobsAnswer:
         continuation=form.cursor or CONTINUATION_START,
         context=incoming.context,
     )
-    return answers.found_jobs(found, form.encoding)
+    return answer_of(answers.FoundJobsAnswer, found, form.encoding)
 
 
 async def _change_found_jobs(incoming: Incoming) -> answers.JobsChangedAnswer:
     form: search_forms.FoundJobsChangeForm = incoming.form
     changed = await incoming.api.change_found_jobs(form.change(incoming.queue), context=incoming.context)
-    return answers.jobs_changed(changed, form.encoding)
+    return answer_of(answers.JobsChangedAnswer, changed, form.encoding)
 
 
 JOB_ROUTES = (

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import UNSET, Raw, UnsetType
 
-from pinlater.http.answers import AckWord, Answer, NextCursor, next_cursor
+from pinlater.http.answers import AckWord, NextCursor
 from pinlater.http.assignments import AssignmentRef
-from pinlater.http.flow_answers import FLOW_WORDS, ITEM_WORDS, ON_FAILURE_WORDS, Sent, json_of
+from pinlater.http.flow_answers import Sent
 from pinlater.http.flow_forms import FlowWord, ItemWord, OnFailureWord
 from pinlater.http.job_tree_forms import MISSED_HEARTBEATS, TreeAppletForm, TreeCallbackForm, TreeJobRef
-from pinlater.model.flow_words import (
-    AppletKind,
-    Assignment,
-    FlowItem,
-    FlowItemsPage,
-    FlowsPage,
-    FlowStatus,
-    StageStatus,
-)
+from pinlater.http.model_map import Answer, answer_of
+from pinlater.model.flow_words import Assignment, FlowItem, FlowsPage, FlowStatus, StageStatus
 
 
 class TreeAnswerPart(Answer, rename="camel"):
@@ -38,6 +31,16 @@ class JobCreatedAnswer(TreeAnswerPart):
     item_ids: list[int] | None = None
 
 
+def job_id(item: FlowItem) -> str:
+    """That of the job that an item is of."""
+    return TreeJobRef(item.flow_id, item.stage).id()
+
+
+def shown_applet(status: StageStatus) -> TreeAppletForm | None:
+    """A job without a parent has none."""
+    return answer_of(TreeAppletForm, status.stage.applet) if status.stage.parent else None
+
+
 class ItemCountsAnswer(TreeAnswerPart):
     """How many items. `queued`: those of the pending ones that are in the queue or with a worker."""
 
@@ -46,6 +49,8 @@ class ItemCountsAnswer(TreeAnswerPart):
     queued: int
     succeeded: int
     failed: int
+
+    SOURCES: ClassVar = {"total": "items"}
 
 
 class TreeJobAnswer(TreeAnswerPart):
@@ -64,6 +69,15 @@ class TreeJobAnswer(TreeAnswerPart):
     applet: TreeAppletForm | None = None
     applet_errors: int = 0
 
+    SOURCES: ClassVar = {
+        "task_name": "job",
+        "sealed": "is_sealed",
+        "complete": "is_complete",
+        "max_failures_per_item": "max_failures",
+        "final_stage": "is_final",
+        "applet": shown_applet,
+    }
+
 
 class TreeAnswer(TreeAnswerPart):
     """A tree of jobs; parents stand before their children."""
@@ -80,6 +94,8 @@ class TreeAnswer(TreeAnswerPart):
     callback: TreeCallbackForm | None = None
     troubles: list[str] | None = None
 
+    SOURCES: ClassVar = {"tree_id": "id", "callback": "on_complete"}
+
 
 class TreesAnswer(TreeAnswerPart):
     """A page of the trees that the caller may see, the newest first; it may be short, or empty, before the last one."""
@@ -94,6 +110,12 @@ class ItemResultAnswer(TreeAnswerPart):
     item_id: int
     job_id: str
     result: Sent
+
+    SOURCES: ClassVar = {
+        "item_id": "number",
+        "job_id": job_id,
+        "result": lambda item: Raw(item.result or b"null"),
+    }
 
 
 class TreeStatusAnswer(TreeAnswer):
@@ -111,6 +133,8 @@ class ItemFailureAnswer(TreeAnswerPart):
     worker_id: str
     reason: str
 
+    SOURCES: ClassVar = {"worker_id": "worker"}
+
 
 class JobItemAnswer(TreeAnswerPart):
     """A job item. `payload`, `result` and the reasons are there only where they were asked for."""
@@ -127,6 +151,8 @@ class JobItemAnswer(TreeAnswerPart):
     retry_at_ms: int | None = None
     ended_at_ms: int | None = None
     applet_error: str | None = None
+
+    SOURCES: ClassVar = {"id": "number", "job_id": job_id}
 
 
 class JobItemsAnswer(TreeAnswerPart):
@@ -148,6 +174,8 @@ class AssignmentAnswer(TreeAnswerPart):
     timeout_ms: int
     expires_at_ms: int
 
+    SOURCES: ClassVar = {"expires_at_ms": "claim_expires_at_ms"}
+
 
 class AssignmentEndedAnswer(TreeAnswerPart):
     """What became of the attempt."""
@@ -162,100 +190,38 @@ class AssignmentKeptAnswer(TreeAnswerPart):
     cancelled_by: str | None = None
 
 
-_APPLET_WORDS = {kind: kind.name.lower() for kind in AppletKind}
-
-
 def created(tree_id: str, is_new: bool, names: Sequence[str]) -> JobCreatedAnswer:
     return JobCreatedAnswer(tree_id, is_new, {name: TreeJobRef(tree_id, name).id() for name in names})
 
 
-def _job(tree_id: str, status: StageStatus) -> TreeJobAnswer:
-    stage = status.stage
-    applet = stage.applet
-    return TreeJobAnswer(
-        TreeJobRef(tree_id, stage.name).id(),
-        stage.name,
-        stage.job,
-        stage.queue,
-        status.is_sealed,
-        status.is_complete,
-        ItemCountsAnswer(status.items, status.pending, status.queued, status.succeeded, status.failed),
-        stage.max_failures,
-        stage.is_final,
-        TreeJobRef(tree_id, stage.parent).id() if stage.parent else None,
-        TreeAppletForm(_APPLET_WORDS[applet.kind], applet.expression, applet.job, applet.queue)
-        if stage.parent
-        else None,
-        status.applet_errors,
-    )
-
-
-def tree(status: FlowStatus) -> TreeAnswer:
-    return TreeAnswer(**_of_tree(status))
-
-
-def _of_tree(status: FlowStatus, name: str = "") -> dict[str, Any]:
-    """The fields of a tree; with a name, of that job alone."""
-    told = status.on_complete
-    return {
-        "tree_id": status.id,
-        "name": status.name,
-        "state": FLOW_WORDS[status.state],
-        "jobs": [_job(status.id, each) for each in status.stages if name in ("", each.stage.name)],
-        "created_at_ms": status.created_ms,
-        "completed_at_ms": status.completed_ms,
-        "dedupe_key": status.dedupe_key or None,
-        "metadata": dict(status.metadata) or None,
-        "on_failure": ON_FAILURE_WORDS[status.on_failure],
-        "callback": None if told is None else TreeCallbackForm(told.queue, told.job, told.url),
-        "troubles": list(status.troubles) or None,
-    }
+def tree(status: FlowStatus, name: str = "", kind: type[TreeAnswer] = TreeAnswer, **more: Any) -> TreeAnswer:
+    """A tree; with a name, that job of it alone."""
+    jobs = [
+        answer_of(
+            TreeJobAnswer,
+            each,
+            id=TreeJobRef(status.id, each.stage.name).id(),
+            parent_id=TreeJobRef(status.id, each.stage.parent).id() if each.stage.parent else None,
+            items=answer_of(ItemCountsAnswer, each),
+        )
+        for each in status.stages
+        if name in ("", each.stage.name)
+    ]
+    return answer_of(kind, status, jobs=jobs, **more)
 
 
 def trees(page: FlowsPage) -> TreesAnswer:
-    return TreesAnswer([tree(each) for each in page.flows], next_cursor(page.continuation))
-
-
-def tree_status(status: FlowStatus, name: str, results: Sequence[FlowItem], cursor: str | None) -> TreeStatusAnswer:
-    return TreeStatusAnswer(
-        **_of_tree(status, name),
-        results=[
-            ItemResultAnswer(each.number, TreeJobRef(each.flow_id, each.stage).id(), Raw(each.result or b"null"))
-            for each in results
-        ],
-        next_cursor=cursor,
-    )
-
-
-def _item(found: FlowItem) -> JobItemAnswer:
-    return JobItemAnswer(
-        found.number,
-        TreeJobRef(found.flow_id, found.stage).id(),
-        ITEM_WORDS[found.state],
-        [ItemFailureAnswer(each.attempt, each.at_ms, each.worker, each.reason) for each in found.failures],
-        found.added_ms,
-        json_of(found.payload),
-        json_of(found.result),
-        found.dedupe_key or None,
-        found.serialize_key or None,
-        found.retry_at_ms,
-        found.ended_ms,
-        found.applet_error or None,
-    )
-
-
-def job_items(page: FlowItemsPage) -> JobItemsAnswer:
-    return JobItemsAnswer([_item(each) for each in page.items], next_cursor(page.continuation))
+    return answer_of(TreesAnswer, page, trees=[tree(each) for each in page.flows])
 
 
 def assignment(number: int, made: Assignment, heartbeat_ms: int) -> AssignmentAnswer:
     job = made.job
     assert job is not None
-    return AssignmentAnswer(
-        AssignmentRef(job.descriptor, job.claim_descriptor).id(),
-        number,
-        Raw(made.payload),
-        heartbeat_ms,
-        MISSED_HEARTBEATS * heartbeat_ms,
-        job.claim_expires_at_ms,
+    return answer_of(
+        AssignmentAnswer,
+        made,
+        assignment_id=AssignmentRef(job.descriptor, job.claim_descriptor).id(),
+        item_id=number,
+        heartbeat_ms=heartbeat_ms,
+        timeout_ms=MISSED_HEARTBEATS * heartbeat_ms,
     )

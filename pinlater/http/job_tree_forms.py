@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 from msgspec import Meta
 
@@ -29,9 +29,10 @@ from pinlater.http.flow_forms import (
     flow_dedupe_key,
 )
 from pinlater.http.forms import Form, Priority, Wait
+from pinlater.http.model_map import request_of, requests_of
 from pinlater.http.operator_forms import Cursor
 from pinlater.model import MAX_TIME_MS
-from pinlater.model.flow_words import Applet, AppletKind, CompletionCallback, NewFlow, NewItem, OnFailure, Stage
+from pinlater.model.flow_words import NewFlow, NewItem, Stage
 
 HEARTBEAT_MS = 20_000
 """How often an assignment is to be kept, where its request does not say."""
@@ -85,9 +86,6 @@ class JobItemForm(TreeForm):
     dedupe_key: ItemKey = ""
     serialize_key: ItemKey = ""
 
-    def item(self) -> NewItem:
-        return NewItem(bytes(self.payload), self.dedupe_key, self.serialize_key)
-
 
 class TreeAppletForm(TreeForm):
     """What makes the items of a job when an item of its parent has succeeded: `pass`, one of its payload and result;
@@ -100,8 +98,7 @@ class TreeAppletForm(TreeForm):
     task_name: str = ""
     queue: str = ""
 
-    def applet(self) -> Applet:
-        return Applet(AppletKind[self.kind.upper()], self.expression, self.task_name, self.queue)
+    SOURCES: ClassVar = {"task_name": "job"}
 
 
 class TreeCallbackForm(TreeForm):
@@ -110,6 +107,8 @@ class TreeCallbackForm(TreeForm):
     queue: str = ""
     task_name: str = ""
     url: str = ""
+
+    SOURCES: ClassVar = {"task_name": "job"}
 
 
 class ChildJobForm(TreeForm):
@@ -132,6 +131,14 @@ class ChildJobForm(TreeForm):
     items: Annotated[list[JobItemForm], Meta(max_length=1_000)] = []
     children: Annotated[list[ChildJobForm], Meta(max_length=63)] = []
 
+    SOURCES: ClassVar = {
+        "task_name": "job",
+        "max_failures_per_item": "max_failures",
+        "final_stage": "is_final",
+        "manual_seal": "keeps_open",
+        "callback": "on_complete",
+    }
+
     def named(self, field: str) -> str:
         """RequestInvalid: it has neither a name nor a task."""
         if not (self.name or self.task_name):
@@ -141,19 +148,7 @@ class ChildJobForm(TreeForm):
         return self.name or self.task_name
 
     def stage(self, field: str, parent: str) -> Stage:
-        return Stage(
-            self.named(field),
-            self.task_name,
-            self.queue,
-            parent,
-            Applet() if self.applet is None else self.applet.applet(),
-            self.max_failures_per_item,
-            self.backoff_ms,
-            self.max_backoff_ms,
-            self.final_stage,
-            self.manual_seal,
-            self.priority,
-        )
+        return request_of(Stage, self, field, name=self.named(field), parent=parent)
 
 
 class JobTreeForm(ChildJobForm):
@@ -178,20 +173,17 @@ class JobTreeForm(ChildJobForm):
             stage = form.stage(field, parent)
             stages.append(stage)
             if form.items:
-                items.setdefault(stage.name, []).extend(each.item() for each in form.items)
+                items.setdefault(stage.name, []).extend(requests_of(NewItem, form.items, f"{field}items"))
             if form.sealed:
                 sealed.append(stage.name)
-        told = self.callback
-        return NewFlow(
-            self.tree_name or stages[0].name,
-            stages,
-            flow_dedupe_key(self.dedupe_key, "dedupeKey", idempotency_header),
-            self.metadata,
-            None if told is None else CompletionCallback(told.queue, told.task_name, told.url),
-            OnFailure[self.on_failure.upper()],
-            self.ttl_ms,
-            items,
-            sealed,
+        return request_of(
+            NewFlow,
+            self,
+            name=self.tree_name or stages[0].name,
+            stages=stages,
+            dedupe_key=flow_dedupe_key(self.dedupe_key, "dedupeKey", idempotency_header),
+            items=items,
+            sealed=sealed,
         )
 
     def added(self) -> list[NewItem]:
@@ -202,7 +194,7 @@ class JobTreeForm(ChildJobForm):
         for name, shown in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
             if name not in ("job_id", "items", "sealed") and getattr(self, name) != _plain(defaults[name]):
                 raise refusal(shown, "with jobId, items and sealed alone are said: the job is there already")
-        return [each.item() for each in self.items]
+        return requests_of(NewItem, self.items, "items")
 
 
 def _plain(default: object) -> object:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pinlater.errors import ContinuationInvalid, ShardConnectionFailed
 from pinlater.http import job_tree_answers as answers
 from pinlater.http import job_tree_forms as forms
-from pinlater.http.answers import acked
 from pinlater.http.assignments import AssignmentRef, assign
 from pinlater.http.encodings import refusal
 from pinlater.http.flow_forms import flow_state_of, item_state_of
 from pinlater.http.job_tree_forms import MISSED_HEARTBEATS, TreeJobRef
+from pinlater.http.model_map import answer_of, answers_of, words_of
 from pinlater.http.problems import NotHeld, NotThere
 from pinlater.http.route import IDEMPOTENCY_HEADER, Incoming, Route
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, Ack, AckOutcome, Heartbeat, HeartbeatOutcome
@@ -52,7 +52,7 @@ async def _get_jobs(incoming: Incoming) -> answers.TreesAnswer:
     return answers.trees(page)
 
 
-async def _get_status(incoming: Incoming) -> answers.TreeStatusAnswer:
+async def _get_status(incoming: Incoming) -> answers.TreeAnswer:
     query: forms.TreeStatusQuery = incoming.query
     ref = TreeJobRef.of(incoming.path["job"])
     with incoming.waiting(query.wait_ms):
@@ -64,7 +64,8 @@ async def _get_status(incoming: Incoming) -> answers.TreeStatusAnswer:
     cursor = None
     if query.include_results:
         results, cursor = await _results(incoming, status, ref.name, query)
-    return answers.tree_status(status, ref.name, results, cursor)
+    shown = answers_of(answers.ItemResultAnswer, results)
+    return answers.tree(status, ref.name, answers.TreeStatusAnswer, results=shown, next_cursor=cursor)
 
 
 async def _results(
@@ -121,7 +122,7 @@ async def _get_items(incoming: Incoming) -> answers.JobItemsAnswer:
         limit=query.limit,
         context=incoming.context,
     )
-    return answers.job_items(page)
+    return answer_of(answers.JobItemsAnswer, page)
 
 
 async def _assign(incoming: Incoming) -> answers.AssignmentAnswer:
@@ -139,7 +140,7 @@ async def _end(incoming: Incoming, ref: AssignmentRef, ack: Ack) -> answers.Assi
     (outcome,) = await incoming.api.ack(ref.queue, succeeded, failed, context=incoming.context)
     if outcome is AckOutcome.IGNORED:
         raise _not_held()
-    return answers.AssignmentEndedAnswer(acked([outcome])[0])
+    return answers.AssignmentEndedAnswer(*words_of([outcome]))
 
 
 def _not_held() -> NotHeld:

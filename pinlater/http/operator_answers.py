@@ -4,30 +4,26 @@ itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
+from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from pinlater.http.answers import Answer, BodyValue, MissingShards, NextCursor, next_cursor
-from pinlater.http.encodings import Encoding, to_json
-from pinlater.http.operator_forms import MisfireWord
+from pinlater.http.answers import MissingShards, NextCursor
+from pinlater.http.encodings import Encoding
+from pinlater.http.model_map import Answer, BodyValue, answer_of, has_fields_of
 from pinlater.model import (
     AccessAction,
-    AccessView,
     AuditEntry,
-    QueueView,
     Schedule,
-    SchedulesPage,
-    ScheduleUpdated,
     ScheduleView,
     ServerView,
+    SettingView,
     ShardView,
     TokenView,
-    WorkerInfo,
     WorkersPage,
 )
-from pinlater.model.owner_bounds import IdentityUsage, OwnedCount, OwnedKind
+from pinlater.model.owner_bounds import OwnedKind
 
 
 class QueuesAnswer(Answer):
@@ -36,11 +32,9 @@ class QueuesAnswer(Answer):
     queues: list[str]
 
 
+@has_fields_of(SettingView)
 class SettingAnswer(Answer):
     """A setting, and where it comes from: "queue", "file", "default", "file default" or "server"."""
-
-    value: str
-    source: str
 
 
 class QueueSettingsAnswer(Answer):
@@ -69,15 +63,10 @@ class ServersAnswer(Answer):
     servers: list[ServerView]
 
 
+@has_fields_of(WorkersPage, without=("continuation",))
 class WorkersAnswer(Answer):
     """A page of workers by name, host and pid; the sums are over all that match."""
 
-    now_ms: int
-    workers: list[WorkerInfo]
-    total: int
-    slots: int
-    busy_slots: int
-    stuck_slots: int
     next_cursor: NextCursor | None = None
     missing_shards: MissingShards | None = None
 
@@ -89,32 +78,14 @@ class AuditAnswer(Answer):
     next_cursor: NextCursor | None = None
 
 
+@has_fields_of(Schedule, ScheduleView, without=("schedule",))
 class ScheduleAnswer(Answer):
     """A schedule. `next_ms`: its next firings; `trouble`: why it does not fire as it should."""
 
-    name: str
-    queue: str
-    cron: str
-    timezone: str
     every_ms: int | None
-    priority: int
-    attempts_allowed: int
-    serialize_key: str
-    misfire: MisfireWord
-    max_catch_up: int
-    jitter_ms: int
     start_ms: int | None
     end_ms: int | None
-    paused: bool
-    made_by: str
-    version: str
-    created_at_ms: int
-    updated_at_ms: int
-    updated_by: str
     last_fired_ms: int | None
-    next_ms: list[int]
-    trouble: str
-    body_size: int
     body: BodyValue | UnsetType = UNSET
     body_encoding: Encoding | None = None
 
@@ -179,52 +150,9 @@ class AccessAnswer(Answer):
     stored: list[StoredAnswer]
 
 
-_MISFIRE_WORDS: tuple[MisfireWord, ...] = ("skip", "run_once", "run_all")
-_SHOWN_APART = {"misfire", "body", "body_encoding"}
-_OF_SCHEDULE = [each.name for each in fields(Schedule) if each.name not in _SHOWN_APART]
-_OF_VIEW = [each.name for each in fields(ScheduleView) if each.name != "schedule"]
-
-
-def queue_settings(view: QueueView) -> QueueSettingsAnswer:
-    settings = {name: SettingAnswer(each.value, each.source) for name, each in view.settings.items()}
-    return QueueSettingsAnswer(view.name, view.version, settings)
-
-
-def workers(page: WorkersPage) -> WorkersAnswer:
-    sums = (page.total, page.slots, page.busy_slots, page.stuck_slots)
-    return WorkersAnswer(page.now_ms, page.workers, *sums, next_cursor(page.continuation), page.missing_shards or None)
-
-
-def schedule(view: ScheduleView, *, with_body: bool, encoding: Encoding = "text") -> ScheduleAnswer:
-    said = view.schedule
-    shown = {name: getattr(said, name) for name in _OF_SCHEDULE} | {name: getattr(view, name) for name in _OF_VIEW}
-    answer = ScheduleAnswer(misfire=_MISFIRE_WORDS[said.misfire], **shown)
-    if with_body:
-        answer.body, answer.body_encoding = to_json(said.body, encoding)
-    return answer
-
-
-def schedules(page: SchedulesPage, *, with_body: bool, encoding: Encoding) -> SchedulesAnswer:
-    listed = [schedule(view, with_body=with_body, encoding=encoding) for view in page.schedules]
-    return SchedulesAnswer(listed, next_cursor(page.continuation))
-
-
-def schedule_updated(updated: ScheduleUpdated) -> ScheduleUpdatedAnswer:
-    view = schedule(updated.view, with_body=False)
-    return ScheduleUpdatedAnswer(view, updated.is_changed, updated.missed_shards)
-
-
-def access(view: AccessView) -> AccessAnswer:
-    grants = [GrantAnswer(list(each.actions), list(each.queues), each.bodies) for each in view.grants]
-    return AccessAnswer(view.identity, view.roles, grants, view.has_rules, _stored(view.stored))
-
-
-def usage(identities: Iterable[IdentityUsage]) -> UsageAnswer:
-    return UsageAnswer([IdentityUsageAnswer(each.identity, _stored(each.stored)) for each in identities])
-
-
-def _stored(counts: Iterable[OwnedCount]) -> list[StoredAnswer]:
-    return [StoredAnswer(*each) for each in counts]
+def schedule(view: ScheduleView, *, with_body: bool = False, encoding: Encoding = "text") -> ScheduleAnswer:
+    without: dict[str, Any] = {} if with_body else {"body": UNSET, "body_encoding": None}
+    return answer_of(ScheduleAnswer, view, encoding, **without)
 
 
 def audit_page(entries: Sequence[AuditEntry], limit: int, seen: int) -> AuditAnswer:

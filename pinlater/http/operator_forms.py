@@ -6,17 +6,18 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from pinlater.http.encodings import Encoding, from_json
+from pinlater.http.encodings import Encoding
 from pinlater.http.forms import Count, Duration, Form, Key, Pattern, Priority, StateWord, Time, Value, Wait, Wanted
-from pinlater.model import MAX_TIME_MS, Misfire, ScheduleChange
-from pinlater.model.body_words import BodiesAction, BodiesChange
+from pinlater.http.model_map import request_of
+from pinlater.model import MAX_TIME_MS, ScheduleChange
+from pinlater.model.body_words import BodiesChange
 from pinlater.model.callers import MAX_ROLES
 
 Cursor = Annotated[str, Meta(description="Where the page begins: `next_cursor` of the page before.")]
 Limit = Annotated[int, Meta(ge=1, le=10_000)]
 PageLimit = Annotated[int, Meta(ge=1, le=1_000)]
-BodiesWord = Literal["sweep", "verify", "move"]
 MisfireWord = Literal["skip", "run_once", "run_all"]
+BodiesWord = Literal["sweep", "verify", "move"]
 Version = Annotated[str, Meta(description='Only where it is of this version; "": only where it is not there.')]
 
 
@@ -127,8 +128,7 @@ class BodiesForm(Form):
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 500
 
     def change(self) -> BodiesChange:
-        action = BodiesAction[self.action.upper()]
-        return BodiesChange(action, self.queue, self.tier, self.dry_run, self.store, self.continuation, self.limit)
+        return request_of(BodiesChange, self)
 
 
 class TokenForm(Form):
@@ -163,21 +163,4 @@ class ScheduleForm(Form):
     only_if_version: Version | None = None
 
     def change(self, name: str) -> ScheduleChange:
-        return ScheduleChange(
-            name=name,
-            queue=self.queue,
-            body=None if self.body is UNSET else from_json(self.body, self.body_encoding, "body"),
-            cron=self.cron,
-            timezone=self.timezone,
-            every_ms=self.every_ms,
-            priority=self.priority,
-            attempts_allowed=self.attempts_allowed,
-            serialize_key=self.serialize_key,
-            misfire=None if self.misfire is None else Misfire[self.misfire.upper()],
-            max_catch_up=self.max_catch_up,
-            jitter_ms=self.jitter_ms,
-            start_ms=self.start_ms,
-            end_ms=self.end_ms,
-            paused=self.paused,
-            made_by=self.made_by,
-        )
+        return request_of(ScheduleChange, self, name=name)

@@ -7,6 +7,7 @@ import re
 from pinlater.errors import ContinuationInvalid, QueueNotFound
 from pinlater.http import operator_answers as answers
 from pinlater.http import operator_forms as forms
+from pinlater.http.model_map import answer_of, answers_of
 from pinlater.http.problems import NotThere
 from pinlater.http.route import Incoming, Route
 from pinlater.model import CONTINUATION_START, Changed, ClusterStatus, QueueStatus
@@ -43,12 +44,12 @@ async def _delete_queue(incoming: Incoming) -> None:
 
 async def _all_settings(incoming: Incoming) -> answers.AllSettingsAnswer:
     views = await incoming.api.get_queues((), context=incoming.context)
-    return answers.AllSettingsAnswer([answers.queue_settings(view) for view in views])
+    return answers.AllSettingsAnswer(answers_of(answers.QueueSettingsAnswer, views))
 
 
 async def _settings(incoming: Incoming) -> answers.QueueSettingsAnswer:
     (view,) = await incoming.api.get_queues((incoming.path["target"],), context=incoming.context)
-    return answers.queue_settings(view)
+    return answer_of(answers.QueueSettingsAnswer, view)
 
 
 async def _change_settings(incoming: Incoming) -> Changed:
@@ -114,7 +115,7 @@ async def _workers(incoming: Incoming) -> answers.WorkersAnswer:
         limit=query.limit,
         context=incoming.context,
     )
-    return answers.workers(page)
+    return answer_of(answers.WorkersAnswer, page)
 
 
 async def _audit(incoming: Incoming) -> answers.AuditAnswer:
@@ -144,7 +145,8 @@ async def _schedules(incoming: Incoming) -> answers.SchedulesAnswer:
         limit=query.limit,
         context=incoming.context,
     )
-    return answers.schedules(page, with_body=query.include_body, encoding=query.encoding)
+    shown = [answers.schedule(each, with_body=query.include_body, encoding=query.encoding) for each in page.schedules]
+    return answer_of(answers.SchedulesAnswer, page, schedules=shown)
 
 
 async def _schedule(incoming: Incoming) -> answers.ScheduleAnswer:
@@ -167,7 +169,7 @@ async def _change_schedule(incoming: Incoming) -> answers.ScheduleUpdatedAnswer:
         only_if_version=form.only_if_version,
         context=incoming.context,
     )
-    return answers.schedule_updated(updated)
+    return answer_of(answers.ScheduleUpdatedAnswer, updated, schedule=answers.schedule(updated.view))
 
 
 async def _delete_schedule(incoming: Incoming) -> Changed:
@@ -184,11 +186,13 @@ async def _delete_schedule(incoming: Incoming) -> Changed:
 
 
 async def _access(incoming: Incoming) -> answers.AccessAnswer:
-    return answers.access(await incoming.api.get_access(context=incoming.context))
+    return answer_of(answers.AccessAnswer, await incoming.api.get_access(context=incoming.context))
 
 
 async def _usage(incoming: Incoming) -> answers.UsageAnswer:
-    return answers.usage(await incoming.api.get_usage(context=incoming.context))
+    return answers.UsageAnswer(
+        answers_of(answers.IdentityUsageAnswer, await incoming.api.get_usage(context=incoming.context))
+    )
 
 
 async def _tokens(incoming: Incoming) -> answers.TokensAnswer:

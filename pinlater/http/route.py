@@ -15,7 +15,7 @@ from aiohttp.typedefs import Handler
 from pinlater.api import Api
 from pinlater.errors import QueueNotFound, RequestInvalid
 from pinlater.http.caller import API, CONTEXT, USE
-from pinlater.http.encodings import UNREADABLE, refusal
+from pinlater.http.encodings import UNREADABLE, form_decoder, refusal
 from pinlater.http.forms import Form
 from pinlater.http.request_use import RequestUse
 from pinlater.job_body import unreadable_text
@@ -88,7 +88,7 @@ class Route:
 
     def handler(self) -> Handler:
         """What aiohttp calls."""
-        decode = None if self.form is None else msgspec.json.Decoder(self.form).decode
+        decode = None if self.form is None else form_decoder(self.form)
         call, status, has_answer = self.call, self.status, self.answer is not None
         query_form = self.query
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
 from pinlater.http.forms import ActionWord, Count, Descriptor, Form, Key, Pattern, Priority, Time, Wanted
+from pinlater.http.model_map import request_of
 from pinlater.http.operator_forms import Limit
-from pinlater.model import CONTINUATION_START, MAX_TIME_MS, JobAction
-from pinlater.model.job_selection import FoundJobsChange, JobPhase, JobSelection, TextCondition
+from pinlater.model import CONTINUATION_START, MAX_TIME_MS
+from pinlater.model.job_selection import FoundJobsChange, JobSelection
 
 PhaseWord = Literal["ready", "scheduled", "waiting", "in_progress", "succeeded", "failed", "cancelled"]
 Attempts = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -49,11 +50,7 @@ class SelectionForm(Form):
     descriptors: list[Descriptor] | None = None
 
     def selection(self, queue: str) -> JobSelection:
-        fields = {name: getattr(self, name) for name in SelectionForm.__struct_fields__}
-        fields["phases"] = None if self.phases is None else [JobPhase[word.upper()] for word in self.phases]
-        for name in ("body_conditions", "status_conditions"):
-            fields[name] = [TextCondition(each.regex, each.is_not) for each in fields[name]]
-        return JobSelection(queue, **fields)
+        return request_of(JobSelection, self, queue=queue)
 
 
 class SearchForm(SelectionForm):
@@ -85,17 +82,8 @@ class FoundJobsChangeForm(SelectionForm, kw_only=True):
     cursor: str = ""
     encoding: Wanted = "text"
 
+    SOURCES: ClassVar = {"running": "stops_running"}
+
     def change(self, queue: str) -> FoundJobsChange:
-        return FoundJobsChange(
-            self.selection(queue),
-            JobAction[self.action.upper()],
-            self.limit,
-            self.dry_run,
-            self.attempts,
-            self.run_after_ms,
-            self.running,
-            self.max_ms,
-            self.is_last,
-            self.note,
-            self.cursor or CONTINUATION_START,
-        )
+        selection, continuation = self.selection(queue), self.cursor or CONTINUATION_START
+        return request_of(FoundJobsChange, self, selection=selection, continuation=continuation)

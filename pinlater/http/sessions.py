@@ -190,9 +190,9 @@ _HEAD = """<!DOCTYPE html>
 """
 
 
-def login_page(csrf: str, after: str, told: str = "") -> str:
-    """Asks for a token or a password. `after`: the path to go to then; `told`: why the last one did not do."""
-    mistake = f'<p class="bad" role="alert">{escape(told)}</p>' if told else ""
+def login_page(csrf: str, after: str, refusal: str = "") -> str:
+    """Asks for a token or a password. `after`: the path to go to then; `refusal`: why the last one did not do."""
+    mistake = f'<p class="bad" role="alert">{escape(refusal)}</p>' if refusal else ""
     return (
         _HEAD.format(title="log in", style=_STYLE)
         + mistake

@@ -12,7 +12,6 @@ import time
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import Any
 
 import structlog
@@ -68,7 +67,8 @@ from pinlater.http.sessions import (
     start_page,
 )
 from pinlater.listener import HttpConnection, HttpListener, RateLimitedLog
-from pinlater.metrics import FAMILIES, Histogram, Key, Merged, Metrics, merge
+from pinlater.metric_family import Key, Series
+from pinlater.metrics import FAMILIES, PREFIX, Histogram, Metrics, merge
 from pinlater.model import RequestContext
 from pinlater.redaction import SECRETS
 
@@ -434,10 +434,10 @@ class ApiSite:
             await self._hold_back(context)
             raise PasswordInvalid(_WRONG_TOKEN) from error
 
-    def _ask(self, request: web.Request, after: str, told: str = "", *, status: int = 200) -> web.Response:
-        """The form of the login. `told`: why what was typed before did not do."""
+    def _ask(self, request: web.Request, after: str, refusal: str = "", *, status: int = 200) -> web.Response:
+        """The form of the login. `refusal`: why what was typed before did not do."""
         session = self.session_or_new(request)
-        return self._page(request, login_page(session.csrf, after, told), session, status=status)
+        return self._page(request, login_page(session.csrf, after, refusal), session, status=status)
 
     async def log_out(self, request: web.Request) -> web.StreamResponse:
         """Ends the session, and its cookie."""
@@ -453,13 +453,15 @@ class ApiSite:
     async def show_metrics(self, request: web.Request) -> web.StreamResponse:
         """What this process counts, for whom may read all queues."""
         await self._api.cluster_status(queues=[], context=context_of(request))
-        merged: Merged = {}
+        merged: Series = {}
         merge(merged, self.counts())
-        export = import_module("pinlater.web.export")
+        from pinlater import metric_export  # noqa: PLC0415  # who never asks for metrics does not load what writes them
+
         families = {
             name: family for name, family in FAMILIES.items() if name.startswith("http_") or name == "limits_hit"
         }
-        return web.Response(body=export.exposition(merged, families), headers={"Content-Type": export.CONTENT_TYPE})
+        body = metric_export.exposition(PREFIX, families, merged)
+        return web.Response(body=body, headers={"Content-Type": metric_export.CONTENT_TYPE})
 
     async def show_session(self, request: web.Request) -> web.StreamResponse:
         """What scripts of our pages have to know: who the browser is, and what it shows with changes."""

@@ -124,13 +124,13 @@ class Caller:
 
     def may(self, actions: Collection[AccessAction], queue: str, shows_bodies: bool = False) -> bool:
         """One of the actions is enough; EVERY_QUEUE for what concerns the whole cluster."""
-        asked = (actions, queue, shows_bodies)
-        known = self._known.get(asked)
+        request = (actions, queue, shows_bodies)
+        known = self._known.get(request)
         if known is None:
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
             known = any(grant.allows(actions, queue, shows_bodies) for grant in self.grants)
-            self._known[asked] = known
+            self._known[request] = known
         return known
 
 

@@ -82,5 +82,5 @@ def names_in(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
     >>> names_in({"subjectAltName": (("DNS", "web.example"), ("URI", "spiffe://example/web"), ("DirName", ()))})
     ('web.example', 'spiffe://example/web')
     """
-    told = () if certificate is None else certificate.get("subjectAltName", ())
-    return tuple(str(name) for kind, name in told if kind in _NAME_KINDS)
+    names = () if certificate is None else certificate.get("subjectAltName", ())
+    return tuple(str(name) for kind, name in names if kind in _NAME_KINDS)

@@ -205,7 +205,7 @@ class FlowStatus:
     on_failure: OnFailure = OnFailure.GO_ON
     on_complete: CompletionCallback | None = None
     callback: CallbackStatus | None = None
-    troubles: Sequence[str] = ()
+    troubles: Sequence[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

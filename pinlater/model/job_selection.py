@@ -11,7 +11,11 @@ from pinlater.model.operator_views import JobAction
 
 
 class JobPhase(IntEnum):
-    """A state of jobs, as finely as LevelView counts them. The numbers are those of the wire contract."""
+    """A state of jobs as people read it, and as LevelView counts. The numbers are those of the wire contract.
+
+    >>> [phase.word for phase in JobPhase.in_order()]
+    ['scheduled', 'ready', 'waiting', 'running', 'succeeded', 'failed', 'cancelled']
+    """
 
     READY = 0
     """PENDING, and may run now."""
@@ -28,8 +32,38 @@ class JobPhase(IntEnum):
     CANCELLED = 6
     """FAILED, since it was to stop."""
 
+    @property
+    def word(self) -> str:
+        """As commands, pages and documents write it."""
+        return "running" if self is JobPhase.IN_PROGRESS else self.name.lower()
+
+    @property
+    def state(self) -> JobState:
+        """That of the wire."""
+        if self in PENDING_PHASES:
+            return JobState.PENDING
+        return JobState.FAILED if self is JobPhase.CANCELLED else JobState[self.name]
+
+    @classmethod
+    def in_order(cls) -> list[JobPhase]:
+        """In the order of a job's life."""
+        return sorted(cls, key=lambda phase: (phase is not cls.SCHEDULED, phase))
+
+
+PHASE_WORDS = {phase.name.lower(): phase.word for phase in JobPhase}
+"""The words of the phases, by the names that counts of them have."""
+
+PENDING_PHASES = (JobPhase.READY, JobPhase.SCHEDULED, JobPhase.WAITING)
+"""Those that are PENDING on the wire."""
+
+
+def phases_of(state: JobState) -> list[JobPhase]:
+    """All phases that are this state on the wire."""
+    return [phase for phase in JobPhase if phase.state is state]
+
 
 def phase_of(job: JobInfo, now_ms: int) -> JobPhase:
+    """The one judgement of what a job's state is for people."""
     if job.state is JobState.FAILED:
         return JobPhase.CANCELLED if job.cancelled else JobPhase.FAILED
     if job.state is not JobState.PENDING:

@@ -3,15 +3,16 @@
 The places to touch for a new field of a job, in this order:
 
     thrift/pinlater.thrift        an optional field, so that older clients go on; wire/interface.py has its Python name
+                                  where that does not follow
     model/jobs.py                 Job, and with it JobInfo; DequeuedJob where workers get it
-    wire/convert.py               enqueue and lookup, each in both directions
+    wire/convert.py               enqueue, in both directions; what a lookup says follows (wire/struct_map.py)
     wire/dequeue_response.py      where workers get it
     job_limits.py                 its bounds, and what becomes of a value beyond them in calls that cannot be refused
     backends/redis/records.py     HEAD where it never changes, else CHANGED; and the scripts in lua/ that unpack these.
                                   Records that are stored already do not have it, and servers of two versions may run
-    backends/sql/records.py       the lists of columns; sqlite.sql and mysql.sql: schema, `upgrade`, what changes it
+    backends/sql/records.py       the lists of columns; the .sql files: schema, `upgrade`, what changes it
     cli/job_text.py               where people see it
-    http/forms.py, answers.py     where HTTP callers say it and see it
+    http/forms.py                 where HTTP callers say it; what they see follows (http/model_map.py)
     tests/conformance/            reference_job.py, reference_life.py and machine_life.py: the model
 
 homes/job_mover.py needs no touch: it moves every field of Job that DequeuedJob or JobInfo has.

@@ -47,8 +47,8 @@ class OwnerBounds(NamedTuple):
 
     def widened(self, others: Iterable[OwnerBounds]) -> OwnerBounds:
         """The highest of what the others say of each kind; these, where they say nothing."""
-        highest = [max(said, default=0) for said in zip(*others, strict=True)] or [0] * len(self)
-        return OwnerBounds(*(said or own for said, own in zip(highest, self, strict=True)))
+        highest = [max(bounds, default=0) for bounds in zip(*others, strict=True)] or [0] * len(self)
+        return OwnerBounds(*(bound or own for bound, own in zip(highest, self, strict=True)))
 
 
 NO_BOUNDS = OwnerBounds()

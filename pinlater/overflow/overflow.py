@@ -57,7 +57,7 @@ class Overflow:
         """Acks that are carried out although their callers are gone; the end waits for them."""
         self.is_leaving = False
         self._is_closed = False
-        self._trouble = ""
+        self._error = ""
 
     @property
     def service(self) -> OverflowService | None:
@@ -94,19 +94,19 @@ class Overflow:
             try:
                 if not self.is_leaving and self._wants_it() and self._lock.take():
                     self._owned = await own(self._folder, self.id, self._bound, self.context, self._host)
-                    self._trouble = ""
+                    self._error = ""
                     self._owners.forget(self.id)
                 else:
                     self._owners.seen(self.id, read_address(self._folder))
             except Exception as error:  # whatever it is: another process may be able to
                 self._lock.free()
-                if self._trouble != str(error):
-                    self._trouble = str(error)
+                if self._error != str(error):
+                    self._error = str(error)
                     is_known = isinstance(error, PinLaterError | OSError)
                     _log.error(
                         "overflow_not_opened",
                         file=str(self._folder / STORE),
-                        error=self._trouble,
+                        error=self._error,
                         exc_info=not is_known,
                     )
 

@@ -244,6 +244,6 @@ def overflow_addresses(leases: Iterable[DescribedLease]) -> dict[str, str]:
     for lease in leases:
         shard_id, address, since = (lease.more.get(f"overflow_{name}") for name in ("id", "address", "since_ms"))
         if isinstance(shard_id, str) and isinstance(address, str) and isinstance(since, int):
-            told = f"{_TLS}{address}" if lease.more.get("overflow_tls") is True else address
-            latest[shard_id] = max(latest.get(shard_id, (0, "")), (since, told))
+            target = f"{_TLS}{address}" if lease.more.get("overflow_tls") is True else address
+            latest[shard_id] = max(latest.get(shard_id, (0, "")), (since, target))
     return {shard_id: address for shard_id, (_, address) in latest.items()}

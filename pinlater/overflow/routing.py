@@ -103,8 +103,8 @@ class RoutedCalls:
         ours = [replace(jobs[number], send_id="") for number in left]  # its dedupe key says as much
         kept = await self._overflow.enqueue(queue, ours, context, refusal)
         outcomes = [EnqueueOutcome(outcome or 0) for outcome in refusal.job_outcomes or [0] * len(jobs)]
-        told = getattr(kept, "outcomes", None) or [EnqueueOutcome.STORED] * len(left)
-        for number, descriptor, outcome in zip(left, kept, told, strict=True):
+        kept_outcomes = getattr(kept, "outcomes", None) or [EnqueueOutcome.STORED] * len(left)
+        for number, descriptor, outcome in zip(left, kept, kept_outcomes, strict=True):
             stored[number], outcomes[number] = descriptor, outcome
         is_plain = all(outcome is EnqueueOutcome.STORED for outcome in outcomes)
         return EnqueuedJobs(stored, () if is_plain else outcomes)
@@ -229,11 +229,11 @@ class RoutedCalls:
         groups = by_overflow(heartbeats, _descriptor)
         ours = [_outcome(self._overflow.at(shard_id, call(mine))) for shard_id, mine in groups.items()]
         outcomes = await asyncio.gather(_outcome(others), *ours)
-        told = {
+        by_shard = {
             shard_id: repeat(_UNREACHABLE) if isinstance(outcome, PinLaterError) else iter(outcome)
             for shard_id, outcome in zip((None, *groups), outcomes, strict=True)
         }
-        return [next(told[overflow_of(each.descriptor)]) for each in heartbeats]
+        return [next(by_shard[overflow_of(each.descriptor)]) for each in heartbeats]
 
     async def lookup(
         self, descriptors: Sequence[str], include_body: bool, include_result: bool, context: RequestContext | None

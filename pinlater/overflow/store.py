@@ -220,7 +220,7 @@ class OverflowStore:
             for outcome, jobs in (("retried", counts.retried), ("failed", counts.failed)):
                 if jobs:
                     self._context.metrics.add(jobs, "claims_expired", queue, outcome)
-            self.service.jobs_ready(queue, counts.retried)
+            self.service.events.ready(queue, counts.retried)
 
     async def _dead_letter(self) -> None:
         """Copies come into the dead-letter queue here, and move like all that waits."""
@@ -273,7 +273,7 @@ class OverflowStore:
         self.service.on_removed(queue, jobs)
         self._context.metrics.add(jobs, "overflow_jobs_moved", queue)
         if is_ready:
-            self._context.service.jobs_ready(queue, jobs)
+            self._context.service.events.ready(queue, jobs)
 
 
 def _with_longer_retention(retention: PerQueue[Retention]) -> PerQueue[Retention]:

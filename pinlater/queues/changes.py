@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from pinlater.config.values import Size
 from pinlater.errors import RequestInvalid
 from pinlater.queues.layers import OF_A_PAUSE
 from pinlater.queues.settings import SETTINGS, QueueSetting, QueueSettings, known_key
+from pinlater.setting_kinds import Size
 from pinlater.sizes import size_text
 
 MAX_TEXT_CHARS = 1_000

@@ -220,11 +220,11 @@ class QueueDirectory:
         if self.members.by_id(shard_id) is None and not (give_up and shard_id in self._homes()):
             ids = ", ".join(sorted(member.shard.shard_id for member in self.members.all))
             raise ShardNotFound(f"there is no shard {shard_id[:100]!r}; the shards of this server: {ids}")
-        said = {"dequeue_only": dequeue_only or give_up, "by": who} | ({"given_up": True} if give_up else {})
+        override = {"dequeue_only": dequeue_only or give_up, "by": who} | ({"given_up": True} if give_up else {})
 
         def update(before: ConfigEntry | None) -> str | None:
             had = before is not None and is_dequeue_only(before), before is not None and is_given_up(before)
-            return None if had == (said["dequeue_only"], give_up) else json.dumps(said)
+            return None if had == (override["dequeue_only"], give_up) else json.dumps(override)
 
         result = await self._apply(SHARD_PREFIX + shard_id, update, who)
         self._override_shards()

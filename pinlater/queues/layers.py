@@ -121,8 +121,8 @@ class Layers:
     def named_targets(self) -> dict[str, str]:
         """The dead-letter queues that are set for a queue by its name."""
         names = self.file_queues.keys() | self._set_queues.keys()
-        said = {name: {**self.file_queues.get(name, {}), **self._set_queues.get(name, {})} for name in names}
-        return {name: str(layer.get("dead_letter_queue", "")) for name, layer in said.items()}
+        merged = {name: {**self.file_queues.get(name, {}), **self._set_queues.get(name, {})} for name in names}
+        return {name: str(layer.get("dead_letter_queue", "")) for name, layer in merged.items()}
 
     def sources(self, name: str) -> Iterable[tuple[str, Layer]]:
         """The layers of a queue, or of all, by the word for where they come from, the first counts."""

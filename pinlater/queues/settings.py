@@ -6,15 +6,16 @@ people write (`5m`, `100/s`, `1MiB`, `none`).
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pinlater.config.body_rules import QueueBodies
-from pinlater.config.values import DAY_MS, Duration, Flag, Integer, Kind, OrNone, Rate, Size, Text
+from pinlater.durations import DAY_MS
 from pinlater.model import QUEUE_NAME_PATTERN
+from pinlater.near_names import meant_name
+from pinlater.setting_kinds import Duration, Flag, Integer, Kind, OrNone, Rate, Size, Text
 
 _UNITS = ("_ms", "_bytes")
 _MIB = 2**20
@@ -136,6 +137,5 @@ def known_key(key: str) -> tuple[QueueSetting | None, str]:
 
 def known_or_near(key: str, known: Sequence[str]) -> str:
     """What is allowed in place of an unknown key."""
-    is_long = len(key) > 2 * max(map(len, known), default=0)  # what is compared costs as much as it is long
-    close = [] if is_long else difflib.get_close_matches(key, known, n=1)
-    return f"a known key (did you mean {close[0]}?)" if close else f"one of {', '.join(known)}"
+    near = meant_name(key, known)
+    return f"a known key{near}" if near else f"one of {', '.join(known)}"

@@ -26,7 +26,7 @@ pinlater queue show mail                                    # every value, and w
 | key | unless set | allowed | what it does |
 | --- | --- | --- | --- |
 {rows}
-Times have a unit: `250ms`, `5s`, `10m`, `24h`, `7d`; so have sizes: `512KiB`, `1MiB`. A file may also hold plain
+Times have a unit: `250ms`, `90s`, `1h30m`, `1.5h`, `7d`; so have sizes: `512KiB`, `1MiB`. A file may also hold plain
 numbers of bytes or jobs per second.
 
 "unless set" is the value of a server without a configuration. Its own `--claim-timeout`, `--succeeded-ttl`,

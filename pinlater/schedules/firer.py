@@ -89,7 +89,7 @@ class _Clockwork:
     next_ms: int | None = None
     look_ms: int | None = None
     is_sure: bool = True
-    trouble: str = ""
+    error: str = ""
 
 
 class ScheduleFirer:
@@ -155,7 +155,7 @@ class ScheduleFirer:
     def trouble_of(self, record: ScheduleRecord) -> str:
         """Why a schedule could not be fired, as far as this process tried."""
         known = self._known.get(record.schedule.name)
-        return known.trouble if known is not None else ""
+        return known.error if known is not None else ""
 
     # -- what there is -------------------------------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class ScheduleFirer:
         self._has_two_passes = self._has_two_passes or record.has_two_passes
         is_same = before is not None and before.record.generation == record.generation
         done_ms = max(record.counts_from_ms, before.done_ms if before and is_same else 0)
-        self._known[name] = _Clockwork(record, firings, done_ms, trouble=before.trouble if before else "")
+        self._known[name] = _Clockwork(record, firings, done_ms, error=before.error if before else "")
         self._unsure[name] = None
 
     # -- turns ---------------------------------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ class ScheduleFirer:
                     await self._fire(known, now_ms, missed_until_ms)
                 except Exception:  # unforeseen: neither this one nor the others may be forgotten
                     _log.exception("schedule_interrupted", schedule=known.record.schedule.name)
-                    known.trouble, known.is_sure = "an unforeseen error, which the server's log tells", False
+                    known.error, known.is_sure = "an unforeseen error, which the server's log tells", False
                     self._look_at(known, self._clock.now_ms() + RETRY_MS)
 
         for start in range(0, len(due), _PAGE):
@@ -404,7 +404,7 @@ class ScheduleFirer:
 
     def _fired(self, known: _Clockwork, time_ms: int, offered: Offered) -> None:
         schedule = known.record.schedule
-        known.trouble, known.is_sure = "", True
+        known.error, known.is_sure = "", True
         is_new = offered.outcome is OfferOutcome.STORED
         self._metrics.add(1, "schedule_firings", schedule.queue, "stored" if is_new else "kept")
         if not is_new:
@@ -421,9 +421,9 @@ class ScheduleFirer:
         schedule = known.record.schedule
         now_ms = self._clock.now_ms()
         self._metrics.add(1, "schedule_firings", schedule.queue, "failed")
-        if known.trouble != error.message:
+        if known.error != error.message:
             _log.warning("schedule_not_fired", schedule=schedule.name, time_ms=time_ms, error=error.message)
-        known.trouble = error.message
+        known.error = error.message
         if isinstance(error, QueueNotFound):
             known.done_ms = max(known.done_ms, now_ms - GRACE_MS)  # its queue is gone: nothing is made up for
         known.is_sure = False

@@ -87,14 +87,14 @@ class ScheduleRecord:
     def text(self) -> str:
         """The text of its entry."""
         own = {name: getattr(self.schedule, name) for name in _FIELDS}
-        told: dict[str, Any] = {name: value for name, value in own.items() if value != getattr(_PLAIN, name)}
+        stored: dict[str, Any] = {name: value for name, value in own.items() if value != getattr(_PLAIN, name)}
         if self.schedule.body:
-            told["body"] = base64.b64encode(self.schedule.body).decode("ascii")
+            stored["body"] = base64.b64encode(self.schedule.body).decode("ascii")
         if self.schedule.misfire is not _PLAIN.misfire:
-            told["misfire"] = int(self.schedule.misfire)
-        told |= {"created": self.created_at_ms, "updated": self.updated_at_ms, "by": self.updated_by}
-        told |= {"from": self.counts_from_ms, "generation": self.generation}
-        return json.dumps(told, separators=(",", ":"))
+            stored["misfire"] = int(self.schedule.misfire)
+        stored |= {"created": self.created_at_ms, "updated": self.updated_at_ms, "by": self.updated_by}
+        stored |= {"from": self.counts_from_ms, "generation": self.generation}
+        return json.dumps(stored, separators=(",", ":"))
 
 
 def read_record(entry: ConfigEntry | None) -> ScheduleRecord | None:
@@ -105,18 +105,18 @@ def read_record(entry: ConfigEntry | None) -> ScheduleRecord | None:
         return None
     name = entry.name.removeprefix(SCHEDULE_PREFIX)
     try:
-        told = json.loads(entry.text)
-        schedule = Schedule(name=name, **{field: told[field] for field in _FIELDS if field in told})
-        schedule.body = base64.b64decode(told.get("body", ""))
-        schedule.misfire = Misfire(told.get("misfire", _PLAIN.misfire))
+        stored = json.loads(entry.text)
+        schedule = Schedule(name=name, **{field: stored[field] for field in _FIELDS if field in stored})
+        schedule.body = base64.b64decode(stored.get("body", ""))
+        schedule.misfire = Misfire(stored.get("misfire", _PLAIN.misfire))
         return ScheduleRecord(
             schedule=schedule,
             version=entry.version,
-            created_at_ms=int(told["created"]),
-            updated_at_ms=int(told["updated"]),
-            updated_by=str(told["by"]),
-            counts_from_ms=int(told["from"]),
-            generation=str(told["generation"]),
+            created_at_ms=int(stored["created"]),
+            updated_at_ms=int(stored["updated"]),
+            updated_by=str(stored["by"]),
+            counts_from_ms=int(stored["from"]),
+            generation=str(stored["generation"]),
         )
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         _log.warning("schedule_not_understood", schedule=name, error=str(error))
@@ -134,8 +134,8 @@ def changed(
     """
     before = read_record(entry)
     had = before.schedule if before else Schedule(name=change.name)
-    told = {name: getattr(change, name) for name in ScheduleChange.__dataclass_fields__}
-    new: dict[str, Any] = {name: value for name, value in told.items() if value is not None}
+    given = {name: getattr(change, name) for name in ScheduleChange.__dataclass_fields__}
+    new: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if change.cron and change.every_ms is not None:
         raise RequestInvalid.of("everyMillis", change.every_ms, "not together with cron: one takes the other's place")
     if change.cron:

@@ -18,7 +18,8 @@ from typing import Any
 import structlog
 
 from pinlater.child_process import ChildProcess, Restarts, exit_text
-from pinlater.metrics import Key, Merged, Snapshot, merge
+from pinlater.metric_family import Series
+from pinlater.metrics import Snapshot, merge
 from pinlater.server.process_channel import Message, ProcessChannel, line
 
 log = structlog.get_logger(__name__)
@@ -43,7 +44,7 @@ class ProcessHandle:
         """Called with what it wants the other processes to learn."""
         self._draining = False
         self._numbers = itertools.count(1)
-        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._requests: dict[int, asyncio.Future[Any]] = {}
         self._parts: dict[int, list[str]] = {}
         self.last_metrics: Snapshot = ()
 
@@ -100,13 +101,13 @@ class ProcessHandle:
     async def ask(self, kind: str, timeout_s: float) -> Any:
         """What the worker reports of itself: see Serving.report. TimeoutError; ProcessFailed: it is gone."""
         number = next(self._numbers)
-        answer = self._asked[number] = asyncio.get_running_loop().create_future()
+        answer = self._requests[number] = asyncio.get_running_loop().create_future()
         try:
             self._channel.send({"do": "report", "kind": kind, "number": number})
             async with asyncio.timeout(timeout_s):
                 return await answer
         finally:
-            self._asked.pop(number, None)
+            self._requests.pop(number, None)
 
     async def drain(self, *, hand_over: bool, timeout_s: float, grace_s: float) -> int:
         """Tell it to finish and end, and kill it where it takes longer than both times; its exit code."""
@@ -131,7 +132,7 @@ class ProcessHandle:
         self._channel.close()
         if not self.ready.done():
             self._failed(f"the process ended at once: {exit_text(code)}")
-        for answer in self._asked.values():
+        for answer in self._requests.values():
             if not answer.done():
                 answer.set_exception(ProcessFailed(f"the worker process ended: {exit_text(code)}"))
         self.ended.set_result(code)
@@ -165,7 +166,7 @@ class ProcessHandle:
         report = json.loads("".join(self._parts.pop(number)))
         if message["kind"] == "metrics":
             self.last_metrics = report
-        answer = self._asked.get(number)
+        answer = self._requests.get(number)
         if answer is not None and not answer.done():
             answer.set_result(report)
 
@@ -349,7 +350,7 @@ class Reports:
         self._workers = workers
         self._beside = beside
         self._seen: set[ProcessHandle] = set()
-        self._ended: dict[Key, list[float]] = {}
+        self._ended: Series = {}
 
     async def ask(self, kind: str, timeout_s: float = ASK_TIMEOUT_S) -> list[tuple[ProcessHandle, Any]]:
         """What each worker that serves reports; None for one that does not answer in time."""
@@ -358,18 +359,18 @@ class Reports:
     async def any_of(self, kind: str, timeout_s: float = ASK_TIMEOUT_S) -> Any:
         """The first report that comes; None where none does."""
         workers = [worker for worker in self._workers() if worker.takes_connections]
-        asked = [asyncio.ensure_future(_ask(worker, kind, timeout_s)) for worker in workers]
+        requests = [asyncio.ensure_future(_ask(worker, kind, timeout_s)) for worker in workers]
         try:
-            for report in asyncio.as_completed(asked):
+            for report in asyncio.as_completed(requests):
                 if (found := await report) is not None:
                     return found
             return None
         finally:
-            for each in asked:
+            for each in requests:
                 each.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+            await asyncio.gather(*requests, return_exceptions=True)
 
-    async def metrics(self) -> Merged:
+    async def metrics(self) -> Series:
         """The counts of all workers as one, those included that have ended."""
         counting = [*self._workers(), *self._beside()]
         self._seen.update(worker for worker, _ in await _ask_all(counting, "metrics", ASK_TIMEOUT_S))

@@ -79,7 +79,7 @@ class Supervisor:
         ServeRefused: the server could not start.
         """
         self._terminal = StartTerminal(asyncio.get_running_loop())
-        handlers = {signal.SIGTERM: self._stop_asked, signal.SIGINT: self._stop_asked, signal.SIGHUP: self._hung_up}
+        handlers = {signal.SIGTERM: self._interrupted, signal.SIGINT: self._interrupted, signal.SIGHUP: self._hung_up}
         for number, handler in handlers.items():
             on_signal(number, handler)
         try:
@@ -111,7 +111,7 @@ class Supervisor:
             except Exception:
                 log.exception("configuration_file_not_read", file=str(self._watched.path))
 
-    def _stop_asked(self) -> None:
+    def _interrupted(self) -> None:
         now_s = asyncio.get_running_loop().time()
         if not self._stop.is_set():
             self._stopped_at_s = now_s
@@ -130,7 +130,7 @@ class Supervisor:
         elif self._terminal.is_outlived:
             log.info("terminal_closed", then="it goes on, as it runs under nohup")
         else:
-            self._stop_asked()
+            self._interrupted()
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, object]) -> None:
         """Do it, or break it off as soon as we are told to stop."""

@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from pinlater.errors import ContinuationInvalid, RequestInvalid
 from pinlater.model import CONTINUATION_START, RequestContext
 from pinlater.model.body_words import BodiesAction, BodiesChange, BodiesStep, BodyTiers
-from pinlater.service.audit import OPEN, Audit
-from pinlater.service.job_lifecycle import JobLifecycle
+from pinlater.service.audit import OPEN
 from pinlater.service.rights import named
+from pinlater.service.service_context import ServiceContext
 
 MAX_LIMIT = 1_000
 _NO_TIERS = "this server has no tiers of bodies: start all servers with --bodies URL"
 
 
-class BodyOperations(Protocol):
-    """What a server with tiers does."""
-
-    async def status(self) -> BodyTiers: ...
-
-    async def step(self, change: BodiesChange) -> BodiesStep:
-        """RequestInvalid, ContinuationInvalid, and errors of the shards."""
-
-
 class BodyCalls:
-    """Bodies, for one service. Without `operations` there are no tiers."""
+    """Bodies, for one service."""
 
-    def __init__(self, audit: Audit) -> None:
-        self.operations: BodyOperations | None = None
-        self._audit = audit
+    def __init__(self, context: ServiceContext) -> None:
+        self._operations = context.features.bodies
+        self._audit = context.audit
 
     async def status(self) -> BodyTiers:
-        return BodyTiers() if self.operations is None else await self.operations.status()
+        return BodyTiers() if self._operations is None else await self._operations.status()
 
     async def change(self, change: BodiesChange, context: RequestContext | None) -> BodiesStep:
-        if self.operations is None:
+        if self._operations is None:
             raise RequestInvalid(_NO_TIERS)
         if not 1 <= change.limit <= MAX_LIMIT:
             raise RequestInvalid.of("limit", change.limit, f"1 to {MAX_LIMIT}")
@@ -45,7 +34,7 @@ class BodyCalls:
             raise RequestInvalid.of("store", change.store, "nothing, but for SWEEP")
         if change.queue and change.action is BodiesAction.SWEEP:
             raise RequestInvalid.of("queueName", change.queue, "nothing for SWEEP, which goes by shards")
-        step = await self.operations.step(change)
+        step = await self._operations.step(change)
         if (
             change.continuation == CONTINUATION_START
             and not change.dry_run
@@ -62,15 +51,6 @@ class BodyApi:
     """The calls of `Api` about bodies, of a service that has BodyCalls."""
 
     _body_calls: BodyCalls
-    _lifecycle: JobLifecycle
-
-    def attach_bodies(self, operations: BodyOperations) -> None:
-        """From now on there are tiers."""
-        self._body_calls.operations = operations
-
-    def mark_callers(self, least_bytes: int) -> None:
-        """From now on bodies from this size on name their caller, for the rules of tiers."""
-        self._lifecycle.callers_from_bytes = least_bytes
 
     async def get_body_tiers(self, *, context: RequestContext | None = None) -> BodyTiers:
         return await self._body_calls.status()

@@ -1,8 +1,7 @@
-"""The calls that change many jobs at once, a bounded slice per call; counted, and recorded with their author.
+"""The classic calls that change many jobs at once, bounded in time; counted, and recorded with their author.
 
-Two ways lead through a slice. Where a store can choose the jobs by itself, it is asked shard after shard, in steps.
-Else jobs are read in pages, and changed page by page (bulk_slices.py). `changeJobs` goes on where a slice ended, by a
-continuation.
+Where a store can choose the jobs by itself, it is asked shard after shard, in steps. Else jobs are read in pages, and
+changed page by page (bulk_slices.py).
 """
 
 from __future__ import annotations
@@ -12,31 +11,24 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from pinlater import job_limits
-from pinlater.backends.base import STORED_STATES, Shard
-from pinlater.clock import Clock
-from pinlater.errors import PinLaterError, QueueNotFound, RequestInvalid, ShardConnectionFailed, UnknownError
-from pinlater.metrics import Metrics
+from pinlater.backends.base import Shard
+from pinlater.errors import PinLaterError, QueueNotFound, ShardConnectionFailed, UnknownError
 from pinlater.model import (
-    CONTINUATION_END,
     Cancelled,
     CancelOutcome,
     JobAction,
-    JobChange,
     JobFilter,
-    JobsChanged,
-    JobState,
     KeyRef,
 )
-from pinlater.model.job_selection import FoundJobsChange, JobSelection, TextCondition
+from pinlater.model.job_selection import JobPhase, JobSelection, TextCondition, phases_of
 from pinlater.service import validation
-from pinlater.service.audit import OPEN, Audit
+from pinlater.service.audit import OPEN
 from pinlater.service.bulk_slices import BulkSlices, Slice, SliceOrder
 from pinlater.service.job_commands import NamedJobChanges
-from pinlater.service.longpoll import LongPolls
-from pinlater.service.searches import read_mark, write_mark
-from pinlater.service.selection import Conditions, SearchPart
+from pinlater.service.searches import Mark
+from pinlater.service.selection import Conditions, parts_of
+from pinlater.service.service_context import ServiceContext
 from pinlater.shards.handle import ShardHandle, answers, missing
-from pinlater.shards.router import Router
 
 Step = Callable[[Shard, int], Coroutine[Any, Any, int]]
 """One bounded step on one shard, for at most so many jobs; how many it was."""
@@ -45,39 +37,22 @@ RETRIED_METRIC = "jobs_retried_by_operator"
 DELETED_METRIC = "jobs_deleted_by_operator"
 ASKED_METRIC = "jobs_asked_to_stop"
 
-_TAKES: dict[JobAction, tuple[JobState, ...]] = {
-    JobAction.RETRY: (JobState.FAILED,),
-    JobAction.DELETE: (),
-    JobAction.CANCEL: (JobState.PENDING,),
-    JobAction.REPLAY: (JobState.PENDING, JobState.FAILED),
-}
-"""The states that an action is for; a deletion has to name one."""
-
 
 class BulkOps:
     """Changes of many jobs, for one service; `who` is the caller's source. A call that changed nothing leaves nothing
     in the audit.
     """
 
-    def __init__(
-        self,
-        router: Router,
-        clock: Clock,
-        slices: BulkSlices,
-        commands: NamedJobChanges,
-        long_polls: LongPolls,
-        metrics: Metrics,
-        audit: Audit,
-    ) -> None:
-        self._router = router
-        self._clock = clock
+    def __init__(self, context: ServiceContext, slices: BulkSlices, commands: NamedJobChanges) -> None:
+        self._router = context.router
+        self._clock = context.clock
         self._slices = slices
-        self._settings = slices.settings
-        self._validator = slices.validator
+        self._settings = context.settings
+        self._validator = context.validator
         self._commands = commands
-        self._long_polls = long_polls
-        self._metrics = metrics
-        self._audit = audit
+        self._events = context.events
+        self._metrics = context.metrics
+        self._audit = context.audit
 
     # -- the calls ---------------------------------------------------------------------------------------------------
 
@@ -94,39 +69,26 @@ class BulkOps:
         def step(shard: Shard, amount: int) -> Coroutine[Any, Any, int]:
             return shard.retry_failed(queue, priority, granted, at_ms, amount, self._clock.now_ms())
 
+        detail = f" of priority {priority}"
         if has_items or await self._router.keys.may_have_moved():
-            return await self._retry_pages(who, queue, priority, granted, run_after_ms, limit)
-        retried = await self._shard_by_shard(step, limit)
-        if run_after_ms is not None and run_after_ms > self._clock.now_ms():
-            self._long_polls.jobs_ready(queue, 0, [run_after_ms])
-        else:
-            self._long_polls.jobs_ready(queue, retried)
-        await self._record(who, "retry_failed_jobs", queue, retried, f" of priority {priority}", RETRIED_METRIC)
-        return retried
-
-    async def _retry_pages(
-        self, who: str, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int
-    ) -> int:
-        """Jobs whose keys live elsewhere now stay, and those of items; stores cannot tell them, so jobs are read first.
-        However many stay, those behind them come in turn: this call has no continuation, and tells no refusals.
-        """
-        change = JobChange(
-            queue,
-            JobAction.RETRY,
-            JobState.FAILED,
-            priority=priority,
-            attempts=attempts,
-            run_after_ms=run_after_ms,
-            limit=limit,
-        )
-        slice_ = Slice(self._order(change, (JobState.FAILED,), tells_refusals=False), self._slices.ends_at())
-        continuation = await self._page_by_page(slice_, change)
-        await self._record(who, "retry_failed_jobs", queue, slice_.changed, f" of priority {priority}", RETRIED_METRIC)
-        if slice_.missing and not slice_.is_full():
-            raise ShardConnectionFailed(
-                f"{slice_.changed} jobs were changed on the other shards; {missing(slice_.missing).message}"
+            # Jobs whose keys live elsewhere now stay, and those of items; stores cannot tell them, so jobs are read
+            # first. However many stay, those behind them come in turn: this call has no continuation.
+            order = SliceOrder(
+                queue,
+                JobAction.RETRY,
+                parts_of((JobPhase.FAILED,)),
+                (priority,),
+                None,
+                limit,
+                granted,
+                run_after_ms,
+                tells_refusals=False,
             )
-        return slice_.changed if continuation == CONTINUATION_END or slice_.is_full() else self._so_far(slice_.changed)
+            return await self._page_by_page(who, "retry_failed_jobs", order, detail, RETRIED_METRIC)
+        retried = await self._shard_by_shard(step, limit)
+        self._events.ready_at(queue, [run_after_ms or 0] * retried, self._clock.now_ms())
+        await self._record(who, "retry_failed_jobs", queue, retried, detail, RETRIED_METRIC)
+        return retried
 
     async def delete_jobs(self, who: str, filter: JobFilter, limit: int) -> int:
         """As `retry_failed`; with a pattern, page by page."""
@@ -138,11 +100,17 @@ class BulkOps:
         def step(shard: Shard, amount: int) -> Coroutine[Any, Any, int]:
             return shard.delete_jobs(queue, state, priority, amount, self._clock.now_ms())
 
+        detail = f", {state.name}, priority {priority}"
         if filter.body_regex:
-            deleted = await self._delete_matching(queue, state, priority, filter.body_regex, limit)
-        else:
-            deleted = await self._shard_by_shard(step, limit)
-        detail = f", {state.name}, priority {filter.priority or 1}" + _pattern(filter.body_regex)
+            conditions = Conditions(
+                JobSelection(queue, body_conditions=(TextCondition(filter.body_regex),)), "bodyRegexToMatch"
+            )
+            order = SliceOrder(
+                queue, JobAction.DELETE, parts_of(phases_of(state)), (priority,), conditions, limit, spares_new=False
+            )
+            detail += f", body matches {filter.body_regex}"
+            return await self._page_by_page(who, "delete_jobs", order, detail, DELETED_METRIC)
+        deleted = await self._shard_by_shard(step, limit)
         await self._record(who, "delete_jobs", queue, deleted, detail, DELETED_METRIC)
         return deleted
 
@@ -156,17 +124,6 @@ class BulkOps:
         asked = outcomes.count(CancelOutcome.REQUESTED)
         await self._record(who, "ask_jobs_to_stop", queue, asked, named, ASKED_METRIC)
         return cancelled
-
-    async def change_jobs(self, who: str, change: JobChange) -> JobsChanged:
-        """RequestInvalid, ContinuationInvalid, QueueNotFound; a shard that fails is named, and the others go on."""
-        slice_ = Slice(self._order(change, self._states(change)), self._slices.ends_at())
-        done = slice_.answer(await self._page_by_page(slice_, change))
-        if not change.dry_run:
-            is_retry = change.action in (JobAction.RETRY, JobAction.REPLAY)
-            action = f"{change.action.name.lower()}_jobs"
-            count = RETRIED_METRIC if is_retry else DELETED_METRIC
-            await self._record(who, action, change.queue, done.changed, _filter(change), count)
-        return done
 
     async def _record(self, who: str, action: str, queue: str, jobs: int, detail: str, metric: str) -> None:
         if jobs:
@@ -223,121 +180,20 @@ class BulkOps:
 
     # -- page after page ---------------------------------------------------------------------------------------------
 
-    async def _delete_matching(self, queue: str, state: JobState, priority: int, body_regex: str, limit: int) -> int:
+    async def _page_by_page(self, who: str, action: str, order: SliceOrder, detail: str, metric: str) -> int:
         """A shard that is missing is an error, after the others were done."""
-        change = JobChange(queue, JobAction.DELETE, state, priority=priority, body_regex=body_regex, limit=limit)
-        slice_ = Slice(self._order(change, (state,), spares_new=False), self._slices.ends_at())
-        continuation = await self._page_by_page(slice_, change)
+        slice_ = Slice(order, self._slices.ends_at())
+        reached = await self._slices.run(slice_, Mark(0, None, self._slices.begins_ms()))
+        await self._record(who, action, order.queue, slice_.changed, detail, metric)
         if slice_.is_full():
             return slice_.changed
-        if continuation != CONTINUATION_END:
+        if reached is not None:
             return self._so_far(slice_.changed)
         if slice_.missing:
-            raise missing(slice_.missing)
+            text = f"{slice_.changed} jobs were changed on the other shards; {missing(slice_.missing).message}"
+            raise ShardConnectionFailed(text)
         return slice_.changed
-
-    async def _page_by_page(self, slice_: Slice, change: JobChange) -> str:
-        """One slice; the continuation of the next one."""
-        meant = _meant(change)
-        mark = read_mark(change.continuation, self._slices.begins_ms(), len(slice_.order.parts), meant)
-        reached = await self._slices.run(slice_, mark)
-        return CONTINUATION_END if reached is None else write_mark(reached, meant)
-
-    def _order(self, change: JobChange, states: Sequence[JobState], **fields: Any) -> SliceOrder:
-        """By state, and what is later behind what is due; what somebody stopped is not what failed."""
-        parts = [
-            SearchPart((STORED_STATES[state][:1] if change.action is JobAction.RETRY else STORED_STATES[state]), future)
-            for state in states
-            for future in (False, True)
-        ]
-        patterns = (TextCondition(change.body_regex),) if change.body_regex else ()
-        selection = JobSelection(
-            change.queue,
-            body_conditions=patterns,
-            created_before_ms=change.created_before_ms,
-            created_after_ms=change.created_after_ms,
-        )
-        return SliceOrder(
-            change.queue,
-            change.action,
-            parts,
-            self._validator.priorities if change.priority is None else (change.priority,),
-            Conditions(selection, "bodyRegexToMatch"),
-            change.limit,
-            change.attempts,
-            change.run_after_ms,
-            change.dry_run,
-            **fields,
-        )
-
-    def _states(self, change: JobChange) -> Sequence[JobState]:
-        """The states that are meant; the whole request is checked."""
-        validation.existing_queue(change.queue)
-        if change.action not in _TAKES:
-            raise RequestInvalid.of("action", change.action, ", ".join(f"{each.name} {each}" for each in JobAction))
-        takes = _TAKES[change.action] or tuple(JobState)
-        if change.state not in ((None, *takes) if _TAKES[change.action] else takes):
-            allowed = " or ".join(f"{state.name} {state}" for state in takes)
-            raise RequestInvalid.of(f"jobState for {change.action.name}", change.state, allowed)
-        if change.priority is not None:
-            self._validator.priority(change.priority)
-        validation.at_least_1("limit", change.limit)
-        for field, value in (
-            ("createdBeforeMillis", change.created_before_ms),
-            ("createdAfterMillis", change.created_after_ms),
-        ):
-            if value is not None:
-                job_limits.time(field, value)
-        check_gifts(change)
-        return takes if change.state is None else (change.state,)
-
-
-def check_gifts(change: JobChange | FoundJobsChange) -> None:
-    """What jobs are given, where the action gives something."""
-    if change.attempts is not None:
-        if change.action not in (JobAction.RETRY, JobAction.REPLAY):
-            raise RequestInvalid.of("attempts", change.attempts, "nothing, but for RETRY and REPLAY")
-        validation.at_least_1("attempts", change.attempts)
-        job_limits.attempts("attempts", change.attempts)
-    if change.run_after_ms is not None:
-        if change.action is not JobAction.RETRY:
-            raise RequestInvalid.of("runAfterMillis", change.run_after_ms, "nothing, but for RETRY")
-        job_limits.time("runAfterMillis", change.run_after_ms)
-
-
-def _meant(change: JobChange) -> tuple[object, ...]:
-    """For a continuation; as servers of before wrote it."""
-    return (
-        change.queue,
-        int(change.action),
-        None if change.state is None else int(change.state),
-        change.priority,
-        change.created_before_ms,
-        change.created_after_ms,
-        change.body_regex,
-        change.dry_run,
-        change.attempts,
-        change.run_after_ms,
-    )
 
 
 def jobs_text(amount: int) -> str:
     return f"{amount} job" if amount == 1 else f"{amount} jobs"
-
-
-def _filter(change: JobChange) -> str:
-    """What was asked for, for the record."""
-    said = {
-        "state": None if change.state is None else change.state.name,
-        "priority": change.priority,
-        "created before": change.created_before_ms,
-        "created after": change.created_after_ms,
-        "attempts": change.attempts,
-        "run after": change.run_after_ms,
-    }
-    told = "".join(f", {key} {value}" for key, value in said.items() if value is not None)
-    return told + _pattern(change.body_regex)
-
-
-def _pattern(body_regex: str) -> str:
-    return f", body matches {body_regex}" if body_regex else ""

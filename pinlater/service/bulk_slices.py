@@ -15,7 +15,6 @@ from operator import attrgetter
 from typing import Any
 
 from pinlater.backends.base import JobKey, Shard
-from pinlater.clock import Clock
 from pinlater.errors import HomesChanged, PinLaterError, QueueNotFound
 from pinlater.flows.item_jobs import item_number
 from pinlater.model import (
@@ -27,17 +26,12 @@ from pinlater.model import (
     descriptor_prefix,
     parse_descriptor,
 )
-from pinlater.service.descriptors import DescriptorParser
-from pinlater.service.end_waits import EndWaits
-from pinlater.service.longpoll import LongPolls
 from pinlater.service.overflow_calls import NamesOverflow
 from pinlater.service.searches import Mark, Walk
 from pinlater.service.selection import Conditions, SearchPart
-from pinlater.service.settings import ServiceSettings
-from pinlater.service.validation import Validator
+from pinlater.service.service_context import ServiceContext
 from pinlater.shards.handle import ShardHandle, ask_all
 from pinlater.shards.keys.key_router import TRIES
-from pinlater.shards.router import Router
 
 _SAMPLES = 10
 _REFUSALS = 1_000
@@ -75,23 +69,12 @@ class SliceOrder:
 class BulkSlices:
     """Slices of changes, for one service."""
 
-    def __init__(
-        self,
-        router: Router,
-        clock: Clock,
-        settings: ServiceSettings,
-        validator: Validator,
-        parser: DescriptorParser,
-        long_polls: LongPolls,
-        end_waits: EndWaits,
-    ) -> None:
-        self.router = router
-        self.validator = validator
-        self.settings = settings
-        self._clock = clock
-        self._parser = parser
-        self._long_polls = long_polls
-        self._end_waits = end_waits
+    def __init__(self, context: ServiceContext) -> None:
+        self._router = context.router
+        self._settings = context.settings
+        self._clock = context.clock
+        self._parser = context.parser
+        self._events = context.events
 
     def begins_ms(self) -> int:
         """The time that a change begins with: jobs that end now end at the latest then."""
@@ -99,15 +82,15 @@ class BulkSlices:
 
     def ends_at(self, max_ms: int | None = None) -> float:
         """When a call that begins now is to end, by the loop's clock; `max_ms`: what it asks for."""
-        most_ms = self.settings.long_call_ms
+        most_ms = self._settings.long_call_ms
         return asyncio.get_running_loop().time() + min(most_ms, most_ms if max_ms is None else max_ms) / 1000
 
     async def run(self, slice_: Slice, mark: Mark) -> Mark | None:
         """One slice; where the next one begins, None at the end of all."""
         order = slice_.order
         walk = Walk(
-            self.router,
-            self.settings,
+            self._router,
+            self._settings,
             order.queue,
             order.parts,
             order.priorities,
@@ -164,11 +147,11 @@ class BulkSlices:
         self, jobs: list[JobInfo], state: JobState, slice_: Slice
     ) -> tuple[list[JobInfo], list[ShardHandle]]:
         """The jobs for which it is to be decided anew, and their shards: these know newer homes of keys."""
-        act = self._act(slice_, state, self.router.keys.homes_version)
+        act = self._act(slice_, state, self._router.keys.homes_version)
         if slice_.order.action in (JobAction.RETRY, JobAction.REPLAY):
             jobs = self._at_home(jobs, slice_)
         groups = self._parser.keys(slice_.order.queue, [job.descriptor for job in jobs])
-        named = [member for member in self.router.members.all if member.shard.shard_id in groups]
+        named = [member for member in self._router.members.all if member.shard.shard_id in groups]
         members = [member for member in named if member.is_healthy]
         slice_.miss([member for member in named if not member.is_healthy])
         outcomes = await ask_all(members, lambda shard: act(shard, [key for _, key in groups[shard.shard_id]]))
@@ -178,7 +161,7 @@ class BulkSlices:
             if isinstance(outcome, QueueNotFound):
                 continue  # it went meanwhile
             if isinstance(outcome, HomesChanged):
-                await self.router.keys.homes.catch_up(member)
+                await self._router.keys.homes.catch_up(member)
                 unaware.append(member)
             elif isinstance(outcome, PinLaterError):
                 slice_.miss([member])
@@ -190,7 +173,7 @@ class BulkSlices:
         now_ms = self._clock.now_ms()
         at_ms = slice_.order.run_after_ms or now_ms
         for queue, amount in pending.items():
-            self._long_polls.jobs_ready(queue, *((0, [at_ms]) if at_ms > now_ms else (amount, [])))
+            self._events.ready_at(queue, [at_ms] * amount, now_ms)
         names = {descriptor for member in unaware for descriptor, _ in groups[member.shard.shard_id]}
         return [job for job in jobs if job.descriptor in names], unaware
 
@@ -201,7 +184,7 @@ class BulkSlices:
         allowed = []
         for job in jobs:
             ref = self._parser.parse(job.descriptor)
-            why = None if ref is None else self.router.keys.why_not_here(ref.shard, _queue_of(job, ref.queue), job)
+            why = None if ref is None else self._router.keys.why_not_here(ref.shard, _queue_of(job, ref.queue), job)
             if why is None:
                 allowed.append(job)
             else:
@@ -221,13 +204,13 @@ class BulkSlices:
 
         async def delete(shard: Shard, jobs: Sequence[JobKey]) -> int:
             deleted = await shard.delete_listed(queue, state, jobs, now_ms)
-            self._end_waits.ended(shard.shard_id, queue, [job.id for job in jobs])
+            self._events.ended(shard.shard_id, queue, [job.id for job in jobs])
             return deleted
 
         async def cancel(shard: Shard, jobs: Sequence[JobKey]) -> int:
             outcomes = await shard.cancel(queue, jobs, now_ms, order.stop_by)
             slice_.asked_to_stop += outcomes.count(CancelOutcome.REQUESTED)
-            self._end_waits.ended(shard.shard_id, queue, [job.id for job in jobs])
+            self._events.ended(shard.shard_id, queue, [job.id for job in jobs])
             return outcomes.count(CancelOutcome.CANCELLED)
 
         async def replay(shard: Shard, jobs: Sequence[JobKey]) -> Pending:

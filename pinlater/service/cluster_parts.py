@@ -16,9 +16,6 @@ class StatusOfAll(Protocol):
     ) -> ClusterStatus:
         """See Api.cluster_status."""
 
-    def unaware_of_dashes(self) -> Sequence[str]:
-        """The live processes that would refuse the name of a queue with a dash, for people."""
-
 
 class HeardWorkers(Protocol):
     """The list of workers."""

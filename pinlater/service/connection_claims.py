@@ -18,10 +18,7 @@ from pinlater.backends.base import CheckpointRequest, ExpiryCounts, JobKey, Sile
 from pinlater.backends.extended import HeartbeatRequest
 from pinlater.backends.requests import ExpiryRequest
 from pinlater.background_tasks import BackgroundTasks
-from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
-from pinlater.flows.item_ends import ItemEnds
-from pinlater.metrics import Metrics
 from pinlater.model import (
     Ack,
     AckOutcome,
@@ -33,11 +30,9 @@ from pinlater.model import (
     descriptor_prefix,
 )
 from pinlater.model.connection_ref import host_of
-from pinlater.queues.directory import QueueDirectory
-from pinlater.service.descriptors import DescriptorParser, bound_timeout
-from pinlater.service.longpoll import LongPolls
-from pinlater.service.requeuer import CLAIMS_PER_CALL
-from pinlater.shards.router import Router
+from pinlater.service.descriptors import bound_timeout
+from pinlater.service.requeuer import CLAIMS_PER_CALL, Requeuer
+from pinlater.service.service_context import ServiceContext
 from pinlater.shared_pool import equal_share
 
 C = TypeVar("C", SilentClaim, ExpiryRequest)
@@ -52,9 +47,9 @@ MAX_KEPT = 100_000
 class ConnectionClaims:
     """The claims that are bound to connections. `reaper` gets those of a broken one, when the grace is over."""
 
-    def __init__(self, clock: Clock, grace_ms: int, reaper: DisconnectReaper) -> None:
-        self._clock = clock
-        self._grace_ms = grace_ms
+    def __init__(self, context: ServiceContext, reaper: DisconnectReaper) -> None:
+        self._clock = context.clock
+        self._grace_ms = context.settings.release_grace_ms
         self._reaper = reaper
         self._by_job: dict[str, BoundClaim] = {}
         self._sweep_at = SWEEP_FROM
@@ -268,23 +263,15 @@ FIRST_PAUSE_S = 0.5
 class DisconnectReaper:
     """Releases the claims of broken connections, for one service."""
 
-    def __init__(
-        self,
-        router: Router,
-        clock: Clock,
-        parser: DescriptorParser,
-        queues: QueueDirectory,
-        metrics: Metrics,
-        long_polls: LongPolls,
-    ) -> None:
-        self._router = router
-        self._clock = clock
-        self._parser = parser
-        self._queues = queues
-        self._metrics = metrics
-        self._long_polls = long_polls
-        self.item_ends: ItemEnds | None = None
-        """Records the ends of items' jobs."""
+    def __init__(self, context: ServiceContext, requeuer: Requeuer) -> None:
+        self._router = context.router
+        self._clock = context.clock
+        self._parser = context.parser
+        self._queues = context.queues
+        self._metrics = context.metrics
+        self._requeuer = requeuer
+        self._events = context.events
+        self._flows = context.features.flows
 
     async def release(self, claims: Sequence[BoundClaim]) -> None:
         """Release the claims that still stand, and which no server renewed since. Raises nothing: a shard that cannot
@@ -297,7 +284,7 @@ class DisconnectReaper:
             if claim.is_undelivered
         ]
         if lost:
-            await self._long_polls.requeuer.requeue_undelivered(lost)
+            await self._requeuer.requeue_undelivered(lost)
         groups: dict[tuple[str, str], list[SilentClaim]] = {}
         items: dict[tuple[str, str], list[ExpiryRequest]] = {}
         for claim in claims:
@@ -342,10 +329,10 @@ class DisconnectReaper:
 
     async def _lose_items(self, queue: str, shard_id: str, claims: Sequence[ExpiryRequest]) -> ExpiryCounts:
         """Of the jobs of items: recorded first."""
-        if self.item_ends is None:
+        if self._flows is None:
             return ExpiryCounts(0, 0)
         rules = self._queues.end_rules().get(queue)
-        outcomes = await self.item_ends.lose(queue, shard_id, claims, _BROKE, rules)
+        outcomes = await self._flows.ends.lose(queue, shard_id, claims, _BROKE, rules)
         return ExpiryCounts(
             outcomes.count(AckOutcome.RETRIED), outcomes.count(AckOutcome.FAILED), outcomes.count(AckOutcome.CANCELLED)
         )
@@ -385,8 +372,8 @@ class DisconnectReaper:
         if released.cancelled:
             self._metrics.add(released.cancelled, "jobs_cancelled", queue)
         _log.info("claims_released", queue=queue, shard=shard_id, **outcomes)
-        self._long_polls.jobs_ready(queue, released.retried)
-        self._long_polls.capacity_freed(queue)
+        self._events.ready(queue, released.retried)
+        self._events.freed(queue)
 
 
 def _parts(claims: Sequence[C]) -> Iterator[Sequence[C]]:

@@ -13,22 +13,16 @@ from time import monotonic
 from typing import Any
 
 from pinlater.backends.base import SLICE_BYTES, ClaimRequest
-from pinlater.clock import Clock
 from pinlater.errors import INVALID, NoHealthyShards, Overloaded, PinLaterError, QueueNotFound
-from pinlater.metrics import Metrics
 from pinlater.model import AckOutcome, DequeuedJob, DequeuedJobs, DequeueRequest, RequestContext
-from pinlater.queues.cluster_limits import PendingCounts
-from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.connection_claims import ConnectionClaims
-from pinlater.service.descriptors import ClaimTokens
 from pinlater.service.job_lifecycle import Acked, JobLifecycle, PreparedAcks
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
-from pinlater.service.queue_limits import QueueLimits, Throttle, is_limited
-from pinlater.service.settings import ServiceSettings
-from pinlater.service.validation import EntryErrors, Validator
-from pinlater.shards.router import Router
+from pinlater.service.queue_limits import Throttle, is_limited
+from pinlater.service.service_context import ServiceContext
+from pinlater.service.validation import EntryErrors
 
 _PEEK_BYTES = 4 * SLICE_BYTES
 """Bodies that a dry run shows: it has no place to go on from."""
@@ -57,34 +51,26 @@ class Dequeuer:
 
     def __init__(
         self,
-        router: Router,
-        clock: Clock,
-        settings: ServiceSettings,
-        validator: Validator,
-        claims: ClaimTokens,
-        queues: QueueDirectory,
-        metrics: Metrics,
-        pending: PendingCounts,
-        limits: QueueLimits,
+        context: ServiceContext,
         long_polls: LongPolls,
         lifecycle: JobLifecycle,
         connection_claims: ConnectionClaims,
     ) -> None:
-        self._router = router
-        self._clock = clock
-        self._settings = settings
-        self._validator = validator
-        self._claims = claims
-        self._queues = queues
-        self._metrics = metrics
-        self._pending = pending
-        self._limits = limits
+        self._router = context.router
+        self._clock = context.clock
+        self._settings = context.settings
+        self._validator = context.validator
+        self._claims = context.claims
+        self._queues = context.queues
+        self._metrics = context.metrics
+        self._pending = context.pending
+        self._limits = context.limits
         self._long_polls = long_polls
         self._lifecycle = lifecycle
         self._connection_claims = connection_claims
         self.overflow: OverflowCalls | None = None
         """Hands out jobs where no shard can be used."""
-        self.slice_bytes = SLICE_BYTES + settings.max_body_bytes
+        self.slice_bytes = SLICE_BYTES + context.settings.max_body_bytes
         """What one claim may bring. A slice in which the next job did not fit has more than SLICE_BYTES."""
 
     async def dequeue_with_acks(self, request: DequeueRequest, context: RequestContext | None) -> list[DequeuedJob]:

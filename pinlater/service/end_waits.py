@@ -21,10 +21,9 @@ from pinlater.backends.acks import Acks
 from pinlater.backends.base import JobKey
 from pinlater.clock import Clock
 from pinlater.errors import Overloaded, PinLaterError
-from pinlater.metrics import Metrics
 from pinlater.model import AckOutcome, JobInfo, JobRef, JobState
+from pinlater.service.service_context import ServiceContext
 from pinlater.shards.handle import ShardHandle
-from pinlater.shards.router import Router
 from pinlater.shared_pool import PoolPlace, SharedPool
 
 T = TypeVar("T")
@@ -298,23 +297,16 @@ def _slices(items: Sequence[T]) -> Iterable[Sequence[T]]:
 
 
 class EndWaits:
-    """Those of one service. Told of ends by `acked` and `ended`."""
+    """Those of one service, which hear of ends by its `JobEvents`; the way of an ack tells them at once."""
 
-    def __init__(
-        self,
-        router: Router,
-        clock: Clock,
-        metrics: Metrics,
-        *,
-        max_waiters: int,
-        poll_min_ms: int = 5,
-        poll_max_ms: int = 40,
-    ) -> None:
-        self._router = router
-        self._clock = clock
-        self._room = SharedPool(max_waiters, "waiting_lookups", "lookups wait", metrics)
-        self._watched = SharedPool(_MAX_WATCHED, "watched_jobs", "jobs are waited for", metrics)
-        self._pauses_s = (poll_min_ms / 1000, poll_max_ms / 1000)
+    def __init__(self, context: ServiceContext) -> None:
+        settings = context.settings
+        context.events.ended = self.ended
+        self._router = context.router
+        self._clock = context.clock
+        self._room = SharedPool(settings.max_waiters, "waiting_lookups", "lookups wait", context.metrics)
+        self._watched = SharedPool(_MAX_WATCHED, "watched_jobs", "jobs are waited for", context.metrics)
+        self._pauses_s = (settings.poll_min_ms / 1000, settings.poll_max_ms / 1000)
         self._shards: dict[str, ShardEnds] = {}
         self._waiters: dict[EndWaiter, tuple[PoolPlace, PoolPlace]] = {}
         self.waiters = 0

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 
 from pinlater.backends.extended import Offered, OfferOutcome
 from pinlater.errors import EnqueueRejected, PinLaterError, RequestInvalid
-from pinlater.metrics import Metrics
 from pinlater.model import EnqueuedJobs, EnqueueOutcome, ExtendedJob
-from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.longpoll import LongPolls
-from pinlater.shards.router import Router
+from pinlater.service.service_context import ServiceContext
 
 _STORED = OfferOutcome.STORED  # looking a member up is a call
 _DEDUPLICATED = {
@@ -25,11 +23,12 @@ _DEDUPLICATED = {
 class ExtendedEnqueue:
     """For one service."""
 
-    def __init__(self, router: Router, pending: PendingCounts, metrics: Metrics, long_polls: LongPolls) -> None:
-        self._router = router
-        self._pending = pending
-        self._metrics = metrics
+    def __init__(self, context: ServiceContext, long_polls: LongPolls) -> None:
+        self._router = context.router
+        self._pending = context.pending
+        self._metrics = context.metrics
         self._long_polls = long_polls
+        self._events = context.events
 
     async def store(
         self, queue: str, jobs: Sequence[ExtendedJob], ready: int, now_ms: int, settings: QueueSettings
@@ -43,13 +42,12 @@ class ExtendedEnqueue:
         except PinLaterError as error:
             self._count(queue, jobs, error.job_outcomes)
             stored = [outcome for outcome in error.job_outcomes if outcome is not None]
-            self._long_polls.jobs_ready(queue, len(stored))  # some of them; a claim tells
+            self._events.ready(queue, len(stored))  # some of them; a claim tells
             raise
         outcomes = [each.outcome for each in offered]
         self._count(queue, jobs, outcomes)
         times_ms = [each.ready_at_ms for each in offered if each.ready_at_ms is not None]
-        later_ms = [time_ms for time_ms in times_ms if time_ms > now_ms]
-        self._long_polls.jobs_ready(queue, len(times_ms) - len(later_ms), later_ms)
+        self._events.ready_at(queue, times_ms, now_ms)
         descriptors = [each.descriptor for each in offered]
         if outcomes.count(_STORED) == len(outcomes):
             return EnqueuedJobs(descriptors)

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TypeVar
 
 from pinlater.backends.base import ClaimRequest, JobKey
-from pinlater.clock import Clock
 from pinlater.errors import (
     ContinuationInvalid,
     FlowNotFound,
@@ -26,7 +25,6 @@ from pinlater.flows.ends import SeesBodies
 from pinlater.flows.flow_engine import Flows
 from pinlater.flows.flow_limits import flow_checks, is_flow_name, item_checks
 from pinlater.flows.item_jobs import item_key
-from pinlater.metrics import Metrics
 from pinlater.model import (
     CONTINUATION_END,
     CONTINUATION_START,
@@ -51,15 +49,10 @@ from pinlater.model.flow_words import (
     NewFlow,
     NewItem,
 )
-from pinlater.queues.directory import QueueDirectory
 from pinlater.service import validation
-from pinlater.service.audit import OPEN, Audit
-from pinlater.service.descriptors import ClaimTokens
-from pinlater.service.queue_limits import QueueLimits
+from pinlater.service.audit import OPEN
 from pinlater.service.rights import READ, may, owner
-from pinlater.service.settings import ServiceSettings
-from pinlater.service.validation import Validator
-from pinlater.shards.router import Router
+from pinlater.service.service_context import ServiceContext
 
 T = TypeVar("T")
 
@@ -77,45 +70,32 @@ _OFF = "this server has no flows: start it with --flows URL, or ask one that has
 
 
 class FlowCalls:
-    """Flows, for one service. Without `flows` each call is FlowsUnavailable."""
+    """Flows, for one service. Where it has none each call is FlowsUnavailable."""
 
-    def __init__(
-        self,
-        router: Router,
-        queues: QueueDirectory,
-        clock: Clock,
-        validator: Validator,
-        settings: ServiceSettings,
-        claims: ClaimTokens,
-        limits: QueueLimits,
-        metrics: Metrics,
-        audit: Audit,
-        who: Callable[[RequestContext | None], str],
-        claimed: Callable[[str, Sequence[DequeuedJob]], None],
-    ) -> None:
-        self.flows: Flows | None = None
-        self._router = router
-        self._queues = queues
-        self._clock = clock
-        self._validator = validator
-        self._settings = settings
-        self._claims = claims
-        self._limits = limits
-        self._metrics = metrics
-        self._audit = audit
-        self._who = who
+    def __init__(self, context: ServiceContext, claimed: Callable[[str, Sequence[DequeuedJob]], None]) -> None:
+        self._flows = context.features.flows
+        self._router = context.router
+        self._queues = context.queues
+        self._clock = context.clock
+        self._validator = context.validator
+        self._settings = context.settings
+        self._claims = context.claims
+        self._limits = context.limits
+        self._metrics = context.metrics
+        self._audit = context.audit
+        self._who = context.who
         self._claimed = claimed
 
     @property
     def _on(self) -> Flows:
-        if self.flows is None:
+        if self._flows is None:
             raise FlowsUnavailable(_OFF, retryable=False)
-        return self.flows
+        return self._flows
 
     def start_draining(self) -> None:
         """Calls that wait for flows are answered now."""
-        if self.flows is not None:
-            self.flows.waits.start_draining()
+        if self._flows is not None:
+            self._flows.waits.start_draining()
 
     # -- making and filling --------------------------------------------------------------------------------------------
 
@@ -161,13 +141,6 @@ class FlowCalls:
         """Flag these queues, when all live processes know what that means."""
         if not queues:
             return
-        unaware = flows.unaware()
-        if unaware:
-            told = ", ".join(unaware[:5])
-            raise FlowsUnavailable(
-                f"servers of an earlier version do not know flows: {told}; flows begin when all are of this version",
-                retry_after_ms=5_000,
-            )
         made = [await self._queues.take_items(queue, self._who(context), owner(context)) for queue in queues]
         if any(each.is_new for each in made) and flows.has_others():
             await asyncio.sleep(SETTLE_S)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import fields
 from typing import Any, Protocol
 
-from pinlater.clock import Clock
+from pinlater import job_limits
 from pinlater.errors import RequestInvalid
-from pinlater.metrics import Metrics
 from pinlater.model import (
     CONTINUATION_END,
     CONTINUATION_START,
@@ -23,35 +22,43 @@ from pinlater.model import (
     JobChange,
     JobInfo,
     JobsChanged,
+    JobState,
     RequestContext,
 )
-from pinlater.model.job_selection import FoundJobs, FoundJobsChange, JobPhase, JobSelection, phase_of
+from pinlater.model.job_selection import (
+    PENDING_PHASES,
+    FoundJobs,
+    FoundJobsChange,
+    JobPhase,
+    JobSelection,
+    TextCondition,
+    phase_of,
+    phases_of,
+)
 from pinlater.schedule import utc_text
 from pinlater.service import validation
-from pinlater.service.audit import OPEN, Audit
+from pinlater.service.audit import OPEN
 from pinlater.service.bulk_ops import (
     ASKED_METRIC,
     DELETED_METRIC,
     RETRIED_METRIC,
-    BulkOps,
-    check_gifts,
     jobs_text,
 )
 from pinlater.service.bulk_slices import BulkSlices, Slice, SliceOrder
 from pinlater.service.job_queries import fitting_infos
 from pinlater.service.rights import hide_others
 from pinlater.service.searches import Mark, Walk, read_mark, write_mark
-from pinlater.service.selection import Conditions, check_selection, parts_of
+from pinlater.service.selection import Conditions, SearchPart, check_selection, parts_of
+from pinlater.service.service_context import ServiceContext
 
 MAX_NOTE_CHARS = 500
 _KNOWN_RUNS = 1_000
 
-_PENDING = (JobPhase.READY, JobPhase.SCHEDULED, JobPhase.WAITING)
 _TAKES: dict[JobAction, tuple[JobPhase, ...]] = {
     JobAction.RETRY: (JobPhase.FAILED, JobPhase.CANCELLED),
     JobAction.DELETE: tuple(JobPhase),
-    JobAction.CANCEL: (*_PENDING, JobPhase.IN_PROGRESS),
-    JobAction.REPLAY: (*_PENDING, JobPhase.FAILED, JobPhase.CANCELLED),
+    JobAction.CANCEL: (*PENDING_PHASES, JobPhase.IN_PROGRESS),
+    JobAction.REPLAY: (*PENDING_PHASES, JobPhase.FAILED, JobPhase.CANCELLED),
 }
 """The phases that an action is for."""
 
@@ -62,9 +69,6 @@ _WITHOUT_PHASES: dict[JobAction, tuple[JobPhase, ...]] = _TAKES | {
 """Those that it means where none is named. What somebody stopped is not what failed, and a deletion has to say what it
 is for.
 """
-
-Who = Callable[[RequestContext | None], str]
-"""The caller, for the audit."""
 
 
 class Look(Protocol):
@@ -78,15 +82,16 @@ class Look(Protocol):
 class FoundJobsCalls:
     """Searches, and changes of what they find, for one service."""
 
-    def __init__(self, clock: Clock, slices: BulkSlices, metrics: Metrics, audit: Audit, who: Who, look: Look) -> None:
-        self._clock = clock
-        self.who = who
+    def __init__(self, context: ServiceContext, slices: BulkSlices, look: Look) -> None:
+        self._router = context.router
+        self._clock = context.clock
+        self._who = context.who
         self._look = look
         self._slices = slices
-        self._validator = slices.validator
-        self._settings = slices.settings
-        self._metrics = metrics
-        self._audit = audit
+        self._validator = context.validator
+        self._settings = context.settings
+        self._metrics = context.metrics
+        self._audit = context.audit
         self._runs: OrderedDict[str, None] = OrderedDict()
 
     # -- looking -----------------------------------------------------------------------------------------------------
@@ -109,7 +114,7 @@ class FoundJobsCalls:
             meant = ("search", *_meant(selection))
             parts = parts_of(phases)
             mark = read_mark(continuation, self._clock.now_ms(), len(parts), meant)
-            router, settings = self._slices.router, self._settings
+            router, settings = self._router, self._settings
             walk = Walk(router, settings, selection.queue, parts, priorities, conditions, mark, ends_at, limit)
             jobs, reached = await self._walk(walk, limit)
             shard_ids = [member.shard.shard_id or "?" for member in walk.missing]
@@ -184,27 +189,61 @@ class FoundJobsCalls:
 
     async def change(self, change: FoundJobsChange, context: RequestContext | None) -> JobsChanged:
         """RequestInvalid, ContinuationInvalid, QueueNotFound; a shard that fails is named, and the others go on."""
-        who = self.who(context)
-        selection, phases = change.selection, self._checked(change)
+        phases = self._checked(change)
+        meant = ("change", *_meant(change.selection), int(change.action), change.dry_run, change.attempts)
+        meant = (*meant, change.run_after_ms, change.stops_running)
+        return await self._slice(self._who(context), change, phases, parts_of(phases), meant, secrets.token_hex(8))
+
+    async def change_filtered(self, change: JobChange, context: RequestContext | None) -> JobsChanged:
+        """The same for the filter of a call of before. Its continuations are as older servers write them: they have no
+        run, so each call is recorded by itself, and its parts are those of one state after the other.
+        """
+        found = _found_jobs_change(change)
+        phases = self._checked(found)
+        states = dict.fromkeys(phase.state for phase in phases)
+        parts = [part for state in states for part in parts_of([phase for phase in phases if phase.state is state])]
+        meant = (
+            change.queue,
+            int(change.action),
+            None if change.state is None else int(change.state),
+            change.priority,
+            change.created_before_ms,
+            change.created_after_ms,
+            change.body_regex,
+            change.dry_run,
+            change.attempts,
+            change.run_after_ms,
+        )
+        return await self._slice(self._who(context), found, phases, parts, meant, regex_field="bodyRegexToMatch")
+
+    async def _slice(
+        self,
+        who: str,
+        change: FoundJobsChange,
+        phases: Sequence[JobPhase],
+        parts: Sequence[SearchPart],
+        meant: tuple[object, ...],
+        run: str = "",
+        regex_field: str = "",
+    ) -> JobsChanged:
+        """One slice of what was checked; `meant` is what its continuation is good for."""
+        selection = change.selection
         priorities = check_selection(selection, self._validator)
         if change.stops_running:
-            self._slices.router.keys.homes.check()
+            self._router.keys.homes.check()
         order = SliceOrder(
             selection.queue,
             change.action,
-            parts_of(phases),
+            parts,
             priorities,
-            Conditions(selection),
+            Conditions(selection, regex_field),
             change.limit,
             change.attempts,
             change.run_after_ms,
             change.dry_run,
             stop_by=(who or "unknown") if change.stops_running else "",
         )
-        meant = ("change", *_meant(selection), int(change.action), change.dry_run, change.attempts, change.run_after_ms)
-        meant = (*meant, change.stops_running)
         slice_ = Slice(order, self._slices.ends_at(_checked_max_ms(change.max_ms)))
-        run = secrets.token_hex(8)
         begun = read_mark(change.continuation, self._slices.begins_ms(), len(order.parts), meant, run)
         reached: Mark | None = begun
         if selection.selects_nothing:
@@ -216,7 +255,7 @@ class FoundJobsCalls:
             reached = await self._slices.run(slice_, begun)
         total = begun.changed + slice_.changed + slice_.asked_to_stop
         if not change.dry_run:
-            await self._record(who, change, slice_, begun, total, is_over=reached is None or change.is_last)
+            await self._record(who, change, slice_, begun, total, is_over=reached is None or change.is_last or not run)
         if reached is None:
             return slice_.answer(CONTINUATION_END)
         return slice_.answer(write_mark(reached._replace(changed=total), meant))
@@ -237,7 +276,7 @@ class FoundJobsCalls:
             raise RequestInvalid.of("action", change.action, ", ".join(f"{each.name} {each}" for each in JobAction))
         takes = _TAKES[change.action]
         if change.action is JobAction.CANCEL and not change.stops_running:
-            takes = _PENDING
+            takes = PENDING_PHASES
         if change.stops_running and change.action is not JobAction.CANCEL:
             raise RequestInvalid.of("mode", "ALSO_RUNNING", "ONLY_PENDING, but for CANCEL")
         validation.existing_queue(change.selection.queue)
@@ -256,7 +295,15 @@ class FoundJobsCalls:
             validation.at_least_1("limit", change.limit)
         if len(change.note) > MAX_NOTE_CHARS:
             raise RequestInvalid.of("the length of note", len(change.note), f"at most {MAX_NOTE_CHARS} characters")
-        check_gifts(change)
+        if change.attempts is not None:
+            if change.action not in (JobAction.RETRY, JobAction.REPLAY):
+                raise RequestInvalid.of("attempts", change.attempts, "nothing, but for RETRY and REPLAY")
+            validation.at_least_1("attempts", change.attempts)
+            job_limits.attempts("attempts", change.attempts)
+        if change.run_after_ms is not None:
+            if change.action is not JobAction.RETRY:
+                raise RequestInvalid.of("runAfterMillis", change.run_after_ms, "nothing, but for RETRY")
+            job_limits.time("runAfterMillis", change.run_after_ms)
         return phases
 
     async def _record(
@@ -286,6 +333,35 @@ class FoundJobsCalls:
             return
         if total:
             await self._audit.write(who, f"{action.name.lower()}_jobs", queue, said + _told(change), part=OPEN)
+
+
+def _found_jobs_change(change: JobChange) -> FoundJobsChange:
+    """RequestInvalid for a state that the action is not for, of which a deletion has to name one."""
+    states = dict.fromkeys(phase.state for phase in _TAKES.get(change.action, ()))
+    if change.action is JobAction.CANCEL:
+        del states[JobState.IN_PROGRESS]
+    is_wrong = change.state not in states if change.state is not None else change.action is JobAction.DELETE
+    if states and is_wrong:
+        allowed = " or ".join(f"{state.name} {state}" for state in states)
+        raise RequestInvalid.of(f"jobState for {change.action.name}", change.state, allowed)
+    phases = None if change.state is None or change.action is JobAction.RETRY else phases_of(change.state)
+    selection = JobSelection(
+        change.queue,
+        phases,
+        None if change.priority is None else (change.priority,),
+        (TextCondition(change.body_regex),) if change.body_regex else (),
+        created_before_ms=change.created_before_ms,
+        created_after_ms=change.created_after_ms,
+    )
+    return FoundJobsChange(
+        selection,
+        change.action,
+        change.limit,
+        change.dry_run,
+        change.attempts,
+        change.run_after_ms,
+        continuation=change.continuation,
+    )
 
 
 def _meant(selection: JobSelection) -> tuple[object, ...]:
@@ -339,11 +415,10 @@ def _told(change: FoundJobsChange) -> str:
 class FoundJobsApi:
     """The calls of `Api` that search for jobs, and change all that they find."""
 
-    _bulk_ops: BulkOps
     _found_jobs: FoundJobsCalls
 
     async def change_jobs(self, change: JobChange, *, context: RequestContext | None = None) -> JobsChanged:
-        return await self._bulk_ops.change_jobs(self._found_jobs.who(context), change)
+        return await self._found_jobs.change_filtered(change, context)
 
     async def search_jobs(
         self,

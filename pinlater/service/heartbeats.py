@@ -8,13 +8,10 @@ from functools import partial
 
 from pinlater.backends.base import Shard
 from pinlater.backends.extended import HeartbeatRequest
-from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.model import MAX_PROGRESS_CHARS, ConnectionRef, Heartbeat, HeartbeatAnswer, HeartbeatOutcome
 from pinlater.service.connection_claims import ConnectionClaims
-from pinlater.service.descriptors import DescriptorParser
-from pinlater.service.validation import Validator
-from pinlater.shards.router import Router
+from pinlater.service.service_context import ServiceContext
 
 _LOST = HeartbeatAnswer(HeartbeatOutcome.LOST)
 _UNREACHABLE = HeartbeatAnswer(HeartbeatOutcome.UNREACHABLE)
@@ -23,18 +20,11 @@ _UNREACHABLE = HeartbeatAnswer(HeartbeatOutcome.UNREACHABLE)
 class ClaimHeartbeats:
     """For one service."""
 
-    def __init__(
-        self,
-        router: Router,
-        clock: Clock,
-        validator: Validator,
-        parser: DescriptorParser,
-        connection_claims: ConnectionClaims,
-    ) -> None:
-        self._router = router
-        self._clock = clock
-        self._validator = validator
-        self._parser = parser
+    def __init__(self, context: ServiceContext, connection_claims: ConnectionClaims) -> None:
+        self._router = context.router
+        self._clock = context.clock
+        self._validator = context.validator
+        self._parser = context.parser
         self._connection_claims = connection_claims
 
     async def beat(

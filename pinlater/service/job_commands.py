@@ -9,18 +9,12 @@ from functools import partial
 from pinlater import job_limits
 from pinlater.backends.base import JobKey, Shard
 from pinlater.backends.extended import RescheduleRequest
-from pinlater.clock import Clock
 from pinlater.errors import RequestInvalid
 from pinlater.extended_limits import changed_keys
 from pinlater.model import Cancelled, CancelOutcome, JobInfo, JobState, KeyRef, RescheduleJob, RescheduleOutcome
-from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.settings import QueueSettings
-from pinlater.service.descriptors import DescriptorParser
-from pinlater.service.end_waits import EndWaits
 from pinlater.service.job_lifecycle import one_by_one, sliced
-from pinlater.service.longpoll import LongPolls
-from pinlater.service.validation import Validator
-from pinlater.shards.router import Router
+from pinlater.service.service_context import ServiceContext
 
 _UNKNOWN = "unknown"
 """Who asks a job to stop, where the caller does not say who it is."""
@@ -29,23 +23,13 @@ _UNKNOWN = "unknown"
 class NamedJobChanges:
     """For one service."""
 
-    def __init__(
-        self,
-        router: Router,
-        clock: Clock,
-        validator: Validator,
-        parser: DescriptorParser,
-        queues: QueueDirectory,
-        long_polls: LongPolls,
-        end_waits: EndWaits,
-    ) -> None:
-        self._router = router
-        self._clock = clock
-        self._validator = validator
-        self._parser = parser
-        self._queues = queues
-        self._long_polls = long_polls
-        self._end_waits = end_waits
+    def __init__(self, context: ServiceContext) -> None:
+        self._router = context.router
+        self._clock = context.clock
+        self._validator = context.validator
+        self._parser = context.parser
+        self._queues = context.queues
+        self._events = context.events
 
     # -- cancel ------------------------------------------------------------------------------------------------------
 
@@ -92,7 +76,7 @@ class NamedJobChanges:
         for (shard_id, named), results in zip(groups.items(), await self._router.call_by_shard(calls), strict=True):
             for (descriptor, _), outcome in zip(named, results or (), strict=False):
                 outcomes[descriptor] = outcome
-            self._end_waits.ended(shard_id, queue, [key.id for _, key in named])
+            self._events.ended(shard_id, queue, [key.id for _, key in named])
 
     async def _cancel_moved(self, queue: str, outcomes: dict[str, CancelOutcome], by: str) -> None:
         """What was moved to another shard ended here: the outcome is that of its copy, where there is one."""
@@ -196,8 +180,7 @@ class NamedJobChanges:
             for each, outcome in zip(changes, outcomes, strict=True)
             if outcome is RescheduleOutcome.RESCHEDULED and each.run_after_ms is not None
         ]
-        later_ms = [time_ms for time_ms in times_ms if time_ms > now_ms]
-        self._long_polls.jobs_ready(queue, len(times_ms) - len(later_ms), later_ms)
+        self._events.ready_at(queue, times_ms, now_ms)
 
 
 async def _cancel_on(queue: str, jobs: Sequence[JobKey], now_ms: int, by: str, shard: Shard) -> list[CancelOutcome]:

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, NoReturn, TypeVar, overload
 from pinlater.backends.acks import Acks
 from pinlater.backends.base import AckRequest, CheckpointRequest, EndRules, Shard
 from pinlater.bodies.tiers import with_caller
-from pinlater.clock import Clock
 from pinlater.errors import (
     INVALID,
     BodyTooLarge,
@@ -31,20 +30,18 @@ from pinlater.errors import (
     ShardConnectionFailed,
 )
 from pinlater.extended_limits import extended_jobs
-from pinlater.flows.item_ends import ItemEnds
 from pinlater.metrics import Metrics
 from pinlater.model import Ack, AckOutcome, BoundClaim, Checkpoint, ConnectionRef, Job, RequestContext
-from pinlater.queues.cluster_limits import PendingCounts
-from pinlater.queues.directory import QueueDirectory
 from pinlater.service.connection_claims import ConnectionClaims
-from pinlater.service.descriptors import DescriptorParser, with_result_too_large
+from pinlater.service.descriptors import with_result_too_large
 from pinlater.service.end_waits import EndWaits
 from pinlater.service.extended_enqueue import ExtendedEnqueue
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
 from pinlater.service.rights import owner
-from pinlater.service.validation import EntryErrors, Validator
-from pinlater.shards.router import Router, all_answered, combine_errors
+from pinlater.service.service_context import ServiceContext
+from pinlater.service.validation import EntryErrors
+from pinlater.shards.router import all_answered, combine_errors
 
 T = TypeVar("T")
 O = TypeVar("O")  # noqa: E741
@@ -78,35 +75,25 @@ class JobLifecycle:
     """Enqueues, acks and checkpoints of one service."""
 
     def __init__(
-        self,
-        router: Router,
-        clock: Clock,
-        validator: Validator,
-        parser: DescriptorParser,
-        queues: QueueDirectory,
-        pending: PendingCounts,
-        metrics: Metrics,
-        long_polls: LongPolls,
-        connection_claims: ConnectionClaims,
-        end_waits: EndWaits,
+        self, context: ServiceContext, long_polls: LongPolls, connection_claims: ConnectionClaims, end_waits: EndWaits
     ) -> None:
-        self._router = router
-        self._clock = clock
-        self._validator = validator
-        self._parser = parser
-        self._queues = queues
-        self._pending = pending
-        self._metrics = metrics
+        self._router = context.router
+        self._clock = context.clock
+        self._validator = context.validator
+        self._parser = context.parser
+        self._queues = context.queues
+        self._pending = context.pending
+        self._metrics = context.metrics
         self._long_polls = long_polls
+        self._events = context.events
         self._connection_claims = connection_claims
         self._end_waits = end_waits
-        self._extended = ExtendedEnqueue(router, pending, metrics, long_polls)
+        self._extended = ExtendedEnqueue(context, long_polls)
         self.overflow: OverflowCalls | None = None
         """Takes what no shard takes, and what names jobs of overflow shards."""
-        self.item_ends: ItemEnds | None = None
-        """Records what is said of the jobs of items, before the stores are told."""
-        self.callers_from_bytes = 0
-        """Bodies from this size on name their caller, for the rules of tiers; 0: none ask for it."""
+        self._flows = context.features.flows
+        bodies = context.features.bodies
+        self._callers_from_bytes = 0 if bodies is None else bodies.callers_from_bytes
         self._acking: set[asyncio.Task[Any]] = set()
 
     # -- enqueue -----------------------------------------------------------------------------------------------------
@@ -124,8 +111,8 @@ class JobLifecycle:
             checked, later_ms = self._validator.enqueue(queue, jobs, now_ms, settings)
             if not checked:
                 return []
-            if self.callers_from_bytes:
-                checked = with_caller(checked, context, self.callers_from_bytes)
+            if self._callers_from_bytes:
+                checked = with_caller(checked, context, self._callers_from_bytes)
             extended = None
             if type(checked[0]) is not Job or (
                 len(checked) > 1 and [type(job) for job in checked].count(Job) != len(checked)
@@ -245,9 +232,10 @@ class JobLifecycle:
 
     async def _recorded(self, prepared: PreparedAcks, context: RequestContext | None) -> PreparedAcks:
         """What is said of items is in the database of flows; what the stores are to be told follows from that."""
-        if self.item_ends is None:
+        if self._flows is None:
             raise FlowsUnavailable(f"queue {prepared.queue!r} has items of flows, and this server has no flows")
-        by_shard = await self.item_ends.record_acks(prepared.queue, prepared.by_shard, prepared.now_ms, owner(context))
+        record = self._flows.ends.record_acks
+        by_shard = await record(prepared.queue, prepared.by_shard, prepared.now_ms, owner(context))
         return prepared._replace(by_shard=by_shard)
 
     def prepare(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], errors: EntryErrors) -> PreparedAcks:
@@ -399,10 +387,9 @@ class JobLifecycle:
                 for request, was_done in zip(requests, results or (), strict=False)
                 if was_done and request.move_to_pending
             ]
-            later = [time_ms for time_ms in moved if time_ms > now_ms]
-            self._long_polls.jobs_ready(queue, len(moved) - len(later), later)
             if moved:
-                self._long_polls.capacity_freed(queue)
+                self._events.ready_at(queue, moved, now_ms)
+                self._events.freed(queue)
 
 
 async def apart(

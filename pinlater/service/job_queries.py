@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 
 from pinlater.backends.base import STORED_STATES, JobKey, Shard
-from pinlater.clock import Clock
 from pinlater.errors import ContinuationInvalid, Overloaded, RequestInvalid, UnknownError
 from pinlater.extended_limits import read_keys
 from pinlater.job_limits import MAX_INT32
@@ -30,15 +29,12 @@ from pinlater.model import (
 )
 from pinlater.model.job_selection import JobSelection, TextCondition
 from pinlater.service.continuations import digest_of
-from pinlater.service.descriptors import DescriptorParser
 from pinlater.service.end_waits import MAX_JOBS, EndWaits, has_ended
 from pinlater.service.overflow_calls import NamesOverflow
 from pinlater.service.searches import Search
 from pinlater.service.selection import Conditions
-from pinlater.service.settings import ServiceSettings
-from pinlater.service.validation import Validator
+from pinlater.service.service_context import ServiceContext
 from pinlater.shards.handle import ShardHandle, missing
-from pinlater.shards.router import Router
 from pinlater.shards.scan import Place, ScanQuery, place_of
 
 _GROUPS_AT_ONCE = 16
@@ -62,21 +58,13 @@ def _is_moved(info: JobInfo) -> bool:
 class JobQueries:
     """Reads, for one service."""
 
-    def __init__(
-        self,
-        router: Router,
-        clock: Clock,
-        settings: ServiceSettings,
-        validator: Validator,
-        parser: DescriptorParser,
-        end_waits: EndWaits,
-    ) -> None:
+    def __init__(self, context: ServiceContext, end_waits: EndWaits) -> None:
         self._end_waits = end_waits
-        self._router = router
-        self._clock = clock
-        self._settings = settings
-        self._validator = validator
-        self._parser = parser
+        self._router = context.router
+        self._clock = context.clock
+        self._settings = context.settings
+        self._validator = context.validator
+        self._parser = context.parser
 
     # -- lookup ------------------------------------------------------------------------------------------------------
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from pinlater.clock import Clock
-from pinlater.errors import QueueNameInvalid, RequestInvalid
+from pinlater.errors import RequestInvalid
 from pinlater.model import Changed, ClusterStatus, QueueView, WorkersPage
-from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.layers import DEFAULTS
 from pinlater.service import validation
-from pinlater.service.admin_password import AdminPassword, Operator
-from pinlater.service.audit import OPEN, PROTECTED, Audit
+from pinlater.service.admin_password import Operator
+from pinlater.service.audit import OPEN, PROTECTED
+from pinlater.service.service_context import ServiceContext
 from pinlater.shards.handle import missing
-from pinlater.shards.shard_set import ShardSet
 
-_SHOWN = 5
 _MAX_CHANGES = 100
 """Settings in one command; there are fewer."""
 
@@ -23,22 +20,12 @@ _MAX_CHANGES = 100
 class QueueAdmin:
     """Changes of queues and shards, for one service."""
 
-    def __init__(
-        self,
-        members: ShardSet,
-        queues: QueueDirectory,
-        clock: Clock,
-        admin: AdminPassword,
-        audit: Audit,
-        unaware_of_dashes: Callable[[], Sequence[str]] = list,
-    ) -> None:
-        """`unaware_of_dashes`: the live processes that would refuse a name with a dash."""
-        self._members = members
-        self._queues = queues
-        self._clock = clock
-        self._admin = admin
-        self._audit = audit
-        self._unaware_of_dashes = unaware_of_dashes
+    def __init__(self, context: ServiceContext) -> None:
+        self._members = context.router.members
+        self._queues = context.queues
+        self._clock = context.clock
+        self._admin = context.admin
+        self._audit = context.audit
 
     async def names(self) -> set[str]:
         """The queues, those that another server made a moment ago among them."""
@@ -48,20 +35,10 @@ class QueueAdmin:
         return self._queues.names()
 
     async def create(self, name: str, who: str, owner: str = "") -> None:
-        self._check_new(name)
+        validation.new_queue(name)
         made = await self._queues.create(name, who, owner)
         if made.is_new:
             await self._audit.write(who, "create_queue", name, _missed(made), part=OPEN)
-
-    def _check_new(self, name: str) -> None:
-        """QueueNameInvalid, QueueNameTooLong."""
-        validation.new_queue(name)
-        if "-" in name and not self._queues.has(name) and (unaware := self._unaware_of_dashes()):
-            some = ", ".join(unaware[:_SHOWN])
-            raise QueueNameInvalid(
-                f"queue name {name!r} has a dash, which servers of an earlier version do not know: {some}; "
-                "allowed when all are of this version"
-            )
 
     async def delete(self, name: str, password: str, operator: Operator) -> None:
         await self._admin.check(password, operator)
@@ -81,7 +58,7 @@ class QueueAdmin:
     ) -> Changed:
         await self._admin.check(password, operator)
         if name != DEFAULTS:
-            (self._check_new if create else validation.existing_queue)(name)
+            (validation.new_queue if create else validation.existing_queue)(name)
         if len(set) + len(unset) > _MAX_CHANGES:
             raise RequestInvalid.of("the number of settings", len(set) + len(unset), f"at most {_MAX_CHANGES}")
         made = await self._queues.change(name, set, unset, create, operator.who, operator.owner)

@@ -17,7 +17,6 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from pinlater.backends.base import ClaimRequest
-from pinlater.clock import Clock
 from pinlater.errors import (
     DequeueRateLimited,
     NoHealthyShards,
@@ -37,18 +36,14 @@ from pinlater.model import (
     RequestContext,
     is_queue_name,
 )
-from pinlater.queues.directory import QueueDirectory
 from pinlater.service.connection_claims import ConnectionClaims
 from pinlater.service.dequeuer import Dequeuer, body_bytes, response_budget
-from pinlater.service.descriptors import ClaimTokens
 from pinlater.service.job_lifecycle import Acked, JobLifecycle
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.longpoll.poller_context import Outlook
 from pinlater.service.overflow_calls import OverflowCalls
-from pinlater.service.queue_limits import QueueLimits, Throttle, is_limited
-from pinlater.service.settings import ServiceSettings
-from pinlater.service.validation import Validator
-from pinlater.shards.router import Router
+from pinlater.service.queue_limits import Throttle, is_limited
+from pinlater.service.service_context import ServiceContext
 
 T = TypeVar("T")
 _AT_ONCE = 32
@@ -98,25 +93,19 @@ class QueuesDequeuer:
 
     def __init__(
         self,
-        router: Router,
-        clock: Clock,
-        settings: ServiceSettings,
-        validator: Validator,
-        claims: ClaimTokens,
-        queues: QueueDirectory,
-        limits: QueueLimits,
+        context: ServiceContext,
         long_polls: LongPolls,
         lifecycle: JobLifecycle,
         connection_claims: ConnectionClaims,
         dequeuer: Dequeuer,
     ) -> None:
-        self._router = router
-        self._clock = clock
-        self._settings = settings
-        self._validator = validator
-        self._claims = claims
-        self._queues = queues
-        self._limits = limits
+        self._router = context.router
+        self._clock = context.clock
+        self._settings = context.settings
+        self._validator = context.validator
+        self._claims = context.claims
+        self._queues = context.queues
+        self._limits = context.limits
         self._long_polls = long_polls
         self._lifecycle = lifecycle
         self._connection_claims = connection_claims

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import structlog
 
 from pinlater.backends.base import UnrenewedClaim
 from pinlater.background_tasks import BackgroundTasks
-from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
-from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob, Unreceived, parse_descriptor
-from pinlater.service.queue_limits import QueueLimits
-from pinlater.shards.router import Router
-
-if TYPE_CHECKING:
-    from pinlater.service.longpoll.long_polls import LongPolls
+from pinlater.service.service_context import ServiceContext
 
 _log = structlog.get_logger("pinlater.service")
 
@@ -30,14 +23,12 @@ class Requeuer:
     of the claims.
     """
 
-    def __init__(
-        self, router: Router, clock: Clock, limits: QueueLimits, metrics: Metrics, long_polls: LongPolls
-    ) -> None:
-        self._router = router
-        self._clock = clock
-        self._limits = limits
-        self._metrics = metrics
-        self._long_polls = long_polls
+    def __init__(self, context: ServiceContext) -> None:
+        self._router = context.router
+        self._clock = context.clock
+        self._limits = context.limits
+        self._metrics = context.metrics
+        self._events = context.events
         self._tasks = BackgroundTasks()
 
     async def drain(self) -> None:
@@ -59,7 +50,7 @@ class Requeuer:
             back = await self._router.requeue(queue, shard_id, claimed, self._clock.now_ms())
             self._metrics.add(back, "jobs_given_back", queue)
             self._limits.refund_tokens(queue, back)
-            self._long_polls.jobs_ready(queue, back)
+            self._events.ready(queue, back)
 
     async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
         """Jobs whose answer nobody received, where their claims stand as they were made, and not too often in a row."""
@@ -76,8 +67,8 @@ class Requeuer:
                     self._metrics.add(back, "jobs_undelivered", queue)
                     _log.info("jobs_undelivered", queue=queue, shard=shard_id, jobs=back)
                     self._limits.refund_tokens(queue, back)
-                    self._long_polls.jobs_ready(queue, back)
-                    self._long_polls.capacity_freed(queue)
+                    self._events.ready(queue, back)
+                    self._events.freed(queue)
 
     async def _undelivered_on(self, queue: str, shard_id: str, claims: Sequence[UnrenewedClaim]) -> int:
         now_ms = self._clock.now_ms()

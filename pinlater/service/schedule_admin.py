@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from pinlater.clock import Clock
 from pinlater.errors import PinLaterError, QueueNotFound, RequestInvalid
 from pinlater.model import (
     CONTINUATION_END,
@@ -23,15 +22,13 @@ from pinlater.model import (
     is_queue_name,
     is_schedule_name,
 )
-from pinlater.queues.directory import QueueDirectory
 from pinlater.schedule import utc_text
 from pinlater.schedules.book import ScheduleBook
 from pinlater.schedules.record import ScheduleRecord
-from pinlater.service.admin_password import AdminPassword, Operator
-from pinlater.service.audit import PROTECTED, Audit
+from pinlater.service.admin_password import Operator
+from pinlater.service.audit import PROTECTED
 from pinlater.service.continuations import continuation_behind, place_behind
-from pinlater.service.validation import Validator
-from pinlater.shards.router import Router
+from pinlater.service.service_context import ServiceContext
 from pinlater.timetable import Firings, TimetableInvalid
 
 NEXT_SHOWN = 5
@@ -51,24 +48,17 @@ class ScheduleAdmin:
     """Schedules, for one service."""
 
     def __init__(
-        self,
-        book: ScheduleBook,
-        queues: QueueDirectory,
-        router: Router,
-        clock: Clock,
-        validator: Validator,
-        admin: AdminPassword,
-        audit: Audit,
+        self, context: ServiceContext, book: ScheduleBook, trouble_of: Callable[[ScheduleRecord], str]
     ) -> None:
-        self.trouble_of: Callable[[ScheduleRecord], str] = lambda _: ""
-        """Why a schedule does not fire as it should, as far as those know who fire."""
+        """`trouble_of`: why a schedule does not fire as it should, as far as those know who fire."""
+        self._trouble_of = trouble_of
         self._book = book
-        self._queues = queues
-        self._router = router
-        self._clock = clock
-        self._validator = validator
-        self._admin = admin
-        self._audit = audit
+        self._queues = context.queues
+        self._router = context.router
+        self._clock = context.clock
+        self._validator = context.validator
+        self._admin = context.admin
+        self._audit = context.audit
 
     async def update(
         self,
@@ -222,7 +212,7 @@ class ScheduleAdmin:
         handle = None if home is None else self._router.members.by_id(home)
         if handle is not None and not handle.is_healthy:
             return f"shard {home}, where it is at home, cannot be used now: it fires when the shard is back"
-        return self.trouble_of(record)
+        return self._trouble_of(record)
 
 
 async def _next(firings: Firings, from_ms: int, limit: int) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pinlater import job_limits
@@ -40,7 +40,7 @@ _SCANS: dict[JobPhase, tuple[StoredState, tuple[bool, ...]]] = {
 }
 
 
-def parts_of(phases: Iterable[JobPhase]) -> list[SearchPart]:
+def parts_of(phases: Sequence[JobPhase]) -> list[SearchPart]:
     """First what may run by now, or could have, then what is for later."""
     found = []
     for future in (False, True):

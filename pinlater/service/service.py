@@ -13,7 +13,6 @@ from pinlater import job_limits
 from pinlater.access.tokens import TokenBook
 from pinlater.clock import Clock
 from pinlater.errors import RequestInvalid
-from pinlater.flows.flow_engine import Flows
 from pinlater.metrics import Metrics
 from pinlater.model import (
     CONTINUATION_START,
@@ -53,7 +52,7 @@ from pinlater.queues.directory import QueueDirectory
 from pinlater.schedules.book import ScheduleBook
 from pinlater.schedules.record import ScheduleRecord
 from pinlater.service import server_jobs, worker_reports
-from pinlater.service.admin_password import AdminPassword, Operator
+from pinlater.service.admin_password import AdminPassword
 from pinlater.service.audit import Audit
 from pinlater.service.body_calls import BodyApi, BodyCalls
 from pinlater.service.bulk_ops import BulkOps
@@ -61,23 +60,24 @@ from pinlater.service.bulk_slices import BulkSlices
 from pinlater.service.cluster_parts import HeardWorkers, StatusOfAll
 from pinlater.service.connection_claims import ConnectionClaims, DisconnectReaper
 from pinlater.service.dequeuer import Dequeuer
-from pinlater.service.descriptors import ClaimTokens, DescriptorParser
+from pinlater.service.descriptors import ClaimTokens
 from pinlater.service.end_waits import EndWaits
 from pinlater.service.flow_calls import FlowApi, FlowCalls
 from pinlater.service.found_jobs import FoundJobsApi, FoundJobsCalls
 from pinlater.service.heartbeats import ClaimHeartbeats
 from pinlater.service.job_commands import NamedJobChanges
+from pinlater.service.job_events import JobEvents, ShardNews
 from pinlater.service.job_lifecycle import JobLifecycle
 from pinlater.service.job_queries import JobQueries
-from pinlater.service.longpoll import LongPolls, LongPollSettings
+from pinlater.service.longpoll import LongPolls
 from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
 from pinlater.service.queue_admin import QueueAdmin
 from pinlater.service.queue_limits import QueueLimits
 from pinlater.service.queues_dequeuer import QueuesDequeuer
-from pinlater.service.rights import hide_others, may_read, named, operator_of, owner
+from pinlater.service.rights import hide_others, may_read, owner
 from pinlater.service.schedule_admin import ScheduleAdmin
+from pinlater.service.service_context import NO_FEATURES, Features, ServiceContext
 from pinlater.service.settings import ServiceSettings, queue_defaults
-from pinlater.service.shard_news import ShardNews
 from pinlater.service.stored_usage import StoredUsage, UsageApi
 from pinlater.service.token_admin import TokenAdmin
 from pinlater.service.validation import Validator
@@ -88,7 +88,8 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
     """The product's rules. Opened and closed with its router; `claims` must be of this process alone.
 
     Without `queues` it keeps plain ones, which change only when somebody polls them. Services that share `queues` share
-    `schedules` and `tokens` too.
+    `schedules` and `tokens` too. `events` are for those who change jobs beside its calls;
+    `trouble_of` says why a schedule does not fire as it should.
     """
 
     def __init__(
@@ -105,6 +106,9 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
         cluster: StatusOfAll | None = None,
         workers: HeardWorkers | None = None,
         pending: PendingCounts | None = None,
+        events: JobEvents | None = None,
+        features: Features = NO_FEATURES,
+        trouble_of: Callable[[ScheduleRecord], str] = lambda _: "",
     ) -> None:
         self.router = router
         self.settings = settings = settings or ServiceSettings()
@@ -114,64 +118,36 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
         self._workers = workers
         self._validator = validator = Validator(settings)
         self._pending = pending = pending or PendingCounts(router.members, queues, clock, validator.priorities)
-        parser = DescriptorParser()
         self._limits = limits = QueueLimits(router, clock, queues, metrics)
-        polls = LongPollSettings(
-            settings.max_waiters, settings.poll_min_ms, settings.poll_max_ms, settings.poll_subscribed_ms
+        self._audit = audit = Audit(router.members, clock, claims.server)
+        self.admin_password = admin = AdminPassword(settings.admin_password_hash, audit)
+        self.events = events = events or JobEvents()
+        self._context = context = ServiceContext(
+            router, clock, claims, settings, queues, metrics, pending, validator, limits, audit, admin, events, features
         )
-        self.long_polls = long_polls = LongPolls(router, clock, polls, limits, claims, metrics)
-        reaper = DisconnectReaper(router, clock, parser, queues, metrics, long_polls)
-        self.connection_claims = bound = ConnectionClaims(clock, settings.release_grace_ms, reaper)
-        self.end_waits = end_waits = EndWaits(
-            router,
-            clock,
-            metrics,
-            max_waiters=settings.max_waiters,
-            poll_min_ms=settings.poll_min_ms,
-            poll_max_ms=settings.poll_max_ms,
-        )
+        self._who, self._operator = context.who, context.operator
+        self.long_polls = long_polls = LongPolls(context)
+        self.connection_claims = bound = ConnectionClaims(context, DisconnectReaper(context, long_polls.requeuer))
+        self.end_waits = end_waits = EndWaits(context)
         for member in router.members.all:
-            member.shard.events = ShardNews(member, clock, long_polls, end_waits)
-        self._lifecycle = lifecycle = JobLifecycle(
-            router, clock, validator, parser, queues, pending, metrics, long_polls, bound, end_waits
-        )
-        self._heartbeats = ClaimHeartbeats(router, clock, validator, parser, bound)
-        self._commands = commands = NamedJobChanges(router, clock, validator, parser, queues, long_polls, end_waits)
-        self._dequeuer = Dequeuer(
-            router, clock, settings, validator, claims, queues, metrics, pending, limits, long_polls, lifecycle, bound
-        )
-        self._queues_dequeuer = QueuesDequeuer(
-            router,
-            clock,
-            settings,
-            validator,
-            claims,
-            queues,
-            limits,
-            long_polls,
-            lifecycle,
-            bound,
-            self._dequeuer,
-        )
-        self._queries = JobQueries(router, clock, settings, validator, parser, end_waits)
-        self._audit = Audit(router.members, clock, claims.server)
-        self._body_calls = BodyCalls(self._audit)
-        self.admin_password = admin = AdminPassword(settings.admin_password_hash, self._audit)
-        unaware = list if cluster is None else cluster.unaware_of_dashes
-        self._queue_admin = QueueAdmin(router.members, queues, clock, self.admin_password, self._audit, unaware)
+            member.shard.events = ShardNews(member, clock, events)
+        self._lifecycle = lifecycle = JobLifecycle(context, long_polls, bound, end_waits)
+        self._heartbeats = ClaimHeartbeats(context, bound)
+        self._commands = commands = NamedJobChanges(context)
+        self._dequeuer = dequeuer = Dequeuer(context, long_polls, lifecycle, bound)
+        self._queues_dequeuer = QueuesDequeuer(context, long_polls, lifecycle, bound, dequeuer)
+        self._queries = JobQueries(context, end_waits)
+        self._body_calls = BodyCalls(context)
+        self._queue_admin = QueueAdmin(context)
         self.schedules = ScheduleBook(queues, clock) if schedules is None else schedules
         self.tokens = TokenBook(queues, router.members, clock) if tokens is None else tokens
-        self._token_admin = TokenAdmin(self.tokens, clock, self.admin_password, self._audit)
-        self._schedule_admin = ScheduleAdmin(self.schedules, queues, router, clock, validator, admin, self._audit)
-        slices = BulkSlices(router, clock, settings, validator, parser, long_polls, end_waits)
-        self._bulk_ops = BulkOps(router, clock, slices, commands, long_polls, metrics, self._audit)
-        self._found_jobs = FoundJobsCalls(clock, slices, metrics, self._audit, self._who, self.lookup)
-        self._flow_calls = FlowCalls(
-            router, queues, clock, validator, settings, claims, limits, metrics, self._audit, self._who, self._assigned
-        )
-        self._usage = StoredUsage(queues.owned)
-        self._reaper = reaper
-        self._parser = parser
+        self._token_admin = TokenAdmin(context, self.tokens)
+        self._schedule_admin = ScheduleAdmin(context, self.schedules, trouble_of)
+        slices = BulkSlices(context)
+        self._bulk_ops = BulkOps(context, slices, commands)
+        self._found_jobs = FoundJobsCalls(context, slices, self.lookup)
+        self._flow_calls = FlowCalls(context, self._assigned)
+        self._usage = StoredUsage(context)
         self._overflow: OverflowCalls | None = None
         queues.on_change(long_polls.settings_changed)
         queues.on_change(self._queue_changed)
@@ -180,23 +156,10 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
         """From now on what no shard takes or hands out, and what names overflow shards, goes there."""
         self._overflow = self._lifecycle.overflow = overflow
         self._dequeuer.overflow = self._queues_dequeuer.overflow = overflow
-        self._parser.refuse_overflow()
-
-    def attach_flows(self, flows: Flows) -> None:
-        """From now on there are flows, and what is said of their items is recorded."""
-        self._flow_calls.flows = self._usage.flows = flows
-        self._lifecycle.item_ends = self._reaper.item_ends = flows.ends
+        self._context.parser.refuse_overflow()
 
     def _assigned(self, queue: str, jobs: Sequence[DequeuedJob]) -> None:
         self._dequeuer.count(queue, self.queues.settings(queue), jobs)
-
-    def explain_schedules(self, trouble_of: Callable[[ScheduleRecord], str]) -> None:
-        """From now on it is asked why a schedule does not fire as it should."""
-        self._schedule_admin.trouble_of = trouble_of
-
-    def fired(self, queue: str, ready: int, later_ms: Sequence[int]) -> None:
-        """A schedule enqueued jobs: so many may be handed out now, and others at these times."""
-        self.long_polls.jobs_ready(queue, ready, later_ms)
 
     async def open(self) -> None:
         """Open the shards, each synced before it serves; see ShardSet.open."""
@@ -244,10 +207,6 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
     def unbind(self, connection: ConnectionRef) -> None:
         """A connection has left that did not break: the time-outs of its claims decide."""
         self.connection_claims.unbind(connection)
-
-    def jobs_ready(self, queue: str, jobs: int) -> None:
-        """So many jobs of a queue became eligible, by a hand other than a call of this service."""
-        self.long_polls.jobs_ready(queue, jobs)
 
     async def count_pending(self) -> None:
         """Learn anew how full the queues with a bound on pending jobs are; for who has given it no `pending`."""
@@ -581,9 +540,3 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
 
     async def delete_token(self, name: str, password: str = "", *, context: RequestContext | None = None) -> Changed:
         return await self._token_admin.delete(name, password, self._operator(context))
-
-    def _who(self, context: RequestContext | None) -> str:
-        return named(context, self._validator.source(context))
-
-    def _operator(self, context: RequestContext | None) -> Operator:
-        return operator_of(context, self._validator.source(context))

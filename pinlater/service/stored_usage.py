@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from pinlater.access.gate import access_view
 from pinlater.errors import PinLaterError
-from pinlater.flows.flow_engine import Flows
 from pinlater.model import AccessView, RequestContext
 from pinlater.model.owner_bounds import IdentityUsage, OwnedCount, OwnedKind
-from pinlater.queues.owned_entries import OwnedEntries
 from pinlater.service.rights import owner
+from pinlater.service.service_context import ServiceContext
 
 if TYPE_CHECKING:
     from pinlater.flows.database import FlowDatabase
@@ -34,9 +33,9 @@ _UNKNOWN: Mapping[OwnedKind, int | None] = dict.fromkeys(_OF_FLOWS)
 class StoredUsage:
     """Of one process, which knows all entries; what is in the database of flows is asked for."""
 
-    def __init__(self, entries: OwnedEntries) -> None:
-        self.flows: Flows | None = None
-        self._entries = entries
+    def __init__(self, context: ServiceContext) -> None:
+        self._flows = context.features.flows
+        self._entries = context.queues.owned
         self._ask_at_s = 0.0
 
     async def of(self, identity: str) -> list[OwnedCount]:
@@ -69,13 +68,13 @@ class StoredUsage:
         self, count: Callable[[FlowDatabase], Sequence[OwnerCounts]]
     ) -> dict[str, dict[OwnedKind, int | None]] | None:
         """By their owners; None: it is not known now."""
-        if self.flows is None or not self.flows.connection.is_made:
+        if self._flows is None or not self._flows.connection.is_made:
             return {}
         loop = asyncio.get_running_loop()
         if loop.time() < self._ask_at_s:
             return None
         try:
-            found = await asyncio.wait_for(self.flows.connection.call(count), FLOWS_WITHIN_S)
+            found = await asyncio.wait_for(self._flows.connection.call(count), FLOWS_WITHIN_S)
         except (PinLaterError, TimeoutError):
             self._ask_at_s = loop.time() + ASK_AGAIN_S
             return None

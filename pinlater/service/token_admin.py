@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pinlater.access.tokens import TokenBook, TokenRecord
-from pinlater.clock import Clock
 from pinlater.model import Changed
-from pinlater.service.admin_password import AdminPassword, Operator
-from pinlater.service.audit import PROTECTED, Audit
+from pinlater.service.admin_password import Operator
+from pinlater.service.audit import PROTECTED
+from pinlater.service.service_context import ServiceContext
 
 
 class TokenAdmin:
     """Changes of tokens, for one service."""
 
-    def __init__(self, tokens: TokenBook, clock: Clock, admin: AdminPassword, audit: Audit) -> None:
+    def __init__(self, context: ServiceContext, tokens: TokenBook) -> None:
         self._tokens = tokens
-        self._clock = clock
-        self._admin = admin
-        self._audit = audit
+        self._clock = context.clock
+        self._admin = context.admin
+        self._audit = context.audit
 
     async def update(
         self,

@@ -20,8 +20,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pinlater.backends.base import Shard
-from pinlater.backends.operations import OPERATIONS, Operation
+from pinlater.backends.base import OPERATIONS, Shard
+from pinlater.backends.operations import Operation
 from pinlater.eager import EagerTask, InlineFuture
 from pinlater.errors import NothingStored, OutcomeUnknown, Overloaded, PinLaterError, StoreConflict
 from pinlater.metrics import Histogram, Metrics

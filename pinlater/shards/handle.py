@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from pinlater.backends.base import Shard
+from pinlater.backends.base import KeyStore, Shard
 from pinlater.clock import Clock
 from pinlater.errors import (
     NothingStored,
@@ -118,6 +118,11 @@ class ShardHandle:
     def takes_jobs(self) -> bool:
         """Whether new jobs may go there, while it is in."""
         return not (self.full or self.configured_dequeue_only or self.ordered_dequeue_only)
+
+    @property
+    def may_be_home(self) -> bool:
+        """Whether keys may come to live there: it is meant to take new jobs, and its store keeps keys."""
+        return not self.dequeue_only and KeyStore not in self.shard.lacks
 
     @property
     def store_ahead_ms(self) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pinlater.backends.base import (
     NO_RULES,
+    OPERATIONS,
     AckOutcome,
     AckRequest,
     ClaimRequest,
@@ -19,7 +20,7 @@ from pinlater.backends.base import (
     Shard,
     StoreStatus,
 )
-from pinlater.backends.operations import OPERATIONS, Operation
+from pinlater.backends.operations import Operation
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics

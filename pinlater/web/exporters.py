@@ -9,20 +9,24 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
 from pinlater.background_tasks import in_daemon_thread
-from pinlater.metrics import Merged
+from pinlater.metric_family import Series
+from pinlater.metrics import FAMILIES
 
 if TYPE_CHECKING:
-    from pinlater.web.export import StatsdExport
+    from pinlater.metric_export import StatsdExport
     from pinlater.web.status_site import StatusSite
 
 _log = structlog.get_logger("pinlater.web")
+
+
+def _warn_of_statsd(address: str, reason: str) -> None:
+    _log.warning("statsd_unreachable", address=address, reason=reason)
 
 
 class Reporting(Protocol):
@@ -32,7 +36,7 @@ class Reporting(Protocol):
 
     async def any_of(self, kind: str, timeout_s: float = ...) -> Any: ...
 
-    async def metrics(self) -> Merged: ...
+    async def metrics(self) -> Series: ...
 
 
 EVERY_S = 5.0
@@ -64,14 +68,20 @@ class Exporters:
     async def follow(self, config: Mapping[str, Any]) -> None:
         """Serve and send as a configuration says, as `config.to_plain` writes it."""
         if self._site is None and config["http"] != "none":
-            self._site = import_module("pinlater.web.status_site").StatusSite(self._reports)
+            from pinlater.web.status_site import StatusSite  # noqa: PLC0415  # aiohttp is for who serves pages
+
+            self._site = StatusSite(self._reports)
         if self._site is not None:
             await self._site.follow(config)
         statsd = (config["statsd"], config["statsd_prefix"])
         if statsd != self._statsd_is:
             self._close_statsd()
             self._statsd_is = statsd
-            self._statsd = import_module("pinlater.web.export").StatsdExport(*statsd) if statsd[0] else None
+            self._statsd = None
+            if statsd[0]:
+                from pinlater.metric_export import StatsdExport  # noqa: PLC0415  # its libraries are for who uses them
+
+                self._statsd = StatsdExport(*statsd, FAMILIES, _warn_of_statsd)
         if self._asking is None:
             self._asking = asyncio.ensure_future(self._ask())
 

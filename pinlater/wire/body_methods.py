@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
+from pinlater.api import Api
 from pinlater.model import AccessAction
-from pinlater.wire import convert_bodies as bodies
 from pinlater.wire.method import Idempotency, Method, every_queue
 
-GET_BODY_TIERS = Method(
-    "getBodyTiers",
-    "get_body_tiers",
-    Idempotency.READ,
-    (AccessAction.OPERATE,),
-    every_queue,
-    lambda api, args, context: api.get_body_tiers(context=context),
-    result=bodies.body_tiers_from_wire,
-)
+_OPERATE = (AccessAction.OPERATE,)
 
-CHANGE_BODIES = Method(
-    "changeBodies",
-    "change_bodies",
-    Idempotency.REPEAT,
-    (AccessAction.OPERATE,),
-    every_queue,
-    lambda api, args, context: api.change_bodies(bodies.bodies_change_from_wire(args.request), context=context),
-    request=bodies.bodies_change_to_wire,
-    result=bodies.bodies_step_from_wire,
-)
+GET_BODY_TIERS = Method("getBodyTiers", Api.get_body_tiers, Idempotency.READ, _OPERATE, every_queue)
+CHANGE_BODIES = Method("changeBodies", Api.change_bodies, Idempotency.REPEAT, _OPERATE, every_queue)

@@ -1,72 +1,79 @@
-"""Jobs, acks and what is asked of them: the structs of the interface <-> the model.
+"""The conversions that are no copy between structs and the model: jobs, acks, dequeues, checkpoints, heartbeats.
 
-Arguments and results are each made on one side and read on the other: a client writes arguments and reads results, a
-server reads arguments and writes results. Decoded structs have None where nothing was sent, and the interface's
-defaults are filled in here. What is encoded is mostly the model itself, without a copy. Values are checked by the
-service; here only what the model cannot even hold is refused (RequestInvalid).
+All else follows from the fields of both (struct_map.py). These are what many messages are made of, and measured, or
+what older servers and clients have another form of. Decoded structs have None where nothing was sent, and the
+interface's defaults are filled in here. What is encoded is mostly the model itself, without a copy. Values are checked
+by the service; here only what the model cannot even hold is refused (RequestInvalid).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pinlater.errors import RequestInvalid
+from pinlater.api import Api
+from pinlater.errors import ProtocolError
 from pinlater.model import (
-    CONTINUATION_END,
-    CONTINUATION_START,
     Ack,
     AckOutcome,
+    Cancelled,
+    CancelOutcome,
     Checkpoint,
     DequeuedFromQueues,
     DequeuedJob,
     DequeuedJobs,
-    DequeueFromQueuesRequest,
     DequeueRequest,
     EnqueuedJobs,
     EnqueueOutcome,
+    ExtendedJob,
+    Heartbeat,
+    HeartbeatAnswer,
+    HeartbeatOutcome,
     Job,
-    JobFilter,
     JobInfo,
-    JobState,
-    KeyRef,
-    QueueAcks,
-    QueueShare,
+    OnDuplicate,
     RequestContext,
-    ScanPage,
-    WorkerJob,
     WorkerReport,
     any_extended,
     parse_descriptor,
 )
-from pinlater.wire.convert_keyed import enum_from_wire, job_from_wire, job_to_wire, keys_to_wire, progress_from_wire
 from pinlater.wire.dequeue_response import DequeueFromQueuesResponse, DequeueResponse
 from pinlater.wire.faults import error_from_exception
-from pinlater.wire.interface import SIGNATURES, filled, plain_struct, struct
+from pinlater.wire.interface import LAYOUTS, MODULE, SIGNATURES, filled, plain_struct, struct
+from pinlater.wire.struct_map import BY_HAND, list_reader, number_reader, reader
 
 _EnqueueRequest = struct("PinLaterEnqueueRequest")
 _PlainEnqueueRequest = plain_struct("PinLaterEnqueueRequest")
 _Job = struct("PinLaterJob")
 _AckRequest = struct("PinLaterJobAckRequest")
 _PlainAckRequest = plain_struct("PinLaterJobAckRequest")
-_AckInfo = struct("PinLaterJobAckInfo")
 _DequeueRequest = struct("PinLaterDequeueRequest")
 _PlainDequeueRequest = plain_struct("PinLaterDequeueRequest")
-_FromQueuesRequest = struct("DequeueFromQueuesRequest")
 _CheckpointsRequest = struct("PinLaterCheckpointJobsRequest")
 _CheckpointRequest = struct("PinLaterCheckpointJobRequest")
-_LookupRequest = struct("PinLaterLookupJobRequest")
-_CountRequest = struct("PinLaterGetJobCountRequest")
-_ScanRequest = struct("PinLaterScanJobsRequest")
-_RetryRequest = struct("PinLaterRetryFailedJobsRequest")
-_DeleteRequest = struct("PinLaterDeleteJobsRequest")
 _EnqueueResponse = struct("PinLaterEnqueueResponse")
-_AckResponse = struct("AckJobsResponse")
-_ScanResponse = struct("PinLaterScanJobsResponse")
-_STATES = {int(state): state for state in JobState}
-_ACK_OUTCOMES = {int(outcome): outcome for outcome in AckOutcome}
+_CancelResponse = struct("CancelJobsResponse")
+_HeartbeatResponse = struct("HeartbeatJobsResponse")
 _NO_METADATA = struct("PinLaterDequeueMetadata")()
+_ON_DUPLICATE = number_reader(OnDuplicate, "onDuplicate", of_request=True)
+_ACK_OUTCOMES = number_reader(AckOutcome, "outcomes")
+_ENQUEUE_OUTCOMES = number_reader(EnqueueOutcome, "outcomes")
+_CANCEL_OUTCOMES = number_reader(CancelOutcome, "outcomes")
+_HEARTBEAT_OUTCOMES = number_reader(HeartbeatOutcome, "outcomes")
 
+
+def _priority(descriptor: str) -> int:
+    ref = parse_descriptor(descriptor)
+    return 1 if ref is None else ref.priority
+
+
+BY_HAND[JobInfo, "priority"] = lambda info: _priority(info.descriptor)
+BY_HAND[Checkpoint, "new_body"] = lambda sent: sent.new_text if sent.new_body is None else sent.new_body
+"""`newBodyBytes` counts before `newBody`, whose bytes are taken as they came."""
+
+_read_worker = reader(WorkerReport, LAYOUTS.of(MODULE.WorkerReport), of_request=True)
+_read_heartbeats = list_reader(Heartbeat, LAYOUTS.of(MODULE.JobHeartbeat), of_request=True)
+acks_from_wire = list_reader(Ack, LAYOUTS.of(MODULE.PinLaterJobAckInfo), of_request=True)
 
 # -- a client writes arguments -----------------------------------------------------------------------------------------
 
@@ -82,8 +89,8 @@ def call_args(method: str, context: RequestContext, **arguments: Any) -> Any:
 def enqueue_to_wire(queue: str, jobs: Sequence[Job], has_extended: bool | None = None) -> Any:
     """`has_extended`: what `any_extended` says of the jobs, where the caller knows it."""
     if any_extended(jobs) if has_extended is None else has_extended:
-        return filled(_EnqueueRequest, queue_name=queue, jobs=[job_to_wire(job) for job in jobs])
-    return filled(_PlainEnqueueRequest, queue_name=queue, jobs=jobs)
+        return filled(_EnqueueRequest, queue=queue, jobs=[job_to_wire(job) for job in jobs])
+    return filled(_PlainEnqueueRequest, queue=queue, jobs=jobs)
 
 
 def acks_to_wire(queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> Any:
@@ -94,7 +101,7 @@ def acks_to_wire(queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) ->
 
 
 def _acks_to_wire(request: type, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> Any:
-    return filled(request, queue_name=queue, jobs_succeeded=succeeded or None, jobs_failed=failed or None)
+    return filled(request, queue=queue, succeeded=succeeded or None, failed=failed or None)
 
 
 def dequeue_to_wire(request: DequeueRequest) -> Any:
@@ -103,7 +110,7 @@ def dequeue_to_wire(request: DequeueRequest) -> Any:
         acks = acks_to_wire(request.ack_queue or request.queue, request.succeeded, request.failed)
     return filled(
         _DequeueRequest if type(acks) is _AckRequest else _PlainDequeueRequest,
-        queue_name=request.queue,
+        queue=request.queue,
         limit=request.limit,
         job_ack_request=acks,
         dry_run=request.dry_run,
@@ -117,24 +124,9 @@ def dequeue_to_wire(request: DequeueRequest) -> Any:
     )
 
 
-def dequeue_from_queues_to_wire(request: DequeueFromQueuesRequest) -> Any:
-    acks = [_acks_to_wire(_AckRequest, each.queue, each.succeeded, each.failed) for each in request.acks]
-    return filled(
-        _FromQueuesRequest,
-        queues=request.queues,
-        limit=request.limit,
-        acks=acks or None,
-        wait_ms=request.wait_ms or None,
-        claim_timeout_ms=request.claim_timeout_ms,
-        release_on_disconnect=request.release_on_disconnect or None,
-        confirms_receipt=request.confirms_receipt or None,
-        worker=request.worker,
-    )
-
-
 def checkpoints_to_wire(queue: str, checkpoints: Sequence[Checkpoint], worker: WorkerReport | None = None) -> Any:
-    requests = [_checkpoint(one) for one in checkpoints]
-    return filled(_CheckpointsRequest, queue_name=queue, requests=requests, worker=worker)
+    sent = [_checkpoint(one) for one in checkpoints]
+    return filled(_CheckpointsRequest, queue=queue, checkpoints=sent, worker=worker)
 
 
 def _checkpoint(checkpoint: Checkpoint) -> Any:
@@ -162,60 +154,27 @@ def _is_text(body: bytes) -> bool:
     return True
 
 
-def lookup_to_wire(
-    descriptors: Sequence[str],
-    include_body: bool,
-    include_result: bool = False,
-    wait_ms: int = 0,
-    queue: str = "",
-    keys: Sequence[KeyRef] = (),
-) -> Any:
-    return filled(
-        _LookupRequest,
-        job_descriptors=descriptors,
-        include_body=include_body,
-        include_result=include_result or None,
-        wait_ms=wait_ms or None,
-        queue_name=queue or None,
-        keys=keys_to_wire(keys),
+def job_to_wire(job: Job) -> Any:
+    """A job of a request in which some are extended. What is as the interface has it anyway is not sent: a request may
+    have so many fields.
+    """
+    wire = filled(
+        _Job,
+        body=job.body,
+        priority=None if job.priority == 1 else job.priority,
+        run_after_ms=job.run_after_ms,
+        attempts_allowed=None if job.attempts_allowed == 2 else job.attempts_allowed,
+        custom_status=job.custom_status or None,
     )
-
-
-def count_to_wire(filter: JobFilter, allow_partial: bool) -> Any:
-    return filled(
-        _CountRequest, **_filter_fields(filter), count_future_jobs=filter.future, allow_partial=allow_partial or None
-    )
-
-
-def scan_to_wire(filter: JobFilter, continuation: str, limit: int) -> Any:
-    return filled(
-        _ScanRequest, **_filter_fields(filter), scan_future_jobs=filter.future, continuation=continuation, limit=limit
-    )
-
-
-def delete_to_wire(filter: JobFilter, limit: int) -> Any:
-    """Where the filter has no priority, the interface's default counts: 1."""
-    return filled(_DeleteRequest, **_filter_fields(filter), limit=limit)
-
-
-def _filter_fields(filter: JobFilter) -> dict[str, Any]:
-    return {
-        "queue_name": filter.queue,
-        "job_state": filter.state,
-        "priority": filter.priority,
-        "body_regex_to_match": filter.body_regex or None,
-    }
-
-
-def retry_to_wire(queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int) -> Any:
-    return filled(
-        _RetryRequest,
-        queue_name=queue,
-        priority=priority,
-        attempts_to_allow=attempts,
-        run_after_ms=run_after_ms,
-        limit=limit,
-    )
+    if isinstance(job, ExtendedJob):
+        wire.dedupe_key = job.dedupe_key or None
+        wire.serialize_key = job.serialize_key or None
+        wire.claim_timeout_ms = job.claim_timeout_ms
+        wire.on_duplicate = job.on_duplicate or None
+        wire.dedupe_for_ms = job.dedupe_for_ms or None
+        wire.send_id = job.send_id or None
+        wire.expires_at_ms = job.expires_at_ms
+    return wire
 
 
 # -- a server reads arguments ------------------------------------------------------------------------------------------
@@ -241,58 +200,44 @@ def jobs_from_wire(jobs: list[Any]) -> list[Job]:
     ]
 
 
-def acks_from_wire(acks: list[Any] | None) -> list[Ack]:
-    """All are of one class."""
-    if not acks:
-        return []
-    if type(acks[0]) is not _AckInfo:
-        return [
-            Ack(
-                ack.descriptor,
-                ack.append_status or "",
-                ack.retry_delay_ms or 0,
-                ack.claim_descriptor or "",
-                ack.permanent or False,
-            )
-            for ack in acks
-        ]
-    return [
-        Ack(
-            ack.descriptor,
-            ack.append_status or "",
-            ack.retry_delay_ms or 0,
-            ack.claim_descriptor or "",
-            ack.permanent or False,
-            ack.result,
-        )
-        for ack in acks
-    ]
-
-
-def checkpoints_from_wire(requests: list[Any]) -> list[Checkpoint]:
-    """`newBodyBytes` counts before `newBody`, whose bytes are taken as they came."""
-    return [
-        Checkpoint(
-            request.descriptor,
-            request.new_text if request.new_body is None else request.new_body,
-            request.move_to_pending or False,
-            request.run_after_ms,
-            request.attempts_allowed,
-            request.prepend_status or "",
-            request.claim_descriptor or "",
-        )
-        for request in requests
-    ]
+def job_from_wire(job: Any) -> Job:
+    plain = (
+        job.body,
+        1 if job.priority is None else job.priority,
+        job.run_after_ms,
+        2 if job.attempts_allowed is None else job.attempts_allowed,
+        job.custom_status or "",
+    )
+    if not (
+        job.dedupe_key
+        or job.serialize_key
+        or job.send_id
+        or job.claim_timeout_ms is not None
+        or job.expires_at_ms is not None
+        or job.on_duplicate
+        or job.dedupe_for_ms
+    ):
+        return Job(*plain)
+    return ExtendedJob(
+        *plain,
+        job.dedupe_key or "",
+        job.serialize_key or "",
+        job.claim_timeout_ms,
+        _ON_DUPLICATE[job.on_duplicate or 0],
+        job.dedupe_for_ms or 0,
+        job.expires_at_ms,
+        job.send_id or "",
+    )
 
 
 def dequeue_from_wire(request: Any) -> DequeueRequest:
     acks = request.job_ack_request
     return DequeueRequest(  # in the order of its fields: by name it takes twice as long
-        request.queue_name,
+        request.queue,
         request.limit,
-        () if acks is None else acks_from_wire(acks.jobs_succeeded),
-        () if acks is None else acks_from_wire(acks.jobs_failed),
-        "" if acks is None else acks.queue_name,
+        () if acks is None else acks_from_wire(acks.succeeded or ()),
+        () if acks is None else acks_from_wire(acks.failed or ()),
+        "" if acks is None else acks.queue,
         request.dry_run or False,
         1.0 if request.coverage is None else request.coverage,
         request.wait_ms or 0,
@@ -300,75 +245,8 @@ def dequeue_from_wire(request: Any) -> DequeueRequest:
         request.release_on_disconnect or False,
         request.confirms_receipt or False,
         request.prefetch or 0,
-        None if request.worker is None else worker_from_wire(request.worker),
+        None if request.worker is None else _read_worker(request.worker),
     )
-
-
-def worker_from_wire(report: Any) -> WorkerReport:
-    """As it came: its bounds are the business of whoever keeps it."""
-    return WorkerReport(
-        report.id,
-        report.name,
-        report.up_ms,
-        report.host or "",
-        report.pid or 0,
-        report.queues or {},
-        report.slots or 0,
-        report.busy_slots or 0,
-        report.stuck_slots or 0,
-        [WorkerJob(job.job_descriptor, job.job_type or "", job.running_ms or 0) for job in report.running or ()],
-        report.versions or {},
-        report.is_stopping or False,
-        report.has_stopped or False,
-        report.silent_ms or 0,
-    )
-
-
-def dequeue_from_queues_from_wire(request: Any) -> DequeueFromQueuesRequest:
-    return DequeueFromQueuesRequest(
-        [
-            QueueShare(each.queue, 1 if each.weight is None else each.weight, each.prefetch or 0)
-            for each in request.queues
-        ],
-        request.limit,
-        [
-            QueueAcks(each.queue_name, acks_from_wire(each.jobs_succeeded), acks_from_wire(each.jobs_failed))
-            for each in request.acks or ()
-        ],
-        request.wait_ms or 0,
-        request.claim_timeout_ms,
-        request.release_on_disconnect or False,
-        request.confirms_receipt or False,
-        None if request.worker is None else worker_from_wire(request.worker),
-    )
-
-
-def state_from_wire(number: int) -> JobState:
-    state = _STATES.get(number)
-    if state is None:
-        raise RequestInvalid.of("jobState", number, "0 to 3")
-    return state
-
-
-def count_filter_from_wire(request: Any) -> JobFilter:
-    return _filter(request, request.priority, request.count_future_jobs or False)
-
-
-def scan_filter_from_wire(request: Any) -> JobFilter:
-    return _filter(request, request.priority, request.scan_future_jobs or False)
-
-
-def delete_filter_from_wire(request: Any) -> JobFilter:
-    return _filter(request, 1 if request.priority is None else request.priority, False)
-
-
-def _filter(request: Any, priority: int | None, future: bool) -> JobFilter:
-    state = state_from_wire(request.job_state)
-    return JobFilter(request.queue_name, state, priority, future, request.body_regex_to_match or "")
-
-
-def continuation_from_wire(request: Any) -> str:
-    return CONTINUATION_START if request.continuation is None else str(request.continuation)
 
 
 # -- a server writes results -------------------------------------------------------------------------------------------
@@ -406,25 +284,37 @@ def riding_outcomes(jobs: Sequence[DequeuedJob]) -> list[AckOutcome] | None:
     return list(jobs.ack_outcomes) or None if type(jobs) is DequeuedJobs else None
 
 
-def acked_to_wire(outcomes: Sequence[AckOutcome]) -> Any:
-    response = _AckResponse()
-    response.outcomes = list(outcomes)
+def cancelled_to_wire(cancelled: Cancelled) -> Any:
+    response = _CancelResponse()
+    response.outcomes = dict(cancelled)
+    response.by_key = cancelled.by_key or None
     return response
 
 
-def scan_page_to_wire(page: ScanPage) -> Any:
-    response = _ScanResponse()
-    response.scanned_jobs = page.jobs
-    response.continuation = page.continuation
-    response.missing_shards = page.missing_shards or None
-    return response
+async def serve_heartbeat(api: Api, args: Any, context: RequestContext) -> Any:
+    """The call of an Api, and its answers as they are encoded, which are told apart by the heartbeats."""
+    request = args.request
+    heartbeats = _read_heartbeats(request.heartbeats)
+    worker = None if request.worker is None else _read_worker(request.worker)
+    return heartbeat_answers_to_wire(
+        heartbeats, await api.heartbeat(request.queue, heartbeats, worker=worker, context=context)
+    )
+
+
+def heartbeat_answers_to_wire(heartbeats: Sequence[Heartbeat], answers: Sequence[HeartbeatAnswer]) -> Any:
+    stops = {
+        heartbeat.descriptor: answer.cancelled_by
+        for heartbeat, answer in zip(heartbeats, answers, strict=True)
+        if answer.outcome is HeartbeatOutcome.CANCEL
+    }
+    return filled(_HeartbeatResponse, outcomes=[answer.outcome for answer in answers], cancelled_by=stops or None)
 
 
 # -- a client reads results --------------------------------------------------------------------------------------------
 
 
 def ack_outcomes_from_wire(outcomes: Sequence[int]) -> list[AckOutcome]:
-    return [_ACK_OUTCOMES.get(number, AckOutcome.UNKNOWN) for number in outcomes]
+    return [_ACK_OUTCOMES[number] for number in outcomes]
 
 
 def dequeued_from_wire(response: Any) -> DequeuedJobs:
@@ -434,7 +324,7 @@ def dequeued_from_wire(response: Any) -> DequeuedJobs:
 def dequeued_from_queues_from_wire(response: Any) -> DequeuedFromQueues:
     return DequeuedFromQueues(
         _dequeued_jobs(response),
-        {each.queue_name: error_from_exception(each) for each in response.queue_errors or ()},
+        {each.queue: error_from_exception(each) for each in response.queue_errors or ()},
         [ack_outcomes_from_wire(outcomes) for outcomes in response.ack_outcomes or ()],
     )
 
@@ -458,61 +348,27 @@ def _dequeued_jobs(response: Any) -> Iterator[DequeuedJob]:
     )
 
 
-def job_info_from_wire(info: Any) -> JobInfo:
-    """Everything the interface says of a job; `run_after_ms` and `updated_at_ms` fall back to the creation."""
-    created = info.created_at_ms
-    return JobInfo(
-        descriptor=info.descriptor,
-        state=enum_from_wire(JobState, info.state),
-        priority=_priority(info.descriptor),
-        attempts_allowed=info.attempts_allowed,
-        attempts_remaining=info.attempts_remaining,
-        custom_status=info.custom_status,
-        created_at_ms=created,
-        run_after_ms=created if info.run_after_ms is None else info.run_after_ms,
-        updated_at_ms=created if info.updated_at_ms is None else info.updated_at_ms,
-        claim_descriptor=info.claim_descriptor,
-        claimed_at_ms=info.claimed_at_ms,
-        claim_expires_at_ms=info.claim_expires_at_ms,
-        finished_at_ms=info.finished_at_ms,
-        crashes=info.crashes or 0,
-        body=info.body,
-        origin=info.origin,
-        moved_to=info.moved_to,
-        result=info.result,
-        dedupe_key=info.dedupe_key,
-        serialize_key=info.serialize_key,
-        cancelled=info.cancelled,
-        progress=None if info.progress is None else progress_from_wire(info.progress),
-        waits_for=info.waits_for,
-        expires_at_ms=info.expires_at_ms,
-        claim_timeout_ms=info.claim_timeout_ms,
-        cancel_requested_by=info.cancel_requested_by,
-        body_stored_at=info.body_stored_at,
-        body_left_out=info.body_left_out,
-        result_left_out=info.result_left_out,
-    )
-
-
-def lookup_from_wire(found: Mapping[str, Any]) -> dict[str, JobInfo]:
-    return {descriptor: job_info_from_wire(info) for descriptor, info in found.items()}
-
-
-def scan_page_from_wire(response: Any) -> ScanPage:
-    return ScanPage(
-        [job_info_from_wire(info) for info in response.scanned_jobs],
-        CONTINUATION_END if response.continuation is None else response.continuation,
-        response.missing_shards or [],
-    )
-
-
 def enqueued_from_wire(response: Any) -> list[str]:
     descriptors: list[str] = response.job_descriptors
     if response.outcomes is None:
         return descriptors
-    return EnqueuedJobs(descriptors, [enum_from_wire(EnqueueOutcome, number) for number in response.outcomes])
+    return EnqueuedJobs(descriptors, [_ENQUEUE_OUTCOMES[number] for number in response.outcomes])
 
 
-def _priority(descriptor: str) -> int:
-    ref = parse_descriptor(descriptor)
-    return 1 if ref is None else ref.priority
+def cancelled_from_wire(response: Any) -> Cancelled:
+    return Cancelled(
+        {descriptor: _CANCEL_OUTCOMES[number] for descriptor, number in response.outcomes.items()},
+        [_CANCEL_OUTCOMES[number] for number in response.by_key or ()],
+    )
+
+
+def heartbeat_answers_from_wire(heartbeats: Sequence[Heartbeat], response: Any) -> list[HeartbeatAnswer]:
+    if len(response.outcomes) != len(heartbeats):
+        raise ProtocolError(f"{len(response.outcomes)} answers came to {len(heartbeats)} heartbeats")
+    stops = response.cancelled_by or {}
+    answers = []
+    for heartbeat, number in zip(heartbeats, response.outcomes, strict=True):
+        outcome = _HEARTBEAT_OUTCOMES[number]
+        by = stops.get(heartbeat.descriptor, "") if outcome is HeartbeatOutcome.CANCEL else ""
+        answers.append(HeartbeatAnswer(outcome, by))
+    return answers

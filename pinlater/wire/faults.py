@@ -71,11 +71,11 @@ def exception_from_error(error: PinLaterError) -> Any:
 
 def error_of_queue(queue: str, error: PinLaterError) -> Any:
     """The struct that says it of one queue of a call."""
-    told = _QueueError()
-    told.queue_name = queue
-    vars(told).update(vars(exception_from_error(error)))
-    del told.acks_applied, told.job_descriptors
-    return told
+    fault = _QueueError()
+    fault.queue = queue
+    vars(fault).update(vars(exception_from_error(error)))
+    del fault.acks_applied, fault.job_descriptors
+    return fault
 
 
 def error_from_exception(exception: Any) -> PinLaterError:

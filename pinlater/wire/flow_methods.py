@@ -6,180 +6,119 @@ asks for it on those of the flow.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pinlater.api import Api
-from pinlater.model import AccessAction, RequestContext
-from pinlater.wire import convert
-from pinlater.wire import convert_flows as flows
+from pinlater.model import AccessAction, ClaimOutcome, DequeuedJob
+from pinlater.model.flow_words import Assignment, NewFlow, NewItem
+from pinlater.wire.interface import LAYOUTS, MODULE, filled, struct
 from pinlater.wire.method import Idempotency, Method, any_queue, queue_of_item, queue_of_stage, queues_of_flow
+from pinlater.wire.struct_map import BY_HAND, WRITTEN_BY_HAND, number_reader, reader
 
 _ENQUEUE, _READ, _OPERATE = (AccessAction.ENQUEUE,), (AccessAction.READ,), (AccessAction.OPERATE,)
+_STAGE_ITEMS = struct("NewStageItems")
+_ASSIGNED = struct("AssignItemResponse")
+_OUTCOMES = number_reader(ClaimOutcome, "outcome")
+
+
+def _items_of_stages(request: Any) -> dict[str, list[NewItem]]:
+    read = reader(NewItem, LAYOUTS.of(MODULE.NewFlowItem), of_request=True)
+    items: dict[str, list[NewItem]] = {}
+    for each in request.items or ():
+        items.setdefault(each.stage, []).extend(map(read, each.items))
+    return items
+
+
+def _items_to_wire(items: Mapping[str, Sequence[NewItem]]) -> list[Any]:
+    return [filled(_STAGE_ITEMS, stage=stage, items=some) for stage, some in items.items()]
+
+
+BY_HAND[NewFlow, "items"] = _items_of_stages
+WRITTEN_BY_HAND[NewFlow, "items"] = _items_to_wire
 
 
 def _queues_of_create(args: Any) -> Collection[str]:
     return {stage.queue for stage in args.request.stages}
 
 
+def _add_idempotency(flow_id: str, stage: str, items: Sequence[NewItem], seal: bool = False) -> Idempotency:
+    return Idempotency.REPEAT if all(each.dedupe_key for each in items) and not seal else Idempotency.ONCE
+
+
+def _assignment_to_wire(assignment: Assignment) -> Any:
+    job = assignment.job
+    if job is None:
+        return filled(_ASSIGNED, outcome=assignment.outcome)
+    return filled(
+        _ASSIGNED,
+        outcome=assignment.outcome,
+        descriptor=job.descriptor,
+        claim_descriptor=job.claim_descriptor,
+        payload=assignment.payload,
+        expires_at_ms=job.claim_expires_at_ms,
+    )
+
+
+def _assignment_from_wire(response: Any) -> Assignment:
+    outcome = _OUTCOMES[response.outcome]
+    if outcome is not ClaimOutcome.CLAIMED:
+        return Assignment(outcome)
+    payload = response.payload or b""
+    claim, expires_ms = response.claim_descriptor or "", response.expires_at_ms or 0
+    job = DequeuedJob(response.descriptor or "", payload, 0, 0, 0, 0, 0, claim, expires_ms)
+    return Assignment(outcome, job, payload)
+
+
 CREATE_FLOW = Method(
     "createFlow",
-    "create_flow",
+    Api.create_flow,
     Idempotency.ONCE,
     _ENQUEUE,
     _queues_of_create,
-    lambda api, args, context: api.create_flow(flows.flow_from_wire(args.request), context=context),
-    request=flows.create_to_wire,
-    result=flows.created_from_wire,
     idempotency_of=lambda flow: Idempotency.REPEAT if flow.dedupe_key else Idempotency.ONCE,
 )
-
-
-def _add_items(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
-    request = args.request
-    items = flows.items_from_wire(request.items)
-    return api.add_flow_items(request.flow_id, request.stage, items, seal=request.seal or False, context=context)
-
-
-ADD_FLOW_ITEMS: Method[list[int]] = Method(
+ADD_FLOW_ITEMS = Method(
     "addFlowItems",
-    "add_flow_items",
+    Api.add_flow_items,
     Idempotency.ONCE,
     _ENQUEUE,
     queue_of_stage,
-    _add_items,
-    flows.added_to_wire,
-    flows.add_to_wire,
-    result=lambda response: list(response.numbers),
-    idempotency_of=lambda flow_id, stage, items, seal: (
-        Idempotency.REPEAT if all(each.dedupe_key for each in items) and not seal else Idempotency.ONCE
-    ),
+    idempotency_of=_add_idempotency,
 )
-
-SEAL_STAGE: Method[None] = Method(
-    "sealStage",
-    "seal_stage",
-    Idempotency.REPEAT,
-    _ENQUEUE,
-    queue_of_stage,
-    lambda api, args, context: api.seal_stage(args.request.flow_id, args.request.stage or "", context=context),
-    request=flows.seal_to_wire,
-)
-
+SEAL_STAGE = Method("sealStage", Api.seal_stage, Idempotency.REPEAT, _ENQUEUE, queue_of_stage)
 GET_FLOW = Method(
     "getFlow",
-    "get_flow",
+    Api.get_flow,
     Idempotency.READ,
     _READ,
     queues_of_flow,
-    lambda api, args, context: api.get_flow(args.request.flow_id, wait_ms=args.request.wait_ms or 0, context=context),
-    request=flows.get_to_wire,
-    result=flows.status_from_wire,
-    idempotency_of=lambda flow_id, wait_ms: Idempotency.SCAN if wait_ms else Idempotency.READ,
+    idempotency_of=lambda flow_id, wait_ms=0: Idempotency.SCAN if wait_ms else Idempotency.READ,
 )
-
-
-def _get_flows(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
-    request = args.request
-    return api.get_flows(
-        name=request.name or "",
-        dedupe_key=request.dedupe_key or "",
-        state=flows.flow_state_from_wire(request.state),
-        continuation=convert.continuation_from_wire(request),
-        limit=100 if request.limit is None else request.limit,
-        context=context,
-    )
-
-
-GET_FLOWS = Method(
-    "getFlows",
-    "get_flows",
-    Idempotency.READ,
-    _READ,
-    any_queue,
-    _get_flows,
-    request=flows.page_to_wire,
-    result=flows.flows_from_wire,
-)
-
-
-def _get_items(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
-    request = args.request
-    return api.get_flow_items(
-        request.flow_id,
-        stage=request.stage or "",
-        state=flows.item_state_from_wire(request.state),
-        dedupe_key=request.dedupe_key or "",
-        numbers=request.numbers or (),
-        include_body=request.include_body is not False,
-        continuation=convert.continuation_from_wire(request),
-        limit=100 if request.limit is None else request.limit,
-        context=context,
-    )
-
-
+GET_FLOWS = Method("getFlows", Api.get_flows, Idempotency.READ, _READ, any_queue)
 GET_FLOW_ITEMS = Method(
     "getFlowItems",
-    "get_flow_items",
+    Api.get_flow_items,
     Idempotency.READ,
     _READ,
     queues_of_flow,
-    _get_items,
-    request=flows.items_to_wire,
-    result=flows.items_page_from_wire,
     shows_bodies=lambda args: args.request.include_body is not False,
 )
-
 CANCEL_FLOW = Method(
     "cancelFlow",
-    "cancel_flow",
+    Api.cancel_flow,
     Idempotency.REPEAT,
     (AccessAction.ENQUEUE, AccessAction.OPERATE),
     queues_of_flow,
-    lambda api, args, context: api.cancel_flow(args.request.flow_id, context=context),
-    request=flows.id_to_wire,
-    result=flows.status_from_wire,
 )
-
-DELETE_FLOW: Method[None] = Method(
-    "deleteFlow",
-    "delete_flow",
-    Idempotency.ONCE,
-    _OPERATE,
-    queues_of_flow,
-    lambda api, args, context: api.delete_flow(args.request.flow_id, context=context),
-    request=flows.id_to_wire,
-)
-
-
-def _resume(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
-    request = args.request
-    return api.resume_flow(
-        request.flow_id, stage=request.stage or "", expression=request.expression or "", context=context
-    )
-
-
-RESUME_FLOW = Method(
-    "resumeFlow",
-    "resume_flow",
-    Idempotency.REPEAT,
-    _OPERATE,
-    queues_of_flow,
-    _resume,
-    request=flows.resume_to_wire,
-    result=flows.status_from_wire,
-)
-
+DELETE_FLOW = Method("deleteFlow", Api.delete_flow, Idempotency.ONCE, _OPERATE, queues_of_flow)
+RESUME_FLOW = Method("resumeFlow", Api.resume_flow, Idempotency.REPEAT, _OPERATE, queues_of_flow)
 ASSIGN_ITEM = Method(
     "assignItem",
-    "assign_item",
+    Api.assign_item,
     Idempotency.ONCE,
     (AccessAction.CONSUME,),
     queue_of_item,
-    lambda api, args, context: api.assign_item(
-        args.request.number, claim_timeout_ms=args.request.claim_timeout_ms, context=context
-    ),
-    flows.assignment_to_wire,
-    flows.assign_to_wire,
-    result=flows.assignment_from_wire,
+    answer_by_hand=_assignment_to_wire,
+    result_by_hand=_assignment_from_wire,
 )

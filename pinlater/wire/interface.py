@@ -4,7 +4,7 @@ The file is shipped inside the package `pinlater.idl`; in a checkout it lies in 
 codec of Apache's package reads a tuple of field tuples; the validator reads a dict by field id. Both are derived once
 from thriftpy2's `thrift_spec`. Decoded structs are instances of plain classes whose attributes have the names of the
 model (`run_after_ms`, not `runAfterTimestampMillis`), so that the objects of the model are encoded as they are, without
-a copy. An optional field that was not sent is None: defaults belong to the conversion.
+a copy. An optional field that was not sent is None: defaults belong to struct_map.py.
 """
 
 from __future__ import annotations
@@ -30,34 +30,52 @@ SIZES = {BOOL: 1, BYTE: 1, DOUBLE: 8, I16: 2, I32: 4, I64: 8}
 _THRIFTPY_BINARY = 18
 _MORE_THAN_ANY_ID = 1 << 15
 
+_NAMES = {
+    "queueName": "queue",
+    "jobDescriptor": "descriptor",
+    "jobState": "state",
+    "bodyRegexToMatch": "body_regex",
+    "numAttemptsAllowed": "attempts_allowed",
+    "numOfAttemptsAllowed": "attempts_allowed",
+    "appendCustomStatus": "append_status",
+    "prependCustomStatus": "prepend_status",
+    "putP50Millis": "put_p50_ms",
+    "putP99Millis": "put_p99_ms",
+    "getP50Millis": "get_p50_ms",
+    "getP99Millis": "get_p99_ms",
+}
+"""The model's names of fields that do not follow from those of the interface."""
+
 _RENAMED = {
-    ("PinLaterJob", "numAttemptsAllowed"): "attempts_allowed",
-    ("PinLaterJobAckInfo", "jobDescriptor"): "descriptor",
-    ("PinLaterJobAckInfo", "appendCustomStatus"): "append_status",
-    ("PinLaterCheckpointJobRequest", "jobDescriptor"): "descriptor",
     ("PinLaterCheckpointJobRequest", "newBody"): "new_text",
     ("PinLaterCheckpointJobRequest", "newBodyBytes"): "new_body",
-    ("PinLaterCheckpointJobRequest", "numOfAttemptsAllowed"): "attempts_allowed",
-    ("PinLaterCheckpointJobRequest", "prependCustomStatus"): "prepend_status",
-    ("PinLaterJobInfo", "jobDescriptor"): "descriptor",
-    ("PinLaterJobInfo", "jobState"): "state",
-    ("RescheduleJob", "jobDescriptor"): "descriptor",
-    ("RescheduleJob", "numAttemptsAllowed"): "attempts_allowed",
-    ("JobHeartbeat", "jobDescriptor"): "descriptor",
-    ("QueueShare", "queueName"): "queue",
-    ("JobSelection", "queueName"): "queue",
+    ("PinLaterCheckpointJobsRequest", "requests"): "checkpoints",
+    ("PinLaterJobAckRequest", "jobsSucceeded"): "succeeded",
+    ("PinLaterJobAckRequest", "jobsFailed"): "failed",
+    ("PinLaterGetJobCountRequest", "countFutureJobs"): "future",
+    ("PinLaterScanJobsRequest", "scanFutureJobs"): "future",
+    ("PinLaterScanJobsResponse", "scannedJobs"): "jobs",
+    ("PinLaterLookupJobRequest", "jobDescriptors"): "descriptors",
+    ("PinLaterRetryFailedJobsRequest", "attemptsToAllow"): "attempts",
+    ("WorkerJob", "jobDescriptor"): "job_descriptor",
+    ("WorkerJobInfo", "jobDescriptor"): "job_descriptor",
+    ("CancelJobsRequest", "jobDescriptors"): "descriptors",
+    ("CancelJobsRequest", "mode"): "running",
+    ("CancelJobsResponse", "keyOutcomes"): "by_key",
+    ("RescheduleJobsRequest", "jobs"): "changes",
     ("JobSelection", "jobDescriptors"): "descriptors",
-    ("Schedule", "queueName"): "queue",
-    ("FlowStage", "queueName"): "queue",
-    ("FlowApplet", "queueName"): "queue",
-    ("CompletionCallback", "queueName"): "queue",
-    ("Schedule", "numAttemptsAllowed"): "attempts_allowed",
-    ("BodyTier", "putP50Millis"): "put_p50_ms",
-    ("BodyTier", "putP99Millis"): "put_p99_ms",
-    ("BodyTier", "getP50Millis"): "get_p50_ms",
-    ("BodyTier", "getP99Millis"): "get_p99_ms",
+    ("ChangeFoundJobsRequest", "mode"): "stops_running",
+    ("GetQueuesRequest", "queueNames"): "names",
+    ("UpdateQueueRequest", "queueName"): "name",
+    ("UpdateQueueRequest", "settings"): "set",
+    ("GetClusterStatusRequest", "queueNames"): "queues",
+    ("UpdateScheduleRequest", "schedule"): "change",
+    ("UpdateTokenRequest", "tokenHash"): "hash",
+    ("UpdateTokenRequest", "expiresAtMillis"): "expires_ms",
+    ("TokenView", "expiresAtMillis"): "expires_ms",
+    ("TokenView", "lastUsedAtMillis"): "last_used_ms",
 }
-"""Attributes of the model that do not follow from the field's name."""
+"""Those that are so in one struct only: the model's, or of an argument the call's."""
 
 _KEPT_AS_BYTES = {("PinLaterCheckpointJobRequest", "newBody")}
 """Fields that the interface calls a string but whose bytes are kept as they came."""
@@ -96,6 +114,8 @@ class Field(NamedTuple):
     node: Node
     required: bool
     bit: int
+    default: Any = None
+    """That of the interface."""
 
 
 class _Missing:
@@ -212,12 +232,16 @@ class Layouts:
         if layout is None:
             name = thrift_class.__name__
             below = self._fields_below.get(name, _MORE_THAN_ANY_ID)
+            defaults = dict(thrift_class.default_spec)
             fields = [
-                self._field(name, key, spec, all_required)
+                self._field(name, key, spec, all_required)._replace(default=defaults[spec[1]])
                 for key, spec in thrift_class.thrift_spec.items()
                 if key < below
             ]
             layout = self._layouts[thrift_class] = Layout(name, fields)
+            for spec in thrift_class.thrift_spec.values():
+                if not hasattr(layout.cls, attribute := _attribute(name, spec[1])):
+                    setattr(layout.cls, attribute, None)
         return layout
 
     def _field(self, struct: str, field_id: int, spec: tuple[Any, ...], all_required: bool) -> Field:
@@ -252,7 +276,7 @@ def number(ttype: int) -> Node:
 
 
 def _attribute(struct: str, field: str) -> str:
-    renamed = _RENAMED.get((struct, field))
+    renamed = _RENAMED.get((struct, field)) or _NAMES.get(field)
     if renamed is not None:
         return renamed
     snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", field).lower()

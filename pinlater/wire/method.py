@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from pinlater.model import ANY_QUEUE, EVERY_QUEUE, AccessAction, RequestContext
 from pinlater.wire.interface import SIGNATURES, Signature
+from pinlater.wire.struct_map import CallShape
 
 R = TypeVar("R")
 
@@ -39,7 +41,7 @@ NOTHING: tuple[AccessAction, ...] = ()
 
 def named_queue(args: Any) -> Collection[str]:
     """Of a call whose arguments have one queue."""
-    return (args.request.queue_name,)
+    return (args.request.queue,)
 
 
 def every_queue(_args: Any) -> Collection[str]:
@@ -69,25 +71,29 @@ def queue_of_item(args: Any) -> Collection[str]:
 
 def queues_or_any(args: Any) -> Collection[str]:
     """Of a call that may name queues, and otherwise answers with what the caller may read."""
-    return args.request.queue_names or (ANY_QUEUE,)
+    return args.request.names or (ANY_QUEUE,)
 
 
 def queues_or_every(args: Any) -> Collection[str]:
     """Of a call that may name queues."""
-    return args.request.queue_names or (EVERY_QUEUE,)
+    return args.request.queues or (EVERY_QUEUE,)
 
 
 def queue_or_every(args: Any) -> Collection[str]:
     """Of a call that may name one queue."""
-    return (args.request.queue_name or EVERY_QUEUE,)
+    return (args.request.queue or EVERY_QUEUE,)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Method(Generic[R]):
-    """One call, of which a client returns an R. `name` is the wire's, `api_name` that of `Api`."""
+    """One call, of which a client returns an R. `name` is the wire's, `call` the method of `Api`.
+
+    How its arguments and its answer are copied from and to the structs of the interface follows from the signature of
+    `call` (struct_map.py), but for what is said here by hand.
+    """
 
     name: str
-    api_name: str
+    call: Callable[..., Awaitable[R]]
     idempotency: Idempotency
     """That of the call with the arguments for which it is least safe."""
 
@@ -96,22 +102,6 @@ class Method(Generic[R]):
 
     queues: Callable[[Any], Collection[str]]
     """The queues that its arguments name; EVERY_QUEUE where it concerns the cluster."""
-
-    serve: Callable[[Any, Any, RequestContext], Awaitable[Any]]
-    """Makes the call of an Api (or of what has its methods) from decoded arguments. RequestInvalid."""
-
-    answer: Callable[..., Any] = as_it_is
-    """What an Api returned, as the codec encodes it; None for a void method. That of a dequeue also takes
-    `awaits_receipt`."""
-
-    request: Callable[..., Any] | None = None
-    """The struct `request`, from the arguments of the call in order."""
-
-    names: Sequence[str] = ()
-    """The arguments by name, in order, of a call that has no such struct."""
-
-    result: Callable[[Any], R] = as_it_is
-    """What a client returns, from a decoded answer."""
 
     access: Access = Access.ANYONE
     idempotency_of: Callable[..., Idempotency] | None = None
@@ -134,14 +124,52 @@ class Method(Generic[R]):
     fallback_method: str = ""
     """The method that a server which does not know this one has instead, with the same arguments."""
 
+    serve_by_hand: Callable[[Any, Any, RequestContext], Awaitable[Any]] | None = None
+    answer_by_hand: Callable[..., Any] | None = None
+    request_by_hand: Callable[..., Any] | None = None
+    result_by_hand: Callable[[Any], R] | None = None
     signature: Signature = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "signature", SIGNATURES[self.name])
 
+    @property
+    def api_name(self) -> str:
+        return self.call.__name__
+
+    @cached_property
+    def _shape(self) -> CallShape:
+        return CallShape(self.call, self.signature.args, self.signature.result)
+
+    @cached_property
+    def serve(self) -> Callable[[Any, Any, RequestContext], Awaitable[Any]]:
+        """Makes the call of an Api (or of what has its methods) from decoded arguments. RequestInvalid."""
+        return self.serve_by_hand or self._shape.serve()
+
+    @cached_property
+    def answer(self) -> Callable[..., Any]:
+        """Makes what the codec encodes of what an Api returned; None for a void method. That of a dequeue also takes
+        `awaits_receipt`.
+        """
+        return self.answer_by_hand or self._shape.answer() or as_it_is
+
+    @cached_property
+    def request(self) -> Callable[..., Any]:
+        """Makes the struct `request`, or where the call has none its arguments, from those of the call in order."""
+        return self.request_by_hand or self._shape.write()
+
+    @cached_property
+    def result(self) -> Callable[[Any], R]:
+        """Makes what a client returns of a decoded answer."""
+        return self.result_by_hand or self._shape.result() or as_it_is
+
+    @cached_property
+    def has_request(self) -> bool:
+        return self._shape.has_request
+
     def password(self, args: Any) -> str:
         """The admin password in the arguments; "" for none."""
-        return (args.password if self.request is None else args.request.password) or ""
+        return (args.request if self.has_request else args).password or ""
 
     @property
     def changes(self) -> bool:
@@ -150,12 +178,12 @@ class Method(Generic[R]):
 
     def arguments(self, context: RequestContext, *values: Any) -> Any:
         """The arguments as they are encoded, from those of the call in order."""
-        args = self.signature.args.cls()
-        args.context = context
-        if self.request is not None:
+        if self.has_request:
+            args = self.signature.args.cls()
             args.request = self.request(*values)
         else:
-            vars(args).update(zip(self.names, values, strict=True))
+            args = self.request(*values)
+        args.context = context
         return args
 
     def idempotency_with(self, *values: Any) -> Idempotency:

@@ -1,13 +1,15 @@
 """The calls of the interface, one table: names, what each needs, and how it becomes bytes and a call of an Api.
 
 A server reads a call by `serve` and writes its answer by `answer`; a client writes a call by `arguments` and reads its
-result by `result`. Metrics label calls by the wire's name. A further call is an entry here, beside the interface file,
-the method of `pinlater.api.Api` and the typed methods of the service and the clients.
+result by `result`. These follow from the method of `pinlater.api.Api` and the interface file (struct_map.py), but for
+what is said by hand. Metrics label calls by the wire's name. A further call is an entry here, beside these two and the
+typed methods of the service and the clients.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Sequence
+from itertools import chain
 from typing import Any
 
 from pinlater.api import Api
@@ -16,101 +18,72 @@ from pinlater.model import (
     AccessAction,
     Ack,
     Checkpoint,
+    DequeuedJobs,
     DequeueRequest,
     KeyRef,
     RequestContext,
+    RescheduleJob,
     WorkerReport,
     is_descriptor,
 )
-from pinlater.wire import convert
-from pinlater.wire import convert_keyed as keyed
-from pinlater.wire import convert_operators as operators
-from pinlater.wire.access_methods import DELETE_TOKEN, GET_ACCESS, GET_TOKENS, GET_USAGE, UPDATE_TOKEN
-from pinlater.wire.body_methods import CHANGE_BODIES, GET_BODY_TIERS
-from pinlater.wire.flow_methods import (
-    ADD_FLOW_ITEMS,
-    ASSIGN_ITEM,
-    CANCEL_FLOW,
-    CREATE_FLOW,
-    DELETE_FLOW,
-    GET_FLOW,
-    GET_FLOW_ITEMS,
-    GET_FLOWS,
-    RESUME_FLOW,
-    SEAL_STAGE,
+from pinlater.wire import (
+    access_methods,
+    body_methods,
+    convert,
+    flow_methods,
+    found_job_methods,
+    operator_methods,
+    schedule_methods,
 )
 from pinlater.wire.found_job_methods import CHANGE_FOUND_JOBS, SEARCH_JOBS
+from pinlater.wire.interface import SIGNATURES
 from pinlater.wire.method import Access as Access
 from pinlater.wire.method import Idempotency as Idempotency
 from pinlater.wire.method import Method as Method
-from pinlater.wire.method import any_queue, named_queue
-from pinlater.wire.operator_methods import (
-    GET_AUDIT,
-    GET_CLUSTER_STATUS,
-    GET_QUEUES,
-    GET_WORKERS,
-    UPDATE_QUEUE,
-    UPDATE_SHARD,
-)
-from pinlater.wire.schedule_methods import DELETE_SCHEDULE, GET_SCHEDULES, UPDATE_SCHEDULE
+from pinlater.wire.method import any_queue, as_it_is, named_queue
 
+_CONSUME, _READ, _OPERATE = (AccessAction.CONSUME,), (AccessAction.READ,), (AccessAction.OPERATE,)
+_PRODUCE_OR_OPERATE = (AccessAction.ENQUEUE, AccessAction.OPERATE)
 _CONSUME_OR_READ = (AccessAction.CONSUME, AccessAction.READ)
+
+
+def _named(args: Any) -> Collection[str]:
+    return (args.name,)
+
 
 # -- queues ------------------------------------------------------------------------------------------------------------
 
-CREATE_QUEUE: Method[None] = Method(
-    "createQueue",
-    "create_queue",
-    Idempotency.REPEAT,
-    (AccessAction.OPERATE,),
-    lambda args: (args.name,),
-    lambda api, args, context: api.create_queue(args.name, context=context),
-    names=("name",),
-)
-
-DELETE_QUEUE: Method[None] = Method(
+CREATE_QUEUE = Method("createQueue", Api.create_queue, Idempotency.REPEAT, _OPERATE, _named)
+DELETE_QUEUE = Method(
     "deleteQueue",
-    "delete_queue",
+    Api.delete_queue,
     Idempotency.ONCE,
     (AccessAction.ADMIN,),
-    lambda args: (args.name,),
-    lambda api, args, context: api.delete_queue(args.name, args.password, context=context),
-    names=("name", "password"),
+    _named,
     access=Access.ADMIN_PASSWORD,
 )
-
-GET_QUEUE_NAMES = Method(
-    "getQueueNames",
-    "queue_names",
-    Idempotency.READ,
-    (AccessAction.READ,),
-    any_queue,
-    lambda api, args, context: api.queue_names(context=context),
-    result=set[str],
-)
-
+GET_QUEUE_NAMES = Method("getQueueNames", Api.queue_names, Idempotency.READ, _READ, any_queue)
 
 # -- producers ---------------------------------------------------------------------------------------------------------
 
 
 def _enqueue(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
     request = args.request
-    return api.enqueue(request.queue_name, convert.jobs_from_wire(request.jobs), context=context)
+    return api.enqueue(request.queue, convert.jobs_from_wire(request.jobs), context=context)
 
 
 ENQUEUE = Method(
     "enqueueJobs",
-    "enqueue",
+    Api.enqueue,
     Idempotency.ONCE,
     (AccessAction.ENQUEUE,),
     named_queue,
-    _enqueue,
-    convert.enqueued_to_wire,
-    convert.enqueue_to_wire,
-    result=convert.enqueued_from_wire,
     pipelined=True,
+    serve_by_hand=_enqueue,
+    answer_by_hand=convert.enqueued_to_wire,
+    request_by_hand=convert.enqueue_to_wire,
+    result_by_hand=convert.enqueued_from_wire,
 )
-
 
 # -- workers -----------------------------------------------------------------------------------------------------------
 
@@ -122,7 +95,7 @@ def _dequeue(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
 def _queues_of_dequeue(args: Any) -> Collection[str]:
     request = args.request
     riding = request.job_ack_request
-    return (request.queue_name,) if riding is None else (request.queue_name, riding.queue_name)
+    return (request.queue,) if riding is None else (request.queue, riding.queue)
 
 
 def _is_look(args: Any) -> bool:
@@ -131,7 +104,7 @@ def _is_look(args: Any) -> bool:
 
 
 def _dequeue_actions(args: Any) -> tuple[AccessAction, ...]:
-    return _CONSUME_OR_READ if _is_look(args) else DEQUEUE.actions
+    return _CONSUME_OR_READ if _is_look(args) else _CONSUME
 
 
 def _dequeue_idempotency(request: DequeueRequest) -> Idempotency:
@@ -139,47 +112,43 @@ def _dequeue_idempotency(request: DequeueRequest) -> Idempotency:
     return Idempotency.SCAN if pure else Idempotency.ONCE
 
 
-DEQUEUE = Method(
+DEQUEUE: Method[DequeuedJobs] = Method(
     "dequeueJobs",
-    "dequeue",
+    Api.dequeue,  # type: ignore[arg-type]  # a client says more of the acks than every Api does
     Idempotency.ONCE,
-    (AccessAction.CONSUME,),
+    _CONSUME,
     _queues_of_dequeue,
-    _dequeue,
-    convert.dequeued_to_wire,
-    convert.dequeue_to_wire,
-    result=convert.dequeued_from_wire,
     idempotency_of=_dequeue_idempotency,
     actions_of=_dequeue_actions,
     shows_bodies=_is_look,
+    serve_by_hand=_dequeue,
+    answer_by_hand=convert.dequeued_to_wire,
+    request_by_hand=convert.dequeue_to_wire,
+    result_by_hand=convert.dequeued_from_wire,
 )
 
 
 def _queues_of_shares(args: Any) -> Collection[str]:
     request = args.request
-    return {each.queue for each in request.queues} | {each.queue_name for each in request.acks or ()}
+    return {each.queue for each in chain(request.queues, request.acks or ())}
 
 
 DEQUEUE_FROM_QUEUES = Method(
     "dequeueFromQueues",
-    "dequeue_from_queues",
+    Api.dequeue_from_queues,
     Idempotency.ONCE,
-    (AccessAction.CONSUME,),
+    _CONSUME,
     _queues_of_shares,
-    lambda api, args, context: api.dequeue_from_queues(
-        convert.dequeue_from_queues_from_wire(args.request), context=context
-    ),
-    convert.dequeued_from_queues_to_wire,
-    convert.dequeue_from_queues_to_wire,
-    result=convert.dequeued_from_queues_from_wire,
+    answer_by_hand=convert.dequeued_from_queues_to_wire,
+    result_by_hand=convert.dequeued_from_queues_from_wire,
 )
 """A server that does not know it is asked by rounds of dequeueJobs (client/queue_rounds.py)."""
 
 
 def _ack(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
     request = args.request
-    succeeded, failed = convert.acks_from_wire(request.jobs_succeeded), convert.acks_from_wire(request.jobs_failed)
-    return api.ack(request.queue_name, succeeded, failed, context=context)
+    succeeded, failed = convert.acks_from_wire(request.succeeded or ()), convert.acks_from_wire(request.failed or ())
+    return api.ack(request.queue, succeeded, failed, context=context)
 
 
 def ack_idempotency(queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> Idempotency:
@@ -192,49 +161,38 @@ def ack_idempotency(queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack])
     return Idempotency.ONCE
 
 
-ACK_DEQUEUED: Method[None] = Method(
+ACK_DEQUEUED: Method[Any] = Method(
     "ackDequeuedJobs",
-    "ack",
+    Api.ack,
     Idempotency.ONCE,
-    (AccessAction.CONSUME,),
+    _CONSUME,
     named_queue,
-    _ack,
-    lambda outcomes: None,
-    convert.acks_to_wire,
     idempotency_of=ack_idempotency,
     pipelined=True,
+    serve_by_hand=_ack,
+    answer_by_hand=lambda outcomes: None,
+    request_by_hand=convert.acks_to_wire,
 )
 
 ACK = Method(
     "ackJobs",
-    "ack",
+    Api.ack,
     Idempotency.ONCE,
-    (AccessAction.CONSUME,),
+    _CONSUME,
     named_queue,
-    _ack,
-    convert.acked_to_wire,
-    convert.acks_to_wire,
-    result=lambda response: convert.ack_outcomes_from_wire(response.outcomes),
     idempotency_of=ack_idempotency,
     pipelined=True,
     fallback_method="ackDequeuedJobs",
+    serve_by_hand=_ack,
+    request_by_hand=convert.acks_to_wire,
 )
 
 
 def _queue_of_claims(args: Any) -> Collection[str]:
     """None of a call of nothing: a receipt, or a question whether the server knows the call."""
     request = args.request
-    claims = request.requests if hasattr(request, "requests") else request.heartbeats
-    return (request.queue_name,) if claims or request.worker is not None else ()
-
-
-def _checkpoint(api: Api, args: Any, context: RequestContext) -> Awaitable[None]:
-    request = args.request
-    checkpoints = convert.checkpoints_from_wire(request.requests)
-    if request.worker is None:
-        return api.checkpoint(request.queue_name, checkpoints, context=context)
-    worker = convert.worker_from_wire(request.worker)
-    return api.checkpoint(request.queue_name, checkpoints, worker=worker, context=context)
+    claims = request.checkpoints if hasattr(request, "checkpoints") else request.heartbeats
+    return (request.queue,) if claims or request.worker is not None else ()
 
 
 def checkpoint_idempotency(
@@ -254,62 +212,41 @@ def _may_be_doubled(checkpoint: Checkpoint) -> bool:
     return not checkpoint.prepend_status and checkpoint.new_body is None
 
 
-CHECKPOINT: Method[None] = Method(
+CHECKPOINT = Method(
     "checkpointJobs",
-    "checkpoint",
+    Api.checkpoint,
     Idempotency.ONCE,
-    (AccessAction.CONSUME,),
+    _CONSUME,
     _queue_of_claims,
-    _checkpoint,
-    request=convert.checkpoints_to_wire,
     idempotency_of=checkpoint_idempotency,
     pipelined=True,
+    request_by_hand=convert.checkpoints_to_wire,
 )
-
-
-async def _heartbeat(api: Api, args: Any, context: RequestContext) -> Any:
-    request = args.request
-    heartbeats = keyed.heartbeats_from_wire(request.heartbeats)
-    worker = None if request.worker is None else convert.worker_from_wire(request.worker)
-    answers = await api.heartbeat(request.queue_name, heartbeats, worker=worker, context=context)
-    return keyed.heartbeat_answers_to_wire(heartbeats, answers)
 
 
 HEARTBEAT: Method[Any] = Method(
     "heartbeatJobs",
-    "heartbeat",
+    Api.heartbeat,
     Idempotency.REPEAT,
-    (AccessAction.CONSUME,),
+    _CONSUME,
     _queue_of_claims,
-    _heartbeat,
-    request=keyed.heartbeats_to_wire,
     pipelined=True,
+    serve_by_hand=convert.serve_heartbeat,
+    answer_by_hand=as_it_is,
+    result_by_hand=as_it_is,
 )
-"""Its result is read by `convert_keyed.heartbeat_answers_from_wire`, with the heartbeats."""
+"""Its result is read by `convert.heartbeat_answers_from_wire`, with the heartbeats."""
 
 
 # -- looking -----------------------------------------------------------------------------------------------------------
 
 
-def _lookup(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
-    request = args.request
-    return api.lookup(
-        request.job_descriptors,
-        include_body=request.include_body or False,
-        include_result=request.include_result or False,
-        wait_ms=request.wait_ms or 0,
-        queue=request.queue_name or "",
-        keys=keyed.keys_from_wire(request.keys),
-        context=context,
-    )
-
-
 def _queues_of_lookup(args: Any) -> Collection[str]:
     """Those in the descriptors too; what is none finds nothing."""
     request = args.request
-    queues = {each.partition(":")[0] for each in request.job_descriptors if is_descriptor(each)}
+    queues = {each.partition(":")[0] for each in request.descriptors if is_descriptor(each)}
     if request.keys or not queues:
-        queues.add(request.queue_name or ANY_QUEUE)
+        queues.add(request.queue or ANY_QUEUE)
     return queues
 
 
@@ -325,19 +262,16 @@ def _lookup_idempotency(
 
 
 def _found_size(request: Any) -> tuple[int, bool]:
-    jobs = len(request.job_descriptors) + len(request.keys or ())
+    jobs = len(request.descriptors) + len(request.keys or ())
     return jobs, request.include_body or request.include_result or False
 
 
 LOOKUP = Method(
     "lookupJobs",
-    "lookup",
+    Api.lookup,
     Idempotency.READ,
-    (AccessAction.READ,),
+    _READ,
     _queues_of_lookup,
-    _lookup,
-    request=convert.lookup_to_wire,
-    result=convert.lookup_from_wire,
     shows_bodies=lambda args: args.request.include_body or args.request.include_result or False,
     answer_size=_found_size,
     idempotency_of=_lookup_idempotency,
@@ -346,204 +280,70 @@ LOOKUP = Method(
 
 def _matches_bodies(args: Any) -> bool:
     """Who asks which jobs match a pattern learns of their bodies."""
-    return bool(args.request.body_regex_to_match)
+    return bool(args.request.body_regex)
 
 
-def _count(api: Api, args: Any, context: RequestContext) -> Awaitable[int]:
-    wanted = convert.count_filter_from_wire(args.request)
-    return api.count(wanted, allow_partial=args.request.allow_partial or False, context=context)
-
-
-GET_JOB_COUNT = Method(
-    "getJobCount",
-    "count",
-    Idempotency.SCAN,
-    (AccessAction.READ,),
-    named_queue,
-    _count,
-    request=convert.count_to_wire,
-    result=int,
-    shows_bodies=_matches_bodies,
-)
-
-
-def _scan(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
-    request = args.request
-    return api.scan(
-        convert.scan_filter_from_wire(request),
-        continuation=convert.continuation_from_wire(request),
-        limit=100 if request.limit is None else request.limit,
-        context=context,
-    )
-
-
+GET_JOB_COUNT = Method("getJobCount", Api.count, Idempotency.SCAN, _READ, named_queue, shows_bodies=_matches_bodies)
 SCAN_JOBS = Method(
     "scanJobs",
-    "scan",
+    Api.scan,
     Idempotency.SCAN,
-    (AccessAction.READ,),
+    _READ,
     named_queue,
-    _scan,
-    convert.scan_page_to_wire,
-    convert.scan_to_wire,
-    result=convert.scan_page_from_wire,
     shows_bodies=_matches_bodies,
     answer_size=lambda request: (request.limit or 0, False),
 )
 
-
 # -- operators of queues and jobs --------------------------------------------------------------------------------------
 
 
-def _retry(api: Api, args: Any, context: RequestContext) -> Awaitable[int]:
-    request = args.request
-    return api.retry_failed(
-        request.queue_name,
-        priority=1 if request.priority is None else request.priority,
-        attempts=1 if request.attempts_to_allow is None else request.attempts_to_allow,
-        run_after_ms=request.run_after_ms,
-        limit=1000 if request.limit is None else request.limit,
-        context=context,
-    )
+def _reschedule_idempotency(queue: str, changes: Sequence[RescheduleJob]) -> Idempotency:
+    is_fenced = any(each.only_if_updated_at_ms is not None for each in changes)
+    return Idempotency.ONCE if is_fenced else Idempotency.REPEAT
 
 
-RETRY_FAILED = Method(
-    "retryFailedJobs",
-    "retry_failed",
-    Idempotency.ONCE,
-    (AccessAction.OPERATE,),
-    named_queue,
-    _retry,
-    request=convert.retry_to_wire,
-    result=int,
-)
-
-
-def _delete_jobs(api: Api, args: Any, context: RequestContext) -> Awaitable[int]:
-    limit = args.request.limit
-    wanted = convert.delete_filter_from_wire(args.request)
-    return api.delete_jobs(wanted, limit=1000 if limit is None else limit, context=context)
-
-
+RETRY_FAILED = Method("retryFailedJobs", Api.retry_failed, Idempotency.ONCE, _OPERATE, named_queue)
 DELETE_JOBS = Method(
-    "deleteJobs",
-    "delete_jobs",
-    Idempotency.ONCE,
-    (AccessAction.OPERATE,),
-    named_queue,
-    _delete_jobs,
-    request=convert.delete_to_wire,
-    result=int,
-    shows_bodies=_matches_bodies,
+    "deleteJobs", Api.delete_jobs, Idempotency.ONCE, _OPERATE, named_queue, shows_bodies=_matches_bodies
 )
-
-
-def _cancel(api: Api, args: Any, context: RequestContext) -> Awaitable[Any]:
-    request = args.request
-    return api.cancel(
-        request.queue_name,
-        request.job_descriptors,
-        keys=keyed.keys_from_wire(request.keys),
-        running=keyed.cancels_running(request),
-        context=context,
-    )
-
-
 CANCEL = Method(
     "cancelJobs",
-    "cancel",
+    Api.cancel,
     Idempotency.ONCE,
-    (AccessAction.ENQUEUE, AccessAction.OPERATE),
+    _PRODUCE_OR_OPERATE,
     named_queue,
-    _cancel,
-    keyed.cancelled_to_wire,
-    keyed.cancel_to_wire,
-    result=keyed.cancelled_from_wire,
+    answer_by_hand=convert.cancelled_to_wire,
+    result_by_hand=convert.cancelled_from_wire,
 )
-
 RESCHEDULE = Method(
     "rescheduleJobs",
-    "reschedule",
+    Api.reschedule,
     Idempotency.ONCE,
-    (AccessAction.ENQUEUE, AccessAction.OPERATE),
+    _PRODUCE_OR_OPERATE,
     named_queue,
-    lambda api, args, context: api.reschedule(
-        args.request.queue_name, keyed.reschedules_from_wire(args.request.jobs), context=context
-    ),
-    keyed.rescheduled_to_wire,
-    keyed.reschedule_to_wire,
-    result=keyed.rescheduled_from_wire,
-    idempotency_of=lambda queue, changes: (
-        Idempotency.ONCE if any(each.only_if_updated_at_ms is not None for each in changes) else Idempotency.REPEAT
-    ),
+    idempotency_of=_reschedule_idempotency,
 )
-
 CHANGE_JOBS = Method(
     "changeJobs",
-    "change_jobs",
+    Api.change_jobs,
     Idempotency.ONCE,
-    (AccessAction.OPERATE,),
+    _OPERATE,
     named_queue,
-    lambda api, args, context: api.change_jobs(operators.job_change_from_wire(args.request), context=context),
-    request=operators.change_jobs_to_wire,
-    result=operators.jobs_changed_from_wire,
     shows_bodies=_matches_bodies,
     idempotency_of=lambda change: Idempotency.SCAN if change.dry_run else Idempotency.ONCE,
 )
 
 
-METHODS: dict[str, Method[Any]] = {
-    method.name: method
-    for method in (
-        CREATE_QUEUE,
-        DELETE_QUEUE,
-        GET_QUEUE_NAMES,
-        ENQUEUE,
-        DEQUEUE,
-        DEQUEUE_FROM_QUEUES,
-        ACK_DEQUEUED,
-        ACK,
-        CHECKPOINT,
-        HEARTBEAT,
-        LOOKUP,
-        GET_JOB_COUNT,
-        SCAN_JOBS,
-        RETRY_FAILED,
-        DELETE_JOBS,
-        CANCEL,
-        RESCHEDULE,
-        CHANGE_JOBS,
-        SEARCH_JOBS,
-        CHANGE_FOUND_JOBS,
-        GET_QUEUES,
-        UPDATE_QUEUE,
-        UPDATE_SHARD,
-        GET_CLUSTER_STATUS,
-        GET_AUDIT,
-        GET_WORKERS,
-        GET_BODY_TIERS,
-        CHANGE_BODIES,
-        UPDATE_SCHEDULE,
-        GET_SCHEDULES,
-        DELETE_SCHEDULE,
-        UPDATE_TOKEN,
-        GET_TOKENS,
-        DELETE_TOKEN,
-        GET_ACCESS,
-        GET_USAGE,
-        CREATE_FLOW,
-        ADD_FLOW_ITEMS,
-        SEAL_STAGE,
-        GET_FLOW,
-        GET_FLOWS,
-        GET_FLOW_ITEMS,
-        CANCEL_FLOW,
-        DELETE_FLOW,
-        RESUME_FLOW,
-        ASSIGN_ITEM,
-    )
-}
-"""By the name of the method on the wire."""
+def _table(*rows: dict[str, Any]) -> dict[str, Method[Any]]:
+    by_name = {each.name: each for row in rows for each in row.values() if isinstance(each, Method)}
+    return {name: by_name[name] for name in SIGNATURES}
+
+
+METHODS = _table(
+    globals(),
+    *map(vars, (access_methods, body_methods, flow_methods, found_job_methods, operator_methods, schedule_methods)),
+)
+"""By the name of the method on the wire, in the order of the interface."""
 
 BULK_METHODS = frozenset(
     (GET_JOB_COUNT, SCAN_JOBS, RETRY_FAILED, DELETE_JOBS, CHANGE_JOBS, SEARCH_JOBS, CHANGE_FOUND_JOBS)

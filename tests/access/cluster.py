@@ -17,7 +17,7 @@ from tests.server.running import RunningServer, running
 from tests.stores.places import start_server
 
 PASSWORD = "open sesame"
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 RULES = """
 [[rules]]
 who = ["token:by-rule"]

@@ -19,8 +19,9 @@ from pinlater.data_folder.password import hash_password
 from pinlater.model import Ack, ExtendedJob, Job, KeyRef, RequestContext, WorkerJob, WorkerReport
 from pinlater.model.flow_words import NewFlow, Stage
 from pinlater.wire.codec import decode_reply
-from pinlater.wire.convert import dequeue_to_wire, enqueue_to_wire, lookup_to_wire
-from pinlater.wire.convert_flows import get_to_wire
+from pinlater.wire.convert import dequeue_to_wire, enqueue_to_wire
+from pinlater.wire.flow_methods import GET_FLOW
+from pinlater.wire.methods import LOOKUP
 from tests.access.cluster import PASSWORD
 from tests.server.commands import Shell
 from tests.server.planted import family
@@ -162,7 +163,7 @@ async def test_a_lookup_that_waits_tells_nothing_to_a_token_that_was_revoked_mea
         ops.update_token("waiting", hashlib.sha256(str(shown.token).encode()).hexdigest(), ["operator", "producer"], "")
         (made,) = ops.enqueue("awaited", [Job(b"secret")])
         assert await enqueue(other, shown, "awaited") is None
-        request = lookup_to_wire([made], True, True, 8_000)
+        request = LOOKUP.request([made], True, True, 8_000)
         await waiting.send("lookupJobs", context=shown, request=request)
         ops.delete_token("waiting", "")
         assert (await enqueue(other, shown, "awaited")).reason == "FORBIDDEN"
@@ -185,7 +186,7 @@ async def test_a_wait_for_a_flow_tells_nothing_to_a_token_that_was_revoked_meanw
         ops.create_queue("steps")
         assert await enqueue(other, shown, "steps") is None
         flow_id = ops.create_flow(NewFlow("secret", [Stage("one", "", "steps")])).id
-        await waiting.send("getFlow", context=shown, request=get_to_wire(flow_id, 8_000))
+        await waiting.send("getFlow", context=shown, request=GET_FLOW.request(flow_id, 8_000))
         ops.delete_token("following", "")
         assert (await enqueue(other, shown, "steps")).reason == "FORBIDDEN"
         ops.seal_stage(flow_id)

@@ -105,7 +105,7 @@ class HttpDoor:
 
     def _post(self, name: str, path: str, body: Any) -> Any:
         headers = {"Authorization": f"Bearer {token_of(name)}"}
-        answer = httpx.post(f"{self._base}/v1/queues/{path}", json=body, headers=headers, timeout=30.0)
+        answer = httpx.post(f"{self._base}/v1/queues/{path}", json=body, headers=headers, timeout=60)
         if answer.status_code >= 400:
             kind: type[PinLaterError] = {403: Forbidden, 400: RequestInvalid, 422: RequestInvalid}[answer.status_code]
             raise kind(answer.text)

@@ -178,7 +178,7 @@ async def _tried(place: Place, method: Method[Any]) -> None:
         shown = RequestContext("test", token=place.tokens[role] if role else token)
         args = method.arguments(shown, *ARGUMENTS[method.name])
         if password:
-            (args if method.request is None else args.request).password = password
+            getattr(args, "request", args).password = password
         await plain.send(
             method.name, context=shown, **{name: value for name, value in vars(args).items() if name != "context"}
         )

@@ -34,7 +34,7 @@ def status(server: RunningServer, verb: str, path: str, token: str, address: str
     """Of the answer to a request of its own connection, from an address of this machine."""
     base = str(server.wait_for("api_ready")["address"])
     transport = httpx.HTTPTransport(local_address=address)
-    with httpx.Client(base_url=base, transport=transport, timeout=30.0) as client:
+    with httpx.Client(base_url=base, transport=transport, timeout=60) as client:
         return client.request(verb, path, headers={"Authorization": f"Bearer {token}", **headers}).status_code
 
 

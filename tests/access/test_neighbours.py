@@ -17,7 +17,7 @@ from pinlater import Client
 from pinlater.access.guesses import FREE_TRIES
 from pinlater.data_folder.password import hash_password
 from pinlater.model import RequestContext
-from pinlater.wire.convert_operators import update_queue_to_wire
+from pinlater.wire.operator_methods import UPDATE_QUEUE
 from tests.access.cluster import PASSWORD
 from tests.server.running import Plain, RunningServer, running
 from tests.stores.places import start_server
@@ -82,7 +82,7 @@ class Caller:
         return self.call("getAccess", RequestContext("me", token=secret))
 
     def thrift_password(self, secret: str) -> bool:
-        request = update_queue_to_wire("mail", secret, {"max_attempts": "3"}, (), False)
+        request = UPDATE_QUEUE.request("mail", secret, {"max_attempts": "3"}, (), False)
         return self.call("updateQueue", RequestContext("me"), request=request)
 
     def call(self, method: str, context: RequestContext, **arguments: object) -> bool:
@@ -140,7 +140,7 @@ def test_a_session_that_began_before_goes_on_beside_who_guesses(server: RunningS
 def test_guesses_of_one_identity_keep_no_other_of_its_address_waiting(server: RunningServer) -> None:
     address = f"127.0.0.{next(ADDRESSES)}"
     caller = Caller(server, address)
-    guess = update_queue_to_wire("mail", "guess", {"max_attempts": "3"}, (), False)
+    guess = UPDATE_QUEUE.request("mail", "guess", {"max_attempts": "3"}, (), False)
     with Client(f"127.0.0.1:{server.port}") as client:
         client.update_token("guest", hashlib.sha256(b"plt_guest").hexdigest(), ["viewer"], PASSWORD, replace=True)
     for _ in range(GUESSES):
@@ -158,7 +158,7 @@ async def test_all_processes_of_a_server_know_where_the_right_password_came_from
             await connections[0].create_queue("mail")
 
             async def pause(connection: Plain, password: str) -> str:
-                request = update_queue_to_wire("mail", password, {"max_attempts": "3"}, (), False)
+                request = UPDATE_QUEUE.request("mail", password, {"max_attempts": "3"}, (), False)
                 await connection.send("updateQueue", request=request)
                 exception = (await connection.answer()).exception
                 return "" if exception is None else exception.reason

@@ -382,7 +382,7 @@ PAGES = (
 def test_pages_and_streams_show_no_difference(place: Place, path: str) -> None:
     """Before the caller has jobs of its own, whose ages would differ."""
     headers = {"Authorization": f"Bearer {place.tokens['b-all']}"}
-    with httpx.Client(base_url=place.address, headers=headers, timeout=30.0, trust_env=False) as caller:
+    with httpx.Client(base_url=place.address, headers=headers, timeout=60, trust_env=False) as caller:
         answers = []
         for named in (place.theirs, MISSING):
             response = caller.get(path.format_map(dataclasses.asdict(named)))
@@ -429,7 +429,7 @@ async def test_what_is_there_and_what_is_not_have_one_answer(place: Place, role:
 def test_what_is_there_and_what_is_not_have_one_answer_over_http(place: Place, role: str | None) -> None:
     told: dict[str, list[tuple[int, str]]] = {}
     headers = {} if role is None else {"Authorization": f"Bearer {place.tokens[role]}"}
-    with httpx.Client(base_url=place.address, headers=headers, timeout=30.0, trust_env=False) as caller:
+    with httpx.Client(base_url=place.address, headers=headers, timeout=60, trust_env=False) as caller:
         for route in ROUTES:
             query, body = REQUESTS.get(route.name, ("", lambda _: None))
             for queue in (None, OWN) if route.name in NAME_JOBS else (None,):
@@ -478,7 +478,7 @@ def test_a_name_and_key_of_a_flow_are_free_for_who_may_not_fill_the_flow_that_ha
     form = {"name": key, "queue": OWN, "dedupeKey": f"{key}-2", "items": [{"payload": "kept"}]}
     with Client(place.thrift, token=place.tokens["admin"]) as admin:
         admin.create_flow(NewFlow(key, [Stage("pay", "pay", "a-pay")], f"{key}-2"))
-    posted = httpx.post(f"{place.address}job", json=form, headers=headers, timeout=30.0, trust_env=False)
+    posted = httpx.post(f"{place.address}job", json=form, headers=headers, timeout=60, trust_env=False)
     assert (posted.status_code, posted.json()["isNew"]) == (201, True)
     items = httpx.get(
         f"{place.address}job_item?jobId={posted.json()['treeId']}", headers=headers, timeout=30.0, trust_env=False
@@ -514,5 +514,5 @@ def test_a_job_that_waits_does_not_say_for_which_job_of_others(place: Place) -> 
         ]
         assert [each.waits_for for each in found] == ["?"] * 3
     headers = {"Authorization": f"Bearer {place.tokens['b-all']}"}
-    page = httpx.get(f"{place.address}dashboard/jobs/{second}", headers=headers, timeout=30.0, trust_env=False)
+    page = httpx.get(f"{place.address}dashboard/jobs/{second}", headers=headers, timeout=60, trust_env=False)
     assert "It waits for a job of a queue that you may not read" in page.text

@@ -14,7 +14,7 @@ import pytest
 from pinlater import Client, DequeueRequest, Job, PinLaterError
 from pinlater.data_folder.password import hash_password
 from tests.server.planted import Marks, Search, family
-from tests.server.running import PROGRAM, RunningServer, running
+from tests.server.running import BY_EXEC, PROGRAM, RunningServer, running
 
 RULES = """
 [[rules]]
@@ -68,7 +68,7 @@ def ask(search: Search, port: int, shown: str, most: int = 100) -> None:
 
 
 def ask_over_http(search: Search, address: str, shown: str, most: int = 100) -> None:
-    with httpx.Client(base_url=address, timeout=30.0, trust_env=False) as client:
+    with httpx.Client(base_url=address, timeout=60, trust_env=False) as client:
         ways = ({"Authorization": f"Bearer {shown}"}, {"Authorization": f"Basic {shown}"}, {"X-Token": shown})
         for headers in ways[:most]:
             for verb, path in (("GET", "/v1/queues"), ("GET", "/v1/tokens"), ("GET", "/none"), ("PUT", "/v1/queues/a"))[
@@ -115,7 +115,6 @@ def run_worker(search: Search, server: RunningServer, folder: Path, shown: str) 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_tokens_right_and_wrong_are_told_to_nobody(tmp_path: Path) -> None:
     marks = Marks()
     password = marks.new("the admin password")
@@ -123,7 +122,7 @@ def test_tokens_right_and_wrong_are_told_to_nobody(tmp_path: Path) -> None:
     rules = tmp_path / "rules.toml"
     rules.write_text(RULES)
     arguments = ("--rules", str(rules), "--api", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-level", "debug")
-    with running(tmp_path, *arguments, PINLATER_ADMIN_PASSWORD_HASH=hash_password(password)) as server:
+    with running(tmp_path, *arguments, before=BY_EXEC, PINLATER_ADMIN_PASSWORD_HASH=hash_password(password)) as server:
         address = str(server.wait_for("api_ready")["address"]).rstrip("/")
         right = token(marks, "a right token")
         with Client(f"127.0.0.1:{server.port}", token="") as client:

@@ -44,7 +44,8 @@ from pinlater.overflow.store import OverflowQuota
 from pinlater.server import deliveries
 from pinlater.service import audit, connection_claims
 from pinlater.service.settings import ServiceSettings
-from pinlater.wire.convert import dequeue_to_wire, lookup_to_wire
+from pinlater.wire.convert import dequeue_to_wire
+from pinlater.wire.methods import LOOKUP
 from tests.access.cluster import PASSWORD
 from tests.flows.flow_stand import FlowStand, flow_stand
 from tests.server.running import Plain, running
@@ -160,7 +161,7 @@ async def long_polls_of_many_queues(at: Shared) -> None:
 
 async def waiting_lookups(at: Shared) -> None:
     (job,) = await at.flooding.enqueue("flood", [Job(b"1")])
-    request = lookup_to_wire([job], False, wait_ms=LONG_MS)
+    request = LOOKUP.request([job], False, wait_ms=LONG_MS)
     answers = await at.flood("lookupJobs", [request] * (PLACES + MORE))
     assert {each.reason for each in await answered(answers, MORE)} == {"OVERLOADED"}
     (mine,) = await at.calm.enqueue("calm", [Job(b"1")])

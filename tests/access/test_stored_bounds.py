@@ -83,7 +83,7 @@ MAKERS: dict[str, Make] = {
 def limits_hit(server: RunningServer) -> dict[str, float]:
     found = {}
     address = str(server.wait_for("http_ready")["address"]).rstrip("/")
-    for line in httpx.get(f"{address}/metrics", timeout=30.0).text.splitlines():
+    for line in httpx.get(f"{address}/metrics", timeout=60).text.splitlines():
         if line.startswith("pinlater_limits_hit") and 'limit="identity_' in line:
             found[line.partition('limit="')[2].partition('"')[0]] = float(line.rpartition(" ")[2])
     return found
@@ -132,7 +132,7 @@ def test_a_tenant_sees_what_it_has_and_an_operator_who_has_how_many(server: Runn
         for number in range(3):
             bob.create_queue(f"bob-{number}")
     base = str(server.wait_for("api_ready")["address"])
-    with httpx.Client(base_url=base, timeout=30.0) as http:
+    with httpx.Client(base_url=base, timeout=60) as http:
         headers = {"Authorization": f"Bearer {token_of('bob')}"}
         answer = http.put("/v1/queues/bob-9", headers=headers)
         problem = answer.json()

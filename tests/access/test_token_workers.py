@@ -10,6 +10,7 @@ import pytest
 
 from pinlater import Job, JobFilter, JobState
 from tests.access.cluster import Cluster, private, two_servers, until
+from tests.server.running import BY_EXEC
 from tests.workers.command import working
 from tests.workers.outbox_stand import OutboxPlace, Shop
 
@@ -44,7 +45,9 @@ def test_a_worker_takes_a_new_token_from_its_file_and_ends_when_that_is_revoked(
     token, next_token = cluster.make("mailer", "worker"), cluster.make("mailer-2", "worker")
     file = private(tmp_path / "worker.token", token)
     arguments = ("--app", "letters:app", "--server", cluster.address(1), "--token-file", "worker.token")
-    with working(tmp_path, *arguments, "--pool", "process", "--concurrency", "1", "--poll-wait", "500ms") as worker:
+    with working(
+        tmp_path, *arguments, "--pool", "process", "--concurrency", "1", "--poll-wait", "500ms", before=BY_EXEC
+    ) as worker:
         worker.ready()
         enqueue(cluster, producer, "ada")
         worker.wait_for("letter to ada")

@@ -105,12 +105,10 @@ def test_the_life_of_a_token_by_commands(cluster: Cluster) -> None:
     assert re.fullmatch(r"plt_[A-Za-z0-9_-]{43}", token)
     ops = one("token", "create", "ops", "--role", "admin", **admin).out.strip()
     shown = {"PINLATER_TOKEN": ops}
-    (view,) = [
-        each for each in json.loads(other("token", "list", "-o", "json", **shown).out) if each["token"] == "shop"
-    ]
+    (view,) = [each for each in json.loads(other("token", "list", "-o", "json", **shown).out) if each["name"] == "shop"]
     assert view["roles"] == ["producer"]
-    assert (view["made_by"], view["last_used"]) == (view["made_by"], None)
-    assert abs(view["expires_ms"] - view["made_ms"] - 90 * 86_400_000) < 60_000
+    assert (view["made_by"], view["last_used_ms"]) == (view["made_by"], None)
+    assert abs(view["expires_ms"] - view["made_at_ms"] - 90 * 86_400_000) < 60_000
     assert "shop" in other("token", "list", **shown).out
     other("job", "enqueue", "mail", "x", PINLATER_TOKEN_FILE=str(file))
     other("job", "enqueue", "mail", "x", "--token-file", str(file), PINLATER_TOKEN=ops)
@@ -134,7 +132,7 @@ def test_the_life_of_a_token_by_commands(cluster: Cluster) -> None:
 
 def last_use(shell: Shell, name: str, token: str) -> bool:
     found = json.loads(shell("token", "list", "-o", "json", PINLATER_TOKEN=token).out)
-    return any(each["token"] == name and each["last_used"] for each in found)
+    return any(each["name"] == name and each["last_used_ms"] for each in found)
 
 
 def test_a_file_that_holds_something_else_is_not_overwritten(cluster: Cluster) -> None:
@@ -172,8 +170,8 @@ def test_who_i_am_is_shown(cluster: Cluster) -> None:
         "roles": ["viewer"],
         "has_rules": True,
         "grants": [
-            {"may": ["read"], "queues": ["*"], "bodies": False},
-            {"may": ["enqueue"], "queues": ["mail"], "bodies": True},
+            {"actions": ["read"], "queues": ["*"], "bodies": False},
+            {"actions": ["enqueue"], "queues": ["mail"], "bodies": True},
         ],
     }
 

@@ -19,11 +19,12 @@ from pinlater.model.body_words import BodiesAction, BodiesChange
 from tests.bodies.conftest import Buckets
 from tests.faults.proxy import Proxy
 from tests.server.running import RunningServer, running
+from tests.speed import slower
 from tests.stores.places import Places
 
 LARGE = os.urandom(300_000)
 PASSWORD = "correct horse"
-WITHIN_S = 30.0
+WITHIN_S = 100.0
 QUICK = ("--body-put", "300ms", "--body-get", "300ms", "--body-ahead", "0s")
 
 
@@ -110,7 +111,7 @@ def test_other_queues_do_not_notice_a_tier_that_hangs(buckets: Buckets, tmp_path
             buckets.relay.heal()
             for thread in threads:
                 thread.join(WITHIN_S)
-        assert sorted(took_s)[90] < 1.0  # a body's wait alone is three times that
+        assert sorted(took_s)[90] < slower(time.monotonic) * 1.0  # a body's wait alone is three times that
 
 
 @pytest.mark.parametrize("what", ["gone", "damaged"])
@@ -199,16 +200,17 @@ def sweep(client: Client, store: str = "") -> int:
 
 def test_orphans_are_swept_when_they_are_old_and_the_objects_of_a_stranger_on_demand(tmp_path: Path) -> None:
     tier = tmp_path / "tier"
-    with served(tmp_path, "--bodies", tier.as_uri(), "--body-orphan-age", "3s") as (_, client):
+    with served(tmp_path, "--bodies", tier.as_uri(), "--body-orphan-age", "1h") as (_, client):
         (descriptor,) = client.enqueue("images", [Job(LARGE)])
         (file,) = files(tier)
-        orphan = file.with_name(f"{file.name.partition('-')[0]}-0123456789abcdef")
+        orphan = file.with_name("1-0123456789abcdef")  # by its name of 1970, by its file of now
         orphan.write_bytes(b"x")
         stranger = tier / "0123" / file.relative_to(tier / file.relative_to(tier).parts[0])
         stranger.parent.mkdir(parents=True)
         stranger.write_bytes(b"x")
         assert sweep(client) == 0
-        time.sleep(3.5)
+        for each in (orphan, stranger):
+            os.utime(each, (0, 0))
         assert client.get_body_tiers().tiers[0].orphans == 1
         assert sweep(client) == 1
         assert sorted(files(tier)) == sorted([file, stranger])

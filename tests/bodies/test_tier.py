@@ -19,6 +19,7 @@ from pinlater.clock import SystemClock
 from pinlater.errors import BodyGone, TierUnavailable
 from pinlater.metrics import Metrics
 from tests.bodies.conftest import Buckets
+from tests.speed import slower
 
 
 @asynccontextmanager
@@ -41,7 +42,7 @@ async def paths(tier: Tier, prefix: str = "store/") -> list[str]:
 async def test_a_body_is_given_back_until_it_is_deleted(tier_url: str) -> None:
     body = os.urandom(300_000)
     async with opened(tier_url) as tier:
-        assert tier.trouble == ""
+        assert tier.error == ""
         await tier.put("store/mail/20261124/a-1", body)
         await tier.put("store/mail/20261124/a-1", body)
         assert await tier.get("store/mail/20261124/a-1") == body
@@ -134,18 +135,18 @@ async def test_a_folder_that_goes_away_is_unavailable_and_nothing_in_it_is_gone(
 async def test_a_folder_that_cannot_be_made_at_the_start_is_made_later(tmp_path: Path) -> None:
     (tmp_path / "in-the-way").write_text("")
     async with opened((tmp_path / "in-the-way").as_uri()) as tier:
-        assert os.strerror(errno.EEXIST) in tier.trouble
+        assert os.strerror(errno.EEXIST) in tier.error
         with pytest.raises(TierUnavailable):
             await tier.put("store/mail/20261124/a-1", b"x")
         (tmp_path / "in-the-way").unlink()
         await tier.put("store/mail/20261124/a-1", b"x")
-        assert tier.trouble == ""
+        assert tier.error == ""
         assert await tier.get("store/mail/20261124/a-1") == b"x"
 
 
 async def test_a_bucket_that_is_not_there_is_unavailable_and_no_body_gone(buckets: Buckets) -> None:
     async with opened(buckets.fresh().replace("bucket-", "missing-")) as tier:
-        assert tier.trouble
+        assert tier.error
         with pytest.raises(TierUnavailable):
             await tier.get("store/mail/20261124/a-1")
 
@@ -167,11 +168,11 @@ async def test_a_store_that_fails_is_unavailable_in_time_and_well_again_later(bu
                 asyncio.get_running_loop().call_later(0.2, relay.drop_connections)
             with pytest.raises(TierUnavailable):
                 await call
-        assert time.monotonic() - begun_s < 5
+        assert time.monotonic() - begun_s < slower(time.monotonic) * 5
         relay.heal()
         assert await tier.get("store/mail/20261124/a-1") == b"x" * 300_000
         await tier.put("store/mail/20261124/b-1", b"y")
-        assert tier.trouble == ""
+        assert tier.error == ""
 
 
 async def test_a_store_that_answers_503_is_unavailable() -> None:
@@ -224,16 +225,16 @@ async def test_after_failures_in_a_row_a_store_is_left_alone(buckets: Buckets) -
         for _ in range(FAILURES):
             with pytest.raises(TierUnavailable):
                 await tier.get("store/mail/20261124/a-1")
-        assert "within 0.2 s" in tier.trouble
+        assert "within 0.2 s" in tier.error
         begun_s = time.monotonic()
         for _ in range(100):
             with pytest.raises(TierUnavailable, match="left alone"):
                 await tier.get("store/mail/20261124/a-1")
-        assert time.monotonic() - begun_s < FIRST_PAUSE_MS / 1000
+        assert time.monotonic() - begun_s < slower(time.monotonic) * FIRST_PAUSE_MS / 1000
         buckets.relay.heal()
         await asyncio.sleep(FIRST_PAUSE_MS / 1000)
         assert await tier.get("store/mail/20261124/a-1") == b"x"
-        assert tier.trouble == ""
+        assert tier.error == ""
 
 
 async def test_reads_of_one_queue_leave_room_for_those_of_others(buckets: Buckets) -> None:
@@ -244,7 +245,7 @@ async def test_reads_of_one_queue_leave_room_for_those_of_others(buckets: Bucket
         await asyncio.sleep(0.05)
         begun_s = time.monotonic()
         assert await tier.get("store/mail/20261124/a-1", queue="other") == b"x"
-        assert time.monotonic() - begun_s < 1.5
+        assert time.monotonic() - begun_s < slower(time.monotonic) * 1.5
         for outcome in await asyncio.gather(*slow, return_exceptions=True):
             assert outcome == b"x" or isinstance(outcome, TierUnavailable)
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from pinlater import Client
 from pinlater.backends.base import AckRequest, ClaimRequest, ConfigEntry
 from pinlater.backends.sql.sqlite import SqliteShard
-from pinlater.dashboard.durations import buckets_of
+from pinlater.dashboard.duration_buckets import buckets_of
 from pinlater.dashboard.history_file import HistoryFile
 from pinlater.dashboard.queue_record import QueueRecord, pack
 from pinlater.model import (

@@ -65,7 +65,7 @@ class Stand:
 
 def log_in(address: str, shown: str) -> StorageState:
     """What a browser keeps of a session that this token, or admin password, has begun."""
-    with httpx.Client(base_url=address, timeout=30.0, trust_env=False) as http:
+    with httpx.Client(base_url=address, timeout=60, trust_env=False) as http:
         csrf = http.get("/session").json()["csrf_token"]
         answer = http.post("/login", data={"csrf": csrf, "token": shown, "next": "/dashboard"})
         assert answer.status_code == 303, answer.text

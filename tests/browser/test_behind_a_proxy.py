@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, expect
 
 from pinlater import Client
 from pinlater.cli.dashboard_link import Shown, make_link
-from tests.browser.chromium import COUNTED_WITHIN_MS, visit
+from tests.browser.chromium import visit
 from tests.dashboard.reverse_proxy import proxying
 from tests.server.running import running
 
@@ -34,7 +34,7 @@ def test_scripts_find_what_they_ask_for_below_the_path(browser: Browser, tmp_pat
             page.keyboard.press("q")
             page.wait_for_url(f"{proxy.address}/dashboard/queues")
             client.create_queue("made-meanwhile")
-            expect(page.get_by_role("link", name="made-meanwhile")).to_be_visible(timeout=COUNTED_WITHIN_MS)
+            expect(page.get_by_role("link", name="made-meanwhile")).to_be_visible()
             page.get_by_role("link", name="Jobs", exact=True).click()
             page.locator("[data-filter]").press_sequentially("queue:ma")
             expect(page.get_by_role("option").first).to_be_visible()

@@ -27,7 +27,7 @@ def test_a_reader_sees_no_button_that_changes_something(browser: Browser, sqlite
 
 
 def test_nobody_sees_anything_without_a_login(browser: Browser, sqlite_stand: Stand) -> None:
-    with httpx.Client(base_url=sqlite_stand.address, timeout=30.0, trust_env=False) as http:
+    with httpx.Client(base_url=sqlite_stand.address, timeout=60, trust_env=False) as http:
         for shown_page in PAGES:
             answer = http.get(shown_page.address(sqlite_stand.seeded))
             assert answer.status_code == 303

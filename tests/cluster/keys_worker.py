@@ -1,21 +1,24 @@
 """A worker process of the proof of order: `python -m tests.cluster.keys_worker LOG SERVER...`.
 
 A job's body is `KEY NUMBER WAY`; by its way its first attempt succeeds, fails, or is left alone until its claim
-expires. Every begin and every ack that is sent goes into the log, a line each, in the order of the world: a line is one
-write at the end of the file, a begin is written once the job is here, an end before its ack leaves.
+expires. Each attempt goes into the log as a Run, a line of JSON: once the job is here, and again before its ack leaves.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
 from pinlater import Ack, AsyncClient
 from pinlater.errors import PinLaterError
 from pinlater.model import DequeuedJob, DequeueFromQueuesRequest, QueueShare
+from tests.cluster.runs import Run
 
 QUEUES = ("orders", "mails", "reports")
 LIMIT = 50
@@ -28,10 +31,14 @@ class Log:
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-    def write(self, word: str, jobs: Sequence[DequeuedJob]) -> None:
-        for job in jobs:
-            key, number, _ = job.body.decode().split()
-            os.write(self._file, f"{word} {key} {number}\n".encode())
+    def write(self, runs: Iterable[Run]) -> None:
+        for run in runs:
+            os.write(self._file, json.dumps(asdict(run)).encode() + b"\n")
+
+
+def began(job: DequeuedJob) -> Run:
+    key, number, _ = job.body.decode().split()
+    return Run(key, int(number), job.claim_expires_at_ms, began_ns=time.time_ns())
 
 
 def goes(job: DequeuedJob) -> str:
@@ -43,14 +50,17 @@ def goes(job: DequeuedJob) -> str:
 async def one_round(client: AsyncClient, log: Log, rng: random.Random) -> None:
     shares = [QueueShare(queue) for queue in rng.sample(QUEUES, len(QUEUES))]
     jobs = await client.dequeue_from_queues(DequeueFromQueuesRequest(shares, LIMIT, wait_ms=WAIT_MS))
-    log.write("begin", jobs)
+    runs = {job.descriptor: began(job) for job in jobs}
+    log.write(runs.values())
     await asyncio.sleep(rng.uniform(0, MOST_MS) / 1000)
     for queue in QUEUES:
         held = [job for job in jobs if job.descriptor.startswith(f"{queue}:") and goes(job) != "lapses"]
+        for job in held:
+            runs[job.descriptor].ended_ns = time.time_ns()
+        log.write(runs[job.descriptor] for job in held)
         good = [job for job in held if goes(job) == "succeeds"]
         bad = [job for job in held if goes(job) == "fails"]
         if held:
-            log.write("end", good)
             acks = [
                 [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in each] for each in (good, bad)
             ]

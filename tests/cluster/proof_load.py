@@ -62,6 +62,8 @@ class Load:
         self.calls: list[Call] = []
         self.landed: defaultdict[str, int] = defaultdict(int)
         """Jobs whose enqueue was answered, by shard."""
+        self.last_sent_s: defaultdict[str, float] = defaultdict(float)
+        """When the last enqueue began whose job is there, by shard."""
         self.stored: dict[str, bytes] = {}
         """Their bodies by descriptor; no two are alike."""
         self._numbers = count()
@@ -96,7 +98,7 @@ class Load:
         return [each for each in self.calls if each.ended_s >= since_s and each.error and each.shard not in apart_from]
 
     async def goes_on(
-        self, calls: int = 100, within_s: float = 30.0, methods: Sequence[str] = (ENQUEUE, DEQUEUE, ACK)
+        self, calls: int = 100, within_s: float = 120.0, methods: Sequence[str] = (ENQUEUE, DEQUEUE, ACK)
     ) -> None:
         """Until so many more calls of each kind were answered on each port, beginning now."""
         since_s = time.monotonic()
@@ -106,7 +108,7 @@ class Load:
                     while sum(each.port == port for each in self.answered(method, since_s)) < calls:
                         await asyncio.sleep(0.02)
 
-    async def lands_on(self, shard: str, within_s: float = 30.0) -> None:
+    async def lands_on(self, shard: str, within_s: float = 120.0) -> None:
         """Until a new job is stored there."""
         had = self.landed[shard]
         async with asyncio.timeout(within_s):
@@ -155,12 +157,15 @@ class Load:
         delay_ms = self._random.choice((0, 0, self._random.randint(1, LATEST_MS)))
         run_after_ms = time.time_ns() // 1_000_000 + delay_ms
         body = b"%d" % next(self._numbers)
+        began_s = time.monotonic()
         job = Job(body.ljust(200), run_after_ms=run_after_ms, attempts_allowed=ATTEMPTS)
         answer = await self._call(plain, port, ENQUEUE, "", enqueue_to_wire(self._queue, [job]))
         if answer is not None:
             (descriptor,) = answer.success.job_descriptors
             self._ledger.enqueued(descriptor, run_after_ms)
-            self.landed[shard_of(descriptor)] += 1
+            shard = shard_of(descriptor)
+            self.landed[shard] += 1
+            self.last_sent_s[shard] = max(self.last_sent_s[shard], began_s)
             self.stored[descriptor] = job.body
 
     async def _work(self, plain: Plain, port: int) -> None:

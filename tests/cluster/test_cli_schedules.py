@@ -21,12 +21,12 @@ def test_a_schedule_is_checked_saved_shown_paused_run_and_deleted(command: Comma
     assert "does not exist" in command("schedule", "show", "nightly", code=1).stderr
 
     made = json.loads(command("schedule", "set", "nightly", *when, "-o", "jsonl").stdout)
-    assert (made["schedule"], made["body"], len(made["next"])) == ("nightly", '{"all": true}', 5)
+    assert (made["name"], made["body"], len(made["next_ms"])) == ("nightly", '{"all": true}', 5)
     again = json.loads(command("schedule", "set", "nightly", *when, "-o", "jsonl").stdout)
     assert again["version"] == made["version"]
 
     (listed,) = json.loads(command("schedule", "list", "--queue", "reports", "-o", "json").stdout)
-    assert (listed["schedule"], listed["state"], listed["next"]) == ("nightly", "on", made["next"][0])
+    assert (listed["name"], listed["trouble"], listed["next_ms"]) == ("nightly", "", made["next_ms"][:1])
     assert "30 2 29 3 * Europe/Berlin" in command("schedule", "show", "nightly").stdout
     assert len(command("schedule", "next", "nightly", "--limit", "3").stdout.splitlines()) == 3
 

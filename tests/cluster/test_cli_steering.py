@@ -55,7 +55,7 @@ def draining(folder: Path, shell: Shell) -> Terminal:
     terminal = Terminal(folder, shell.server, "queue", "drain", "mail")
     terminal.until("Admin password")
     terminal.type(PASSWORD + "\n")
-    terminal.until("50 pending, 1 scheduled, 0 in progress")
+    terminal.until("50 ready, 1 scheduled, 0 waiting, 0 running")
     return terminal
 
 
@@ -83,7 +83,7 @@ def test_a_shard_is_drained_when_workers_have_emptied_it(cluster: TwoServers, cl
         client.enqueue("shards", [Job(b"x")] * 5)
     with working(cluster, "shards"):
         assert command("shard", "drain", "2").stderr.endswith("pinlater: shard 2 is drained\n")
-    (row,) = [row for row in json.loads(command("shard", "list", "-o", "json").stdout) if row["shard"] == "2"]
+    (row,) = [row for row in json.loads(command("shard", "list", "-o", "json").stdout) if row["id"] == "2"]
     assert (row["dequeue_only"], row["jobs"]) == (True, 0)
     command("shard", "drain", "2", "--undo")
 

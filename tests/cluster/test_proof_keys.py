@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import json
+import os
 import random
 import subprocess
 import sys
@@ -19,12 +20,15 @@ from pinlater.model import Ack, ExtendedJob, JobState
 from tests.cluster.keys_worker import QUEUES
 from tests.cluster.proof_stand import PATIENT, WITHIN_S, Stand, count, known_everywhere, until
 from tests.cluster.proof_stores import FourStores
+from tests.cluster.runs import Run, judge
 from tests.stores.process import dies_with_us
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow]
 CALLERS = 64
-KEYS = 1_000
+KEYS = int(os.environ.get("PINLATER_PROOF_KEYS", "200"))
 PER_CALL = 20
+LONG_MS = 60_000
+"""A claim that lasts until its ack, however busy the machine is: what is counted then is jobs, not attempts."""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +55,7 @@ async def bring(server: str, others: str, seed: int) -> dict[str, str]:
     return answers
 
 
-async def test_64_callers_bring_the_same_1000_keys_at_once_and_a_server_is_killed(stand: Stand) -> None:
+async def test_64_callers_bring_the_same_keys_at_once_and_a_server_is_killed(stand: Stand) -> None:
     async with stand.clients() as clients:
         client = clients[0]
         await client.create_queue("once")
@@ -74,7 +78,7 @@ async def test_64_callers_bring_the_same_1000_keys_at_once_and_a_server_is_kille
         assert len(set(answers[0].values())) == KEYS
         assert await count(client, "once", *JobState) == KEYS
         bodies = []
-        while jobs := await client.dequeue(DequeueRequest("once", KEYS)):
+        while jobs := await client.dequeue(DequeueRequest("once", KEYS, claim_timeout_ms=LONG_MS)):
             bodies += [job.body for job in jobs]
             await client.ack("once", [Ack(job.descriptor) for job in jobs])
         assert sorted(bodies) == sorted(key.encode() for key in answers[0])
@@ -115,25 +119,10 @@ class Workers:
         process.wait()
 
 
-def broken(log: Path) -> list[str]:
-    """What the log says against the order: a job that begins before the one ahead of it has ended, or behind a later
-    one.
-    """
-    reached: defaultdict[str, int] = defaultdict(lambda: -1)
-    ended: defaultdict[str, set[int]] = defaultdict(set)
-    found = []
-    for line in log.read_text().splitlines():
-        word, key, text = line.split()
-        number = int(text)
-        if word == "end":
-            ended[key].add(number)
-            continue
-        if number < reached[key]:
-            found.append(f"{line}, behind {reached[key]}")
-        if number > 0 and number - 1 not in ended[key]:
-            found.append(f"{line}, before the end of {number - 1}")
-        reached[key] = max(reached[key], number)
-    return found
+def runs_of(log: Path) -> list[Run]:
+    """A run that has ended has two lines, of which the second one says when."""
+    runs = [Run(**json.loads(line)) for line in log.read_text().splitlines()]
+    return list({(run.key, run.number, run.began_ns): run for run in runs}.values())
 
 
 async def enqueue_all(clients: list[AsyncClient], keys: list[str]) -> None:
@@ -157,7 +146,7 @@ async def enqueue_all(clients: list[AsyncClient], keys: list[str]) -> None:
             for queue, jobs in by_queue.items():
                 await client.enqueue(queue, jobs, resend=True, timeout=WITHIN_S)
 
-    each = 100
+    each = KEYS // 10
     slices = [keys[start : start + each] for start in range(0, len(keys), each)]
     await asyncio.gather(*(some(clients[place % 2], own) for place, own in enumerate(slices)))
 
@@ -182,6 +171,6 @@ async def test_jobs_of_a_key_are_done_one_at_a_time_and_in_order_while_workers_f
                 return sum([await count(clients[0], queue, JobState.SUCCEEDED) for queue in QUEUES]) == KEYS * JOBS
 
             await until(all_done, within_s=150)
-    assert broken(log) == []
-    with contextlib.closing(log.open()) as lines:
-        assert sum(line.startswith("begin") for line in lines) > KEYS * JOBS
+    runs = runs_of(log)
+    judge(runs).passes()
+    assert len(runs) > KEYS * JOBS

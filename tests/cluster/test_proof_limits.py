@@ -22,9 +22,10 @@ from tests.cluster.proof_holding import Holding
 from tests.cluster.proof_stand import PASSWORD, PROCESSES, Stand, all_agree, count, known_everywhere, until
 from tests.cluster.proof_stores import SHARDS, FourStores
 from tests.server.running import Plain
+from tests.speed import slower
 from tests.stores.process import StoreServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.slow]
 CLAIM_MS = 2_000
 TOLERANCE = 1.05
 """Of a rate."""
@@ -96,14 +97,20 @@ async def test_a_rate_is_kept_by_the_whole_cluster_with_workers_on_one_server_on
             for each in takers.values():
                 await stack.enter_async_context(each.working())
             await until(partial(_have_begun, *takers.values()))
-            await asyncio.sleep(11)
+            await until(partial(_go_on_for, 11_000, *takers.values()))
         for queue, rate in rates.items():
             first_ms = min(takers[queue].taken_ms)
-            assert abs(takers[queue].within(first_ms, 10) - 10 * rate) <= max(1, (TOLERANCE - 1) * 10 * rate), queue
+            beyond, exact = takers[queue].within(first_ms, 10) - 10 * rate, max(1, (TOLERANCE - 1) * 10 * rate)
+            assert -exact * slower(time.monotonic) <= beyond <= exact, queue  # a busy machine may take fewer
 
 
 async def _have_begun(*takers: Takers) -> bool:
     return all(each.taken_ms for each in takers)
+
+
+async def _go_on_for(some_ms: int, *takers: Takers) -> bool:
+    """Each has taken jobs over so long."""
+    return all(max(each.taken_ms) - min(each.taken_ms) > some_ms for each in takers)
 
 
 async def _took_more(takers: Takers, since_ms: int, jobs: int) -> bool:
@@ -118,7 +125,7 @@ async def test_no_second_has_more_than_twice_the_rate_when_the_shard_with_the_bu
         assert keeper is not None
         async with Takers(stand.ports, "taken_over").working() as takers:
             await until(partial(_have_begun, takers))
-            await asyncio.sleep(2)
+            await until(partial(_go_on_for, 2_000, takers))
             await stand.stores.do(StoreServer.kill, keeper)
             await all_agree(clients[0], PROCESSES, out=[keeper])
             without_ms = time.time_ns() // 1_000_000

@@ -23,7 +23,7 @@ from tests.server.commands import Shell
 from tests.server.running import Plain
 from tests.stores.process import dies_with_us
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow]
 AWAY = "1"
 
 

@@ -29,22 +29,23 @@ from tests.cluster.proof_stand import (
 from tests.cluster.proof_stores import SHARDS, FourStores
 from tests.faults.ledger import Ledger
 from tests.faults.proxy import Proxy
+from tests.speed import slower
 from tests.stores.process import StoreServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow]
 CLAIM_MS = int(CLAIM_S * 1000)
 
 
-HANGING_S = 1.5 * DEADLINE_S + SLACK_S
+HANGING_S = 1.5 * DEADLINE_S
 """No call starts at a store that is past half a deadline with another; one that began just before takes its own."""
 
 
 class Fault(NamedTuple):
-    """`errors_s`: from its beginning on until no caller may see an error any more."""
+    """`errors_s`: from its beginning on until no caller may see an error any more, on a machine that does only this."""
 
     begins: Callable[[Stand], Awaitable[None]]
     ends: Callable[[Stand], Awaitable[None]]
-    errors_s: float = DEADLINE_S + SLACK_S
+    errors_s: float = DEADLINE_S
 
 
 def of_stores(begins: Callable[[StoreServer], None], ends: Callable[[StoreServer], None], **more: float) -> Fault:
@@ -87,9 +88,10 @@ async def through(stand: Stand, client: AsyncClient, load: Load, fault: Fault) -
     for shard in SICK:
         await load.lands_on(shard)
     await load.goes_on(20)
-    errors = load.errors(began_s + fault.errors_s, apart_from=SICK)
+    busy = slower(time.monotonic)
+    errors = load.errors(began_s + fault.errors_s + SLACK_S * busy, apart_from=SICK)
     assert [(round(each.ended_s - began_s, 1), each) for each in errors] == []
-    slow = [each for each in load.calls if each.began_s > verdict_s and each.ended_s - each.began_s > DEADLINE_S]
+    slow = [each for each in load.calls if each.began_s > verdict_s and each.ended_s - each.began_s > DEADLINE_S * busy]
     assert slow == []
 
 
@@ -133,7 +135,7 @@ async def test_the_maintenance_of_a_killed_server_moves_within_its_lease(stand: 
             return len(back) == 60
 
         took_s = await until(all_are_back) - claimed_s
-        assert took_s < CLAIM_S + LEASE_S + SLACK_S
+        assert took_s < CLAIM_S + LEASE_S + SLACK_S * slower(time.monotonic)
         after = await all_agree(client, PROCESSES // 2)
         assert maintained(after) == set(SHARDS)
         killed.start_again()

@@ -15,7 +15,7 @@ from pinlater.errors import PinLaterError
 from pinlater.model import Ack, DequeuedJob, DequeueRequest, JobFilter, JobState, ScheduleChange, ScheduleView
 from tests.cluster.conftest import PASSWORD, TwoServers, eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow]
 SECOND_MS = 1_000
 
 

@@ -69,7 +69,6 @@ def all_see(clients: list[Client], *names: str) -> bool:
     return all([each.name for each in workers] == sorted(names) for workers in seen_by(clients))
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.slow
 def test_workers_are_listed_everywhere_until_they_stop_or_are_gone(
     cluster: TwoServers, clients: list[Client], command: Command, folder: Path

@@ -26,8 +26,7 @@ MOST_BODY_BYTES = 2**20
 class Binding:
     """`kind` is the column of the report; `lasting`: what was stored is there when it is opened again.
 
-    `networked`: a proxy can stand between a shard and its store. `longest`: the depths that only `--slow` runs, since
-    another store runs the same code there.
+    `networked`: a proxy can stand between a shard and its store.
 
     What a store need not hold to: `most_body_bytes`, of the largest body that it takes without a tier;
     `whole_jobs`, so many are stored whole or not at all, and of more a part may be, with OutcomeUnknown; `clock_ms`,
@@ -42,13 +41,12 @@ class Binding:
     make: Callable[[str, str], Shard]
     lasting: bool = True
     networked: bool = False
-    longest: frozenset[str] = frozenset()
     most_body_bytes: int = MOST_BODY_BYTES
     whole_jobs: int | None = None
     clock_ms: int = 1
     one_sequence: bool = True
     counts_at_once: bool = True
-    examples: int = 25
+    examples: int = 10
     """Of the state machine."""
 
     many_jobs: int = 10_000
@@ -68,7 +66,7 @@ BINDINGS = (
     Binding("sqlite", "sqlite", "sqlite_memory_places", SqliteShard, lasting=False),
     Binding("sqlite-file", "sqlite", "sqlite_places", SqliteShard),
     Binding("redis", "redis", "redis_places", RedisShard, networked=True),
-    Binding("redis-cluster", "redis", "redis_cluster_places", RedisShard, longest=frozenset({"chain", "tiered"})),
+    Binding("redis-cluster", "redis", "redis_cluster_places", RedisShard),
     Binding("mysql", "mysql", "mysql_places", MysqlShard, networked=True),
     Binding("postgres", "postgres", "postgres_places", PostgresShard, networked=True),
     Binding(
@@ -114,3 +112,20 @@ NOT_TIERED = frozenset(
 """What does not hold for an enqueue that first puts a body into its tier, which announces its jobs all the same; and
 what is the store's own: bodies of a tier come as it gives them.
 """
+
+
+def binding_of(item: pytest.Item) -> Binding | None:
+    """The store that a case runs on."""
+    parameters = _parameters(item)
+    return next((value for value in parameters.values() if isinstance(value, Binding)), None)
+
+
+def depth_of(item: pytest.Item) -> str:
+    """How much lies between a case and its store; a service sees the chain."""
+    under = "service" if "serve" in getattr(item, "fixturenames", ()) else "bare"
+    return str(_parameters(item).get("depth", under))
+
+
+def _parameters(item: pytest.Item) -> dict[str, object]:
+    spec = getattr(item, "callspec", None)
+    return spec.params if spec else {}

@@ -18,11 +18,14 @@ from pinlater.shards.batching import BatchingShard
 from pinlater.shards.bulkhead import BulkheadSettings
 from pinlater.shards.resilience import ResilientShard
 
+PATIENT_MS = 200_000
+"""No test here is of time-outs; on a busy machine ten thousand files take a minute."""
+
 
 def tiered(shard: Shard, folder: Path) -> TieredShard:
     """The same where every body, however small, lies in a tier."""
     clock, metrics = SystemClock(), Metrics()
-    tier = Tier("files", folder.as_uri(), clock, metrics, put_ms=30_000, get_ms=30_000)
+    tier = Tier("files", folder.as_uri(), clock, metrics, put_ms=PATIENT_MS, get_ms=PATIENT_MS)
     rules = PlacementRules([parse_rule("files: size > 0B")], ["files"], least_bytes=1)
 
     async def fail_for_good(queue: str, acks: Sequence[Ack]) -> None:
@@ -42,6 +45,6 @@ def tiered(shard: Shard, folder: Path) -> TieredShard:
     return TieredShard(chained(shard), tiers, clock, metrics)
 
 
-def chained(shard: Shard, *, deadline_ms: int = 30_000, clock: Clock | None = None) -> Shard:
+def chained(shard: Shard, *, deadline_ms: int = PATIENT_MS, clock: Clock | None = None) -> Shard:
     """What the service sees of a shard."""
     return BatchingShard(ResilientShard(shard, BulkheadSettings(deadline_ms=deadline_ms), clock))

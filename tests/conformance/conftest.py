@@ -22,7 +22,7 @@ from tests.queues import make_queue
 from tests.stores.places import Places
 
 
-@pytest.fixture(params=[binding.param() for binding in BINDINGS])
+@pytest.fixture
 def binding(request: pytest.FixtureRequest) -> Binding:
     """The store."""
     chosen: Binding = request.param
@@ -51,6 +51,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             and "crowd" not in metafunc.fixturenames
         )
         metafunc.parametrize("depth", (*DEPTHS, "tiered") if is_tiered else DEPTHS, indirect=True)
+    if "binding" in metafunc.fixturenames and not _names_stores(metafunc):
+        fast = metafunc.config.getoption("--fast")  # to collect the others takes longer than to run those in memory
+        chosen = [binding.param() for binding in BINDINGS if not (fast and binding.lasting)]
+        metafunc.parametrize("binding", chosen, indirect=True)
+
+
+def _names_stores(metafunc: pytest.Metafunc) -> bool:
+    """Whether a test has stores of its own in place of the fixture."""
+    marks = metafunc.definition.iter_markers("parametrize")
+    return any("binding" in mark.args[0] for mark in marks)
 
 
 @pytest.fixture

@@ -114,10 +114,10 @@ SHARES = [
     ),
     *step(
         "ready_jobs",
-        "    outcomes = ack(session, queue, acks, now_ms, rules, freed)\n"
+        "    outcomes = ack(session, freed, queue, acks, now_ms, rules)\n"
         "    return outcomes, claim(session, queue, requests, now_ms, enforce_quota)",
         "    claims = claim(session, queue, requests, now_ms, enforce_quota)\n"
-        "    return ack(session, queue, acks, now_ms, rules, freed), claims",
+        "    return ack(session, freed, queue, acks, now_ms, rules), claims",
         test_ack_and_claim.test_each_gets_what_the_two_calls_would_give,
         situation="failure to be retried at once",
     ),

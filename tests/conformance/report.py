@@ -11,24 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.bindings import DEPTHS, KINDS, Binding
+from tests.conformance.bindings import DEPTHS, KINDS, binding_of, depth_of
 from tests.parallel import is_worker
+from tests.parts import ABOVE_IN_CI
 from tests.stores.needs import SERVERS
 
-SERVICES = {"served", "served_many", "servers", "tight", "fleeting", "outage", "alone"}
 HERE = Path(__file__).parent
 
 
 def cell_of(item: pytest.Item) -> tuple[str, str] | None:
     """The store and depth of a case."""
-    spec = getattr(item, "callspec", None)
-    if spec is None:
-        return None
-    binding = next((value for value in spec.params.values() if isinstance(value, Binding)), None)
+    binding = binding_of(item)
     if binding is None:
         return None
-    seen = "chain" if SERVICES & set(getattr(item, "fixturenames", ())) else "bare"  # a service sees the chain
-    return binding.kind, spec.params.get("depth", seen)
+    chained = depth_of(item) == "service" or "outage" in getattr(item, "fixturenames", ())
+    return binding.kind, "chain" if chained else depth_of(item)
 
 
 class Cells:
@@ -43,18 +40,29 @@ class Cells:
             kind, depth = cell
             self.counts[kind, depth] += 1
 
-    def empty(self, without: Sequence[str]) -> list[tuple[str, str]]:
-        """The cells in which nothing ran, but for stores that were left out on purpose."""
+    def empty(self, without: Sequence[str], *, release: bool = True) -> list[tuple[str, str]]:
+        """The cells in which nothing ran, but for stores and depths that were left out on purpose."""
         return [
-            (kind, depth) for kind in KINDS for depth in DEPTHS if kind not in without and not self.counts[kind, depth]
+            (kind, depth)
+            for kind in KINDS
+            for depth in DEPTHS
+            if kind not in without and not self.counts[kind, depth] and (release or _in_ci(kind, depth))
         ]
 
-    def table(self, without: Sequence[str] = ()) -> str:
+    def table(self, without: Sequence[str] = (), *, release: bool = True) -> str:
         lines = ["{:<10}".format("") + "".join(f"{depth:>10}" for depth in DEPTHS)]
         for kind in KINDS:
-            nothing = "left out" if kind in without else "EMPTY"
-            lines.append(f"{kind:<10}" + "".join(f"{self.counts[kind, depth] or nothing:>10}" for depth in DEPTHS))
+            cells = []
+            for depth in DEPTHS:
+                left_out = kind in without or not (release or _in_ci(kind, depth))
+                cells.append(self.counts[kind, depth] or ("left out" if left_out else "EMPTY"))
+            lines.append(f"{kind:<10}" + "".join(f"{cell:>10}" for cell in cells))
         return "\n".join(lines) + "\n"
+
+
+def _in_ci(kind: str, depth: str) -> bool:
+    """The rest is left to `--release`."""
+    return depth == "bare" or kind in ABOVE_IN_CI
 
 
 def suite_is_whole(session: pytest.Session) -> bool:
@@ -86,7 +94,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if is_worker(session.config):
         return
     cells = session.config.stash[CELLS]
-    if suite_is_whole(session) and cells.empty(session.config.getoption("--without")):
+    without, release = session.config.getoption("--without"), session.config.getoption("--release")
+    if suite_is_whole(session) and cells.empty(without, release=release):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -95,4 +104,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if cells.counts:
         terminalreporter.section("conformance: cases by store, bare or through the chain")
         servers = SERVERS if config.getoption("--fast") else ()
-        terminalreporter.write(cells.table([*config.getoption("--without"), *servers]))
+        terminalreporter.write(
+            cells.table([*config.getoption("--without"), *servers], release=config.getoption("--release"))
+        )

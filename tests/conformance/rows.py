@@ -461,7 +461,7 @@ DECISIONS: Mapping[str, Tests] = {
         serialize.test_a_barrier_keeps_the_first_job_waiting,
         dedupe.test_windows_go_to_another_shard_and_count_there,
         key_corners.test_windows_give_way_to_what_counts_here,
-        proof_keys.test_64_callers_bring_the_same_1000_keys_at_once_and_a_server_is_killed,
+        proof_keys.test_64_callers_bring_the_same_keys_at_once_and_a_server_is_killed,
         service_keys.test_what_cannot_be_stored_is_refused_as_a_whole,
     ),
     "35": (

@@ -21,12 +21,11 @@ SETTINGS = settings(
     stateful_step_count=100,
     derandomize=not MORE,
     database=None,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 
 
-@pytest.mark.timeout(120 + 10 * MORE)
+@pytest.mark.timeout(600 + 10 * MORE)
 def test_a_shard_answers_and_looks_as_the_reference(shard: Shard, binding: Binding, runner: asyncio.Runner) -> None:
     chosen = settings(SETTINGS, max_examples=MORE or binding.examples)
     run_state_machine_as_test(lambda: ShardMachine(runner, shard), settings=chosen)

@@ -6,6 +6,7 @@ import pytest
 
 from tests.conformance.bindings import DEPTHS, KINDS
 from tests.conformance.report import HERE, Cells, suite_is_whole
+from tests.parts import ABOVE_IN_CI
 
 
 def full() -> Cells:
@@ -20,6 +21,15 @@ def test_a_cell_without_a_case_is_empty() -> None:
     cells.counts[KINDS[0], DEPTHS[1]] = 0
     assert cells.empty([]) == [(KINDS[0], DEPTHS[1])]
     assert "EMPTY" in cells.table()
+
+
+def test_a_cell_that_is_left_to_a_release_is_not_empty_without_it() -> None:
+    cells = Cells()
+    cells.counts.update((kind, "bare") for kind in KINDS)
+    cells.counts.update((kind, "chain") for kind in ABOVE_IN_CI)
+    assert cells.empty([], release=False) == []
+    assert "EMPTY" not in cells.table(release=False)
+    assert cells.empty([]) == [(kind, "chain") for kind in KINDS if kind not in ABOVE_IN_CI]
 
 
 def test_a_store_that_is_left_out_on_purpose_has_no_cells() -> None:

@@ -316,7 +316,7 @@ class Ends:
         self.told.set()
 
     async def heard(self) -> list[tuple[str, int]]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.told.wait()
         self.told.clear()
         told, self.ended = self.ended, []

@@ -156,7 +156,7 @@ async def test_a_long_poll_gets_the_next_of_a_key_when_the_first_has_ended(serve
     await asyncio.sleep(0.05)
     assert not waiting.done()
     await served.api.ack(QUEUE, [Ack(first.descriptor)], [])
-    (second,) = await asyncio.wait_for(waiting, 10)
+    (second,) = await asyncio.wait_for(waiting, 60)
     assert second.body == b"1"
 
 
@@ -167,7 +167,7 @@ async def test_a_cancelled_first_frees_the_next(served: Served) -> None:
     waiting = wait_for_jobs(served)
     await asyncio.sleep(0.05)
     assert await served.api.cancel(QUEUE, [first]) == {first: CancelOutcome.CANCELLED}
-    (job,) = await asyncio.wait_for(waiting, 10)
+    (job,) = await asyncio.wait_for(waiting, 60)
     assert job.descriptor == second
 
 
@@ -180,7 +180,7 @@ async def test_a_deleted_queue_frees_those_who_wait_for_its_jobs(served: Served)
     assert not waiting.done()
     await served.api.delete_queue("other", served.password)
     await served.maintain()
-    (job,) = await asyncio.wait_for(waiting, 10)
+    (job,) = await asyncio.wait_for(waiting, 60)
     assert job.body == b"2"
 
 
@@ -191,7 +191,7 @@ async def test_an_expired_first_frees_the_next(served: Served) -> None:
     await asyncio.sleep(0.05)
     served.clock.tick(1_001)
     await served.maintain()
-    (job,) = await asyncio.wait_for(waiting, 10)
+    (job,) = await asyncio.wait_for(waiting, 60)
     assert job.body == b"2"
 
 
@@ -249,7 +249,7 @@ async def test_a_rescheduled_job_ends_a_long_poll(served: Served) -> None:
     waiting = wait_for_jobs(served)
     await asyncio.sleep(0.05)
     await served.api.reschedule(QUEUE, [RescheduleJob(descriptor, run_after_ms=0)])
-    assert [job.descriptor for job in await asyncio.wait_for(waiting, 10)] == [descriptor]
+    assert [job.descriptor for job in await asyncio.wait_for(waiting, 60)] == [descriptor]
 
 
 @pytest.mark.parametrize(

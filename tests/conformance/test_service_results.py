@@ -183,7 +183,7 @@ async def test_a_lookup_waits_for_the_first_end(served: Served) -> None:
     await waited(served, 1)
     assert not waiting.done()
     await served.api.ack(QUEUE, [Ack(jobs[1].descriptor, result=b"42")], [])
-    found = await asyncio.wait_for(waiting, 10)
+    found = await asyncio.wait_for(waiting, 60)
     assert [found[job.descriptor].state for job in jobs] == [JobState.IN_PROGRESS, JobState.SUCCEEDED]
     assert found[jobs[1].descriptor].result == b"42"
     assert served.api.end_waits.waiters == 0
@@ -194,16 +194,16 @@ async def test_what_has_ended_or_is_not_there_is_answered_at_once(served: Served
     (pending,) = await served.enqueue(Job(b"2"))
     await served.api.ack(QUEUE, [], [Ack(ended.descriptor, permanent=True)])
     gone = pending[:-1] + str((int(pending[-1]) + 5) % 10)
-    assert len(await asyncio.wait_for(wait_for(served, pending, ended.descriptor), 5)) == 2
-    assert len(await asyncio.wait_for(wait_for(served, pending, gone), 5)) == 1
-    assert await asyncio.wait_for(wait_for(served), 5) == {}
+    assert len(await asyncio.wait_for(wait_for(served, pending, ended.descriptor), 60)) == 2
+    assert len(await asyncio.wait_for(wait_for(served, pending, gone), 60)) == 1
+    assert await asyncio.wait_for(wait_for(served), 60) == {}
     keyed = served.api.lookup([pending], queue=QUEUE, keys=[KeyRef("none")], wait_ms=30_000)
-    assert len(await asyncio.wait_for(keyed, 5)) == 1
+    assert len(await asyncio.wait_for(keyed, 60)) == 1
 
 
 async def test_a_wait_is_over_in_time(served: Served) -> None:
     (descriptor,) = await served.enqueue(Job(b""))
-    found = await asyncio.wait_for(wait_for(served, descriptor, wait_ms=20), 5)
+    found = await asyncio.wait_for(wait_for(served, descriptor, wait_ms=20), 60)
     assert found[descriptor].state is JobState.PENDING
 
 
@@ -233,7 +233,7 @@ async def test_a_claim_that_expires_for_good_ends_a_wait(served: Served) -> None
     await waited(served, 1)
     served.clock.tick(CLAIM_TIMEOUT_MS + 1)
     await served.maintain()
-    found = await asyncio.wait_for(waiting, 10)
+    found = await asyncio.wait_for(waiting, 60)
     assert found[job.descriptor].state is JobState.FAILED
 
 
@@ -243,7 +243,7 @@ async def test_an_end_at_another_server_ends_a_wait(servers: tuple[Served, Serve
     waiting = wait_for(here, job.descriptor)
     await waited(here, 1)
     await there.api.ack(QUEUE, [Ack(job.descriptor, result=b"42")], [])
-    found = await asyncio.wait_for(waiting, 10)
+    found = await asyncio.wait_for(waiting, 60)
     assert found[job.descriptor].result == b"42"
 
 
@@ -256,7 +256,7 @@ async def test_a_retry_ends_no_wait(served: Served) -> None:
     assert not waiting.done()
     (job,) = await served.dequeue(1)
     await served.api.ack(QUEUE, [Ack(job.descriptor)], [])
-    found = await asyncio.wait_for(waiting, 10)
+    found = await asyncio.wait_for(waiting, 60)
     assert found[job.descriptor].state is JobState.SUCCEEDED
 
 
@@ -265,9 +265,9 @@ async def test_who_waits_at_a_draining_server_is_answered_with_what_there_is(ser
     waiting = wait_for(served, descriptor)
     await waited(served, 1)
     served.api.start_draining()
-    found = await asyncio.wait_for(waiting, 10)
+    found = await asyncio.wait_for(waiting, 60)
     assert found[descriptor].state is JobState.PENDING
-    assert len(await asyncio.wait_for(wait_for(served, descriptor), 10)) == 1
+    assert len(await asyncio.wait_for(wait_for(served, descriptor), 60)) == 1
 
 
 async def test_a_caller_who_leaves_costs_nothing_more(served: Served) -> None:
@@ -321,7 +321,7 @@ class Counted(ShardDecorator):
         self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int, with_result: bool = False
     ) -> list[JobInfo | None]:
         self.lookups += 1
-        return await super().lookup(queue, jobs, with_body=with_body, max_bytes=max_bytes, with_result=with_result)
+        return await self.inner.lookup(queue, jobs, with_body=with_body, max_bytes=max_bytes, with_result=with_result)
 
 
 async def test_thousands_who_wait_ask_no_store_again_and_again_one_by_one(served: Served) -> None:

@@ -38,7 +38,7 @@ def test_a_bucket_gives_what_the_rate_limit_says(shard: Shard, runner: asyncio.R
             tokens = await shard.take_tokens(queue, wanted, rate, capacity_of(rate), now_ms)
             assert tokens == Tokens(expected.granted, expected.retry_after_ms)
 
-    @settings(max_examples=60, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=60, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(steps=calls)
     def compare(steps: Sequence[tuple[int, int, float, bool]]) -> None:
         runner.run(check(steps))

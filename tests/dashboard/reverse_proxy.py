@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from aiohttp import ClientSession, DummyCookieJar, web
 from yarl import URL
 
-WITHIN_S = 30.0
+WITHIN_S = 100.0
 _OF_ONE_HOP = ("Connection", "Keep-Alive", "Transfer-Encoding", "Content-Length")
 
 

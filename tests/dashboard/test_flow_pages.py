@@ -139,7 +139,7 @@ def test_a_flow_is_a_tree_that_fills(place: Place, visitor: Visitor, word: str) 
 
 def awaited(visitor: Visitor, path: str, *texts: str) -> str:
     """A page when it has these texts: what was loaded a moment ago is shown once more."""
-    ends_s = time.monotonic() + 40
+    ends_s = time.monotonic() + 60
     while True:
         shown = visitor.text(path).replace("\xa0", " ")
         shown = re.sub(r"made \d+ s ago", "made now", shown)

@@ -11,7 +11,7 @@ import pytest
 from pinlater.dashboard import history_charts
 from pinlater.dashboard.axes import day_axis, log_time_axis, number_axis, time_axis
 from pinlater.dashboard.charts import AREA, BARS, LINES, Chart, ChartLine
-from pinlater.dashboard.durations import buckets_of
+from pinlater.dashboard.duration_buckets import buckets_of
 from pinlater.dashboard.queue_history import SPANS, Point, Series, Sparkline
 from pinlater.dashboard.queue_record import QueueRecord
 from pinlater.dashboard.static_files import StaticFiles
@@ -55,7 +55,7 @@ def test_a_queue_that_keeps_no_jobs_says_why_there_are_no_run_times() -> None:
 
 
 def test_failures_are_shown_with_those_that_nobody_looked_at() -> None:
-    record = QueueRecord(failed=10, looked_at=4, reasons={"KeyError": 6, "other": 1}, types={})
+    record = QueueRecord(failed=10, sampled=4, reasons={"KeyError": 6, "other": 1}, types={})
     found = history_charts.failures_by_reason(series(record, None))
     assert {line.name: list(line.values) for line in found.lines} == {
         "KeyError": [6, None],

@@ -54,7 +54,6 @@ def fill(file: HistoryFile, hour: int, queues: int, records: list[bytes]) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_two_thousand_queues_that_are_all_busy_fit_into_64_mib(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite"
     file = HistoryFile(path, is_writer=True)
@@ -217,7 +216,7 @@ def test_where_there_can_be_no_file_the_history_is_kept_in_memory_and_says_so(tm
         store = HistoryStore(tmp_path / "file" / "history.sqlite")
         await store.open()
         assert store.is_writer
-        assert "cannot be written" in store.trouble
+        assert "cannot be written" in store.problem
         assert await store.write({1: {"": b"\x90"}}, {"x": b"y"})
         assert await store.facts() == {"x": b"y"}
         await store.close()

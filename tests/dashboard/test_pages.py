@@ -25,7 +25,7 @@ from pinlater.model.workers import WorkerJob
 from tests.dashboard.conftest import Place
 from tests.dashboard.visitor import Visitor, text_of
 
-WITHIN_S = 30.0
+WITHIN_S = 100.0
 
 
 def until(check: Callable[[], bool]) -> None:

@@ -26,7 +26,7 @@ from tests.stores.process import StoreServer
 def test_a_shard_that_is_away_is_a_part_of_the_page(tmp_path: Path, durable_redis_server: StoreServer) -> None:
     stores = ["--store", f"1=sqlite:///{tmp_path}/one.db", "--store", f"2={durable_redis_server.url()}"]
     admin = ["--admin-password-hash", hash_password(PASSWORD)]
-    with running(tmp_path, *stores, *admin, "--api", "127.0.0.1:0", "--call-timeout", "1s") as server:
+    with running(tmp_path, *stores, *admin, "--api", "127.0.0.1:0", "--call-timeout", "3s") as server:
         server.wait_for("ready")
         address = str(server.wait_for("api_ready")["address"]).rstrip("/")
         with Client(f"127.0.0.1:{server.port}") as client:
@@ -44,7 +44,7 @@ def test_a_shard_that_is_away_is_a_part_of_the_page(tmp_path: Path, durable_redi
 
 
 def test_a_server_that_does_not_answer_is_said_so(tmp_path: Path) -> None:
-    with running(tmp_path, "--api", "127.0.0.1:0", "--call-timeout", "1s") as server:
+    with running(tmp_path, "--api", "127.0.0.1:0", "--call-timeout", "3s") as server:
         server.wait_for("ready")
         said = server.wait_for("api_ready")
         visitor = Visitor(str(said["address"])).open(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinlater.dashboard.counter_ledger import spread
-from pinlater.dashboard.durations import GROWTH, HIGHEST, buckets_of, percentile_ms
+from pinlater.dashboard.duration_buckets import GROWTH, HIGHEST, buckets_of, percentile_ms
 from pinlater.dashboard.queue_record import (
     UNREADABLE,
     QueueRecord,
@@ -37,7 +37,7 @@ records = st.builds(
     runs=buckets,
     reasons=words,
     types=words,
-    looked_at=small,
+    sampled=small,
     minutes=small,
 )
 series = st.lists(st.tuples(st.integers(0, 59), records), max_size=3, unique_by=lambda each: each[0])

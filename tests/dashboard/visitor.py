@@ -19,7 +19,7 @@ class Visitor:
     def __init__(self, address: str) -> None:
         self.client = httpx.Client(
             base_url=address,
-            timeout=30.0,
+            timeout=300,
             trust_env=False,
             headers={"Accept": "text/html"},
             limits=httpx.Limits(max_keepalive_connections=0),  # so that nothing is left open behind a test
@@ -34,7 +34,7 @@ class Visitor:
     def link(self, *, password: str = "", token: str = "", source: str = "anna@laptop") -> str:
         headers = {"X-PinLater-Source": source}
         headers |= {"Authorization": f"Bearer {token}"} if token else {"X-Admin-Password": password}
-        with httpx.Client(base_url=self.client.base_url, timeout=30.0, trust_env=False) as program:
+        with httpx.Client(base_url=self.client.base_url, timeout=60, trust_env=False) as program:
             response = program.post("/dashboard/links", headers=headers)
         assert response.status_code == 201, response.text
         assert response.json()["valid_s"] == 300

@@ -12,8 +12,8 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
-from pinlater.config.values import Kind
 from pinlater.queues.settings import BY_NAME
+from pinlater.setting_kinds import Kind
 from pinlater.wire.interface import BOOL, DOUBLE, LIST, MAP, SET, SIGNATURES, STRING, STRUCT, Node
 from tests.extremes.values import EXACT_MS, ODD, extremes_of
 

@@ -26,8 +26,7 @@ WITH_FLOWS = ("mysql", "postgres")
 
 
 def _param(store: str) -> object:
-    slow = [pytest.mark.longest] if store == "dynamodb" else []  # its emulator takes as long as all others together
-    return pytest.param(store, marks=[pytest.mark.store(store), *slow])
+    return pytest.param(store, marks=pytest.mark.store(store))
 
 
 def _quick_hash(password: str) -> str:

@@ -8,6 +8,8 @@ The promise, checked event by event and once more at the end:
 * ended: no job is handed out again once its successful ack was answered, unless its claim had expired by then.
 
 An answer that never came proves nothing: an enqueue may or may not be stored, an ack may or may not be applied.
+Nor does the order in which answers are read: a busy machine may stop a caller until its claim is over and another one
+was made and ended. So claims are compared by their times.
 """
 
 from __future__ import annotations
@@ -19,16 +21,26 @@ from pinlater.model import AckOutcome, DequeuedJob
 
 
 @dataclass(slots=True)
+class Claim:
+    """One claim of a job, and whether its failure was sent."""
+
+    made_at_ms: int
+    expires_at_ms: int
+    failure_sent: bool = False
+
+    def left_ms(self, other: Claim) -> int:
+        """How long both last at once; below 0: one was over when the other was made."""
+        return min(self.expires_at_ms, other.expires_at_ms) - max(self.made_at_ms, other.made_at_ms)
+
+
+@dataclass(slots=True)
 class Entry:
-    """What is known of one job."""
+    """What is known of one job: `claims` by their descriptors, `success_answered` for the one that it ended under."""
 
     run_after_ms: int
     enqueue_answered: bool = True
-    claim_descriptor: str = ""
-    claim_expires_at_ms: int = 0
-    failed_sent_for: str = ""
-    success_answered: bool = False
-    hand_outs: int = 0
+    claims: dict[str, Claim] = field(default_factory=dict)
+    success_answered: Claim | None = None
 
 
 @dataclass
@@ -55,30 +67,25 @@ class Ledger:
         entry = self.entries.get(job.descriptor)
         if entry is None:
             entry = self.entries[job.descriptor] = Entry(job.run_after_ms, enqueue_answered=False)
-        claimed_at_ms = job.claim_expires_at_ms - self.claim_timeout_ms
+        claim = Claim(job.claim_expires_at_ms - self.claim_timeout_ms, job.claim_expires_at_ms)
         due_ms = max(job.run_after_ms, entry.run_after_ms)
-        if claimed_at_ms < due_ms:
-            self.broken.append(f"early: {job.descriptor} by {due_ms - claimed_at_ms} ms")
-        if entry.success_answered:
+        if claim.made_at_ms < due_ms:
+            self.broken.append(f"early: {job.descriptor} by {due_ms - claim.made_at_ms} ms")
+        if entry.success_answered and claim.expires_at_ms >= entry.success_answered.made_at_ms:
             self.broken.append(f"ended: {job.descriptor} handed out after its answered success")
-        ended_by_failure = entry.failed_sent_for == entry.claim_descriptor
-        if entry.hand_outs and not ended_by_failure and claimed_at_ms <= entry.claim_expires_at_ms:
-            left = entry.claim_expires_at_ms - claimed_at_ms
-            self.broken.append(f"double: {job.descriptor} with {left} ms of its claim left")
-        entry.hand_outs += 1
-        entry.claim_descriptor = job.claim_descriptor
-        entry.claim_expires_at_ms = job.claim_expires_at_ms
-
-    def success_answered(self, descriptor: str) -> None:
-        self.entries[descriptor].success_answered = True
+        for other in entry.claims.values():
+            if not other.failure_sent and (left_ms := claim.left_ms(other)) >= 0:
+                self.broken.append(f"double: {job.descriptor} with {left_ms} ms of its claim left")
+        entry.claims[job.claim_descriptor] = claim
 
     def ack_answered(self, job: DequeuedJob, outcome: AckOutcome) -> None:
         """The ack of a success was answered. It may have had no effect where its claim had expired by then."""
         if outcome is not AckOutcome.IGNORED or time.time_ns() // 1_000_000 < job.claim_expires_at_ms:
-            self.success_answered(job.descriptor)
+            entry = self.entries[job.descriptor]
+            entry.success_answered = entry.claims[job.claim_descriptor]
 
     def failure_sent(self, job: DequeuedJob) -> None:
-        self.entries[job.descriptor].failed_sent_for = job.claim_descriptor
+        self.entries[job.descriptor].claims[job.claim_descriptor].failure_sent = True
 
     def unfinished(self) -> set[str]:
         """Jobs that were answered, and whose success was not: each has ended, or must still be there."""

@@ -15,6 +15,7 @@ import contextlib
 import socket
 import struct
 import threading
+import weakref
 from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any
@@ -58,6 +59,9 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._links: set[_Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: weakref.WeakSet[asyncio.StreamWriter] = weakref.WeakSet()
+        """Of all connections, also those that close once their bytes have left, or that no link was made of yet."""
+
         self._open = {REQUESTS: asyncio.Event(), ANSWERS: asyncio.Event()}
         self._delay_s = 0.0
         self._bytes_per_s = 0
@@ -163,6 +167,8 @@ class Proxy:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in tuple(self._writers):
+            writer.transport.abort()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = self._loop.create_task(self._serve(reader, writer))
@@ -170,6 +176,7 @@ class Proxy:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
         if self._cut_off and self._cut_off == _peer(writer):
             writer.transport.abort()
             return
@@ -178,6 +185,7 @@ class Proxy:
         except OSError:
             writer.transport.abort()
             return
+        self._writers.add(target_writer)
         link = _Link(writer, target_writer)
         self._links.add(link)
         try:

@@ -23,7 +23,7 @@ from tests.queues import make_queue
 from tests.server.running import running
 from tests.stores.places import Places
 
-pytestmark = [pytest.mark.store("dynamodb"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.store("dynamodb")]
 YEAR_MS = 365 * 24 * 3_600_000
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pinlater.wire.convert import lookup_from_wire, lookup_to_wire
+from pinlater.wire.methods import LOOKUP
 from tests.faults.ledger import Ledger
 from tests.faults.load import BROKEN, QUEUE, Load, acknowledge, take
 from tests.faults.operated import Operated, store_steps
@@ -25,7 +25,7 @@ EACH_KIND_ONCE = 6
 DYNAMODB = {"rounds": min(ROUNDS, EACH_KIND_ONCE), "calls": 150, "limit": 50}
 """DynamoDB Local takes some milliseconds for each job."""
 
-CALLS_BETWEEN = 1_000
+CALLS_BETWEEN = int(os.environ.get("PINLATER_KILL_CALLS", "300"))
 """Answered calls between two kills."""
 
 CLAIM_TIMEOUT_MS = 2_000
@@ -35,7 +35,7 @@ SETTINGS = ["--claim-timeout", "2s", "--maintenance-interval", "1s", "--crash-bu
 
 async def when_it_serves(port: int) -> Plain:
     """A connection to a server that answers calls on its store."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(STUCK_AFTER_S):
         while True:
             try:
                 plain = await Plain.to(port)
@@ -68,7 +68,7 @@ async def lost(plain: Plain, ledger: Ledger) -> list[str]:
     bad: list[str] = []
     for start in range(0, len(open_ends), 1_000):
         part = open_ends[start : start + 1_000]
-        found = lookup_from_wire(await plain.call("lookupJobs", request=lookup_to_wire(part, False)))
+        found = LOOKUP.result(await plain.call("lookupJobs", request=LOOKUP.request(part, False)))
         states = {name: found[name].state.name if name in found else "not there" for name in part}
         bad += [f"{name} {state}" for name, state in states.items() if state != "SUCCEEDED"]
     return bad
@@ -118,17 +118,15 @@ def operated(tmp_path: Path) -> Iterator[Callable[..., Operated]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("name", "rounds"),
     [
-        pytest.param("redis", ROUNDS, id="redis", marks=pytest.mark.store("redis")),
-        pytest.param("mysql", ROUNDS, id="mysql", marks=pytest.mark.store("mysql")),
-        pytest.param("postgres", EACH_KIND_ONCE, id="postgres", marks=pytest.mark.store("postgres")),
-        pytest.param(
-            "postgres", ROUNDS, id="postgres-many", marks=[pytest.mark.store("postgres"), pytest.mark.longest]
-        ),
-        pytest.param("dynamodb", EACH_KIND_ONCE, id="dynamodb", marks=pytest.mark.store("dynamodb")),
+        pytest.param(name, rounds, id=f"{name}{suffix}", marks=pytest.mark.store(name))
+        for suffix, rounds, names in (
+            ("", EACH_KIND_ONCE, ("redis", "mysql", "postgres", "dynamodb")),
+            ("-many", ROUNDS, ("redis", "mysql", "postgres")),
+        )
+        for name in names
     ],
 )
 async def test_what_was_answered_survives_kills_of_server_and_store(
@@ -143,9 +141,9 @@ async def test_what_was_answered_survives_kills_of_server_and_store(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.parametrize("rounds", [EACH_KIND_ONCE, ROUNDS], ids=["sqlite", "sqlite-many"])
 async def test_what_was_answered_on_sqlite_survives_kills_of_the_server(
-    operated: Callable[..., Operated], sqlite_places: Places
+    operated: Callable[..., Operated], sqlite_places: Places, rounds: int
 ) -> None:
     server = operated("--store", f"1={sqlite_places.fresh()}")
-    await survives(server, [server.kill_a_worker, server.kill_all, server.roll, server.restart])
+    await survives(server, [server.kill_a_worker, server.kill_all, server.roll, server.restart], rounds=rounds)

@@ -45,7 +45,7 @@ def connection(proxy: Proxy) -> Iterator[socket.socket]:
 
 
 def connect(proxy: Proxy, source: str = "127.0.0.1") -> socket.socket:
-    return socket.create_connection(("127.0.0.1", proxy.port), timeout=5, source_address=(source, 0))
+    return socket.create_connection(("127.0.0.1", proxy.port), timeout=60, source_address=(source, 0))
 
 
 def echoed(connection: socket.socket, data: bytes) -> bytes:

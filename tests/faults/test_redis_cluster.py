@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -15,9 +16,10 @@ from pinlater.client.async_client import AsyncClient
 from pinlater.model import Job, parse_descriptor
 from tests.faults.answered import CALLERS, Load, drained
 from tests.server.running import running
+from tests.speed import slower
 from tests.stores.redis_cluster import RedisCluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.store("redis"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.store("redis")]
 SHARDS = 6
 
 
@@ -57,7 +59,7 @@ async def add_a_node(cluster: RedisCluster) -> None:
     "steps",
     [
         pytest.param([kill_a_primary], id="killed"),
-        pytest.param([kill_a_primary, freeze_a_primary, add_a_node], id="all", marks=pytest.mark.longest),
+        pytest.param([kill_a_primary, freeze_a_primary, add_a_node], id="all"),
     ],
 )
 async def test_nothing_that_was_answered_is_lost_by_a_failover_or_a_move_of_slots(
@@ -65,7 +67,7 @@ async def test_nothing_that_was_answered_is_lost_by_a_failover_or_a_move_of_slot
 ) -> None:
     with RedisCluster() as cluster:
         store = f"jobs={cluster.url(f'?shards={SHARDS}&wait=1')}"
-        with running(tmp_path, "--store", store, "--processes", "1", "--call-timeout", "2s") as server:
+        with running(tmp_path, "--store", store, "--processes", "1", "--call-timeout", "5s") as server:
             address = f"127.0.0.1:{server.port}"
             async with contextlib.AsyncExitStack() as stack:
                 clients = [await stack.enter_async_context(AsyncClient(address, timeout=1.0)) for _ in range(CALLERS)]
@@ -83,7 +85,7 @@ async def test_nothing_that_was_answered_is_lost_by_a_failover_or_a_move_of_slot
                 found = await drained(clients[0])
     lost = load.answered.keys() - found
     print(f"{len(load.answered):,} answered, {len(lost)} lost, errors {load.reasons}")
-    assert len(load.answered) > 2_000
+    assert len(load.answered) > 2_000 / slower(time.monotonic)
     assert not lost, sorted(lost)[:10]
 
 

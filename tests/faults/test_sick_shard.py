@@ -25,13 +25,14 @@ from pinlater.shards.resilience import ResilientShard
 from pinlater.shards.router import Router
 from pinlater.shards.shard_set import ShardSet
 from tests.faults.proxy import Proxy
+from tests.speed import slower
 from tests.stores.places import Places
 
 DEADLINE_S = 2.0
 SLACK_S = 2.0
 """What a busy machine may take for itself."""
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 HEALTH = HealthSettings(window=20, min_good=15, pause_ms=2_000, probe_gap_ms=100)
 
 
@@ -116,8 +117,9 @@ async def test_callers_wait_for_one_deadline_at_most_then_not_at_all_and_the_sha
             BREAKS[trouble](proxy)
             went_out = await until(lambda: not member.is_healthy)
             await until(lambda: time.monotonic() > went_out + 2 * DEADLINE_S)
-            assert load.longest_since(broke) <= DEADLINE_S + SLACK_S
-            assert load.longest_since(went_out + DEADLINE_S) <= DEADLINE_S / 2
+            busy = slower(time.monotonic)
+            assert load.longest_since(broke) <= DEADLINE_S + SLACK_S * busy
+            assert load.longest_since(went_out + DEADLINE_S) <= DEADLINE_S / 2 * busy
             proxy.heal()
             await until(lambda: member.is_healthy)
             came_back = time.monotonic()

@@ -30,7 +30,6 @@ def undelivered(server: RunningServer) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("store", ["sqlite", "redis", "mysql", "postgres"])
 async def test_a_job_that_a_stalled_network_hides_from_its_workers_succeeds_with_attempts_left(
     tmp_path: Path, request: pytest.FixtureRequest, store: str

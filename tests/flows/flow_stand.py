@@ -7,8 +7,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pinlater.clock import Clock
 from pinlater.flows.flow_engine import Flows, FlowSettings
 from pinlater.metrics import Metrics
+from pinlater.queues.directory import QueueDirectory
+from pinlater.service.job_events import JobEvents
+from pinlater.shards.router import Router
 from tests.unit.stand import Stand, stand
 
 SECRET = "not-so-secret-0123"
@@ -25,11 +29,15 @@ class FlowStand:
 @asynccontextmanager
 async def flow_stand(folder: Path, shards: int = 1) -> AsyncIterator[FlowStand]:
     settings = FlowSettings(url=f"sqlite:///{folder}/flows.db", callback_hosts=("127.0.0.1:*",), callback_secret=SECRET)
-    async with stand(shards) as at:
-        service = at.service
-        metrics = Metrics()
-        flows = Flows(settings, "me/1", at.router, service.queues, at.clock, metrics, service.fired)
-        service.attach_flows(flows)
+    metrics = Metrics()
+    made: list[Flows] = []
+
+    def flows_of(router: Router, queues: QueueDirectory, clock: Clock, events: JobEvents) -> Flows:
+        made.append(Flows(settings, "me/1", router, queues, clock, metrics, events.ready))
+        return made[0]
+
+    async with stand(shards, flows=flows_of) as at:
+        (flows,) = made
         flows.start()
         try:
             yield FlowStand(at, flows, settings, metrics)

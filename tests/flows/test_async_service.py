@@ -28,7 +28,7 @@ from pinlater.model.flow_words import (
     NewItem,
     OnFailure,
 )
-from pinlater.wire.convert_flows import get_to_wire
+from pinlater.wire.flow_methods import GET_FLOW
 from tests.flows.async_service import (
     SECRET,
     SETTINGS,
@@ -492,7 +492,7 @@ async def test_a_server_that_ends_keeps_nobody_waiting_for_a_flow(tmp_path: Path
             flow_id = await service.start(service.stage("root"), items=items_of(1))
         waits, gone = await Plain.to(server.port), await Plain.to(server.port)
         for each in (waits, gone):
-            await each.send("getFlow", request=get_to_wire(flow_id, 600_000))
+            await each.send("getFlow", request=GET_FLOW.request(flow_id, 600_000))
         await gone.close()
         server.send(signal.SIGTERM)
         async with asyncio.timeout(WITHIN_S):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from pinlater import Ack, AsyncClient
 from pinlater.errors import QueueNotFound
 from pinlater.model import DequeueRequest
@@ -35,7 +33,6 @@ async def _done(port: int, queue: str, limit: int) -> int:
         return len(jobs)
 
 
-@pytest.mark.timeout(180)
 async def test_items_come_again_into_queues_that_no_store_knows_any_more(tmp_path: Path) -> None:
     store: StoreServer = RedisServer()
     store.start()
@@ -64,7 +61,6 @@ async def test_items_come_again_into_queues_that_no_store_knows_any_more(tmp_pat
         store.stop()
 
 
-@pytest.mark.timeout(180)
 async def test_items_go_on_where_shards_are_while_another_one_is_away(tmp_path: Path) -> None:
     """Also those that were added behind more than come into a queue in one step."""
     stores = [RedisServer(durable=True) for _ in range(2)]

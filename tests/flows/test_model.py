@@ -197,4 +197,4 @@ class FlowModel(RuleBasedStateMachine):
 
 
 TestFlowModel = FlowModel.TestCase
-TestFlowModel.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestFlowModel.settings = settings(max_examples=40, stateful_step_count=20)

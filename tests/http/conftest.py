@@ -25,7 +25,7 @@ def api_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def caller(api_address: str) -> Iterator[Caller]:
-    with httpx.Client(base_url=api_address, timeout=30.0, trust_env=False) as client:
+    with httpx.Client(base_url=api_address, timeout=60, trust_env=False) as client:
         yield Caller(client)
 
 

@@ -137,7 +137,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         with Client(f"127.0.0.1:{server.port}", token=tokens["of-pay"]) as operator:  # it may make the first one there
             operator.create_flow(NewFlow("ready", [Stage("ready", "", "pay")], sealed=["ready"]))
         address = str(server.wait_for("api_ready")["address"])
-        with httpx.Client(base_url=address, timeout=30.0, trust_env=False) as caller:
+        with httpx.Client(base_url=address, timeout=60, trust_env=False) as caller:
             place = Place(caller, tokens, "", f"127.0.0.1:{server.port}")
             yield place._replace(flow=place.made())
 

@@ -55,6 +55,6 @@ def test_a_server_does_what_the_document_says(document_address: str, tmp_path: P
     limits = ["-H", f"X-Admin-Password: {PASSWORD}", "--generation-deterministic"]
     quiet = ["--no-shrink", "--no-color", "--suppress-health-check", "all", "--warnings", "off"]
     done = subprocess.run(
-        [*tool, *limits, *quiet], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=90
+        [*tool, *limits, *quiet], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=500
     )
     assert done.returncode == 0, done.stdout[-10_000:] + done.stderr

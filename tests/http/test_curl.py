@@ -23,7 +23,9 @@ def test_a_worker_in_four_lines(caller: Caller, api_address: str, tmp_path: Path
     (script,) = re.findall(r"^```bash\n((?:curl .*\n){4})^```$", (ROOT / page).read_text("utf-8"), re.MULTILINE)
     assert script.count("http://127.0.0.1:9012") == 4
     script = "set -e\n" + script.replace("http://127.0.0.1:9012", api_address).replace("\ncurl", "; echo\ncurl")
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     stored, _, beats, acked = map(str.strip, done.stdout.split("\n"))
     descriptor = json.loads(stored)["descriptor"]

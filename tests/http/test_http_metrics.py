@@ -43,7 +43,7 @@ def counts_in(response: httpx.Response) -> dict[tuple[str, ...], float]:
 def test_requests_are_counted_at_both_addresses_and_not_for_everybody(server: RunningServer) -> None:
     address, page = (str(server.wait_for(event)["address"]) for event in ("api_ready", "http_ready"))
     viewer, producer = ({"Authorization": f"Bearer {token}"} for token in (VIEWER, PRODUCER))
-    with httpx.Client(base_url=address, timeout=30.0, trust_env=False) as client:
+    with httpx.Client(base_url=address, timeout=60, trust_env=False) as client:
         assert client.put("/v1/queues/mail", headers=producer).status_code == 204
         for _ in range(3):
             assert client.post("/v1/queues/mail/jobs", json={"body": "x"}, headers=producer).status_code == 201

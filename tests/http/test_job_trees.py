@@ -205,7 +205,7 @@ def test_an_assignment_without_heartbeats_ends_like_a_failure(caller: Caller, qu
 def test_a_server_without_flows_says_so(tmp_path: Path) -> None:
     with running(tmp_path, "--api", "127.0.0.1:0", "--flows", "none") as server:
         address = str(server.wait_for("api_ready")["address"])
-        with httpx.Client(base_url=address, timeout=30.0, trust_env=False) as client:
+        with httpx.Client(base_url=address, timeout=60, trust_env=False) as client:
             for path in ("/v1/flows", "/job"):
                 assert Caller(client).refused("GET", path)[:2] == (503, "FLOWS_UNAVAILABLE")
 
@@ -293,7 +293,9 @@ def test_the_lines_of_the_page(caller: Caller, api_address: str, tmp_path: Path,
     script = text.split("```bash\n")[1 + place].split("```\n")[0]
     assert script.startswith("api=http://127.0.0.1:9012\n")
     script = "set -e\n" + script.replace("http://127.0.0.1:9012", api_address)
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+    )
     assert done.returncode == 0, done.stderr + done.stdout
     said = done.stdout.strip()
     last, _ = json.JSONDecoder().raw_decode(said[said.rindex('{"treeId"' if place else '{"id"') :])

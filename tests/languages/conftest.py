@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked_programs import Program
 from tests.stores.process import dies_with_us
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +21,7 @@ NODE_SOURCE = Path(__file__).parent / "node"
 INTERFACE = ROOT / "thrift" / "pinlater.thrift"
 PASSWORD = "open sesame"
 PINLATER = str(Path(sys.executable).parent / "pinlater")
-STOPS_WITHIN_S = 20.0
+STOPS_WITHIN_S = 100.0
 _queues = count()
 
 STORES = [
@@ -38,7 +39,7 @@ def serving(directory: Path, *arguments: str) -> Iterator[int]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PINLATER_")}
     with (
         log.open("wb") as output,
-        subprocess.Popen(
+        Program(
             command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=output
         ) as process,
     ):

@@ -17,7 +17,7 @@ def test_a_node_worker_makes_every_call(
     sqlite_server: int, queue: str, node_worker: Path, framing: str, protocol: str
 ) -> None:
     command = ["node", "worker.js", ".", str(sqlite_server), framing, protocol, queue, PASSWORD]
-    done = subprocess.run(command, cwd=node_worker, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=node_worker, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     methods = re.findall(r"^  [\w<>, ]+ (\w+)\(1: RequestContext", INTERFACE.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(methods) == 46

@@ -73,6 +73,7 @@ def test_thriftpy2s_client_makes_every_call(
         server,
         trans_factory=FRAMING[framing](),
         proto_factory=PROTOCOLS[protocol](),
+        socket_timeout=60_000,
     ) as client:
         EveryCall(client, thriftpy2_types, queue, PASSWORD).run()
 
@@ -96,7 +97,9 @@ def test_apaches_client_makes_every_call(
 def test_a_client_with_the_classic_interface_sees_no_difference(
     server: int, queue: str, classic_types: ModuleType
 ) -> None:
-    with client_context(classic_types.PinLater, "127.0.0.1", server, trans_factory=TFramedTransportFactory()) as client:
+    with client_context(
+        classic_types.PinLater, "127.0.0.1", server, trans_factory=TFramedTransportFactory(), socket_timeout=60_000
+    ) as client:
         context = classic_types.RequestContext(source="classic")
         client.createQueue(context, queue)
         jobs = [classic_types.PinLaterJob(body=b"one"), classic_types.PinLaterJob(body=b"two", numAttemptsAllowed=1)]

@@ -18,7 +18,7 @@ from tests.server.certificates import Authority
 SOURCE = Path(__file__).parent / "callers"
 HOST = "localhost"
 WITHIN_S = 60
-MADE_WITHIN_S = 150
+MADE_WITHIN_S = 500.0
 """What a compiler and a download take on a busy machine."""
 
 Caller = Callable[[int, str, "Tls", str], "subprocess.CompletedProcess[str]"]

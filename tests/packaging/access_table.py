@@ -20,7 +20,8 @@ from pinlater.wire.method import (
     queues_or_any,
     queues_or_every,
 )
-from pinlater.wire.methods import DEQUEUE, LOOKUP, METHODS, UPDATE_QUEUE, Access, Method
+from pinlater.wire.methods import DEQUEUE, LOOKUP, METHODS, Access, Method
+from pinlater.wire.operator_methods import UPDATE_QUEUE
 
 PAGE = Path(__file__).parents[2] / "docs" / "access.md"
 HEADING = "## What each call needs\n"
@@ -110,4 +111,6 @@ def with_section(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_section(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    beside = PAGE.with_suffix(".new")  # so that a run which is cut short leaves the page whole
+    beside.write_text(with_section(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    beside.replace(PAGE)

@@ -20,10 +20,11 @@ class Environment:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.run(sys.executable, "-m", "venv", str(path))
+        self.run(sys.executable, "-m", "venv", "--without-pip", str(path))
 
     def install(self, requirement: str) -> None:
-        self.run(self.program("python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement)
+        pip = [sys.executable, "-m", "pip", "--python", self.program("python"), "--disable-pip-version-check"]
+        self.run(*pip, "install", "--quiet", requirement)
 
     def program(self, name: str) -> str:
         return str(self.path / "bin" / name)

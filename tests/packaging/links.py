@@ -1,53 +1,55 @@
 """Links of the documents into the code, by the names of what they show.
 
-A link [`Class.method`](../path.py#L12) leads to the line where that name is defined, in Python or Lua.
-`python -m tests.packaging.links` writes the line numbers anew; a test compares them.
+A link [`Class.method`](../path.py) leads to the file that defines that name, in Python or Lua. It has no line number:
+that would be wrong after the next change above it.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "docs" / "tour.md", ROOT / "docs" / "where.md")
-_LINK = re.compile(r"\[`(?P<name>[\w.]+)`\]\((?P<path>\.\./[\w./-]+\.(?:py|lua))(?:#L\d+)?\)")
-
-
-class NotDefined(Exception):
-    """A page names something that its file does not define."""
+_LINK = re.compile(r"\[`(?P<name>[\w.]+)`\]\((?P<path>[\w./-]+\.(?:py|lua))\)")
+_LINE = re.compile(r"\]\(([^)\s]+\.\w+#L\d+[^)]*)\)")
 
 
-def with_lines(page: Path) -> str:
-    """The text of the page, its links with the lines as they are now. NotDefined."""
+class CodeLink(NamedTuple):
+    """A name, and the file that is to define it."""
 
-    def link(found: re.Match[str]) -> str:
-        name, path = found["name"], found["path"]
-        return f"[`{name}`]({path}#L{_line_of(name, (page.parent / path).resolve())})"
-
-    return _LINK.sub(link, page.read_text(encoding="utf-8"))
+    name: str
+    path: Path
 
 
-def _line_of(name: str, path: Path) -> int:
-    if not path.is_file():
-        raise NotDefined(f"there is no {path.relative_to(ROOT)}")
+def code_links(page: Path) -> list[CodeLink]:
+    found = _LINK.finditer(page.read_text(encoding="utf-8"))
+    return [CodeLink(each["name"], (page.parent / each["path"]).resolve()) for each in found]
+
+
+def mistakes(page: Path) -> Iterator[str]:
+    """Of the links of a page into the code: names that their files do not define, and line numbers."""
+    for line in _LINE.findall(page.read_text(encoding="utf-8")):
+        yield f"{line} has a line number: name what is there"
+    for link in code_links(page):
+        if not link.path.is_file():
+            yield f"there is no {link.path.name} for {link.name}"
+        elif not _defines(link.path, link.name):
+            yield f"{link.path.name} does not define {link.name}"
+
+
+def _defines(path: Path, name: str) -> bool:
     source = path.read_text(encoding="utf-8")
-    line = _line_in_lua(name, source) if path.suffix == ".lua" else _line_in_python(name, source)
-    if line is None:
-        raise NotDefined(f"{path.relative_to(ROOT)} does not define {name}")
-    return line
-
-
-def _line_in_python(name: str, source: str) -> int | None:
+    if path.suffix == ".lua":
+        return re.search(rf"^local (?:function )?{re.escape(name)}\b", source, re.MULTILINE) is not None
     body: list[ast.stmt] = ast.parse(source).body
-    line = None
     for part in name.split("."):
         node = next((node for node in body if part in _names_of(node)), None)
         if node is None:
-            return None
-        line, body = node.lineno, getattr(node, "body", [])
-    return line
+            return False
+        body = getattr(node, "body", [])
+    return True
 
 
 def _names_of(node: ast.stmt) -> list[str]:
@@ -55,13 +57,3 @@ def _names_of(node: ast.stmt) -> list[str]:
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
     return [target.id for target in targets if isinstance(target, ast.Name)]
-
-
-def _line_in_lua(name: str, source: str) -> int | None:
-    definition = re.compile(rf"^local (?:function )?{re.escape(name)}\b")
-    return next((number for number, line in enumerate(source.split("\n"), 1) if definition.match(line)), None)
-
-
-if __name__ == "__main__":
-    for each in PAGES:
-        each.write_text(with_lines(each), encoding="utf-8")

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from pinlater.metrics import FAMILIES
+from pinlater.shard_factory import DRIVERS
 from tests.packaging.conftest import ROOT
-from tests.packaging.links import PAGES, with_lines
+from tests.packaging.pages import LEAST_BYTES, LEAST_CODE_LINKS, faults
 from tests.unit.test_convert import SENT
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("workers/**/*.md")])
@@ -38,9 +39,52 @@ def test_every_link_leads_to_a_file(document: Path) -> None:
     assert [link for link in links if "://" not in link and not (document.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_links_into_the_code_lead_to_the_lines_where_their_names_are(page: Path) -> None:
-    assert page.read_text(encoding="utf-8") == with_lines(page), "run: python -m tests.packaging.links"
+def test_every_page_is_whole_and_found_from_another() -> None:
+    assert list(faults(ROOT / "docs", (ROOT / "README.md", ROOT / "CONTRIBUTING.md"))) == []
+
+
+FILLING = "Words of a page, one after another, until it is as long as a page has to be. " * 20
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", f"where.md has fewer than {LEAST_BYTES} bytes"),
+        ("# Where\n", f"where.md has fewer than {LEAST_BYTES} bytes"),
+        (f"{FILLING}[it](tour.md)", "where.md does not begin with its heading"),
+        (f"# Where\n{FILLING}", "where.md links to nothing"),
+        (
+            f"# Where\n{FILLING}[it](tour.md)",
+            f"where.md has fewer than {LEAST_CODE_LINKS['where.md']} links into the code",
+        ),
+        (f"# Where\n{FILLING}[it](tour.md)\n| a | b |\n| --- | --- |\n\nMore.", "where.md has a table without rows"),
+        (f"# Where\n{FILLING}[it](tour.md)\n| a |\n| --- |", "where.md has a table without rows"),
+        (f"# Where\n{FILLING}[`Shard.fly`](../shard.py)", "where.md: shard.py does not define Shard.fly"),
+        (f"# Where\n{FILLING}[`Ship`](../ship.py)", "where.md: there is no ship.py for Ship"),
+        (
+            f"# Where\n{FILLING}[`Shard`](../shard.py#L12)",
+            "where.md: ../shard.py#L12 has a line number: name what is there",
+        ),
+    ],
+)
+def test_a_page_that_is_not_whole_is_found(tmp_path: Path, text: str, fault: str) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (tmp_path / "README.md").write_text("[there](docs/where.md)")
+    (tmp_path / "shard.py").write_text("class Shard:\n    def open(self): ...\n")
+    (docs / "where.md").write_text(text)
+    (docs / "tour.md").write_text(f"# Tour\n{FILLING}[it](where.md) [`Shard.open`](../shard.py)\n| a |\n| --- |\n| b |")
+    found = list(faults(docs, [tmp_path / "README.md"]))
+    assert fault in found
+    assert [each for each in found if each.startswith("tour.md") and "links into the code" not in each] == []
+
+
+def test_a_page_that_no_other_links_to_is_found(tmp_path: Path) -> None:
+    (tmp_path / "alone.md").write_text(f"# Alone\n{FILLING}[itself](alone.md)")
+    (tmp_path / "README.md").write_text("[elsewhere](https://example.org/alone.md)")
+    found = list(faults(tmp_path, [tmp_path / "README.md"]))
+    assert "no other page links to alone.md" in found
+    assert {"there is no tour.md", "there is no where.md"} <= set(found)
 
 
 @pytest.mark.parametrize(
@@ -114,17 +158,11 @@ def test_the_wire_page_has_every_field_of_the_interface_file() -> None:
 def test_the_wire_page_has_every_member_of_every_enum() -> None:
     enums = re.findall(r"^enum (\w+) \{(.*?)^\}", interface(), re.MULTILINE | re.DOTALL)
     assert len(enums) > 10
+    lines = dict(re.findall(r"^- `(\w+)`[^:\n]*: (.*)$", wire_page(), re.MULTILINE))
     for name, body in enums:
-        lacking = [
-            member
-            for member in re.findall(r"^  (\w+) = (\d+)", body, re.MULTILINE)
-            if not re.search(rf"\b{member[0]} {member[1]}\b", wire_page())
-        ]
-        assert lacking == [], name
-    for name in ("CancelOutcome", "AckOutcome"):  # one of its own names is in others too
-        (line,) = [each for each in wire_page().splitlines() if each.startswith(f"- `{name}`")]
-        members = re.findall(r"^  (\w+) = (\d+)", dict(enums)[name], re.MULTILINE)
-        assert re.findall(r"([A-Z_]+) (\d+)", line) == members
+        members = re.findall(r"^  (\w+) = (\d+)", body, re.MULTILINE)
+        assert members, name
+        assert re.findall(r"\b([A-Z_]+) (\d+)", lines.pop(name, "")) == members, name
 
 
 def test_the_wire_page_has_every_method_of_the_interface_file() -> None:
@@ -155,3 +193,55 @@ def test_the_page_of_metrics_has_every_metric_as_it_is() -> None:
     for name, family in FAMILIES.items():
         row = f"| `{name}` | {family.kind} | {', '.join(family.labels) or '-'} | {family.help} |"
         assert row in page, row
+
+
+def architecture() -> str:
+    return (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def packages() -> set[str]:
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    return set(setup["options"]["packages"].split())
+
+
+def packages_without_a_row(page: str) -> set[str]:
+    """Of the page's table of packages, and its layers of the worker framework."""
+    table = page.partition("## Packages")[2].partition("\n## ")[0]
+    written = {f"pinlater.{path}" for path in re.findall(r"`([\w/]+)/`", table)}
+    for outer, row in re.findall(r"^\| `(\w+)/` \| (.*)", table, re.MULTILINE):
+        written |= {f"pinlater.{outer}.{inner}" for inner in re.findall(r"`(\w+)/`", row)}
+    layers = page.partition("Its layers, top first:")[2].partition("\n## ")[0]
+    written |= {f"pinlater_workers.{name}" for name in re.findall(r"`(\w+)`", layers)}
+    names = {name.replace("/", ".") for name in written} | {"pinlater", "pinlater_workers"}
+    return packages() - names
+
+
+def test_the_page_of_the_architecture_has_every_package() -> None:
+    assert packages_without_a_row(architecture()) == set()
+    without = re.sub(r"^\| `(?:homes|backends)/`.*\n", "", architecture(), flags=re.MULTILINE)
+    lacking = {"homes", "backends", "backends.sql", "backends.redis", "backends.dynamodb"}
+    assert packages_without_a_row(without) == {f"pinlater.{name}" for name in lacking}
+
+
+def test_the_page_of_the_architecture_has_no_package_that_is_gone() -> None:
+    table = architecture().partition("## Packages")[2].partition("\n## ")[0]
+    rows = {name.replace("/", ".") for name in re.findall(r"^\| `([\w/]+)/`", table, re.MULTILINE)}
+    assert {f"pinlater.{name}" for name in rows - {"workers.pinlater_workers"}} - packages() == set()
+
+
+STORES = {"server": "SQLite", "redis": "Redis", "mysql": "MariaDB", "postgresql": "PostgreSQL", "dynamodb": "DynamoDB"}
+
+
+@pytest.mark.parametrize(
+    ("page", "line"),
+    [
+        ("docs/architecture.md", "| `backends/` |"),
+        ("docs/concepts.md", "A **store** keeps jobs"),
+    ],
+)
+def test_pages_that_list_the_stores_name_every_kind(page: str, line: str) -> None:
+    kinds = {extra for _, _, extra in DRIVERS.values()} - {"mysqldb"}  # a second driver of one kind
+    assert kinds == STORES.keys()
+    (listed,) = [each for each in (ROOT / page).read_text(encoding="utf-8").splitlines() if each.startswith(line)]
+    assert [name for name in STORES.values() if name not in listed] == []

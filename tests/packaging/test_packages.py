@@ -14,7 +14,7 @@ from pinlater.errors import install_command
 from tests.packaging.conftest import ROOT, Environment
 from tests.server.running import running
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow]
 
 SHIPPED = {".py", ".typed", ".lua", ".sql", ".html", ".js", ".css", ".svg", ".txt"}
 DRIVERS = ["redis", "sqlalchemy", "pymysql", "MySQLdb", "psycopg", "botocore", "sqlite3"]
@@ -33,7 +33,7 @@ def below(name):
 
 FOLDERS = {"pinlater": ROOT, "pinlater_workers": ROOT / "workers"}
 EXTRAS_OF_WORKERS = {"aiohttp", "prometheus_client", "statsd", "uvloop"}
-BASE_OF_WORKERS = ["app", "cli", "execution", "heartbeat", "jobs", "middleware", "pools", "testing", "worker"]
+BASE_OF_WORKERS = ["app", "cli", "execution", "heartbeat", "jobs", "middleware", "pools", "worker"]
 
 
 def source_files() -> set[str]:
@@ -120,8 +120,15 @@ def test_the_base_install_enqueues_jobs_for_workers(base_install: Environment, t
 
 
 def test_the_base_install_imports_the_workers_without_their_extras(base_install: Environment) -> None:
-    code = f"{IMPORT_ALL}\nfor part in {BASE_OF_WORKERS!r}: list(below(f'pinlater_workers.{{part}}'))\n"
+    walk = f"for part in {BASE_OF_WORKERS!r}: list(below(f'pinlater_workers.{{part}}'))"
+    code = f"{IMPORT_ALL}\nimport pinlater_workers.testing\n{walk}\n"
     assert base_install.python(f"{code}print(*({EXTRAS_OF_WORKERS!r} & set(sys.modules)))").strip() == ""
+
+
+def test_the_base_install_says_what_tests_of_jobs_need(base_install: Environment) -> None:
+    code = f"{ENQUEUE.partition('app.client')[0]}\n{ENQUEUE[ENQUEUE.index('@app.job') : ENQUEUE.index('descriptor')]}"
+    with pytest.raises(AssertionError, match=re.escape(install_command("testing"))):
+        base_install.python(f"{code}\nfrom pinlater_workers import testing\ntesting.run(thumbnail, 'a.jpg', size=200)")
 
 
 OUTBOX = """

@@ -20,7 +20,7 @@ from tests.stores.process import free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "secure-cluster.md"
 _COMMAND = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-WITHIN_S = 40.0
+WITHIN_S = 60.0
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 

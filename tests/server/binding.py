@@ -14,9 +14,8 @@ from pinlater.wire.convert import (
     dequeue_to_wire,
     dequeued_from_wire,
     enqueue_to_wire,
-    lookup_from_wire,
-    lookup_to_wire,
 )
+from pinlater.wire.methods import LOOKUP
 from tests.server.running import Plain
 
 _SO_ATTACH_FILTER = 26
@@ -50,8 +49,8 @@ def succeeded(*jobs: DequeuedJob) -> Any:
 
 
 async def info(caller: Plain, job: DequeuedJob) -> JobInfo:
-    found = await caller.call("lookupJobs", request=lookup_to_wire([job.descriptor], False))
-    return lookup_from_wire(found)[job.descriptor]
+    found = await caller.call("lookupJobs", request=LOOKUP.request([job.descriptor], False))
+    return LOOKUP.result(found)[job.descriptor]
 
 
 async def is_held(caller: Plain, job: DequeuedJob) -> bool:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from tests.forked_programs import Program, run
 from tests.server.running import PROGRAM
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Shell:
         **variables: str | None,
     ) -> Result:
         """The outcome of a command that must end with `code`. Without `stdin` there is none."""
-        ended = subprocess.run(
+        ended = run(
             [PROGRAM, *arguments],
             cwd=self.folder,
             env=self._with(variables),
@@ -54,11 +54,9 @@ class Shell:
         assert ended.returncode == code, result
         return result
 
-    def start(
-        self, *arguments: str, stdout: IO[str] | int = subprocess.PIPE, **variables: str | None
-    ) -> subprocess.Popen[bytes]:
+    def start(self, *arguments: str, stdout: IO[str] | int = subprocess.PIPE, **variables: str | None) -> Program:
         """A command under way, with pipes that are not buffered here."""
-        return subprocess.Popen(
+        return Program(
             [PROGRAM, *arguments],
             bufsize=0,
             cwd=self.folder,
@@ -66,7 +64,6 @@ class Shell:
             stdin=subprocess.PIPE,
             stdout=stdout,
             stderr=subprocess.PIPE,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
 
     def _with(self, variables: dict[str, str | None]) -> dict[str, str]:

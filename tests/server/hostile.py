@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from pinlater.model import Job, RequestContext
 from pinlater.wire.codec import encode_call
-from pinlater.wire.convert import call_args, enqueue_to_wire, lookup_to_wire
-from pinlater.wire.convert_operators import update_queue_to_wire
+from pinlater.wire.convert import call_args, enqueue_to_wire
 from pinlater.wire.message import Protocol
+from pinlater.wire.methods import LOOKUP
+from pinlater.wire.operator_methods import UPDATE_QUEUE
 from tests.server.raw_thrift import CONTEXT, STRING, message
 
 MIB = 1024 * 1024
@@ -100,13 +101,13 @@ def many_jobs(protocol: Protocol) -> bytes:
 def many_texts(protocol: Protocol) -> bytes:
     """Pairs and elements, each a short text."""
     texts = [str(number) for number in range(60_000)]
-    request = update_queue_to_wire("mail", "secret", dict.fromkeys(texts, "x"), texts, False)
+    request = UPDATE_QUEUE.request("mail", "secret", dict.fromkeys(texts, "x"), texts, False)
     return encode_call("updateQueue", 1, call_args("updateQueue", RequestContext("me"), request=request), protocol)
 
 
 def many_descriptors(protocol: Protocol) -> bytes:
     """A list that is walked to its end, and a byte too many there."""
-    request = lookup_to_wire([str(number) for number in range(60_000)], False)
+    request = LOOKUP.request([str(number) for number in range(60_000)], False)
     args = call_args("lookupJobs", RequestContext("me"), request=request)
     return encode_call("lookupJobs", 1, args, protocol) + b"x"
 

@@ -16,7 +16,7 @@ from pinlater.http.caller import context_of
 from pinlater.http.http_server import HttpServer
 from pinlater.http.site import SITE, HttpSettings, make_app
 from pinlater.listener import listening
-from pinlater.metrics import Key
+from pinlater.metric_family import Key
 from pinlater.model import (
     AccessView,
     ClusterStatus,

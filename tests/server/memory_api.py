@@ -82,7 +82,7 @@ class EchoService:
         self._note("ack", (queue, succeeded, failed), context)
         return [AckOutcome.SUCCEEDED] * len(succeeded) + [AckOutcome.FAILED] * len(failed)
 
-    async def checkpoint(self, queue: str, checkpoints: Any, *, context: RequestContext | None = None) -> None:
+    async def checkpoint(self, queue: str, checkpoints: Any, *, context: Any = None, **more: Any) -> None:
         self._note("checkpoint", (queue, checkpoints), context)
 
     async def lookup(

@@ -14,6 +14,7 @@ from pinlater import Client
 from pinlater.model.flow_words import NewFlow, Stage
 from tests.server.commands import Shell
 from tests.server.running import PROGRAM, running
+from tests.speed import slower
 from tests.stores.process import free_port
 
 
@@ -47,6 +48,9 @@ def offered(shell: Shell, line: str, **variables: str | None) -> list[str]:
     return [each.partition(",")[2] for each in shell(**variables).out.splitlines() if each]
 
 
+STATES = ["scheduled", "ready", "waiting", "running", "succeeded", "failed", "cancelled", "pending", "in_progress"]
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -55,7 +59,10 @@ def offered(shell: Shell, line: str, **variables: str | None) -> list[str]:
         ("pinlater queue stats ", ["mail", "mq2", "mq10"]),
         ("pinlater queue stats mail mq", ["mq2", "mq10"]),
         ("pinlater job scan m", ["mail", "mq2", "mq10"]),
-        ("pinlater job scan mail --state ", ["pending", "in_progress", "succeeded", "failed", "scheduled"]),
+        (
+            "pinlater job scan mail --state ",
+            STATES,
+        ),
         ("pinlater job scan mail --state f", ["failed"]),
         ("pinlater job cancel --queue ma", ["mail"]),
         ("pinlater queue replay mail --state ", ["pending", "failed"]),
@@ -90,7 +97,7 @@ def test_without_a_server_nothing_is_offered_soon_and_nothing_said(shell: Shell)
     begun_s = time.monotonic()
     assert offered(shell, "pinlater queue stats ", PINLATER_SERVER=f"127.0.0.1:{free_port()}") == []
     assert offered(shell, "pinlater queue list --cluster ", PINLATER_CLUSTERS="nowhere.toml") == []
-    assert time.monotonic() - begun_s < 15
+    assert time.monotonic() - begun_s < slower(time.monotonic) * 15
 
 
 def test_bash_completes_what_the_script_says(shell: Shell) -> None:
@@ -100,7 +107,7 @@ def test_bash_completes_what_the_script_says(shell: Shell) -> None:
         [shutil.which("bash") or "bash", "--norc", "-c", f"{script}\n{asked}"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=300,
         env={"PATH": f"{Path(PROGRAM).parent}:/usr/bin:/bin", "PINLATER_SERVER": shell.server},
     )
     assert done.stdout.split() == ["mq2", "mq10"], done

@@ -26,10 +26,11 @@ from tests.server.command_lines import ARGUMENTS
 from tests.server.commands import Shell
 from tests.server.running import running
 from tests.server.terminal import Terminal
+from tests.speed import slower
 from tests.stores.process import free_port
 
 PASSWORD = "correct horse"
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +121,7 @@ def test_a_server_that_does_not_answer_ends_at_the_timeout(shell: Shell) -> None
         server = f"127.0.0.1:{silent.getsockname()[1]}"
         begun_s = time.monotonic()
         assert "no answer within" in shell("queue", "list", "--timeout", "500ms", "--server", server, code=3).err
-        assert time.monotonic() - begun_s < 5
+        assert time.monotonic() - begun_s < slower(time.monotonic) * 5
         unknown = shell("job", "enqueue", "mail", "x", "--timeout", "500ms", "--server", server, code=4)
         assert "may have been carried out" in unknown.err
         keyed = ("job", "enqueue", "mail", "x", "--dedupe-key", "k", "--timeout", "500ms", "--server", server)

@@ -24,7 +24,7 @@ from tests.server.terminal import Terminal
 from tests.stores.process import free_port
 
 PASSWORD = "correct horse"
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 RULES = '[[rules]]\nwho = ["anonymous"]\nroles = ["admin"]\n'
 VIEWER, STRANGER = f"plt_{1:043}", f"plt_{2:043}"
 
@@ -283,7 +283,7 @@ def test_what_a_flow_is_stuck_with_is_shown_and_resumed(
     )
     made = flow.made("--file", str(file))
     work(client, queue, ["no list"])
-    until(lambda: flow.stage(made, "a")["applet_errors"] + flow.stage(made, "b")["applet_errors"])
+    until(lambda: flow.stage(made, "a").get("applet_errors", 0) + flow.stage(made, "b").get("applet_errors", 0))
     shown = " ".join(flow("status", made).stdout.split())
     assert "stuck: the children of 1 item" in shown
     assert f"`pinlater flow resume {made}` tries again, with --expression by another one" in shown

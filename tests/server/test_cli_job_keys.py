@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,9 +47,9 @@ def test_a_named_job_is_kept_replaced_or_rejected(shell: Shell, client: Client, 
         return dict(json.loads(out))
 
     first = enqueue("1", "--expires", "1h", "--claim-timeout", "30s", "--dedupe-for", "kept")
-    assert first["outcome"] == "STORED"
-    assert enqueue("2") == {**first, "outcome": "KEPT"}
-    assert enqueue("22", "--on-duplicate", "replace") == {**first, "outcome": "REPLACED"}
+    assert first["outcome"] == "stored"
+    assert enqueue("2") == {**first, "outcome": "kept"}
+    assert enqueue("22", "--on-duplicate", "replace") == {**first, "outcome": "replaced"}
     refused = shell("job", "enqueue", queue, "3", "--dedupe-key", "a", "--on-duplicate", "reject", code=1)
     assert first["descriptor"] in refused.err
     shown = shell("job", "get", "--queue", queue, "--key", "a").out
@@ -118,8 +119,8 @@ def test_what_runs_is_asked_to_stop(shell: Shell, client: Client, queue: str) ->
     assert "progress       41% page 5" in shown
     assert "to stop, by    " in shown
     client.ack(queue, failed=[Ack(job.descriptor, claim_descriptor=job.claim_descriptor)])
-    assert "FAILED, since it was to stop" in shell("job", "get", job.descriptor).out
-    assert shell("job", "wait", job.descriptor, code=5).out.split()[6:8] == [job.descriptor, "FAILED"]
+    assert re.search(r"^state +cancelled$", shell("job", "get", job.descriptor).out, re.MULTILINE)
+    assert shell("job", "wait", job.descriptor, code=5).out.split()[6:8] == [job.descriptor, "cancelled"]
 
 
 def test_the_end_of_a_job_is_waited_for(shell: Shell, client: Client, queue: str) -> None:
@@ -136,7 +137,7 @@ def test_the_end_of_a_job_is_waited_for(shell: Shell, client: Client, queue: str
     assert shell("job", "wait", descriptor, "--result").raw == b"\xffdone"
     worker.join()
     row = json.loads(shell("job", "wait", "-", "-o", "jsonl", stdin=f"{descriptor}\n").out)
-    assert (row["state"], row["result"], row["result_encoding"]) == ("SUCCEEDED", "/2RvbmU=", "base64")
+    assert (row["state"], row["result"], row["result_encoding"]) == ("succeeded", "/2RvbmU=", "base64")
     shown = shell("job", "get", descriptor).out
     assert "result         5 bytes, in hexadecimal\n  ff646f6e65\n" in shown
 

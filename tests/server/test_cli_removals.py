@@ -58,7 +58,7 @@ def queue(served: tuple[Path, str], request: pytest.FixtureRequest) -> Iterator[
 def test_a_terminal_is_told_how_many_jobs_of_what_before_they_are_deleted(queue: Queue) -> None:
     line = ("job", "delete", queue.name, "--state", "pending", *ALL)
     terminal = queue.on_terminal(*line)
-    terminal.until(f"Delete 1,203 PENDING jobs of queue {queue.name}, all priorities? [y/N]")
+    terminal.until(f"Delete 1,203 ready, scheduled or waiting jobs of queue {queue.name}, all priorities? [y/N]")
     terminal.type("n\n")
     assert terminal.ended() == 1
     assert "pinlater: nothing was deleted" in terminal.shown
@@ -74,7 +74,10 @@ def test_a_terminal_is_told_how_many_jobs_of_what_before_they_are_deleted(queue:
 
 def test_no_more_jobs_are_removed_than_were_asked_about(queue: Queue) -> None:
     terminal = queue.on_terminal("job", "cancel", "--queue", queue.name, "--match", "letter", "--all")
-    terminal.until(f"Cancel 3 PENDING jobs of queue {queue.name}, all priorities, with a body that matches 'letter'?")
+    terminal.until(
+        f"Cancel 3 ready, scheduled or waiting jobs of queue {queue.name}, all priorities, "
+        "with a body that matches 'letter'?"
+    )
     queue.client.enqueue(queue.name, [Job(b"letter")] * 2)
     terminal.type("y\n")
     assert terminal.ended() == 0
@@ -85,7 +88,7 @@ def test_a_limit_is_asked_about_too_and_leaves_the_rest(queue: Queue) -> None:
     terminal = queue.on_terminal("job", "delete", queue.name, "--state", "pending", "--older-than", "1ms")
     terminal.until("created before 20")
     terminal.until(", and leave the rest? [y/N]")
-    assert "Delete 1,000 PENDING jobs" in terminal.shown
+    assert "Delete 1,000 ready, scheduled or waiting jobs" in terminal.shown
     terminal.type("y\n")
     assert terminal.ended() == 0
     assert queue.left == 203
@@ -94,7 +97,10 @@ def test_a_limit_is_asked_about_too_and_leaves_the_rest(queue: Queue) -> None:
 def test_yes_asks_nothing_and_says_what_is_touched(queue: Queue) -> None:
     terminal = queue.on_terminal("job", "cancel", "--queue", queue.name, "--all", "--yes")
     assert terminal.ended() == 0
-    assert f"pinlater: cancelling all PENDING jobs of queue {queue.name}, all priorities" in terminal.shown
+    assert (
+        f"pinlater: cancelling all ready, scheduled or waiting jobs of queue {queue.name}, all priorities"
+        in terminal.shown
+    )
     assert "[y/N]" not in terminal.shown
     assert queue.left == 0
 
@@ -111,11 +117,11 @@ def test_nothing_is_asked_where_nothing_would_be_removed(queue: Queue, extra: li
 def test_a_script_is_asked_nothing_and_told_what_is_touched(queue: Queue) -> None:
     assert queue.in_script("job", "delete", queue.name, "--state", "pending", "--priority", "2") == (
         "3\n",
-        f"pinlater: deleting at most 1,000 PENDING jobs of queue {queue.name}, priority 2\n",
+        f"pinlater: deleting at most 1,000 ready, scheduled or waiting jobs of queue {queue.name}, priority 2\n",
     )
     assert queue.in_script("job", "cancel", "--queue", queue.name, "--all", stdin="n\n") == (
         "1200\n",
-        f"pinlater: cancelling all PENDING jobs of queue {queue.name}, all priorities\n",
+        f"pinlater: cancelling all ready, scheduled or waiting jobs of queue {queue.name}, all priorities\n",
     )
 
 
@@ -127,7 +133,8 @@ def test_jobs_that_are_named_one_by_one_are_not_asked_about(queue: Queue) -> Non
 
 
 def test_a_queue_is_deleted_with_a_word_on_what_it_holds(queue: Queue) -> None:
-    holds = f"pinlater: queue {queue.name} holds 1,203 pending, 0 scheduled, 0 in progress, 0 succeeded, 0 failed"
+    counts = "1,203 ready or waiting, 0 scheduled, 0 running, 0 succeeded, 0 failed or cancelled"
+    holds = f"pinlater: queue {queue.name} holds {counts}"
     terminal = queue.on_terminal("queue", "delete", queue.name)
     terminal.until(f"Delete queue '{queue.name}' and all its jobs? [y/N]")
     assert holds in terminal.shown

@@ -149,7 +149,6 @@ VERDICTS = {"pinlater check"}
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_command_ends_by_what_it_did_and_by_its_output_alone(part: int, folder: Path, address: str) -> None:
     names = sorted(LINES)[part::PARTS]

@@ -82,16 +82,18 @@ def test_the_list_can_be_of_one_queue_or_name(shell: Shell, option: tuple[str, .
 
 def test_json_has_everything(shell: Shell) -> None:
     (found,) = [json.loads(line) for line in shell("worker", "list", "--name", "shop", "-o", "jsonl").out.splitlines()]
-    assert {key: found[key] for key in ("id", "slots", "busy_slots", "stuck_slots", "queues", "versions", "state")} == {
+    assert {
+        key: found[key] for key in ("id", "slots", "busy_slots", "stuck_slots", "queues", "versions", "is_stopping")
+    } == {
         "id": "a1",
         "slots": 8,
         "busy_slots": 2,
         "stuck_slots": 1,
         "queues": {"mail": 3, "images": 1},
         "versions": SHOP.versions,
-        "state": "working",
+        "is_stopping": False,
     }
-    assert [(job["job"], job["type"]) for job in found["running"]] == [
+    assert [(job["job_descriptor"], job["job_type"]) for job in found["running"]] == [
         (JOB, "send"),
         ("images:s1:p1:1790000000000002", "crop"),
     ]

@@ -9,9 +9,9 @@ import pytest
 
 from pinlater import Ack, AckOutcome, AsyncClient, Client, DequeueRequest, Job, JobFilter, JobState, errors
 from pinlater.wire.codec import WireCall, encode_application_exception, encode_reply
-from pinlater.wire.convert import acked_to_wire
 from pinlater.wire.faults import exception_from_error
 from pinlater.wire.message import ApplicationErrorKind
+from pinlater.wire.methods import ACK
 from tests.server.running import running
 from tests.server.test_client_failures import framed, scripted
 
@@ -27,7 +27,7 @@ def older(call: WireCall) -> bytes:
 
 
 def newer(call: WireCall, *outcomes: AckOutcome) -> bytes:
-    return framed(encode_reply(call.name, call.seqid, acked_to_wire(outcomes)))
+    return framed(encode_reply(call.name, call.seqid, ACK.answer(outcomes)))
 
 
 async def test_an_older_server_is_asked_for_what_it_does_not_have_once_for_each_connection() -> None:

@@ -15,7 +15,8 @@ from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob, DequeueFromQueuesRequest, DequeueRequest, Job, JobInfo, JobState, QueueShare
 from pinlater.server.deliveries import ACKNOWLEDGED_WITHIN_S, MARGIN_MS
 from pinlater.service import ServiceSettings
-from pinlater.wire.convert import checkpoints_to_wire, dequeue_from_queues_to_wire, dequeue_to_wire, dequeued_from_wire
+from pinlater.wire.convert import checkpoints_to_wire, dequeue_to_wire, dequeued_from_wire
+from pinlater.wire.methods import DEQUEUE_FROM_QUEUES
 from tests.server.binding import beat, enqueue, fall_silent, info, is_held, succeeded
 from tests.server.running import Plain
 from tests.server.serving import Served, serving, until
@@ -59,7 +60,7 @@ class Bench:
         self.at.clock.tick(LEASE_MS - MARGIN_MS)
 
     async def until_in(self, state: JobState, job: DequeuedJob) -> JobInfo:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (found := await info(self.onlooker, job)).state is not state:
                 await asyncio.sleep(0.02)
         return found
@@ -242,7 +243,7 @@ def dequeue_by(many: bool, **fields: Any) -> tuple[str, Any]:
     fields = {"wait_ms": LONG_MS, "claim_timeout_ms": 300_000, "confirms_receipt": True, **fields}
     if many:
         request = DequeueFromQueuesRequest([QueueShare("mail")], 1, **fields)
-        return "dequeueFromQueues", dequeue_from_queues_to_wire(request)
+        return "dequeueFromQueues", DEQUEUE_FROM_QUEUES.request(request)
     return "dequeueJobs", dequeue_to_wire(DequeueRequest("mail", 1, **fields))
 
 

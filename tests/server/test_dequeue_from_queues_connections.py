@@ -10,7 +10,7 @@ from pinlater.metrics import Metrics
 from pinlater.model import DequeueFromQueuesRequest, Job, JobState, QueueShare
 from pinlater.server.deliveries import MARGIN_MS
 from pinlater.service import ServiceSettings
-from pinlater.wire.convert import dequeue_from_queues_to_wire
+from pinlater.wire.methods import DEQUEUE_FROM_QUEUES
 from tests.server.running import Plain
 from tests.server.serving import serving, until
 from tests.unit.stand import Stand, stand
@@ -28,7 +28,7 @@ async def filled(at: Stand) -> list[str]:
 
 async def ask(caller: Plain, limit: int = 2, **fields: Any) -> None:
     request = DequeueFromQueuesRequest(SHARES, limit, claim_timeout_ms=LEASE_MS, **fields)
-    await caller.send(CALL, request=dequeue_from_queues_to_wire(request))
+    await caller.send(CALL, request=DEQUEUE_FROM_QUEUES.request(request))
 
 
 async def states(at: Stand, descriptors: list[str]) -> list[tuple[JobState, int]]:
@@ -37,7 +37,7 @@ async def states(at: Stand, descriptors: list[str]) -> list[tuple[JobState, int]
 
 
 async def until_pending(at: Stand, descriptors: list[str], attempts: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await states(at, descriptors) != [(JobState.PENDING, attempts)] * len(descriptors):
             await asyncio.sleep(0.02)
 
@@ -117,7 +117,7 @@ async def test_errors_of_queues_come_with_the_jobs_of_others() -> None:
         descriptors = await filled(at)
         caller = await Plain.to(served.port)
         request = DequeueFromQueuesRequest([*SHARES, QueueShare("nowhere")], 2)
-        answer = await caller.call(CALL, request=dequeue_from_queues_to_wire(request))
+        answer = await caller.call(CALL, request=DEQUEUE_FROM_QUEUES.request(request))
         assert set(answer.jobs) == set(descriptors)
-        assert [(each.queue_name, each.reason) for each in answer.queue_errors] == [("nowhere", "QUEUE_NOT_FOUND")]
+        assert [(each.queue, each.reason) for each in answer.queue_errors] == [("nowhere", "QUEUE_NOT_FOUND")]
         await caller.close()

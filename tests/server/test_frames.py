@@ -270,7 +270,7 @@ async def test_jobs_for_a_connection_that_broke_are_requeued() -> None:
         raw.writer.transport.abort()
         await served.is_well()
         gate.set()
-        await asyncio.wait_for(served.service.returned.wait(), 5)
+        await asyncio.wait_for(served.service.returned.wait(), 60)
         assert [job.body for job in served.service.given_back] == [b"one", b"two"]
 
 
@@ -294,7 +294,7 @@ async def test_jobs_whose_answer_waits_behind_another_are_requeued_when_the_conn
         raw.send_framed(call_dequeue(2, DequeueRequest("mail", 10)))
         await served.until(lambda: served.service.jobs == {})
         raw.writer.transport.abort()
-        await asyncio.wait_for(served.service.returned.wait(), 5)
+        await asyncio.wait_for(served.service.returned.wait(), 60)
         assert [job.body for job in served.service.given_back] == [b"one"]
         gate.set()
 

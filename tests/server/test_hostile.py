@@ -21,9 +21,10 @@ import pytest
 from pinlater.wire.codec import ApplicationError, decode_reply
 from tests.server.hostile import all_messages
 from tests.server.serving import call_names
+from tests.speed import slower
 
 MOST_CPU_S = 0.15
-"""The dearest is walked to the last of its 100,000 steps: 50 to 85 ms. Beside busy neighbours a core does less."""
+"""On a quick machine. The dearest is walked to the last of its 100,000 steps: 50 to 85 ms."""
 
 MOST_KIB = 64 * 1024
 MOST_GROWTH_KIB = 3 * 1024  # less than one of the larger messages
@@ -62,7 +63,7 @@ class Victim:
         self.port = int(process.stdout.readline())
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
 
     def cpu_s(self) -> float:
         """Processor time of its only thread, to the nanosecond; what others do meanwhile is not in it."""
@@ -148,11 +149,12 @@ class Neighbour(threading.Thread):
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.strip(" ,"))
 def test_a_hostile_message_costs_little_and_others_are_served(victim: Victim, family: str) -> None:
+    most_cpu_s = MOST_CPU_S * slower()
     for name, data in all_messages():
         if not name.startswith(family):
             continue
         tries: list[tuple[float, int]] = []
-        while not any(cpu_s < MOST_CPU_S and memory_kib < MOST_KIB for cpu_s, memory_kib in tries):
+        while not any(cpu_s < most_cpu_s and memory_kib < MOST_KIB for cpu_s, memory_kib in tries):
             assert len(tries) < 3, (name, tries)  # the first use of a path is dearer, and so is a cold cache
             tries.append(cost(victim, data))
 
@@ -182,7 +184,7 @@ def test_a_caller_is_served_while_hostile_messages_come(victim: Victim) -> None:
         neighbour.done.set()
         neighbour.join()
     assert neighbour.answers > 10
-    assert neighbour.longest_s < 2.0
+    assert neighbour.longest_s < slower(time.monotonic) * 2.0
 
 
 def test_memory_does_not_grow_with_the_number_of_hostile_messages(exact_victim: Victim) -> None:

@@ -41,7 +41,7 @@ class Listener:
     async def next(self) -> tuple[str, Any]:
         """The next event, and its data."""
         found: dict[str, str] = {}
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 line = (await self._reader.readline()).decode().strip()
                 name, _, value = line.partition(": ")
@@ -51,7 +51,7 @@ class Listener:
                     return found["event"], json.loads(found["data"])
 
     async def at_end(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not self._reader.at_eof():
                 await self._reader.readline()
 
@@ -174,6 +174,6 @@ async def test_listeners_are_bounded_and_make_room_when_they_leave() -> None:
         answer = await site.ask("GET", "/v1/events?queue=mail")
         assert (answer.status, answer.json["reason"]) == (503, "OVERLOADED")
         first.writer.transport.abort()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while (await site.ask("GET", "/v1/events?queue=nothing")).status == 503:
                 await asyncio.sleep(0.01)

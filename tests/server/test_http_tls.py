@@ -59,7 +59,7 @@ def ask(server: RunningServer, tls: Tls, method: str, path: str, body: Any = Non
     context.check_hostname = tls.server_name is None
     if tls.cert:
         context.load_cert_chain(tls.cert, tls.key)
-    connection = HTTPSConnection("127.0.0.1", port_of(server), context=context, timeout=20)
+    connection = HTTPSConnection("127.0.0.1", port_of(server), context=context, timeout=60)
     try:
         given = {"Content-Type": "application/json", **headers}
         connection.request(method, path, None if body is None else json.dumps(body), given)
@@ -112,7 +112,7 @@ def test_below_a_path_cookies_stay_on_tls_and_are_sent_there_alone(tmp_path: Pat
 def test_who_speaks_no_tls_is_told_so_and_a_foreign_certificate_ends_the_handshake(
     server: RunningServer, authority: Authority, tmp_path: Path
 ) -> None:
-    with socket.create_connection(("127.0.0.1", port_of(server)), timeout=20) as plain:
+    with socket.create_connection(("127.0.0.1", port_of(server)), timeout=60) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"https://" in plain.recv(1000)
     os.mkdir(tmp_path / "foreign")
@@ -127,7 +127,7 @@ def test_new_files_count_for_new_connections(server: RunningServer, authority: A
 
     def shown() -> bytes | None:
         with (
-            socket.create_connection(("127.0.0.1", port), timeout=20) as plain,
+            socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as tls,
         ):
             return tls.getpeercert(binary_form=True)

@@ -17,13 +17,9 @@ from pinlater.wire.convert import (
     dequeue_to_wire,
     dequeued_from_wire,
     enqueue_to_wire,
-    lookup_from_wire,
-    lookup_to_wire,
-    scan_page_from_wire,
-    scan_to_wire,
 )
-from pinlater.wire.convert_keyed import cancel_to_wire
 from pinlater.wire.faults import error_from_exception
+from pinlater.wire.methods import CANCEL, LOOKUP, SCAN_JOBS
 from tests.server.running import Plain, RunningServer, running
 
 KIB = 1024
@@ -61,7 +57,7 @@ async def dequeue(plain: Plain, limit: int, **more: Any) -> list[Any]:
 
 
 async def count(plain: Plain, state: JobState = JobState.PENDING) -> int:
-    page = scan_page_from_wire(await plain.call("scanJobs", request=scan_to_wire(JobFilter("mail", state), "0", 20)))
+    page = SCAN_JOBS.result(await plain.call("scanJobs", request=SCAN_JOBS.request(JobFilter("mail", state), "0", 20)))
     return len(page.jobs)
 
 
@@ -110,10 +106,10 @@ async def test_acks_and_descriptors_over_their_bound_are_carried_out_in_slices(p
     await plain.call("checkpointJobs", request=checkpoints_to_wire("mail", [Checkpoint(each) for each in names]))
     acks = acks_to_wire("mail", [Ack(each) for each in names[:25]], [Ack(each) for each in (*names[25:], NOBODY)])
     await plain.call("ackDequeuedJobs", request=acks)
-    found = await plain.call("lookupJobs", request=lookup_to_wire([*names, NOBODY], False))
-    states = [lookup_from_wire(found)[each].state for each in names]
+    found = await plain.call("lookupJobs", request=LOOKUP.request([*names, NOBODY], False))
+    states = [LOOKUP.result(found)[each].state for each in names]
     assert states == [JobState.SUCCEEDED] * 25 + [JobState.FAILED] * 15
-    cancelled = await plain.call("cancelJobs", request=cancel_to_wire("mail", [*names, NOBODY]))
+    cancelled = await plain.call("cancelJobs", request=CANCEL.request("mail", [*names, NOBODY]))
     assert len(cancelled.outcomes) == 41
 
 
@@ -130,9 +126,9 @@ async def test_more_acks_and_descriptors_than_ten_thousand_reach_a_server_with_t
         outcomes = (await plain.call("ackJobs", request=acks)).outcomes
         assert (outcomes[:-1], outcomes[-1]) == ([AckOutcome.IGNORED] * many, AckOutcome.SUCCEEDED)
         await plain.call("checkpointJobs", request=checkpoints_to_wire("mail", list(map(Checkpoint, nobody))))
-        found = await plain.call("lookupJobs", request=lookup_to_wire([*nobody, job.descriptor], False))
+        found = await plain.call("lookupJobs", request=LOOKUP.request([*nobody, job.descriptor], False))
         assert list(found) == [job.descriptor]
-        cancelled = await plain.call("cancelJobs", request=cancel_to_wire("mail", nobody))
+        cancelled = await plain.call("cancelJobs", request=CANCEL.request("mail", nobody))
         assert len(cancelled.outcomes) == many
         await plain.close()
 
@@ -152,7 +148,7 @@ async def test_an_invalid_ack_is_named_and_the_others_are_carried_out(plain: Pla
     assert (error.reason, error.acks_applied) == ("REQUEST_INVALID", True)
     assert "2 of 4 acks were not carried out, all others were: jobDescriptor is 'cut:s1'" in error.message
     assert f"retryDelayMillis of {NOBODY} is {2**62}" in error.message
-    found = lookup_from_wire(await plain.call("lookupJobs", request=lookup_to_wire([one, two], False)))
+    found = LOOKUP.result(await plain.call("lookupJobs", request=LOOKUP.request([one, two], False)))
     assert [info.state for info in found.values()] == [JobState.SUCCEEDED, JobState.FAILED]
 
 
@@ -160,8 +156,8 @@ async def test_the_limit_of_a_dequeue_and_of_a_scan_is_cut_to_its_bound(plain: P
     await clear(plain)
     for _ in range(2):
         await plain.enqueue("mail", *[b""] * 20)
-    page = scan_page_from_wire(
-        await plain.call("scanJobs", request=scan_to_wire(JobFilter("mail", JobState.PENDING), "0", 2**31 - 1))
+    page = SCAN_JOBS.result(
+        await plain.call("scanJobs", request=SCAN_JOBS.request(JobFilter("mail", JobState.PENDING), "0", 2**31 - 1))
     )
     assert len(page.jobs) == 20
     assert len(await dequeue(plain, 2**31 - 1)) == 20
@@ -181,7 +177,7 @@ async def test_a_custom_status_is_cut_at_its_bound_and_keeps_what_came_last(plai
     answer = await plain.call("enqueueJobs", request=enqueue_to_wire("mail", [Job(b"", custom_status=first)]))
     (job,) = await dequeue(plain, 1)
     await plain.call("ackDequeuedJobs", request=acks_to_wire("mail", [Ack(job.descriptor, "🎈🎈")], []))
-    found = lookup_from_wire(await plain.call("lookupJobs", request=lookup_to_wire(answer.job_descriptors, False)))
+    found = LOOKUP.result(await plain.call("lookupJobs", request=LOOKUP.request(answer.job_descriptors, False)))
     assert found[job.descriptor].custom_status == "é" * 4_996 + "…\n🎈🎈"
 
 

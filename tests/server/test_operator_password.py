@@ -34,7 +34,7 @@ def password_file(folder: Path) -> Path:
 def refused_start(folder: Path) -> str:
     """What a server says that does not start."""
     ended = subprocess.run(
-        [PROGRAM, "serve", "--port", "0", "--http", "none"], cwd=folder, capture_output=True, text=True, timeout=30
+        [PROGRAM, "serve", "--port", "0", "--http", "none"], cwd=folder, capture_output=True, text=True, timeout=300
     )
     assert ended.returncode == 1, ended
     return ended.stderr
@@ -75,7 +75,7 @@ def test_the_commands_of_the_readme_work_as_they_stand_there(tmp_path: Path) -> 
         environment = {"PATH": f"{Path(PROGRAM).parent}:/usr/bin:/bin", "PINLATER_SERVER": f"127.0.0.1:{server.port}"}
         for line in lines:
             ended = subprocess.run(
-                line, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=30
+                line, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
             )
             assert ended.returncode == 0, ended
 

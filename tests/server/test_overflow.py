@@ -22,10 +22,11 @@ from pinlater.model import Ack, DequeueRequest, Job, JobState, ScheduleChange
 from pinlater.overflow import ownership
 from pinlater.overflow.descriptors import overflow_of
 from tests.server.running import RunningServer, clients_of, running
+from tests.speed import slower
 from tests.stores.process import StoreServer
 
 pytestmark = pytest.mark.slow
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 PASSWORD = "correct horse"
 TAKEN_OVER_S = 5.0
 """Processes look once a second; the rest is for a busy machine."""
@@ -195,7 +196,7 @@ async def test_when_the_owner_is_killed_the_other_process_takes_over(
                 return owner_of(tmp_path) != owner
 
             await eventually(is_taken_over)
-            assert time.monotonic() - killed_at < TAKEN_OVER_S
+            assert time.monotonic() - killed_at < slower(time.monotonic) * TAKEN_OVER_S
             kept += await enqueue(clients, ["more"])
             for client in clients:
                 assert list(await client.lookup(kept)) == kept

@@ -17,7 +17,7 @@ import pytest
 from pinlater import Client, DequeueRequest, Job, JobFilter, JobState, PinLaterError
 from pinlater.data_folder.password import hash_password
 from tests.server.planted import LIVE, MISTAKEN, REFUSED, Marks, Search, family, toml
-from tests.server.running import RunningServer, running
+from tests.server.running import BY_EXEC, RunningServer, running
 from tests.stores.process import StoreServer, free_port
 
 PASSWORD = "open sesame"
@@ -131,7 +131,7 @@ def look_at_pages(search: Search, server: RunningServer) -> None:
     address = server.wait_for("http_ready")["address"].rstrip("/")
     for path in PAGES:
         try:
-            with urllib.request.urlopen(address + path, timeout=20) as response:
+            with urllib.request.urlopen(address + path, timeout=60) as response:
                 search.text(path, response.read(), response.headers)
         except urllib.error.HTTPError as error:
             with error:
@@ -160,7 +160,6 @@ def configured(file: Path, config: str, urls: list[str], has_sqlite: bool, stats
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("has_sqlite", [True, False], ids=["one shard is in", "all shards are out"])
 def test_a_server_whose_stores_are_away_tells_no_secret(
     tmp_path: Path, marks: Marks, redis_server: StoreServer, mysql_server: StoreServer, has_sqlite: bool
@@ -176,7 +175,9 @@ def test_a_server_whose_stores_are_away_tells_no_secret(
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as statsd,
         configured(file, config, urls, has_sqlite, statsd),
-        running(tmp_path, "--config", str(file), port=None, PINLATER_PORT="0", PINLATER_HTTP="127.0.0.1:0") as server,
+        running(
+            tmp_path, "--config", str(file), port=None, before=BY_EXEC, PINLATER_PORT="0", PINLATER_HTTP="127.0.0.1:0"
+        ) as server,
     ):
         ask_everything(search, server.port)
         look_at_pages(search, server)
@@ -210,7 +211,7 @@ def test_a_password_on_the_command_line_is_warned_of_and_not_handed_on(tmp_path:
     search = Search(marks)
     (url,) = marks.urls({"flag": LIVE["mysql password="]}, DOWN)
     arguments = ("--store", f"1={url}", "--store", "2=sqlite:///jobs.db")
-    with running(tmp_path, *arguments) as server:
+    with running(tmp_path, *arguments, before=BY_EXEC) as server:
         warning = server.wait_for("password_in_process_list")
         assert server.port
         _, *children = family(server.process.pid)
@@ -235,7 +236,7 @@ def test_a_password_that_is_not_on_the_command_line_is_no_reason_to_warn(
     file.chmod(0o600)
     arguments = ("--config", "stores.toml") if way == "file" else ()
     variables = {} if way == "file" else {"PINLATER_STORE": ",".join(stores)}
-    with running(tmp_path, *arguments, **variables) as server:
+    with running(tmp_path, *arguments, before=BY_EXEC, **variables) as server:
         assert server.port
         search.processes(family(server.process.pid))
         server.stop()

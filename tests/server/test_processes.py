@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.running import Plain, RunningServer, every, lives, running
+from tests.speed import slower
 from tests.stores.places import Places
 
 CONNECTIONS = 64
@@ -44,7 +45,7 @@ class Load:
     async def grows_by(self, jobs: int) -> None:
         """Until so many more are answered."""
         target = len(self.answered) + jobs
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while len(self.answered) < target:
             assert time.monotonic() < deadline, self.failures
             assert not all(task.done() for task in self._tasks), self.failures
@@ -155,7 +156,7 @@ async def test_sigterm_under_load_answers_what_was_read(embedded: RunningServer)
     took = time.monotonic() - began
     await load.stop()
     assert code == 0
-    assert took < 5
+    assert took < slower(time.monotonic) * 5
     draining = [failure for failure in load.failures if "DRAINING" in str(failure)]
     assert draining, "late calls are refused with a clear error"
     assert all("DRAINING" in str(each) or isinstance(each, asyncio.IncompleteReadError) for each in load.failures)

@@ -11,7 +11,7 @@ from pinlater.config import ConfigInvalid, config_toml, keep_secrets, load
 from pinlater.data_folder.password import hash_password
 from tests.server.commands import Shell
 from tests.server.planted import family
-from tests.server.running import running
+from tests.server.running import BY_EXEC, running
 from tests.stores.process import free_port
 
 MARK = "planted-5ecret"
@@ -43,7 +43,7 @@ def written(folder: Path, texts: dict[str, str]) -> list[str]:
 
 def test_no_process_of_a_whole_server_shows_a_secret_that_a_file_has(tmp_path: Path) -> None:
     flags = written(tmp_path, secrets(free_port()))
-    with running(tmp_path, *flags, "--api", "127.0.0.1:0", "--overflow", "10MiB") as server:
+    with running(tmp_path, *flags, "--api", "127.0.0.1:0", "--overflow", "10MiB", before=BY_EXEC) as server:
         server.wait_for("api_ready")
         server.wait_for("overflow_owned")
         pids = family(server.process.pid)

@@ -22,7 +22,7 @@ main()
 def run(*arguments: str, text: str = "", code: str = "from pinlater.cli import main; main()") -> tuple[int, str, str]:
     """Exit code, stdout, stderr."""
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], input=text, capture_output=True, text=True, check=False, timeout=30
+        [sys.executable, "-c", code, *arguments], input=text, capture_output=True, text=True, check=False, timeout=300
     )
     return done.returncode, done.stdout, done.stderr
 

@@ -12,7 +12,7 @@ from pinlater.model import Ack, DequeueRequest, ExtendedJob, Job, parse_descript
 from tests.server.running import running
 from tests.stores.places import Places
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow]
 KEYS = 60
 CHAINS, LENGTH = 12, 5
 PLAIN = 400

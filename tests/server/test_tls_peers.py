@@ -21,7 +21,7 @@ from tests.server.running import RunningServer, running
 from tests.stores.process import StoreServer
 
 HOST = "127.0.0.1"
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 @pytest.fixture

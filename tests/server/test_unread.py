@@ -19,7 +19,8 @@ from pinlater.shards.resilience import ResilientShard
 from pinlater.shards.router import Router
 from pinlater.shards.shard_set import ShardSet
 from pinlater.wire.codec import decode_reply
-from pinlater.wire.convert import dequeued_from_wire, lookup_from_wire
+from pinlater.wire.convert import dequeued_from_wire
+from pinlater.wire.methods import LOOKUP
 from tests.server.running import Plain
 from tests.server.serving import Served, serving
 from tests.server.unread import BODY_BYTES, dequeues, large_jobs, lookups, non_readers
@@ -82,7 +83,7 @@ async def test_answers_of_one_connection_are_produced_as_they_are_taken(url: str
         raw.writer.transport.resume_reading()  # type: ignore[attr-defined]
         for seqid in range(1, 7):
             reply = decode_reply(await raw.frame())
-            infos = lookup_from_wire(reply.success)
+            infos = LOOKUP.result(reply.success)
             assert reply.seqid == seqid
             assert [len(infos[each].body or b"") for each in descriptors] == [BODY_BYTES] * 10
         await plain.close()
@@ -96,9 +97,9 @@ async def test_a_large_answer_waits_for_none_that_stands_behind_it(url: str) -> 
         raw = await served.connect()
         raw.send(lookups(descriptors, 2) + lookups(small, 1))
         for jobs in (10, 10, 1):
-            reply = decode_reply(await asyncio.wait_for(raw.frame(), 15))
+            reply = decode_reply(await asyncio.wait_for(raw.frame(), 60))
             assert reply.exception is None
-            infos = lookup_from_wire(reply.success)
+            infos = LOOKUP.result(reply.success)
             assert len(infos) == jobs
         await served.until(lambda: served.server.buffered_bytes == 0)
         await plain.close()
@@ -116,7 +117,7 @@ async def test_jobs_that_nobody_takes_go_back(url: str) -> None:
             return await served.service.count(JobFilter("large", JobState.PENDING), allow_partial=False)
 
         assert served.server.counters["answers_over_peer"] > 0
-        async with asyncio.timeout(20):  # what was written already, to the kernel too, cannot be taken back
+        async with asyncio.timeout(60):  # what was written already, to the kernel too, cannot be taken back
             while await pending() < 25:
                 await asyncio.sleep(0.05)
         await plain.close()

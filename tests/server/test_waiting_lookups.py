@@ -12,7 +12,7 @@ import pytest
 
 from pinlater import Ack, AsyncClient, DequeueRequest, Job
 from pinlater.model import JobState
-from pinlater.wire.convert import lookup_to_wire
+from pinlater.wire.methods import LOOKUP
 from tests.server.running import WITHIN_S, Plain, RunningServer, running
 
 
@@ -55,7 +55,7 @@ async def test_a_wait_ends_with_the_connection_of_its_caller(server: RunningServ
         descriptor = await client.enqueue("mail", Job(b""))
         caller = await Plain.to(server.port)
         call = asyncio.create_task(
-            caller.call("lookupJobs", request=lookup_to_wire([descriptor], False, False, 60_000))
+            caller.call("lookupJobs", request=LOOKUP.request([descriptor], False, False, 60_000))
         )
         await waits(server, 1)
         await caller.close()

@@ -53,7 +53,9 @@ async def test_thriftpy2_clients_are_served(protocol: Any, transport: Any) -> No
 
 async def test_a_thriftpy2_client_sees_the_exception_and_its_connection_lives_on() -> None:
     def talk(port: int) -> None:
-        with client_context(MODULE.PinLater, "127.0.0.1", port, trans_factory=TFramedTransportFactory()) as client:
+        with client_context(
+            MODULE.PinLater, "127.0.0.1", port, trans_factory=TFramedTransportFactory(), socket_timeout=60_000
+        ) as client:
             for _ in range(2):
                 with pytest.raises(MODULE.PinLaterException, match="does not exist") as caught:
                     client.createQueue(ME, "mail")

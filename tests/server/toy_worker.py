@@ -42,7 +42,7 @@ class Toy:
 
     async def drain(self, hand_over: HandOver | None, timeout_s: float) -> None:
         if self._behaviour == "drains slowly":
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         if self._behaviour == "hangs":
             time.sleep(60)  # noqa: ASYNC251
 

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Sequence
 
 from pinlater.model import DequeueRequest
 from pinlater.wire.codec import encode_call
-from pinlater.wire.convert import call_args, dequeue_to_wire, lookup_to_wire
+from pinlater.wire.convert import call_args, dequeue_to_wire
+from pinlater.wire.methods import LOOKUP
 from tests.server.running import ME, Plain
 
 BODY_BYTES = 1_000_000
@@ -18,7 +19,7 @@ BODY_BYTES = 1_000_000
 
 def lookups(descriptors: Sequence[str], calls: int) -> bytes:
     """So many pipelined calls, framed; each asks for these jobs with their bodies."""
-    request = lookup_to_wire(descriptors, include_body=True)
+    request = LOOKUP.request(descriptors, include_body=True)
     return _framed("lookupJobs", request, calls)
 
 

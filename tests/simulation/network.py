@@ -14,10 +14,9 @@ from collections.abc import Callable
 from enum import Enum
 from functools import partial
 from hashlib import blake2b
-from typing import Any, cast
+from typing import Any
 
-from pinlater.backends.base import NoEvents, Notification, OnNotification, Shard, ShardEvents
-from pinlater.backends.operations import OPERATIONS
+from pinlater.backends.base import OPERATIONS, NoEvents, Notification, OnNotification, Shard, ShardEvents
 from pinlater.errors import NothingStored, OutcomeUnknown
 from tests.simulation.store import SimulatedStore
 
@@ -174,8 +173,8 @@ class Network:
             on_event(event)
 
 
-class RemoteStore:
-    """A store as one process reaches it: satisfies `Shard`."""
+class RemoteStore(Shard):
+    """A store as one process reaches it."""
 
     keeps_order = False
     has_own_clock = True
@@ -198,7 +197,3 @@ class RemoteStore:
 
     async def close(self) -> None:
         """There is nothing to close."""
-
-
-def remote_store(network: Network, process: str, shard_id: str) -> Shard:
-    return cast(Shard, RemoteStore(network, process, shard_id))

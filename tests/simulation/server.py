@@ -31,7 +31,7 @@ from pinlater.shards.handle import ShardHandle
 from pinlater.shards.resilience import ResilientShard
 from pinlater.shards.router import Router
 from pinlater.shards.shard_set import ShardSet
-from tests.simulation.network import Network, remote_store
+from tests.simulation.network import Network, RemoteStore
 from tests.simulation.virtual_time import MachineClock, passed_ns
 
 LEASE_MS = 5_000
@@ -59,7 +59,7 @@ class SimulatedServer:
         self.members = members = ShardSet(
             [
                 ShardHandle(
-                    BatchingShard(ResilientShard(remote_store(network, self.process, shard_id), guard, clock, metrics)),
+                    BatchingShard(ResilientShard(RemoteStore(network, self.process, shard_id), guard, clock, metrics)),
                     clock.steady,
                 )
                 for shard_id in network.stores
@@ -89,8 +89,8 @@ class SimulatedServer:
             members,
             membership,
             (
-                *tasks(queues, clock, metrics, service.jobs_ready),
-                LiftBarriers(router, homes, clock, service.jobs_ready),
+                *tasks(queues, clock, metrics, service.events.ready),
+                LiftBarriers(router, homes, clock, service.events.ready),
                 MoveWindows(router, homes, clock),
                 EmptyShard(router, homes, clock, me, queues.names, membership.alive),
             ),

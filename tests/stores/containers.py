@@ -71,7 +71,7 @@ class ContainerServer(StoreServer):
             self._container = container.start()
         else:
             self._container.get_wrapped_container().start()
-        deadline = time.monotonic() + 4 * READY_WITHIN_S
+        deadline = time.monotonic() + READY_WITHIN_S
         while not self.answers():
             if time.monotonic() > deadline:
                 self.stop()

@@ -77,7 +77,7 @@ def ask(port: int, operation: str, **request: Any) -> tuple[int, dict[str, Any]]
         "Content-Type": "application/x-amz-json-1.0",
         "Authorization": f"AWS4-HMAC-SHA256 {signed}",
     }
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("POST", "/", json.dumps(request), headers)
         response = connection.getresponse()

@@ -13,8 +13,8 @@ import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-READY_WITHIN_S = 30.0
-STOPPED_WITHIN_S = 15.0
+READY_WITHIN_S = 120.0
+STOPPED_WITHIN_S = 60.0
 PORTS = 15_000, 32_000
 
 

@@ -8,8 +8,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-from pinlater.backends.base import Shard
-from pinlater.backends.operations import OPERATIONS
+from pinlater.backends.base import OPERATIONS, Shard
 from pinlater.errors import PinLaterError
 from pinlater.shards.decorator import ShardDecorator
 

@@ -51,7 +51,7 @@ class _Lent(ShardDecorator):
         """It is closed with the stand."""
 
     async def ping(self) -> StoreStatus:
-        return (await super().ping())._replace(now_ms=self._clock.now_ms())
+        return (await self.inner.ping())._replace(now_ms=self._clock.now_ms())
 
 
 @dataclass

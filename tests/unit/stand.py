@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from pinlater.backends.sql.sqlite import SqliteShard
+from pinlater.clock import Clock
+from pinlater.flows.flow_engine import Flows
 from pinlater.model import Ack, DequeuedJob, DequeueRequest, RequestContext
+from pinlater.queues.directory import QueueDirectory
 from pinlater.service import ClaimTokens, Service, ServiceSettings
+from pinlater.service.job_events import JobEvents
+from pinlater.service.service_context import Features
+from pinlater.service.settings import queue_defaults
 from pinlater.shards.batching import BatchingShard
 from pinlater.shards.bulkhead import BulkheadSettings
 from pinlater.shards.handle import ShardHandle
@@ -49,6 +55,7 @@ async def stand(
     dequeue_only: Sequence[int] = (),
     queue: str = "mail",
     health: HealthSettings | None = None,
+    flows: Callable[[Router, QueueDirectory, Clock, JobEvents], Flows] | None = None,
 ) -> AsyncIterator[Stand]:
     """An open service with one queue; its shards are pinged only where the test does it."""
     clock = HeldClock()
@@ -62,7 +69,16 @@ async def stand(
     ]
     members = ShardSet(chain, clock, watch_interval_ms=NEVER_MS)
     router = Router(members)
-    service = Service(router, clock, ClaimTokens("here", 1, clock.now_ms()), settings)
+    queues, events = QueueDirectory(members, clock, queue_defaults(settings or ServiceSettings())), JobEvents()
+    service = Service(
+        router,
+        clock,
+        ClaimTokens("here", 1, clock.now_ms()),
+        settings,
+        queues=queues,
+        events=events,
+        features=Features(flows and flows(router, queues, clock, events)),
+    )
     await service.open()
     for member in members.all:
         member.skew_ms = 0  # the stores' clocks were measured against the held one

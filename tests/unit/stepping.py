@@ -7,8 +7,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
-from pinlater.backends.base import Shard
-from pinlater.backends.operations import OPERATIONS
+from pinlater.backends.base import OPERATIONS, Shard
 from tests.lent import Lent
 
 Call = partial[Awaitable[Any]]
@@ -21,18 +20,18 @@ class Turnstile:
     def __init__(self) -> None:
         self.is_open = True
         self.running = 0
-        self.waiting: list[tuple[asyncio.Future[None], Call]] = []
+        self.waiting: list[tuple[asyncio.Future[None], str, Call]] = []
 
-    async def enter(self, call: Call) -> None:
+    async def enter(self, name: str, call: Call) -> None:
         if not self.is_open:
             turn = asyncio.get_running_loop().create_future()
-            self.waiting.append((turn, call))
+            self.waiting.append((turn, name, call))
             await turn
 
     def let_one_in(self) -> bool:
         """False where none stands there."""
         while self.waiting:
-            turn, _ = self.waiting.pop(0)
+            turn, _, _ = self.waiting.pop(0)
             if not turn.done():
                 turn.set_result(None)
                 return True
@@ -40,7 +39,7 @@ class Turnstile:
 
     def standing(self) -> str:
         """The call that is let in next; "" for none."""
-        return str(self.waiting[0][1].func.__name__) if self.waiting else ""
+        return self.waiting[0][1] if self.waiting else ""
 
     async def until_quiet(self) -> None:
         """Until nothing of this process is under way at a store."""
@@ -52,7 +51,7 @@ class Turnstile:
 
     def leave_behind(self) -> list[Call]:
         """The process died: its calls are on their way all the same, and may still arrive."""
-        calls = [call for _, call in self.waiting]
+        calls = [call for _, _, call in self.waiting]
         self.waiting = []
         return calls
 
@@ -68,7 +67,7 @@ class Stepped(Lent):
 
     async def _step(self, name: str, *args: Any, **kwargs: Any) -> Any:
         call = partial(getattr(self.inner, name), *args, **kwargs)
-        await self._turnstile.enter(call)
+        await self._turnstile.enter(name, call)
         self._turnstile.running += 1
         try:
             return await call()

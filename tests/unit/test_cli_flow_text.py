@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
-import msgspec
 import pytest
 
-from pinlater.cli.flow_text import callback_text, changes, flow_row, item_row, item_table_row, picture
-from pinlater.http import flow_answers
+from pinlater.cli.flow_text import callback_text, changes, item_json, item_table_row, picture
 from pinlater.model.flow_words import (
     Applet,
     AppletKind,
@@ -127,19 +124,6 @@ def test_only_what_is_new_is_told() -> None:
     assert len(list(changes(None, STATUS))) == 6
 
 
-def test_programs_read_the_words_of_the_http_interface() -> None:
-    """Of a flow the same keys and values, where there is a value."""
-    made = replace(STATUS, callback=CallbackStatus("c", 3, "refused", NOW_MS, None))
-    there = msgspec.to_builtins(flow_answers.flow(made))
-    mine = json.loads(json.dumps(flow_row(made)))
-    for found in (mine, there):
-        for each in found["stages"]:
-            each["applet"] = each.get("applet") and {key: value for key, value in each["applet"].items() if value}
-    defaults = {"is_final": False, "keeps_open": False, "applet_errors": 0}
-    there["stages"] = [defaults | each for each in there["stages"]]
-    assert mine == {"on_failure": "go_on"} | {key: value for key, value in there.items() if value is not None}
-
-
 def test_an_item_is_a_row_with_its_last_failure_or_an_object_with_all() -> None:
     failures = [ItemFailure(1, NOW_MS, "w1", "first"), ItemFailure(2, NOW_MS, "w2", "x" * 200)]
     item = FlowItem(
@@ -147,12 +131,12 @@ def test_an_item_is_a_row_with_its_last_failure_or_an_object_with_all() -> None:
     )
     row = item_table_row(item)
     assert (row["item"], row["failures"], row["reason"]) == (7, 2, "x" * 97 + "...")
-    told = item_row(item, with_payload=True)
+    told = item_json(item, with_payload=True)
     assert (told["payload"], len(told["failures"]), "result" in told, "retry_at_ms" in told) == (
         {"a": 1.5},
         2,
         False,
         False,
     )
-    assert "payload" not in item_row(item, with_payload=False)
+    assert "payload" not in item_json(item, with_payload=False)
     assert item_table_row(replace(item, applet_error="no list"))["reason"] == "no list"

@@ -17,7 +17,7 @@ PARTS = {f"pinlater.{part}" for part in ("server", "service", "shards", "backend
 
 def loaded_by(code: str) -> set[str]:
     command = [sys.executable, "-c", code + LOADED]
-    return set(subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.split())
+    return set(subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout.split())
 
 
 def test_importing_the_clients_loads_no_store_and_no_part_of_a_server() -> None:

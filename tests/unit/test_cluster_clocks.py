@@ -106,7 +106,7 @@ def test_within_the_tolerance_the_time_is_that_of_the_machine_also_where_it_is_s
     assert at.judge(1_000) == (0, 0)
     at.held.set_ahead_ms = 80
     assert at.judge(1_000) == (80, 80)
-    assert (at.clock.trouble(), at.clock.correction_ms) == ("", 0)
+    assert (at.clock.warning(), at.clock.correction_ms) == ("", 0)
 
 
 def test_between_two_judgements_a_clock_that_is_set_changes_nothing() -> None:
@@ -121,11 +121,11 @@ def test_between_two_judgements_a_clock_that_is_set_changes_nothing() -> None:
 def test_two_clocks_that_differ_are_both_right_and_the_text_says_what_is_done() -> None:
     at = Around(-HOUR_MS)
     assert at.is_at(-HOUR_MS, 0)
-    assert "shard 1 is 3600000 ms behind this server's" in at.clock.trouble()
-    assert "jobs are due by the earliest time, claims and delays last by the latest, 360000" in at.clock.trouble()
+    assert "shard 1 is 3600000 ms behind this server's" in at.clock.warning()
+    assert "jobs are due by the earliest time, claims and delays last by the latest, 360000" in at.clock.warning()
     at.stores_ahead_ms[0] = 0
     assert at.judge(1_000) == (0, 0)
-    assert at.clock.trouble() == ""
+    assert at.clock.warning() == ""
 
 
 def test_a_server_that_agrees_with_the_store_outvotes_us() -> None:
@@ -217,9 +217,9 @@ def test_with_no_other_clock_both_sides_of_a_jump_count_for_an_hour(by_ms: int) 
         assert at.judge(1_000) == (min(0, by_ms), max(0, by_ms))
         assert at.judge(JUMP_REMEMBERED_MS - 1) == (min(0, by_ms), max(0, by_ms))
     assert [log["event"] for log in logs] == ["clock_jumped", "time_uncertain"]
-    assert "was set, and no other can be asked" in at.clock.trouble()
+    assert "was set, and no other can be asked" in at.clock.warning()
     assert at.judge(1) == (by_ms, by_ms)
-    assert at.clock.trouble() == ""
+    assert at.clock.warning() == ""
 
 
 def test_a_jump_that_is_undone_is_forgotten_at_once() -> None:
@@ -228,7 +228,7 @@ def test_a_jump_that_is_undone_is_forgotten_at_once() -> None:
     assert at.judge(1_000) == (0, HOUR_MS)
     at.held.set_ahead_ms = -200
     assert at.judge(1_000) == (-200, -200)
-    assert at.clock.trouble() == ""
+    assert at.clock.warning() == ""
 
 
 def test_a_clock_that_goes_wrong_and_right_again_is_believed_by_those_that_did_neither() -> None:
@@ -262,4 +262,4 @@ def test_a_jump_to_the_time_of_the_others_is_believed_at_once() -> None:
     assert at.is_at(HOUR_MS, HOUR_MS)
     at.held.set_ahead_ms = HOUR_MS
     assert at.judge(1_000) == (HOUR_MS, HOUR_MS)
-    assert at.clock.trouble() == ""
+    assert at.clock.warning() == ""

@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 
-import pytest
 from structlog.testing import capture_logs
 
 from pinlater.cluster.lease import COUNTED, KNOWS, MAX_QUEUES, Lease, decode, encode
 from pinlater.cluster.membership import KIND, PLACES
-from pinlater.errors import OutcomeUnknown, QueueNameInvalid
-from pinlater.service.admin_password import AdminPassword
-from pinlater.service.audit import Audit
-from pinlater.service.queue_admin import QueueAdmin
+from pinlater.errors import OutcomeUnknown
 from tests.unit.breaking import HeldClock
 from tests.unit.cluster_stand import LEASE_MS, ClusterStand, Server, cluster_stand
 
@@ -155,7 +151,7 @@ async def test_a_server_whose_clock_is_off_says_so_and_goes_by_the_others() -> N
             assert 0 <= at.clock.now_ms() - wrong.time.now_ms() <= wrong.time.uncertainty_ms <= 5
             assert wrong.mine() | right.mine() == {"1", "2", "3", "4"}
             assert not wrong.mine() & right.mine()
-            assert not right.membership.clocks.trouble()
+            assert not right.membership.clocks.warning()
             assert alive(wrong) == ["a/1", "b/1"]
             at.servers.remove(wrong)
             await wrong.stop()
@@ -169,7 +165,7 @@ async def test_of_one_store_whose_clock_is_off_one_log_line_tells_and_nothing_el
             for skew_ms in (1_001, 60_000, -1_000):
                 server.members.all[0].skew_ms = skew_ms
                 server.membership.judge_clocks()
-                assert bool(server.time.trouble()) == (skew_ms > 1_000)
+                assert bool(server.time.warning()) == (skew_ms > 1_000)
                 assert (server.time.now_ms(), server.time.uncertainty_ms) == (at.clock.now_ms(), 0)
                 assert server.mine() == {"1", "2"}
         assert [log["event"] for log in logs] == ["clock_disagrees", "clock_agrees"]
@@ -181,7 +177,7 @@ async def test_nobody_is_told_of_the_clock_of_a_shard_that_is_out() -> None:
         server.members.all[0].skew_ms = 60_000
         server.members.all[0].health.trip(at.clock.now_ms())
         await at.round()
-        assert not server.time.trouble()
+        assert not server.time.warning()
         assert server.mine() == {"2"}
 
 
@@ -237,7 +233,7 @@ async def test_a_shard_that_does_not_answer_keeps_no_lease_on_the_others_from_be
         gate = server.reach[0].hold("kv_put")
         at.clock.tick(LEASE_MS - 1)
         for _ in range(3):
-            await asyncio.wait_for(server.membership.renew(), 5)
+            await asyncio.wait_for(server.membership.renew(), 60)
         assert server.reach[0].begun["kv_put"] == 1 + 2
         at.clock.tick(1)
         await other.membership.renew()
@@ -251,7 +247,7 @@ async def test_giving_up_does_not_wait_long_for_a_shard_that_does_not_answer() -
         server = await at.server("a")
         await at.round()
         gate = server.reach[0].hold("kv_put")
-        await asyncio.wait_for(server.membership.give_up(), 5)
+        await asyncio.wait_for(server.membership.give_up(), 60)
         assert await at.stores[1].kv_list(KIND, at.clock.now_ms()) == {}
         gate.set()
 
@@ -334,34 +330,3 @@ def test_a_lease_of_a_newer_version_is_understood() -> None:
         more={"from_the_future": [1]},
     )
     assert decode(encode(lease)) == lease
-
-
-async def test_a_name_with_a_dash_is_for_when_every_live_process_knows_it() -> None:
-    async with cluster_stand() as at:
-        one, two = await at.server("a"), await at.server("b")
-        await at.round()
-        assert one.cluster.unaware_of_dashes() == two.cluster.unaware_of_dashes() == []
-        admin = QueueAdmin(
-            one.members,
-            one.queues,
-            at.clock,
-            AdminPassword("", Audit(one.members, at.clock, "a")),
-            Audit(one.members, at.clock, "a"),
-            one.cluster.unaware_of_dashes,
-        )
-        now_ms = at.clock.now_ms()
-        before = {**json.loads(encode(two.membership.alive()[0])), "server": "old", "process": "7"}
-        del before["knows"]  # as the version before writes it
-        await at.stores[0].kv_put(KIND, "old/7", json.dumps(before).encode(), now_ms + LEASE_MS, now_ms)
-        await at.round(1)
-        assert one.cluster.unaware_of_dashes() == two.cluster.unaware_of_dashes() == ["old/7"]
-        with pytest.raises(QueueNameInvalid, match=r"'a-b' has a dash, which servers of an earlier version.*old/7"):
-            await admin.create("a-b", "ann")
-        await admin.create("a_b", "ann")
-        at.clock.tick(LEASE_MS)
-        await at.round(1)
-        await admin.create("a-b", "ann")
-        assert one.queues.has("a-b")
-        await at.stores[0].kv_put(KIND, "old/7", json.dumps(before).encode(), at.clock.now_ms() + LEASE_MS, now_ms)
-        await at.round(1)
-        await admin.create("a-b", "ann")  # it is there

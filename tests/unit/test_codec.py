@@ -196,7 +196,7 @@ def test_text_that_is_not_utf8_has_replacement_characters(protocol: Protocol, li
     call = decode_call(message("createQueue", [caller, (2, STRING, b"mail")], protocol), limits)
     assert (call.args.context.source, call.args.context.request_id, call.args.name) == (text, text, "mail")
     names = message("lookupJobs", [CONTEXT, (2, STRUCT, [(1, LIST, (STRING, [b"a", raw]))])], protocol)
-    assert decode_call(names, limits).args.request.job_descriptors == ["a", text]
+    assert decode_call(names, limits).args.request.descriptors == ["a", text]
 
 
 @EACH_PROTOCOL
@@ -232,7 +232,7 @@ def test_bodies_and_the_replacement_character_itself_are_taken(protocol: Protoco
 def test_a_new_body_keeps_its_bytes(protocol: Protocol, limits: WireLimits, raw: bytes) -> None:
     requests = (2, LIST, (STRUCT, [[(1, STRING, b"d"), (2, STRING, raw)]]))
     data = message("checkpointJobs", [CONTEXT, (2, STRUCT, [(1, STRING, b"mail"), requests])], protocol)
-    assert decode_call(data, limits).args.request.requests[0].new_text == raw
+    assert decode_call(data, limits).args.request.checkpoints[0].new_text == raw
 
 
 @EACH_PROTOCOL

@@ -15,6 +15,7 @@ from pinlater.wire.codec import BadCall, encode_call
 from pinlater.wire.convert import call_args, enqueue_to_wire
 from pinlater.wire.framing import Splitter, StrangerError
 from pinlater.wire.message import Protocol, WireError, WireLimits
+from tests.speed import slower
 
 
 def call(bodies: list[bytes], protocol: Protocol = Protocol.BINARY) -> bytes:
@@ -55,14 +56,14 @@ def test_work_on_an_unframed_message_is_linear_in_its_pieces(protocol: Protocol)
     splitter = Splitter()
     begun = time.process_time()
     assert split(splitter, [data[at : at + 20] for at in range(0, len(data), 20)]) == [data]
-    assert time.process_time() - begun < 1.0
+    assert time.process_time() - begun < slower()
 
 
 def test_a_frame_in_small_pieces_is_linear_too() -> None:
     data = frame(bytes(4_000_000))
     begun = time.process_time()
     assert len(split(Splitter(), [data[at : at + 40] for at in range(0, len(data), 40)])) == 1
-    assert time.process_time() - begun < 1.0
+    assert time.process_time() - begun < slower()
 
 
 @pytest.mark.parametrize("length", [0, 1001, 2**31 - 1])

@@ -9,11 +9,13 @@ from pinlater.config.loader import load
 from pinlater.model import Ack, Job, JobInfo, JobProgress, JobState, RequestContext
 from pinlater.server.limits import ServerLimits
 from pinlater.service.settings import ServiceSettings
-from pinlater.wire import convert, convert_operators
+from pinlater.wire import convert
 from pinlater.wire.codec import decode_call, decode_reply, encode_call, encode_reply
 from pinlater.wire.convert import call_args
 from pinlater.wire.interface import LAYOUTS, MODULE
 from pinlater.wire.message import Protocol, WireError, WireLimits
+from pinlater.wire.methods import LOOKUP
+from pinlater.wire.operator_methods import UPDATE_QUEUE
 from pinlater.wire.validator import CompactValidator
 
 EACH_PROTOCOL = pytest.mark.parametrize("protocol", [Protocol.BINARY, Protocol.COMPACT])
@@ -36,7 +38,7 @@ def test_a_request_may_hold_the_most_acks_with_all_their_fields(protocol: Protoc
     request = convert.acks_to_wire("mail", [], sent)
     args = call_args("ackDequeuedJobs", RequestContext("me", "1"), request=request)
     data = encode_call("ackDequeuedJobs", 1, args, protocol)
-    assert len(decode_call(data, REQUESTS).args.request.jobs_failed) == MOST
+    assert len(decode_call(data, REQUESTS).args.request.failed) == MOST
 
 
 def test_a_configuration_leaves_room_for_its_jobs_in_one_request() -> None:
@@ -81,7 +83,7 @@ def test_an_answer_may_hold_the_most_jobs_with_all_that_is_known_of_them() -> No
     }
     reply = encode_reply("lookupJobs", 1, known)
     assert len(reply) > ANSWERS.walk_over_bytes
-    found = convert.lookup_from_wire(decode_reply(reply, ANSWERS).success)
+    found = LOOKUP.result(decode_reply(reply, ANSWERS).success)
     assert found == known
     fields = LAYOUTS.of(MODULE.PinLaterJobInfo).fields.values()
     one = known[descriptor.format(3)]
@@ -93,7 +95,7 @@ def test_an_answer_may_hold_the_most_jobs_with_all_that_is_known_of_them() -> No
 @pytest.mark.parametrize(("count", "is_too_many"), [(95, False), (100, True)])
 def test_keys_and_values_count_as_elements_do(protocol: Protocol, count: int, is_too_many: bool) -> None:
     settings = {str(number): "x" for number in range(count)}
-    request = convert_operators.update_queue_to_wire("mail", "secret", settings, [], False)
+    request = UPDATE_QUEUE.request("mail", "secret", settings, [], False)
     data = encode_call("updateQueue", 1, call_args("updateQueue", RequestContext("me"), request=request), protocol)
     share = 1 if protocol is Protocol.BINARY else CompactValidator.share
     limits = WireLimits(walk_over_bytes=0, max_steps=int(200 / share))  # some fields are counted too
@@ -101,4 +103,4 @@ def test_keys_and_values_count_as_elements_do(protocol: Protocol, count: int, is
         with pytest.raises(WireError, match="fields and elements in one message"):
             decode_call(data, limits)
     else:
-        assert decode_call(data, limits).args.request.settings == settings
+        assert decode_call(data, limits).args.request.set == settings

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from pinlater.model import Ack, DequeueRequest, ExtendedJob, Job, OnDuplicate, RequestContext
 from pinlater.wire.codec import BadCall, CallReader, RefusedCall, decode_call, encode_call
-from pinlater.wire.convert import call_args, dequeue_to_wire, enqueue_to_wire, lookup_to_wire
+from pinlater.wire.convert import call_args, dequeue_to_wire, enqueue_to_wire
 from pinlater.wire.message import Protocol, WireError, WireLimits
+from pinlater.wire.methods import LOOKUP
 from tests.server.raw_thrift import I32, LIST, STRING, STRUCT, message
 
 CALLER = RequestContext("worker-1", "request")
@@ -36,7 +37,7 @@ MESSAGES = (
     enqueue(b"x" * 700, b"y" * 700, b"\xef\xbf\xbd"),
     encoded("enqueueJobs", request=enqueue_to_wire("mail", [KEYED, Job(b"y" * 1_100)])),
     encoded("dequeueJobs", request=dequeue_to_wire(DequeueRequest("mail", 1, [Ack("mail:s1:p1:1", "ok")], wait_ms=5))),
-    encoded("lookupJobs", request=lookup_to_wire(["a", "b"], include_body=True)),
+    encoded("lookupJobs", request=LOOKUP.request(["a", "b"], include_body=True)),
     encoded("getQueueNames"),
     encoded("createQueue", name="mail"),
     encoded("deleteQueue", name="mail", password="geheim"),

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from inspect import get_annotations, signature
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pinlater.config import SETTINGS, ConfigInvalid, Loaded, config_toml, docs_page, from_plain, load, to_plain
+from pinlater.config import SETTINGS, Config, ConfigInvalid, Loaded, config_toml, docs_page, from_plain, load, to_plain
 from pinlater.config.settings import STORE_NAME
 from pinlater.service.settings import queue_defaults
-from pinlater.settings_map import service_settings
+from pinlater.settings_map import body_settings, owner_bounds, server_limits, service_settings, use_limits
 
 ROOT = Path(__file__).parents[2]
 REDIS = "1=redis://127.0.0.1:6379/0"
@@ -41,6 +45,25 @@ def test_what_it_says_for_all_queues_counts_for_a_queue_for_which_nothing_is_set
     settings = queue_defaults(service_settings(load(said, {}).config))
     assert (settings.claim_timeout_ms, settings.succeeded_ttl_ms, settings.failed_ttl_ms) == (7_000, 8_000, 9_000)
     assert (settings.max_body_bytes, settings.crash_budget) == (1_000, 10)
+
+
+def test_the_parts_of_a_server_have_what_is_configured() -> None:
+    changed: dict[str, Any] = {"bodies": ("s3://bucket",), "admin_password_hash": "x", "max_peer_connections": 77}
+    for number, setting in enumerate(SETTINGS):
+        if isinstance(setting.default, int):
+            changed[setting.field] = setting.default + 1000 * (number + 1)
+    config = replace(Config(), **changed)
+    makes: list[Callable[[Config], Any]] = [service_settings, use_limits, owner_bounds, server_limits, body_settings]
+    parts = [make(config) for make in makes]
+    own = {name for part in parts for name in get_annotations(type(part)) if getattr(part, name) == default(part, name)}
+    bounds_of_code = {"max_source_chars", "page_jobs", "page_bytes", "running"}
+    assert own == bounds_of_code | {"poll_min_ms", "poll_max_ms", "poll_subscribed_ms"}
+    assert server_limits(config).drain_linger_s == config.drain_linger_ms / 1000
+
+
+def default(part: object, name: str) -> object:
+    """What a part has where it is given nothing."""
+    return signature(type(part)).parameters[name].default
 
 
 def test_other_stores_get_a_process_per_core(monkeypatch: pytest.MonkeyPatch) -> None:

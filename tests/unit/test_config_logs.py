@@ -46,7 +46,7 @@ def test_machines_get_json(log_format: str) -> None:
 
 def test_people_get_lines() -> None:
     ready, slow, *broken = lines("human")
-    assert "[info] ready" in ready
+    assert " info    ready  " in ready
     assert "address=h:1" in ready
     assert "slow disk" in slow
     assert broken[-1] == "  ZeroDivisionError: division by zero", "no line of a traceback looks like one of the log"

@@ -6,25 +6,26 @@ import tomllib
 
 import pytest
 
-from pinlater.config import values
-from pinlater.config.values import Choice, Duration, Integer, Kind, PasswordHash, Size, Text, UrlPrefix, Words
+from pinlater.config.values import PasswordHash, UrlPrefix
 from pinlater.data_folder.password import hash_password
+from pinlater.durations import DAY_MS
+from pinlater.setting_kinds import Choice, Duration, Integer, Kind, Size, Text, Words
 
-DURATION = Duration(0, 7 * values.DAY_MS)
+DURATION = Duration(0, 7 * DAY_MS)
 SIZE = Size(1, 2**40)
 NO_MESSAGE = r"^$"
 
 
 @pytest.mark.parametrize(
     ("text", "ms"),
-    [("5s", 5000), ("10m", 600_000), ("24h", 86_400_000), ("250ms", 250), ("7d", 604_800_000), ("0s", 0)],
+    [("5s", 5000), ("1h30m", 5_400_000), ("1.5h", 5_400_000), ("250ms", 250), ("7d", 604_800_000), ("0s", 0)],
 )
 def test_a_duration_has_a_unit(text: str, ms: int) -> None:
     assert DURATION.parse(text) == ms
 
 
 @pytest.mark.parametrize(
-    "text", ["5", "", "5 sec", "-5s", "1.5s", "s", "8d", "5S", 5, None, "\u0665s", "9" * 400 + "s"]
+    "text", ["5", "", "5 sec", "-5s", "1.5", "0", "s", "8d", "5S", 5, None, "\u0665s", "9" * 400 + "s"]
 )
 def test_what_is_no_duration_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match=NO_MESSAGE):

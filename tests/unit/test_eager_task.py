@@ -57,7 +57,7 @@ async def test_several_wait_for_its_end_and_one_that_leaves_takes_nobody_with_it
     await asyncio.sleep(0)
     assert (first.done(), second.done(), leaver.cancelled()) == (False, False, True)
     answer.set_result(None)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await first
         await second
     assert work.is_done

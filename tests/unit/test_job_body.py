@@ -63,7 +63,7 @@ def test_a_long_call_is_cut() -> None:
     assert nested is None or nested.call_text(20).startswith("a(")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.binary().map(lambda rest: JSON + rest) | st.binary())
 def test_no_body_is_an_error(body: bytes) -> None:
     found = describe_body(body)

@@ -140,8 +140,8 @@ async def test_a_search_ends_in_time_says_how_far_it_looked_and_goes_on(monkeypa
         pages = await all_pages(at, 'body:"0 of 0"', ["mail2"])
         assert len(pages) > 1
         assert pages[0].is_over
-        assert 0 < pages[0].looked_at < 30
-        assert pages[-1].looked_at == 30
+        assert 0 < pages[0].examined < 30
+        assert pages[-1].examined == 30
         assert len(descriptors(pages)) == 3
 
 
@@ -158,15 +158,15 @@ async def test_a_queue_that_cannot_be_searched_is_named_and_the_others_are() -> 
     async with stand(settings=PAGES) as at:
         await filled(at, ["mail2", "sms"], 3)
         (page, *_) = await all_pages(at, "body:0", ["mail2", "sms"], sees=lambda queue: queue != "sms")
-        assert list(page.troubles) == ["sms"]
-        assert "hidden" in page.troubles["sms"]
+        assert list(page.problems) == ["sms"]
+        assert "hidden" in page.problems["sms"]
         assert len(page.jobs) == 3
         (gone,) = await all_pages(at, "queue:gone,sms", ["sms"])
-        assert ("gone" in gone.troubles, len(gone.jobs)) == (True, 3)
+        assert ("gone" in gone.problems, len(gone.jobs)) == (True, 3)
         queues = await statuses(at, ["sms"])
         at.stores[0].broken = NothingStored("away")
         away = await (await search(at, "queue:sms", queues)).page("", 5)
-        assert (list(away.troubles), away.cursor) == (["sms"], "")
+        assert (list(away.problems), away.cursor) == (["sms"], "")
 
 
 async def test_a_pattern_that_is_none_is_an_error_of_the_filter() -> None:
@@ -241,7 +241,7 @@ async def test_the_list_its_counts_the_question_and_the_run_agree_on_every_filte
                 assert (listed.of_about, sum(meant.by_queue.values())) == (amount, amount), text
             priorities = {name: meant.priorities_of(name) for name in meant.by_queue}
             asked = await try_run(at.service, ME, wanted, priorities, amount, at.clock.now_ms(), 60.0)
-            assert (asked.matched, asked.is_all, asked.troubles) == (amount, True, {}), text
+            assert (asked.matched, asked.is_all, asked.problems) == (amount, True, {}), text
         runs = BulkRuns(at.service)
         for text, left in (("queue:a,b -queue:a", 10), ("id:{a} id:{b}", 9), ("-priority:1 queue:a,c", 3), ("", 0)):
             wanted = order("cancel", text.format(a=first, b=other))
@@ -303,7 +303,7 @@ async def test_a_run_goes_through_all_its_queues_in_slices(monkeypatch: pytest.M
         await fail_some(at, "b", 10)
         runs = BulkRuns(at.service)
         run = await ended(begun(runs, order("retry", "state:failed error:KeyError", note="why not"), ["a", "b"]))
-        assert (run.state, run.changed, run.looked_at, run.share) == (RunState.DONE, 25, 25, 1.0)
+        assert (run.state, run.changed, run.examined, run.share) == (RunState.DONE, 25, 25, 1.0)
         assert await at.service.count(JobFilter("a", JobState.FAILED)) == 0
         details = [(each.target, each.detail) for each in await at.service.audit()]
         assert Counter(target for target, _ in details if target in ("a", "b")) == {"a": 3, "b": 3}  # and its creation
@@ -378,7 +378,7 @@ async def test_a_queue_that_fails_is_named_and_the_others_are_done() -> None:
         await filled(at, ["a"], 3)
         runs = BulkRuns(at.service)
         run = await ended(begun(runs, order("cancel"), ["gone", "a"]))
-        assert (run.state, run.changed, list(run.troubles)) == (RunState.DONE, 3, ["gone"])
+        assert (run.state, run.changed, list(run.problems)) == (RunState.DONE, 3, ["gone"])
         only = await ended(begun(runs, order("cancel"), ["gone"]))
         assert only.state is RunState.FAILED
         await runs.close()
@@ -446,9 +446,9 @@ async def test_a_try_counts_what_would_be_touched_as_far_as_it_looked() -> None:
         wanted = order("cancel", "status:timeout")
         queues: dict[str, Sequence[int]] = {"a": (1, 2, 3), "b": (1, 2, 3)}
         found = await try_run(at.service, ME, wanted, queues, 40, at.clock.now_ms(), 5.0)
-        assert (found.matched, found.looked_at, found.is_all) == (8, 40, True)
+        assert (found.matched, found.examined, found.is_all) == (8, 40, True)
         cut = await try_run(at.service, ME, wanted, queues, 40, at.clock.now_ms(), 0.0)
         assert (cut.matched, cut.is_all) == (0, False)
         gone = await try_run(at.service, ME, wanted, {"gone": (1,)}, 0, at.clock.now_ms(), 5.0)
-        assert (list(gone.troubles), gone.is_all) == (["gone"], False)
+        assert (list(gone.problems), gone.is_all) == (["gone"], False)
         assert await at.service.count(JobFilter("a", JobState.PENDING)) == 20

@@ -507,7 +507,7 @@ def test_whatever_stops_wherever_no_more_claims_are_alive_than_the_maximum(runne
         await at.drain(queue, movers[0])
         await at.check(queue, maximum)
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=60, suppress_health_check=list(HealthCheck))
     @given(st.integers(1, 7), st.booleans(), st.sampled_from([0, 10]), st.lists(STEP, min_size=20, max_size=80))
     def examples(maximum: int, is_greedy: bool, jobs: int, steps: list[tuple[Any, ...]]) -> None:
         runner.run(one(maximum, is_greedy, jobs, steps))

@@ -20,6 +20,7 @@ from pinlater.service.longpoll.poller import FIRST_BACKOFF_S
 from pinlater.service.longpoll.poller_context import PollerState
 from pinlater.service.longpoll.wait_queue import Waiter, WaitQueue
 from tests.queues import drop_queue
+from tests.speed import slower
 from tests.unit.breaking import HeldTime, settled, until_quiet
 from tests.unit.stand import ME, Stand, stand
 
@@ -103,14 +104,14 @@ async def test_a_delayed_job_is_handed_out_when_it_is_due_and_not_before() -> No
         await asyncio.sleep(0.03)
         assert not waiting.done()
         at.clock.tick(20)
-        assert len(await asyncio.wait_for(waiting, 5)) == 1
+        assert len(await asyncio.wait_for(waiting, 60)) == 1
 
 
 async def test_a_job_that_another_process_brought_is_found_by_looking() -> None:
     async with stand(settings=ServiceSettings(poll_min_ms=1, poll_max_ms=5)) as at:
         waiting = await in_line(at)
         await at.stores[0].inner.enqueue("mail", [Job(b"x")], at.clock.now_ms())
-        assert len(await asyncio.wait_for(waiting, 5)) == 1
+        assert len(await asyncio.wait_for(waiting, 60)) == 1
 
 
 async def test_five_hundred_who_wait_look_once_and_not_five_hundred_times() -> None:
@@ -131,7 +132,7 @@ async def test_when_the_time_is_over_the_answer_is_empty() -> None:
 
 async def test_a_wait_is_cut_to_its_bound() -> None:
     async with stand(settings=ServiceSettings(max_wait_ms=10)) as at:
-        assert await asyncio.wait_for(at.dequeue(wait_ms=LONG_MS), 5) == []
+        assert await asyncio.wait_for(at.dequeue(wait_ms=LONG_MS), 60) == []
 
 
 async def test_a_deleted_queue_ends_the_wait_with_an_error() -> None:
@@ -148,7 +149,7 @@ async def test_a_queue_that_another_process_deleted_ends_the_wait_at_the_next_lo
         waiting = await in_line(at)
         await drop_queue(at.stores[0].inner, "mail", at.clock.now_ms())
         with pytest.raises(QueueNotFound):
-            await asyncio.wait_for(waiting, 5)
+            await asyncio.wait_for(waiting, 60)
 
 
 async def test_a_draining_server_answers_at_once_with_nothing_and_nobody_waits_any_more() -> None:
@@ -224,7 +225,7 @@ async def test_a_store_that_fails_while_waiting_is_asked_again_and_told_of_only_
         at.stores[0].broken = None
         at.members.all[0].readmit()
         await at.service.enqueue("mail", [Job(b"x")])
-        assert len(await asyncio.wait_for(waiting, 5)) == 1
+        assert len(await asyncio.wait_for(waiting, 60)) == 1
 
 
 async def test_who_joins_a_line_while_the_shard_is_out_gets_a_job_when_it_is_back() -> None:
@@ -235,20 +236,20 @@ async def test_who_joins_a_line_while_the_shard_is_out_gets_a_job_when_it_is_bac
         assert not late.done()
         at.members.all[0].readmit()
         await at.service.enqueue("mail", [Job(b"1"), Job(b"2")])
-        assert [len(jobs) for jobs in await asyncio.wait_for(asyncio.gather(waiting, late), 5)] == [1, 1]
+        assert [len(jobs) for jobs in await asyncio.wait_for(asyncio.gather(waiting, late), 60)] == [1, 1]
 
 
 async def test_a_wait_over_several_shards() -> None:
     async with stand(3, settings=SELDOM) as at:
         waiting = [await in_line(at) for _ in range(6)]
         await asyncio.gather(*[at.service.enqueue("mail", [Job(b"x")]) for _ in range(6)])
-        answers = await asyncio.wait_for(asyncio.gather(*waiting), 5)
+        answers = await asyncio.wait_for(asyncio.gather(*waiting), 60)
         assert len({jobs[0].descriptor for jobs in answers}) == 6
 
 
 async def test_a_dry_run_does_not_wait() -> None:
     async with stand(settings=SELDOM) as at:
-        assert await asyncio.wait_for(at.dequeue(dry_run=True, wait_ms=LONG_MS), 5) == []
+        assert await asyncio.wait_for(at.dequeue(dry_run=True, wait_ms=LONG_MS), 60) == []
 
 
 async def test_riding_acks_are_said_to_be_applied_when_the_queue_goes_while_waiting() -> None:
@@ -327,7 +328,7 @@ async def test_thousands_leave_a_line_as_fast_as_they_would_a_short_one() -> Non
     began_s = time.process_time()
     for waiter in reversed(waiters):
         line.leave(waiter)
-    assert time.process_time() - began_s < 1.0  # a search through a list takes minutes
+    assert time.process_time() - began_s < slower()  # a search through a list takes minutes
     assert not line
 
 
@@ -343,7 +344,7 @@ async def test_what_changes_while_a_look_is_under_way_is_looked_for_again() -> N
         await store.inner.enqueue("mail", [Job(b"x")], at.clock.now_ms())  # as another process does
         at.service.long_polls.on_event("mail", UNKNOWN_CHANGE)
         late.set()
-        (job,) = await asyncio.wait_for(waiting, 10)
+        (job,) = await asyncio.wait_for(waiting, 60)
         assert job.body == b"x"
 
 
@@ -394,7 +395,7 @@ async def test_a_queue_whose_serving_breaks_each_time_rests_longer_and_longer() 
         waiting = await in_line(at)
         await at.service.enqueue("mail", [Job(b"x")])
         await time_of_loop.leap(10.0)
-        (job,) = await asyncio.wait_for(waiting, 5)
+        (job,) = await asyncio.wait_for(waiting, 60)
         assert job.body == b"x"
 
 
@@ -404,7 +405,7 @@ async def test_a_server_that_ends_does_not_wait_for_a_queue_that_rests_after_an_
         with pytest.raises(PinLaterError):
             await at.dequeue(wait_ms=LONG_MS)
         ends_s = time.monotonic()
-    assert time.monotonic() - ends_s < FIRST_BACKOFF_S / 2
+    assert time.monotonic() - ends_s < slower(time.monotonic) * FIRST_BACKOFF_S / 2
 
 
 def state(at: Stand) -> PollerState:
@@ -446,7 +447,7 @@ async def test_a_poller_is_throttled_while_the_rate_allows_nothing() -> None:
         await until_quiet(*at.stores)
         assert state(at) is PollerState.THROTTLED
         await at.service.queues.change("mail", {}, ["max_jobs_per_second"], False, "me")
-        assert len(await asyncio.wait_for(waiting, 10)) == 1
+        assert len(await asyncio.wait_for(waiting, 60)) == 1
 
 
 async def test_a_caller_that_fails_as_it_is_answered_takes_nobody_with_it() -> None:

@@ -36,7 +36,7 @@ class Told:
     async def waiting(self, limit: int = 1) -> asyncio.Task[list[DequeuedJob]]:
         """One more dequeue that waits, for a queue that is known to be empty."""
         task = asyncio.create_task(self.at.dequeue(limit, wait_ms=60_000))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(self.tell) < 3 or not self.at.service.waiting:
                 await asyncio.sleep(0)
             poller = self.at.service.long_polls.poller("mail")
@@ -73,7 +73,7 @@ async def telling() -> AsyncIterator[Told]:
 
 
 async def test_only_the_shard_that_told_of_a_job_is_asked_for_it() -> None:
-    async with telling() as told, asyncio.timeout(10):
+    async with telling() as told, asyncio.timeout(60):
         waiting = await told.waiting()
         await told.put(1, b"x")
         told.told(1)
@@ -83,7 +83,7 @@ async def test_only_the_shard_that_told_of_a_job_is_asked_for_it() -> None:
 
 
 async def test_a_job_that_somebody_else_took_costs_one_call_and_the_next_one_is_found() -> None:
-    async with telling() as told, asyncio.timeout(10):
+    async with telling() as told, asyncio.timeout(60):
         waiting = await told.waiting()
         told.told(2)
         await told.at.stores[2].until_begun("claim")
@@ -97,7 +97,7 @@ async def test_a_job_that_somebody_else_took_costs_one_call_and_the_next_one_is_
 
 
 async def test_of_two_shards_that_told_the_more_urgent_job_comes_first() -> None:
-    async with telling() as told, asyncio.timeout(10):
+    async with telling() as told, asyncio.timeout(60):
         waiting = await told.waiting()
         gate = told.at.stores[1].hold("claim")
         told.told(1)
@@ -114,7 +114,7 @@ async def test_of_two_shards_that_told_the_more_urgent_job_comes_first() -> None
 
 
 async def test_who_joined_without_a_look_is_given_a_job_after_a_look_at_all_shards() -> None:
-    async with telling() as told, asyncio.timeout(10):
+    async with telling() as told, asyncio.timeout(60):
         first = await told.waiting()
         second = asyncio.create_task(told.at.dequeue(1, wait_ms=60_000))
         while told.at.service.waiting < 2:
@@ -127,7 +127,7 @@ async def test_who_joined_without_a_look_is_given_a_job_after_a_look_at_all_shar
 
 
 async def test_what_the_limit_left_on_a_shard_is_found_by_those_who_still_wait() -> None:
-    async with telling() as told, asyncio.timeout(10):
+    async with telling() as told, asyncio.timeout(60):
         first = await told.waiting()
         second = asyncio.create_task(told.at.dequeue(1, wait_ms=60_000))
         while told.at.service.waiting < 2:
@@ -139,7 +139,7 @@ async def test_what_the_limit_left_on_a_shard_is_found_by_those_who_still_wait()
 
 
 async def test_after_a_change_that_no_shard_explains_all_are_asked() -> None:
-    async with telling() as told, asyncio.timeout(10):
+    async with telling() as told, asyncio.timeout(60):
         waiting = await told.waiting()
         await told.put(0, b"x")
         told.told(1, UNKNOWN_CHANGE)
@@ -149,13 +149,13 @@ async def test_after_a_change_that_no_shard_explains_all_are_asked() -> None:
 
 
 async def test_what_this_process_does_itself_is_looked_for_everywhere() -> None:
-    async with telling() as told, asyncio.timeout(10):
+    async with telling() as told, asyncio.timeout(60):
         waiting = await told.waiting()
         gate = told.at.stores[1].hold("claim")
         told.told(1)
         await told.at.stores[1].until_begun("claim")
         await told.put(0, b"x")
-        told.at.service.jobs_ready("mail", 1)
+        told.at.service.events.ready("mail", 1)
         gate.set()
         (job,) = await waiting
         assert job.body == b"x"

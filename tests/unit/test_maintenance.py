@@ -258,7 +258,7 @@ async def test_all_tasks_run_on_every_shard_again_and_again_also_after_an_error(
         await server.queues.create("dead", "me")
         await server.queues.change("mail", {"dead_letter_queue": "dead"}, (), False, "me")
         server.reach[0].failures["expire_claims"] = [OutcomeUnknown("no answer"), ValueError("a surprise")]
-        async with running(server), asyncio.timeout(10):
+        async with running(server), asyncio.timeout(60):
             for store in server.reach:
                 for task in ("expire_claims", "dead_letter", "prune"):
                     await store.until_begun(task, 4)
@@ -285,7 +285,7 @@ async def test_a_shard_that_is_added_is_looked_after_and_one_that_is_removed_no_
         server = await one(at, interval_ms=FAST)
         first, second = server.members.all
         server.members.all.remove(second)
-        async with running(server), asyncio.timeout(10):
+        async with running(server), asyncio.timeout(60):
             await server.reach[0].until_begun("prune", 3)
             assert server.reach[1].begun["prune"] == 0
             server.members.all.append(second)
@@ -310,7 +310,7 @@ async def test_nothing_runs_for_the_shards_of_others() -> None:
         await at.round()
         assert server.mine()
         assert other.mine()
-        async with running(server), asyncio.timeout(10):
+        async with running(server), asyncio.timeout(60):
             for shard_id in server.mine():
                 await server.reach[int(shard_id) - 1].until_begun("prune", 2)
             scheduled = {name.rpartition(" ")[2] for name in server.periodic.names() - {"maintenance"}}
@@ -324,7 +324,7 @@ async def test_closing_waits_for_the_step_under_way_and_begins_no_other() -> Non
         await server.membership.renew()
         gate = server.reach[0].hold("expire_claims")
         async with running(server):
-            await asyncio.wait_for(server.reach[0].until_begun("expire_claims"), 5)
+            await asyncio.wait_for(server.reach[0].until_begun("expire_claims"), 60)
             closing = asyncio.create_task(server.periodic.close())
             for _ in range(5):
                 await asyncio.sleep(0)

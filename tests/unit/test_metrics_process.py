@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pinlater.metrics import FAMILIES, Merged, Metrics, merge
+from pinlater.metric_family import Series
+from pinlater.metrics import FAMILIES, Metrics, merge
 
 KEY = ("call_seconds", "dequeueJobs")
 
@@ -24,7 +25,7 @@ def test_a_snapshot_does_not_change_with_what_is_counted_after_it() -> None:
     before = metrics.snapshot()
     metrics.observe(1.0, *KEY)
     assert before != metrics.snapshot()
-    total: Merged = {}
+    total: Series = {}
     for each in (before, metrics.snapshot()):
         merge(total, each)
     assert sum(total[KEY][:-1]) == total[KEY][-1] == 3

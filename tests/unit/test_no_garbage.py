@@ -15,7 +15,7 @@ from pinlater.model import Job
 from tests.unit.breaking import settled
 from tests.unit.stand import Stand, stand
 
-WITHIN_S = 5.0
+WITHIN_S = 60.0
 
 
 class Jobs(list[Job]):

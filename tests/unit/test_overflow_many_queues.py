@@ -22,7 +22,7 @@ from tests.unit.breaking import settled
 from tests.unit.overflow_stand import ME, Process, process
 
 SHARES = [QueueShare("mail"), QueueShare("more")]
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 async def asked(it: Process, limit: int = 10, **fields: object) -> DequeuedFromQueues:

@@ -526,7 +526,7 @@ class _Noting(ShardDecorator):
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
     ) -> list[list[DequeuedJob]]:
         self.ahead_ms.append(now_ms - SystemClock().now_ms())
-        return await super().claim(queue, requests, now_ms, enforce_quota=enforce_quota)
+        return await self.inner.claim(queue, requests, now_ms, enforce_quota=enforce_quota)
 
 
 def test_claims_that_were_joined_are_never_ahead_of_the_clock_on_uvloop() -> None:

@@ -158,7 +158,7 @@ async def test_who_finds_nothing_waits_and_gets_what_comes() -> None:
         await until_quiet(*at.stores)
         assert await succeeded(at) == 1
         await at.service.enqueue("mail", [Job(b"y")])
-        assert [each.body for each in await asyncio.wait_for(waiting, 10)] == [b"y"]
+        assert [each.body for each in await asyncio.wait_for(waiting, 60)] == [b"y"]
 
 
 async def test_who_joins_others_that_wait_has_its_acks_before() -> None:

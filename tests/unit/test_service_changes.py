@@ -264,6 +264,23 @@ async def test_a_continuation_is_good_for_the_same_change_only() -> None:
         assert (await at.service.change_jobs(replace(going_on, limit=20))).changed == 20
 
 
+@pytest.mark.parametrize(
+    ("change", "continuation"),
+    [
+        (CANCEL, "1.-.1790000000000.0235ede4af01836c"),
+        (REPLAY, "3.-.1790000000000.048d913f14d446db"),
+        (replace(DELETE, state=JobState.FAILED, priority=2, body_regex="x"), "1.-.1790000000000.a566d0227d0bd910"),
+    ],
+)
+async def test_a_continuation_of_a_server_of_before_goes_on(change: JobChange, continuation: str) -> None:
+    """As 7ab42ca0 wrote them: a rolling restart ends no change that is under way."""
+    async with stand() as at:
+        await at.service.create_queue(change.queue)
+        assert (
+            await at.service.change_jobs(replace(change, continuation=continuation))
+        ).continuation == CONTINUATION_END
+
+
 async def test_a_call_that_has_no_time_left_does_one_page_and_goes_on() -> None:
     async with stand(settings=ServiceSettings(page_jobs=10, long_call_ms=0)) as at:
         await fill(at, 100)

@@ -6,8 +6,7 @@ import inspect
 
 import pytest
 
-from pinlater.backends.base import ClaimRequest, Shard
-from pinlater.backends.operations import OPERATIONS
+from pinlater.backends.base import OPERATIONS, ClaimRequest, Shard
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import NothingStored, QueueNotFound
 from pinlater.metrics import Metrics, merge
@@ -21,7 +20,8 @@ REQUEST = ClaimRequest("h:1:1:1:me", 1, (1,), 60_000, 2**20)
 
 
 async def test_every_call_of_the_protocol_is_counted_under_its_documented_label() -> None:
-    names = {name for name, value in vars(Shard).items() if inspect.iscoroutinefunction(value)}
+    methods = inspect.getmembers(Shard, inspect.iscoroutinefunction)
+    names = {name for name, _ in methods}
     assert names - {"close", "subscribe"} == set(OPERATIONS)
     metrics, store = Metrics(), Breaking(SqliteShard("sqlite://", "7"))
     shard = ResilientShard(store, metrics=metrics)

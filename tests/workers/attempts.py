@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from pinlater.job_limits import JobLimits
-from pinlater.model import DequeuedJob, Job
+from pinlater.model import Checkpoint, DequeuedJob
 from pinlater_workers.app import App
 from pinlater_workers.execution.attempt import close_loop, run_attempt
 from pinlater_workers.jobs.context import JobContext
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import Outcome
-from pinlater_workers.testing.memory import Run, RunHost
 
 QUEUE = "tested"
 
@@ -21,16 +19,28 @@ def claimed(body: bytes = b"", *, allowed: int = 5, remaining: int = 5) -> Deque
     return DequeuedJob("tested:1:1:1", body, 1, allowed, remaining, 0, 0, claim_descriptor="claim-1")
 
 
-def kept(job: DequeuedJob) -> Run:
-    """The job as a server would keep it."""
-    run = Run.of(Job(job.body, attempts_allowed=job.attempts_allowed), "job", QUEUE, 1, 0)
-    run.descriptor = job.descriptor
-    return run
+class Sent:
+    """Keeps what is asked of it."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.asked: list[Checkpoint] = []
+        self._error = error
+
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        self.asked.append(checkpoint)
+        if self._error is not None:
+            raise self._error
+
+    async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint(checkpoint)
+
+    def progress_made(self, context: JobContext) -> None:
+        """It is taken from the context."""
 
 
-def context_of(job: DequeuedJob, name: str = "job", run: Run | None = None) -> JobContext:
+def context_of(job: DequeuedJob, name: str = "job") -> JobContext:
     deadline_ms = time.time_ns() // 1_000_000 + 3_600_000
-    return JobContext(name, QUEUE, job, RunHost(kept(job) if run is None else run, JobLimits()), deadline_ms)
+    return JobContext(name, QUEUE, job, Sent(), deadline_ms)
 
 
 def attempt(job_type: JobType, *args: Any, body: bytes | None = None, remaining: int = 5, **kwargs: Any) -> Outcome:

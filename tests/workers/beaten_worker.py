@@ -20,7 +20,7 @@ from pinlater import AsyncClient, DequeueRequest
 from pinlater_workers.heartbeat.heartbeats import Heartbeats
 from pinlater_workers.heartbeat.messages import HeartbeatEntry
 
-BLOCK_S = 2
+BLOCK_S = 12
 FOR_EVER_S = 600.0
 
 

@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from tests.forked_programs import Program
 from tests.stores.process import dies_with_us
 
 PROGRAM = str(Path(sys.executable).parent / "pinlater-worker")
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 class WorkerCommand:
@@ -29,7 +30,7 @@ class WorkerCommand:
         environment["PYTHONUNBUFFERED"] = "1"
         self.lines: list[str] = []
         self._news = threading.Condition()
-        self.process = subprocess.Popen(
+        self.process = Program(
             [*dies_with_us(), *before, program, "--log-format", "json", *arguments],
             cwd=folder,
             env=environment,

@@ -17,7 +17,7 @@ from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import Outcome
 from pinlater_workers.pools.base import JobPool, JobsEnded, NoteProgress, SaveCheckpoint
 
-WITHIN_S = 40.0
+WITHIN_S = 100.0
 TIME_LIMIT_S = 60.0
 T = TypeVar("T")
 

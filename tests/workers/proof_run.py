@@ -12,14 +12,14 @@ from tests.workers.proof_judge import broken, summary
 from tests.workers.proof_stand import ProofStand
 
 SEED = "PINLATER_PROOF_SEED"
-JOBS = 10_000
+JOBS = int(os.environ.get("PINLATER_PROOF_JOBS", "2500"))
 RARE = {
-    "works": 200,
-    "stumbles": 100,
-    "snoozes": 100,
-    "goes_on": 100,
-    "refuses": 100,
-    "fails": 100,
+    "works": JOBS // 50,
+    "stumbles": JOBS // 100,
+    "snoozes": JOBS // 100,
+    "goes_on": JOBS // 100,
+    "refuses": JOBS // 100,
+    "fails": JOBS // 100,
     "hangs_once": 4,
     "hangs": 2,
     "lasts": 3,

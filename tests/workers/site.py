@@ -16,7 +16,7 @@ from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.observability.metrics import WorkerMetrics
 from pinlater_workers.worker import ExitReason, Worker
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 LOOK_EVERY_S = 0.01
 
 

@@ -122,7 +122,7 @@ NAMED = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(ENCODINGS), POSITIONAL, NAMED)
 def test_arguments_arrive_as_they_were_given(encoding: Encoding, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     found = arrived(JOBS[encoding], *args, **kwargs)
@@ -137,7 +137,7 @@ PLAIN = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(ENCODINGS), PLAIN)
 def test_plain_values_need_no_annotation(encoding: Encoding, value: Any) -> None:
     assert arrived(job(untyped, encoding), value, other=value) == ((value,), {"other": value})

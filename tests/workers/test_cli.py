@@ -18,7 +18,7 @@ import pytest
 
 from pinlater import Client, Job, JobState
 from pinlater.errors import install_command
-from tests.server.running import running
+from tests.server.running import BY_EXEC, running
 from tests.workers.command import WITHIN_S, WorkerCommand, until, working
 
 CODE = """
@@ -90,7 +90,7 @@ class Shop:
         return self.client.lookup([descriptor])[descriptor].state
 
     def working(self, *arguments: str) -> contextlib.AbstractContextManager[WorkerCommand]:
-        return working(self.folder, *self.arguments, *arguments)
+        return working(self.folder, *self.arguments, *arguments, before=BY_EXEC)
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def answer(*arguments: str) -> Result:
         (("--app", "cli_shop:app", "--queues", ""), "queues is '': it names no queue; left out, it means all"),
         (("--app", "cli_shop:app", "--lease", "soon"), "lease is 'soon'; allowed: 3s to 1d"),
         (("--app", "cli_shop:app", "--lease", "2"), "lease is '2'; allowed: 3s to 1d"),
-        (("--app", "cli_shop:app", "--pool", "fibers"), "allowed: thread or process or async"),
+        (("--app", "cli_shop:app", "--pool", "fibers"), "allowed: thread, process or async"),
         (("--app", "cli_shop:app", "--http", "9012"), "allowed: HOST:PORT"),
         (("--app", "cli_shop:app", "--server", "a:b:c:d"), "a:b:c:d"),
         (("--app", "cli_shop:app", "--cluster", "nowhere"), "clusters.toml"),

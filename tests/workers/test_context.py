@@ -8,13 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pinlater.job_limits import JobLimits
 from pinlater.model import Checkpoint
 from pinlater_workers.envelope import Envelope, read_envelope, write_envelope
 from pinlater_workers.errors import ClaimLost
 from pinlater_workers.jobs.context import JobContext, StopReason, current
-from pinlater_workers.testing.memory import RunHost
-from tests.workers.attempts import QUEUE, claimed, context_of, kept
+from tests.workers.attempts import QUEUE, Sent, claimed, context_of
 
 LONG_S = 60.0
 ENVELOPE = Envelope("count", [1], {}, {"traceparent": "t"}, 3)
@@ -23,9 +21,7 @@ ENVELOPE = Envelope("count", [1], {}, {"traceparent": "t"}, 3)
 def test_what_it_knows() -> None:
     job = claimed(b"body", allowed=5, remaining=4)
     now = datetime.now(UTC)
-    context = JobContext(
-        "count", QUEUE, job, RunHost(kept(job), JobLimits()), round(now.timestamp() * 1000) + 5_000, ENVELOPE
-    )
+    context = JobContext("count", QUEUE, job, Sent(), round(now.timestamp() * 1000) + 5_000, ENVELOPE)
     assert (context.job, context.queue, context.descriptor) == ("count", QUEUE, job.descriptor)
     assert (context.attempt, context.attempts_left) == (2, 3)
     assert abs(context.deadline - now - timedelta(seconds=5)) < timedelta(milliseconds=2)
@@ -96,22 +92,6 @@ def test_a_waiting_coroutine_wakes_up_when_another_thread_tells_it() -> None:
 
 
 # -- telling the server ------------------------------------------------------------------------------------------------
-
-
-class Sent:
-    """Keeps what is asked of it."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.asked: list[Checkpoint] = []
-        self._error = error
-
-    def checkpoint(self, checkpoint: Checkpoint) -> None:
-        self.asked.append(checkpoint)
-        if self._error is not None:
-            raise self._error
-
-    async def checkpoint_async(self, checkpoint: Checkpoint) -> None:
-        self.checkpoint(checkpoint)
 
 
 def sending(sent: Sent, envelope: Envelope | None = ENVELOPE) -> JobContext:

@@ -25,9 +25,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 
 @pytest.mark.parametrize("versions", [("2026.10", "2026.11"), ("", "")], ids=["versions", "no versions"])
-@pytest.mark.parametrize(
-    ("jobs", "pause_s"), [(16, 0.0), pytest.param(400, 0.05, marks=pytest.mark.longest)], ids=["short", "long"]
-)
+@pytest.mark.parametrize(("jobs", "pause_s"), [(16, 0.0), (400, 0.05)], ids=["short", "long"])
 async def test_half_of_the_workers_are_old(
     server: RunningServer, jobs: int, pause_s: float, versions: tuple[str, str]
 ) -> None:

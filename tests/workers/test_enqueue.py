@@ -123,8 +123,10 @@ def test_a_delay_counts_from_each_enqueue(app: App, add: JobType) -> None:
         ({"delay": 1, "run_after": 1}, "not both"),
         ({"run_after": 1_790_000_000}, "can only be seconds"),
         ({"queue": "no queue"}, "queue is 'no queue'; allowed: 1 to 64 letters"),
-        ({"attempts": 0}, "attempts is 0; allowed: 1 or more"),
-        ({"attempts": True}, "attempts is True; allowed: 1 or more"),
+        ({"attempts": 0}, "attempts is 0; allowed: 1 to 2147483647"),
+        ({"attempts": True}, "attempts is True; allowed: 1 to 2147483647"),
+        ({"attempts": 2**31}, "attempts is 2147483648; allowed: 1 to 2147483647"),
+        ({"delay": 10**18}, "delay is 1000000000000000000; allowed: up to 315360000 seconds, ten years"),
         ({"priority": "high"}, "priority is 'high'; allowed: a whole number"),
     ],
 )

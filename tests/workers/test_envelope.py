@@ -33,13 +33,13 @@ ENVELOPES = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(ENVELOPES)
 def test_what_is_written_is_read_again(envelope: Envelope) -> None:
     assert read_envelope(write_envelope(envelope)) == envelope
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.binary() | st.binary().map(lambda rest: JSON + rest) | st.binary().map(lambda rest: b"PINLATER/" + rest))
 def test_any_bytes_are_a_body_a_foreign_one_or_refused(body: bytes) -> None:
     try:

@@ -61,7 +61,7 @@ def test_a_worker_runs_round_after_round(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=300,
         )
         descriptor = begun.stdout.strip()
         with working(EXAMPLES, "--app", "periodic:app", "--server", f"127.0.0.1:{server.port}") as worker:

@@ -179,7 +179,10 @@ def test_worker_whose_pool_starts_no_process_any_more_ends_with_2_and_gives_its_
     arguments = (*stand.arguments, "--pool", "process", "--concurrency", "1")
     with working(stand.folder, *arguments, program=stand.worker_program) as worker:
         worker.ready()
-        until(lambda: any(is_child(each, "pools") for each in worker.children()), "a process of the pool")
+        stand.go.touch()
+        first = stand.enqueue("wait", str(stand.go))
+        until(lambda: stand.info(first).state is JobState.SUCCEEDED, "a process of the pool has worked")
+        stand.go.unlink()
         stand.flaw.touch()
         crashed = stand.enqueue("crash")
         waiting = stand.enqueue("wait", str(stand.go))

@@ -21,7 +21,7 @@ from pinlater.model import JobState
 from pinlater_workers import App, Batch, Fail, JobContext, Middleware, Observer, StopReason, testing
 from pinlater_workers.integrations.opentelemetry import OpenTelemetry
 from pinlater_workers.integrations.sentry import Sentry
-from pinlater_workers.observability.statsd import WorkerStatsd
+from pinlater_workers.observability.statsd import worker_statsd
 from tests.server.running import running
 from tests.stores.process import free_port
 from tests.workers.attempts import claimed, context_of
@@ -157,7 +157,7 @@ def test_a_client_says_that_no_server_answers_to_nobody_and_goes_on_trying() -> 
 
 
 def test_statsd_by_a_name_that_is_none_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    export = WorkerStatsd(f"{'a' * 70}:8125", "jobs")
+    export = worker_statsd(f"{'a' * 70}:8125", "jobs")
     export.send({("slots",): [1.0]})
     export.send({("slots",): [1.0]})
     assert len(caplog.messages) == 1

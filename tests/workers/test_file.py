@@ -185,7 +185,10 @@ def test_a_raw_job_of_a_file(tmp_path: Path, module: str) -> None:
             r"\[jobs.a\]: retry_on is .*: 'Nope' is no type of exception",
         ),
         ('app = "JOBS:app"\n[jobs.declared]\nfunction = "JOBS:plain"', "code declares the job: leave function out"),
-        ('app = "JOBS:app"\n[jobs.declared]\nattempts = 0', r"\[jobs.declared\]: attempts is 0; allowed: 1 or more"),
+        (
+            'app = "JOBS:app"\n[jobs.declared]\nattempts = 0',
+            r"\[jobs.declared\]: attempts is 0; allowed: 1 to 2147483647",
+        ),
         ('app = "JOBS:number"', "app is 'JOBS:number', a int; allowed: an App"),
     ],
 )

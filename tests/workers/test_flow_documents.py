@@ -11,6 +11,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from pinlater import Client
 from pinlater_workers import App, Flow, FlowEnd, FlowRun, testing
@@ -83,3 +85,20 @@ def test_the_page_for_users_of_celery_and_rq_is_true_in_memory(capsys: pytest.Ca
     assert names["shrunk"] == [100, 400]
     assert capsys.readouterr().out == "500\n"
     assert [run.job for run in jobs.runs].count("fetch") == 2
+
+
+def test_a_server_in_memory_writes_no_log_where_a_program_prints_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    with capture_logs():
+        pass  # structlog counts as configured from then on
+    app = App(servers=["127.0.0.1:1"])
+
+    @app.job(queue="pictures")
+    def say(text: str) -> None:
+        structlog.get_logger("shop").info(text)
+
+    with testing.in_memory(app) as jobs:
+        say.enqueue("said by a job")
+        jobs.run_all()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1
+    assert "said by a job" in lines[0]

@@ -23,13 +23,14 @@ from pinlater_workers.heartbeat.messages import HeartbeatEntry
 from pinlater_workers.jobs.context import StopReason
 from tests.faults.proxy import Proxy
 from tests.server.running import RunningServer, every, lives, running
+from tests.speed import slower
 from tests.stores.process import dies_with_us
 
 PASSWORD = "open sesame"
 ROOT = Path(__file__).parents[2]
 LONG_LEASE_S = 60.0
 OFTEN_S = 0.1
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -125,14 +126,14 @@ async def standing(
 
 
 async def test_claims_live_far_beyond_a_short_lease_and_no_longer_than_they_may(address: str) -> None:
-    async with standing(address, "short", 1.5, None) as stand:
+    async with standing(address, "short", 4.0, None) as stand:
         kept, limited, forgotten = await stand.claim(3), await stand.claim(1), await stand.claim(1)
         stand.watch(kept)
         (ending,) = stand.watch(limited, until_s=time.monotonic() + 0.5)
         (ended,) = stand.watch(forgotten)
         await stand.more_beats(ended, 1)
         stand.heartbeats.forget([ended.number, 77])
-        await asyncio.sleep(3.0)
+        await asyncio.sleep(8.0)
         while await stand.held(forgotten):
             await asyncio.sleep(0.1)
         assert await stand.held(kept)
@@ -184,7 +185,7 @@ async def test_claims_stay_while_no_process_can_be_started_and_are_lost_when_the
 
 
 async def test_a_process_that_hangs_costs_the_claims_and_is_replaced(address: str) -> None:
-    async with standing(address, "hanging", 1.5, None) as stand:
+    async with standing(address, "hanging", 5.0, None) as stand:
         (watched,) = stand.watch(await stand.claim(1))
         await stand.more_beats(watched, 1)
         hanging = stand.heartbeats.pid
@@ -317,7 +318,7 @@ async def test_a_worker_that_is_killed_takes_its_heartbeat_process_with_it(addre
             worker.process.kill()
             killed_s = time.monotonic()
             await every(0.01, lambda: not lives(pid) or _is_zombie(pid))
-            assert time.monotonic() - killed_s < 2.0
+            assert time.monotonic() - killed_s < slower(time.monotonic) * 2.0
         finally:
             if forked:
                 assert lives(forked), "it holds all descriptors of the worker"
@@ -326,7 +327,7 @@ async def test_a_worker_that_is_killed_takes_its_heartbeat_process_with_it(addre
 
 async def test_a_job_that_holds_the_interpreter_keeps_its_claim(address: str) -> None:
     await claimable(address, "blocked", 1)
-    with Worker(address, "blocked", "1", "block") as worker:
+    with Worker(address, "blocked", "5", "block") as worker:
         assert worker.line() == ["free", "again"]
         async with AsyncClient(address) as client:
             assert await client.dequeue(DequeueRequest("blocked", 1)) == []

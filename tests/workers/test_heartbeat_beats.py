@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from pinlater import AsyncClient, errors
-from pinlater.model import JobInfo, JobState, RequestContext
+from pinlater.model import JobInfo, JobState
 from pinlater_workers.heartbeat.beats import HeartbeatCalls, beat
 from pinlater_workers.heartbeat.messages import HeartbeatEntry
 from tests.server.memory_api import FIRST_ID, EchoService
@@ -26,7 +26,7 @@ class OneShardOut(EchoService):
         if name in self.out and any(":s2:" in descriptor for descriptor in descriptors):
             raise errors.ShardConnectionFailed("shard 2 cannot be used")
 
-    async def checkpoint(self, queue: str, checkpoints: Any, *, context: RequestContext | None = None) -> None:
+    async def checkpoint(self, queue: str, checkpoints: Any, *, context: Any = None, **more: Any) -> None:
         self._note("checkpoint", [each.descriptor for each in checkpoints], context)
         self._look("checkpoint", [each.descriptor for each in checkpoints])
 

@@ -16,12 +16,13 @@ from pinlater_workers.heartbeat.heartbeat_loop import Key, UnreadClaims
 from pinlater_workers.heartbeat.messages import Begin
 from pinlater_workers.worker.claims import IN_A_ROW
 from tests.server.running import RunningServer, running
+from tests.speed import slower
 from tests.workers.apps import holding
 from tests.workers.command import WorkerCommand, until, working
 
 ROOT = Path(__file__).parents[2]
-LEASE_S = 3
-HOLDS_S = 8
+LEASE_S = 12
+HOLDS_S = 30
 LONG_S = 600
 SOON_S = 15.0
 
@@ -103,7 +104,7 @@ def test_a_worker_that_is_killed_while_a_job_holds_its_interpreter_leaves_no_cla
     site.worker.process.kill()
     killed_s = time.monotonic()
     until(lambda: site.info.state is not JobState.IN_PROGRESS, "it is released")
-    assert time.monotonic() - killed_s < SOON_S
+    assert time.monotonic() - killed_s < slower(time.monotonic) * SOON_S
 
 
 async def test_neither_other_workers_claims_nor_those_it_was_told_of_are_touched(server: RunningServer) -> None:

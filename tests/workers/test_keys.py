@@ -98,7 +98,7 @@ def takes(user_id: int, password: str = "") -> None: ...
         ({"unique_for": "10m"}, "unique_for goes with unique; say unique too"),
         ({"on_duplicate": "keep"}, "on_duplicate goes with unique"),
         ({"unique": "{user_id}", "on_duplicate": "drop"}, "allowed: keep, replace or reject"),
-        ({"unique": "{user_id}", "unique_for": "ever"}, "allowed: a time, as in 10m; or kept"),
+        ({"unique": "{user_id}", "unique_for": "ever"}, "allowed: 0s to 3650d, as in 250ms, 90s, 1h30m, 2d; or kept"),
         ({"expires": "0s"}, "expires is '0s'; allowed: 1ms to"),
     ],
 )

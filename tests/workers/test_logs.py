@@ -105,11 +105,11 @@ def test_what_a_batch_logs_names_it_and_in_a_block_the_job(err: Err) -> None:
 
     logs.configure("info", "json")
     with testing.in_memory(app) as jobs:
-        send.enqueue_many([(1,), (2,)])
+        descriptors = send.enqueue_many([(1,), (2,)])
         jobs.run_all()
     whole, one = err.lines()
     assert (whole["job"], whole["batch"], "descriptor" in whole) == ("send", 2, False)
-    assert (one["job"], one["descriptor"], one["attempt"]) == ("send", "mail:smemory:p1:2", 1)
+    assert (one["job"], one["descriptor"], one["attempt"]) == ("send", descriptors[1], 1)
 
 
 def test_lines_for_people_end_with_what_is_known(err: Err) -> None:

@@ -6,12 +6,12 @@ import socket
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from pinlater.metric_export import exposition
 from pinlater.model import DequeuedJob
 from pinlater_workers.jobs.context import waited_s
 from pinlater_workers.jobs.outcome import Action
-from pinlater_workers.observability import web
-from pinlater_workers.observability.metrics import ERRORS_MAX, FAMILIES, OTHER, WorkerMetrics, WorkerView
-from pinlater_workers.observability.statsd import WorkerStatsd
+from pinlater_workers.observability.metrics import ERRORS_MAX, FAMILIES, OTHER, PREFIX, WorkerMetrics, WorkerView
+from pinlater_workers.observability.statsd import worker_statsd
 
 VIEW = WorkerView(since_good_poll_s=1.5, slots=8, running=3, stuck=1, unacked=2, at_hand=4)
 
@@ -76,7 +76,7 @@ def test_a_job_waits_from_when_it_is_due_and_not_at_all_where_nobody_says_when_t
 
 
 def test_prometheus_reads_every_family_with_its_labels() -> None:
-    text = web.exposition(busy().read(VIEW)).decode()
+    text = exposition(PREFIX, FAMILIES, busy().read(VIEW)).decode()
     families = {family.name.removeprefix("pinlater_worker_"): family for family in text_string_to_metric_families(text)}
     assert families.keys() == FAMILIES.keys()
     for name, family in FAMILIES.items():
@@ -91,7 +91,7 @@ def test_prometheus_reads_every_family_with_its_labels() -> None:
 
 
 def test_all_families_are_there_before_anything_is_counted() -> None:
-    text = web.exposition(WorkerMetrics().read(VIEW)).decode()
+    text = exposition(PREFIX, FAMILIES, WorkerMetrics().read(VIEW)).decode()
     assert all(f"# TYPE pinlater_worker_{name}" in text for name in FAMILIES)
 
 
@@ -99,7 +99,7 @@ def test_statsd_gets_what_counters_grew_by() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.bind(("127.0.0.1", 0))
         receiver.settimeout(20)
-        export = WorkerStatsd(f"127.0.0.1:{receiver.getsockname()[1]}", "jobs")
+        export = worker_statsd(f"127.0.0.1:{receiver.getsockname()[1]}", "jobs")
         metrics = busy()
         export.send(metrics.read(VIEW))
         first = _lines_until(receiver, "jobs.last_good_poll_seconds:1.5|g")

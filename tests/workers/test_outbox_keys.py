@@ -147,7 +147,6 @@ def test_rows_of_jobs_without_keys_are_as_the_version_before_reads_and_writes_th
 
 
 @pytest.mark.store("redis")
-@pytest.mark.timeout(120)
 def test_with_a_shard_out_only_jobs_with_its_keys_wait_and_all_come_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -32,7 +32,6 @@ def drained(client: Client, queue: str) -> Counter[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_job_comes_once(dialect: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     place = fresh_place(dialect, request, tmp_path)

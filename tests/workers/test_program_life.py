@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from pinlater import Client, Job, JobInfo, JobState
+from tests.forked_programs import Program
 from tests.server.running import PROGRAM as SERVER
 from tests.server.running import running
 from tests.stores.process import dies_with_us, free_port
@@ -143,7 +144,7 @@ class Shop:
         """A worker whose streams the caller has: its log is read by nobody."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PINLATER_")}
         command = [*dies_with_us(), *before, PROGRAM, *self.arguments, *options.pop("arguments", ())]
-        return subprocess.Popen(command, cwd=self.folder, env=environment, **options)
+        return Program(command, cwd=self.folder, env=environment, **options)
 
 
 @pytest.fixture
@@ -201,7 +202,7 @@ def test_a_copy_that_lives_on_keeps_neither_jobs_nor_the_port(shop: Shop) -> Non
             worker.process.wait(WITHIN_S)
             with shop_working(shop, *arguments) as second:
                 assert shop.client.wait(descriptor, timeout=WITHIN_S * 3).state is JobState.SUCCEEDED
-                assert http in second.wait_for("/healthz")
+                assert http in second.wait_for("http ready")
                 os.kill(copy, 0)
         finally:
             os.kill(copy, signal.SIGKILL)

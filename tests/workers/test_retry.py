@@ -193,3 +193,8 @@ def test_whatever_the_order_no_listed_type_is_nearer_than_the_chosen_one(kinds: 
     listed = sorted((order.index(kind), index) for index, kind in enumerate(kinds) if kind in order)
     expected = float(listed[0][1]) if listed else None
     assert rules.delay_s(1, Timeout(), NO_RANDOM) == expected
+
+
+def test_a_number_of_a_policy_that_is_none_is_refused_by_its_name() -> None:
+    with pytest.raises(ValueError, match="cap of a retry policy is None; allowed: a number"):
+        Exponential(1, cap_s=None)  # type: ignore[arg-type]

@@ -362,7 +362,6 @@ def test_a_rescheduled_job_has_all_its_attempts_again() -> None:
 
 def test_a_job_that_this_app_does_not_know_is_a_clear_error() -> None:
     with testing.in_memory(app) as jobs:
-        note.enqueue("a")
-        jobs.runs[0].body = b'PINLATER/1 application/json\n{"job": "unheard_of"}'
+        app.client.enqueue("tested", b'PINLATER/1 application/json\n{"job": "unheard_of"}')
         with pytest.raises(ConfigurationError, match="'unheard_of' in queue 'tested'"):
             jobs.run_all()

@@ -8,7 +8,7 @@ import pytest
 
 from pinlater import ExtendedJob, Job, JobFilter, KeyRef, RescheduleJob
 from pinlater.errors import EnqueueRejected, QueueNotFound, RequestInvalid
-from pinlater.model import CancelOutcome, EnqueueOutcome, JobState, RescheduleOutcome
+from pinlater.model import AckOutcome, CancelOutcome, EnqueueOutcome, JobState, RescheduleOutcome
 from pinlater_workers import App, JobCancelled, JobFailed, ResultGone, testing
 from pinlater_workers.errors import NotPlayed
 from pinlater_workers.jobs.context import StopReason, current
@@ -198,7 +198,7 @@ def test_results_and_jobs_are_kept_as_long_as_a_queue_keeps_them() -> None:
             handle.result()
         jobs.run_for(86_400 - 3_600 - 1)
         assert (handle.state(), report.enqueue("ada")) == (JobState.SUCCEEDED, first)
-        jobs.run_for(1)
+        jobs.run_for(2)
         assert handle.state() is None
         assert report.enqueue("ada").outcome is EnqueueOutcome.STORED
 
@@ -283,7 +283,7 @@ async def test_a_coroutine_that_is_asked_to_stop_is_cancelled() -> None:
     @app.job(queue="sums", name="cancelled_coroutine")
     async def sleeps() -> None:
         await app.async_client().cancel([current().descriptor], running=True)
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
         ran.append("not reached")
 
     with testing.in_memory(app) as jobs:
@@ -319,10 +319,36 @@ def test_calls_of_a_client_stay_in_memory() -> None:
             client.lookup(["nonsense"])
 
 
-def test_a_call_that_needs_a_server_says_so() -> None:
-    with testing.in_memory(app):
-        with pytest.raises(NotPlayed, match=r"no call 'scan' of a client; it plays enqueue, lookup"):
-            app.client.scan(JobFilter("sums", JobState.FAILED))
-        with pytest.raises(NotPlayed, match="'dequeue'"):
-            _ = app.connect().dequeue
-    assert app.clients is not None
+def test_operators_calls_and_settings_of_queues_count() -> None:
+    with testing.in_memory(app, queues=["dead"]) as jobs:
+        client = app.client
+        client.update_queue("sums", "", set={"max_result": "40", "dead_letter_queue": "dead", "paused": "true"})
+        add.enqueue(1, 2)
+        jobs.run_all()
+        assert [run.state for run in jobs.runs] == [JobState.PENDING]
+        assert client.count("sums", JobState.PENDING) == 1
+        client.update_queue("sums", "", set={"paused": "false", "max_jobs_per_second": "0.5/s"})
+        failing = add.options(attempts=1).enqueue(10**17, 10**17)
+        began_ms = jobs.clock.now_ms()
+        jobs.run_for(60)
+        assert jobs.clock.now_ms() == began_ms + 60_000
+        assert jobs.runs[0].result == 3
+        with pytest.raises(JobFailed, match="result"):
+            failing.result()
+        page = client.scan(JobFilter("sums", JobState.FAILED))
+        assert [each.descriptor for each in page.jobs] == [failing]
+        (dead,) = client.dequeue("dead")
+        assert dead.body == jobs.runs[1].body
+        assert client.ack("dead", [dead]) == [AckOutcome.SUCCEEDED]
+
+
+async def test_a_server_says_what_it_has_in_the_words_of_a_server() -> None:
+    with testing.in_memory(app) as jobs:
+        client = app.async_client()
+        with pytest.raises(QueueNotFound):
+            await client.count("nowhere", JobState.PENDING)
+        await client.create_queue("further")
+        assert [view.name for view in await client.get_queues(["further"])] == ["further"]
+        await add.options(queue="further").enqueue_async(1, 2)
+        await jobs.run_all_async()
+        assert jobs.runs[0].result == 3

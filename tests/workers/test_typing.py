@@ -17,7 +17,6 @@ EXPECTED = re.compile(r"# error: ([\w-]+)$")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_mypy_complains_where_it_should_and_nowhere_else() -> None:
     lines = CALLS.read_text(encoding="utf-8").splitlines()
     expected = {number: match[1] for number, line in enumerate(lines, 1) if (match := EXPECTED.search(line))}

@@ -70,7 +70,7 @@ def written(folder: Path, framework: str, **more: str) -> dict[str, str]:
 
 def run(folder: Path, script: str, environment: dict[str, str]) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -51,18 +51,18 @@ def import_module(name: str, where: str) -> ModuleType:
 def import_modules(names: Iterable[str], where: str) -> None:
     """Modules, and with `.*` behind a package all modules within it, at any depth. ConfigurationError, as above."""
     for name in names:
-        said = f"{where} has {name!r}"
+        origin = f"{where} has {name!r}"
         package, star = name.removesuffix(".*"), name.endswith(".*")
         if not _MODULE.fullmatch(package):
-            raise ConfigurationError(f"{said}; allowed: a module, as in shop.jobs, or all of a package, as in shop.*")
-        module = import_module(package, said)
+            raise ConfigurationError(f"{origin}; allowed: a module, as in shop.jobs, or all of a package, as in shop.*")
+        module = import_module(package, origin)
         if not star:
             continue
         path = getattr(module, "__path__", None)
         if path is None:
-            raise ConfigurationError(f"{said}: {package} is a module, no package; leave .* out")
+            raise ConfigurationError(f"{origin}: {package} is a module, no package; leave .* out")
         for found in _modules_within(path, f"{package}."):
-            import_module(found, said)
+            import_module(found, origin)
 
 
 def _modules_within(path: Iterable[str], prefix: str) -> Iterator[str]:

@@ -54,6 +54,6 @@ def _faults(error: Any) -> str:
     if not hasattr(error, "errors"):
         return str(error)
     faults = error.errors()
-    told = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" if each["loc"] else each["msg"] for each in faults]
-    more = f"; and {len(told) - MAX_FAULTS} more" if len(told) > MAX_FAULTS else ""
-    return "; ".join(told[:MAX_FAULTS]) + more
+    texts = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" if each["loc"] else each["msg"] for each in faults]
+    more = f"; and {len(texts) - MAX_FAULTS} more" if len(texts) > MAX_FAULTS else ""
+    return "; ".join(texts[:MAX_FAULTS]) + more

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinlater.schedule import duration_text
+from pinlater.durations import seconds_text
 from pinlater_workers.jobs.retry import delays
 from pinlater_workers.jobs.retry_text import parse_policy
 
@@ -24,8 +24,8 @@ def table() -> str:
 def _row(text: str) -> str:
     policy = parse_policy(text)
     waits = delays(policy, policy.retries + 1)
-    shown = " ".join(duration_text(wait) for wait in waits) or "-"
-    return f"| `{text}` | {len(waits) + 1} | {shown} | {duration_text(sum(waits))} |\n"
+    shown = " ".join(seconds_text(wait) for wait in waits) or "-"
+    return f"| `{text}` | {len(waits) + 1} | {shown} | {seconds_text(sum(waits))} |\n"
 
 
 if __name__ == "__main__":

@@ -5,17 +5,18 @@ A mistake says where it stands, what it is, and what is allowed.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
-from pinlater.schedule import duration_text, parse_duration
+from pinlater.durations import allowed_durations, parse_duration
+from pinlater.near_names import meant_name
+from pinlater.setting_kinds import Choice, Integer, Kind, within
 from pinlater_workers.errors import ConfigurationError
 
 MAX_I32 = 2**31 - 1
 DAY_S = 86_400.0
-NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,71 +34,41 @@ def read_table(keys: Mapping[str, Key], values: Mapping[str, object], where: str
     for name, value in values.items():
         key = keys.get(name)
         if key is None:
-            raise ConfigurationError(f"{where}: {name} is no key; allowed: {_known(name, keys)}")
+            raise ConfigurationError(f"{where}: {name} is no key; allowed: {', '.join(keys)}{meant_name(name, keys)}")
         try:
             fields[key.field] = key.parse(value)
         except ConfigurationError as error:
             raise ConfigurationError(f"{where}: {error}") from error
         except (ValueError, TypeError) as error:
-            said = f": {error}" if str(error) else ""
-            raise ConfigurationError(f"{where}: {name} is {value!r:.200}{said}; allowed: {key.allowed}") from error
+            reason = f": {error}" if str(error) else ""
+            raise ConfigurationError(f"{where}: {name} is {value!r:.200}{reason}; allowed: {key.allowed}") from error
     return fields
 
 
-def _known(name: str, keys: Mapping[str, Key]) -> str:
-    close = difflib.get_close_matches(name, keys, n=1)
-    return f"{', '.join(keys)}" + (f" (did you mean {close[0]}?)" if close else "")
+def key(field: str, kind: Kind) -> Key:
+    return Key(field, kind.parse, kind.allowed)
 
 
 def integer(field: str, low: int, high: int = MAX_I32) -> Key:
-    def parse(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ValueError
-        return value
-
-    return Key(field, parse, f"{low} or more" if high == MAX_I32 else f"{low} to {high}")
+    return key(field, Integer(low, high))
 
 
-def duration(field: str, low_s: float, high_s: float, *, never: bool = False) -> Key:
-    """Seconds, a timedelta, or a text such as "10m" or "600". With `never` that text too, which is infinite."""
+def duration(field: str, low_s: float, high_s: float, **words: float) -> Key:
+    """Seconds, a timedelta, or a text such as "10m" or "600"; or one of the words, which stand for seconds."""
 
     def parse(value: object) -> float:
-        if never and value == NEVER:
-            return float("inf")
+        if isinstance(value, str) and value in words:
+            return words[value]
         try:
             seconds = parse_duration(value)
         except ValueError:
             raise ValueError from None  # what the key allows says more
-        if not low_s <= seconds <= high_s:
-            raise ValueError
-        return seconds
+        return within(seconds, low_s, high_s)
 
-    allowed = f"{duration_text(low_s)} to {duration_text(high_s)}, as in 30s, 10m, 1h30m"
-    return Key(field, parse, f"{allowed}; or {NEVER}" if never else allowed)
+    return Key(field, parse, "; or ".join((allowed_durations(low_s * 1000, high_s * 1000), *words)))
 
 
-def word(field: str, words: Sequence[str], *, none: bool = False) -> Key:
-    def parse(value: object) -> object:
-        if not (value in words or (none and value is None)):
-            raise ValueError
-        return value
-
-    return Key(field, parse, " or ".join(words))
-
-
-def text(field: str, allowed: str, matches: Callable[[str], object] = lambda _text: True) -> Key:
-    def parse(value: object) -> str:
-        if not isinstance(value, str) or not matches(value):
-            raise ValueError
-        return value
-
-    return Key(field, parse, allowed)
-
-
-def flag(field: str) -> Key:
-    def parse(value: object) -> bool:
-        if not isinstance(value, bool):
-            raise ValueError
-        return value
-
-    return Key(field, parse, "true or false")
+def member(field: str, words: type[IntEnum]) -> Key:
+    """The word of a member, in small letters."""
+    choice = Choice(*(each.name.lower() for each in words))
+    return Key(field, lambda value: words[choice.parse(value).upper()], choice.allowed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pinlater.backends.base import (
+    NO_RULES,
     UNDELIVERED_IN_A_ROW,
     AckOutcome,
     AckRequest,
@@ -95,7 +96,9 @@ async def back_to_pending(step: Step, store: Store, job: StoredJob, now_ms: int)
 # -- acks --------------------------------------------------------------------------------------------------------------
 
 
-async def ack(store: Store, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules) -> list[AckOutcome]:
+async def ack(
+    store: Store, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules = NO_RULES
+) -> list[AckOutcome]:
     qid = await store.queues.find(queue)
     if qid is None:
         return [AckOutcome.IGNORED] * len(acks)
@@ -156,8 +159,9 @@ async def ack_and_claim(
     acks: Sequence[AckRequest],
     requests: Sequence[ClaimRequest],
     now_ms: int,
-    rules: EndRules,
-    enforce_quota: bool,
+    rules: EndRules = NO_RULES,
+    *,
+    enforce_quota: bool = False,
 ) -> tuple[list[AckOutcome], list[list[DequeuedJob]]]:
     """One step, as far as it holds them; where others are quicker again and again, and beyond that, two calls: then a
     claim that is not carried out leaves the outcome unknown.
@@ -187,7 +191,7 @@ async def ack_and_claim(
                 raise
     outcomes = await ack(store, queue, acks, now_ms, rules)
     try:
-        return outcomes, await claim(store, queue, requests, now_ms, enforce_quota)
+        return outcomes, await claim(store, queue, requests, now_ms, enforce_quota=enforce_quota)
     except PinLaterError as error:
         if all(outcome is AckOutcome.IGNORED for outcome in outcomes):
             raise
@@ -288,7 +292,7 @@ async def requeue_undelivered(store: Store, queue: str, claims: Sequence[Unrenew
 
 
 async def expire_disconnected(
-    store: Store, queue: str, claims: Sequence[SilentClaim], now_ms: int, rules: EndRules
+    store: Store, queue: str, claims: Sequence[SilentClaim], now_ms: int, rules: EndRules = NO_RULES
 ) -> ExpiryCounts:
     async def change(step: Step, job: StoredJob | None, position: int) -> AckOutcome:
         claim = claims[position]
@@ -300,7 +304,7 @@ async def expire_disconnected(
 
 
 async def expire_listed(
-    store: Store, queue: str, claims: Sequence[ExpiryRequest], now_ms: int, rules: EndRules
+    store: Store, queue: str, claims: Sequence[ExpiryRequest], now_ms: int, rules: EndRules = NO_RULES
 ) -> list[AckOutcome]:
     async def change(step: Step, job: StoredJob | None, position: int) -> AckOutcome:
         claim = claims[position]

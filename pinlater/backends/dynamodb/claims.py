@@ -141,7 +141,7 @@ def select(
 
 
 async def claim(
-    store: Store, queue: str, requests: Sequence[ClaimRequest], now_ms: int, enforce_quota: bool
+    store: Store, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
 ) -> list[list[DequeuedJob]]:
     if enforce_quota:
         return await _claim_within_quota(store, queue, requests, now_ms)
@@ -371,7 +371,7 @@ def _within(
 
 
 async def claim_listed(
-    store: Store, queue: str, jobs: Sequence[JobKey], request: ClaimRequest, now_ms: int, enforce_quota: bool
+    store: Store, queue: str, jobs: Sequence[JobKey], request: ClaimRequest, now_ms: int, *, enforce_quota: bool = False
 ) -> list[ClaimAnswer]:
     """So many at a time as a step holds; where the bytes are used up, or a step was not carried out, it ends."""
     answers: list[ClaimAnswer] = []

@@ -34,8 +34,9 @@ async def kv_put(
     body: bytes,
     expires_at_ms: int,
     now_ms: int,
-    expected_version: int | None,
-    keep: int,
+    *,
+    expected_version: int | None = None,
+    keep: int = 100_000,
 ) -> int:
     key, total_key = ItemKey(_entries(namespace), name), ItemKey("vv", namespace)
 
@@ -112,7 +113,7 @@ async def take_tokens(store: Store, queue: str, wanted: int, per_second: float, 
     return await store.steps.run(work, tries=MANY_TRIES)
 
 
-async def set_quota(store: Store, queue: str, quota: int, version: int) -> Quota:
+async def set_quota(store: Store, queue: str, quota: int, version: int, now_ms: int) -> Quota:
     """What is in progress is counted behind the change: from then on claims go by it."""
     qid = await store.queues.known(queue)
 

@@ -90,7 +90,7 @@ def in_steps(jobs: Sequence[StoredJob]) -> list[list[StoredJob]]:
 
 
 async def enqueue_extended(
-    store: Store, queue: str, offers: Sequence[Offer], now_ms: int, homes_version: str
+    store: Store, queue: str, offers: Sequence[Offer], now_ms: int, homes_version: str = ""
 ) -> list[Offered]:
     for offer in offers:
         check_body(offer.job.body)

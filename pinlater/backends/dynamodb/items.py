@@ -105,10 +105,6 @@ def write_key(key: ItemKey) -> Written:
     return {"pk": {"S": key.pk}, "sk": {"S": key.sk}}
 
 
-def key_of_item(item: Item) -> ItemKey:
-    return ItemKey(item["pk"], item["sk"])
-
-
 # -- where things lie ----------------------------------------------------------------------------------------------
 
 

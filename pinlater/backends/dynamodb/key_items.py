@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 from pinlater.backends.base import JobKey
-from pinlater.backends.dynamodb.items import DUE, DUE_KEY, ORDER, ORDER_KEY, Item, ItemKey, at, qid_of
-from pinlater.backends.dynamodb.queue_records import queue_key
+from pinlater.backends.dynamodb.items import DUE, DUE_KEY, ORDER, ORDER_KEY, Item, ItemKey, at
 from pinlater.backends.dynamodb.steps import Step
 from pinlater.backends.dynamodb.store_parts import Store
 from pinlater.backends.dynamodb.stored_job import PENDING, WAITING, StoredJob
@@ -263,7 +262,7 @@ async def has_chains(store: Store, serialize_keys: Sequence[str]) -> list[bool]:
     return [key in found for key in serialize_keys]
 
 
-async def blocked_chains(store: Store, limit: int) -> list[BlockedChain]:
+async def blocked_chains(store: Store, limit: int, now_ms: int) -> list[BlockedChain]:
     """By two indexes, of each bucket."""
     table, most, oldest = store.table, [], []
     for pk in store.places.all_of("c"):
@@ -418,9 +417,3 @@ async def drop_windows(store: Store, windows: Sequence[KeyWindow]) -> None:
                 step.remove(key)
 
         await store.run(drop)
-
-
-async def queue_of(store: Store, partition: str) -> str | None:
-    """The name of the queue whose jobs lie there, also of one that is gone."""
-    item = await store.table.read(queue_key(qid_of(partition)))
-    return None if item is None else str(item["name"])

@@ -32,7 +32,7 @@ async def remove(step: Step, store: Store, job: StoredJob, now_ms: int) -> None:
     step.remove_job(job)
 
 
-async def cancel(store: Store, queue: str, jobs: Sequence[JobKey], now_ms: int, by: str) -> list[CancelOutcome]:
+async def cancel(store: Store, queue: str, jobs: Sequence[JobKey], now_ms: int, by: str = "") -> list[CancelOutcome]:
     qid = await store.queues.find(queue)
     if qid is None:
         return [CancelOutcome.NOT_FOUND] * len(jobs)
@@ -145,7 +145,7 @@ async def retry_listed(
     attempts: int | None,
     run_after_ms: int | None,
     now_ms: int,
-    homes_version: str,
+    homes_version: str = "",
 ) -> int:
     qid = await store.queues.known(queue)
     await store.queues.guard_homes(store.steps.new(), homes_version)
@@ -195,7 +195,7 @@ async def delete_listed(store: Store, queue: str, state: JobState, jobs: Sequenc
 
 
 async def replay(
-    store: Store, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None, homes_version: str
+    store: Store, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None, homes_version: str = ""
 ) -> list[str | None]:
     qid = await store.queues.known(queue)
     await store.queues.guard_homes(store.steps.new(), homes_version)

@@ -2,138 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from pinlater.backends.base import (
-    NO_RULES,
-    AckOutcome,
-    AckRequest,
-    CheckpointRequest,
-    ClaimKey,
-    ClaimRequest,
-    ConfigEntry,
-    ConfigPage,
-    DeadLetterTarget,
-    EndRules,
-    ExpiredClaim,
-    ExpiryCounts,
-    ExpiryRequest,
-    JobKey,
-    KvEntry,
-    OnNotification,
-    PerQueue,
-    Quota,
-    ReferencesPage,
-    Retention,
-    ScanRequest,
-    ShardEvents,
-    SilentClaim,
-    StatsPage,
-    StatsPosition,
-    StoreStatus,
-    Tokens,
-    UnrenewedClaim,
+from pinlater.backends.base import ConfigEntry, ConfigPage, PerQueue, Retention, Shard, ShardEvents, StoreStatus
+from pinlater.backends.dynamodb import (
+    attempt_steps,
+    claims,
+    coordination,
+    due_work,
+    key_items,
+    operators,
+    table_queries,
 )
-from pinlater.backends.dynamodb.attempt_steps import (
-    ack,
-    ack_and_claim,
-    checkpoint,
-    expire_disconnected,
-    expire_listed,
-    heartbeat,
-    mark_moved,
-    requeue,
-    requeue_undelivered,
-)
-from pinlater.backends.dynamodb.claims import (
-    claim,
-    claim_listed,
-    count_ready,
-    next_due,
-    peek,
-)
+from pinlater.backends.dynamodb import enqueue as enqueues
 from pinlater.backends.dynamodb.client import DynamodbClient, TableMissing
-from pinlater.backends.dynamodb.coordination import (
-    dropped_references,
-    forget_references,
-    kv_list,
-    kv_put,
-    last_firings,
-    list_references,
-    raise_marks,
-    set_quota,
-    take_tokens,
-)
-from pinlater.backends.dynamodb.due_work import (
-    Pruner,
-    dead_letter,
-    expire_claims,
-    expire_jobs,
-    expired_claims,
-)
-from pinlater.backends.dynamodb.enqueue import (
-    enqueue,
-    enqueue_extended,
-)
-from pinlater.backends.dynamodb.key_items import (
-    blocked_chains,
-    drop_windows,
-    find_keys,
-    has_chains,
-    key_slots,
-    lift_barriers,
-    list_barriers,
-    list_windows,
-    put_windows,
-    taken_keys,
-)
-from pinlater.backends.dynamodb.operators import (
-    cancel,
-    delete_jobs,
-    delete_listed,
-    replay,
-    reschedule,
-    retry_failed,
-    retry_listed,
-)
-from pinlater.backends.dynamodb.queue_records import (
-    list_config,
-    put_config,
-)
+from pinlater.backends.dynamodb.due_work import Pruner
+from pinlater.backends.dynamodb.queue_records import list_config, put_config
 from pinlater.backends.dynamodb.store_parts import Store
 from pinlater.backends.dynamodb.table import IDENTITY, IDS, JobTable, TableIdentity, newest_ms
 from pinlater.backends.dynamodb.table_address import parse_address
-from pinlater.backends.dynamodb.table_queries import (
-    count,
-    lookup,
-    scan,
-    stats,
-)
-from pinlater.backends.extended import (
-    Barrier,
-    BlockedChain,
-    HeartbeatAnswer,
-    HeartbeatRequest,
-    KeyWindow,
-    Offer,
-    Offered,
-    RescheduleRequest,
-)
 from pinlater.errors import StoreReplaced
-from pinlater.model import (
-    CancelOutcome,
-    ClaimAnswer,
-    DequeuedJob,
-    Job,
-    JobInfo,
-    JobState,
-    KeyRef,
-    RescheduleOutcome,
-)
-from pinlater.model.body_reference import BodyReference
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class DynamodbShard:
+def _of_store(
+    call: Callable[Concatenate[Store, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[DynamodbShard, P], Coroutine[Any, Any, T]]:
+    """A method that is a call of the shard's store."""
+
+    def method(self: DynamodbShard, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        return call(self._store, *args, **kwargs)
+
+    return method
+
+
+class DynamodbShard(Shard):
     """`url` as address.py says. A call of more than 100 jobs or 4 MB is whole in parts alone: OutcomeUnknown where one
     fails.
     """
@@ -192,159 +98,48 @@ class DynamodbShard:
 
     # -- the life of a job -------------------------------------------------------------------------------------------
 
-    async def enqueue(self, queue: str, jobs: Sequence[Job], now_ms: int) -> list[str]:
-        return await enqueue(self._store, queue, jobs, now_ms)
-
-    async def enqueue_extended(
-        self, queue: str, offers: Sequence[Offer], now_ms: int, homes_version: str = ""
-    ) -> list[Offered]:
-        return await enqueue_extended(self._store, queue, offers, now_ms, homes_version)
-
-    async def find_keys(self, queue: str, keys: Sequence[KeyRef]) -> list[str | None]:
-        return await find_keys(self._store, queue, keys)
-
-    async def count_ready(self, queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[int]:
-        return await count_ready(self._store, queue, priorities, limit, now_ms)
-
-    async def next_due(self, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:
-        return await next_due(self._store, queues, priorities)
-
-    async def subscribe(self, queue: str, on_event: OnNotification | None) -> bool:
-        """DynamoDB tells nobody anything in time."""
-        return False
-
-    async def claim(
-        self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, enforce_quota: bool = False
-    ) -> list[list[DequeuedJob]]:
-        return await claim(self._store, queue, requests, now_ms, enforce_quota)
-
-    async def claim_listed(
-        self, queue: str, jobs: Sequence[JobKey], request: ClaimRequest, now_ms: int, *, enforce_quota: bool = False
-    ) -> list[ClaimAnswer]:
-        return await claim_listed(self._store, queue, jobs, request, now_ms, enforce_quota)
-
-    async def peek(
-        self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int
-    ) -> list[DequeuedJob]:
-        return await peek(self._store, queue, priorities, limit, max_bytes, now_ms)
-
-    async def ack(
-        self, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules = NO_RULES
-    ) -> list[AckOutcome]:
-        return await ack(self._store, queue, acks, now_ms, rules)
-
-    async def ack_and_claim(
-        self,
-        queue: str,
-        acks: Sequence[AckRequest],
-        requests: Sequence[ClaimRequest],
-        now_ms: int,
-        rules: EndRules = NO_RULES,
-        *,
-        enforce_quota: bool = False,
-    ) -> tuple[list[AckOutcome], list[list[DequeuedJob]]]:
-        return await ack_and_claim(self._store, queue, acks, requests, now_ms, rules, enforce_quota)
-
-    async def checkpoint(self, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int) -> list[bool]:
-        return await checkpoint(self._store, queue, checkpoints, now_ms)
-
-    async def heartbeat(self, queue: str, heartbeats: Sequence[HeartbeatRequest], now_ms: int) -> list[HeartbeatAnswer]:
-        return await heartbeat(self._store, queue, heartbeats, now_ms)
-
-    async def reschedule(
-        self, queue: str, requests: Sequence[RescheduleRequest], now_ms: int
-    ) -> list[RescheduleOutcome]:
-        return await reschedule(self._store, queue, requests, now_ms)
-
-    async def requeue(self, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
-        return await requeue(self._store, queue, claims, now_ms)
-
-    async def expire_disconnected(
-        self, queue: str, claims: Sequence[SilentClaim], now_ms: int, rules: EndRules = NO_RULES
-    ) -> ExpiryCounts:
-        return await expire_disconnected(self._store, queue, claims, now_ms, rules)
-
-    async def expire_listed(
-        self, queue: str, claims: Sequence[ExpiryRequest], now_ms: int, rules: EndRules = NO_RULES
-    ) -> list[AckOutcome]:
-        return await expire_listed(self._store, queue, claims, now_ms, rules)
-
-    async def requeue_undelivered(self, queue: str, claims: Sequence[UnrenewedClaim], now_ms: int) -> int:
-        return await requeue_undelivered(self._store, queue, claims, now_ms)
-
-    async def cancel(self, queue: str, jobs: Sequence[JobKey], now_ms: int, by: str = "") -> list[CancelOutcome]:
-        return await cancel(self._store, queue, jobs, now_ms, by)
+    enqueue = _of_store(enqueues.enqueue)
+    enqueue_extended = _of_store(enqueues.enqueue_extended)
+    find_keys = _of_store(key_items.find_keys)
+    count_ready = _of_store(claims.count_ready)
+    next_due = _of_store(claims.next_due)
+    claim = _of_store(claims.claim)
+    claim_listed = _of_store(claims.claim_listed)
+    peek = _of_store(claims.peek)
+    ack = _of_store(attempt_steps.ack)
+    ack_and_claim = _of_store(attempt_steps.ack_and_claim)
+    checkpoint = _of_store(attempt_steps.checkpoint)
+    heartbeat = _of_store(attempt_steps.heartbeat)
+    reschedule = _of_store(operators.reschedule)
+    requeue = _of_store(attempt_steps.requeue)
+    expire_disconnected = _of_store(attempt_steps.expire_disconnected)
+    expire_listed = _of_store(attempt_steps.expire_listed)
+    requeue_undelivered = _of_store(attempt_steps.requeue_undelivered)
+    cancel = _of_store(operators.cancel)
 
     # -- queries -----------------------------------------------------------------------------------------------------
 
-    async def lookup(
-        self, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int, with_result: bool = False
-    ) -> list[JobInfo | None]:
-        return await lookup(self._store, queue, jobs, with_body, max_bytes, with_result)
-
-    async def count(self, queue: str, state: JobState, priorities: Sequence[int], future: bool, now_ms: int) -> int:
-        return await count(self._store, queue, state, priorities, future, now_ms)
-
-    async def scan(self, queue: str, request: ScanRequest, now_ms: int) -> list[JobInfo]:
-        return await scan(self._store, queue, request, now_ms)
-
-    async def watch_ends(self, queue: str, jobs: Sequence[JobKey], until_ms: int, now_ms: int) -> bool:
-        """DynamoDB tells nobody anything in time."""
-        return False
-
-    async def blocked_chains(self, limit: int, now_ms: int) -> list[BlockedChain]:
-        return await blocked_chains(self._store, limit)
+    lookup = _of_store(table_queries.lookup)
+    count = _of_store(table_queries.count)
+    scan = _of_store(table_queries.scan)
+    blocked_chains = _of_store(key_items.blocked_chains)
 
     # -- operators ---------------------------------------------------------------------------------------------------
 
-    async def retry_failed(
-        self, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int, now_ms: int
-    ) -> int:
-        return await retry_failed(self._store, queue, priority, attempts, run_after_ms, limit, now_ms)
-
-    async def retry_listed(
-        self,
-        queue: str,
-        jobs: Sequence[JobKey],
-        attempts: int | None,
-        run_after_ms: int | None,
-        now_ms: int,
-        homes_version: str = "",
-    ) -> int:
-        return await retry_listed(self._store, queue, jobs, attempts, run_after_ms, now_ms, homes_version)
-
-    async def taken_keys(self, queue: str, jobs: Sequence[JobKey]) -> list[str | None]:
-        return await taken_keys(self._store, queue, jobs)
-
-    async def delete_jobs(self, queue: str, state: JobState, priority: int, limit: int, now_ms: int) -> int:
-        return await delete_jobs(self._store, queue, state, priority, limit, now_ms)
-
-    async def delete_listed(self, queue: str, state: JobState, jobs: Sequence[JobKey], now_ms: int) -> int:
-        return await delete_listed(self._store, queue, state, jobs, now_ms)
-
-    async def replay(
-        self, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None, homes_version: str = ""
-    ) -> list[str | None]:
-        return await replay(self._store, queue, jobs, now_ms, attempts, homes_version)
-
-    async def mark_moved(self, queue: str, moved: Sequence[tuple[ClaimKey, str]], now_ms: int) -> list[bool]:
-        return await mark_moved(self._store, queue, moved, now_ms)
+    retry_failed = _of_store(operators.retry_failed)
+    retry_listed = _of_store(operators.retry_listed)
+    taken_keys = _of_store(key_items.taken_keys)
+    delete_jobs = _of_store(operators.delete_jobs)
+    delete_listed = _of_store(operators.delete_listed)
+    replay = _of_store(operators.replay)
+    mark_moved = _of_store(attempt_steps.mark_moved)
 
     # -- maintenance -------------------------------------------------------------------------------------------------
 
-    async def expire_claims(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, ExpiryCounts]:
-        return await expire_claims(self._store, limit, now_ms, rules)
-
-    async def expired_claims(
-        self, queues: Sequence[str], limit: int, now_ms: int
-    ) -> Mapping[str, Sequence[ExpiredClaim]]:
-        return await expired_claims(self._store, queues, limit, now_ms)
-
-    async def expire_jobs(self, limit: int, now_ms: int, rules: PerQueue[EndRules]) -> Mapping[str, int]:
-        return await expire_jobs(self._store, limit, now_ms, rules)
-
-    async def dead_letter(self, limit: int, now_ms: int, targets: Mapping[str, DeadLetterTarget]) -> Mapping[str, int]:
-        return await dead_letter(self._store, limit, now_ms, targets)
+    expire_claims = _of_store(due_work.expire_claims)
+    expired_claims = _of_store(due_work.expired_claims)
+    expire_jobs = _of_store(due_work.expire_jobs)
+    dead_letter = _of_store(due_work.dead_letter)
 
     async def prune(
         self, limit: int, now_ms: int, retention: PerQueue[Retention], *, tombstones_before: str = ""
@@ -353,69 +148,26 @@ class DynamodbShard:
 
     # -- schedules, and the homes of keys ----------------------------------------------------------------------------
 
-    async def last_firings(self, schedules: Sequence[str]) -> list[str | None]:
-        return await last_firings(self._store, schedules)
-
-    async def raise_marks(self, marks: Mapping[str, str]) -> None:
-        await raise_marks(self._store, marks)
-
-    async def key_slots(self) -> Sequence[int]:
-        return await key_slots(self._store)
-
-    async def list_windows(self, limit: int, after: str, now_ms: int) -> list[KeyWindow]:
-        return await list_windows(self._store, limit, after, now_ms)
-
-    async def put_windows(self, windows: Sequence[KeyWindow], now_ms: int) -> None:
-        await put_windows(self._store, windows, now_ms)
-
-    async def drop_windows(self, windows: Sequence[KeyWindow]) -> None:
-        await drop_windows(self._store, windows)
-
-    async def has_chains(self, serialize_keys: Sequence[str]) -> list[bool]:
-        return await has_chains(self._store, serialize_keys)
-
-    async def list_barriers(self, limit: int) -> list[Barrier]:
-        return await list_barriers(self._store, limit)
-
-    async def lift_barriers(self, barriers: Sequence[Barrier], now_ms: int) -> Mapping[str, Sequence[int]]:
-        return await lift_barriers(self._store, barriers, now_ms)
+    last_firings = _of_store(coordination.last_firings)
+    raise_marks = _of_store(coordination.raise_marks)
+    key_slots = _of_store(key_items.key_slots)
+    list_windows = _of_store(key_items.list_windows)
+    put_windows = _of_store(key_items.put_windows)
+    drop_windows = _of_store(key_items.drop_windows)
+    has_chains = _of_store(key_items.has_chains)
+    list_barriers = _of_store(key_items.list_barriers)
+    lift_barriers = _of_store(key_items.lift_barriers)
 
     # -- references to bodies ----------------------------------------------------------------------------------------
 
-    async def list_references(self, after: str, limit: int) -> ReferencesPage:
-        return await list_references(self._store, after, limit)
-
-    async def dropped_references(self, limit: int) -> list[BodyReference]:
-        return await dropped_references(self._store, limit)
-
-    async def forget_references(self, references: Sequence[BodyReference]) -> None:
-        await forget_references(self._store, references)
+    list_references = _of_store(coordination.list_references)
+    dropped_references = _of_store(coordination.dropped_references)
+    forget_references = _of_store(coordination.forget_references)
 
     # -- what the servers of a cluster tell each other ---------------------------------------------------------------
 
-    async def kv_put(
-        self,
-        namespace: str,
-        name: str,
-        body: bytes,
-        expires_at_ms: int,
-        now_ms: int,
-        *,
-        expected_version: int | None = None,
-        keep: int = 100_000,
-    ) -> int:
-        return await kv_put(self._store, namespace, name, body, expires_at_ms, now_ms, expected_version, keep)
-
-    async def kv_list(self, namespace: str, now_ms: int) -> dict[str, KvEntry]:
-        return await kv_list(self._store, namespace, now_ms)
-
-    async def take_tokens(self, queue: str, wanted: int, per_second: float, capacity: float, now_ms: int) -> Tokens:
-        return await take_tokens(self._store, queue, wanted, per_second, capacity, now_ms)
-
-    async def set_quota(self, queue: str, quota: int, version: int, now_ms: int) -> Quota:
-        return await set_quota(self._store, queue, quota, version)
-
-    async def stats(
-        self, queue: str, priorities: Sequence[int], now_ms: int, after: StatsPosition | None, limit: int
-    ) -> StatsPage:
-        return await stats(self._store, queue, priorities, now_ms, after, limit)
+    kv_put = _of_store(coordination.kv_put)
+    kv_list = _of_store(coordination.kv_list)
+    take_tokens = _of_store(coordination.take_tokens)
+    set_quota = _of_store(coordination.set_quota)
+    stats = _of_store(table_queries.stats)

@@ -16,7 +16,6 @@ from pinlater.backends.dynamodb.items import (
     MARK,
     ORDER_KEY,
     Item,
-    ItemKey,
     ItemPlaces,
     at,
     priority_of,
@@ -189,10 +188,6 @@ class StoredJob:
 
 
 FIELDS = [(each.name, each.metadata["attribute"], each.default) for each in fields(StoredJob) if each.metadata]
-
-
-def key_of(job: StoredJob, places: ItemPlaces) -> ItemKey:
-    return places.job(job.qid, job.priority, job.id)
 
 
 ALL_BUT_THE_BODY = [attribute for _, attribute, _ in FIELDS if attribute != "b"] + ["pk", "sk", "t", "n", MARK]

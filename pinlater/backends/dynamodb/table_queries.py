@@ -39,7 +39,7 @@ class FoundJob(NamedTuple):
 
 
 async def lookup(
-    store: Store, queue: str, jobs: Sequence[JobKey], with_body: bool, max_bytes: int, with_result: bool
+    store: Store, queue: str, jobs: Sequence[JobKey], *, with_body: bool, max_bytes: int, with_result: bool = False
 ) -> list[JobInfo | None]:
     """First what is known of all; then the bodies that fit, in slices; then the results."""
     qid = await store.queues.find(queue)

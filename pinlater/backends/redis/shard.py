@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from pinlater.backends.base import StoreStatus
+from pinlater.backends.base import Shard, StoreStatus
 from pinlater.backends.redis.address import parse_address
 from pinlater.backends.redis.conditions import warn_of, warn_of_channels
 from pinlater.backends.redis.connection import FULL
@@ -30,6 +30,7 @@ class RedisShard(
     Maintenance,
     KeyHomes,
     Coordination,
+    Shard,
 ):
     """A shard in Redis. Takes a `redis://`, `rediss://` or `redis+sentinel://` URL (see address.py); an id
     of "" lets the store's own record decide.

@@ -77,7 +77,7 @@ def retry_listed(
     attempts: int | None,
     run_after_ms: int | None,
     now_ms: int,
-    homes_version: str,
+    homes_version: str = "",
 ) -> int:
     queue_id, rows = queue_by_homes(session, queue, homes_version), _listed(session, queue, JobState.FAILED, jobs)
     return _retry(session, queue_id, [(row[0], row[1], row[3]) for row in rows], attempts, run_after_ms, now_ms)
@@ -124,7 +124,7 @@ def _retry(
 
 
 def delete_jobs(
-    session: Session, queue: str, state: JobState, priority: int, limit: int, now_ms: int, freed: Freed
+    session: Session, freed: Freed, queue: str, state: JobState, priority: int, limit: int, now_ms: int
 ) -> int:
     queue_id = session.queue_id(queue)
     ends: list[End] = []
@@ -147,7 +147,7 @@ def _delete(session: Session, ends: Sequence[End], now_ms: int, freed: Freed) ->
 
 
 def delete_listed(
-    session: Session, queue: str, state: JobState, jobs: Sequence[JobKey], now_ms: int, freed: Freed
+    session: Session, freed: Freed, queue: str, state: JobState, jobs: Sequence[JobKey], now_ms: int
 ) -> int:
     session.queue_id(queue)
     rows = _listed(session, queue, state, jobs)
@@ -166,7 +166,7 @@ def _listed(session: Session, queue: str, state: JobState, jobs: Sequence[JobKey
 
 
 def cancel(
-    session: Session, queue: str, jobs: Sequence[JobKey], now_ms: int, by: str, freed: Freed
+    session: Session, freed: Freed, queue: str, jobs: Sequence[JobKey], now_ms: int, by: str = ""
 ) -> list[CancelOutcome]:
     rows = jobs_named(session, queue, jobs)
     outcomes: list[CancelOutcome] = []
@@ -299,12 +299,12 @@ def _copy(session: Session, job_id: int, copy_id: int, queue_id: int, attempts: 
 
 def replay(
     session: Session,
+    freed: Freed,
     queue: str,
     jobs: Sequence[JobKey],
     now_ms: int,
     attempts: int | None,
-    homes_version: str,
-    freed: Freed,
+    homes_version: str = "",
 ) -> list[str | None]:
     queue_by_homes(session, queue, homes_version)
     letters = Descriptors(queue, session.shard_id)
@@ -370,7 +370,7 @@ def _home(session: Session, origin: str, known: dict[str, int | None]) -> tuple[
 
 
 def mark_moved(
-    session: Session, queue: str, moved: Sequence[tuple[ClaimKey, str]], now_ms: int, freed: Freed
+    session: Session, freed: Freed, queue: str, moved: Sequence[tuple[ClaimKey, str]], now_ms: int
 ) -> list[bool]:
     rows = claims_standing(session, queue, [claim for claim, _ in moved])
     done: list[bool] = []
@@ -396,11 +396,12 @@ QUEUES_PER_STEP = 100
 
 def prune(
     session: Session,
+    freed: Freed,
     limit: int,
     now_ms: int,
     retention: PerQueue[Retention],
-    tombstones_before: str,
-    freed: Freed,
+    *,
+    tombstones_before: str = "",
 ) -> Mapping[str, int]:
     """In bounded numbers; what has been overdue for longest goes first, so that no queue and neither state starves."""
     counts = _collect_ended(session, limit, now_ms, retention, freed)

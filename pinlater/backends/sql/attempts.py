@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pinlater.backends.base import (
+    NO_RULES,
     AckOutcome,
     AckRequest,
     CheckpointRequest,
@@ -80,7 +81,7 @@ def _is_fresh(claim: UnrenewedClaim | ExpiryRequest, row: Row) -> bool:
 
 
 def ack(
-    session: Session, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules, freed: Freed
+    session: Session, freed: Freed, queue: str, acks: Sequence[AckRequest], now_ms: int, rules: EndRules = NO_RULES
 ) -> list[AckOutcome]:
     rows = jobs_in_progress(session, queue, [each.id for each in acks])
     outcomes: list[AckOutcome] = []
@@ -203,7 +204,7 @@ def to_pending(session: Session, rows: Iterable[Row], now_ms: int, freed: Freed)
 
 
 def checkpoint(
-    session: Session, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int, freed: Freed
+    session: Session, freed: Freed, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int
 ) -> list[bool]:
     """In order; heartbeats that ask for nothing else and follow each other go in one statement, also where each names
     the run_after that its job has.
@@ -291,7 +292,7 @@ LOOKS_PAST_LEFTOVERS = 10
 
 
 def expire_claims(
-    session: Session, limit: int, now_ms: int, rules: PerQueue[EndRules], freed: Freed
+    session: Session, freed: Freed, limit: int, now_ms: int, rules: PerQueue[EndRules]
 ) -> Mapping[str, ExpiryCounts]:
     """The index of claims spans the shard, so a queue with nothing due is not even looked at.
 
@@ -352,7 +353,7 @@ def _counts(outcomes: Iterable[AckOutcome]) -> ExpiryCounts:
 
 
 def expire_disconnected(
-    session: Session, queue: str, claims: Sequence[SilentClaim], now_ms: int, rules: EndRules, freed: Freed
+    session: Session, freed: Freed, queue: str, claims: Sequence[SilentClaim], now_ms: int, rules: EndRules = NO_RULES
 ) -> ExpiryCounts:
     rows = claims_quiet(session, queue, claims).values()
     per_row = [(row, row[EXTENDED], rules, now_ms) for row in rows]
@@ -361,7 +362,7 @@ def expire_disconnected(
 
 
 def expire_listed(
-    session: Session, queue: str, claims: Sequence[ExpiryRequest], now_ms: int, rules: EndRules, freed: Freed
+    session: Session, freed: Freed, queue: str, claims: Sequence[ExpiryRequest], now_ms: int, rules: EndRules = NO_RULES
 ) -> list[AckOutcome]:
     rows = claims_fresh(session, queue, claims)
     ending: dict[int, int] = {}
@@ -408,7 +409,7 @@ def _expire(
 
 
 def expire_jobs(
-    session: Session, limit: int, now_ms: int, rules: PerQueue[EndRules], freed: Freed
+    session: Session, freed: Freed, limit: int, now_ms: int, rules: PerQueue[EndRules]
 ) -> Mapping[str, int]:
     """Jobs in progress keep theirs: they may come back. What deleted queues left is removed on the way."""
     for _ in range(LOOKS_PAST_LEFTOVERS):

@@ -168,7 +168,7 @@ def firsts(session: Session, keys: Iterable[bytes]) -> dict[bytes, str]:
     }
 
 
-def blocked_chains(session: Session, limit: int) -> list[BlockedChain]:
+def blocked_chains(session: Session, limit: int, now_ms: int) -> list[BlockedChain]:
     rows = dict.fromkeys(session.rows("most_blocked", (limit,)) + session.rows("longest_blocked", (limit,)))
     heads = firsts(session, [row[0] for row in rows])
     return [

@@ -170,8 +170,9 @@ def kv_put(
     body: bytes,
     expires_at_ms: int,
     now_ms: int,
-    expected_version: int | None,
-    keep: int,
+    *,
+    expected_version: int | None = None,
+    keep: int = 100_000,
 ) -> int:
     """There is always a row to lock: one of version 0, which nobody sees, where there is no entry yet."""
     session.run("touch_kv_entry", (namespace, name))
@@ -229,7 +230,7 @@ def _in_progress(session: Session, queue_id: int, at_most: int) -> int:
     return int(session.rows("in_progress_up_to", (queue_id, at_most))[0][0])
 
 
-def set_quota(session: Session, queue: str, quota: int, version: int) -> Quota:
+def set_quota(session: Session, queue: str, quota: int, version: int, now_ms: int) -> Quota:
     """The queue is locked against deletion first, so that no quota is left behind it."""
     queue_id = session.queue_id(queue, "queue_id_for_enqueue")
     if version == 0:

@@ -1,4 +1,5 @@
--- The statements of a shard on MySQL 8 or MariaDB. Same names as in sqlite.sql; a comment where they have to differ.
+-- The statements of a shard on MySQL 8 or MariaDB, beside those of common.sql. Same names as in sqlite.sql; a comment
+-- where they have to differ.
 --
 -- All run at READ COMMITTED, so that rows that do not match are not kept locked. FOR UPDATE locks what is looked at
 -- before it is changed, named jobs in the order of their ids; transactions that take whatever is there skip what others hold.
@@ -232,14 +233,8 @@ SELECT RELEASE_LOCK(CONCAT('pinlater.', SHA1(DATABASE())))
 -- name: has_meta
 SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'pinlater_meta'
 
--- name: meta
-SELECT name, value FROM pinlater_meta
-
 -- name: insert_meta
 INSERT IGNORE INTO pinlater_meta (name, value) VALUES (%s, %s)
-
--- name: set_schema_version
-UPDATE pinlater_meta SET value = %s WHERE name = 'schema_version'
 
 -- name: ping
 SELECT
@@ -251,13 +246,6 @@ SELECT
 
 -- name: create_queue
 INSERT IGNORE INTO pinlater_queues (name, created_at_ms) VALUES (%s, %s)
-
--- name: delete_queue
-UPDATE pinlater_queues SET name = NULL WHERE name = %s
-
--- name: queues_without_config_entry
-SELECT name, created_at_ms FROM pinlater_queues
-WHERE name IS NOT NULL AND name NOT IN (SELECT name FROM pinlater_records) ORDER BY id
 
 -- name: allocate_revisions
 -- As allocate_ids. A transaction that takes some keeps others waiting until the commit, so revisions are seen in their order.
@@ -271,9 +259,6 @@ INSERT INTO pinlater_records (name, version, deleted_version, revision, text) VA
 ON DUPLICATE KEY UPDATE version = VALUES(version), deleted_version = VALUES(deleted_version),
     revision = VALUES(revision), text = VALUES(text)
 
--- name: store_id
-SELECT value FROM pinlater_meta WHERE name = 'store_id'
-
 -- name: config_entries
 SELECT name, version, text, deleted_version, revision FROM pinlater_records FORCE INDEX (pinlater_records_revision)
 WHERE revision > %s ORDER BY revision LIMIT %s
@@ -284,9 +269,6 @@ WHERE deleted_version > '' AND deleted_version < %s AND version = deleted_versio
 
 -- name: remove_config_entries
 DELETE record FROM pinlater_records record FORCE INDEX (PRIMARY) WHERE record.name IN %s
-
--- name: queue_id
-SELECT id FROM pinlater_queues WHERE name = %s
 
 -- name: queue_id_for_enqueue
 -- Shared by all who enqueue; a deletion of the queue waits for them, so that no job comes in behind its back.
@@ -308,23 +290,13 @@ SELECT id, name FROM pinlater_queues WHERE name IN %s
 -- There is no RETURNING; LAST_INSERT_ID(x) comes back with the answer. It is the first of the ids, hence the "+" behind.
 UPDATE pinlater_sequence SET next_id = LAST_INSERT_ID(GREATEST(next_id, %s)) + %s WHERE id = 1
 
--- name: insert_jobs
-INSERT INTO pinlater_jobs ({new_job})
-VALUES
-
 -- name: insert_jobs_row
 {new_job_row}
-
--- name: ready
-SELECT 0, COUNT(*) FROM pinlater_queues WHERE name = %s
 
 -- name: ready_in_priority
 SELECT %s, COUNT(*) FROM (SELECT 1 FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
     WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s)
         AND state = 0 AND priority = %s AND run_after_ms <= %s LIMIT %s) AS eligible
-
--- name: any_expired
-SELECT -1, COUNT(*) FROM (SELECT 1 FROM pinlater_expiries WHERE expires_at_ms <= %s LIMIT 1) AS expired
 
 -- name: next_due_in_priority
 SELECT queue.name, (SELECT run_after_ms FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
@@ -417,9 +389,6 @@ UPDATE pinlater_jobs SET attempts_allowed = COALESCE(%s, attempts_allowed),
     attempts_remaining = COALESCE(%s, attempts_remaining), custom_status = LEFT(CONCAT(%s, custom_status), 5000)
 WHERE id = %s
 
--- name: replace_body
-UPDATE pinlater_jobs SET body_bytes = %s, body = %s WHERE id = %s
-
 -- name: expired_claims
 SELECT id, queue_id, attempts_remaining, crashes, extended FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
 WHERE state = 1 AND claim_expires_at_ms < %s ORDER BY claim_expires_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
@@ -458,20 +427,8 @@ SELECT id, extended FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ends)
 WHERE claim_expires_at_ms IS NULL AND queue_id = %s AND state = 3 AND finished_at_ms < %s
 ORDER BY finished_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 
--- name: deleted_queues
-SELECT id FROM pinlater_queues WHERE name IS NULL LIMIT %s
-
 -- name: leftovers
 SELECT id, extended, state FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order) WHERE queue_id = %s LIMIT %s FOR UPDATE SKIP LOCKED
-
--- name: forget_queue
-DELETE FROM pinlater_queues WHERE id = %s AND NOT EXISTS (SELECT 1 FROM pinlater_jobs WHERE queue_id = %s)
-
--- name: forget_quota
-DELETE FROM pinlater_shares WHERE queue_id = %s
-
--- name: forget_bucket
-DELETE FROM pinlater_buckets WHERE queue = %s
 
 -- name: remove
 -- With a table after DELETE: only so does it take an index hint, and a second table.
@@ -480,9 +437,6 @@ WHERE job.id IN %s
 
 -- name: links
 SELECT job_id, origin, origin_attempts FROM pinlater_links FORCE INDEX (PRIMARY) WHERE job_id IN %s
-
--- name: put_origin
-INSERT INTO pinlater_links (job_id, origin, origin_attempts) VALUES (%s, %s, %s)
 
 -- name: put_moved_to
 INSERT INTO pinlater_links (job_id, moved_to) VALUES (%s, %s) ON DUPLICATE KEY UPDATE moved_to = VALUES(moved_to)
@@ -513,23 +467,9 @@ ORDER BY finished_at_ms, id LIMIT %s FOR UPDATE SKIP LOCKED
 -- name: clear_dead_letter_pending
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET claim_expires_at_ms = NULL, updated_at_ms = %s WHERE id IN %s
 
--- name: copy_job
-INSERT INTO pinlater_jobs ({new_job})
-SELECT {copied_job}
-FROM pinlater_jobs WHERE id = %s
-
 -- name: touch_quota
 -- Not IGNORE: that would leave two with a shared lock, each waiting for the other's.
 INSERT INTO pinlater_shares (queue_id, share, version) VALUES (%s, 0, 0) ON DUPLICATE KEY UPDATE share = share
-
--- name: quota
-SELECT share, version FROM pinlater_shares WHERE queue_id = %s
-
--- name: locked_quota
-SELECT share, version FROM pinlater_shares WHERE queue_id = %s FOR UPDATE
-
--- name: set_quota
-UPDATE pinlater_shares SET share = %s, version = %s WHERE queue_id = %s
 
 -- name: in_progress_up_to
 SELECT COUNT(*) FROM (SELECT 1 FROM pinlater_jobs FORCE INDEX (pinlater_jobs_order)
@@ -538,15 +478,6 @@ SELECT COUNT(*) FROM (SELECT 1 FROM pinlater_jobs FORCE INDEX (pinlater_jobs_ord
 -- name: touch_kv_entry
 INSERT INTO pinlater_notes (kind, name, version, expires_at_ms, body) VALUES (%s, %s, 0, 0, '')
 ON DUPLICATE KEY UPDATE version = version
-
--- name: kv_entry
-SELECT version, expires_at_ms FROM pinlater_notes WHERE kind = %s AND name = %s FOR UPDATE
-
--- name: write_kv_entry
-UPDATE pinlater_notes SET version = %s, expires_at_ms = %s, body = %s WHERE kind = %s AND name = %s
-
--- name: kv_entries
-SELECT name, body, version, expires_at_ms FROM pinlater_notes WHERE kind = %s AND expires_at_ms > %s
 
 -- name: expired_kv_entries
 SELECT name FROM pinlater_notes FORCE INDEX (pinlater_notes_expiry)
@@ -559,14 +490,8 @@ WHERE kind = %s ORDER BY expires_at_ms DESC LIMIT %s OFFSET %s
 -- name: remove_kv_entries
 DELETE note FROM pinlater_notes note FORCE INDEX (PRIMARY) WHERE note.kind = %s AND note.name IN %s
 
--- name: bucket
-SELECT tokens, at_ms FROM pinlater_buckets WHERE queue = %s FOR UPDATE
-
 -- name: touch_bucket
 INSERT INTO pinlater_buckets (queue, tokens, at_ms) VALUES (%s, 1.0, %s) ON DUPLICATE KEY UPDATE tokens = tokens
-
--- name: fill_bucket
-UPDATE pinlater_buckets SET tokens = %s, at_ms = %s WHERE queue = %s
 
 -- name: stats_all
 SELECT state, priority, state = 0 AND run_after_ms > %s AS is_scheduled, COUNT(*), MIN(run_after_ms)
@@ -631,19 +556,8 @@ UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 0, attempts_remaining = C
     run_after_ms = %s, updated_at_ms = %s, crashes = 0, {no_claim}, finished_at_ms = NULL
 WHERE id IN %s
 
--- name: insert_extended_jobs
-INSERT INTO pinlater_jobs (job_keys, extended, {new_job})
-VALUES
-
 -- name: insert_extended_jobs_row
 {new_extended_job_row}
-
--- name: raise_schema_version
--- With the first extended job: a server that does not know these would misread it, and cannot open the store any more.
-UPDATE pinlater_meta SET value = '3' WHERE name = 'schema_version' AND value = '2'
-
--- name: put_extensions
-INSERT INTO pinlater_extensions (job_id, claim_timeout_ms, expires_at_ms) VALUES /*rows*/
 
 -- name: extensions
 SELECT {extension} FROM pinlater_jobs job FORCE INDEX (PRIMARY) LEFT JOIN pinlater_extensions extension ON extension.job_id = job.id
@@ -776,16 +690,10 @@ WHERE remove_at_ms <= %s ORDER BY remove_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 -- name: remove_keys
 DELETE target FROM pinlater_keys target FORCE INDEX (PRIMARY) WHERE queue_id = %s AND name IN (/*keys*/)
 
--- name: key_slots
-SELECT slot FROM pinlater_keys UNION SELECT slot FROM pinlater_chains
-
 -- name: windows
 SELECT queue_id, name, job_id, priority, slot, until_ms, is_send_id, outcome, elsewhere FROM pinlater_keys FORCE INDEX (PRIMARY)
 WHERE (queue_id > %s OR (queue_id = %s AND name > %s)) AND until_ms > %s AND until_ms < {forever}
 ORDER BY queue_id, name LIMIT %s
-
--- name: drop_window
-DELETE FROM pinlater_keys WHERE queue_id = %s AND name = %s AND until_ms = %s
 
 -- name: chains
 SELECT chain.serialize_key, chain.job_id, chain.place, chain.queue_id, chain.since_ms, chain.behind, blocked.waiting
@@ -822,9 +730,6 @@ SELECT chain.job_id, chain.serialize_key FROM pinlater_blocked blocked FORCE IND
     ON chain.serialize_key = blocked.serialize_key
 WHERE blocked.queue_id = %s LIMIT %s
 
--- name: put_waiting
-INSERT INTO pinlater_waiting (serialize_key, place, job_id) VALUES /*rows*/
-
 -- name: remove_waiting
 DELETE target FROM (/*key_rows*/) named STRAIGHT_JOIN pinlater_waiting target ON target.serialize_key = named.k
 WHERE target.place IN %s
@@ -857,9 +762,6 @@ SELECT serialize_key, waiting, since_ms FROM pinlater_blocked FORCE INDEX (pinla
 
 -- name: put_barriers
 INSERT INTO pinlater_barriers (serialize_key, shard_id) VALUES /*rows*/ ON DUPLICATE KEY UPDATE shard_id = VALUES(shard_id)
-
--- name: barriers
-SELECT serialize_key, shard_id FROM pinlater_barriers ORDER BY serialize_key LIMIT %s
 
 -- name: remove_barriers
 DELETE target FROM pinlater_barriers target FORCE INDEX (PRIMARY) WHERE serialize_key IN (/*keys*/)
@@ -933,9 +835,6 @@ SELECT waiting.job_id FROM pinlater_waiting waiting FORCE INDEX (PRIMARY)
     STRAIGHT_JOIN pinlater_jobs job ON job.id = waiting.job_id
 WHERE job.queue_id = %s AND waiting.serialize_key IN (/*keys*/) LIMIT %s
 
--- name: hold_references
-INSERT INTO pinlater_held (job_id, kind, reference) VALUES /*rows*/
-
 -- name: release_references
 DELETE FROM pinlater_held WHERE kind = %s AND job_id IN %s RETURNING reference
 
@@ -948,17 +847,8 @@ SELECT reference, others FROM pinlater_shared FORCE INDEX (PRIMARY) WHERE refere
 -- name: put_shared_references
 INSERT INTO pinlater_shared (reference, others) VALUES /*rows*/ ON DUPLICATE KEY UPDATE others = VALUES(others)
 
--- name: share_references
-UPDATE pinlater_shared SET others = %s WHERE reference = %s
-
--- name: unshare_references
-DELETE FROM pinlater_shared WHERE reference = %s
-
 -- name: drop_references
 INSERT IGNORE INTO pinlater_dropped (reference, spot) VALUES /*rows*/
-
--- name: forget_references
-DELETE FROM pinlater_dropped WHERE reference IN (/*keys*/)
 
 -- name: dropped_from
 SELECT reference FROM pinlater_dropped FORCE INDEX (pinlater_dropped_spots) WHERE spot >= %s ORDER BY spot LIMIT %s
@@ -976,12 +866,3 @@ SELECT reference FROM pinlater_dropped FORCE INDEX (PRIMARY) WHERE reference > %
 -- name: schema_version
 -- Until the commit nobody lowers it.
 SELECT value FROM pinlater_meta WHERE name = 'schema_version' LOCK IN SHARE MODE
-
--- name: schema_version_for_change
-SELECT value FROM pinlater_meta WHERE name = 'schema_version' FOR UPDATE
-
--- name: raise_references_version
-UPDATE pinlater_meta SET value = '4' WHERE name = 'schema_version' AND value IN ('2', '3')
-
--- name: any_references
-SELECT 1 FROM (SELECT job_id FROM pinlater_held LIMIT 1) held UNION ALL SELECT 1 FROM (SELECT spot FROM pinlater_dropped LIMIT 1) dropped

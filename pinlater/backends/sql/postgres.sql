@@ -1,4 +1,5 @@
--- The statements of a shard on PostgreSQL. Same names as in sqlite.sql; a comment where they have to differ.
+-- The statements of a shard on PostgreSQL, beside those of common.sql. Same names as in sqlite.sql; a comment where they
+-- have to differ.
 --
 -- All run at READ COMMITTED. FOR UPDATE locks what is looked at before it is changed, named jobs in the order of their
 -- ids; transactions that take whatever is there skip what others hold. What else stood in a statement that waited for a
@@ -223,14 +224,8 @@ SELECT pg_advisory_xact_lock(hashtextextended('pinlater tables', 0))
 -- name: has_meta
 SELECT COUNT(*) FROM pg_catalog.pg_class WHERE oid = to_regclass('pinlater_meta')
 
--- name: meta
-SELECT name, value FROM pinlater_meta
-
 -- name: insert_meta
 INSERT INTO pinlater_meta (name, value) VALUES (%s, %s) ON CONFLICT DO NOTHING
-
--- name: set_schema_version
-UPDATE pinlater_meta SET value = %s WHERE name = 'schema_version'
 
 -- name: ping
 SELECT
@@ -243,26 +238,8 @@ SELECT
 -- name: create_queue
 INSERT INTO pinlater_queues (name, created_at_ms) VALUES (%s, %s) ON CONFLICT DO NOTHING
 
--- name: delete_queue
-UPDATE pinlater_queues SET name = NULL WHERE name = %s
-
--- name: queues_without_config_entry
-SELECT name, created_at_ms FROM pinlater_queues
-WHERE name IS NOT NULL AND name NOT IN (SELECT name FROM pinlater_records) ORDER BY id
-
--- name: allocate_revisions
-UPDATE pinlater_counters SET value = value + %s WHERE name = 'revision' RETURNING value
-
 -- name: versions_of_config_entries
 SELECT name, version FROM pinlater_records WHERE name = ANY(%s)
-
--- name: put_config_entry
-INSERT INTO pinlater_records (name, version, deleted_version, revision, text) VALUES (%s, %s, %s, %s, %s)
-ON CONFLICT (name) DO UPDATE SET version = excluded.version, deleted_version = excluded.deleted_version,
-    revision = excluded.revision, text = excluded.text
-
--- name: store_id
-SELECT value FROM pinlater_meta WHERE name = 'store_id'
 
 -- name: config_entries
 SELECT name, version, text, deleted_version, revision FROM pinlater_records
@@ -274,9 +251,6 @@ WHERE deleted_version > '' AND deleted_version < %s AND version = deleted_versio
 
 -- name: remove_config_entries
 DELETE FROM pinlater_records WHERE name = ANY(%s)
-
--- name: queue_id
-SELECT id FROM pinlater_queues WHERE name = %s
 
 -- name: queue_id_for_enqueue
 -- A deletion of the queue waits for it, so that no job comes in behind its back; enqueues do not wait for each other.
@@ -296,16 +270,10 @@ FROM (SELECT pg_advisory_xact_lock(hashtextextended('pinlater ids', 0))) AS lock
 -- name: insert_jobs
 INSERT INTO pinlater_jobs ({stored_job}) VALUES /*rows*/
 
--- name: ready
-SELECT 0, COUNT(*) FROM pinlater_queues WHERE name = %s
-
 -- name: ready_in_priority
 SELECT %s, COUNT(*) FROM (SELECT 1 FROM pinlater_jobs
     WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s)
         AND state = 0 AND priority = %s AND run_after_ms <= %s LIMIT %s) AS eligible
-
--- name: any_expired
-SELECT -1, COUNT(*) FROM (SELECT 1 FROM pinlater_expiries WHERE expires_at_ms <= %s LIMIT 1) AS expired
 
 -- name: next_due_in_priority
 SELECT queue.name, (SELECT run_after_ms FROM pinlater_jobs
@@ -399,9 +367,6 @@ UPDATE pinlater_jobs SET attempts_allowed = coalesce(%s, attempts_allowed),
     attempts_remaining = coalesce(%s, attempts_remaining), custom_status = pinlater_prepend(custom_status, %s)
 WHERE id = %s
 
--- name: replace_body
-UPDATE pinlater_jobs SET body_bytes = %s, body = %s WHERE id = %s
-
 -- name: expired_claims
 SELECT id, queue_id, attempts_remaining, crashes, extended FROM pinlater_jobs
 WHERE state = 1 AND claim_expires_at_ms < %s ORDER BY claim_expires_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
@@ -439,20 +404,8 @@ SELECT id, extended FROM pinlater_jobs
 WHERE queue_id = %s AND state = 3 AND claim_expires_at_ms IS NULL AND finished_at_ms < %s
 ORDER BY finished_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 
--- name: deleted_queues
-SELECT id FROM pinlater_queues WHERE name IS NULL LIMIT %s
-
 -- name: leftovers
 SELECT id, extended, state FROM pinlater_jobs WHERE queue_id = %s LIMIT %s FOR UPDATE SKIP LOCKED
-
--- name: forget_queue
-DELETE FROM pinlater_queues WHERE id = %s AND NOT EXISTS (SELECT 1 FROM pinlater_jobs WHERE queue_id = %s)
-
--- name: forget_quota
-DELETE FROM pinlater_shares WHERE queue_id = %s
-
--- name: forget_bucket
-DELETE FROM pinlater_buckets WHERE queue = %s
 
 -- name: remove
 WITH gone AS (DELETE FROM pinlater_jobs WHERE id = ANY(%s) RETURNING id)
@@ -461,21 +414,9 @@ DELETE FROM pinlater_links WHERE job_id IN (SELECT id FROM gone)
 -- name: links
 SELECT job_id, origin, origin_attempts FROM pinlater_links WHERE job_id = ANY(%s)
 
--- name: put_origin
-INSERT INTO pinlater_links (job_id, origin, origin_attempts) VALUES (%s, %s, %s)
-
--- name: put_moved_to
-INSERT INTO pinlater_links (job_id, moved_to) VALUES (%s, %s)
-ON CONFLICT (job_id) DO UPDATE SET moved_to = excluded.moved_to
-
 -- name: undelivered
 SELECT job_id, undelivered, undelivered_attempts, undelivered_run_after_ms FROM pinlater_links
 WHERE undelivered IS NOT NULL AND job_id = ANY(%s)
-
--- name: put_undelivered
-INSERT INTO pinlater_links (job_id, undelivered, undelivered_attempts, undelivered_run_after_ms) VALUES (%s, %s, %s, %s)
-ON CONFLICT (job_id) DO UPDATE SET undelivered = excluded.undelivered,
-    undelivered_attempts = excluded.undelivered_attempts, undelivered_run_after_ms = excluded.undelivered_run_after_ms
 
 -- name: clear_moved_to
 UPDATE pinlater_links SET moved_to = NULL WHERE job_id = ANY(%s)
@@ -495,23 +436,9 @@ WHERE queue_id = %s AND state = 3 AND claim_expires_at_ms IS NOT NULL ORDER BY i
 UPDATE pinlater_jobs SET claim_expires_at_ms = NULL, updated_at_ms = %s
 WHERE id = ANY(%s)
 
--- name: copy_job
-INSERT INTO pinlater_jobs ({new_job})
-SELECT {copied_job}
-FROM pinlater_jobs WHERE id = %s
-
 -- name: touch_quota
 INSERT INTO pinlater_shares (queue_id, share, version) VALUES (%s, 0, 0)
 ON CONFLICT (queue_id) DO UPDATE SET share = pinlater_shares.share
-
--- name: quota
-SELECT share, version FROM pinlater_shares WHERE queue_id = %s
-
--- name: locked_quota
-SELECT share, version FROM pinlater_shares WHERE queue_id = %s FOR UPDATE
-
--- name: set_quota
-UPDATE pinlater_shares SET share = %s, version = %s WHERE queue_id = %s
 
 -- name: in_progress_up_to
 -- Not `state = 1`, for which the index of all claims of the shard would do.
@@ -521,15 +448,6 @@ SELECT COUNT(*) FROM (SELECT 1 FROM pinlater_jobs
 -- name: touch_kv_entry
 INSERT INTO pinlater_notes (kind, name, version, expires_at_ms, body) VALUES (%s, %s, 0, 0, '')
 ON CONFLICT (kind, name) DO UPDATE SET version = pinlater_notes.version
-
--- name: kv_entry
-SELECT version, expires_at_ms FROM pinlater_notes WHERE kind = %s AND name = %s FOR UPDATE
-
--- name: write_kv_entry
-UPDATE pinlater_notes SET version = %s, expires_at_ms = %s, body = %s WHERE kind = %s AND name = %s
-
--- name: kv_entries
-SELECT name, body, version, expires_at_ms FROM pinlater_notes WHERE kind = %s AND expires_at_ms > %s
 
 -- name: expired_kv_entries
 SELECT name FROM pinlater_notes
@@ -542,15 +460,9 @@ WHERE kind = %s ORDER BY expires_at_ms DESC LIMIT %s OFFSET %s
 -- name: remove_kv_entries
 DELETE FROM pinlater_notes WHERE kind = %s AND name = ANY(%s)
 
--- name: bucket
-SELECT tokens, at_ms FROM pinlater_buckets WHERE queue = %s FOR UPDATE
-
 -- name: touch_bucket
 INSERT INTO pinlater_buckets (queue, tokens, at_ms) VALUES (%s, 1.0, %s)
 ON CONFLICT (queue) DO UPDATE SET tokens = pinlater_buckets.tokens
-
--- name: fill_bucket
-UPDATE pinlater_buckets SET tokens = %s, at_ms = %s WHERE queue = %s
 
 -- name: stats_all
 SELECT state, priority, state = 0 AND run_after_ms > %s AS is_scheduled, COUNT(*), MIN(run_after_ms)
@@ -620,22 +532,12 @@ RETURNING queue_id
 -- name: insert_extended_jobs
 INSERT INTO pinlater_jobs (job_keys, extended, {new_job}) VALUES /*rows*/
 
--- name: raise_schema_version
--- With the first extended job: a server that does not know these would misread it, and cannot open the store any more.
-UPDATE pinlater_meta SET value = '3' WHERE name = 'schema_version' AND value = '2'
-
--- name: put_extensions
-INSERT INTO pinlater_extensions (job_id, claim_timeout_ms, expires_at_ms) VALUES /*rows*/
-
 -- name: extensions
 SELECT {extension} FROM pinlater_jobs job LEFT JOIN pinlater_extensions extension ON extension.job_id = job.id
 WHERE job.id = ANY(%s)
 
 -- name: remove_extensions
 DELETE FROM pinlater_extensions WHERE job_id = ANY(%s)
-
--- name: put_expiries
-INSERT INTO pinlater_expiries (job_id, expires_at_ms) VALUES /*rows*/ ON CONFLICT (job_id) DO UPDATE SET expires_at_ms = excluded.expires_at_ms
 
 -- name: remove_expiries
 DELETE FROM pinlater_expiries WHERE job_id = ANY(%s)
@@ -646,20 +548,8 @@ DELETE FROM pinlater_cancelled WHERE job_id = ANY(%s)
 -- name: set_extended
 UPDATE pinlater_jobs SET extended = %s WHERE id = ANY(%s)
 
--- name: stop
--- What was asked to stop first stays so.
-INSERT INTO pinlater_extensions (job_id, cancelled_by) VALUES /*rows*/
-ON CONFLICT (job_id) DO UPDATE SET cancelled_by = excluded.cancelled_by
-
--- name: put_progress
-INSERT INTO pinlater_extensions (job_id, fraction, progress, progress_at_ms) VALUES /*rows*/
-ON CONFLICT (job_id) DO UPDATE SET fraction = excluded.fraction, progress = excluded.progress, progress_at_ms = excluded.progress_at_ms
-
 -- name: forget_stop
 UPDATE pinlater_extensions SET cancelled_by = NULL WHERE job_id = ANY(%s)
-
--- name: set_job_keys
-UPDATE pinlater_jobs SET job_keys = %s WHERE id = %s
 
 -- name: end_cancelled
 UPDATE pinlater_jobs SET state = 5, attempts_remaining = 0, finished_at_ms = %s,
@@ -697,32 +587,6 @@ SELECT 1 FROM pinlater_counters WHERE name = 'revision' FOR SHARE
 -- The version of the homes stays what it is until the commit, and so does the queue.
 SELECT queue.id, (SELECT version FROM pinlater_records WHERE name = '@homes') FROM pinlater_queues queue WHERE queue.name = %s FOR KEY SHARE
 
--- name: keys
--- Nothing is written at the end of a job whose key has no window: until_ms NULL counts as long as the job is live.
-SELECT entry.name, entry.job_id, entry.priority, entry.slot,
-    CASE WHEN entry.until_ms IS NULL AND COALESCE(job.state, 2) NOT IN (0, 1, 4) THEN 0 ELSE entry.until_ms END,
-    entry.outcome, entry.elsewhere
-FROM pinlater_keys entry LEFT JOIN pinlater_jobs job ON job.id = entry.job_id
-WHERE entry.queue_id = %s AND entry.name IN (/*keys*/)
-
--- name: put_keys
-INSERT INTO pinlater_keys ({key_entry}) VALUES /*rows*/
-ON CONFLICT (queue_id, name) DO UPDATE SET job_id = excluded.job_id, priority = excluded.priority, slot = excluded.slot, window_ms = excluded.window_ms,
-    outcome = excluded.outcome, until_ms = excluded.until_ms, remove_at_ms = excluded.remove_at_ms, elsewhere = excluded.elsewhere
-
--- name: put_live_keys
-INSERT INTO pinlater_keys ({live_key_entry}) VALUES /*rows*/
-ON CONFLICT (queue_id, name) DO UPDATE SET job_id = excluded.job_id, priority = excluded.priority, slot = excluded.slot, window_ms = excluded.window_ms,
-    outcome = excluded.outcome, until_ms = excluded.until_ms, remove_at_ms = excluded.remove_at_ms, elsewhere = excluded.elsewhere
-
--- name: add_live_keys
--- How many of them are new; nothing is changed of the others.
-INSERT INTO pinlater_keys ({live_key_entry}) VALUES /*rows*/ ON CONFLICT (queue_id, name) DO NOTHING
-
--- name: untake_keys
--- What `add_live_keys` of this transaction has added, whose ids nobody else has.
-DELETE FROM pinlater_keys WHERE queue_id = %s AND name IN (/*keys*/) AND job_id >= %s
-
 -- name: end_keys
 -- A send id goes when its time has passed, a dedupe key not while it names a job that is kept.
 UPDATE pinlater_keys SET
@@ -756,50 +620,13 @@ WHERE queue_id = %s AND name IN (/*keys*/) AND job_id = ANY(%s)
 SELECT queue_id, name FROM pinlater_keys
 WHERE remove_at_ms <= %s ORDER BY remove_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 
--- name: remove_keys
-DELETE FROM pinlater_keys WHERE queue_id = %s AND name IN (/*keys*/)
-
--- name: key_slots
-SELECT slot FROM pinlater_keys UNION SELECT slot FROM pinlater_chains
-
--- name: windows
-SELECT queue_id, name, job_id, priority, slot, until_ms, is_send_id, outcome, elsewhere FROM pinlater_keys
-WHERE queue_id >= %s AND (queue_id, name) > (%s, %s) AND until_ms > %s AND until_ms < {forever}
-ORDER BY queue_id, name LIMIT %s
-
--- name: drop_window
-DELETE FROM pinlater_keys WHERE queue_id = %s AND name = %s AND until_ms = %s
-
 -- name: lock_chains
 SELECT 1 FROM pinlater_chains WHERE serialize_key IN (/*keys*/) ORDER BY serialize_key FOR UPDATE
-
--- name: chains
-SELECT chain.serialize_key, chain.job_id, chain.place, chain.queue_id, chain.since_ms, chain.behind, blocked.waiting
-FROM pinlater_chains chain LEFT JOIN pinlater_blocked blocked ON blocked.serialize_key = chain.serialize_key
-WHERE chain.serialize_key IN (/*keys*/)
-
--- name: live_chains
-SELECT serialize_key FROM pinlater_chains WHERE serialize_key IN (/*keys*/)
 
 -- name: chain_heads
 SELECT chain.serialize_key, queue.name, chain.priority, chain.job_id
 FROM pinlater_chains chain JOIN pinlater_queues queue ON queue.id = chain.queue_id
 WHERE chain.serialize_key IN (/*keys*/) AND chain.behind = '' AND queue.name IS NOT NULL
-
--- name: put_chains
-INSERT INTO pinlater_chains (serialize_key, job_id, place, queue_id, priority, slot, since_ms, behind) VALUES /*rows*/
-ON CONFLICT (serialize_key) DO UPDATE SET job_id = excluded.job_id, place = excluded.place, queue_id = excluded.queue_id, priority = excluded.priority,
-    since_ms = excluded.since_ms
-
--- name: add_chains
--- How many of them are new, as `add_live_keys`.
-INSERT INTO pinlater_chains (serialize_key, job_id, place, queue_id, priority, slot, since_ms, behind) VALUES /*rows*/ ON CONFLICT (serialize_key) DO NOTHING
-
--- name: untake_chains
-DELETE FROM pinlater_chains WHERE serialize_key IN (/*keys*/) AND job_id >= %s
-
--- name: remove_chains
-DELETE FROM pinlater_chains WHERE serialize_key IN (/*keys*/)
 
 -- name: chains_of_queue
 -- Those that hold up others.
@@ -807,19 +634,8 @@ SELECT chain.job_id, chain.serialize_key FROM pinlater_blocked blocked JOIN pinl
     ON chain.serialize_key = blocked.serialize_key
 WHERE blocked.queue_id = %s LIMIT %s
 
--- name: put_waiting
-INSERT INTO pinlater_waiting (serialize_key, place, job_id) VALUES /*rows*/
-
 -- name: remove_waiting
 DELETE FROM pinlater_waiting WHERE serialize_key IN (/*keys*/) AND place = ANY(%s)
-
--- name: add_blocked
-INSERT INTO pinlater_blocked (serialize_key, waiting, since_ms, queue_id) VALUES /*rows*/
-ON CONFLICT (serialize_key) DO UPDATE SET waiting = pinlater_blocked.waiting + excluded.waiting, since_ms = excluded.since_ms,
-    queue_id = excluded.queue_id
-
--- name: drop_unblocked
-DELETE FROM pinlater_blocked WHERE waiting <= 0 AND serialize_key IN (/*keys*/)
 
 -- name: next_in_chains
 SELECT blocked.serialize_key, waiting.place, waiting.job_id, job.queue_id, job.priority, job.run_after_ms
@@ -839,18 +655,6 @@ SELECT serialize_key, waiting, since_ms FROM pinlater_blocked ORDER BY waiting D
 -- name: longest_blocked
 SELECT serialize_key, waiting, since_ms FROM pinlater_blocked ORDER BY since_ms LIMIT %s
 
--- name: put_barriers
-INSERT INTO pinlater_barriers (serialize_key, shard_id) VALUES /*rows*/ ON CONFLICT (serialize_key) DO UPDATE SET shard_id = excluded.shard_id
-
--- name: barriers
-SELECT serialize_key, shard_id FROM pinlater_barriers ORDER BY serialize_key LIMIT %s
-
--- name: remove_barriers
-DELETE FROM pinlater_barriers WHERE serialize_key IN (/*keys*/)
-
--- name: open_chains
-UPDATE pinlater_chains SET behind = '', since_ms = %s WHERE serialize_key IN (/*keys*/)
-
 -- name: expired_jobs
 SELECT job.id, job.queue_id, job.attempts_remaining, job.extended, expiry.expires_at_ms
 FROM pinlater_expiries expiry JOIN pinlater_jobs job ON job.id = expiry.job_id
@@ -862,11 +666,6 @@ SELECT job.priority, COUNT(*) FROM pinlater_expiries expiry
     JOIN pinlater_jobs job ON job.id = expiry.job_id
 WHERE expiry.expires_at_ms <= %s AND job.queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND +job.state = 0
     AND job.run_after_ms <= %s GROUP BY job.priority
-
--- name: put_results
-INSERT INTO pinlater_results (job_id, queue_id, priority, attempts_remaining, finished_at_ms, expires_at_ms, result_bytes, result)
-VALUES /*rows*/ ON CONFLICT (job_id) DO UPDATE SET finished_at_ms = excluded.finished_at_ms, expires_at_ms = excluded.expires_at_ms,
-    result_bytes = excluded.result_bytes, result = excluded.result
 
 -- name: results
 SELECT job_id, priority, attempts_remaining, finished_at_ms, result_bytes FROM pinlater_results
@@ -882,14 +681,8 @@ WHERE expires_at_ms <= %s ORDER BY expires_at_ms LIMIT %s FOR UPDATE SKIP LOCKED
 -- name: remove_results
 DELETE FROM pinlater_results WHERE job_id = ANY(%s)
 
--- name: firings
-SELECT schedule, mark FROM pinlater_firings WHERE schedule IN (/*keys*/)
-
 -- name: put_firings
 INSERT INTO pinlater_firings (schedule, mark) VALUES /*rows*/ ON CONFLICT (schedule) DO UPDATE SET mark = GREATEST(pinlater_firings.mark, excluded.mark)
-
--- name: remove_firings
-DELETE FROM pinlater_firings WHERE schedule IN (/*keys*/)
 
 -- name: run_afters
 SELECT id, queue_id, run_after_ms FROM pinlater_jobs WHERE id = ANY(%s) FOR UPDATE
@@ -918,9 +711,6 @@ SELECT waiting.job_id FROM pinlater_waiting waiting
     JOIN pinlater_jobs job ON job.id = waiting.job_id
 WHERE job.queue_id = %s AND waiting.serialize_key IN (/*keys*/) LIMIT %s
 
--- name: hold_references
-INSERT INTO pinlater_held (job_id, kind, reference) VALUES /*rows*/
-
 -- name: release_references
 DELETE FROM pinlater_held WHERE kind = %s AND job_id = ANY(%s) RETURNING reference
 
@@ -930,20 +720,8 @@ SELECT job_id, reference FROM pinlater_held WHERE kind = %s AND job_id = ANY(%s)
 -- name: shared_references
 SELECT reference, others FROM pinlater_shared WHERE reference IN (/*keys*/) FOR UPDATE
 
--- name: put_shared_references
-INSERT INTO pinlater_shared (reference, others) VALUES /*rows*/ ON CONFLICT (reference) DO UPDATE SET others = excluded.others
-
--- name: share_references
-UPDATE pinlater_shared SET others = %s WHERE reference = %s
-
--- name: unshare_references
-DELETE FROM pinlater_shared WHERE reference = %s
-
 -- name: drop_references
 INSERT INTO pinlater_dropped (reference, spot) VALUES /*rows*/ ON CONFLICT DO NOTHING
-
--- name: forget_references
-DELETE FROM pinlater_dropped WHERE reference IN (/*keys*/)
 
 -- name: dropped_from
 SELECT reference FROM pinlater_dropped WHERE spot >= %s ORDER BY spot LIMIT %s
@@ -951,25 +729,9 @@ SELECT reference FROM pinlater_dropped WHERE spot >= %s ORDER BY spot LIMIT %s
 -- name: dropped_before
 SELECT reference FROM pinlater_dropped WHERE spot < %s ORDER BY spot LIMIT %s
 
--- name: all_held_references
-SELECT job_id, kind, reference FROM pinlater_held
-WHERE job_id >= %s AND (job_id > %s OR kind > %s) ORDER BY job_id, kind LIMIT %s
-
--- name: all_dropped_references
-SELECT reference FROM pinlater_dropped WHERE reference > %s ORDER BY reference LIMIT %s
-
 -- name: schema_version
 -- Until the commit nobody lowers it.
 SELECT value FROM pinlater_meta WHERE name = 'schema_version' FOR SHARE
-
--- name: schema_version_for_change
-SELECT value FROM pinlater_meta WHERE name = 'schema_version' FOR UPDATE
-
--- name: raise_references_version
-UPDATE pinlater_meta SET value = '4' WHERE name = 'schema_version' AND value IN ('2', '3')
-
--- name: any_references
-SELECT 1 FROM (SELECT job_id FROM pinlater_held LIMIT 1) held UNION ALL SELECT 1 FROM (SELECT spot FROM pinlater_dropped LIMIT 1) dropped
 
 -- name: subscribe
 INSERT INTO pinlater_subscribers (process, queue_id, until)

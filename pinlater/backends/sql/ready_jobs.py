@@ -154,16 +154,16 @@ def claim(
 
 def ack_and_claim(
     session: Session,
+    freed: Freed,
     queue: str,
     acks: Sequence[AckRequest],
     requests: Sequence[ClaimRequest],
     now_ms: int,
     rules: EndRules,
     enforce_quota: bool,
-    freed: Freed,
 ) -> tuple[list[AckOutcome], list[list[DequeuedJob]]]:
     """In one transaction, so the claim sees what the acks have freed."""
-    outcomes = ack(session, queue, acks, now_ms, rules, freed)
+    outcomes = ack(session, freed, queue, acks, now_ms, rules)
     return outcomes, claim(session, queue, requests, now_ms, enforce_quota)
 
 
@@ -358,12 +358,12 @@ def peek(
     return dequeued_jobs(rows, large, descriptors, "", 0)
 
 
-def requeue(session: Session, queue: str, claims: Sequence[ClaimKey], now_ms: int, freed: Freed) -> int:
+def requeue(session: Session, freed: Freed, queue: str, claims: Sequence[ClaimKey], now_ms: int) -> int:
     return to_pending(session, claims_standing(session, queue, claims).values(), now_ms, freed)
 
 
 def requeue_undelivered(
-    session: Session, queue: str, claims: Sequence[UnrenewedClaim], now_ms: int, freed: Freed
+    session: Session, freed: Freed, queue: str, claims: Sequence[UnrenewedClaim], now_ms: int
 ) -> int:
     """The count lies with the job's links, beside what the job was like meanwhile: nothing else reads or writes it."""
     fresh = claims_fresh(session, queue, claims)

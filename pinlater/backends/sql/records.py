@@ -118,9 +118,12 @@ _MARK = "-- name: "
 
 
 def load_statements(file_name: str) -> Mapping[str, str]:
-    """The statements of one dialect, by name, without comments, with their columns in place."""
+    """The statements of one dialect, by name, without comments, with their columns in place: those of common.sql, and
+    its own, which come in their stead where the names are alike.
+    """
     found: dict[str, list[str]] = {}
-    name, text = "", files(__package__).joinpath(file_name).read_text(encoding="utf-8")
+    common, own = (files(__package__).joinpath(each).read_text(encoding="utf-8") for each in ("common.sql", file_name))
+    name, text = "", common.replace("?", _BOUND[file_name]) + own
     for place, columns in (_COLUMNS | _rows(file_name)).items():
         text = text.replace(f"{{{place}}}", columns)
     for line in text.splitlines():

@@ -1,4 +1,5 @@
--- The statements of an SQLite shard. Same names as in mysql.sql; a comment where SQLite has to differ.
+-- The statements of an SQLite shard, beside those of common.sql. Same names as in mysql.sql; a comment where SQLite has
+-- to differ.
 --
 -- A list of ids is one bound value, a JSON array, so that the text of a statement never changes and stays prepared.
 -- A transaction that writes begins with BEGIN IMMEDIATE, which locks the file: so what a statement has selected still
@@ -224,14 +225,8 @@ ALTER TABLE pinlater_jobs ADD COLUMN extended INTEGER;
 -- name: has_meta
 SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = 'pinlater_meta'
 
--- name: meta
-SELECT name, value FROM pinlater_meta
-
 -- name: insert_meta
 INSERT OR IGNORE INTO pinlater_meta (name, value) VALUES (?, ?)
-
--- name: set_schema_version
-UPDATE pinlater_meta SET value = ? WHERE name = 'schema_version'
 
 -- name: ping
 -- julianday is exact to a millisecond; the fraction is rounded, not cut
@@ -245,26 +240,8 @@ SELECT
 -- name: create_queue
 INSERT OR IGNORE INTO pinlater_queues (name, created_at_ms) VALUES (?, ?)
 
--- name: delete_queue
-UPDATE pinlater_queues SET name = NULL WHERE name = ?
-
--- name: queues_without_config_entry
-SELECT name, created_at_ms FROM pinlater_queues
-WHERE name IS NOT NULL AND name NOT IN (SELECT name FROM pinlater_records) ORDER BY id
-
--- name: allocate_revisions
-UPDATE pinlater_counters SET value = value + ? WHERE name = 'revision' RETURNING value
-
 -- name: versions_of_config_entries
 SELECT name, version FROM pinlater_records WHERE name IN (SELECT value FROM json_each(?))
-
--- name: put_config_entry
-INSERT INTO pinlater_records (name, version, deleted_version, revision, text) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (name) DO UPDATE SET version = excluded.version, deleted_version = excluded.deleted_version,
-    revision = excluded.revision, text = excluded.text
-
--- name: store_id
-SELECT value FROM pinlater_meta WHERE name = 'store_id'
 
 -- name: config_entries
 SELECT name, version, text, deleted_version, revision FROM pinlater_records INDEXED BY sqlite_autoindex_pinlater_records_2
@@ -276,9 +253,6 @@ WHERE deleted_version > '' AND deleted_version < ? AND version = deleted_version
 
 -- name: remove_config_entries
 DELETE FROM pinlater_records WHERE name IN (SELECT value FROM json_each(?))
-
--- name: queue_id
-SELECT id FROM pinlater_queues WHERE name = ?
 
 -- name: queue_id_for_enqueue
 SELECT id FROM pinlater_queues WHERE name = ?
@@ -292,15 +266,8 @@ SELECT id, name FROM pinlater_queues WHERE name IN (SELECT value FROM json_each(
 -- name: allocate_ids
 UPDATE pinlater_sequence SET next_id = max(next_id, ?) + ? WHERE id = 1 RETURNING next_id
 
--- name: insert_jobs
-INSERT INTO pinlater_jobs ({new_job})
-VALUES
-
 -- name: insert_jobs_row
 {new_job_row}
-
--- name: ready
-SELECT 0, COUNT(*) FROM pinlater_queues WHERE name = ?
 
 -- name: ready_in_priority
 SELECT ?, COUNT(*) FROM (SELECT 1 FROM pinlater_jobs
@@ -389,9 +356,6 @@ UPDATE pinlater_jobs SET attempts_allowed = coalesce(?, attempts_allowed),
     attempts_remaining = coalesce(?, attempts_remaining), custom_status = prepend_status(custom_status, ?)
 WHERE id = ?
 
--- name: replace_body
-UPDATE pinlater_jobs SET body_bytes = ?, body = ? WHERE id = ?
-
 -- name: expired_claims
 SELECT id, queue_id, attempts_remaining, crashes, extended FROM pinlater_jobs INDEXED BY pinlater_jobs_claims
 WHERE state = 1 AND claim_expires_at_ms < ? ORDER BY claim_expires_at_ms LIMIT ?
@@ -429,20 +393,8 @@ SELECT id, extended FROM pinlater_jobs INDEXED BY pinlater_jobs_ended_3
 WHERE queue_id = ? AND state = 3 AND claim_expires_at_ms IS NULL AND finished_at_ms < ?
 ORDER BY finished_at_ms LIMIT ?
 
--- name: deleted_queues
-SELECT id FROM pinlater_queues WHERE name IS NULL LIMIT ?
-
 -- name: leftovers
 SELECT id, extended, state FROM pinlater_jobs WHERE queue_id = ? LIMIT ?
-
--- name: forget_queue
-DELETE FROM pinlater_queues WHERE id = ? AND NOT EXISTS (SELECT 1 FROM pinlater_jobs WHERE queue_id = ?)
-
--- name: forget_quota
-DELETE FROM pinlater_shares WHERE queue_id = ?
-
--- name: forget_bucket
-DELETE FROM pinlater_buckets WHERE queue = ?
 
 -- name: remove
 DELETE FROM pinlater_jobs NOT INDEXED WHERE id IN (SELECT value FROM json_each(?))
@@ -454,21 +406,9 @@ DELETE FROM pinlater_links WHERE job_id IN (SELECT value FROM json_each(?))
 -- name: links
 SELECT job_id, origin, origin_attempts FROM pinlater_links WHERE job_id IN (SELECT value FROM json_each(?))
 
--- name: put_origin
-INSERT INTO pinlater_links (job_id, origin, origin_attempts) VALUES (?, ?, ?)
-
--- name: put_moved_to
-INSERT INTO pinlater_links (job_id, moved_to) VALUES (?, ?)
-ON CONFLICT (job_id) DO UPDATE SET moved_to = excluded.moved_to
-
 -- name: undelivered
 SELECT job_id, undelivered, undelivered_attempts, undelivered_run_after_ms FROM pinlater_links
 WHERE undelivered IS NOT NULL AND job_id IN (SELECT value FROM json_each(?))
-
--- name: put_undelivered
-INSERT INTO pinlater_links (job_id, undelivered, undelivered_attempts, undelivered_run_after_ms) VALUES (?, ?, ?, ?)
-ON CONFLICT (job_id) DO UPDATE SET undelivered = excluded.undelivered,
-    undelivered_attempts = excluded.undelivered_attempts, undelivered_run_after_ms = excluded.undelivered_run_after_ms
 
 -- name: clear_moved_to
 UPDATE pinlater_links SET moved_to = NULL WHERE job_id IN (SELECT value FROM json_each(?))
@@ -488,22 +428,11 @@ WHERE queue_id = ? AND state = 3 AND claim_expires_at_ms IS NOT NULL ORDER BY id
 UPDATE pinlater_jobs NOT INDEXED SET claim_expires_at_ms = NULL, updated_at_ms = ?
 WHERE id IN (SELECT value FROM json_each(?))
 
--- name: copy_job
-INSERT INTO pinlater_jobs ({new_job})
-SELECT {copied_job}
-FROM pinlater_jobs WHERE id = ?
-
 -- name: touch_quota
 INSERT OR IGNORE INTO pinlater_shares (queue_id, share, version) VALUES (?, 0, 0)
 
--- name: quota
-SELECT share, version FROM pinlater_shares WHERE queue_id = ?
-
 -- name: locked_quota
 SELECT share, version FROM pinlater_shares WHERE queue_id = ?
-
--- name: set_quota
-UPDATE pinlater_shares SET share = ?, version = ? WHERE queue_id = ?
 
 -- name: in_progress_up_to
 SELECT COUNT(*) FROM (SELECT 1 FROM pinlater_jobs INDEXED BY pinlater_jobs_order
@@ -514,12 +443,6 @@ INSERT OR IGNORE INTO pinlater_notes (kind, name, version, expires_at_ms, body) 
 
 -- name: kv_entry
 SELECT version, expires_at_ms FROM pinlater_notes WHERE kind = ? AND name = ?
-
--- name: write_kv_entry
-UPDATE pinlater_notes SET version = ?, expires_at_ms = ?, body = ? WHERE kind = ? AND name = ?
-
--- name: kv_entries
-SELECT name, body, version, expires_at_ms FROM pinlater_notes WHERE kind = ? AND expires_at_ms > ?
 
 -- name: expired_kv_entries
 SELECT name FROM pinlater_notes INDEXED BY pinlater_notes_expiry
@@ -537,9 +460,6 @@ SELECT tokens, at_ms FROM pinlater_buckets WHERE queue = ?
 
 -- name: touch_bucket
 INSERT OR IGNORE INTO pinlater_buckets (queue, tokens, at_ms) VALUES (?, 1.0, ?)
-
--- name: fill_bucket
-UPDATE pinlater_buckets SET tokens = ?, at_ms = ? WHERE queue = ?
 
 -- name: stats_all
 SELECT state, priority, state = 0 AND run_after_ms > ? AS is_scheduled, COUNT(*), MIN(run_after_ms)
@@ -601,19 +521,8 @@ UPDATE pinlater_jobs NOT INDEXED SET state = 0, attempts_remaining = coalesce(?,
     finished_at_ms = NULL
 WHERE id IN (SELECT value FROM json_each(?))
 
--- name: insert_extended_jobs
-INSERT INTO pinlater_jobs (job_keys, extended, {new_job})
-VALUES
-
 -- name: insert_extended_jobs_row
 {new_extended_job_row}
-
--- name: raise_schema_version
--- With the first extended job: a server that does not know these would misread it, and cannot open the store any more.
-UPDATE pinlater_meta SET value = '3' WHERE name = 'schema_version' AND value = '2'
-
--- name: put_extensions
-INSERT INTO pinlater_extensions (job_id, claim_timeout_ms, expires_at_ms) VALUES /*rows*/
 
 -- name: extensions
 SELECT {extension} FROM pinlater_jobs job NOT INDEXED LEFT JOIN pinlater_extensions extension ON extension.job_id = job.id
@@ -621,9 +530,6 @@ WHERE job.id IN (SELECT value FROM json_each(?))
 
 -- name: remove_extensions
 DELETE FROM pinlater_extensions WHERE job_id IN (SELECT value FROM json_each(?))
-
--- name: put_expiries
-INSERT INTO pinlater_expiries (job_id, expires_at_ms) VALUES /*rows*/ ON CONFLICT (job_id) DO UPDATE SET expires_at_ms = excluded.expires_at_ms
 
 -- name: remove_expiries
 DELETE FROM pinlater_expiries WHERE job_id IN (SELECT value FROM json_each(?))
@@ -634,20 +540,8 @@ DELETE FROM pinlater_cancelled WHERE job_id IN (SELECT value FROM json_each(?))
 -- name: set_extended
 UPDATE pinlater_jobs NOT INDEXED SET extended = ? WHERE id IN (SELECT value FROM json_each(?))
 
--- name: stop
--- What was asked to stop first stays so.
-INSERT INTO pinlater_extensions (job_id, cancelled_by) VALUES /*rows*/
-ON CONFLICT (job_id) DO UPDATE SET cancelled_by = excluded.cancelled_by
-
--- name: put_progress
-INSERT INTO pinlater_extensions (job_id, fraction, progress, progress_at_ms) VALUES /*rows*/
-ON CONFLICT (job_id) DO UPDATE SET fraction = excluded.fraction, progress = excluded.progress, progress_at_ms = excluded.progress_at_ms
-
 -- name: forget_stop
 UPDATE pinlater_extensions SET cancelled_by = NULL WHERE job_id IN (SELECT value FROM json_each(?))
-
--- name: set_job_keys
-UPDATE pinlater_jobs SET job_keys = ? WHERE id = ?
 
 -- name: end_cancelled
 UPDATE pinlater_jobs NOT INDEXED SET state = 5, attempts_remaining = 0, finished_at_ms = ?,
@@ -678,32 +572,6 @@ WHERE id IN (SELECT value FROM json_each(?))
 -- name: queue_id_by_homes
 -- The version of the homes stays what it is until the commit, and so does the queue.
 SELECT queue.id, (SELECT version FROM pinlater_records WHERE name = '@homes') FROM pinlater_queues queue WHERE queue.name = ?
-
--- name: keys
--- Nothing is written at the end of a job whose key has no window: until_ms NULL counts as long as the job is live.
-SELECT entry.name, entry.job_id, entry.priority, entry.slot,
-    CASE WHEN entry.until_ms IS NULL AND COALESCE(job.state, 2) NOT IN (0, 1, 4) THEN 0 ELSE entry.until_ms END,
-    entry.outcome, entry.elsewhere
-FROM pinlater_keys entry LEFT JOIN pinlater_jobs job ON job.id = entry.job_id
-WHERE entry.queue_id = ? AND entry.name IN (/*keys*/)
-
--- name: put_keys
-INSERT INTO pinlater_keys ({key_entry}) VALUES /*rows*/
-ON CONFLICT (queue_id, name) DO UPDATE SET job_id = excluded.job_id, priority = excluded.priority, slot = excluded.slot, window_ms = excluded.window_ms,
-    outcome = excluded.outcome, until_ms = excluded.until_ms, remove_at_ms = excluded.remove_at_ms, elsewhere = excluded.elsewhere
-
--- name: put_live_keys
-INSERT INTO pinlater_keys ({live_key_entry}) VALUES /*rows*/
-ON CONFLICT (queue_id, name) DO UPDATE SET job_id = excluded.job_id, priority = excluded.priority, slot = excluded.slot, window_ms = excluded.window_ms,
-    outcome = excluded.outcome, until_ms = excluded.until_ms, remove_at_ms = excluded.remove_at_ms, elsewhere = excluded.elsewhere
-
--- name: add_live_keys
--- How many of them are new; nothing is changed of the others.
-INSERT INTO pinlater_keys ({live_key_entry}) VALUES /*rows*/ ON CONFLICT (queue_id, name) DO NOTHING
-
--- name: untake_keys
--- What `add_live_keys` of this transaction has added, whose ids nobody else has.
-DELETE FROM pinlater_keys WHERE queue_id = ? AND name IN (/*keys*/) AND job_id >= ?
 
 -- name: end_keys
 -- A send id goes when its time has passed, a dedupe key not while it names a job that is kept.
@@ -738,47 +606,10 @@ WHERE queue_id = ? AND name IN (/*keys*/) AND job_id IN (SELECT value FROM json_
 SELECT queue_id, name FROM pinlater_keys INDEXED BY pinlater_keys_over
 WHERE remove_at_ms <= ? ORDER BY remove_at_ms LIMIT ?
 
--- name: remove_keys
-DELETE FROM pinlater_keys WHERE queue_id = ? AND name IN (/*keys*/)
-
--- name: key_slots
-SELECT slot FROM pinlater_keys UNION SELECT slot FROM pinlater_chains
-
--- name: windows
-SELECT queue_id, name, job_id, priority, slot, until_ms, is_send_id, outcome, elsewhere FROM pinlater_keys
-WHERE queue_id >= ? AND (queue_id, name) > (?, ?) AND until_ms > ? AND until_ms < {forever}
-ORDER BY queue_id, name LIMIT ?
-
--- name: drop_window
-DELETE FROM pinlater_keys WHERE queue_id = ? AND name = ? AND until_ms = ?
-
--- name: chains
-SELECT chain.serialize_key, chain.job_id, chain.place, chain.queue_id, chain.since_ms, chain.behind, blocked.waiting
-FROM pinlater_chains chain LEFT JOIN pinlater_blocked blocked ON blocked.serialize_key = chain.serialize_key
-WHERE chain.serialize_key IN (/*keys*/)
-
--- name: live_chains
-SELECT serialize_key FROM pinlater_chains WHERE serialize_key IN (/*keys*/)
-
 -- name: chain_heads
 SELECT chain.serialize_key, queue.name, chain.priority, chain.job_id
 FROM pinlater_chains chain CROSS JOIN pinlater_queues queue ON queue.id = chain.queue_id
 WHERE chain.serialize_key IN (/*keys*/) AND chain.behind = '' AND queue.name IS NOT NULL
-
--- name: put_chains
-INSERT INTO pinlater_chains (serialize_key, job_id, place, queue_id, priority, slot, since_ms, behind) VALUES /*rows*/
-ON CONFLICT (serialize_key) DO UPDATE SET job_id = excluded.job_id, place = excluded.place, queue_id = excluded.queue_id, priority = excluded.priority,
-    since_ms = excluded.since_ms
-
--- name: add_chains
--- How many of them are new, as `add_live_keys`.
-INSERT INTO pinlater_chains (serialize_key, job_id, place, queue_id, priority, slot, since_ms, behind) VALUES /*rows*/ ON CONFLICT (serialize_key) DO NOTHING
-
--- name: untake_chains
-DELETE FROM pinlater_chains WHERE serialize_key IN (/*keys*/) AND job_id >= ?
-
--- name: remove_chains
-DELETE FROM pinlater_chains WHERE serialize_key IN (/*keys*/)
 
 -- name: chains_of_queue
 -- Those that hold up others.
@@ -786,19 +617,8 @@ SELECT chain.job_id, chain.serialize_key FROM pinlater_blocked blocked INDEXED B
     ON chain.serialize_key = blocked.serialize_key
 WHERE blocked.queue_id = ? LIMIT ?
 
--- name: put_waiting
-INSERT INTO pinlater_waiting (serialize_key, place, job_id) VALUES /*rows*/
-
 -- name: remove_waiting
 DELETE FROM pinlater_waiting WHERE serialize_key IN (/*keys*/) AND place IN (SELECT value FROM json_each(?))
-
--- name: add_blocked
-INSERT INTO pinlater_blocked (serialize_key, waiting, since_ms, queue_id) VALUES /*rows*/
-ON CONFLICT (serialize_key) DO UPDATE SET waiting = pinlater_blocked.waiting + excluded.waiting, since_ms = excluded.since_ms,
-    queue_id = excluded.queue_id
-
--- name: drop_unblocked
-DELETE FROM pinlater_blocked WHERE waiting <= 0 AND serialize_key IN (/*keys*/)
 
 -- name: next_in_chains
 SELECT blocked.serialize_key, waiting.place, waiting.job_id, job.queue_id, job.priority, job.run_after_ms
@@ -817,18 +637,6 @@ SELECT serialize_key, waiting, since_ms FROM pinlater_blocked INDEXED BY pinlate
 -- name: longest_blocked
 SELECT serialize_key, waiting, since_ms FROM pinlater_blocked INDEXED BY pinlater_blocked_since ORDER BY since_ms LIMIT ?
 
--- name: put_barriers
-INSERT INTO pinlater_barriers (serialize_key, shard_id) VALUES /*rows*/ ON CONFLICT (serialize_key) DO UPDATE SET shard_id = excluded.shard_id
-
--- name: barriers
-SELECT serialize_key, shard_id FROM pinlater_barriers ORDER BY serialize_key LIMIT ?
-
--- name: remove_barriers
-DELETE FROM pinlater_barriers WHERE serialize_key IN (/*keys*/)
-
--- name: open_chains
-UPDATE pinlater_chains SET behind = '', since_ms = ? WHERE serialize_key IN (/*keys*/)
-
 -- name: expired_jobs
 SELECT job.id, job.queue_id, job.attempts_remaining, job.extended, expiry.expires_at_ms
 FROM pinlater_expiries expiry INDEXED BY pinlater_expiries_due CROSS JOIN pinlater_jobs job ON job.id = expiry.job_id
@@ -840,11 +648,6 @@ SELECT job.priority, COUNT(*) FROM pinlater_expiries expiry INDEXED BY pinlater_
     CROSS JOIN pinlater_jobs job ON job.id = expiry.job_id
 WHERE expiry.expires_at_ms <= ? AND job.queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND job.state = 0
     AND job.run_after_ms <= ? GROUP BY job.priority
-
--- name: put_results
-INSERT INTO pinlater_results (job_id, queue_id, priority, attempts_remaining, finished_at_ms, expires_at_ms, result_bytes, result)
-VALUES /*rows*/ ON CONFLICT (job_id) DO UPDATE SET finished_at_ms = excluded.finished_at_ms, expires_at_ms = excluded.expires_at_ms,
-    result_bytes = excluded.result_bytes, result = excluded.result
 
 -- name: results
 SELECT job_id, priority, attempts_remaining, finished_at_ms, result_bytes FROM pinlater_results
@@ -860,14 +663,8 @@ WHERE expires_at_ms <= ? ORDER BY expires_at_ms LIMIT ?
 -- name: remove_results
 DELETE FROM pinlater_results WHERE job_id IN (SELECT value FROM json_each(?))
 
--- name: firings
-SELECT schedule, mark FROM pinlater_firings WHERE schedule IN (/*keys*/)
-
 -- name: put_firings
 INSERT INTO pinlater_firings (schedule, mark) VALUES /*rows*/ ON CONFLICT (schedule) DO UPDATE SET mark = max(mark, excluded.mark)
-
--- name: remove_firings
-DELETE FROM pinlater_firings WHERE schedule IN (/*keys*/)
 
 -- name: run_afters
 SELECT id, queue_id, run_after_ms FROM pinlater_jobs NOT INDEXED WHERE id IN (SELECT value FROM json_each(?))
@@ -895,9 +692,6 @@ SELECT waiting.job_id FROM pinlater_waiting waiting
     CROSS JOIN pinlater_jobs job ON job.id = waiting.job_id
 WHERE job.queue_id = ? AND waiting.serialize_key IN (/*keys*/) LIMIT ?
 
--- name: hold_references
-INSERT INTO pinlater_held (job_id, kind, reference) VALUES /*rows*/
-
 -- name: release_references
 DELETE FROM pinlater_held WHERE kind = ? AND job_id IN (SELECT value FROM json_each(?)) RETURNING reference
 
@@ -907,20 +701,8 @@ SELECT job_id, reference FROM pinlater_held WHERE kind = ? AND job_id IN (SELECT
 -- name: shared_references
 SELECT reference, others FROM pinlater_shared WHERE reference IN (/*keys*/)
 
--- name: put_shared_references
-INSERT INTO pinlater_shared (reference, others) VALUES /*rows*/ ON CONFLICT (reference) DO UPDATE SET others = excluded.others
-
--- name: share_references
-UPDATE pinlater_shared SET others = ? WHERE reference = ?
-
--- name: unshare_references
-DELETE FROM pinlater_shared WHERE reference = ?
-
 -- name: drop_references
 INSERT OR IGNORE INTO pinlater_dropped (reference, spot) VALUES /*rows*/
-
--- name: forget_references
-DELETE FROM pinlater_dropped WHERE reference IN (/*keys*/)
 
 -- name: dropped_from
 SELECT reference FROM pinlater_dropped INDEXED BY pinlater_dropped_spots WHERE spot >= ? ORDER BY spot LIMIT ?
@@ -928,22 +710,9 @@ SELECT reference FROM pinlater_dropped INDEXED BY pinlater_dropped_spots WHERE s
 -- name: dropped_before
 SELECT reference FROM pinlater_dropped INDEXED BY pinlater_dropped_spots WHERE spot < ? ORDER BY spot LIMIT ?
 
--- name: all_held_references
-SELECT job_id, kind, reference FROM pinlater_held
-WHERE job_id >= ? AND (job_id > ? OR kind > ?) ORDER BY job_id, kind LIMIT ?
-
--- name: all_dropped_references
-SELECT reference FROM pinlater_dropped WHERE reference > ? ORDER BY reference LIMIT ?
-
 -- name: schema_version
 -- Until the commit nobody lowers it.
 SELECT value FROM pinlater_meta WHERE name = 'schema_version'
 
 -- name: schema_version_for_change
 SELECT value FROM pinlater_meta WHERE name = 'schema_version'
-
--- name: raise_references_version
-UPDATE pinlater_meta SET value = '4' WHERE name = 'schema_version' AND value IN ('2', '3')
-
--- name: any_references
-SELECT 1 FROM (SELECT job_id FROM pinlater_held LIMIT 1) held UNION ALL SELECT 1 FROM (SELECT spot FROM pinlater_dropped LIMIT 1) dropped

@@ -10,7 +10,7 @@
   let timer = 0;
   let ended = false;
 
-  // -- times: the same as pinlater/dashboard/formats.py writes ----------------------------------------------------------
+  // -- times: the same as pinlater/durations.py writes -----------------------------------------------------------------
 
   const STEPS = [[86400, "d", 3600, "h"], [3600, "h", 60, "min"], [60, "min", 1, "s"]];
 

@@ -55,6 +55,5 @@ A dequeue from several queues is one waiter in many wait queues (`SharedWaiter` 
 """
 
 from pinlater.service.longpoll.long_polls import LongPolls
-from pinlater.service.longpoll.poller_context import LongPollSettings
 
-__all__ = ["LongPollSettings", "LongPolls"]
+__all__ = ["LongPolls"]

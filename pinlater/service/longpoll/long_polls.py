@@ -14,55 +14,52 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pinlater.backends.base import UNKNOWN_CHANGE, ClaimRequest, Notification
-from pinlater.clock import Clock
 from pinlater.eager import after_first_suspend
 from pinlater.errors import DequeueRateLimited, PinLaterError, QueueNotFound
-from pinlater.metrics import Metrics
 from pinlater.model import DequeuedJob
 from pinlater.queues.settings import QueueSettings
-from pinlater.service.descriptors import ClaimTokens
 from pinlater.service.longpoll.due import DueQuery
 from pinlater.service.longpoll.poller import QueuePoller
-from pinlater.service.longpoll.poller_context import LongPollSettings, Outlook, PollerContext, PollerState
+from pinlater.service.longpoll.poller_context import Outlook, PollerContext, PollerState
 from pinlater.service.longpoll.shared_waiter import SetAside, SharedWaiter
 from pinlater.service.longpoll.subscriptions import Subscriptions
 from pinlater.service.longpoll.wait_queue import Ticket, Waiter, fresh
-from pinlater.service.queue_limits import QueueLimits, Throttle, is_limited
+from pinlater.service.queue_limits import Throttle, is_limited
 from pinlater.service.requeuer import Requeuer
+from pinlater.service.service_context import ServiceContext
 from pinlater.shards.handle import ShardHandle
-from pinlater.shards.router import Router
 from pinlater.shared_pool import SharedPool
 
 R = TypeVar("R")
 
 
 class LongPolls:
-    """All parts of the service tell it what happens to queues: `jobs_ready`, `capacity_freed`, `settings_changed`,
-    `queue_deleted`. `requeuer` takes the jobs that were claimed for a waiter that has gone.
+    """Those of one service, which hear of jobs by its `JobEvents`; the ways of an enqueue and an ack tell them at once.
+    `requeuer` takes the jobs that were claimed for a waiter that has gone.
     """
 
-    def __init__(
-        self,
-        router: Router,
-        clock: Clock,
-        settings: LongPollSettings,
-        limits: QueueLimits,
-        claims: ClaimTokens,
-        metrics: Metrics,
-    ) -> None:
-        self._settings = settings
-        self._limits = limits
-        self.subscriptions = Subscriptions(router.members, self)
-        self.requeuer = Requeuer(router, clock, limits, metrics, self)
+    def __init__(self, context: ServiceContext) -> None:
+        context.events.on_ready, context.events.freed = self.jobs_ready, self.capacity_freed
+        self._settings = context.settings
+        self._limits = context.limits
+        self.subscriptions = Subscriptions(context.router.members, self)
+        self.requeuer = Requeuer(context)
         self._context = PollerContext(
-            router, clock, settings, limits, claims, self.requeuer, self.subscriptions, DueQuery(router.members)
+            context.router,
+            context.clock,
+            context.settings,
+            context.limits,
+            context.claims,
+            self.requeuer,
+            self.subscriptions,
+            DueQuery(context.router.members),
         )
         self._due = self._context.due
         self._pollers = self._context.pollers
         self._aside = SetAside()
-        self._keeps_order = router.members.keep_order()
+        self._keeps_order = context.router.members.keep_order()
         self._tickets = self._wakeups = 0
-        self._room = SharedPool(settings.max_waiters, "waiting_dequeues", "dequeues wait", metrics)
+        self._room = SharedPool(context.settings.max_waiters, "waiting_dequeues", "dequeues wait", context.metrics)
 
     @property
     def waiters(self) -> int:

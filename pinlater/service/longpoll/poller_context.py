@@ -14,22 +14,11 @@ from pinlater.service.longpoll.round_watch import RoundWatch
 from pinlater.service.longpoll.subscriptions import Subscriptions
 from pinlater.service.queue_limits import QueueLimits
 from pinlater.service.requeuer import Requeuer
+from pinlater.service.settings import ServiceSettings
 from pinlater.shards.router import Router
 
 if TYPE_CHECKING:
     from pinlater.service.longpoll.poller import QueuePoller
-
-
-@dataclass(frozen=True, slots=True)
-class LongPollSettings:
-    """The settings of all pollers. `poll_subscribed_ms` is the pause between polls of a queue whose shards report new
-    jobs themselves.
-    """
-
-    max_waiters: int
-    poll_min_ms: int
-    poll_max_ms: int
-    poll_subscribed_ms: int
 
 
 class PollerState(Enum):
@@ -51,7 +40,7 @@ class PollerContext:
 
     router: Router
     clock: Clock
-    settings: LongPollSettings
+    settings: ServiceSettings
     limits: QueueLimits
     claims: ClaimTokens
     requeuer: Requeuer

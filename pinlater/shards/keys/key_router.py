@@ -17,6 +17,7 @@ from pinlater.errors import (
     NoHealthyShards,
     NothingStored,
     OutcomeUnknown,
+    PartMissing,
     PinLaterError,
     QueueNotFound,
     ShardConnectionFailed,
@@ -74,7 +75,7 @@ class FixedHomes:
     def table(self) -> HomeTable | None:
         handles = self._members.all
         ids: Membership = tuple(
-            sorted(each.shard.shard_id for each in handles if each.shard.shard_id and not each.dequeue_only)
+            sorted(each.shard.shard_id for each in handles if each.shard.shard_id and each.may_be_home)
         ) or tuple(each.shard.shard_id for each in handles)
         if self._table is None or self._table.record.members != ids:
             self._table = HomeTable(HomesRecord(ids))
@@ -266,7 +267,7 @@ class KeyRouter:
         for handle in handles:
             try:
                 return await handle.shard.enqueue_extended(queue, offers, now_ms)
-            except (NothingStored, QueueNotFound) as error:
+            except (NothingStored, QueueNotFound, PartMissing) as error:
                 failures.append(error.with_traceback(None))
         answers(failures)
         raise AssertionError("answers() raises where there is none")

@@ -134,12 +134,12 @@ class App:
         return self._declaration({**options, "raw": True})
 
     def _declaration(self, options: Mapping[str, Any]) -> Callable[..., JobFunction[Any, Any]]:
-        said = {key: value for key, value in options.items() if value is not None}
-        name = said.pop("name", None)
+        given = {key: value for key, value in options.items() if value is not None}
+        name = given.pop("name", None)
 
         def declare(function: Callable[..., Any]) -> JobFunction[Any, Any]:
             job_name = getattr(function, "__name__", "") if name is None else name
-            settings = self._catalogue.tuned(job_name, job_settings(said, f"@app.job of {job_name!r}"))
+            settings = self._catalogue.tuned(job_name, job_settings(given, f"@app.job of {job_name!r}"))
             job_type: JobFunction[Any, Any] = JobFunction(self, function, job_name, settings)
             self._catalogue.add(job_type)
             return job_type

@@ -64,9 +64,9 @@ def says_queue(options: type) -> Callable[[MethodT], MethodT]:
             if args or "queue" not in given:
                 right = f"@app.{method.__name__}(queue=...)"
                 raise ConfigurationError(f"a job wants its queue, by name; write {right} above the function")
-            said = unknown_options(given, known)
-            if said:
-                raise ConfigurationError(f"@app.{method.__name__}(...): {said}")
+            unknown = unknown_options(given, known)
+            if unknown:
+                raise ConfigurationError(f"@app.{method.__name__}(...): {unknown}")
             return method(self, **given)
 
         return cast(MethodT, checked)

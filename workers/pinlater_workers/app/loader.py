@@ -112,11 +112,11 @@ class LoadedApp:
 def load(app_spec: str | None, config: str | None) -> LoadedApp:
     """With the current folder on the import path. ConfigurationError says what to do."""
     if (app_spec is None) == (config is None):
-        said = (
+        problem = (
             "both --app and --config are given; a file names an app" if app_spec else "no app: give --app MODULE:NAME"
         )
         other = 'as in app = "shop.jobs:app"' if app_spec else "or --config FILE (pinlater-worker --help has examples)"
-        raise ConfigurationError(f"{said}, {other}")
+        raise ConfigurationError(f"{problem}, {other}")
     add_import_paths([Path.cwd()])
     if config is not None:
         app, settings = load_file(config)

@@ -9,10 +9,11 @@ from typing import Any
 
 from pinlater.client.client_tls import Tls
 from pinlater.model import MAX_QUEUES, is_queue_name
+from pinlater.setting_kinds import Choice, Flag, Text
 from pinlater.written import toml_of
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.jobs.settings import POOLS, QUEUE_NAME, PoolName
-from pinlater_workers.settings_table import DAY_S, Key, duration, flag, integer, read_table, text, word
+from pinlater_workers.settings_table import DAY_S, Key, duration, integer, key, read_table
 
 MAX_WEIGHT = 1000
 MAX_NAME_CHARS = 100
@@ -59,8 +60,8 @@ class WorkerSettings:
     @property
     def poll_s(self) -> float:
         """How long a dequeue waits at most: so fewer jobs go to callers that a stalled network has cut off."""
-        told_s = LONGEST_POLL_S if self.poll_wait_s is None else self.poll_wait_s
-        return min(told_s, self.lease_s / POLLS_PER_LEASE)
+        wait_s = LONGEST_POLL_S if self.poll_wait_s is None else self.poll_wait_s
+        return min(wait_s, self.lease_s / POLLS_PER_LEASE)
 
     @property
     def polls_too_long(self) -> bool:
@@ -114,10 +115,12 @@ def _is_host_port(value: str) -> bool:
     return value == "" or (bool(host and colon) and port.isdecimal() and int(port) <= 65535)
 
 
+_NAME = Text(rf"(?s:.{{1,{MAX_NAME_CHARS}}})", f"1 to {MAX_NAME_CHARS} characters")
+_HOST_PORT = Text(_is_host_port, "HOST:PORT, or nothing")
 WORKER_KEYS: dict[str, Key] = {
     "queues": Key("queues", queue_weights, ALLOWED_QUEUES),
     "concurrency": integer("concurrency", 1, MAX_CONCURRENCY),
-    "pool": word("pool", POOLS),
+    "pool": key("pool", Choice(*POOLS)),
     "lease": duration("lease_s", 3.0, DAY_S),
     "grace": duration("grace_s", 0.0, DAY_S),
     "cancel_grace": duration("cancel_grace_s", 0.0, DAY_S),
@@ -127,12 +130,12 @@ WORKER_KEYS: dict[str, Key] = {
     "recycle_jobs": integer("recycle_jobs", 0),
     "recycle_mib": integer("recycle_mib", 0),
     "unknown_delay": duration("unknown_delay_s", 0.0, DAY_S),
-    "unknown_limit": duration("unknown_limit_s", 1.0, 365 * DAY_S, never=True),
-    "http": text("http", "HOST:PORT, or nothing", _is_host_port),
-    "statsd": text("statsd", "HOST:PORT, or nothing", _is_host_port),
-    "statsd_prefix": text("statsd_prefix", "a text"),
-    "create_queues": flag("create_queues"),
-    "name": text("name", "1 to 100 characters", lambda name: 0 < len(name) <= MAX_NAME_CHARS),
+    "unknown_limit": duration("unknown_limit_s", 1.0, 365 * DAY_S, never=float("inf")),
+    "http": key("http", _HOST_PORT),
+    "statsd": key("statsd", _HOST_PORT),
+    "statsd_prefix": key("statsd_prefix", Text()),
+    "create_queues": key("create_queues", Flag()),
+    "name": key("name", _NAME),
 }
 
 
@@ -192,14 +195,14 @@ def _tls(value: Any) -> Tls:
 
 
 FILE_KEYS: dict[str, Key] = {
-    "app": text("app", "MODULE:NAME of an app"),
+    "app": key("app", Text(allowed="MODULE:NAME of an app")),
     "servers": Key("servers", _texts, 'a list of HOST:PORT, as in ["queue-1:9010", "queue-2:9010"]'),
-    "cluster": text("cluster", "the name of a cluster", bool),
-    "clusters_file": text("clusters_file", "a path", bool),
-    "source": text("source", "a text", bool),
+    "cluster": key("cluster", Text(bool, "the name of a cluster")),
+    "clusters_file": key("clusters_file", Text(bool, "a path")),
+    "source": key("source", Text(bool)),
     "tls": Key("tls", _tls, "true, or a table with ca, cert, key and server_name"),
-    "token_file": text("token_file", "the path of a file that has the token in its first line", bool),
-    "version": text("version", "1 to 100 characters", lambda text: 0 < len(text) <= MAX_NAME_CHARS),
+    "token_file": key("token_file", Text(bool, "the path of a file that has the token in its first line")),
+    "version": key("version", _NAME),
     "import_paths": Key("import_paths", _texts, "a list of folders"),
     "include": Key("include", _texts, 'a list of modules, as in ["shop.jobs", "shop.reports.*"]'),
     "jobs": Key("jobs", _tables, "tables [jobs.NAME]"),

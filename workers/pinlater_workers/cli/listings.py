@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from pathlib import Path
 
 import click
 
-from pinlater.printable import printable
-from pinlater.schedule import duration_text
+from pinlater.durations import seconds_text
+from pinlater.text_table import TextTable
 from pinlater_workers.app.loader import load
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.execution.failure_text import describe
@@ -36,7 +36,7 @@ def jobs(app: str | None, config: str | None) -> None:
         settings = job_type.settings
         pool = settings.pool or ("event loop" if job_type.is_coroutine else "the worker's")
         encoding = "raw" if settings.raw else settings.encoding
-        limit = duration_text(settings.time_limit_s)
+        limit = seconds_text(settings.time_limit_s)
         rows.append(
             (
                 name,
@@ -47,7 +47,7 @@ def jobs(app: str | None, config: str | None) -> None:
                 settings.priority,
                 pool,
                 encoding,
-                "-" if settings.batch is None else f"{settings.batch} in {duration_text(settings.batch_wait_s)}",
+                "-" if settings.batch is None else f"{settings.batch} in {seconds_text(settings.batch_wait_s)}",
             )
         )
     write_table(_COLUMNS, rows)
@@ -112,7 +112,7 @@ def _print_policy(policy: Policy, attempts: int | None) -> None:
         raise ConfigurationError(f"the policy fails for an example, Exception: {describe(error)}") from error
     sums = accumulate(waits)
     rows = [
-        (number, duration_text(wait), duration_text(total))
+        (number, seconds_text(wait), seconds_text(total))
         for number, (wait, total) in enumerate(zip(waits, sums, strict=True), 2)
     ]
     write_table(("attempt", "comes after", "all waits"), [(1, "-", "-"), *rows])
@@ -120,8 +120,5 @@ def _print_policy(policy: Policy, attempts: int | None) -> None:
     click.echo(f"{len(waits) + 1} attempts{spread}" if waits else "1 attempt, no retry")
 
 
-def write_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    lines = [[column.upper() for column in columns], *[[printable(str(cell)) for cell in row] for row in rows]]
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    for line in lines:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+def write_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    click.echo("\n".join(TextTable(columns).lines(rows)))

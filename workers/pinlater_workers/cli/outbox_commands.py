@@ -14,11 +14,11 @@ from urllib.parse import parse_qsl
 import click
 
 from pinlater.client.token import read_secret_line
+from pinlater.durations import parse_duration, seconds_text
 from pinlater.errors import PinLaterError
 from pinlater.log_guard import GuardedLogger
 from pinlater.printable import json_text, printable
 from pinlater.program_start import begin_service, stop_signals
-from pinlater.schedule import duration_text, parse_duration
 from pinlater.standard_streams import OutputFailed
 from pinlater.written import variable
 from pinlater_workers.app.app import App
@@ -116,7 +116,7 @@ under way; a second one ends it at once, and that batch may come again.""",
 @click.option(
     "--poll",
     metavar="DURATION",
-    default=duration_text(DEFAULT_POLL_S),
+    default=seconds_text(DEFAULT_POLL_S),
     show_default=True,
     help="The pause between two looks at an empty outbox.",
 )
@@ -212,7 +212,7 @@ def status(database: str | None, table: str, output: str) -> None:
         click.echo(json_text(found.as_json(), indent=2))
         return
     rows = [
-        (each.queue, each.waiting, duration_text(round(each.oldest_s)) if each.waiting else "-", each.refused)
+        (each.queue, each.waiting, seconds_text(round(each.oldest_s)) if each.waiting else "-", each.refused)
         for each in found.queues
     ]
     write_table(("queue", "waiting", "oldest", "refused"), rows or [("-", 0, "-", 0)])
@@ -220,10 +220,10 @@ def status(database: str | None, table: str, output: str) -> None:
     if not found.relay:
         click.echo("no relay was ever here: start one with `pinlater-worker outbox`")
         return
-    ago = duration_text(round(found.seen_s))
+    ago = seconds_text(round(found.seen_s))
     click.echo(f"last relay {printable(found.relay)}, {ago} ago; {found.handed_over} jobs handed over in all")
     if found.error:
-        click.echo(f"for {duration_text(round(found.error_s))}: {printable(found.error)}")
+        click.echo(f"for {seconds_text(round(found.error_s))}: {printable(found.error)}")
 
 
 @outbox.command(

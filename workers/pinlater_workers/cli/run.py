@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import click
 
+from pinlater.durations import seconds_text
 from pinlater.listener import raise_descriptor_limit
 from pinlater.log_guard import GuardedLogger, guard_loop
 from pinlater.program_start import begin_service
-from pinlater.schedule import duration_text
 from pinlater.standard_streams import drop_output
 from pinlater_workers.app.app import App
 from pinlater_workers.app.loader import ServerFlags, load, pass_on_servers
@@ -231,7 +231,7 @@ def _default(name: str) -> str:
     if name == "name":
         return "that of the app's module or file"
     if name == "poll-wait":
-        return f"{duration_text(WorkerSettings().poll_s)} with the default lease"
+        return f"{seconds_text(WorkerSettings().poll_s)} with the default lease"
     field = WORKER_KEYS[name.replace("-", "_")].field
     value = getattr(WorkerSettings(), field)
-    return duration_text(value) if field.endswith("_s") else str(value) or "none"
+    return seconds_text(value) if field.endswith("_s") else str(value) or "none"

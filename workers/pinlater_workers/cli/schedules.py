@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pinlater.durations import duration_text
 from pinlater.errors import MethodUnknown, RecordChanged
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, AccessAction, Schedule, ScheduleChange, ScheduleView
 from pinlater.printable import printable
-from pinlater.schedule import duration_text
 from pinlater.timetable import cron_warnings
 from pinlater.written import secret_variable
 from pinlater_workers.app.loader import ServerFlags, load
@@ -93,10 +93,10 @@ def _compare_and_apply(client: Client, wanted: Mapping[str, Schedule], keeper: s
         elif view.schedule.made_by != keeper:
             taken.append(name)
         else:
-            told = list(_differences(view.schedule, schedule))
-            if told:
+            differences = list(_differences(view.schedule, schedule))
+            if differences:
                 changes.append((schedule, view))
-                click.echo(printable(f"~ {name}  {'; '.join(told)}"))
+                click.echo(printable(f"~ {name}  {'; '.join(differences)}"))
     if not changes and not removed:
         click.echo(f"no difference in {len(wanted) - len(taken)} schedules")
     for name in taken:
@@ -182,10 +182,10 @@ def _password(client: Client) -> str:
 
 
 def _change(schedule: Schedule) -> ScheduleChange:
-    told = {name: getattr(schedule, name) for name in ("name", *_COMPARED)}
+    values = {name: getattr(schedule, name) for name in ("name", *_COMPARED)}
     if schedule.every_ms is not None:
-        told["cron"] = None
-    return ScheduleChange(**told)
+        values["cron"] = None
+    return ScheduleChange(**values)
 
 
 def _differences(has: Schedule, wants: Schedule) -> Iterator[str]:
@@ -202,5 +202,5 @@ def _shown(value: object) -> str:
 
 def _times(schedule: Schedule) -> str:
     if schedule.every_ms is not None:
-        return f"every {duration_text(schedule.every_ms / 1000)}"
+        return f"every {duration_text(schedule.every_ms)}"
     return f"at {schedule.cron} {schedule.timezone}"

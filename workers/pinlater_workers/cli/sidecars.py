@@ -13,6 +13,7 @@ from typing import Any
 from pinlater.errors import install_command
 from pinlater.forks import in_forks, leave_connections
 from pinlater.log_guard import GuardedLogger
+from pinlater.metric_family import Series
 from pinlater.standard_streams import StartTerminal
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.errors import ConfigurationError
@@ -105,7 +106,7 @@ async def serve(
 ) -> ExitReason:
     """Until a signal, the worker itself, or a change of code ends it. `begins` is logged when signals are heeded."""
 
-    def read() -> dict[tuple[str, ...], list[float]]:
+    def read() -> Series:
         return metrics.read(worker.view())
 
     signals = Signals(worker, settings.grace_s)
@@ -113,13 +114,14 @@ async def serve(
     _log.info("%s", begins)
     async with AsyncExitStack() as stack:
         if settings.http:
-            site = optional("pinlater_workers.observability.web", "--http").Site(worker.view, read, settings.poll_s)
+            web = optional("pinlater_workers.observability.web", "--http")
+            site = web.worker_site(worker.view, read, settings.poll_s)
             stack.push_async_callback(site.close)
-            await site.open(settings.http)
+            await site.serve(settings.http, web.MAX_CONNECTIONS)
         if settings.statsd:
-            export = optional("pinlater_workers.observability.statsd", "--statsd")
-            sender = export.WorkerStatsd(settings.statsd, settings.statsd_prefix)
-            stack.push_async_callback(_end, asyncio.ensure_future(sender.send_often(read)))
+            statsd = optional("pinlater_workers.observability.statsd", "--statsd")
+            export = statsd.worker_statsd(settings.statsd, settings.statsd_prefix)
+            stack.push_async_callback(_end, asyncio.ensure_future(statsd.send_often(export, read)))
         if code_changed is not None:
             stack.push_async_callback(_end, asyncio.ensure_future(_replace_when_changed(signals, code_changed)))
         ending = await worker.run()

@@ -84,11 +84,11 @@ def run_on_kept_loop(attempt: Coroutine[Any, Any, OutcomeT], apart: Context, con
         if context.cancel_reason is StopReason.CANCELLED and task:
             task[0].cancel()
 
-    def told() -> None:
+    def stop() -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended
             loop.call_soon_threadsafe(cancel)
 
-    no_more = context.on_stop(told)
+    no_more = context.on_stop(stop)
     try:
         return runner.run(attempt_in_task(), context=apart)
     finally:
@@ -187,9 +187,9 @@ def returned(job_type: JobType, begun: Sequence[Middleware], context: JobContext
     """
     if job_type.keeps_result(context.headers):
         return Outcome(Action.SUCCEED, result=job_type.write_result(result, context.headers))
-    if result is None or job_type.result_said:
+    if result is None or job_type.result_noted:
         return SUCCEEDED
-    job_type.result_said = True
+    job_type.result_noted = True
     if any(type(each).after is not Middleware.after for each in begun):
         return SUCCEEDED
     return Outcome(Action.SUCCEED, error=type(result).__qualname__[:MAX_TYPE_CHARS])

@@ -71,12 +71,12 @@ def decide(
     failure = Failure(job, error, record)
     try:
         return _decide(settings, job, error, rng, job.body if body is None else body, failure)
-    except BaseException as trouble:
-        if isinstance(trouble, KeyboardInterrupt):
+    except BaseException as fault:
+        if isinstance(fault, KeyboardInterrupt):
             raise
-        _log.error("The retry policy of a job failed; the default one decides", exc_info=loggable(trouble))
+        _log.error("The retry policy of a job failed; the default one decides", exc_info=loggable(fault))
         after_s = DEFAULT_RETRY.default.delay_s(1, error, rng)
-        return failure.outcome(after_s or 0.0, f"its retry policy failed: {describe(trouble, 150)}")
+        return failure.outcome(after_s or 0.0, f"its retry policy failed: {describe(fault, 150)}")
 
 
 def decide_stopped(
@@ -129,12 +129,12 @@ class Failure:
         """The same attempt, failed by that."""
         return Failure(self._job, error, self._record)
 
-    def outcome(self, after_s: float | None, said: str = "") -> Outcome:
-        """`after_s` None: FAILED. `said` comes behind what was raised."""
+    def outcome(self, after_s: float | None, note: str = "") -> Outcome:
+        """`after_s` None: FAILED. `note` comes behind what was raised."""
         job, error = self._job, self._error
         is_last = after_s is None or job.attempts_remaining <= 1
         secrets = secret_values(job.body)
-        status = self._line(said, secrets, is_last=is_last)
+        status = self._line(note, secrets, is_last=is_last)
         if is_last:
             status += trace_text(error, secrets=secrets)
         action = Action.FAIL if after_s is None else Action.RETRY
@@ -152,12 +152,12 @@ class Failure:
         ends = f" [{one_line(self._record.text(), 120)}]" if self._record is not None else ""
         return f"attempt {attempt_number(job)} of {allowed}: ", ends
 
-    def _line(self, said: str, secrets: Sequence[str], *, is_last: bool) -> str:
+    def _line(self, note: str, secrets: Sequence[str], *, is_last: bool) -> str:
         """What people look for first comes first; when and where comes last, and is never cut."""
         job = self._job
         allowed = max(job.attempts_allowed, job.attempts_remaining)
         begins, ends = self._frame()
-        more = f"; {said}" if said else ""
+        more = f"; {note}" if note else ""
         most = MAX_LINE_CHARS if is_last else line_chars(allowed)
         text = describe(self._error, max(1, most - len(begins) - len(ends) - len(more)), secrets)
         return f"{one_line(begins + text + more, MAX_LINE_CHARS)}{ends}\n"

@@ -177,8 +177,8 @@ def _type_and_message(error: BaseException, secrets: Sequence[str]) -> str:
         for secret in secrets:
             message = message.replace(secret, SECRET_MASK)
         message = one_line(message, MAX_LINE_CHARS)
-    except BaseException as trouble:
-        message = f"(its text cannot be had: {type(trouble).__name__})"
+    except BaseException as fault:
+        message = f"(its text cannot be had: {type(fault).__name__})"
     return f"{type_name(error)}: {message}" if message else type_name(error)
 
 
@@ -230,8 +230,8 @@ def _trace_lines(error: BaseException, most: int, secrets: Sequence[str]) -> lis
     causes = list(_causes(error))
     lines = _frame_lines(error, int(most * OWN_SHARE) if causes else most)
     left = most - _size(lines)
-    for said, cause in causes:
-        heading = one_line(f"{said} {_type_and_message(cause, secrets)}", MAX_LINE_CHARS)
+    for relation, cause in causes:
+        heading = one_line(f"{relation} {_type_and_message(cause, secrets)}", MAX_LINE_CHARS)
         more = [heading, *_frame_lines(cause, left - _size([heading]))]
         if _size(more) > left:
             break
@@ -248,12 +248,12 @@ def _causes(error: BaseException) -> Iterator[tuple[str, BaseException]]:
         return
     for _ in range(MAX_CAUSES):
         if error.__cause__ is not None:
-            said, error = "caused by", error.__cause__
+            relation, error = "caused by", error.__cause__
         elif error.__context__ is not None and not error.__suppress_context__:
-            said, error = "while handling", error.__context__
+            relation, error = "while handling", error.__context__
         else:
             return
-        yield said, error
+        yield relation, error
 
 
 def _frame_lines(error: BaseException, most: int) -> list[str]:

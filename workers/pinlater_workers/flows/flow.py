@@ -252,15 +252,15 @@ class Flow:
         on_failure = options.get("on_failure", "go_on")
         if on_failure not in _ON_FAILURE:
             raise ConfigurationError(f"on_failure is {on_failure!r}; allowed: {', '.join(_ON_FAILURE)}")
-        told = options.get("on_complete")
+        receiver = options.get("on_complete")
         callback = None
-        if isinstance(told, JobType):
-            _see_it_takes(told, ("flow",), "as on_complete= it gets flow, a FlowEnd")
-            callback = CompletionCallback(told.settings.queue, told.name)
-        elif told:
-            if not isinstance(told, str) or not told.startswith(("http://", "https://")):
-                raise ConfigurationError(f"on_complete is {told!r:.200}; allowed: a job of the app, or a URL")
-            callback = CompletionCallback(url=told)
+        if isinstance(receiver, JobType):
+            _see_it_takes(receiver, ("flow",), "as on_complete= it gets flow, a FlowEnd")
+            callback = CompletionCallback(receiver.settings.queue, receiver.name)
+        elif receiver:
+            if not isinstance(receiver, str) or not receiver.startswith(("http://", "https://")):
+                raise ConfigurationError(f"on_complete is {receiver!r:.200}; allowed: a job of the app, or a URL")
+            callback = CompletionCallback(url=receiver)
         metadata = options.get("metadata", {})
         for text in (options.get("dedupe_key", ""), *metadata, *metadata.values()):
             if not isinstance(text, str):
@@ -303,10 +303,10 @@ def _see_it_takes(job: object, names: Sequence[str], why: str) -> None:
         raise ConfigurationError(f"{error}; {why}") from error
 
 
-def _template(job: JobType, what: str, said: KeyOption | None, of_job: KeyTemplate | None) -> KeyTemplate | None:
-    if said is None:
+def _template(job: JobType, what: str, option: KeyOption | None, of_job: KeyTemplate | None) -> KeyTemplate | None:
+    if option is None:
         return of_job
-    return job.key_template(what, said) if said else None
+    return job.key_template(what, option) if option else None
 
 
 def _refuse_unknown(where: str, options: Mapping[str, Any], known: type) -> None:

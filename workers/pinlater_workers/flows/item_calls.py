@@ -61,7 +61,7 @@ class EndedItems:
     def __init__(self, stages: Sequence[str], read: Callable[[str, bytes], Any]) -> None:
         self._stages = stages
         self._read = read
-        self._told: dict[str, set[int]] = {stage: set() for stage in stages}
+        self._reported: dict[str, set[int]] = {stage: set() for stage in stages}
         self._below = dict.fromkeys(stages, 0)
         """All items up to this number have been told."""
         self._ended = dict.fromkeys(stages, 0)
@@ -71,7 +71,7 @@ class EndedItems:
         """The arguments of get_flow_items, one page after the other; each answer goes to `take` first."""
         for each in status.stages:
             stage, ended = each.stage.name, each.succeeded + each.failed
-            if stage not in self._told or ended == self._ended[stage]:
+            if stage not in self._reported or ended == self._ended[stage]:
                 continue
             yield {"stage": stage, "state": ItemState.PENDING, "limit": 1, "include_body": False}
             pending = self._answer().items
@@ -80,18 +80,18 @@ class EndedItems:
                 while after != CONTINUATION_END:
                     yield {"stage": stage, "state": state, "limit": PAGE, "continuation": after}
                     after = self._answer().continuation
-            told = self._told[stage]
-            self._below[stage] = pending[0].number - 1 if pending else max(told, default=self._below[stage])
-            self._told[stage] = {number for number in told if number > self._below[stage]}
+            reported = self._reported[stage]
+            self._below[stage] = pending[0].number - 1 if pending else max(reported, default=self._below[stage])
+            self._reported[stage] = {number for number in reported if number > self._below[stage]}
             self._ended[stage] = ended  # at last: a look that is broken off is made anew
 
     def take(self, page: FlowItemsPage) -> Iterator[EndedItem[Any]]:
         """Those that were not told before."""
         self._page = page
         for item in page.items:
-            told = self._told[item.stage]
-            if item.state is not ItemState.PENDING and item.number not in told:
-                told.add(item.number)
+            reported = self._reported[item.stage]
+            if item.state is not ItemState.PENDING and item.number not in reported:
+                reported.add(item.number)
                 yield self._ended_item(item)
 
     def _answer(self) -> FlowItemsPage:

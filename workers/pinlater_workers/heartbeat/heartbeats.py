@@ -298,13 +298,13 @@ class Heartbeats:
         What looks so twice in a row: after this process was held up, there may be messages that it has not read.
         """
         before: set[int] = set()
-        said_s = monotonic()
+        reported_s = monotonic()
         while not process.ended.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await process.ended.wait()
-            if monotonic() - said_s >= self._silent_s / ALIVE_PER_SILENCE:
-                said_s = monotonic()
+            if monotonic() - reported_s >= self._silent_s / ALIVE_PER_SILENCE:
+                reported_s = monotonic()
                 self.say_alive()
             overdue = self._overdue(monotonic() - TELLS_WITHIN_S)
             silent = overdue & before

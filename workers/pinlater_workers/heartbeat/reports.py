@@ -27,7 +27,7 @@ class ReportSchedule:
 
     def __init__(self) -> None:
         self._state: WorkerState | None = None
-        self._told_s = 0.0
+        self._state_at_s = 0.0
         """When the worker said that."""
         self.due_s = math.inf
 
@@ -50,7 +50,7 @@ class ReportSchedule:
         if len(running) < MAX_RUNNING:
             room = min(MAX_RUNNING, max(0, state.slots - state.stuck_slots)) - len(running)
             named = {each.descriptor for each in running}
-            later = [each for each in watched if each.good_s > self._told_s and each.descriptor not in named]
+            later = [each for each in watched if each.good_s > self._state_at_s and each.descriptor not in named]
             later.sort(key=lambda each: each.good_s)
             running += [
                 RunningEntry(each.descriptor, each.type, each.good_s, each.over_s) for each in later[: max(0, room)]
@@ -64,7 +64,7 @@ class ReportSchedule:
 
     def tell(self, state: WorkerState, now_s: float) -> None:
         """The worker says what it runs now. A report is due at once where it starts or stops."""
-        before, self._state, self._told_s = self._state, state, now_s
+        before, self._state, self._state_at_s = self._state, state, now_s
         is_known = before is not None and before.is_stopping == state.is_stopping
         if not is_known or state.has_stopped:
             self.due_s = now_s

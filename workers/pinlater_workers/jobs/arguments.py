@@ -173,9 +173,9 @@ class Arguments:
             return act(value, encoding)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-            said = f"{_shown(value)}: {why}" if shows_value else f"not what it may be: {why}"
-            said = SECRET_MASK if name in self._secrets else said
-            raise ArgumentsInvalid(f"job {self._job!r}: {name} is {said}; allowed: {annotation.shown}") from None
+            problem = f"{_shown(value)}: {why}" if shows_value else f"not what it may be: {why}"
+            problem = SECRET_MASK if name in self._secrets else problem
+            raise ArgumentsInvalid(f"job {self._job!r}: {name} is {problem}; allowed: {annotation.shown}") from None
 
     def _fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """As many as there are parameters, and none twice."""
@@ -256,7 +256,7 @@ class Annotation:
         try:
             slot = msgspec.convert([value], self._slot, dec_hook=_made, str_keys=encoding == "json")
         except msgspec.ValidationError as error:
-            raise ValueError(_told(error)) from error
+            raise ValueError(_reason(error)) from error
         return slot.value  # type: ignore[attr-defined]
 
     def check(self, value: Any, encoding: Encoding) -> None:
@@ -370,7 +370,7 @@ def _made(kind: type, value: Any) -> Any:
 _QUOTED = re.compile(r"\A(Invalid(?: enum)? value) .*?(?=(?: - at `[^`]*`)?\Z)", re.DOTALL)
 
 
-def _told(error: msgspec.ValidationError) -> str:
+def _reason(error: msgspec.ValidationError) -> str:
     """msgspec's words, without the value and its own place: whoever called names these, where it may."""
     words = _QUOTED.sub(r"\1", str(error))
     return words.replace("`$[0]`", "`$`").replace(" - at `$`", "").replace("`$[0]", "`$")

@@ -7,10 +7,8 @@ import socket
 import time
 from dataclasses import dataclass
 
-from pinlater.schedule import duration_text, utc_text
-
-LONG_S = 100.0
-"""From here on tenths of a second say nothing."""
+from pinlater.durations import elapsed_text
+from pinlater.schedule import utc_text
 
 _worker = ""
 
@@ -45,14 +43,4 @@ class AttemptRecord:
         >>> AttemptRecord(1795392552000, 1.24, "web-1:4711").text()
         '2026-11-23T00:09:12Z, 1.2s, web-1:4711'
         """
-        return f"{utc_text(self.began_ms)}, {took_text(self.took_s)}, {self.worker}"
-
-
-def took_text(seconds: float) -> str:
-    """
-    >>> took_text(0.0123), took_text(12.34), took_text(3725.4)
-    ('12ms', '12.3s', '1h2m5s')
-    """
-    if seconds < 1:
-        return f"{seconds * 1000:.0f}ms"
-    return f"{seconds:.1f}s" if seconds < LONG_S else duration_text(round(seconds))
+        return f"{utc_text(self.began_ms)}, {elapsed_text(self.took_s)}, {self.worker}"

@@ -250,27 +250,27 @@ class JobContext:
     def wait(self, seconds: float) -> bool:
         """Wait for so long. True, at once, when the job is or becomes cancelled. Not on an event loop."""
         refuse_on_loop("wait_async")
-        told = threading.Event()
-        if self._cancelled_or(told.set):
+        stopped = threading.Event()
+        if self._cancelled_or(stopped.set):
             return True
         try:
-            return told.wait(seconds)
+            return stopped.wait(seconds)
         finally:
-            self._no_more(told.set)
+            self._no_more(stopped.set)
 
     async def wait_async(self, seconds: float) -> bool:
         """As `wait`, for coroutines."""
-        told = asyncio.Event()
+        stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
 
         def wake() -> None:
-            loop.call_soon_threadsafe(told.set)
+            loop.call_soon_threadsafe(stopped.set)
 
         if self._cancelled_or(wake):
             return True
         try:
             async with asyncio.timeout(seconds):
-                return await told.wait()
+                return await stopped.wait()
         except TimeoutError:
             return False
         finally:

@@ -52,8 +52,8 @@ def unknown_options(given: Iterable[str], known: Collection[str]) -> str:
     """For an error: which of these options are none of the known ones, and what to write in their place; "": all are
     known.
     """
-    said = [_instead(name) for name in given if name not in known]
-    return f"it does not take {'; nor '.join(said)}; allowed: {', '.join(known)}" if said else ""
+    unknown = [_instead(name) for name in given if name not in known]
+    return f"it does not take {'; nor '.join(unknown)}; allowed: {', '.join(known)}" if unknown else ""
 
 
 def _instead(name: str) -> str:
@@ -67,9 +67,9 @@ def says_unknown_options(options: type) -> Callable[[MethodT], MethodT]:
     def checking(method: MethodT) -> MethodT:
         @wraps(method)
         def checked(self: Any, *args: Any, **given: Any) -> Any:
-            said = unknown_options(given, known)
-            if said:
-                raise TypeError(f"{method.__name__}(...): {said}")
+            unknown = unknown_options(given, known)
+            if unknown:
+                raise TypeError(f"{method.__name__}(...): {unknown}")
             return method(self, *args, **given)
 
         return cast(MethodT, checked)

@@ -14,6 +14,7 @@ from pinlater_workers.jobs.enqueue_calls import send_all, send_all_async
 from pinlater_workers.jobs.handle import AsyncJobHandle, JobHandle
 from pinlater_workers.jobs.keys import KeyOption, KeyTemplate, checked_size
 from pinlater_workers.jobs.results import RESULT_HEADER
+from pinlater_workers.jobs.retry import LONGEST_S
 from pinlater_workers.jobs.settings import JOB_KEYS, KEPT, QUEUE_NAME, refuse_without_unique
 from pinlater_workers.settings_table import MAX_I32, read_table
 
@@ -93,7 +94,7 @@ class EnqueueOptions(Generic[P]):
         if queue is not None and not (isinstance(queue, str) and is_queue_name(queue)):
             raise ValueError(f"queue is {queue!r:.100}; allowed: {QUEUE_NAME}")
         if attempts is not None and (type(attempts) is not int or not 1 <= attempts <= MAX_I32):
-            raise ValueError(f"attempts is {attempts!r:.100}; allowed: 1 or more")
+            raise ValueError(f"attempts is {attempts!r:.100}; allowed: 1 to {MAX_I32}")
         if priority is not None and type(priority) is not int:
             raise ValueError(f"priority is {priority!r:.100}; allowed: a whole number, 1 is the highest")
         settings = job_type.settings
@@ -104,6 +105,8 @@ class EnqueueOptions(Generic[P]):
             )
         self._job_type = job_type
         self._delay_s = None if delay is None else delay_seconds(delay)
+        if self._delay_s is not None and self._delay_s > LONGEST_S:
+            raise ValueError(f"delay is {delay!r:.100}; allowed: up to {LONGEST_S:.0f} seconds, ten years")
         self._run_after_ms = None if run_after is None else moment_ms(run_after)
         self._priority = priority
         self._queue = queue
@@ -113,8 +116,8 @@ class EnqueueOptions(Generic[P]):
             self._headers[RESULT_HEADER] = self._kept(job_type, keep_result)
         expires = of_keys.get("expires")
         self._expires_at_ms = moment_ms(of_keys.pop("expires")) if isinstance(expires, datetime) else None
-        said = {name: value for name, value in of_keys.items() if value is not None}
-        self._extension: dict[str, Any] | None = self._read(job_type, said) if said else None
+        given = {name: value for name, value in of_keys.items() if value is not None}
+        self._extension: dict[str, Any] | None = self._read(job_type, given) if given else None
         if self._expires_at_ms is not None:
             self._extension = self._extension or {}
 
@@ -127,13 +130,13 @@ class EnqueueOptions(Generic[P]):
             job_type.needs_results()
         return "1" if keep_result else "0"
 
-    def _read(self, job_type: JobType, said: Mapping[str, object]) -> dict[str, Any]:
+    def _read(self, job_type: JobType, given: Mapping[str, object]) -> dict[str, Any]:
         """The fields of JobSettings that these say, with templates ready for use. ValueError."""
         where = f"options of job {job_type.name!r}"
         try:
-            if not said.get("unique", job_type.unique):
-                refuse_without_unique(said, where)
-            fields = read_table({name: JOB_KEYS[name] for name in _OF_KEYS}, said, where)
+            if not given.get("unique", job_type.unique):
+                refuse_without_unique(given, where)
+            fields = read_table({name: JOB_KEYS[name] for name in _OF_KEYS}, given, where)
             for name in ("unique", "serialize"):
                 if fields.get(name):
                     fields[name] = job_type.key_template(name, fields[name])
@@ -211,16 +214,16 @@ class EnqueueOptions(Generic[P]):
         self, body: bytes, at_ms: int | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> ExtendedJob:
         """With what few jobs have: as this says, else as the type does."""
-        job, job_type, said = self._job(body, at_ms), self._job_type, self._extension or {}
+        job, job_type, extension = self._job(body, at_ms), self._job_type, self._extension or {}
         settings = job_type.settings
-        unique, serialize = said.get("unique", job_type.unique), said.get("serialize", job_type.serialize)
+        unique, serialize = extension.get("unique", job_type.unique), extension.get("serialize", job_type.serialize)
         dedupe_key = _key(unique, args, kwargs)
-        window_s = said.get("unique_for_s", settings.unique_for_s) if dedupe_key else 0.0
-        expires_s, expires_at_ms = said.get("expires_s", settings.expires_s), self._expires_at_ms
+        window_s = extension.get("unique_for_s", settings.unique_for_s) if dedupe_key else 0.0
+        expires_s, expires_at_ms = extension.get("expires_s", settings.expires_s), self._expires_at_ms
         if expires_at_ms is None and expires_s is not None:
             from_ms = max(job_type.app.clock.now_ms(), at_ms or 0)
             expires_at_ms = from_ms + round(expires_s * 1000)
-        claim_s = said.get("claim_timeout_s", settings.claim_timeout_s)
+        claim_s = extension.get("claim_timeout_s", settings.claim_timeout_s)
         return ExtendedJob(
             job.body,
             job.priority,
@@ -229,7 +232,7 @@ class EnqueueOptions(Generic[P]):
             dedupe_key=checked_size(job_type.name, "unique", f"{job_type.name}:{dedupe_key}") if dedupe_key else "",
             serialize_key=checked_size(job_type.name, "serialize", _key(serialize, args, kwargs)),
             claim_timeout_ms=None if claim_s is None else round(claim_s * 1000),
-            on_duplicate=said.get("on_duplicate", settings.on_duplicate) if dedupe_key else OnDuplicate.KEEP,
+            on_duplicate=extension.get("on_duplicate", settings.on_duplicate) if dedupe_key else OnDuplicate.KEEP,
             dedupe_for_ms=int(window_s) if window_s == KEPT else round(window_s * 1000),
             expires_at_ms=expires_at_ms,
         )

@@ -53,7 +53,7 @@ class JobType:
         self.settings = settings
         self._former = FORMER_OPTIONS - self._arguments.names
         self._plain: EnqueueOptions[...] = EnqueueOptions(self)
-        self.result_said = False
+        self.result_noted = False
         """Whether an attempt in this process has said that it returned something."""
         self.warned_of_kept = False
         """Whether an enqueue of this process has said that newer arguments were not taken."""
@@ -107,10 +107,10 @@ class JobType:
 
     def keeps_result(self, headers: Mapping[str, str]) -> bool:
         """Of a job with these headers. That of an item of a flow is always kept."""
-        said = headers.get(RESULT_HEADER)
-        if said is None:
+        header = headers.get(RESULT_HEADER)
+        if header is None:
             return self.settings.keep_result or ITEM_HEADER in headers
-        return said == "1"
+        return header == "1"
 
     def write_result(self, result: Any, headers: Mapping[str, str]) -> bytes:
         """Of a job with these headers. ResultInvalid: it cannot be kept."""

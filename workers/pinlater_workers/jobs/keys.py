@@ -7,7 +7,6 @@ job's function would be; None from it: no key for this job.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,6 +14,7 @@ from string import Formatter
 from typing import Any, Literal
 
 from pinlater.model import MAX_KEY_BYTES
+from pinlater.near_names import meant_name
 from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
 
 KeyOption = str | Callable[..., str | None] | Literal[False]
@@ -76,10 +76,9 @@ class KeyTemplate:
                     f"{where}, and {name!r} is secret: keys are shown; leave it out, or say a function that hashes it"
                 )
             if name not in names and not (takes_any and name.isidentifier()):
-                close = difflib.get_close_matches(name, names, n=1)
-                meant = f" (did you mean {close[0]}?)" if close else ""
                 raise ConfigurationError(
-                    f"{where}, and the function has no argument {name!r}; allowed: {', '.join(names) or 'none'}{meant}"
+                    f"{where}, and the function has no argument {name!r}; allowed: {', '.join(names) or 'none'}"
+                    f"{meant_name(name, names)}"
                 )
 
     def key(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:

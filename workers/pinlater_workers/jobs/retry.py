@@ -19,7 +19,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from random import Random
 from types import MappingProxyType
 
@@ -232,7 +231,7 @@ def _grown(first: float, factor: float, times: int) -> float:
 
 
 def _check(name: str, value: float, least: float, most: float) -> None:
-    if isinstance(value, str | timedelta):
+    if not isinstance(value, int | float):
         raise ValueError(
             f"{name} of a retry policy is {value!r:.100}; allowed: a number, in seconds where it is a time; texts "
             "stand in a policy that is a text, as in 'constant delay=30s' or 'delays 1s 5m'"

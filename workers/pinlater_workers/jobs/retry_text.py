@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
-from pinlater.schedule import duration_text, parse_duration
+from pinlater.durations import parse_duration, seconds_text
 from pinlater_workers.imports import import_object
 from pinlater_workers.jobs.retry import Constant, Default, Delays, Exponential, Function, Linear, Never, Policy
 
@@ -69,12 +69,12 @@ def policy_text(policy: Policy) -> str:
     else:
         parts = [_WORDS[type(policy)]]
     if isinstance(policy, Delays):
-        parts += [duration_text(delay) for delay in policy.delays]
+        parts += [seconds_text(delay) for delay in policy.delays]
     for name in ("delay", "step", "first", "factor", "retries", "cap_s", "jitter"):
         value = getattr(policy, name, None)
-        if value is not None and value != _unless_said(policy, name):
-            said = duration_text(value) if name in _DURATIONS else f"{value:g}"
-            parts.append(f"{name.removesuffix('_s')}={said}")
+        if value is not None and value != _default_of(policy, name):
+            text = seconds_text(value) if name in _DURATIONS else f"{value:g}"
+            parts.append(f"{name.removesuffix('_s')}={text}")
     return " ".join(parts)
 
 
@@ -100,7 +100,7 @@ def _options(parts: Sequence[str], known: Mapping[str, Callable[[str], Any]]) ->
     return options
 
 
-def _unless_said(policy: Policy, name: str) -> object:
+def _default_of(policy: Policy, name: str) -> object:
     if isinstance(policy, Delays) and name == "retries":
         return len(policy.delays)
     return next(field.default for field in fields(policy) if field.name == name)

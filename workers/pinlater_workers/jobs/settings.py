@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from pinlater.durations import parse_duration
 from pinlater.model import MIN_INTERVAL_MS, QUEUE_NAME_ALLOWED, WHILE_KEPT, Misfire, OnDuplicate, is_queue_name
-from pinlater.schedule import Delay, parse_duration
+from pinlater.schedule import Delay
+from pinlater.setting_kinds import Choice, Flag, Text
 from pinlater.timetable import CRON_ALLOWED, ZONE_ALLOWED, CronTimetable, TimetableInvalid, checked_zone
 from pinlater_workers.envelope import ENCODINGS, Encoding
 from pinlater_workers.errors import ConfigurationError
@@ -16,16 +18,7 @@ from pinlater_workers.imports import import_object
 from pinlater_workers.jobs.keys import KeyOption, key_option
 from pinlater_workers.jobs.retry import DEFAULT_RETRY, Delays, Function, Policy, RetryRules
 from pinlater_workers.jobs.retry_text import parse_policy
-from pinlater_workers.settings_table import (
-    DAY_S,
-    Key,
-    duration,
-    flag,
-    integer,
-    read_table,
-    text,
-    word,
-)
+from pinlater_workers.settings_table import DAY_S, Key, duration, integer, key, member, read_table
 
 PoolName = Literal["thread", "process", "async"]
 
@@ -108,27 +101,12 @@ def retry_policies(value: object) -> dict[type[BaseException], Policy]:
     if not isinstance(value, Mapping):
         raise TypeError
     found = {}
-    for name, said in value.items():
-        policy = retry_policy(said)
+    for name, rule in value.items():
+        policy = retry_policy(rule)
         if isinstance(policy, RetryRules):
             raise TypeError(f"{name} has rules; a policy is wanted")
         found[_exception(name)] = policy
     return found
-
-
-def window(value: object) -> float:
-    """Seconds, or KEPT for "kept". ValueError."""
-    seconds = KEPT if value == "kept" else parse_duration(value)
-    if seconds > LONGEST_WINDOW_S:
-        raise ValueError
-    return seconds
-
-
-def on_duplicate(value: object) -> OnDuplicate:
-    """ValueError: none of the three words."""
-    if not isinstance(value, str) or value.upper() not in OnDuplicate.__members__ or value != value.lower():
-        raise ValueError
-    return OnDuplicate[value.upper()]
 
 
 def cron_expression(value: object) -> str:
@@ -152,13 +130,6 @@ def time_zone(value: object) -> str:
         raise ValueError(error.why) from None
 
 
-def misfire_rule(value: object) -> Misfire:
-    """ValueError: none of the words."""
-    if not isinstance(value, str) or value != value.lower() or value.upper() not in Misfire.__members__:
-        raise ValueError
-    return Misfire[value.upper()]
-
-
 def _names(value: object) -> tuple[str, ...]:
     """A list of names. TypeError: a text too, which would be one name for each letter."""
     if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(each, str) for each in value):
@@ -178,7 +149,7 @@ def _exception(name: object) -> type[BaseException]:
 KEY_OPTION = 'a template over the arguments, as in "{user_id}", or a function of them'
 
 JOB_KEYS: dict[str, Key] = {
-    "queue": text("queue", f"the name of a queue: {QUEUE_NAME}", is_queue_name),
+    "queue": key("queue", Text(is_queue_name, f"the name of a queue: {QUEUE_NAME}")),
     "attempts": integer("attempts", 1),
     "retry": Key(
         "retry", retry_policy, "a policy, as in 'exponential first=1s factor=2 cap=1h' (docs/workers-retries.md)"
@@ -186,26 +157,26 @@ JOB_KEYS: dict[str, Key] = {
     "retry_on": Key("retry_on", retry_policies, "a table of exception types, each with a policy"),
     "time_limit": duration("time_limit_s", 0.001, 365 * DAY_S),
     "priority": integer("priority", 1, 127),
-    "pool": word("pool", POOLS),
-    "encoding": word("encoding", ENCODINGS),
+    "pool": key("pool", Choice(*POOLS)),
+    "encoding": key("encoding", Choice(*ENCODINGS)),
     "max_snoozes": integer("max_snoozes", 0),
-    "raw": flag("raw"),
+    "raw": key("raw", Flag()),
     "secret": Key("secret", _names, 'a list of names of parameters, as in ["password"]'),
     "batch": integer("batch", 1, MAX_BATCH),
     "wait": duration("batch_wait_s", 0.0, LONGEST_BATCH_WAIT_S),
     "unique": Key("unique", key_option, KEY_OPTION),
-    "unique_for": Key("unique_for_s", window, "a time, as in 10m; or kept: as long as the job is kept"),
-    "on_duplicate": Key("on_duplicate", on_duplicate, "keep, replace or reject"),
+    "unique_for": duration("unique_for_s", 0.0, LONGEST_WINDOW_S, kept=KEPT),
+    "on_duplicate": member("on_duplicate", OnDuplicate),
     "serialize": Key("serialize", key_option, KEY_OPTION),
     "expires": duration("expires_s", 0.001, LONGEST_WINDOW_S),
     "claim_timeout": duration("claim_timeout_s", 0.001, LONGEST_CLAIM_S),
-    "keep_result": flag("keep_result"),
+    "keep_result": key("keep_result", Flag()),
     "cron": Key("cron", cron_expression, CRON_ALLOWED),
     "timezone": Key("timezone", time_zone, ZONE_ALLOWED),
     "every": duration("every_s", MIN_INTERVAL_MS / 1000, LONGEST_WINDOW_S),
-    "misfire": Key("misfire", misfire_rule, "skip, run_once or run_all"),
+    "misfire": member("misfire", Misfire),
     "jitter": duration("jitter_s", 0.0, DAY_S),
-    "function": text("function", "MODULE:NAME"),
+    "function": key("function", Text(allowed="MODULE:NAME")),
 }
 
 
@@ -244,8 +215,8 @@ def _check_schedule(fields: dict[str, Any], where: str, base: JobSettings | None
     elif base is None or not (base.cron or base.every_s is not None):
         for name in ("timezone", "misfire", "jitter_s"):
             if name in fields:
-                said = name.removesuffix("_s")
-                raise ConfigurationError(f"{where}: {said} goes with cron or every; say one of them, or leave it out")
+                option = name.removesuffix("_s")
+                raise ConfigurationError(f"{where}: {option} goes with cron or every; say one of them, or leave it out")
 
 
 def _retry(fields: dict[str, Any], base: RetryRules) -> dict[str, RetryRules]:

@@ -10,10 +10,11 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
+from pinlater.metric_family import Family, Series
 from pinlater_workers.jobs.outcome import Action
 
+PREFIX = "pinlater_worker_"
 BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
 """Upper bounds, in seconds: jobs take from a millisecond to an hour."""
 _JOB = ("type",)
@@ -21,8 +22,6 @@ _JOB = ("type",)
 OTHER = "other"
 ERRORS_MAX = 50
 """So many types of exceptions are told apart per job; the others are counted together."""
-Series = dict[tuple[str, ...], list[float]]
-"""Per family and labels one value, or for a histogram its buckets, what lies above them, and the sum."""
 _ENDS = {
     Action.SUCCEED: "succeeded",
     Action.RETRY: "retried",
@@ -37,60 +36,50 @@ _DROPPED = _STARTED + 1
 _IGNORED = _DROPPED + 1
 
 
-class MetricFamily(NamedTuple):
-    """One metric. `kind` is counter, gauge or histogram; the histograms share BUCKETS."""
-
-    kind: str
-    labels: tuple[str, ...]
-    help: str
-
-
-FAMILIES: dict[str, MetricFamily] = {
-    "started": MetricFamily("counter", _JOB, "Attempts that began."),
-    "succeeded": MetricFamily("counter", _JOB, "Attempts that succeeded."),
-    "failed": MetricFamily("counter", _JOB, "Attempts that failed with none to follow."),
-    "retried": MetricFamily("counter", _JOB, "Attempts that failed with another to follow."),
-    "snoozed": MetricFamily("counter", _JOB, "Attempts that ended in Snooze."),
-    "rescheduled": MetricFamily("counter", _JOB, "Attempts that ended in Reschedule."),
-    "given_back": MetricFamily(
+FAMILIES: dict[str, Family] = {
+    "started": Family("counter", _JOB, "Attempts that began."),
+    "succeeded": Family("counter", _JOB, "Attempts that succeeded."),
+    "failed": Family("counter", _JOB, "Attempts that failed with none to follow."),
+    "retried": Family("counter", _JOB, "Attempts that failed with another to follow."),
+    "snoozed": Family("counter", _JOB, "Attempts that ended in Snooze."),
+    "rescheduled": Family("counter", _JOB, "Attempts that ended in Reschedule."),
+    "given_back": Family(
         "counter", _JOB, "Jobs requeued without an attempt spent: the worker stopped, or had no place to run them."
     ),
-    "cancelled": MetricFamily(
+    "cancelled": Family(
         "counter", _JOB, "Jobs that were asked to stop while they ran, or were about to, and did not succeed."
     ),
-    "dropped_results": MetricFamily(
+    "dropped_results": Family(
         "counter", _JOB, "Results that no server took: the claim was lost or over, or the server refused them."
     ),
-    "ignored_results": MetricFamily(
+    "ignored_results": Family(
         "counter",
         _JOB,
         "Results that had no effect: the claim was lost, and the job may run again, or somebody else had ended it.",
     ),
-    "errors": MetricFamily("counter", ("type", "error"), "Attempts that failed, by the exception's type."),
-    "unknown_types": MetricFamily(
+    "errors": Family("counter", ("type", "error"), "Attempts that failed, by the exception's type."),
+    "unknown_types": Family(
         "counter",
         ("queue", "kind"),
         "Jobs that this worker could not run, each time it got one: an unknown type, a body that is not the "
         "framework's, or one of a later version.",
     ),
-    "unknown_failed": MetricFamily(
+    "unknown_failed": Family(
         "counter", ("queue", "kind"), "Those of them that were ended, as no worker knew them for so long."
     ),
-    "unreadable": MetricFamily(
+    "unreadable": Family(
         "counter", ("queue",), "Jobs failed for good without having run: the body says it is ours and cannot be read."
     ),
-    "run_seconds": MetricFamily("histogram", _JOB, "How long attempts ran."),
-    "wait_seconds": MetricFamily("histogram", _JOB, "From when a job was due to when it began."),
-    "slots": MetricFamily("gauge", (), "Jobs that may run at once."),
-    "slots_busy": MetricFamily("gauge", (), "Jobs that run."),
-    "slots_stuck": MetricFamily(
+    "run_seconds": Family("histogram", _JOB, "How long attempts ran.", BUCKETS),
+    "wait_seconds": Family("histogram", _JOB, "From when a job was due to when it began.", BUCKETS),
+    "slots": Family("gauge", (), "Jobs that may run at once."),
+    "slots_busy": Family("gauge", (), "Jobs that run."),
+    "slots_stuck": Family(
         "gauge", (), "Slots of threads and coroutines that did not stop when their job was over its limit."
     ),
-    "at_hand": MetricFamily(
-        "gauge", (), "Jobs that are claimed and wait here for a slot, or for others of their batch."
-    ),
-    "unacked": MetricFamily("gauge", (), "Results that the server has not confirmed yet."),
-    "last_good_poll_seconds": MetricFamily("gauge", (), "Seconds since a server last answered a dequeue."),
+    "at_hand": Family("gauge", (), "Jobs that are claimed and wait here for a slot, or for others of their batch."),
+    "unacked": Family("gauge", (), "Results that the server has not confirmed yet."),
+    "last_good_poll_seconds": Family("gauge", (), "Seconds since a server last answered a dequeue."),
 }
 
 

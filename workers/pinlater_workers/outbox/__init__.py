@@ -20,7 +20,6 @@ import secrets
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 from pinlater.model import Job, is_queue_name
@@ -155,10 +154,9 @@ class Outbox:
 
     def add_to(self, metadata: sqlalchemy.MetaData) -> list[sqlalchemy.Table]:
         """The tables in this metadata of SQLAlchemy: `create_all` makes them, and Alembic finds them."""
-        tables: list[sqlalchemy.Table] = import_module("pinlater_workers.outbox.alchemy_tables").add_tables(
-            metadata, self.table
-        )
-        return tables
+        from pinlater_workers.outbox.alchemy_tables import add_tables  # noqa: PLC0415  # SQLAlchemy is an extra
+
+        return add_tables(metadata, self.table)
 
     # -- relays ----------------------------------------------------------------------------------------------------
 

@@ -279,9 +279,9 @@ class Handover:
     def _hold(self, queue: str, error: Exception) -> None:
         now_s = self._now_s()
         hold = self.held.setdefault(queue, QueueHold(now_s, now_s, 0, ""))
-        asked_s = (error.retry_after_ms or 0) / 1000 if isinstance(error, PinLaterError) else 0.0
+        retry_after_s = (error.retry_after_ms or 0) / 1000 if isinstance(error, PinLaterError) else 0.0
         hold.failures += 1
-        hold.until_s = now_s + max(asked_s, backoff_s(hold.failures))
+        hold.until_s = now_s + max(retry_after_s, backoff_s(hold.failures))
         hold.why = str(error)
 
 

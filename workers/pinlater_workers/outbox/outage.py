@@ -17,7 +17,7 @@ class Outage:
         self._log = log
         self._what = what
         self._since_s = 0.0
-        self._said_s = 0.0
+        self._logged_s = 0.0
         self.failures = 0
 
     def begin(self, why: str) -> None:
@@ -25,8 +25,8 @@ class Outage:
         now_s = time.monotonic()
         if not self.failures:
             self._since_s = now_s
-        if not self.failures or now_s - self._said_s >= AGAIN_S:
-            self._said_s = now_s
+        if not self.failures or now_s - self._logged_s >= AGAIN_S:
+            self._logged_s = now_s
             self._log.warning("%s: %s; trying again", self._what, printable(why))
         self.failures += 1
 

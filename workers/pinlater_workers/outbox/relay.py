@@ -262,21 +262,21 @@ class OutboxRelay:
             gone += ids
         if gone:
             session.execute(statements.delete(gone))
-        handed_over, trouble = len(outcome.handed_over), self._trouble(outcome)
-        if trouble:
-            session.execute(statements.note_error(), [self.name, now_ms, handed_over, _error_text(trouble), now_ms])
+        handed_over, problem = len(outcome.handed_over), self._problem(outcome)
+        if problem:
+            session.execute(statements.note_error(), [self.name, now_ms, handed_over, _error_text(problem), now_ms])
         else:
             session.execute(statements.note(), [self.name, now_ms, handed_over])
 
-    def _trouble(self, outcome: BatchOutcome) -> str:
+    def _problem(self, outcome: BatchOutcome) -> str:
         """What keeps jobs waiting, for the status."""
         if outcome.away is not None:
             return f"no server takes jobs: {outcome.away}"
-        troubles = [f"queue {queue} takes no jobs: {hold.why}" for queue, hold in self._handover.held.items()]
+        problems = [f"queue {queue} takes no jobs: {hold.why}" for queue, hold in self._handover.held.items()]
         if self._handover.keys_why:
             waiting = len(self._handover.waiting)
-            troubles.append(f"{waiting} jobs wait as the servers do not take their keys: {self._handover.keys_why}")
-        return "; ".join(troubles)
+            problems.append(f"{waiting} jobs wait as the servers do not take their keys: {self._handover.keys_why}")
+        return "; ".join(problems)
 
     def _settled(self, outcome: BatchOutcome) -> None:
         """It is committed."""

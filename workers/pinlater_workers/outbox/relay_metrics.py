@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from pinlater.log_guard import GuardedLogger
+from pinlater.metric_export import FamilyCollector
+from pinlater.metric_family import Family, Series
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.outbox.outbox_view import OutboxStatus, OutboxView
 from pinlater_workers.outbox.relay import OutboxRelay
@@ -22,7 +20,18 @@ COUNT_AGAIN_S = 10.0
 _log = GuardedLogger("pinlater_workers.outbox")
 
 
-class RelayCollector(Collector):
+FAMILIES: dict[str, Family] = {
+    "handed_over": Family("counter", (), "Jobs that the servers have taken."),
+    "refused": Family("counter", (), "Jobs that were set aside."),
+    "failures": Family("counter", ("part",), "Turns that failed, by what was away."),
+    "away": Family("gauge", (), "1 while servers or database are away."),
+    "waiting_jobs": Family("gauge", ("queue",), "Jobs that wait, by queue."),
+    "oldest_seconds": Family("gauge", ("queue",), "How long the oldest of them waits."),
+    "refused_jobs": Family("gauge", ("queue",), "Jobs that are set aside now."),
+}
+
+
+class RelayMetrics:
     """Over a connection of its own, which it opens for each count."""
 
     def __init__(self, relay: OutboxRelay) -> None:
@@ -30,22 +39,22 @@ class RelayCollector(Collector):
         self._counted_s = -COUNT_AGAIN_S
         self._status: OutboxStatus | None = None
 
-    def describe(self) -> Iterator[Metric]:
-        """Nothing: a collector is asked when it is registered, and that is too early to count."""
-        return iter(())
-
-    def collect(self) -> Iterator[Metric]:
+    def read(self) -> Series:
+        """All of it, without what is in the outbox where the database cannot be asked."""
         stats = self._relay.stats
-        yield CounterMetricFamily(f"{PREFIX}handed_over", "Jobs that the servers have taken.", stats.handed_over)
-        yield CounterMetricFamily(f"{PREFIX}refused", "Jobs that were set aside.", stats.refused)
-        failures = CounterMetricFamily(f"{PREFIX}failures", "Turns that failed, by what was away.", labels=["part"])
-        failures.add_metric(["servers"], stats.server_failures)
-        failures.add_metric(["database"], stats.database_failures)
-        yield failures
-        yield GaugeMetricFamily(f"{PREFIX}away", "1 while servers or database are away.", int(stats.is_away))
+        series: Series = {
+            ("handed_over",): [stats.handed_over],
+            ("refused",): [stats.refused],
+            ("failures", "servers"): [stats.server_failures],
+            ("failures", "database"): [stats.database_failures],
+            ("away",): [int(stats.is_away)],
+        }
         status = self._counted()
-        if status is not None:
-            yield from _backlog(status)
+        for each in () if status is None else status.queues:
+            series["waiting_jobs", each.queue] = [each.waiting]
+            series["oldest_seconds", each.queue] = [each.oldest_s]
+            series["refused_jobs", each.queue] = [each.refused]
+        return series
 
     def _counted(self) -> OutboxStatus | None:
         """None: the database cannot be asked."""
@@ -64,22 +73,11 @@ class RelayCollector(Collector):
         return self._status
 
 
-def _backlog(status: OutboxStatus) -> Iterator[Metric]:
-    waiting = GaugeMetricFamily(f"{PREFIX}waiting_jobs", "Jobs that wait, by queue.", labels=["queue"])
-    oldest = GaugeMetricFamily(f"{PREFIX}oldest_seconds", "How long the oldest of them waits.", labels=["queue"])
-    refused = GaugeMetricFamily(f"{PREFIX}refused_jobs", "Jobs that are set aside now.", labels=["queue"])
-    for each in status.queues:
-        waiting.add_metric([each.queue], each.waiting)
-        oldest.add_metric([each.queue], each.oldest_s)
-        refused.add_metric([each.queue], each.refused)
-    yield from (waiting, oldest, refused)
-
-
 def serve_metrics(relay: OutboxRelay, address: str) -> int:
     """At HOST:PORT, from a thread of its own; the port. ConfigurationError: it cannot be listened on."""
     host, _, port = address.rpartition(":")
     registry = CollectorRegistry()
-    registry.register(RelayCollector(relay))
+    registry.register(FamilyCollector(PREFIX, FAMILIES, RelayMetrics(relay).read))
     try:
         server, _thread = start_http_server(int(port), host.strip("[]") or "127.0.0.1", registry)
     except (OSError, ValueError, OverflowError) as error:

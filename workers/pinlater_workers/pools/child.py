@@ -189,9 +189,9 @@ class Control:
         self._lock = threading.Lock()
         self._number = 0
         self._context: JobContext | None = None
-        self._told: list[StopJob | StopMember] = []
+        self._stops: list[StopJob | StopMember] = []
         self._asks = itertools.count()
-        self._asked: dict[int, Future[None]] = {}
+        self._saves: dict[int, Future[None]] = {}
 
     def start(self) -> None:
         threading.Thread(target=self._serve, name="pinlater-control", daemon=True).start()
@@ -200,8 +200,8 @@ class Control:
         """This job runs from now on. It may have been told already, as that comes by another connection."""
         with self._lock:
             self._number, self._context = number, context
-            told, self._told = [each for each in self._told if each.number == number], []
-        for message in told:
+            stops, self._stops = [each for each in self._stops if each.number == number], []
+        for message in stops:
             _tell(context, message)
 
     def end(self) -> None:
@@ -211,11 +211,11 @@ class Control:
     def ask(self, number: int, checkpoint: Checkpoint) -> Future[None]:
         """For the job of that number: the checkpoint under way."""
         ask = next(self._asks)
-        asked: Future[None] = Future()
-        asked.set_running_or_notify_cancel()  # a coroutine that gives up waiting does not cancel it
-        self._asked[ask] = asked
+        saved: Future[None] = Future()
+        saved.set_running_or_notify_cancel()  # a coroutine that gives up waiting does not cancel it
+        self._saves[ask] = saved
         self._socket.send(written(SaveRequest(number, ask, checkpoint)))
-        return asked
+        return saved
 
     def progress_made(self, number: int, context: JobContext) -> None:
         """For the job of that number: what is newest when it may be told, at once or after a while."""
@@ -249,18 +249,18 @@ class Control:
     def _stop(self, message: StopJob | StopMember) -> None:
         with self._lock:
             if message.number > self._number:
-                self._told.append(message)
+                self._stops.append(message)
             context = self._context if self._number == message.number else None
         if context is not None:
             _tell(context, message)
 
     def _answer(self, answer: SaveAnswer) -> None:
-        asked = self._asked.pop(answer.ask)
+        saved = self._saves.pop(answer.ask)
         error = answer.exception()
         if error is None:
-            asked.set_result(None)
+            saved.set_result(None)
         else:
-            asked.set_exception(error)
+            saved.set_exception(error)
 
 
 def _tell(context: JobContext, message: StopJob | StopMember) -> None:

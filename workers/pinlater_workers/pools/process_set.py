@@ -61,7 +61,7 @@ class ProcessSet:
         self._restarts = Restarts()
         self._on_failed = failed
         self._pausing: asyncio.TimerHandle | None = None
-        self._said = ""
+        self._logged = ""
         self._first: asyncio.Future[None] | None = None
         self._empty = asyncio.Event()
         self._closed = False
@@ -110,7 +110,7 @@ class ProcessSet:
         elif isinstance(message, StartFailed):
             process.broken = message.error
         else:
-            self._said = ""
+            self._logged = ""
             self._restarts.served()
             self._owner.received(process, message)
 
@@ -141,9 +141,9 @@ class ProcessSet:
             self._closed = True
             self._first.set_exception(ConfigurationError(f"a process of the pool cannot start: {reason}"))
             return
-        if reason != self._said:
+        if reason != self._logged:
             _log.error("A process of the pool does not start, and is tried again: %s", reason)
-            self._said = reason
+            self._logged = reason
         if self._pausing is not None:
             return
         was_over = self._restarts.is_over

@@ -172,17 +172,17 @@ class ThreadPool:
 
     def ask(self, running: RunningJob, checkpoint: Checkpoint) -> Future[None]:
         """From the thread of a job: the checkpoint under way."""
-        asked: Future[None] = Future()
-        asked.set_running_or_notify_cancel()  # a coroutine that gives up waiting does not cancel it
+        saved: Future[None] = Future()
+        saved.set_running_or_notify_cancel()  # a coroutine that gives up waiting does not cancel it
 
         def done(error: BaseException | None) -> None:
             if error is None:
-                asked.set_result(None)
+                saved.set_result(None)
             else:
-                asked.set_exception(error)
+                saved.set_exception(error)
 
         self._loop.call_soon_threadsafe(self._save, running, checkpoint, done, context=self._start.kept)
-        return asked
+        return saved
 
     def progress_made(self, running: RunningJob, context: JobContext) -> None:
         """From the thread of a job."""

@@ -7,9 +7,10 @@ checkpoint that moves the job back to PENDING, and goes by a call of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pinlater.model import Ack, Checkpoint, parse_descriptor
+from pinlater_workers.execution.acknowledgements import ACKS, ack_of, requeue_of
 from pinlater_workers.jobs.context import RunningJob
 from pinlater_workers.jobs.outcome import Action, Outcome
 
@@ -20,8 +21,6 @@ MAX_BODY_BYTES = 1 << 16
 is too large.
 """
 Result = tuple[RunningJob, Outcome]
-ACKS = frozenset({Action.SUCCEED, Action.RETRY, Action.FAIL, Action.CANCEL})
-"""The server is told by an ack; else by a requeue, which is a checkpoint to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,19 +168,8 @@ def _shard(descriptor: str) -> str:
 
 def acks(results: Sequence[Result]) -> tuple[list[Ack], list[Ack]]:
     """The successes and the failures, each fenced by its claim."""
-    succeeded: list[Ack] = []
-    failed: list[Ack] = []
-    for running, outcome in results:
-        job = running.job
-        if outcome.action is Action.SUCCEED:
-            ack = Ack(job.descriptor, outcome.status, 0, job.claim_descriptor)
-            if outcome.result is not None:
-                ack.result = outcome.result
-                ack.permanent = True  # a server that finds it too large makes a failure of it, which no retry mends
-            succeeded.append(ack)
-        else:
-            permanent = outcome.action in (Action.FAIL, Action.CANCEL)
-            failed.append(Ack(job.descriptor, outcome.status, outcome.delay_ms, job.claim_descriptor, permanent))
+    succeeded = [ack_of(running.job, outcome) for running, outcome in results if outcome.action is Action.SUCCEED]
+    failed = [ack_of(running.job, outcome) for running, outcome in results if outcome.action is not Action.SUCCEED]
     return succeeded, failed
 
 
@@ -196,19 +184,5 @@ def requeues(results: Sequence[Result], now_ms: int) -> list[Checkpoint]:
 
 
 def _requeue(running: RunningJob, outcome: Outcome, now_ms: int) -> Checkpoint:
-    """What is requeued without a delay keeps its place in the queue; RESCHEDULE brings all attempts back."""
-    job = running.job
-    run_after_ms: int | None = now_ms + outcome.delay_ms
-    if isinstance(outcome, PlannedRequeue):
-        run_after_ms = outcome.run_after_ms
-    elif outcome.action is Action.GIVE_BACK and not outcome.delay_ms:
-        run_after_ms = job.run_after_ms or None
-    return Checkpoint(
-        job.descriptor,
-        new_body=outcome.body,
-        move_to_pending=True,
-        run_after_ms=run_after_ms,
-        attempts_allowed=job.attempts_allowed if outcome.action is Action.RESCHEDULE else None,
-        prepend_status=outcome.status,
-        claim_descriptor=job.claim_descriptor,
-    )
+    made = requeue_of(running.job, outcome, now_ms)
+    return replace(made, run_after_ms=outcome.run_after_ms) if isinstance(outcome, PlannedRequeue) else made

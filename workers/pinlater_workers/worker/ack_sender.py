@@ -16,10 +16,11 @@ from pinlater.client.async_client import AsyncClient
 from pinlater.clock import Clock
 from pinlater.errors import BodyTooLarge, PinLaterError, RequestInvalid
 from pinlater.model import AckOutcome
+from pinlater_workers.execution.acknowledgements import ACKS
 from pinlater_workers.execution.decision import decide_refused
 from pinlater_workers.jobs.context import RunningJob, StopReason
 from pinlater_workers.observability.metrics import WorkerMetrics
-from pinlater_workers.worker.ack_batches import ACKS, AckBatch, AckQueue, Result, acks, in_order, requeues
+from pinlater_workers.worker.ack_batches import AckBatch, AckQueue, Result, acks, in_order, requeues
 from pinlater_workers.worker.claims import ClaimKeeper
 from pinlater_workers.worker.queue_state import IncidentLog, log, pause_s
 from pinlater_workers.worker.unknown_jobs import UnknownJobs

@@ -123,12 +123,12 @@ class ClaimKeeper:
         self._progress_timer, self._progress_s = None, time.monotonic()
         making, self._progress = self._progress, {}
         self._heartbeats.watch(self._table.promote_all(making))
-        told: list[ProgressEntry] = []
+        entries: list[ProgressEntry] = []
         for running, take in making.items():
             number, made = self._table.number_of(running), take()
             if number is not None and made is not None:
-                told.append(ProgressEntry(number, made.fraction, made.text))
-        self._heartbeats.send_progress(told)
+                entries.append(ProgressEntry(number, made.fraction, made.text))
+        self._heartbeats.send_progress(entries)
 
     @property
     def holds_any(self) -> bool:
@@ -152,12 +152,12 @@ class ClaimKeeper:
 
     def watch_late(self, now_s: float) -> None:
         """Tells the process of claims whose jobs have not ended at once."""
-        told = self._table.promote(now_s - SHORT_S)
-        for entry in told:
+        late = self._table.promote(now_s - SHORT_S)
+        for entry in late:
             running = self._table.of(entry)
             if running.type is not None:
                 self._short.note(running.type.name, now_s - running.began_s)
-        self._heartbeats.watch(told)
+        self._heartbeats.watch(late)
 
     def hand_over_all(self) -> None:
         """At once: a connection is gone, or is about to go, that claims may be bound to."""

@@ -33,13 +33,13 @@ log = GuardedLogger("pinlater_workers.worker")
 
 
 class QueueState:
-    """The state of one queue, by its last answers. `trouble` "": none."""
+    """The state of one queue, by its last answers. `error` "": none."""
 
-    __slots__ = ("failures", "state", "trouble")
+    __slots__ = ("error", "failures", "state")
 
     def __init__(self) -> None:
         self.failures = 0
-        self.trouble = ""
+        self.error = ""
         self.state = "polling"
 
 
@@ -78,7 +78,7 @@ class QueueStates:
 
     def view(self) -> dict[str, QueueSummary]:
         return {
-            name: QueueSummary(self._weights[name], queue.state, trouble=queue.trouble)
+            name: QueueSummary(self._weights[name], queue.state, trouble=queue.error)
             for name, queue in self._queues.items()
         }
 
@@ -87,22 +87,22 @@ class QueueStates:
         wanted_s = LOOK_AGAIN_S if error.retry_after_ms is None else error.retry_after_ms / 1000
         return min(max(wanted_s, SHORTEST_HOLD_S), LOOK_AGAIN_S) * self._rng.uniform(1.0, 1.1)
 
-    def _enter(self, name: str, queue: QueueState, state: str, trouble: str) -> None:
+    def _enter(self, name: str, queue: QueueState, state: str, reason: str) -> None:
         if state != queue.state:
             queue.failures = min(queue.failures, 1)
             self._leave(name, state)
             queue.state = state
-            self._say(name, state, trouble)
-        queue.trouble = trouble
+            self._say(name, state, reason)
+        queue.error = reason
 
-    def _say(self, name: str, state: str, trouble: str) -> None:
+    def _say(self, name: str, state: str, reason: str) -> None:
         """Servers that do not answer, or refuse, are one trouble for all queues; a rate is no trouble."""
         if state == "not found":
-            self._incidents.begin(f"missing {name}", f"no jobs from queue {name}: {trouble}; it is looked for again")
+            self._incidents.begin(f"missing {name}", f"no jobs from queue {name}: {reason}; it is looked for again")
         elif state == "paused":
-            self._incidents.begin(f"paused {name}", f"no jobs from queue {name} while it is paused: {trouble}")
+            self._incidents.begin(f"paused {name}", f"no jobs from queue {name} while it is paused: {reason}")
         elif state in ("no server", "refused"):
-            self._incidents.begin("servers", f"no jobs come, and the worker keeps trying: {trouble}", name)
+            self._incidents.begin("servers", f"no jobs come, and the worker keeps trying: {reason}", name)
 
     def _leave(self, name: str, state: str) -> None:
         """What this new state shows to be over. Without a server nobody knows whether a pause has ended."""

@@ -18,9 +18,10 @@ from typing import NamedTuple
 
 from pinlater.client.async_client import AsyncClient
 from pinlater.clock import Clock
+from pinlater.durations import duration_text, parse_duration, seconds_text
 from pinlater.log_guard import GuardedLogger
 from pinlater.model import DequeuedJob, JobInfo
-from pinlater.schedule import duration_text, parse_duration, utc_text
+from pinlater.schedule import utc_text
 from pinlater_workers.envelope import VERSION_TYPE
 from pinlater_workers.execution.failure_text import one_line
 from pinlater_workers.jobs.attempt_record import worker_name
@@ -92,7 +93,7 @@ class UnknownJobs:
         self._limit_s = limit_s
         self._clock = clock
         self._metrics = metrics
-        self._said: set[tuple[str, str, bool]] = set()
+        self._logged: set[tuple[str, str, bool]] = set()
 
     async def decide(self, results: Sequence[Result], timeout_s: float) -> list[Result]:
         """The results, with an outcome in place of each UNKNOWN. The errors of AsyncClient.lookup.
@@ -129,7 +130,7 @@ class UnknownJobs:
             return PlannedRequeue(Action.GIVE_BACK, status=status, run_after_ms=next_round_ms(seen, now_ms))
         if now_ms - seen.since_ms >= self._limit_s * 1000 and is_planned(seen, job.run_after_ms):
             self._metrics.unknown_failed(running.queue, kind)
-            self._say(running.queue, name, f"have failed after {duration_text(self._limit_s)}", has_ended=True)
+            self._say(running.queue, name, f"have failed after {seconds_text(self._limit_s)}", has_ended=True)
             return Outcome(Action.FAIL, status=_last_line(job, running.queue, name, seen, now_ms), error="UnknownType")
         return PlannedRequeue(Action.GIVE_BACK, run_after_ms=self._again_ms(seen, now_ms, others_ms))
 
@@ -147,15 +148,15 @@ class UnknownJobs:
         return is_planned(seen, job.run_after_ms) or now_ms - seen.since_ms < self._limit_s * 1000 / 2
 
     def _first_line(self, queue: str, name: str, seen: FirstSeen) -> str:
-        ends = "" if self._limit_s == float("inf") else f"; FAILED after {duration_text(self._limit_s)}"
+        ends = "" if self._limit_s == float("inf") else f"; FAILED after {seconds_text(self._limit_s)}"
         return (
             f"not run: {name}, unknown to the workers of queue {queue} since {_time_text(seen.since_ms)} "
-            f"({worker_name()}); looked for again after {duration_text(seen.first_ms / 1000)}, later less often{ends}\n"
+            f"({worker_name()}); looked for again after {duration_text(seen.first_ms)}, later less often{ends}\n"
         )
 
     def _say(self, queue: str, name: str, what: str, *, has_ended: bool) -> None:
-        if (queue, name, has_ended) not in self._said and len(self._said) < MAX_LOGGED:
-            self._said.add((queue, name, has_ended))
+        if (queue, name, has_ended) not in self._logged and len(self._logged) < MAX_LOGGED:
+            self._logged.add((queue, name, has_ended))
             log.warning("queue %s has jobs that are unknown here, %s; they %s", queue, name, what)
 
 
@@ -219,7 +220,7 @@ def is_planned(seen: FirstSeen, time_ms: int) -> bool:
 
 
 def _last_line(job: DequeuedJob, queue: str, name: str, seen: FirstSeen, now_ms: int) -> str:
-    took = duration_text((now_ms - seen.since_ms) // 1000)
+    took = seconds_text((now_ms - seen.since_ms) // 1000)
     allowed = max(job.attempts_allowed, job.attempts_remaining)
     return (
         f"attempt {attempt_number(job)} of {allowed}: UnknownType: {name}, unknown to the workers of queue {queue} for "

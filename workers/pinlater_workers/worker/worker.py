@@ -175,7 +175,7 @@ class Engine:
             stack.callback(self._reaper.close)
             stack.push_async_callback(self._fetcher.stop)
             self._fetcher.go_on()
-            await self._stop.asked.wait()
+            await self._stop.requested.wait()
             await self._finish()
         if self._stop.failure is not None:
             raise self._stop.failure
@@ -194,13 +194,13 @@ class Engine:
             running.total(),
             self._jobs.pool.stuck,
             self._acks.unacked,
-            self._stop.asked.is_set(),
+            self._stop.requested.is_set(),
             queues,
             self._jobs.at_hand_of().total() + self._jobs.gathered,
         )
 
     def _describe(self) -> WorkerState:
-        return self._identity.state(self._jobs, is_stopping=self._stop.asked.is_set())
+        return self._identity.state(self._jobs, is_stopping=self._stop.requested.is_set())
 
     def _blocked_by(self) -> BlockedBy:
         """In the thread of the witness."""
@@ -239,7 +239,7 @@ class Engine:
         """Slots of stuck threads may have become free; or too many are stuck."""
         stuck, slots, now_s = self._jobs.pool.stuck, self._settings.concurrency, time.monotonic()
         self._stuck_s = min(self._stuck_s, now_s) if stuck * 2 >= slots else math.inf
-        if now_s - self._stuck_s >= STUCK_S and not self._stop.asked.is_set():
+        if now_s - self._stuck_s >= STUCK_S and not self._stop.requested.is_set():
             text = "%d of %d slots are stuck in jobs that do not return: this worker is replaced; they are %s"
             log.error(text, stuck, slots, _named(self._jobs.pool.stuck_jobs()))
             self.is_stuck = True
@@ -269,16 +269,16 @@ class StopRequest:
     """Asked once: no new jobs, and the grace time for those that run. Asked again: none."""
 
     def __init__(self) -> None:
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
         self.hurried = asyncio.Event()
         self.failure: BaseException | None = None
 
     def ask(self) -> None:
-        (self.hurried if self.asked.is_set() else self.asked).set()
+        (self.hurried if self.requested.is_set() else self.requested).set()
 
     def fail(self, error: ConfigurationError) -> None:
         """A helper does not come back: what runs may end, and then the error is raised."""
-        if not self.asked.is_set():
+        if not self.requested.is_set():
             log.error("the worker ends: %s", error)
             self.failure = self.failure or error
             self.ask()
@@ -287,7 +287,7 @@ class StopRequest:
         """A part of the worker has ended. One that broke ends the whole: better than a worker that does nothing."""
         if not task.cancelled() and (failure := task.exception()) is not None:
             self.failure = self.failure or failure
-            self.asked.set()
+            self.requested.set()
             self.hurried.set()
 
     async def unless_hurried(self, done: asyncio.Event, within_s: float) -> None:

@@ -1,0 +1,249 @@
+-- The statements that two dialects at least have alike, with ? for each bound value. A dialect that needs another text
+-- has it under the same name in its own file.
+
+-- name: meta
+SELECT name, value FROM pinlater_meta
+
+-- name: set_schema_version
+UPDATE pinlater_meta SET value = ? WHERE name = 'schema_version'
+
+-- name: delete_queue
+UPDATE pinlater_queues SET name = NULL WHERE name = ?
+
+-- name: queues_without_config_entry
+SELECT name, created_at_ms FROM pinlater_queues
+WHERE name IS NOT NULL AND name NOT IN (SELECT name FROM pinlater_records) ORDER BY id
+
+-- name: allocate_revisions
+UPDATE pinlater_counters SET value = value + ? WHERE name = 'revision' RETURNING value
+
+-- name: put_config_entry
+INSERT INTO pinlater_records (name, version, deleted_version, revision, text) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET version = excluded.version, deleted_version = excluded.deleted_version,
+    revision = excluded.revision, text = excluded.text
+
+-- name: store_id
+SELECT value FROM pinlater_meta WHERE name = 'store_id'
+
+-- name: queue_id
+SELECT id FROM pinlater_queues WHERE name = ?
+
+-- name: insert_jobs
+INSERT INTO pinlater_jobs ({new_job})
+VALUES
+
+-- name: ready
+SELECT 0, COUNT(*) FROM pinlater_queues WHERE name = ?
+
+-- name: any_expired
+SELECT -1, COUNT(*) FROM (SELECT 1 FROM pinlater_expiries WHERE expires_at_ms <= ? LIMIT 1) AS expired
+
+-- name: replace_body
+UPDATE pinlater_jobs SET body_bytes = ?, body = ? WHERE id = ?
+
+-- name: deleted_queues
+SELECT id FROM pinlater_queues WHERE name IS NULL LIMIT ?
+
+-- name: forget_queue
+DELETE FROM pinlater_queues WHERE id = ? AND NOT EXISTS (SELECT 1 FROM pinlater_jobs WHERE queue_id = ?)
+
+-- name: forget_quota
+DELETE FROM pinlater_shares WHERE queue_id = ?
+
+-- name: forget_bucket
+DELETE FROM pinlater_buckets WHERE queue = ?
+
+-- name: put_origin
+INSERT INTO pinlater_links (job_id, origin, origin_attempts) VALUES (?, ?, ?)
+
+-- name: put_moved_to
+INSERT INTO pinlater_links (job_id, moved_to) VALUES (?, ?)
+ON CONFLICT (job_id) DO UPDATE SET moved_to = excluded.moved_to
+
+-- name: put_undelivered
+INSERT INTO pinlater_links (job_id, undelivered, undelivered_attempts, undelivered_run_after_ms) VALUES (?, ?, ?, ?)
+ON CONFLICT (job_id) DO UPDATE SET undelivered = excluded.undelivered,
+    undelivered_attempts = excluded.undelivered_attempts, undelivered_run_after_ms = excluded.undelivered_run_after_ms
+
+-- name: copy_job
+INSERT INTO pinlater_jobs ({new_job})
+SELECT {copied_job}
+FROM pinlater_jobs WHERE id = ?
+
+-- name: quota
+SELECT share, version FROM pinlater_shares WHERE queue_id = ?
+
+-- name: locked_quota
+SELECT share, version FROM pinlater_shares WHERE queue_id = ? FOR UPDATE
+
+-- name: set_quota
+UPDATE pinlater_shares SET share = ?, version = ? WHERE queue_id = ?
+
+-- name: kv_entry
+SELECT version, expires_at_ms FROM pinlater_notes WHERE kind = ? AND name = ? FOR UPDATE
+
+-- name: write_kv_entry
+UPDATE pinlater_notes SET version = ?, expires_at_ms = ?, body = ? WHERE kind = ? AND name = ?
+
+-- name: kv_entries
+SELECT name, body, version, expires_at_ms FROM pinlater_notes WHERE kind = ? AND expires_at_ms > ?
+
+-- name: bucket
+SELECT tokens, at_ms FROM pinlater_buckets WHERE queue = ? FOR UPDATE
+
+-- name: fill_bucket
+UPDATE pinlater_buckets SET tokens = ?, at_ms = ? WHERE queue = ?
+
+-- name: insert_extended_jobs
+INSERT INTO pinlater_jobs (job_keys, extended, {new_job})
+VALUES
+
+-- name: raise_schema_version
+-- With the first extended job: a server that does not know these would misread it, and cannot open the store any more.
+UPDATE pinlater_meta SET value = '3' WHERE name = 'schema_version' AND value = '2'
+
+-- name: put_extensions
+INSERT INTO pinlater_extensions (job_id, claim_timeout_ms, expires_at_ms) VALUES /*rows*/
+
+-- name: put_expiries
+INSERT INTO pinlater_expiries (job_id, expires_at_ms) VALUES /*rows*/ ON CONFLICT (job_id) DO UPDATE SET expires_at_ms = excluded.expires_at_ms
+
+-- name: stop
+-- What was asked to stop first stays so.
+INSERT INTO pinlater_extensions (job_id, cancelled_by) VALUES /*rows*/
+ON CONFLICT (job_id) DO UPDATE SET cancelled_by = excluded.cancelled_by
+
+-- name: put_progress
+INSERT INTO pinlater_extensions (job_id, fraction, progress, progress_at_ms) VALUES /*rows*/
+ON CONFLICT (job_id) DO UPDATE SET fraction = excluded.fraction, progress = excluded.progress, progress_at_ms = excluded.progress_at_ms
+
+-- name: set_job_keys
+UPDATE pinlater_jobs SET job_keys = ? WHERE id = ?
+
+-- name: keys
+-- Nothing is written at the end of a job whose key has no window: until_ms NULL counts as long as the job is live.
+SELECT entry.name, entry.job_id, entry.priority, entry.slot,
+    CASE WHEN entry.until_ms IS NULL AND COALESCE(job.state, 2) NOT IN (0, 1, 4) THEN 0 ELSE entry.until_ms END,
+    entry.outcome, entry.elsewhere
+FROM pinlater_keys entry LEFT JOIN pinlater_jobs job ON job.id = entry.job_id
+WHERE entry.queue_id = ? AND entry.name IN (/*keys*/)
+
+-- name: put_keys
+INSERT INTO pinlater_keys ({key_entry}) VALUES /*rows*/
+ON CONFLICT (queue_id, name) DO UPDATE SET job_id = excluded.job_id, priority = excluded.priority, slot = excluded.slot, window_ms = excluded.window_ms,
+    outcome = excluded.outcome, until_ms = excluded.until_ms, remove_at_ms = excluded.remove_at_ms, elsewhere = excluded.elsewhere
+
+-- name: put_live_keys
+INSERT INTO pinlater_keys ({live_key_entry}) VALUES /*rows*/
+ON CONFLICT (queue_id, name) DO UPDATE SET job_id = excluded.job_id, priority = excluded.priority, slot = excluded.slot, window_ms = excluded.window_ms,
+    outcome = excluded.outcome, until_ms = excluded.until_ms, remove_at_ms = excluded.remove_at_ms, elsewhere = excluded.elsewhere
+
+-- name: add_live_keys
+-- How many of them are new; nothing is changed of the others.
+INSERT INTO pinlater_keys ({live_key_entry}) VALUES /*rows*/ ON CONFLICT (queue_id, name) DO NOTHING
+
+-- name: untake_keys
+-- What `add_live_keys` of this transaction has added, whose ids nobody else has.
+DELETE FROM pinlater_keys WHERE queue_id = ? AND name IN (/*keys*/) AND job_id >= ?
+
+-- name: remove_keys
+DELETE FROM pinlater_keys WHERE queue_id = ? AND name IN (/*keys*/)
+
+-- name: key_slots
+SELECT slot FROM pinlater_keys UNION SELECT slot FROM pinlater_chains
+
+-- name: windows
+SELECT queue_id, name, job_id, priority, slot, until_ms, is_send_id, outcome, elsewhere FROM pinlater_keys
+WHERE queue_id >= ? AND (queue_id, name) > (?, ?) AND until_ms > ? AND until_ms < {forever}
+ORDER BY queue_id, name LIMIT ?
+
+-- name: drop_window
+DELETE FROM pinlater_keys WHERE queue_id = ? AND name = ? AND until_ms = ?
+
+-- name: chains
+SELECT chain.serialize_key, chain.job_id, chain.place, chain.queue_id, chain.since_ms, chain.behind, blocked.waiting
+FROM pinlater_chains chain LEFT JOIN pinlater_blocked blocked ON blocked.serialize_key = chain.serialize_key
+WHERE chain.serialize_key IN (/*keys*/)
+
+-- name: live_chains
+SELECT serialize_key FROM pinlater_chains WHERE serialize_key IN (/*keys*/)
+
+-- name: put_chains
+INSERT INTO pinlater_chains (serialize_key, job_id, place, queue_id, priority, slot, since_ms, behind) VALUES /*rows*/
+ON CONFLICT (serialize_key) DO UPDATE SET job_id = excluded.job_id, place = excluded.place, queue_id = excluded.queue_id, priority = excluded.priority,
+    since_ms = excluded.since_ms
+
+-- name: add_chains
+-- How many of them are new, as `add_live_keys`.
+INSERT INTO pinlater_chains (serialize_key, job_id, place, queue_id, priority, slot, since_ms, behind) VALUES /*rows*/ ON CONFLICT (serialize_key) DO NOTHING
+
+-- name: untake_chains
+DELETE FROM pinlater_chains WHERE serialize_key IN (/*keys*/) AND job_id >= ?
+
+-- name: remove_chains
+DELETE FROM pinlater_chains WHERE serialize_key IN (/*keys*/)
+
+-- name: put_waiting
+INSERT INTO pinlater_waiting (serialize_key, place, job_id) VALUES /*rows*/
+
+-- name: add_blocked
+INSERT INTO pinlater_blocked (serialize_key, waiting, since_ms, queue_id) VALUES /*rows*/
+ON CONFLICT (serialize_key) DO UPDATE SET waiting = pinlater_blocked.waiting + excluded.waiting, since_ms = excluded.since_ms,
+    queue_id = excluded.queue_id
+
+-- name: drop_unblocked
+DELETE FROM pinlater_blocked WHERE waiting <= 0 AND serialize_key IN (/*keys*/)
+
+-- name: put_barriers
+INSERT INTO pinlater_barriers (serialize_key, shard_id) VALUES /*rows*/ ON CONFLICT (serialize_key) DO UPDATE SET shard_id = excluded.shard_id
+
+-- name: barriers
+SELECT serialize_key, shard_id FROM pinlater_barriers ORDER BY serialize_key LIMIT ?
+
+-- name: remove_barriers
+DELETE FROM pinlater_barriers WHERE serialize_key IN (/*keys*/)
+
+-- name: open_chains
+UPDATE pinlater_chains SET behind = '', since_ms = ? WHERE serialize_key IN (/*keys*/)
+
+-- name: put_results
+INSERT INTO pinlater_results (job_id, queue_id, priority, attempts_remaining, finished_at_ms, expires_at_ms, result_bytes, result)
+VALUES /*rows*/ ON CONFLICT (job_id) DO UPDATE SET finished_at_ms = excluded.finished_at_ms, expires_at_ms = excluded.expires_at_ms,
+    result_bytes = excluded.result_bytes, result = excluded.result
+
+-- name: firings
+SELECT schedule, mark FROM pinlater_firings WHERE schedule IN (/*keys*/)
+
+-- name: remove_firings
+DELETE FROM pinlater_firings WHERE schedule IN (/*keys*/)
+
+-- name: hold_references
+INSERT INTO pinlater_held (job_id, kind, reference) VALUES /*rows*/
+
+-- name: put_shared_references
+INSERT INTO pinlater_shared (reference, others) VALUES /*rows*/ ON CONFLICT (reference) DO UPDATE SET others = excluded.others
+
+-- name: share_references
+UPDATE pinlater_shared SET others = ? WHERE reference = ?
+
+-- name: unshare_references
+DELETE FROM pinlater_shared WHERE reference = ?
+
+-- name: forget_references
+DELETE FROM pinlater_dropped WHERE reference IN (/*keys*/)
+
+-- name: all_held_references
+SELECT job_id, kind, reference FROM pinlater_held
+WHERE job_id >= ? AND (job_id > ? OR kind > ?) ORDER BY job_id, kind LIMIT ?
+
+-- name: all_dropped_references
+SELECT reference FROM pinlater_dropped WHERE reference > ? ORDER BY reference LIMIT ?
+
+-- name: schema_version_for_change
+SELECT value FROM pinlater_meta WHERE name = 'schema_version' FOR UPDATE
+
+-- name: raise_references_version
+UPDATE pinlater_meta SET value = '4' WHERE name = 'schema_version' AND value IN ('2', '3')
+
+-- name: any_references
+SELECT 1 FROM (SELECT job_id FROM pinlater_held LIMIT 1) held UNION ALL SELECT 1 FROM (SELECT spot FROM pinlater_dropped LIMIT 1) dropped

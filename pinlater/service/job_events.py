@@ -1,0 +1,49 @@
+"""The events of jobs, from whatever changes jobs to those who wait: long polls, and lookups that wait for ends.
+
+Those of a queue, which has other settings or was deleted, come from the `QueueDirectory`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from pinlater.clock import Clock
+from pinlater.shards.handle import ShardHandle
+
+
+class JobEvents:
+    """Of one service. `LongPolls` listens to `on_ready` and `freed`, `EndWaits` to `ended`, from when they are made."""
+
+    on_ready: Callable[[str, int, Sequence[int]], None]
+    freed: Callable[[str], None]
+    """Fewer jobs of this queue are in progress."""
+
+    ended: Callable[[str, str, Iterable[int]], None]
+    """On this shard, of this queue, these jobs may have ended."""
+
+    def ready(self, queue: str, now: int, later_ms: Sequence[int] = ()) -> None:
+        """Of this queue so many jobs may be handed out now, and others at these times."""
+        self.on_ready(queue, now, later_ms)
+
+    def ready_at(self, queue: str, times_ms: Sequence[int], now_ms: int) -> None:
+        """Of this queue jobs may be handed out at these times, some of which have come."""
+        later_ms = [time_ms for time_ms in times_ms if time_ms > now_ms]
+        self.on_ready(queue, len(times_ms) - len(later_ms), later_ms)
+
+
+class ShardNews:
+    """The `ShardEvents` of one shard."""
+
+    def __init__(self, member: ShardHandle, clock: Clock, events: JobEvents) -> None:
+        self._member = member
+        self._clock = clock
+        self._events = events
+
+    def jobs_freed(self, queue: str, run_after_ms: Sequence[int]) -> None:
+        self._events.ready_at(queue, run_after_ms, self._clock.now_ms())
+
+    def store_moved(self) -> None:
+        self._member.health.probe_now()
+
+    def jobs_ended(self, queue: str, ids: Sequence[int]) -> None:
+        self._events.ended(self._member.shard.shard_id, queue, ids)

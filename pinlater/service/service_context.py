@@ -1,0 +1,64 @@
+"""The objects that most parts of a service share. Each part keeps those that its calls use, one step away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pinlater.clock import Clock
+from pinlater.flows.flow_engine import Flows
+from pinlater.metrics import Metrics
+from pinlater.model import RequestContext
+from pinlater.queues.cluster_limits import PendingCounts
+from pinlater.queues.directory import QueueDirectory
+from pinlater.service.admin_password import AdminPassword, Operator
+from pinlater.service.audit import Audit
+from pinlater.service.descriptors import ClaimTokens, DescriptorParser
+from pinlater.service.job_events import JobEvents
+from pinlater.service.queue_limits import QueueLimits
+from pinlater.service.rights import named, operator_of
+from pinlater.service.settings import ServiceSettings
+from pinlater.service.validation import Validator
+from pinlater.shards.router import Router
+
+if TYPE_CHECKING:
+    from pinlater.bodies.body_operations import TierOperations
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What not every server has. Without `flows` there are none; without `bodies` all are in their shards."""
+
+    flows: Flows | None = None
+    bodies: TierOperations | None = None
+
+
+NO_FEATURES = Features()
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceContext:
+    """Of one service."""
+
+    router: Router
+    clock: Clock
+    claims: ClaimTokens
+    settings: ServiceSettings
+    queues: QueueDirectory
+    metrics: Metrics
+    pending: PendingCounts
+    validator: Validator
+    limits: QueueLimits
+    audit: Audit
+    admin: AdminPassword
+    events: JobEvents
+    features: Features
+    parser: DescriptorParser = field(default_factory=DescriptorParser)
+
+    def who(self, caller: RequestContext | None) -> str:
+        """The caller, for the audit. RequestInvalid: its source is too long."""
+        return named(caller, self.validator.source(caller))
+
+    def operator(self, caller: RequestContext | None) -> Operator:
+        """Who asks for a change. RequestInvalid: its source is too long."""
+        return operator_of(caller, self.validator.source(caller))

@@ -1,0 +1,171 @@
+"""The run before a release: the whole suite, soaks, a large simulation, and the unit tests on other Pythons.
+
+`scripts/test --release` runs it; at its end the table in docs/testing.md says what came of each part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.parts import SOAKS
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "testing.md"
+BEGIN, END = "<!-- the last release run -->", "<!-- end of the last release run -->"
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+EXTRAS = "server,redis,mysql,demo,test"
+SOAKED = [
+    "tests/faults",
+    "tests/bodies/test_body_kills.py",
+    "tests/flows/test_payroll_kills.py",
+    "tests/conformance/test_model.py",
+    "tests/conformance/test_key_walks.py",
+]
+SIMULATED = ["--servers", "100", "--shards", "200", "--seed", "1", "--scenario", "all"]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Tests of a part, as pytest wrote them down."""
+
+    items: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    @classmethod
+    def of(cls, report: Path) -> Counts:
+        """Those of a report; none where pytest came to no report."""
+        if not report.is_file():
+            return cls()
+        suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
+
+        def total(*names: str) -> int:
+            return sum(int(suite.get(name, "0")) for suite in suites for name in names)
+
+        return cls(total("tests"), total("failures", "errors"), total("skipped"))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a part, or why it was not run."""
+
+    part: str
+    result: str
+    counts: Counts = Counts()
+    minutes: float = 0.0
+
+    @property
+    def is_right(self) -> bool:
+        return self.result == "passed" or self.result.startswith("not run")
+
+    def row(self) -> str:
+        counted = (self.counts.items, self.counts.failed, self.counts.skipped)
+        numbers = [f"{number:,}" if self.counts.items else "" for number in counted]
+        return f"| {' | '.join([self.part, *numbers, f'{self.minutes:.0f}', self.result])} |"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One command of the run."""
+
+    name: str
+    command: Sequence[str]
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self, folder: Path) -> Outcome:
+        report = folder / "report.xml"
+        report.unlink(missing_ok=True)
+        command = [*self.command, f"--junitxml={report}"] if "pytest" in self.command else [*self.command]
+        print(f"\n{self.name}: {' '.join(command)}", flush=True)
+        began_s = time.monotonic()
+        code = subprocess.run(command, cwd=ROOT, env=os.environ | self.variables, check=False).returncode
+        minutes = (time.monotonic() - began_s) / 60
+        return Outcome(self.name, "passed" if code == 0 else f"FAILED (exit {code})", Counts.of(report), minutes)
+
+
+def pytest_on(python: str, *arguments: str) -> list[str]:
+    return [python, "-m", "pytest", "-q", *arguments]
+
+
+def parts() -> list[Part]:
+    """Those that run on the Python of `.venv`."""
+    return [
+        Part("all tests, on all seven bindings", pytest_on(sys.executable, "-n", "3", "--release")),
+        Part("soaks: kills, failovers, random walks", pytest_on(sys.executable, "--release", *SOAKED), SOAKS),
+        Part("100 servers over 200 shards, simulated", [sys.executable, "-m", "tests.simulation", *SIMULATED]),
+    ]
+
+
+def python_of(version: str, named: Sequence[str]) -> str | None:
+    """A Python of this version: one that was named, one on PATH, or pyenv's."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    found = [*named, shutil.which(f"python{version}"), *sorted(map(str, pyenv.glob(f"{version}.*/bin/python")))]
+    return next((each for each in found if each is not None and version_of(each) == version), None)
+
+
+def version_of(python: str) -> str | None:
+    """As `3.12`; None of what does not run, as a shim of pyenv may."""
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    try:
+        done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def on_other_python(version: str, named: Sequence[str], folder: Path) -> Outcome:
+    """The unit tests on another Python, in an environment of its own inside `.venv`."""
+    part = f"unit tests on Python {version}"
+    python = python_of(version, named)
+    if python is None:
+        return Outcome(part, "not run: found neither on PATH nor at pyenv; --python PATH names one")
+    environment = os.environ | {"PINLATER_PYTHON": python}
+    if subprocess.run(["./scripts/setup", EXTRAS], cwd=ROOT, env=environment, check=False).returncode != 0:
+        return Outcome(part, "FAILED (its packages could not be installed)")
+    inside = str(ROOT / ".venv" / f"python{version}" / "bin" / "python")
+    return Part(part, pytest_on(inside, "-n", "2", "tests/unit")).run(folder)
+
+
+def table(outcomes: Sequence[Outcome], commit: str, day: str) -> str:
+    """What docs/testing.md says of the last run."""
+    head = ["| part | items | failed | skipped | minutes | result |", "| --- | --- | --- | --- | --- | --- |"]
+    return "\n".join([f"{day}, commit `{commit}`:", "", *head, *(outcome.row() for outcome in outcomes)])
+
+
+def page_with(page: str, text: str) -> str:
+    """The page with this text between its two marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{text}\n{END}{after}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/test --release", description=__doc__)
+    parser.add_argument("--python", action="append", default=[], metavar="PATH", help="another Python; repeatable")
+    options = parser.parse_args()
+    ours = f"{sys.version_info.major}.{sys.version_info.minor}"
+    with tempfile.TemporaryDirectory(prefix="pinlater-release-") as folder:
+        outcomes = [part.run(Path(folder)) for part in parts()]
+        others = [version for version in VERSIONS if version != ours]
+        outcomes += [on_other_python(version, options.python, Path(folder)) for version in others]
+    command = ["git", "rev-parse", "--short=12", "HEAD"]
+    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    text = table(outcomes, commit or "unknown", f"{datetime.now(UTC):%Y-%m-%d}")
+    PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), text), encoding="utf-8")
+    print(f"\n{text}\n\nThis stands in docs/testing.md now.")
+    return 0 if all(outcome.is_right for outcome in outcomes) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
