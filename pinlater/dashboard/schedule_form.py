@@ -19,7 +19,7 @@ from pinlater.dashboard.schedule_actions import missed_text
 from pinlater.dashboard.schedule_detail import PATH, find_schedule, name_of, shows_body
 from pinlater.dashboard.schedule_list import PATH as SCHEDULES
 from pinlater.dashboard.schedule_list import ScheduleRow, schedule_path
-from pinlater.durations import allowed_durations, duration_text, parse_duration_ms
+from pinlater.durations import FORMS, duration_text, parse_duration_ms
 from pinlater.errors import Forbidden, PinLaterError, RecordChanged, RequestInvalid
 from pinlater.http.problems import detail_of
 from pinlater.job_body import secret_values
@@ -283,7 +283,7 @@ def _duration_ms(label: str, text: str) -> int:
     try:
         return parse_duration_ms(text, 0, MAX_TIME_MS, bare="s")
     except ValueError:
-        raise _refusal(label, text, allowed_durations(0, MAX_TIME_MS)) from None
+        raise _refusal(label, text, f"as in {FORMS}") from None  # the range is the schedule's own
 
 
 def _misfire(text: str) -> Misfire:

@@ -251,7 +251,7 @@ def test_what_was_not_checked_is_not_saved(place: Place, visitor: Visitor, queue
         ({"cron": "61 * * * *"}, "cron is '61 * * * *'"),
         ({"cron": ""}, "Cron expression is ''"),
         ({"timezone": "Mars/Olympus"}, "timezone is 'Mars/Olympus'"),
-        ({"by": "every", "every": "often"}, "Every is 'often'; allowed: as in 30s"),
+        ({"by": "every", "every": "often"}, "Every is 'often'; allowed: as in 250ms"),
         ({"by": "every", "every": "10ms"}, "every_ms is 10"),
         ({"queue": "nowhere"}, "queue 'nowhere' does not exist"),
         ({"priority": "high"}, "Priority is 'high'; allowed: a whole number"),

@@ -78,11 +78,11 @@ def _request(**values: object) -> Values:
 
 
 def _of_jobs(stock: Stock) -> Values:
-    return _request(queue_name=stock.queue)
+    return _request(queue=stock.queue)
 
 
 def _of_held_jobs(stock: Stock) -> Values:
-    return _request(queue_name=stock.held)
+    return _request(queue=stock.held)
 
 
 def _selection(stock: Stock, **more: object) -> Values:
@@ -90,8 +90,8 @@ def _selection(stock: Stock, **more: object) -> Values:
 
 
 def _schedule(stock: Stock, **times: object) -> Values:
-    named = {f"schedule__{name}": value for name, value in times.items()}
-    return _request(schedule__name=next(stock.names), schedule__queue=stock.steps, password=stock.password, **named)
+    named = {f"change__{name}": value for name, value in times.items()}
+    return _request(change__name=next(stock.names), change__queue=stock.steps, password=stock.password, **named)
 
 
 def _by_interval(stock: Stock) -> Values:
@@ -103,7 +103,7 @@ def _by_cron(stock: Stock) -> Values:
 
 
 def _settings(stock: Stock) -> Values:
-    return _request(queue_name=stock.settings, password=stock.password)
+    return _request(name=stock.settings, password=stock.password)
 
 
 def _flow(stock: Stock) -> Values:
@@ -115,20 +115,20 @@ ROWS: dict[str, Row] = {
     "deleteQueue": lambda stock: {("name",): "no-such-queue", ("password",): stock.password},
     "getQueueNames": lambda stock: {},
     "enqueueJobs": _of_jobs,
-    "dequeueJobs": lambda stock: _request(queue_name=stock.scrap),
+    "dequeueJobs": lambda stock: _request(queue=stock.scrap),
     "dequeueFromQueues": lambda stock: _request(queues__0__queue=stock.scrap),
     "ackDequeuedJobs": _of_held_jobs,
     "ackJobs": _of_held_jobs,
     "checkpointJobs": _of_held_jobs,
     "heartbeatJobs": _of_held_jobs,
-    "lookupJobs": lambda stock: _request(job_descriptors=[stock.waiting[0]], queue_name=stock.held),
+    "lookupJobs": lambda stock: _request(descriptors=[stock.waiting[0]], queue=stock.held),
     "getJobCount": _of_jobs,
     "scanJobs": _of_jobs,
-    "retryFailedJobs": lambda stock: _request(queue_name=stock.scrap),
-    "deleteJobs": lambda stock: _request(queue_name=stock.scrap),
-    "cancelJobs": lambda stock: _request(queue_name=stock.scrap),
-    "rescheduleJobs": lambda stock: _request(queue_name=stock.held, jobs__0__descriptor=stock.waiting.pop()),
-    "changeJobs": lambda stock: _request(queue_name=stock.scrap),
+    "retryFailedJobs": lambda stock: _request(queue=stock.scrap),
+    "deleteJobs": lambda stock: _request(queue=stock.scrap),
+    "cancelJobs": lambda stock: _request(queue=stock.scrap),
+    "rescheduleJobs": lambda stock: _request(queue=stock.held, changes__0__descriptor=stock.waiting.pop()),
+    "changeJobs": lambda stock: _request(queue=stock.scrap),
     "searchJobs": _selection,
     "changeFoundJobs": _selection,
     "getQueues": lambda stock: {},
@@ -143,7 +143,7 @@ ROWS: dict[str, Row] = {
     "getSchedules": lambda stock: {},
     "deleteSchedule": lambda stock: _request(name="no-such-schedule", password=stock.password),
     "updateToken": lambda stock: _request(
-        name=next(stock.names), token_hash="0" * 64, roles=["viewer"], password=stock.password
+        name=next(stock.names), hash="0" * 64, roles=["viewer"], password=stock.password
     ),
     "getTokens": lambda stock: {},
     "deleteToken": lambda stock: _request(name="no-such-token", password=stock.password),
@@ -207,7 +207,7 @@ def extreme_calls() -> Iterator[ExtremeCall]:
                     yield ExtremeCall(method, path, value, row)
     for key, setting in BY_NAME.items():
         for text in _setting_texts(setting.kind):
-            yield ExtremeCall("updateQueue", ("request", "settings", key), text, _settings)
+            yield ExtremeCall("updateQueue", ("request", "set", key), text, _settings)
 
 
 def reports_of_workers() -> Iterator[ExtremeCall]:

@@ -56,7 +56,8 @@ SINCE = {
 def unpacked(name: str, folder: Path) -> Path:
     folder.mkdir()
     with tarfile.open(FILES / name) as tar:
-        tar.extractall(folder, filter="data")
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.11.4
+        tar.extractall(folder)
     return folder
 
 

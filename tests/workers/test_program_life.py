@@ -202,7 +202,7 @@ def test_a_copy_that_lives_on_keeps_neither_jobs_nor_the_port(shop: Shop) -> Non
             worker.process.wait(WITHIN_S)
             with shop_working(shop, *arguments) as second:
                 assert shop.client.wait(descriptor, timeout=WITHIN_S * 3).state is JobState.SUCCEEDED
-                assert http in second.wait_for("http ready")
+                assert http in second.wait_for("health and metrics at")
                 os.kill(copy, 0)
         finally:
             os.kill(copy, signal.SIGKILL)
