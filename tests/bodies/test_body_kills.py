@@ -21,7 +21,7 @@ from tests.bodies.conftest import Buckets
 from tests.bodies.test_body_faults import files, sweep
 from tests.server.running import RunningServer, running
 
-ROUNDS = int(os.environ.get("PINLATER_BODY_KILLS", "20"))
+ROUNDS = int(os.environ.get("PINLATER_BODY_KILLS", "8"))
 """Of each of the two tests half of it; PINLATER_BODY_KILLS=500 for a long one."""
 
 PASSWORD = "correct horse"

@@ -23,7 +23,7 @@ from tests.server.serving import Raw, call_dequeue, call_enqueue, call_names, se
 PROTOCOLS = [Protocol.BINARY, Protocol.COMPACT, Protocol.BINARY_OLD]
 EACH_PROTOCOL = pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.name)
 _caller: ContextVar[str] = ContextVar("caller", default="nobody")
-MUTATE_S = float(os.environ.get("PINLATER_MUTATE_S", "20"))
+MUTATE_S = float(os.environ.get("PINLATER_MUTATE_S", "6"))
 """Seconds of random mutation per protocol, other ones in each run: a minute in all."""
 
 
