@@ -45,6 +45,7 @@ from pinlater.wire.struct_map import BY_HAND, list_reader, number_reader, reader
 _EnqueueRequest = struct("PinLaterEnqueueRequest")
 _PlainEnqueueRequest = plain_struct("PinLaterEnqueueRequest")
 _Job = struct("PinLaterJob")
+_AckInfo = struct("PinLaterJobAckInfo")
 _AckRequest = struct("PinLaterJobAckRequest")
 _PlainAckRequest = plain_struct("PinLaterJobAckRequest")
 _DequeueRequest = struct("PinLaterDequeueRequest")
@@ -73,7 +74,8 @@ BY_HAND[Checkpoint, "new_body"] = lambda sent: sent.new_text if sent.new_body is
 
 _read_worker = reader(WorkerReport, LAYOUTS.of(MODULE.WorkerReport), of_request=True)
 _read_heartbeats = list_reader(Heartbeat, LAYOUTS.of(MODULE.JobHeartbeat), of_request=True)
-acks_from_wire = list_reader(Ack, LAYOUTS.of(MODULE.PinLaterJobAckInfo), of_request=True)
+_read_acks = list_reader(Ack, LAYOUTS.of(MODULE.PinLaterJobAckInfo), of_request=True)
+_read_acks_without_results = list_reader(Ack, LAYOUTS.of(MODULE.PinLaterJobAckInfo), of_request=True, unsent="result")
 
 # -- a client writes arguments -----------------------------------------------------------------------------------------
 
@@ -182,6 +184,12 @@ def job_to_wire(job: Job) -> Any:
 
 def context_from_wire(context: Any) -> RequestContext:
     return RequestContext(context.source, context.request_id or "")
+
+
+def acks_from_wire(acks: Sequence[Any]) -> list[Ack]:
+    """The acks of a call, in order. All are of one class: most calls have no result, and are read in less time."""
+    has_results = bool(acks) and type(acks[0]) is _AckInfo
+    return (_read_acks if has_results else _read_acks_without_results)(acks)  # type: ignore[no-any-return]
 
 
 def jobs_from_wire(jobs: list[Any]) -> list[Job]:

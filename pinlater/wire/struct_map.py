@@ -139,13 +139,17 @@ class _Source:
         exec(compile(f"def made({arguments}):\n{body}", "<struct_map>", "exec"), self._names, made)
         return made["made"]
 
-    def made(self, model: type, struct: Layout, sent: str, others: Iterable[str] = ()) -> str:
-        """An object of the model from the struct `sent`; `others` are fields of the struct that are none of it."""
+    def made(self, model: type, struct: Layout, sent: str, others: Iterable[str] = (), unsent: str = "") -> str:
+        """An object of the model from the struct `sent`; `others` are fields of the struct that are none of it.
+        `unsent`: the last field of the model, which no such struct has.
+        """
         fields = {field.attribute: field for field in struct.fields.values()}
         values, left = [], {name for name in fields if (struct.name, name) not in _ELSEWHERE}.difference(others)
         named = _takes_names(model)  # by place where it can be: by name it takes twice as long
         for member in members(model):
             left.discard(member.name)
+            if member.name == unsent:
+                break
             by_hand = BY_HAND.get((model, member.name))
             if by_hand is not None:
                 value = f"{self.name(by_hand)}({sent})"
@@ -239,11 +243,13 @@ def reader(model: type, struct: Layout, *, of_request: bool = False) -> Callable
 
 
 def list_reader(
-    model: type, struct: Layout, *, of_request: bool = False, others: Iterable[str] = ()
+    model: type, struct: Layout, *, of_request: bool = False, others: Iterable[str] = (), unsent: str = ""
 ) -> Callable[[Any], Any]:
-    """That of a list of such structs, in one pass. `others`: their fields that are none of the model."""
+    """Reads a list of such structs in one pass. `others`: their fields that are none of the model; `unsent`: the last
+    field of the model, where none of these structs has it.
+    """
     source = _Source(of_request)
-    return source.function("ss", f"return [{source.made(model, struct, 's', others)} for s in ss]")  # type: ignore[no-any-return]
+    return source.function("ss", f"return [{source.made(model, struct, 's', others, unsent)} for s in ss]")  # type: ignore[no-any-return]
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
