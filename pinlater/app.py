@@ -54,7 +54,7 @@ from pinlater.overflow.overflow import Overflow
 from pinlater.overflow.ownership import overflow_addresses
 from pinlater.overflow.routing import RoutedCalls
 from pinlater.overflow.store import ServerContext
-from pinlater.process_status import remarks, set_gauges, troubles
+from pinlater.process_status import remarks, set_gauges, unready_reasons
 from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.file import QueueFile
@@ -364,7 +364,7 @@ class ServerProcess:
             return {**asdict(await self._cluster.status()), "workers": asdict(workers)}
         if kind == "remarks":
             return [*remarks(self._members, self._clock), *([self._exposed] if self._exposed else [])]
-        return troubles(self._members, self._membership, self._overflow)
+        return unready_reasons(self._members, self._membership, self._overflow)
 
     async def drain(self, hand_over: HandOver | None, timeout_s: float) -> None:
         """Leave the cluster and answer what was read; then see that jobs in the overflow shard find a shard."""

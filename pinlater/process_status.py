@@ -39,7 +39,7 @@ def set_gauges(
         metrics.counters["limits_hit", limit] = hits
 
 
-def troubles(members: ShardSet, membership: Membership, overflow: Overflow) -> list[str]:
+def unready_reasons(members: ShardSet, membership: Membership, overflow: Overflow) -> list[str]:
     """Why this process cannot serve; nothing where it can, as without a shard where its own disk takes jobs."""
     found = [membership.unready_reason()] if membership.unready_reason() else []
     if not members.healthy() and not overflow.takes_jobs:

@@ -64,15 +64,15 @@ class BatchLimits:
 
 
 class _Caller(Generic[I, O]):
-    __slots__ = ("answer", "asked_at", "has_left", "items", "jobs", "now_ms", "size")
+    __slots__ = ("answer", "arrived_at", "has_left", "items", "jobs", "now_ms", "size")
 
     def __init__(
-        self, answer: asyncio.Future[list[O]], items: Sequence[I], now_ms: int, asked_at: float, jobs: int, size: int
+        self, answer: asyncio.Future[list[O]], items: Sequence[I], now_ms: int, arrived_at: float, jobs: int, size: int
     ) -> None:
         self.answer = answer
         self.items = items
         self.now_ms = now_ms
-        self.asked_at = asked_at
+        self.arrived_at = arrived_at
         self.jobs = jobs
         self.size = size
         self.has_left = False
@@ -144,21 +144,21 @@ class Batcher(Generic[K, I, O]):
 
     async def _wait(self, key: K, items: Sequence[I], now_ms: int, jobs: int, size: int) -> list[O]:
         if len(self._callers) >= self._limits.max_waiting:
-            told = f"{len(self._callers)} calls wait for the store already"
-            raise Overloaded.by("waiting_joined_calls", told, retry_after_ms=100)
+            reason = f"{len(self._callers)} calls wait for the store already"
+            raise Overloaded.by("waiting_joined_calls", reason, retry_after_ms=100)
         loop = asyncio.get_running_loop()
-        asked_at = loop.time()
-        error = None if self._slow_error is None else self._slow_error(asked_at)
+        arrived_at = loop.time()
+        error = None if self._slow_error is None else self._slow_error(arrived_at)
         if error is not None:
             raise error
-        caller: _Caller[I, O] = _Caller(loop.create_future(), items, now_ms, asked_at, jobs, size)
+        caller: _Caller[I, O] = _Caller(loop.create_future(), items, now_ms, arrived_at, jobs, size)
         waiting = self._waiting.get(key)
         if waiting is None:
             waiting = self._waiting[key] = deque()
         waiting.append(caller)
         self._callers[caller] = None
         if self._timer is None:
-            self._timer = loop.call_at(caller.asked_at + self._limits.max_wait_ms / 1000, self._look)
+            self._timer = loop.call_at(caller.arrived_at + self._limits.max_wait_ms / 1000, self._look)
         try:
             return await caller.answer
         except asyncio.CancelledError:
@@ -174,7 +174,7 @@ class Batcher(Generic[K, I, O]):
         loop = asyncio.get_running_loop()
         self._timer = None
         for caller in self._callers:
-            ends_at = caller.asked_at + self._limits.max_wait_ms / 1000
+            ends_at = caller.arrived_at + self._limits.max_wait_ms / 1000
             if ends_at > loop.time():
                 self._timer = loop.call_at(ends_at, self._look)
                 break
@@ -448,11 +448,13 @@ class BatchingShard(ShardDecorator):
 
     async def _send_lookups(self, key: _LookupKey, jobs: Sequence[JobKey], now_ms: int) -> list[JobInfo | None]:
         queue, with_result = key
-        look = partial(self.inner.lookup, queue, with_body=False, max_bytes=_MAX_RESULTS_BYTES, with_result=with_result)
-        infos = await look(jobs)
+        lookup = partial(
+            self.inner.lookup, queue, with_body=False, max_bytes=_MAX_RESULTS_BYTES, with_result=with_result
+        )
+        infos = await lookup(jobs)
         for place, info in enumerate(infos):
             if info is not None and info.result_left_out:
-                (infos[place],) = await look(jobs[place : place + 1])
+                (infos[place],) = await lookup(jobs[place : place + 1])
         return infos
 
     # -- acks --------------------------------------------------------------------------------------------------------
@@ -487,20 +489,20 @@ class BatchingShard(ShardDecorator):
         *,
         enforce_quota: bool = False,
     ) -> tuple[_Outcomes, _Claims]:
-        """In a batch: all its acks, then all its claims. Every request is looked at, whatever the bodies come to."""
-        asked = (AckAndClaim(acks, requests),)
-        (answer,) = await self._acks_and_claims.call((queue, rules, enforce_quota), asked, now_ms)
+        """In a batch: all its acks, then all its claims. Every request is tried, whatever the bodies come to."""
+        calls = (AckAndClaim(acks, requests),)
+        (answer,) = await self._acks_and_claims.call((queue, rules, enforce_quota), calls, now_ms)
         return answer
 
     async def _send_acks_and_claims(
-        self, key: _AckAndClaimKey, asked: Sequence[AckAndClaim], now_ms: int
+        self, key: _AckAndClaimKey, calls: Sequence[AckAndClaim], now_ms: int
     ) -> list[tuple[_Outcomes, _Claims]]:
         queue, rules, enforce_quota = key
-        if len(asked) == 1:
-            acks, requests = asked[0]
+        if len(calls) == 1:
+            acks, requests = calls[0]
         else:
-            acks = Acks.joined([each.acks for each in asked])
-            requests = [request for each in asked for request in each.requests]
+            acks = Acks.joined([each.acks for each in calls])
+            requests = [request for each in calls for request in each.requests]
         claims: _Claims = []
         if requests:
             outcomes, claims = await self.inner.ack_and_claim(
@@ -510,10 +512,10 @@ class BatchingShard(ShardDecorator):
                 await self._claim_rest(key, requests, claims, now_ms)
         else:
             outcomes = await self.inner.ack(queue, acks, now_ms, rules)
-        if len(asked) == 1:
+        if len(calls) == 1:
             return [(outcomes, claims)]
         answers, acked, claimed = [], 0, 0
-        for each in asked:
+        for each in calls:
             ack_end, claim_end = acked + len(each.acks), claimed + len(each.requests)
             answers.append((outcomes[acked:ack_end], claims[claimed:claim_end]))
             acked, claimed = ack_end, claim_end
@@ -546,8 +548,8 @@ def _all_the_same(acks: Sequence[AckRequest]) -> Sequence[AckRequest]:
     return acks
 
 
-def _acks_alone(asked: Sequence[AckAndClaim]) -> Sequence[AckAndClaim]:
-    return [AckAndClaim(each.acks, ()) for each in asked]
+def _acks_alone(calls: Sequence[AckAndClaim]) -> Sequence[AckAndClaim]:
+    return [AckAndClaim(each.acks, ()) for each in calls]
 
 
 # -- jobs and bytes of a call ----------------------------------------------------------------------------------------
@@ -580,9 +582,9 @@ def _measure_acks(acks: Sequence[AckRequest]) -> tuple[int, int]:
     return jobs, size
 
 
-def _measure_acks_and_claims(asked: Sequence[AckAndClaim]) -> tuple[int, int]:
+def _measure_acks_and_claims(calls: Sequence[AckAndClaim]) -> tuple[int, int]:
     jobs = size = 0
-    for acks, requests in asked:
+    for acks, requests in calls:
         acked, ack_size = _measure_acks(acks)
         jobs += acked
         size += ack_size

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Method = Callable[..., Coroutine[Any, Any, Any]]
 Report = Callable[[str, bool, BaseException | None], None]
-"""Told how a call to the store ended: its name, whether it took longer than half its deadline, and its error.
+"""Receives how a call to the store ended: its name, whether it took longer than half its deadline, and its error.
 
 A call that is not over at its deadline is reported then, as late, and not again when it ends.
 """
@@ -77,7 +77,7 @@ class StoreCall(EagerTask):
         "args",
         "began_s",
         "ends_s",
-        "is_told",
+        "is_reported",
         "kwargs",
         "method",
         "operation",
@@ -105,8 +105,8 @@ class StoreCall(EagerTask):
         self.began_s = began_s
         """When it went to the store, by the loop's time."""
         self.ends_s = ends_s
-        """When its caller waits no more; infinite once the caller was told so."""
-        self.is_told = operation.urgent
+        """When its caller waits no more; infinite once it was told so."""
+        self.is_reported = operation.urgent
         """Its outcome was reported, or is not to be: then nothing follows from how long it takes."""
 
     def on_done(self, value: Any, error: BaseException | None) -> None:
@@ -197,8 +197,8 @@ class Bulkhead:
         """
         loop = asyncio.get_running_loop()
         metrics = self._metrics if operation.label else None
-        asked_s = began_s = loop.time()
-        ends_s = asked_s + self._deadline_s
+        arrived_s = began_s = loop.time()
+        ends_s = arrived_s + self._deadline_s
         if metrics is not None and operation.batch is not None:
             jobs = len(args[operation.batch])
             batches = self._batch_jobs.get(operation.batch_label) or self._batches(metrics, operation.batch_label)
@@ -233,7 +233,7 @@ class Bulkhead:
             raise
         finally:
             if metrics is not None:
-                took_s = loop.time() - asked_s
+                took_s = loop.time() - arrived_s
                 seconds = self._call_seconds.get(operation.label) or self._seconds(metrics, operation.label)
                 seconds.observe(took_s)
         if metrics is not None and operation.claims:
@@ -261,8 +261,8 @@ class Bulkhead:
     async def _permit(self, loop: asyncio.AbstractEventLoop, ends_s: float) -> None:
         """Wait for one, in order of arrival."""
         if len(self._permits) >= self._settings.max_waiting:
-            told = f"shard {self._shard.shard_id}: {len(self._permits)} calls wait already"
-            raise Overloaded.by("waiting_store_calls", told, retry_after_ms=100)
+            reason = f"shard {self._shard.shard_id}: {len(self._permits)} calls wait already"
+            raise Overloaded.by("waiting_store_calls", reason, retry_after_ms=100)
         permit: asyncio.Future[bool | None] = loop.create_future()
         self._permits.append(permit)
         timer = loop.call_at(ends_s, _settle, permit, False)
@@ -300,12 +300,12 @@ class Bulkhead:
         now = asyncio.get_running_loop().time()
         half_s = self._deadline_s / 2
         del self._under_way[call]
-        if not call.is_told:
+        if not call.is_reported:
             is_late = now - call.began_s > half_s
             if not is_late:
                 self._slow_calls.rests_until_s = 0.0
             if error is not None or is_late or self.health is None or self.health.counts_good:
-                self._tell(call.operation.name, is_late, error)
+                self._report_outcome(call.operation.name, is_late, error)
         elif call.operation.urgent and error is None and now - call.began_s <= half_s:  # slower is as bad as a call
             self._slow_calls.rests_until_s = 0.0
         if self._permits or self.free < 0:
@@ -324,7 +324,7 @@ class Bulkhead:
         else:
             answer.set_result(value)
 
-    def _tell(self, name: str, is_late: bool, error: BaseException | None) -> None:
+    def _report_outcome(self, name: str, is_late: bool, error: BaseException | None) -> None:
         """That a call over many jobs takes long says nothing of the store."""
         if self.report is None or isinstance(error, asyncio.CancelledError):
             return
@@ -391,10 +391,10 @@ class Bulkhead:
             return
         text = f"shard {self._shard.shard_id}: no answer within {self.deadline_ms} ms"
         late = NothingStored(text) if call.operation.reads else OutcomeUnknown(text)
-        if not call.is_told and now - call.began_s >= self._deadline_s / 2:
-            call.is_told = True
+        if not call.is_reported and now - call.began_s >= self._deadline_s / 2:
+            call.is_reported = True
             self._slow_calls.rests_until_s = now + (self._deadline_s if self._is_pinged else 0.0)
-            self._tell(call.operation.name, True, late)
+            self._report_outcome(call.operation.name, True, late)
         call.answer.set_exception(late)
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -436,7 +436,7 @@ class SlowCallDetector:
             return True
         for call in self._under_way:
             under_way_s = now_s - call.began_s
-            if not call.is_told and under_way_s < deadline_s:
+            if not call.is_reported and under_way_s < deadline_s:
                 self.may_be_slow = under_way_s >= deadline_s / 2
                 return self.may_be_slow
         self.may_be_slow = False

@@ -41,7 +41,7 @@ class _Alike(NamedTuple):
 
 
 class CrossShardClaims:
-    """Claims of one router. `handles` gives the shards to look at, `requeue` takes jobs whose caller is gone."""
+    """Claims of one router. `handles` gives the shards to ask, `requeue` takes jobs whose caller is gone."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class CrossShardClaims:
         self._requeue = requeue
         self.unsure = 0
         """How many rounds left a request without a job although there may be some: others took what was planned."""
-        limits = BatchLimits(max_wait_ms=2 * deadline_ms)  # a look, and what it leads to
+        limits = BatchLimits(max_wait_ms=2 * deadline_ms)  # a count, and the claims that it leads to
         self._batcher: Batcher[_Alike, ClaimRequest, list[DequeuedJob]] = Batcher(
             self._claim,
             measure_claims,
@@ -128,14 +128,14 @@ async def claim_over(
         plan = plan_claims(ready, limits)
         if plan.levels == 0:
             break
-        asked = _split(requests, plan.shares, priorities[: plan.levels])
-        parts = [(handle, part) for handle, part in zip(answering, asked, strict=True) if part]
+        planned = _split(requests, plan.shares, priorities[: plan.levels])
+        parts = [(handle, part) for handle, part in zip(answering, planned, strict=True) if part]
         claims = await _claim(parts, queue, now_ms, compensator, enforce_quota)
         if any(jobs for claimed in claims for jobs in claimed):
             return _merge(parts, claims, requests, queue, now_ms, compensator)
         if enforce_quota:  # these may be at their shares, and would be planned for again
-            asked_members = {handle for handle, _ in parts}
-            shuffled = [handle for handle in shuffled if handle not in asked_members]
+            tried = {handle for handle, _ in parts}
+            shuffled = [handle for handle in shuffled if handle not in tried]
             if not shuffled:
                 break
     else:
@@ -168,15 +168,15 @@ async def _claim(
     parts: list[tuple[ShardHandle, _Part]], queue: str, now_ms: int, compensator: Compensator, enforce_quota: bool
 ) -> list[_Claims]:
     """What each shard gave, nothing for one that failed or took too long."""
-    asked = dict(parts)
+    part_of = dict(parts)
 
     async def claim(handle: ShardHandle) -> _Claims:
         """In as many calls as its large bodies take."""
-        asking = [request for _, request in asked[handle]]
-        claims = await handle.shard.claim(queue, asking, now_ms, enforce_quota=enforce_quota)
-        while claims and len(claims) < len(asking):
+        requests = [request for _, request in part_of[handle]]
+        claims = await handle.shard.claim(queue, requests, now_ms, enforce_quota=enforce_quota)
+        while claims and len(claims) < len(requests):
             try:
-                claims += await handle.shard.claim(queue, asking[len(claims) :], now_ms, enforce_quota=enforce_quota)
+                claims += await handle.shard.claim(queue, requests[len(claims) :], now_ms, enforce_quota=enforce_quota)
             except PinLaterError:
                 break
             except BaseException:  # the callers get nothing
@@ -187,7 +187,7 @@ async def _claim(
     def compensate(handle: ShardHandle, claims: _Claims) -> None:
         compensator.later(handle.shard, queue, [job for jobs in claims for job in jobs], now_ms)
 
-    outcomes = await gather_until_slow(list(asked), claim, compensator, compensate)
+    outcomes = await gather_until_slow(list(part_of), claim, compensator, compensate)
     answers(outcomes)
     return [[] if isinstance(outcome, PinLaterError) else outcome for outcome in outcomes]
 
@@ -327,12 +327,12 @@ async def _in_time(tasks: Sequence[asyncio.Task[Any]], patience_s: float) -> set
 
 
 def _leave(
-    asked: Iterable[tuple[ShardHandle, asyncio.Task[Any]]],
+    calls: Iterable[tuple[ShardHandle, asyncio.Task[Any]]],
     compensator: Compensator,
     compensate: Callable[[ShardHandle, Any], None] | None,
 ) -> None:
     """Nobody waits for these any more."""
-    for handle, task in asked:
+    for handle, task in calls:
         if compensate is None:
             task.cancel()
         else:

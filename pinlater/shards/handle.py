@@ -129,11 +129,11 @@ class ShardHandle:
         """How far the store's clock is ahead of this machine's."""
         return self.skew_ms - self.machine_ahead_ms
 
-    def note_clock(self, said_ms: int, asked_ms: int, answered_ms: int) -> None:
-        """The store told its time between these two of ours. Of the last such answers the quickest says most, while
-        the others do not contradict it.
+    def note_clock(self, store_ms: int, sent_ms: int, answered_ms: int) -> None:
+        """The store gave its time in answer to a ping that was sent and answered at these times of ours. Of the last
+        such answers the quickest counts, while the others do not contradict it.
         """
-        skew_ms, error_ms = min(said_ms - asked_ms, 0) or max(said_ms - answered_ms, 0), answered_ms - asked_ms + 1
+        skew_ms, error_ms = min(store_ms - sent_ms, 0) or max(store_ms - answered_ms, 0), answered_ms - sent_ms + 1
         known_ms = self.skew_error_ms
         is_old = answered_ms - self._skew_at_ms >= _SKEW_FOR_MS
         if known_ms is None or is_old or error_ms <= known_ms or abs(skew_ms - self.skew_ms) > error_ms + known_ms:
@@ -162,23 +162,23 @@ class ShardHandle:
         if self.is_healthy and self.on_refusal is not None:
             self.on_refusal(self)
 
-    def note_failure(self, kind: str, trouble: str) -> None:
+    def note_failure(self, kind: str, error: str) -> None:
         """Something failed that must not fail too often."""
         if self.is_healthy or self.store_id is None:
-            self.last_error = trouble
+            self.last_error = error
         if self.health.failed(kind, self._clock.now_ms()):
-            self._went_out(trouble)
+            self._went_out(error)
 
-    def eject(self, trouble: str) -> None:
+    def eject(self, error: str) -> None:
         """Out, for a pause that begins now."""
-        is_news = self.last_error != trouble or self.is_healthy
+        is_news = self.last_error != error or self.is_healthy
         self.health.trip(self._clock.now_ms())
         if is_news:
-            self._went_out(trouble)
+            self._went_out(error)
 
-    def _went_out(self, trouble: str) -> None:
-        self.last_error = trouble
-        _log.warning("shard_out", shard=self.shard.shard_id, error=trouble)
+    def _went_out(self, error: str) -> None:
+        self.last_error = error
+        _log.warning("shard_out", shard=self.shard.shard_id, error=error)
 
     def readmit(self) -> None:
         self.last_error = ""
@@ -246,10 +246,10 @@ class ShardHandle:
 
 def missing(handles: Sequence[ShardHandle]) -> ShardConnectionFailed:
     """The error that names shards which were needed and are out."""
-    return ShardConnectionFailed(troubles(handles))
+    return ShardConnectionFailed(outage_text(handles))
 
 
-def troubles(handles: Sequence[ShardHandle]) -> str:
+def outage_text(handles: Sequence[ShardHandle]) -> str:
     """Each shard, and why it cannot be used."""
     return "; ".join(
         f"shard {handle.shard.shard_id or '(not yet known)'} cannot be used now: {handle.last_error or 'no answer'}"

@@ -297,11 +297,11 @@ class HealthMonitor:
             self._confirming[handle] = task
             task.add_done_callback(lambda _: self._confirming.pop(handle, None))
 
-    async def _found(self, handle: ShardHandle, look: Step, *, is_final: bool) -> None:
+    async def _found(self, handle: ShardHandle, step: Step, *, is_final: bool) -> None:
         """`is_final`: with a failure the shard is out, for another pause if it was already."""
         was_in = handle.is_healthy
         try:
-            await look(handle)
+            await step(handle)
         except StoreRefused as error:
             if handle.last_error != error.message:
                 hint = {"hint": _WAY_OUT} if isinstance(error, StoreReplaced) else {}
@@ -313,20 +313,20 @@ class HealthMonitor:
             _log.exception("shard_not_checked", shard=handle.shard.shard_id)
             self._failed(handle, was_in, is_final, "it cannot be checked: the server's log has why (shard_not_checked)")
 
-    def _failed(self, handle: ShardHandle, was_in: bool, is_final: bool, trouble: str) -> None:
+    def _failed(self, handle: ShardHandle, was_in: bool, is_final: bool, error: str) -> None:
         if was_in and not handle.is_healthy:
             return  # calls were quicker to say so
         if is_final:
-            handle.eject(trouble)
+            handle.eject(error)
         else:
-            handle.note_failure(PING, trouble)
+            handle.note_failure(PING, error)
 
     async def _ping(self, handle: ShardHandle) -> None:
-        asked_s = asyncio.get_running_loop().time()
+        sent_s = asyncio.get_running_loop().time()
         await self.ping(handle)
         if handle.is_healthy:
             handle.last_error = ""
-            handle.learn(PING, asyncio.get_running_loop().time() - asked_s > handle.deadline_ms / 2000, None)
+            handle.learn(PING, asyncio.get_running_loop().time() - sent_s > handle.deadline_ms / 2000, None)
             if handle.may_have_room():
                 await self._look_for_room(handle)
 
@@ -348,11 +348,11 @@ class HealthMonitor:
 
     async def ping(self, handle: ShardHandle) -> None:
         """One ping, which tells whose store it is and what time. StoreRefused: it is another store now."""
-        asked_ms = self._clock.now_ms()
+        sent_ms = self._clock.now_ms()
         async with asyncio.timeout(PING_TIMEOUT_MS / 1000):  # wait_for may swallow a cancellation before Python 3.12
             status = await handle.shard.ping()
         answered_ms = self._clock.now_ms()
-        handle.note_clock(status.now_ms, asked_ms, answered_ms)
+        handle.note_clock(status.now_ms, sent_ms, answered_ms)
         handle.newest_ms = status.newest_ms
         if status.store_id != handle.store_id:
             raise StoreReplaced(f"shard {handle.shard.shard_id} became another store: {status.store_id}")

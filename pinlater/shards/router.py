@@ -143,8 +143,8 @@ class Router:
         full = [handle for handle in self.members.full() if not handle.dequeue_only]
         if not full:
             return NoHealthyShards("no shard that takes new jobs can be used now", retry_after_ms=1_000)
-        told = "; ".join(f"shard {handle.shard.shard_id}: {handle.full}" for handle in full)
-        return ShardsFull(f"no shard has room for new jobs: {told}", retry_after_ms=FULL_RETRY_MS)
+        reasons = "; ".join(f"shard {handle.shard.shard_id}: {handle.full}" for handle in full)
+        return ShardsFull(f"no shard has room for new jobs: {reasons}", retry_after_ms=FULL_RETRY_MS)
 
     def claim(
         self,

@@ -1,4 +1,4 @@
-"""The shards of a server: opened, told apart, and watched.
+"""The shards of a server: opened, kept apart, and watched.
 
 A shard that cannot be reached at the start is out, and is opened in the background. A store that is not the one it
 should be (another shard's, or one store under two names) is refused: descriptors must never reach another job.
@@ -14,7 +14,7 @@ import structlog
 
 from pinlater.clock import Clock
 from pinlater.errors import NoHealthyShards, PinLaterError, ShardConnectionFailed, StoreRefused, StoreReplaced
-from pinlater.shards.handle import NOT_TRIED, ShardHandle, troubles
+from pinlater.shards.handle import NOT_TRIED, ShardHandle, outage_text
 from pinlater.shards.health import HealthMonitor
 
 _log = structlog.get_logger("pinlater.shards")
@@ -72,7 +72,7 @@ class ShardSet:
             raise self.none_left()
 
     def none_left(self) -> NoHealthyShards:
-        return NoHealthyShards(f"no shard can be used now: {troubles(self.all)}", retry_after_ms=1_000)
+        return NoHealthyShards(f"no shard can be used now: {outage_text(self.all)}", retry_after_ms=1_000)
 
     def full(self) -> list[ShardHandle]:
         """The shards in use that lack room for new jobs."""

@@ -213,11 +213,6 @@ PRIVATE_WORDS = {"told", "said", "looked", "asked", "trouble", "troubles"}
 UNNAMED = "stood here before this rule: name each by what the value is"
 
 PRIVATE_NAMES: dict[str, tuple[int, str]] = {
-    "pinlater": (1, "the server calls `troubles` from a module that has names to change, too"),
-    "pinlater/backends": (1, UNNAMED),
-    "pinlater/backends/dynamodb": (5, UNNAMED),
-    "pinlater/backends/redis": (3, UNNAMED),
-    "pinlater/backends/sql": (9, UNNAMED),
     "pinlater/bodies": (2, "the progress of a sweep, as stores have it"),
     "pinlater/client": (1, "an argument of `Tls.from_mapping`, which is public"),
     "pinlater/cluster": (1, "a field of leases, as stores have them"),
@@ -227,8 +222,6 @@ PRIVATE_NAMES: dict[str, tuple[int, str]] = {
     "pinlater/schedules": (1, "the service explains schedules by it"),
     "pinlater/service": (58, UNNAMED),
     "pinlater/service/longpoll": (7, UNNAMED),
-    "pinlater/shards": (25, UNNAMED),
-    "pinlater/shards/keys": (3, UNNAMED),
     "workers/pinlater_workers/jobs": (1, "an argument of `JobContext.on_stop`, which is public"),
     "workers/pinlater_workers/observability": (1, "a JSON key of the worker's status"),
 }

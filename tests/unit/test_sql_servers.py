@@ -300,7 +300,7 @@ async def test_many_open_one_new_store_at_once_and_agree(url: str) -> None:
 async def test_a_store_that_flushes_later_than_it_answers_is_told_of_once(
     url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pinlater.backends.store_warnings._said", set())
+    monkeypatch.setattr("pinlater.backends.store_warnings._given", set())
     for _ in range(2):
         shard = kind_of(url).make(url, "1")
         await shard.open()

@@ -237,7 +237,7 @@ def _copy_letter(
 class Pruner:
     """Remembers of each queue until when nothing of it can be due, so that most rounds ask nothing."""
 
-    LOOK_AGAIN_MS = 10_000
+    CHECK_AGAIN_MS = 10_000
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -262,7 +262,7 @@ class Pruner:
         qids = await self._live_queues()
         overdue: list[tuple[int, AgendaMark, int, str]] = []
 
-        async def look(queue: str, qid: str, kind: str, ttl_ms: int) -> None:
+        async def check(queue: str, qid: str, kind: str, ttl_ms: int) -> None:
             if self._is_quiet(qid, kind, ttl_ms, now_ms):
                 return
             marks = await store.agenda.due(kind, now_ms - ttl_ms, qid, limit=limit) if now_ms >= ttl_ms else []
@@ -270,14 +270,14 @@ class Pruner:
             span_ms = SPAN_MS[kind]
             if not marks and now_ms >= ttl_ms >= span_ms:  # what ends from now on is in a later span
                 next_ms = ((now_ms - ttl_ms) // span_ms + 1) * span_ms + ttl_ms
-                self._quiet[qid, kind, ttl_ms] = (now_ms, min(next_ms, now_ms + self.LOOK_AGAIN_MS))
+                self._quiet[qid, kind, ttl_ms] = (now_ms, min(next_ms, now_ms + self.CHECK_AGAIN_MS))
 
-        looks = []
+        checks = []
         for queue, qid in qids.items():
             kept = retention.get(queue)
-            looks.append(partial(look, queue, qid, SUCCEEDED_JOBS, kept.succeeded_ms))
-            looks.append(partial(look, queue, qid, FAILED_JOBS, kept.failed_ms))
-        await in_turns(looks)
+            checks.append(partial(check, queue, qid, SUCCEEDED_JOBS, kept.succeeded_ms))
+            checks.append(partial(check, queue, qid, FAILED_JOBS, kept.failed_ms))
+        await in_turns(checks)
         seen: set[tuple[str, str]] = set()
         for _, mark, ttl_ms, queue in sorted(overdue):
             if limit <= 0:
@@ -295,8 +295,8 @@ class Pruner:
                 await store.agenda.drop(each for each in of_partition if each.end_ms + ttl_ms + LEFT_MS < now_ms)
 
     def _is_quiet(self, qid: str, kind: str, ttl_ms: int, now_ms: int) -> bool:
-        looked_ms, until_ms = self._quiet.get((qid, kind, ttl_ms), (0, 0))
-        return looked_ms <= now_ms < until_ms
+        checked_ms, until_ms = self._quiet.get((qid, kind, ttl_ms), (0, 0))
+        return checked_ms <= now_ms < until_ms
 
     async def _live_queues(self) -> dict[str, str]:
         names = []

@@ -172,20 +172,20 @@ class JobTable:
 
     async def _read_some(self, keys: Sequence[ItemKey], attributes: Sequence[str]) -> list[Item]:
         """What an answer has no room for is asked for again."""
-        asked: Answer = {"Keys": [write_key(key) for key in keys], "ConsistentRead": True}
+        request: Answer = {"Keys": [write_key(key) for key in keys], "ConsistentRead": True}
         if attributes:
             names = {f"#{place}": name for place, name in enumerate(attributes)}
-            asked |= {"ExpressionAttributeNames": names, "ProjectionExpression": ",".join(names)}
+            request |= {"ExpressionAttributeNames": names, "ProjectionExpression": ",".join(names)}
         items: list[Item] = []
         pause_s = 0.0
-        while asked:
-            answer = await self.client.call("BatchGetItem", {"RequestItems": {self.name: asked}})
+        while request:
+            answer = await self.client.call("BatchGetItem", {"RequestItems": {self.name: request}})
             items += [read_item(each) for each in answer["Responses"].get(self.name, ())]
             left = answer.get("UnprocessedKeys", {}).get(self.name)
-            if left is not None and len(left["Keys"]) == len(asked["Keys"]):
+            if left is not None and len(left["Keys"]) == len(request["Keys"]):
                 pause_s = min(1.0, 2 * pause_s + 0.05)
                 await asyncio.sleep(pause_s)
-            asked = left or {}
+            request = left or {}
         return items
 
     async def query(

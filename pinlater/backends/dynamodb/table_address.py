@@ -31,13 +31,13 @@ def parse_address(url: str) -> TableAddress:
     TableAddress(region='eu-west-1', table='jobs', endpoint='https://dynamodb.eu-west-1.amazonaws.com', buckets=4)
     """
     parts = urlsplit(url)
-    table, asked = parts.path.strip("/"), dict(parse_qsl(parts.query, keep_blank_values=True))
-    endpoint = asked.pop("endpoint", f"https://dynamodb.{parts.netloc}.amazonaws.com")
-    buckets = asked.pop("buckets", str(BUCKETS))
+    table, options = parts.path.strip("/"), dict(parse_qsl(parts.query, keep_blank_values=True))
+    endpoint = options.pop("endpoint", f"https://dynamodb.{parts.netloc}.amazonaws.com")
+    buckets = options.pop("buckets", str(BUCKETS))
     if not _REGION.fullmatch(parts.netloc) or not _TABLE.fullmatch(table):
         raise StoreRefused(f"a region and the name of a table are needed: {_FORM}")
-    if asked:
-        raise StoreRefused(f"not known in an address of DynamoDB: {', '.join(sorted(asked))}; allowed: {_FORM}")
+    if options:
+        raise StoreRefused(f"not known in an address of DynamoDB: {', '.join(sorted(options))}; allowed: {_FORM}")
     if not buckets.isdecimal() or not 1 <= int(buckets) <= MOST_BUCKETS:
         raise StoreRefused(f"buckets is a number from 1 to {MOST_BUCKETS}: {_FORM}")
     if urlsplit(endpoint).scheme not in ("http", "https"):

@@ -89,20 +89,20 @@ async def find_primary(sentinels: Sentinels, tls: ssl.SSLContext | None) -> Endp
     """
     votes: Counter[Endpoint] = Counter()
     failures: list[str] = []
-    asked = [asyncio.create_task(_primary_of(sentinels, endpoint, tls)) for endpoint in sentinels.endpoints]
+    queries = [asyncio.create_task(_primary_of(sentinels, endpoint, tls)) for endpoint in sentinels.endpoints]
     try:
-        for each in asyncio.as_completed(asked):
+        for each in asyncio.as_completed(queries):
             found = await each
             if isinstance(found, str):
                 failures.append(found)
                 continue
             votes[found] += 1
-            if votes[found] > len(asked) // 2:
+            if votes[found] > len(queries) // 2:
                 return found
     finally:
-        for task in asked:
-            task.cancel()
-        await asyncio.wait(asked)
+        for query in queries:
+            query.cancel()
+        await asyncio.wait(queries)
     if votes:
         return votes.most_common(1)[0][0]
     raise NothingStored(f"redis {sentinels.shown}: no sentinel names a primary ({'; '.join(sorted(failures))})")

@@ -204,17 +204,17 @@ class Queries(ScriptCaller):
         found: list[JobInfo | None] = [None] * len(jobs)
         start, slice_jobs, room, is_first = 0, len(jobs), max_bytes, max_bytes > 0
         while start < len(jobs):
-            asked = (int(with_body), room, int(with_result), int(is_first))
-            args = [*asked, *key_args(jobs[start : start + slice_jobs])]
-            looked_at, *flat = await self._store.call_queue("lookup", queue, args)
+            options = (int(with_body), room, int(with_result), int(is_first))
+            args = [*options, *key_args(jobs[start : start + slice_jobs])]
+            examined, *flat = await self._store.call_queue("lookup", queue, args)
             for place, info in described(flat, queue, self.shard_id, with_body=with_body):
                 found[start + place] = info
                 is_first = is_first and info.body is None and info.result is None
                 room = max(0, room - body_length(info.body or b"") - body_length(info.result or b""))
                 if info.body_left_out or info.result_left_out:
                     room = 0
-            start += looked_at
-            slice_jobs = max(_LEAST_KEYS, 2 * looked_at)
+            start += examined
+            slice_jobs = max(_LEAST_KEYS, 2 * examined)
         return found
 
     async def count(self, queue: str, state: JobState, priorities: Sequence[int], future: bool, now_ms: int) -> int:

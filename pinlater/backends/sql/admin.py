@@ -171,7 +171,7 @@ def cancel(
     rows = jobs_named(session, queue, jobs)
     outcomes: list[CancelOutcome] = []
     cancelled: list[End] = []
-    asked: dict[int, int] = {}
+    requested: dict[int, int] = {}
     for job in jobs:
         row = rows.get(job.id)
         if row is None or row[1] != job.priority:
@@ -184,11 +184,11 @@ def cancel(
         if outcome is CancelOutcome.IN_PROGRESS and by:
             outcome = CancelOutcome.REQUESTED
             if not (row[3] or 0) & STOPPING:
-                asked[job.id] = row[3] or 0
+                requested[job.id] = row[3] or 0
         outcomes.append(outcome)
     remove(session, cancelled, now_ms, freed)
-    session.put("stop", [(job_id, by) for job_id in sorted(asked)])
-    extend(session, asked, STOPPING)
+    session.put("stop", [(job_id, by) for job_id in sorted(requested)])
+    extend(session, requested, STOPPING)
     return outcomes
 
 

@@ -438,8 +438,10 @@ def heartbeat(
     alive = [each for each in heartbeats if (row := rows.get(each.id)) is not None and _stands(each, row)]
     session.run_of("renew_claims", (now_ms, now_ms), sorted({each.id for each in alive}))
     flags = {each.id: rows[each.id][EXTENDED] or 0 for each in alive}
-    told = {each.id: each for each in alive if each.fraction is not None or each.text is not None}
-    known = extensions(session, [job_id for job_id, own in flags.items() if own & STOPPING or (own and job_id in told)])
+    reported = {each.id: each for each in alive if each.fraction is not None or each.text is not None}
+    known = extensions(
+        session, [job_id for job_id, own in flags.items() if own & STOPPING or (own and job_id in reported)]
+    )
     progress: list[Row] = []
     for each in alive:
         if each.fraction is not None or each.text is not None:
@@ -450,7 +452,7 @@ def heartbeat(
             progress.append((each.id, fraction, text, now_ms))
     if progress:
         session.put("put_progress", list({row[0]: row for row in progress}.values()))
-        extend(session, {job_id: flags[job_id] for job_id in told}, SHOWN)
+        extend(session, {job_id: flags[job_id] for job_id in reported}, SHOWN)
     answers: list[HeartbeatAnswer] = []
     for each in heartbeats:
         row = rows.get(each.id)

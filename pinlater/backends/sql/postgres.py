@@ -76,7 +76,7 @@ _NO_SCHEMA_ADVICE = (
 _LACKS_CONNECTIONS = "53300"
 _LOST = "the connection was lost, or the answer did not come in time"
 _UNCONNECTED = "connection failed", "connection timeout", "connection is bad", "failed to resolve"
-_SAID = {
+_REFUSALS = {
     "password": "28P01",
     "no pg_hba.conf entry": "28000",
     "too many": "53300",
@@ -86,9 +86,9 @@ _SAID = {
     "is shutting down": "57P03",
     "database": "3D000",
 }
-"""A refused connection has no code; what the server says of it stands behind."""
+"""Words of the error of a refused connection, which has no code, and the code of their meaning."""
 
-_TLS_SAID = "SSL error", "certificate", "not support SSL"
+_TLS_FAILURES = "SSL error", "certificate", "not support SSL"
 _TLS_ADVICE = (
     "TLS was not agreed on: check sslmode, the authority in sslrootcert and the host's name, "
     "and sslcert and sslkey if it asks for a certificate"
@@ -107,14 +107,14 @@ def _code_of(error: BaseException) -> str:
     """The server's code; of a connection that was refused what its text says."""
     text = str(error)
     return getattr(error, "sqlstate", None) or next(
-        (code for said, code in _SAID.items() if "FATAL" in text and said in text), ""
+        (code for words, code in _REFUSALS.items() if "FATAL" in text and words in text), ""
     )
 
 
 def _advice(error: BaseException, code: str) -> str:
     text = str(error)
     if not code and text.startswith(_UNCONNECTED):
-        if any(said in text for said in _TLS_SAID):
+        if any(words in text for words in _TLS_FAILURES):
             return _TLS_ADVICE
         if _NO_OPTIONS in text:
             return _NO_OPTIONS_ADVICE
@@ -125,19 +125,19 @@ def _advice(error: BaseException, code: str) -> str:
 def shard_error(error: BaseException, place: str, *, committing: bool) -> PinLaterError:
     """An error of the server is one of a transaction that is rolled back, also where it is the answer to a COMMIT."""
     code = getattr(error, "sqlstate", None) or ""
-    said = driver_text(error)
-    message = f"{place}: {_advice(error, code)} ({said})"
+    text = driver_text(error)
+    message = f"{place}: {_advice(error, code)} ({text})"
     if code in CONFLICTS:
         return StoreConflict(message)
     if code == _NO_SCHEMA:
-        return StoreRefused(f"{place}: {_NO_SCHEMA_ADVICE} ({said})")
-    if code == _PROTOCOL_VIOLATION and _STATEMENT_POOLING in said:
-        return StoreRefused(f"{place}: {SHARES_SESSIONS} ({said})")
+        return StoreRefused(f"{place}: {_NO_SCHEMA_ADVICE} ({text})")
+    if code == _PROTOCOL_VIOLATION and _STATEMENT_POOLING in text:
+        return StoreRefused(f"{place}: {SHARES_SESSIONS} ({text})")
     if code in _NO_SUCH_TABLE:
         wiped = "its tables are gone: it was wiped or replaced since it was opened, or search_path leads elsewhere now"
-        return StoreReplaced(f"{place}: {wiped} ({said})")
+        return StoreReplaced(f"{place}: {wiped} ({text})")
     if code.startswith(OF_A_VALUE) or (not code and isinstance(error, psycopg.DataError)):
-        return ValueNotStorable.at(place, said)
+        return ValueNotStorable.at(place, text)
     if committing and is_disconnect(error):
         return OutcomeUnknown(message)
     return StoreFull(message) if code in FULL else NothingStored(message)

@@ -94,7 +94,7 @@ def count_ready(session: Session, queue: str, priorities: Sequence[int], limit: 
     pieces = [session.statements[name] for name in ("ready", "any_expired")]
     pieces += [session.statements["ready_in_priority"]] * len(priorities)
     text = "\nUNION ALL\n".join(pieces)
-    session.cursor.execute(text, (queue, now_ms, *_looked_at(queue, priorities, limit, now_ms)))
+    session.cursor.execute(text, (queue, now_ms, *_values_of_priorities(queue, priorities, limit, now_ms)))
     counts = dict(session.cursor.fetchall())
     if not counts[0]:
         raise QueueNotFound.of(queue)
@@ -102,7 +102,7 @@ def count_ready(session: Session, queue: str, priorities: Sequence[int], limit: 
         return [counts[priority] for priority in priorities]
     expired: dict[int, int] = dict(session.rows("expired_ready", (now_ms, queue, now_ms)))
     behind = limit + max(expired.values(), default=0)
-    session.cursor.execute(text, (queue, now_ms, *_looked_at(queue, priorities, behind, now_ms)))
+    session.cursor.execute(text, (queue, now_ms, *_values_of_priorities(queue, priorities, behind, now_ms)))
     counts = dict(session.cursor.fetchall())
     return [min(limit, max(0, counts[priority] - expired.get(priority, 0))) for priority in priorities]
 
@@ -111,7 +111,7 @@ ANY_EXPIRED = -1
 """What the count of expired jobs stands under, beside those of priorities."""
 
 
-def _looked_at(queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[object]:
+def _values_of_priorities(queue: str, priorities: Sequence[int], limit: int, now_ms: int) -> list[object]:
     return [value for priority in priorities for value in (priority, queue, priority, now_ms, limit)]
 
 

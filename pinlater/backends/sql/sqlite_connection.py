@@ -57,8 +57,8 @@ RESERVE_PART = 4
 and remove the jobs that are there takes room too, since every change goes through the log first.
 """
 
-LOOK_AT_DISK_S = 0.02
-"""How old what new jobs know of the disk may be."""
+DISK_CHECK_S = 0.02
+"""New jobs rely on a check of the disk that is younger than this."""
 
 
 class SqliteSession(Session):
@@ -69,16 +69,16 @@ class SqliteSession(Session):
     def __init__(self, path: str) -> None:
         super().__init__(None, _STATEMENTS, "")
         self.path = path
-        self._looked_at_s = 0.0
+        self._checked_at_s = 0.0
 
     def check_room(self) -> None:
         """StoreFull: the disk has no room for new jobs. SQLite itself would go on until nothing could be done."""
         now_s = time.monotonic()
-        if now_s - self._looked_at_s >= LOOK_AT_DISK_S:
-            self._looked_at_s = now_s
+        if now_s - self._checked_at_s >= DISK_CHECK_S:
+            self._checked_at_s = now_s
             full = lacking_room(self)
             if full:
-                self._looked_at_s = 0.0
+                self._checked_at_s = 0.0
                 raise StoreFull(full)
 
     def bound(self, ids: Sequence[int]) -> str:

@@ -41,17 +41,17 @@ class HomesRecord:
 
     def text(self) -> str:
         """Of the config entry."""
-        said = {"members": self.members, "before": self.before, "opening": self.is_opening, "gone": self.gone}
-        return json.dumps(said, separators=(",", ":"))
+        fields = {"members": self.members, "before": self.before, "opening": self.is_opening, "gone": self.gone}
+        return json.dumps(fields, separators=(",", ":"))
 
 
 def parse_record(text: str) -> HomesRecord:
     """What `HomesRecord.text` made. ValueError."""
     try:
-        said = json.loads(text)
-        before = tuple(tuple(map(str, each)) for each in said["before"])
-        gone = tuple(map(str, said["gone"]))
-        record = HomesRecord(tuple(map(str, said["members"])), before, said["opening"] is True, gone)
+        fields = json.loads(text)
+        before = tuple(tuple(map(str, each)) for each in fields["before"])
+        gone = tuple(map(str, fields["gone"]))
+        record = HomesRecord(tuple(map(str, fields["members"])), before, fields["opening"] is True, gone)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError("not a record of homes") from error
     if not record.members:

@@ -291,14 +291,18 @@ class KeyRouter:
             table = self.homes.table
         if table is None:
             return [None] * len(keys)
-        asked: dict[str, list[int]] = {}
+        numbers_by_shard: dict[str, list[int]] = {}
         places = [table.places(slot_of_key(queue, key)) for key in keys]
         for number, place in enumerate(places):
             for shard_id in (*place.former, place.home):
-                asked.setdefault(shard_id, []).append(number)
-        calls = [self._find_at(shard_id, queue, [keys[n] for n in numbers]) for shard_id, numbers in asked.items()]
+                numbers_by_shard.setdefault(shard_id, []).append(number)
+        calls = [
+            self._find_at(shard_id, queue, [keys[n] for n in numbers]) for shard_id, numbers in numbers_by_shard.items()
+        ]
         found: list[dict[str, str]] = [{} for _ in keys]
-        for (shard_id, numbers), descriptors in zip(asked.items(), await asyncio.gather(*calls), strict=True):
+        for (shard_id, numbers), descriptors in zip(
+            numbers_by_shard.items(), await asyncio.gather(*calls), strict=True
+        ):
             for number, descriptor in zip(numbers, descriptors, strict=True):
                 if descriptor is not None:
                     found[number][shard_id] = descriptor

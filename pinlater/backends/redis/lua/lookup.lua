@@ -2,7 +2,7 @@
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 with body (1 or 0)   2 max_bytes   3 with results (1 or 0)   4 the first value however large (1 or 0)
 --          then per job: priority, id
--- RETURNS  first how many of the jobs given were looked at; then per job that is there: its place (from 0), state, id,
+-- RETURNS  first how many of the jobs given were examined; then per job that is there: its place (from 0), state, id,
 --          run_after, 1 with body + 2 with a result that did not fit, value, and each or '': changed, claim, expiry,
 --          finished_at, link, extra, the head of the chain in which it waits, result (its head, where it did not fit);
 --          one that is gone, but whose result is kept, has state 6
