@@ -191,7 +191,7 @@ class ServerProcess:
             pending=pending,
             events=events,
             features=Features(flows, bodies),
-            trouble_of=self._firer.trouble_of,
+            problem_of=self._firer.problem_of,
         )
         guesses, fair_use = TokenGuesses(service.refused), FairUse(settings_map.use_limits(config))
         rules = rules_file(config)

@@ -103,7 +103,7 @@ class WorkerList:
 
     # -- what workers say --------------------------------------------------------------------------------------------
 
-    def hear(self, report: WorkerReport, identity: str = ANONYMOUS) -> None:
+    def receive(self, report: WorkerReport, identity: str = ANONYMOUS) -> None:
         """A worker of this identity says something of itself, within bounds or not. One without an id, or that is no
         newer than the last of that id and identity, is not kept. Raises nothing.
         """

@@ -328,14 +328,14 @@ class FlowKeeper:
         self._errors[queue] = text
         self._shut_until_s[queue] = asyncio.get_running_loop().time() + SHUT_S
 
-    def trouble_of(self, queue: str) -> str:
+    def problem_of(self, queue: str) -> str:
         """Why items do not come into a queue, as far as this process knows; "" if they do."""
         if queue in self._queues.flow_queues:
             return self._errors.get(queue, "")
         why = "takes no items of flows now:" if self._queues.has(queue) else "is not there; it was deleted:"
         return f"queue {queue!r} {why} `pinlater flow resume` brings the items into it"
 
-    def forget_troubles(self) -> None:
+    def forget_problems(self) -> None:
         """Items are put into all queues again."""
         self._errors.clear()
         self.wake()
@@ -344,7 +344,7 @@ class FlowKeeper:
         """How many came into their queue."""
         now_ms = self._clock.now_ms()
         if queue not in self._queues.flow_queues:
-            raise PinLaterError(self.trouble_of(queue))
+            raise PinLaterError(self.problem_of(queue))
         try:
             offered = await self._router.enqueue_extended(queue, [item_job(item) for item in items], now_ms)
         except PinLaterError as error:  # a shard is away, and others have taken what lives there

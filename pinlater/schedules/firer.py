@@ -152,7 +152,7 @@ class ScheduleFirer:
         """Whether there is a task."""
         return self._task is not None and not self._task.done()
 
-    def trouble_of(self, record: ScheduleRecord) -> str:
+    def problem_of(self, record: ScheduleRecord) -> str:
         """Why a schedule could not be fired, as far as this process tried."""
         known = self._known.get(record.schedule.name)
         return known.error if known is not None else ""

@@ -82,7 +82,7 @@ class BulkOps:
                 limit,
                 granted,
                 run_after_ms,
-                tells_refusals=False,
+                reports_refusals=False,
             )
             return await self._page_by_page(who, "retry_failed_jobs", order, detail, RETRIED_METRIC)
         retried = await self._shard_by_shard(step, limit)
@@ -121,8 +121,8 @@ class BulkOps:
         outcomes = [*cancelled.values(), *cancelled.by_key]
         removed, named = outcomes.count(CancelOutcome.CANCELLED), f", of {len(outcomes)} that were named"
         await self._record(who, "cancel_jobs", queue, removed, named, DELETED_METRIC)
-        asked = outcomes.count(CancelOutcome.REQUESTED)
-        await self._record(who, "ask_jobs_to_stop", queue, asked, named, ASKED_METRIC)
+        requested = outcomes.count(CancelOutcome.REQUESTED)
+        await self._record(who, "ask_jobs_to_stop", queue, requested, named, ASKED_METRIC)
         return cancelled
 
     async def _record(self, who: str, action: str, queue: str, jobs: int, detail: str, metric: str) -> None:

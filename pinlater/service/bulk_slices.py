@@ -62,7 +62,7 @@ class SliceOrder:
     run_after_ms: int | None = None
     dry_run: bool = False
     spares_new: bool = True
-    tells_refusals: bool = True
+    reports_refusals: bool = True
     stop_by: str = ""
 
 
@@ -108,7 +108,7 @@ class BulkSlices:
                 await self.apply(taken, slice_)
                 last = taken[-1]
             behind = walk.turn_back(last) if found and last is not None else walk.mark
-            slice_.looked_at = walk.looked_at
+            slice_.examined = walk.examined
             if found:
                 return behind
             if walk.is_over():
@@ -199,7 +199,7 @@ class BulkSlices:
         async def retry(shard: Shard, jobs: Sequence[JobKey]) -> Pending:
             retried = await shard.retry_listed(queue, jobs, order.attempts, order.run_after_ms, now_ms, homes_version)
             if retried < len(jobs):
-                await slice_.tell_refusals(shard, jobs)
+                await slice_.report_refusals(shard, jobs)
             return Counter({queue: retried})
 
         async def delete(shard: Shard, jobs: Sequence[JobKey]) -> int:
@@ -209,7 +209,7 @@ class BulkSlices:
 
         async def cancel(shard: Shard, jobs: Sequence[JobKey]) -> int:
             outcomes = await shard.cancel(queue, jobs, now_ms, order.stop_by)
-            slice_.asked_to_stop += outcomes.count(CancelOutcome.REQUESTED)
+            slice_.stop_requests += outcomes.count(CancelOutcome.REQUESTED)
             self._events.ended(shard.shard_id, queue, [job.id for job in jobs])
             return outcomes.count(CancelOutcome.CANCELLED)
 
@@ -217,7 +217,7 @@ class BulkSlices:
             descriptors = await shard.replay(queue, jobs, now_ms, order.attempts, homes_version)
             left = [job for job, descriptor in zip(jobs, descriptors, strict=True) if descriptor is None]
             if left:
-                await slice_.tell_refusals(shard, left)
+                await slice_.report_refusals(shard, left)
             return Counter(descriptor.partition(":")[0] for descriptor in descriptors if descriptor)
 
         acts: dict[JobAction, _Act] = {
@@ -250,14 +250,14 @@ class Slice:
         self.order = order
         self.ends_at = ends_at
         self.changed = 0
-        self.asked_to_stop = 0
-        self.looked_at = 0
+        self.stop_requests = 0
+        self.examined = 0
         self._samples: list[JobInfo] = []
         self.missing: list[ShardHandle] = []
         self._refusals: dict[str, str] = {}
 
     def remaining(self) -> int:
-        return self.order.limit - self.changed - self.asked_to_stop
+        return self.order.limit - self.changed - self.stop_requests
 
     def is_full(self) -> bool:
         return self.remaining() <= 0 or len(self._refusals) >= _REFUSALS
@@ -272,13 +272,13 @@ class Slice:
             self._samples.append(job)
 
     def refuse(self, descriptor: str, why: str) -> None:
-        if self.order.tells_refusals:
+        if self.order.reports_refusals:
             self._refusals[descriptor] = why
 
-    async def tell_refusals(self, shard: Shard, jobs: Sequence[JobKey]) -> None:
+    async def report_refusals(self, shard: Shard, jobs: Sequence[JobKey]) -> None:
         """Of these, some were left alone: those whose dedupe key has another live job are named. Raises nothing."""
         queue = self.order.queue
-        if not self.order.tells_refusals:
+        if not self.order.reports_refusals:
             return
         try:
             taken = await shard.taken_keys(queue, jobs)
@@ -292,5 +292,5 @@ class Slice:
     def answer(self, continuation: str) -> JobsChanged:
         shard_ids = [member.shard.shard_id or "?" for member in self.missing]
         return JobsChanged(
-            self.changed, self.looked_at, self._samples, continuation, shard_ids, self._refusals, self.asked_to_stop
+            self.changed, self.examined, self._samples, continuation, shard_ids, self._refusals, self.stop_requests
         )

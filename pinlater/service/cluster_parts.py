@@ -17,10 +17,10 @@ class StatusOfAll(Protocol):
         """See Api.cluster_status."""
 
 
-class HeardWorkers(Protocol):
+class ReportedWorkers(Protocol):
     """The list of workers."""
 
-    def hear(self, report: WorkerReport, identity: str) -> None:
+    def receive(self, report: WorkerReport, identity: str) -> None:
         """A worker of this identity says something of itself. Raises nothing."""
 
     async def page(self, queue: str, name: str, *, include_running: bool, continuation: str, limit: int) -> WorkersPage:

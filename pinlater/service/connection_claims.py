@@ -311,13 +311,13 @@ class DisconnectReaper:
             try:
                 released = await ask(queue, shard_id, claims)
             except PinLaterError as error:
-                told = error.message
+                message = error.message
             else:
                 self._released(queue, shard_id, released)
                 return
             if attempt < TRIES - 1:
                 await asyncio.sleep(FIRST_PAUSE_S * 2**attempt)
-        _log.warning("claims_not_released", queue=queue, shard=shard_id, claims=len(claims), error=told)
+        _log.warning("claims_not_released", queue=queue, shard=shard_id, claims=len(claims), error=message)
 
     async def _ask(self, queue: str, shard_id: str, claims: Sequence[SilentClaim]) -> ExpiryCounts:
         released = await self._expire(queue, shard_id, claims)

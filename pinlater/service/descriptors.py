@@ -137,13 +137,13 @@ class DescriptorParser:
     def outcomes(
         self, queue: str, acks: Iterable[Ack], by_shard: Mapping[str, Sequence[AckOutcome]]
     ) -> list[AckOutcome]:
-        """What became of each ack, in order, of what each shard says of those that `acks` told it to carry out."""
-        told = {shard_id: iter(outcomes) for shard_id, outcomes in by_shard.items()}
+        """The outcome of each ack, in order, from those that each shard gave for its part of the acks in that order."""
+        results = {shard_id: iter(outcomes) for shard_id, outcomes in by_shard.items()}
         found: list[AckOutcome] = []
         for ack in acks:
             ref = self.parse(ack.descriptor)
-            said = told.get(ref.shard) if ref is not None and ref.queue == queue else None
-            found.append(AckOutcome.IGNORED if said is None else next(said, AckOutcome.IGNORED))
+            own = results.get(ref.shard) if ref is not None and ref.queue == queue else None
+            found.append(AckOutcome.IGNORED if own is None else next(own, AckOutcome.IGNORED))
         return found
 
     def checkpoints(
@@ -154,7 +154,7 @@ class DescriptorParser:
         errors: EntryErrors,
         latest_expiry_ms: int = MAX_TIME_MS,
     ) -> dict[str, list[CheckpointRequest]]:
-        """What to tell each shard. What is no descriptor is an error of its entry."""
+        """What to send to each shard. What is no descriptor is an error of its entry."""
         for request in requests:
             if self.parse(request.descriptor) is None and not is_descriptor(request.descriptor):
                 errors.add(no_descriptor(request.descriptor))

@@ -1,11 +1,11 @@
 """The waits for ends of jobs: lookups that are answered when the first of the jobs they name has ended.
 
     lookup ─ join() ─► EndWaits ──► ShardEnds (one per shard, while somebody waits for its jobs) ──► EndWaiter
-                          ▲              │  has the store tell (watch_ends), or looks at all that is waited for at once
+                          ▲              │  has the store report (watch_ends), or looks up all that is waited for
     acks, cancels, ───────┘              │
     stores (jobs_ended)                  └─ when nobody waits, it asks nothing
 
-Whoever is told of an end looks the job up by itself: what is told may be wrong, and costs one look then.
+Whoever is told of an end looks the job up by itself: a report may be wrong, and costs one lookup then.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ _SLICE = 1_000
 """Jobs in one call of a store."""
 
 _SPARE_S = 30.0
-"""A store is asked to tell for so much longer than the first who waits needs: others may come for the same job."""
+"""A store is asked to report for so much longer than the first who waits needs: others may come for the same job."""
 
 _TRY_AGAIN_S = 5.0
-"""After a shard would not, or could not, tell of ends."""
+"""After a shard would not, or could not, report ends."""
 
 _SAFETY_S = 5.0
-"""How often a store that tells of ends is looked at nevertheless: its message may have been lost."""
+"""How often the jobs of a store that reports ends are looked up nevertheless: its message may have been lost."""
 
 _BUSY_SHARE = 0.1
-"""Looking takes no more than this part of the time."""
+"""Lookups take no more than this part of the time."""
 
 _ENDS = (AckOutcome.SUCCEEDED, AckOutcome.FAILED, AckOutcome.CANCELLED)
 
@@ -73,7 +73,7 @@ class EndWaiter:
         self._places: list[tuple[ShardEnds, str, int]] = []
         self._watches: list[asyncio.Future[None]] = []
         self.is_over = False
-        """Its time is over, or the server drains: it looks once more, and answers with what it finds."""
+        """Its time is over, or the server drains: it looks the jobs up once more, and answers with what it finds."""
 
     @property
     def ends_s(self) -> float:
@@ -86,11 +86,11 @@ class EndWaiter:
             self._watches.append(watched)
 
     async def until_watched(self) -> None:
-        """Until the stores were asked to tell of the ends of its jobs."""
+        """Until the stores were asked to report the ends of its jobs."""
         if self._watches:
             await asyncio.wait(self._watches)
 
-    async def until_told(self, at_most_s: float | None = None) -> None:
+    async def until_hinted(self, at_most_s: float | None = None) -> None:
         """Until one of its jobs may have ended, or it `is_over`."""
         if not self._is_hinted and not self.is_over:
             self._hint = self._loop.create_future()
@@ -122,14 +122,14 @@ class EndWaiter:
 
 
 class _WatchedJob:
-    """A job that somebody waits for. `told_until_s`: so long its store tells of its end, where it was asked to."""
+    """A job that somebody waits for. `watched_until_s`: so long its store reports its end, where it was asked to."""
 
-    __slots__ = ("key", "told_until_s", "waiters")
+    __slots__ = ("key", "waiters", "watched_until_s")
 
     def __init__(self, key: JobKey) -> None:
         self.key = key
         self.waiters: dict[EndWaiter, None] = {}
-        self.told_until_s = 0.0
+        self.watched_until_s = 0.0
 
 
 class ShardEnds:
@@ -141,10 +141,10 @@ class ShardEnds:
         self._min_pause_s = min_pause_s
         self._max_pause_s = max_pause_s
         self._jobs: dict[_Name, _WatchedJob] = {}
-        self._untold: dict[_Name, _WatchedJob] = {}
-        """Those of whose ends the store does not tell, or not yet."""
+        self._unwatched: dict[_Name, _WatchedJob] = {}
+        """Those whose ends the store does not report, or not yet."""
         self._new: dict[str, dict[_WatchedJob, float]] = {}
-        """By queue, those that the store is to be asked about, and how long it is to tell of them."""
+        """By queue, those that the store is to be asked about, and how long it is to report their ends."""
         self._watched: asyncio.Future[None] | None = None
         """Done when it was asked about these."""
         self._under_way: asyncio.Future[None] | None = None
@@ -152,14 +152,14 @@ class ShardEnds:
         self._not_before_s = 0.0
         self._wakeup: asyncio.Future[None] | None = None
         self._pause_s = min_pause_s
-        self._look_at_s = 0.0
+        self._check_at_s = 0.0
         self.task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._jobs)
 
     def join(self, waiter: EndWaiter, queue: str, key: JobKey) -> asyncio.Future[None] | None:
-        """What is done when the store was asked to tell of its end; None: it was, or tells nobody."""
+        """What is done when the store was asked to report its end; None: it was, or reports nothing."""
         loop = asyncio.get_running_loop()
         name = (queue, key.id)
         job = self._jobs.get(name)
@@ -168,12 +168,12 @@ class ShardEnds:
         job.waiters[waiter] = None
         if self.task is None:
             self.task = loop.create_task(self._run())
-        if job.told_until_s >= waiter.ends_s:
+        if job.watched_until_s >= waiter.ends_s:
             return self._under_way
         now_s = loop.time()
-        self._untold[name] = job
+        self._unwatched[name] = job
         self._pause_s = self._min_pause_s
-        self._look_at_s = min(self._look_at_s, now_s + self._min_pause_s)
+        self._check_at_s = min(self._check_at_s, now_s + self._min_pause_s)
         self._wake()
         if now_s < self._not_before_s:
             return None
@@ -189,7 +189,7 @@ class ShardEnds:
         job.waiters.pop(waiter, None)
         if not job.waiters:
             del self._jobs[queue, job_id]
-            self._untold.pop((queue, job_id), None)
+            self._unwatched.pop((queue, job_id), None)
             if not self._jobs:
                 self._wake()
 
@@ -214,23 +214,23 @@ class ShardEnds:
     async def _run(self) -> None:
         """As long as somebody waits."""
         loop = asyncio.get_running_loop()
-        look_at_all_s = loop.time() + _SAFETY_S
+        check_all_at_s = loop.time() + _SAFETY_S
         try:
             while self._jobs:
                 now_s = loop.time()
                 if self._watched is not None:
                     await self._watch(now_s)
                     continue
-                is_all = now_s >= look_at_all_s
-                if not is_all and not (self._untold and now_s >= self._look_at_s):
-                    await self._rest(loop, min(look_at_all_s, self._look_at_s) if self._untold else look_at_all_s)
+                is_all = now_s >= check_all_at_s
+                if not is_all and not (self._unwatched and now_s >= self._check_at_s):
+                    await self._rest(loop, min(check_all_at_s, self._check_at_s) if self._unwatched else check_all_at_s)
                     continue
-                took_s = await self._look(self._jobs if is_all else self._untold)
+                took_s = await self._check(self._jobs if is_all else self._unwatched)
                 now_s = loop.time()
                 self._pause_s = min(2 * self._pause_s, self._max_pause_s)
-                self._look_at_s = now_s + max(self._pause_s, took_s / _BUSY_SHARE)
+                self._check_at_s = now_s + max(self._pause_s, took_s / _BUSY_SHARE)
                 if is_all:
-                    look_at_all_s = now_s + _SAFETY_S
+                    check_all_at_s = now_s + _SAFETY_S
         except Exception as error:  # unforeseen: what waits still ends with its time
             _log.error("end_waits_failed", shard=self.member.shard.shard_id, exc_info=error)
         finally:
@@ -251,32 +251,32 @@ class ShardEnds:
             self._wakeup = None
 
     async def _watch(self, now_s: float) -> None:
-        """Ask the store to tell of the ends of what is new."""
+        """Ask the store to report the ends of what is new."""
         new, self._new = self._new, {}
         self._under_way, self._watched = self._watched, None
         now_ms = self._clock.now_ms()
-        tells = True
+        watches = True
         try:
             for queue, jobs in new.items():
                 until_s = max(jobs.values())
                 until_ms = now_ms + int(1000 * (until_s - now_s))
                 for some in _slices(list(jobs)):
                     keys = [job.key for job in some]
-                    tells = tells and await self.member.shard.watch_ends(queue, keys, until_ms, now_ms)
-                    if tells:
+                    watches = watches and await self.member.shard.watch_ends(queue, keys, until_ms, now_ms)
+                    if watches:
                         for job in some:
-                            job.told_until_s = until_s
-                            self._untold.pop((queue, job.key.id), None)
+                            job.watched_until_s = until_s
+                            self._unwatched.pop((queue, job.key.id), None)
         except PinLaterError:
-            tells = False
-        if not tells:
+            watches = False
+        if not watches:
             self._not_before_s = asyncio.get_running_loop().time() + _TRY_AGAIN_S
         if self._under_way is not None:
             self._under_way.set_result(None)
             self._under_way = None
 
-    async def _look(self, jobs: Mapping[_Name, _WatchedJob]) -> float:
-        """At these jobs; how long it took."""
+    async def _check(self, jobs: Mapping[_Name, _WatchedJob]) -> float:
+        """Look these jobs up and hint to who waits for those that have ended; the seconds it took."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         by_queue: dict[str, list[JobKey]] = {}
@@ -297,7 +297,7 @@ def _slices(items: Sequence[T]) -> Iterable[Sequence[T]]:
 
 
 class EndWaits:
-    """Those of one service, which hear of ends by its `JobEvents`; the way of an ack tells them at once."""
+    """The waits of one service, to which its `JobEvents` report ends; an ack reports its own at once."""
 
     def __init__(self, context: ServiceContext) -> None:
         settings = context.settings
@@ -352,7 +352,7 @@ class EndWaits:
             place = self._shards[shard_id] = ShardEnds(member, self._clock, *self._pauses_s)
         return place
 
-    # -- what is told of ends ----------------------------------------------------------------------------------------
+    # -- reports of ends ---------------------------------------------------------------------------------------------
 
     def ended(self, shard_id: str, queue: str, ids: Iterable[int]) -> None:
         """These jobs may have ended."""
@@ -365,9 +365,9 @@ class EndWaits:
         place = self._shards.get(shard_id)
         if place is None or not len(place):
             return
-        told = iter(outcomes)
+        remaining = iter(outcomes)
         for _, ids in acks.runs:
-            some = zip(ids, islice(told, len(ids)), strict=False)
+            some = zip(ids, islice(remaining, len(ids)), strict=False)
             place.ended(queue, [job_id for job_id, outcome in some if outcome in _ENDS])
 
     def queue_deleted(self, queue: str) -> None:

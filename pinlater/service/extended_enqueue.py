@@ -71,8 +71,8 @@ def _raise_refusals(jobs: Sequence[ExtendedJob], offered: Sequence[Offered]) -> 
     """What the store would not take is an error of the call, which says what it did take."""
     for number, (job, each) in enumerate(zip(jobs, offered, strict=True), 1):
         if each.outcome is OfferOutcome.REJECTED:
-            told = f"dedupeKey {job.dedupe_key[:100]!r} is taken by {each.descriptor}"
-            raise EnqueueRejected(told, reason="DUPLICATE", retryable=False)
+            message = f"dedupeKey {job.dedupe_key[:100]!r} is taken by {each.descriptor}"
+            raise EnqueueRejected(message, reason="DUPLICATE", retryable=False)
         if each.outcome is OfferOutcome.DIFFERENT:
             error = RequestInvalid.of(
                 f"priority or serializeKey of job {number}",

@@ -107,12 +107,12 @@ class FlowCalls:
         callback = new.on_complete
         if callback is not None:
             flows.callbacks.check(callback)
-        asked = [*queues, *([callback.queue] if callback is not None and callback.queue else [])]
-        for queue in asked:
+        used = [*queues, *([callback.queue] if callback is not None and callback.queue else [])]
+        for queue in used:
             validation.new_queue(queue)
             self._require(context, _ENQUEUE, queue)
         fresh = [queue for queue in queues if queue not in self._queues.flow_queues]
-        for queue in [*fresh, *(queue for queue in asked if not self._queues.has(queue))]:
+        for queue in [*fresh, *(queue for queue in used if not self._queues.has(queue))]:
             if not may(context, _OPERATE, queue):
                 raise Forbidden(
                     f"queue {queue!r} takes no items yet, or is not there: who may operate it makes it ready, as by "
@@ -186,39 +186,39 @@ class FlowCalls:
             await flows.waits.until_over(flow_id, ends_s - loop.time(), holder)
             await self._may(flow_id, READ, context)
             status = await flows.connection.call(lambda database: database.status(flow_id, sees))
-        told = await self._unclaimed(flows, status)
-        return self._with_troubles(replace(status, troubles=[*status.troubles, *told]) if told else status)
+        unclaimed = await self._unclaimed(flows, status)
+        return self._with_problems(replace(status, troubles=[*status.troubles, *unclaimed]) if unclaimed else status)
 
-    def _with_troubles(self, status: FlowStatus) -> FlowStatus:
+    def _with_problems(self, status: FlowStatus) -> FlowStatus:
         """What the database cannot know: queues that take no items, or hand none out."""
-        told = []
+        problems = []
         for each in status.stages:
             queue = each.stage.queue
-            trouble = self._on.keeper.trouble_of(queue) if each.pending else ""
-            if not trouble and each.queued:
+            problem = self._on.keeper.problem_of(queue) if each.pending else ""
+            if not problem and each.queued:
                 rejection = self._limits.rejection_of(queue)
-                trouble = "" if rejection is None else rejection.message
-            if trouble:
-                told.append(f"stage {each.stage.name}: {trouble}")
-        return replace(status, troubles=[*status.troubles, *told]) if told else status
+                problem = "" if rejection is None else rejection.message
+            if problem:
+                problems.append(f"stage {each.stage.name}: {problem}")
+        return replace(status, troubles=[*status.troubles, *problems]) if problems else status
 
     async def _unclaimed(self, flows: Flows, status: FlowStatus) -> list[str]:
-        """What is said of stages whose items no worker takes. It is asked of flows that are old enough alone."""
+        """A text for each stage with items that no worker takes; none for a flow that is over or new (NOBODY_MS)."""
         before_ms = self._clock.now_ms() - NOBODY_MS
         if status.completed_ms is not None or status.created_ms > before_ms:
             return []
-        told = []
+        problems = []
         for stage, job in await flows.connection.call(lambda database: database.longest_queued(status.id, before_ms)):
             ref = parse_descriptor(job.job)
             if ref is None or job.queue not in self._queues.flow_queues:
                 continue
             info = await self._job_of(job.queue, ref.shard, JobKey(ref.priority, ref.id))
             if _is_left(info, before_ms):
-                told.append(
+                problems.append(
                     f"stage {stage}: no worker has taken item {job.number} from queue {job.queue!r} for an hour: start "
                     "a worker of this queue"
                 )
-        return told
+        return problems
 
     async def _job_of(self, queue: str, shard_id: str, job: JobKey) -> JobInfo | None:
         """None where it is not there, and where the shard cannot be asked."""
@@ -243,7 +243,7 @@ class FlowCalls:
             lambda database: database.flows(name, dedupe_key, state, below, limit, may_read, sees)
         )
         return FlowsPage(
-            [self._with_troubles(each) for each in found], str(next_below) if next_below else CONTINUATION_END
+            [self._with_problems(each) for each in found], str(next_below) if next_below else CONTINUATION_END
         )
 
     async def items(
@@ -298,11 +298,11 @@ class FlowCalls:
         await flows.keeper.stop(flow_id)
         return ran
 
-    async def _note(self, context: RequestContext | None, action: str, status: FlowStatus, said: str = "") -> None:
+    async def _note(self, context: RequestContext | None, action: str, status: FlowStatus, more: str = "") -> None:
         """In the audit. Making, filling and sealing is what programs do, as enqueues, and not in it."""
         count = sum(each.items for each in status.stages)
         key = f", dedupe key {status.dedupe_key}" if status.dedupe_key else ""
-        detail = f"{status.name}{key}, {count} items{said}"
+        detail = f"{status.name}{key}, {count} items{more}"
         await self._audit.write(self._who(context), action, status.id, detail, part=OPEN)
 
     async def delete(self, flow_id: str, context: RequestContext | None) -> None:
@@ -320,14 +320,14 @@ class FlowCalls:
         queues = await self._may(flow_id, _OPERATE, context)
         await self._take_items(flows, sorted(set(queues.values()) - self._queues.flow_queues), context)
         over = await flows.resume(flow_id, stage, expression, owner(context))
-        flows.keeper.forget_troubles()
+        flows.keeper.forget_problems()
         if over:
             flows.are_over([flow_id])
         sees = _sees_bodies(context)
         status = await flows.connection.call(lambda database: database.status(flow_id, sees))
-        said = f", stage {stage}" if stage else ""
-        await self._note(context, "resume_flow", status, f"{said}, by {expression}" if expression else said)
-        return self._with_troubles(status)
+        more = f", stage {stage}" if stage else ""
+        await self._note(context, "resume_flow", status, f"{more}, by {expression}" if expression else more)
+        return self._with_problems(status)
 
     # -- assigning -----------------------------------------------------------------------------------------------------
 
@@ -399,12 +399,12 @@ class FlowCalls:
         """The queues of a flow's stages. FlowNotFound; Forbidden, to callers that may read the flow."""
         queues = await self._on.connection.call(lambda database: database.queues(flow_id))
         is_named = is_flow_name(stage) and stage in queues  # a hidden stage has no such name
-        asked = [queues[stage]] if is_named else sorted(set(queues.values()))
-        if all(may(context, actions, queue, shows_bodies) for queue in asked):
+        checked = [queues[stage]] if is_named else sorted(set(queues.values()))
+        if all(may(context, actions, queue, shows_bodies) for queue in checked):
             return queues
         if not all(may(context, READ, queue) for queue in queues.values()):
             raise FlowNotFound.named(flow_id)
-        for queue in asked:
+        for queue in checked:
             self._require(context, actions, queue, shows_bodies)
         return queues
 

@@ -71,7 +71,7 @@ is for.
 """
 
 
-class Look(Protocol):
+class JobLookup(Protocol):
     """Looks up jobs by their descriptors, wherever they are."""
 
     def __call__(
@@ -82,11 +82,11 @@ class Look(Protocol):
 class FoundJobsCalls:
     """Searches, and changes of what they find, for one service."""
 
-    def __init__(self, context: ServiceContext, slices: BulkSlices, look: Look) -> None:
+    def __init__(self, context: ServiceContext, slices: BulkSlices, lookup: JobLookup) -> None:
         self._router = context.router
         self._clock = context.clock
         self._who = context.who
-        self._look = look
+        self._lookup = lookup
         self._slices = slices
         self._validator = context.validator
         self._settings = context.settings
@@ -119,7 +119,7 @@ class FoundJobsCalls:
             jobs, reached = await self._walk(walk, limit)
             shard_ids = [member.shard.shard_id or "?" for member in walk.missing]
             text = CONTINUATION_END if reached is None else write_mark(reached, meant)
-            page = FoundJobs(jobs, walk.looked_at, text, shard_ids)
+            page = FoundJobs(jobs, walk.examined, text, shard_ids)
         await self._fill(page.jobs, include_body)
         return page
 
@@ -150,11 +150,11 @@ class FoundJobsCalls:
         ends_at: float,
     ) -> list[JobInfo]:
         """Those of the jobs named that are meant."""
-        asked = dict.fromkeys(selection.descriptors or ())
-        named = [each for each in asked if each.partition(":")[0] == selection.queue]
+        wanted = dict.fromkeys(selection.descriptors or ())
+        named = [each for each in wanted if each.partition(":")[0] == selection.queue]
         meant: list[JobInfo] = []
         while named:
-            infos = await self._look(named, include_body=conditions.reads_bodies)
+            infos = await self._lookup(named, include_body=conditions.reads_bodies)
             now_ms = self._clock.now_ms()
             named = [name for name in named if name in infos and infos[name].body_left_out]
             found = [
@@ -162,7 +162,7 @@ class FoundJobsCalls:
                 for info in infos.values()
                 if phase_of(info, now_ms) in phases
                 and (selection.priorities is None or info.priority in selection.priorities)
-                and not info.body_left_out  # it is judged by its body, so it is looked at again
+                and not info.body_left_out  # it is judged by its body, so it is looked up again
             ]
             while found:
                 hits = await conditions.select(found, ends_at)
@@ -176,7 +176,7 @@ class FoundJobsCalls:
         """Bodies of jobs that were found, as far as they fit into a page: at least that of the first."""
         if not include_body or not jobs:
             return
-        infos = await self._look([job.descriptor for job in jobs], include_body=True)
+        infos = await self._lookup([job.descriptor for job in jobs], include_body=True)
         room = min(self._settings.page_bytes, self._settings.max_answer_bytes // 2)
         for index, job in enumerate(jobs):
             info = infos.get(job.descriptor)
@@ -253,7 +253,7 @@ class FoundJobsCalls:
             reached = None
         elif change.limit:
             reached = await self._slices.run(slice_, begun)
-        total = begun.changed + slice_.changed + slice_.asked_to_stop
+        total = begun.changed + slice_.changed + slice_.stop_requests
         if not change.dry_run:
             await self._record(who, change, slice_, begun, total, is_over=reached is None or change.is_last or not run)
         if reached is None:
@@ -264,7 +264,7 @@ class FoundJobsCalls:
         """The jobs named, all in one call."""
         conditions = slice_.order.conditions
         assert conditions is not None
-        slice_.looked_at = len(selection.descriptors or ())
+        slice_.examined = len(selection.descriptors or ())
         found = await self._named(selection, phases, conditions, slice_.ends_at)
         jobs = self._slices.changeable(found, slice_)
         if jobs:
@@ -314,7 +314,7 @@ class FoundJobsCalls:
         is_retry = action in (JobAction.RETRY, JobAction.REPLAY)
         for jobs, metric in (
             (slice_.changed, RETRIED_METRIC if is_retry else DELETED_METRIC),
-            (slice_.asked_to_stop, ASKED_METRIC),
+            (slice_.stop_requests, ASKED_METRIC),
         ):
             if jobs:
                 self._metrics.add(jobs, metric, queue)
@@ -322,17 +322,17 @@ class FoundJobsCalls:
         if is_over:
             self._runs.pop(begun.run, None)
             end = ", stopped before its end" if change.is_last and begun.changed and not slice_.changed else ""
-            said = jobs_text(total) + end
-        elif (slice_.changed or slice_.asked_to_stop) and not is_known:
+            text = jobs_text(total) + end
+        elif (slice_.changed or slice_.stop_requests) and not is_known:
             self._runs[begun.run] = None
             if len(self._runs) > _KNOWN_RUNS:
                 self._runs.popitem(last=False)
-            said = ("begins: " if change.continuation == CONTINUATION_START else "goes on here: ") + jobs_text(total)
-            said += " so far"
+            begin = "begins" if change.continuation == CONTINUATION_START else "goes on here"
+            text = f"{begin}: {jobs_text(total)} so far"
         else:
             return
         if total:
-            await self._audit.write(who, f"{action.name.lower()}_jobs", queue, said + _told(change), part=OPEN)
+            await self._audit.write(who, f"{action.name.lower()}_jobs", queue, text + _change_text(change), part=OPEN)
 
 
 def _found_jobs_change(change: JobChange) -> FoundJobsChange:
@@ -385,20 +385,20 @@ def _checked_max_ms(max_ms: int | None) -> int | None:
     return max_ms
 
 
-def _told(change: FoundJobsChange) -> str:
-    """What was asked for, for the record."""
+def _change_text(change: FoundJobsChange) -> str:
+    """What was requested, for the audit: ", part, part: note"."""
     selection = change.selection
-    said = [f"of {len(selection.descriptors)} that were named"] if selection.descriptors else []
+    parts = [f"of {len(selection.descriptors)} that were named"] if selection.descriptors else []
     if selection.phases:
-        said.append(" or ".join(phase.name for phase in selection.phases))
+        parts.append(" or ".join(phase.name for phase in selection.phases))
     if selection.priorities:
-        said.append(f"priority {' or '.join(map(str, selection.priorities))}")
+        parts.append(f"priority {' or '.join(map(str, selection.priorities))}")
     for what, conditions in (("status", selection.status_conditions), ("body", selection.body_conditions)):
-        said += [f"{what} {'does not match' if each.is_not else 'matches'} {each.regex}" for each in conditions]
+        parts += [f"{what} {'does not match' if each.is_not else 'matches'} {each.regex}" for each in conditions]
     for name in ("created", "updated", "ended"):
         for when in ("before", "after"):
             time_ms = getattr(selection, f"{name}_{when}_ms")
-            said += [] if time_ms is None else [f"{name} {when} {utc_text(time_ms)}"]
+            parts += [] if time_ms is None else [f"{name} {when} {utc_text(time_ms)}"]
     for name, value in (
         ("attempts at least", selection.min_attempts),
         ("attempts at most", selection.max_attempts),
@@ -408,8 +408,8 @@ def _told(change: FoundJobsChange) -> str:
         ("runs after", None if change.run_after_ms is None else utc_text(change.run_after_ms)),
         ("also running ones", "" if change.stops_running else None),
     ):
-        said += [] if value is None else [f"{name} {value}".strip()]
-    return "".join(f", {each}" for each in said) + (f": {change.note}" if change.note else "")
+        parts += [] if value is None else [f"{name} {value}".strip()]
+    return "".join(f", {each}" for each in parts) + (f": {change.note}" if change.note else "")
 
 
 class FoundJobsApi:

@@ -44,8 +44,8 @@ class ClaimHeartbeats:
         self, queue: str, heartbeats: Sequence[Heartbeat], connection: ConnectionRef | None
     ) -> list[HeartbeatAnswer]:
         from_ms = self._clock.now_ms() + self._clock.uncertainty_ms
-        tells = any(each.fraction is not None or each.text is not None for each in heartbeats)
-        keeps_progress = tells and self._router.keys.are_known()  # an older server would misread such a job
+        has_progress = any(each.fraction is not None or each.text is not None for each in heartbeats)
+        keeps_progress = has_progress and self._router.keys.are_known()  # an older server would misread such a job
         answers = [_LOST] * len(heartbeats)
         places: dict[str, list[int]] = {}
         requests: dict[str, list[HeartbeatRequest]] = {}
@@ -57,15 +57,15 @@ class ClaimHeartbeats:
                 places.setdefault(ref.shard, []).append(place)
                 requests.setdefault(ref.shard, []).append(request)
         calls = [(shard_id, partial(_beat_on, queue, some, from_ms)) for shard_id, some in requests.items()]
-        for shard_id, told in zip(requests, await self._router.ask_by_shard(calls), strict=True):
-            if isinstance(told, PinLaterError):
-                told = [_UNREACHABLE] * len(requests[shard_id])
-            elif told is None:
+        for shard_id, answered in zip(requests, await self._router.ask_by_shard(calls), strict=True):
+            if isinstance(answered, PinLaterError):
+                answered = [_UNREACHABLE] * len(requests[shard_id])
+            elif answered is None:
                 continue
             else:
-                stands = [answer.outcome is not HeartbeatOutcome.LOST for answer in told]
+                stands = [answer.outcome is not HeartbeatOutcome.LOST for answer in answered]
                 self._connection_claims.on_heartbeats(connection, queue, shard_id, requests[shard_id], stands, from_ms)
-            for place, answer in zip(places[shard_id], told, strict=True):
+            for place, answer in zip(places[shard_id], answered, strict=True):
                 answers[place] = answer
         return answers
 

@@ -87,7 +87,7 @@ class NamedJobChanges:
             for some in sliced(list(copies), self._validator.max_jobs):
                 await self._cancel(queue, some, copies, by)
             there = {old: copies[new] for old, new in moved.items()}
-            outcomes.update({old: told for old, told in there.items() if told is not CancelOutcome.NOT_FOUND})
+            outcomes.update({old: outcome for old, outcome in there.items() if outcome is not CancelOutcome.NOT_FOUND})
             further = await self._moved(queue, [new for new in copies if copies[new] is CancelOutcome.ENDED])
             moved = {old: further[new] for old, new in moved.items() if new in further}
 
@@ -139,8 +139,8 @@ class NamedJobChanges:
                     )
                 )
         calls = [(shard_id, partial(_reschedule_on, queue, some, now_ms)) for shard_id, some in requests.items()]
-        for shard_id, told in zip(requests, await self._router.call_by_shard(calls), strict=True):
-            for place, outcome in zip(places[shard_id], told or (), strict=False):
+        for shard_id, results in zip(requests, await self._router.call_by_shard(calls), strict=True):
+            for place, outcome in zip(places[shard_id], results or (), strict=False):
                 outcomes[place] = outcome
         ended = {
             place: changes[place].descriptor

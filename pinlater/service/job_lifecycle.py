@@ -210,19 +210,19 @@ class JobLifecycle:
         """
         send = partial(_ack_on, prepared.queue, prepared.now_ms, self._queues.end_rules().get(prepared.queue))
         calls = [(shard_id, partial(send, acks)) for shard_id, acks in prepared.by_shard.items()]
-        asked = await self._router.ask_by_shard(calls)
+        outcomes = await self._router.ask_by_shard(calls)
         before = prepared.errors.count
         for place, (shard_id, acks) in enumerate(list(prepared.by_shard.items())):
-            refused = asked[place]
+            refused = outcomes[place]
             if isinstance(refused, INVALID):
                 call = partial(self._on, shard_id, send)
                 without: dict[int, AckRequest] = {}
                 instead = partial(_without_result, without, -self._clock.uncertainty_ms)
-                asked[place] = await apart(call, acks, refused, prepared.errors, AckOutcome.IGNORED, instead)
+                outcomes[place] = await apart(call, acks, refused, prepared.errors, AckOutcome.IGNORED, instead)
                 if without:
-                    told = Acks.of([without.get(id(ack), ack) for ack in acks])
-                    prepared = prepared._replace(by_shard={**prepared.by_shard, shard_id: told})
-        return self.settle(prepared, all_answered(asked), refused=prepared.errors.count - before)
+                    sent = Acks.of([without.get(id(ack), ack) for ack in acks])
+                    prepared = prepared._replace(by_shard={**prepared.by_shard, shard_id: sent})
+        return self.settle(prepared, all_answered(outcomes), refused=prepared.errors.count - before)
 
     async def _on(
         self, shard_id: str, send: Callable[..., Coroutine[Any, Any, list[O]]], entries: Sequence[Any]
@@ -231,7 +231,7 @@ class JobLifecycle:
         return outcome
 
     async def _recorded(self, prepared: PreparedAcks, context: RequestContext | None) -> PreparedAcks:
-        """What is said of items is in the database of flows; what the stores are to be told follows from that."""
+        """What is said of items is in the database of flows; what the stores are sent follows from that."""
         if self._flows is None:
             raise FlowsUnavailable(f"queue {prepared.queue!r} has items of flows, and this server has no flows")
         record = self._flows.ends.record_acks
@@ -239,7 +239,7 @@ class JobLifecycle:
         return prepared._replace(by_shard=by_shard)
 
     def prepare(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], errors: EntryErrors) -> PreparedAcks:
-        """What to tell each shard; what is invalid is an error of its entry."""
+        """What to send to each shard; what is invalid is an error of its entry."""
         now_ms = from_ms = self._clock.now_ms()
         bound = self._connection_claims.ended_by(succeeded, failed)
         by_shard = self._parser.acks(queue, succeeded, failed, now_ms, errors, self._queues.settings)
@@ -291,8 +291,8 @@ class JobLifecycle:
         elsewhere = total - carried_out - errors.count
         if elsewhere and self._queues.has(queue):
             self._metrics.add(elsewhere, "acks_without_effect", queue, "not_here")
-        said = {shard_id: results for shard_id, results in zip(by_shard, outcomes, strict=True) if results}
-        in_order = OrderedOutcomes(total, lambda: self._parser.outcomes(queue, chain(succeeded, failed), said))
+        answered = {shard_id: results for shard_id, results in zip(by_shard, outcomes, strict=True) if results}
+        in_order = OrderedOutcomes(total, lambda: self._parser.outcomes(queue, chain(succeeded, failed), answered))
         return Acked(in_order, had_effect, _summary(errors, total))
 
     async def _ack_overflow(
@@ -374,13 +374,13 @@ class JobLifecycle:
                 request.run_after_ms = now_ms if request.run_after_ms is None else request.run_after_ms
         send = partial(_checkpoint_on, queue, from_ms)
         calls = [(shard_id, partial(send, each)) for shard_id, each in groups.items()]
-        asked = await self._router.ask_by_shard(calls)
+        outcomes = await self._router.ask_by_shard(calls)
         for place, (shard_id, requests) in enumerate(groups.items()):
-            refused = asked[place]
+            refused = outcomes[place]
             if isinstance(refused, INVALID):
                 call = partial(self._on, shard_id, send)
-                asked[place] = await apart(call, requests, refused, errors, False)
-        for (shard_id, requests), results in zip(groups.items(), all_answered(asked), strict=True):
+                outcomes[place] = await apart(call, requests, refused, errors, False)
+        for (shard_id, requests), results in zip(groups.items(), all_answered(outcomes), strict=True):
             self._connection_claims.on_checkpoints(connection, queue, shard_id, requests, results or (), from_ms)
             moved = [
                 request.run_after_ms or now_ms

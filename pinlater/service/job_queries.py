@@ -78,9 +78,9 @@ class JobQueries:
         return [None if each is None or not may_read(each.partition(":")[0]) else each for each in found]
 
     async def until_ended(
-        self, descriptors: Sequence[str], wait_ms: int, holder: str, look: Callable[[], Awaitable[dict[str, JobInfo]]]
+        self, descriptors: Sequence[str], wait_ms: int, holder: str, lookup: Callable[[], Awaitable[dict[str, JobInfo]]]
     ) -> dict[str, JobInfo]:
-        """What `look` finds when the first of these jobs has ended or is not there, the time is over, or
+        """What `lookup` finds when the first of these jobs has ended or is not there, the time is over, or
         another caller needs the room of `holder`. Overloaded.
         """
         if len(descriptors) > MAX_JOBS:
@@ -97,18 +97,18 @@ class JobQueries:
                 while True:
                     is_over = waiter.is_over
                     try:
-                        found = await look()
+                        found = await lookup()
                     except Overloaded:  # thousands come at once after a restart: as waiters they have room
                         if is_over:
                             raise
-                        await waiter.until_told(random.uniform(*_CALM_S))
+                        await waiter.until_hinted(random.uniform(*_CALM_S))
                         continue
                     if is_over or any(has_ended(found.get(descriptor)) for descriptor in descriptors):
                         return found
                     places = [found[descriptor].moved_to or descriptor for descriptor in descriptors]
                     if places != watched:
                         break
-                    await waiter.until_told(look_again_s)
+                    await waiter.until_hinted(look_again_s)
                     if self._end_waits.is_draining:
                         return found
             finally:
@@ -159,9 +159,9 @@ class JobQueries:
     async def _look_up(
         self, groups: Sequence[_Group], max_bytes: int, *, with_body: bool, with_result: bool
     ) -> list[tuple[str, JobInfo]]:
-        look = partial(_lookup_on, with_body=with_body, with_result=with_result, max_bytes=max_bytes)
+        lookup = partial(_lookup_on, with_body=with_body, with_result=with_result, max_bytes=max_bytes)
         calls = [
-            (shard_id, partial(look, queue=queue, keys=[key for _, key in named]))
+            (shard_id, partial(lookup, queue=queue, keys=[key for _, key in named]))
             for (shard_id, queue), named in groups
         ]
         return [

@@ -63,8 +63,8 @@ class QueueAdmin:
             raise RequestInvalid.of("the number of settings", len(set) + len(unset), f"at most {_MAX_CHANGES}")
         made = await self._queues.change(name, set, unset, create, operator.who, operator.owner)
         if made.is_new:
-            told = [f"{key}={text}" for key, text in set.items()] + [f"{key} unset" for key in unset]
-            detail = ", ".join(told) + _missed(made, "; ")
+            changes = [f"{key}={text}" for key, text in set.items()] + [f"{key} unset" for key in unset]
+            detail = ", ".join(changes) + _missed(made, "; ")
             await self._audit.write(operator.who, "update_queue", name, detail, part=PROTECTED)
         return Changed(made.version, made.missed_shards)
 
@@ -74,8 +74,8 @@ class QueueAdmin:
         await self._admin.check(password, operator)
         made = await self._queues.override_shard(shard_id, dequeue_only, operator.who, give_up=give_up)
         if made.is_new:
-            said = "given up" if give_up else "dequeue_only" if dequeue_only else "takes new jobs"
-            detail = said + _missed(made, "; ")
+            mode = "given up" if give_up else "dequeue_only" if dequeue_only else "takes new jobs"
+            detail = mode + _missed(made, "; ")
             await self._audit.write(operator.who, "update_shard", shard_id, detail, part=PROTECTED)
         return Changed(made.version, made.missed_shards)
 

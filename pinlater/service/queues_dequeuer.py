@@ -57,7 +57,7 @@ _ERROR_BYTES = 400
 class _Call:
     """One dequeue: what it may have, and what it has so far. `granted`: the bytes that there is room for now;
     `prefetch`: jobs that it may have beyond its limit. `full`: the queues that have jobs, as far as it is known;
-    `unknown`: those that were not looked at; `others`: those that it waits for only.
+    `unknown`: those of which that is not known; `others`: those that it waits for only.
     """
 
     request: DequeueFromQueuesRequest
@@ -215,23 +215,23 @@ class QueuesDequeuer:
         slice_bytes = min(max_bytes, self._dequeuer.slice_bytes)
         limit = min(limit, most)
         call = _Call(request, context, limit, max_bytes, slice_bytes, most - limit)
-        looked_at = []
+        candidates = []
         for share in shares:
             if not is_queue_name(share.queue):
                 call.errors[share.queue] = QueueNotFound.of(share.queue[:100])
                 continue
             rejection = self._limits.rejection_of(share.queue)
             if rejection is None:
-                looked_at.append(share)
+                candidates.append(share)
             else:
                 self._limits.count(1, share.queue, "paused")
                 call.errors[share.queue] = rejection
         if not call.may_wait or self._long_polls.is_draining:
-            call.unknown = looked_at
+            call.unknown = candidates
             return call
         places = {Outlook.FULL: call.full, Outlook.UNKNOWN: call.unknown}
-        outlooks = self._long_polls.outlooks([share.queue for share in looked_at])
-        for share, outlook in zip(looked_at, outlooks, strict=True):
+        outlooks = self._long_polls.outlooks([share.queue for share in candidates])
+        for share, outlook in zip(candidates, outlooks, strict=True):
             places.get(outlook, call.others).append(share)
         return call
 
@@ -247,7 +247,7 @@ class QueuesDequeuer:
             drawn = deal([*call.full, *call.unknown], room, widening, self._rng)
             unknown = set(map(id, call.unknown))
             if unknown and any(id(share) in unknown for share, _ in drawn):
-                await self._look(call)
+                await self._check_unknown(call)
                 drawn = deal(call.full, room, widening, self._rng)
             widening *= 2  # those that are asked now have little, where it goes on
             if drawn and call.failure is None:
@@ -255,10 +255,10 @@ class QueuesDequeuer:
             if call.failure is not None:
                 return
 
-    async def _look(self, call: _Call) -> None:
+    async def _check_unknown(self, call: _Call) -> None:
         """Ask which of the unknown queues have jobs."""
-        looked_at, call.unknown = call.unknown, []
-        names = [share.queue for share in looked_at]
+        unknown, call.unknown = call.unknown, []
+        names = [share.queue for share in unknown]
         try:
             has_jobs = await self._long_polls.due_now(names, self._validator.priorities)
         except PinLaterError as error:
@@ -266,7 +266,7 @@ class QueuesDequeuer:
                 raise
             call.failure = error  # what there is already is an answer
             return
-        for share in looked_at:
+        for share in unknown:
             if share.queue not in has_jobs:
                 call.errors[share.queue] = QueueNotFound.of(share.queue)
             elif has_jobs[share.queue]:

@@ -48,10 +48,10 @@ class ScheduleAdmin:
     """Schedules, for one service."""
 
     def __init__(
-        self, context: ServiceContext, book: ScheduleBook, trouble_of: Callable[[ScheduleRecord], str]
+        self, context: ServiceContext, book: ScheduleBook, problem_of: Callable[[ScheduleRecord], str]
     ) -> None:
-        """`trouble_of`: why a schedule does not fire as it should, as far as those know who fire."""
-        self._trouble_of = trouble_of
+        """`problem_of`: why a schedule does not fire as it should, as far as those know who fire."""
+        self._problem_of = problem_of
         self._book = book
         self._queues = context.queues
         self._router = context.router
@@ -82,7 +82,7 @@ class ScheduleAdmin:
             change, who, only_if_version, begins_anew=begins_anew, owner=operator.owner
         )
         if made.is_new:
-            detail = _told(change) + (
+            detail = _change_text(change) + (
                 f"; missed by shard {', '.join(made.missed_shards)}" if made.missed_shards else ""
             )
             await self._audit.write(who, "update_schedule", change.name, detail, part=PROTECTED)
@@ -140,8 +140,8 @@ class ScheduleAdmin:
         last = None if continuation == CONTINUATION_START else self._book.get(continuation)
         is_name = last is not None and _matches(last, queue, made_by)  # servers before digests give the last one's name
         after = continuation if is_name else place_behind(continuation, meant)
-        asked = self._book.names(after) if names is None else sorted({name for name in names if name > after})
-        matching = (record for record in map(self._book.get, asked) if record and _matches(record, queue, made_by))
+        wanted = self._book.names(after) if names is None else sorted({name for name in names if name > after})
+        matching = (record for record in map(self._book.get, wanted) if record and _matches(record, queue, made_by))
         records = list(islice(matching, min(limit, MAX_PAGE) + 1))
         is_last = len(records) <= min(limit, MAX_PAGE)
         shown = records if is_last else records[:-1]
@@ -172,17 +172,19 @@ class ScheduleAdmin:
         self, record: ScheduleRecord, next_limit: int, include_body: bool, last_fired_ms: int | None
     ) -> ScheduleView:
         schedule = record.schedule
-        trouble, next_ms = "", []
+        problem, next_ms = "", []
         try:
             firings = self._book.firings(record)
         except TimetableInvalid as error:
-            trouble = str(error)
+            problem = str(error)
         else:
             from_ms = max(self._clock.now_ms(), record.counts_from_ms, last_fired_ms or 0)
             next_ms = await _next(firings, from_ms, next_limit)
             if not schedule.paused:
                 is_over = not (next_ms or firings.next(from_ms, 1))
-                trouble = self._silence(record, last_fired_ms) or (_NOTHING_NEXT if is_over else self._trouble(record))
+                problem = self._silence(record, last_fired_ms) or (
+                    _NOTHING_NEXT if is_over else self._firing_problem(record)
+                )
         return ScheduleView(
             schedule=schedule if include_body else replace(schedule, body=b""),
             version=record.version,
@@ -191,7 +193,7 @@ class ScheduleAdmin:
             updated_by=record.updated_by,
             last_fired_ms=last_fired_ms,
             next_ms=next_ms,
-            trouble=trouble,
+            trouble=problem,
             body_size=len(schedule.body),
         )
 
@@ -204,7 +206,7 @@ class ScheduleAdmin:
             "now; where the clocks are right, resume it, and the times from then on count"
         )
 
-    def _trouble(self, record: ScheduleRecord) -> str:
+    def _firing_problem(self, record: ScheduleRecord) -> str:
         queue = record.schedule.queue
         if not self._queues.has(queue):
             return f"its queue {queue!r} is not there: no job comes into being until it is made"
@@ -212,7 +214,7 @@ class ScheduleAdmin:
         handle = None if home is None else self._router.members.by_id(home)
         if handle is not None and not handle.is_healthy:
             return f"shard {home}, where it is at home, cannot be used now: it fires when the shard is back"
-        return self._trouble_of(record)
+        return self._problem_of(record)
 
 
 async def _next(firings: Firings, from_ms: int, limit: int) -> list[int]:
@@ -232,7 +234,7 @@ def _matches(record: ScheduleRecord, queue: str, made_by: str) -> bool:
     return (not queue or schedule.queue == queue) and (not made_by or schedule.made_by == made_by)
 
 
-def _told(change: ScheduleChange) -> str:
+def _change_text(change: ScheduleChange) -> str:
     """For the audit; of a body, its size."""
     values = {name: getattr(change, name) for name in ScheduleChange.__dataclass_fields__ if name != "name"}
     if change.body is not None:

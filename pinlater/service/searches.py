@@ -36,7 +36,7 @@ class Search:
         ends_at: float | None = None,
         limit: int | None = None,
     ) -> None:
-        """`limit`: how many jobs the caller wants, which is as many as have to be looked at where all of them match."""
+        """`limit`: how many jobs the caller wants, which is as many as have to be examined where all of them match."""
         self._router = router
         self._limit = settings.page_jobs
         if limit is not None and (conditions is None or conditions.admit_all):
@@ -47,23 +47,23 @@ class Search:
         self._ends_at = ends_at or asyncio.get_running_loop().time() + settings.long_call_ms / 1000
         self.after = after
         self.ended = False
-        self.looked_at = 0
+        self.examined = 0
         self.missing: list[ShardHandle] = []
         self.searched: list[JobInfo] = []
-        """Of the last page, what was looked at."""
+        """The jobs of the last page that were examined."""
 
     def is_over(self) -> bool:
         return asyncio.get_running_loop().time() >= self._ends_at
 
     async def page(self) -> list[JobInfo]:
-        """The matching jobs of the next page, with their bodies where those were looked at."""
+        """The matching jobs of the next page, with their bodies where those were examined."""
         scanned = await self._router.scan(self._query, self.after, self._limit)
         self.missing += [member for member in scanned.missing if member not in self.missing]
         hits = [True] * len(scanned.jobs)
         if self._conditions is not None:
             hits = await self._conditions.select(scanned.jobs, self._ends_at)
         searched = self.searched = scanned.jobs[: len(hits)]
-        self.looked_at += len(searched)
+        self.examined += len(searched)
         self.ended = scanned.ended and len(searched) == len(scanned.jobs)
         if searched:
             self.after = place_of(searched[-1])
@@ -110,7 +110,7 @@ class Walk:
         self._page_mark = mark
         self._page: list[JobInfo] = []
         self.mark: Mark | None = mark if parts else None
-        self.looked_at = 0
+        self.examined = 0
         self.missing: list[ShardHandle] = []
 
     def is_over(self) -> bool:
@@ -134,10 +134,10 @@ class Walk:
                 limit=self._limit,
             )
         search = self._search
-        before = search.looked_at
+        before = search.examined
         found = await search.page()
         self._page = search.searched
-        self.looked_at += search.looked_at - before
+        self.examined += search.examined - before
         self.missing += [member for member in search.missing if member not in self.missing]
         if not search.ended:
             self.mark = mark._replace(after=search.after)
@@ -148,12 +148,12 @@ class Walk:
         return found
 
     def turn_back(self, job: JobInfo) -> Mark:
-        """Where a later call goes on that has had a job of the last page, and none behind it: those count as not looked
-        at.
+        """Where a later call goes on that has had a job of the last page, and none behind it: those count as not
+        examined.
         """
         for place, each in enumerate(reversed(self._page)):
             if each is job:
-                self.looked_at -= place
+                self.examined -= place
                 break
         return self._page_mark._replace(after=place_of(job))
 

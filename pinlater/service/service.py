@@ -57,7 +57,7 @@ from pinlater.service.audit import Audit
 from pinlater.service.body_calls import BodyApi, BodyCalls
 from pinlater.service.bulk_ops import BulkOps
 from pinlater.service.bulk_slices import BulkSlices
-from pinlater.service.cluster_parts import HeardWorkers, StatusOfAll
+from pinlater.service.cluster_parts import ReportedWorkers, StatusOfAll
 from pinlater.service.connection_claims import ConnectionClaims, DisconnectReaper
 from pinlater.service.dequeuer import Dequeuer
 from pinlater.service.descriptors import ClaimTokens
@@ -89,7 +89,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
 
     Without `queues` it keeps plain ones, which change only when somebody polls them. Services that share `queues` share
     `schedules` and `tokens` too. `events` are for those who change jobs beside its calls;
-    `trouble_of` says why a schedule does not fire as it should.
+    `problem_of` says why a schedule does not fire as it should.
     """
 
     def __init__(
@@ -104,11 +104,11 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
         tokens: TokenBook | None = None,
         metrics: Metrics | None = None,
         cluster: StatusOfAll | None = None,
-        workers: HeardWorkers | None = None,
+        workers: ReportedWorkers | None = None,
         pending: PendingCounts | None = None,
         events: JobEvents | None = None,
         features: Features = NO_FEATURES,
-        trouble_of: Callable[[ScheduleRecord], str] = lambda _: "",
+        problem_of: Callable[[ScheduleRecord], str] = lambda _: "",
     ) -> None:
         self.router = router
         self.settings = settings = settings or ServiceSettings()
@@ -142,7 +142,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
         self.schedules = ScheduleBook(queues, clock) if schedules is None else schedules
         self.tokens = TokenBook(queues, router.members, clock) if tokens is None else tokens
         self._token_admin = TokenAdmin(context, self.tokens)
-        self._schedule_admin = ScheduleAdmin(context, self.schedules, trouble_of)
+        self._schedule_admin = ScheduleAdmin(context, self.schedules, problem_of)
         slices = BulkSlices(context)
         self._bulk_ops = BulkOps(context, slices, commands)
         self._found_jobs = FoundJobsCalls(context, slices, self.lookup)
@@ -262,7 +262,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
 
     def _hear(self, report: WorkerReport, context: RequestContext | None) -> None:
         if self._workers is not None:
-            worker_reports.hear(self._workers, report, context)
+            worker_reports.receive(self._workers, report, context)
 
     async def checkpoint(
         self,
@@ -331,7 +331,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
         by_key = await self._queries.find(queue, keys, lambda each: may_read(context, each, shows)) if keys else []
         named = [*descriptors, *[each for each in by_key if each is not None]]
 
-        async def look() -> dict[str, JobInfo]:
+        async def lookup() -> dict[str, JobInfo]:
             try:
                 return await self._queries.lookup(named, include_body, include_result)
             except NamesOverflow:
@@ -340,9 +340,9 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
 
         if wait_ms and named and None not in by_key:
             holder = "" if context is None else context.holder
-            found = await self._queries.until_ended(named, wait_ms, holder, look)
+            found = await self._queries.until_ended(named, wait_ms, holder, lookup)
         else:
-            found = await look()
+            found = await lookup()
         hide_others(context, found.values())
         return found
 

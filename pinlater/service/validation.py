@@ -38,8 +38,8 @@ _NAME_CHARS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*", re.ASCII)
 _STATES = frozenset(JobState)
 
 
-_TOLD = 5
-"""The most entries that were not carried out and are told one by one."""
+_MOST_MESSAGES = 5
+"""The most entries that were not carried out whose messages are given."""
 
 
 class EntryErrors:
@@ -52,19 +52,19 @@ class EntryErrors:
 
     def add(self, error: PinLaterError) -> None:
         self.count += 1
-        if self.count <= _TOLD:
+        if self.count <= _MOST_MESSAGES:
             self._first += (error,)
 
     def extend(self, others: EntryErrors) -> None:
         """Those of further entries."""
         self.count += others.count
-        self._first = (self._first + others._first)[:_TOLD]
+        self._first = (self._first + others._first)[:_MOST_MESSAGES]
 
     def summary(self, what: str, total: int, *, acks_applied: bool | None = None) -> PinLaterError:
         """For the caller, when the others were carried out: an error of the kind of the first."""
-        told = "; ".join(error.message for error in self._first)
-        more = "" if self.count <= _TOLD else f"; and {self.count - _TOLD} more"
-        text = f"{self.count} of {total} {what} were not carried out, all others were: {told}{more}"
+        messages = "; ".join(error.message for error in self._first)
+        more = "" if self.count <= _MOST_MESSAGES else f"; and {self.count - _MOST_MESSAGES} more"
+        text = f"{self.count} of {total} {what} were not carried out, all others were: {messages}{more}"
         return type(self._first[0])(text, acks_applied=acks_applied)
 
 

@@ -6,20 +6,20 @@ from dataclasses import replace
 
 from pinlater.cluster.worker_entries import bounded
 from pinlater.model import ANONYMOUS, RequestContext, WorkerReport
-from pinlater.service.cluster_parts import HeardWorkers
+from pinlater.service.cluster_parts import ReportedWorkers
 from pinlater.service.rights import CONSUME, may
 
 
-def hear(workers: HeardWorkers, report: WorkerReport, context: RequestContext | None) -> None:
+def receive(workers: ReportedWorkers, report: WorkerReport, context: RequestContext | None) -> None:
     """What a worker says of itself counts as its caller's, and for the queues that this one may consume: one that names
     other queues alone is no worker, unless it says that it has stopped. Raises nothing.
     """
-    told = bounded(report)
-    queues = {name: weight for name, weight in told.queues.items() if may(context, CONSUME, name)}
-    if told.queues and not queues and not told.has_stopped:
+    report = bounded(report)
+    queues = {name: weight for name, weight in report.queues.items() if may(context, CONSUME, name)}
+    if report.queues and not queues and not report.has_stopped:
         return
-    running = [job for job in told.running if may(context, CONSUME, job.job_descriptor.partition(":")[0])]
-    workers.hear(replace(told, queues=queues, running=running), reporter(context))
+    running = [job for job in report.running if may(context, CONSUME, job.job_descriptor.partition(":")[0])]
+    workers.receive(replace(report, queues=queues, running=running), reporter(context))
 
 
 def reporter(context: RequestContext | None) -> str:

@@ -511,9 +511,9 @@ async def test_workers_of_one_identity_push_out_nobody_elses(monkeypatch: pytest
     async with stand() as at:
         workers = worker_list.WorkerList(at.members, at.clock, "here/1")
         for number in range(3):
-            workers.hear(WorkerReport(f"calm-{number}", "calm", 1), "token:calm")
+            workers.receive(WorkerReport(f"calm-{number}", "calm", 1), "token:calm")
         for number in range(100):
-            workers.hear(WorkerReport(f"flood-{number}", "flood", 1), "token:flood")
+            workers.receive(WorkerReport(f"flood-{number}", "flood", 1), "token:flood")
         found = (await workers.page(limit=1_000)).workers
         assert Counter(each.name for each in found) == {"calm": 3, "flood": 17}
         assert {each.id for each in found if each.name == "flood"} == {f"flood-{number}" for number in range(83, 100)}

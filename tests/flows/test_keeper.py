@@ -169,13 +169,13 @@ async def test_a_queue_that_takes_no_items_does_not_hold_up_others(
         (store,) = at.at.stores
         store.failures["enqueue_extended"] = [error]
         stuck = await made(at, items={ROOT.name: some_items(3)})
-        await until(lambda: at.flows.keeper.trouble_of("payroll") != "")
+        await until(lambda: at.flows.keeper.problem_of("payroll") != "")
         other = replace(ROOT, queue="other")
         store.failures["enqueue_extended"] = []
         new = NewFlow("other", [other], items={ROOT.name: some_items(1)})
         await until_queued(at, (await at.at.service.create_flow(new)).id, 1)
         await until_queued(at, stuck, 3)  # and it is tried again
-        assert at.flows.keeper.trouble_of("payroll") == ""
+        assert at.flows.keeper.problem_of("payroll") == ""
 
 
 async def test_jobs_of_a_cancelled_flow_are_taken_back_when_their_shard_answers_again(

@@ -210,18 +210,12 @@ def test_what_contracts_judge_is_imported_by_statements() -> None:
 
 PRIVATE_WORDS = {"told", "said", "looked", "asked", "trouble", "troubles"}
 
-UNNAMED = "stood here before this rule: name each by what the value is"
-
 PRIVATE_NAMES: dict[str, tuple[int, str]] = {
     "pinlater/bodies": (2, "the progress of a sweep, as stores have it"),
     "pinlater/client": (1, "an argument of `Tls.from_mapping`, which is public"),
     "pinlater/cluster": (1, "a field of leases, as stores have them"),
-    "pinlater/flows": (2, "the service calls these by name"),
     "pinlater/http": (5, "JSON keys"),
     "pinlater/model": (11, "fields of the wire and JSON keys"),
-    "pinlater/schedules": (1, "the service explains schedules by it"),
-    "pinlater/service": (58, UNNAMED),
-    "pinlater/service/longpoll": (7, UNNAMED),
     "workers/pinlater_workers/jobs": (1, "an argument of `JobContext.on_stop`, which is public"),
     "workers/pinlater_workers/observability": (1, "a JSON key of the worker's status"),
 }

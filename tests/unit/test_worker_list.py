@@ -92,7 +92,7 @@ async def names(workers: WorkerList) -> list[str]:
 
 async def test_a_worker_is_listed_as_it_said_it_by_the_clock_of_the_server(stand: Stand) -> None:
     _, one = await stand.server("a")
-    one.hear(REPORT)
+    one.receive(REPORT)
     page = await listed(one)
     (worker,) = page.workers
     now_ms = stand.cluster.clock.now_ms()
@@ -105,7 +105,7 @@ async def test_a_worker_is_listed_as_it_said_it_by_the_clock_of_the_server(stand
 
 async def test_every_server_lists_what_another_one_heard(stand: Stand) -> None:
     _, one = await stand.server("a")
-    one.hear(REPORT)
+    one.receive(REPORT)
     await one.close()  # writes what is not written yet
     _, other = await stand.server("b")
     assert await names(other) == ["a1"]
@@ -115,9 +115,9 @@ async def test_every_server_lists_what_another_one_heard(stand: Stand) -> None:
 async def test_the_newest_word_of_a_worker_counts_whichever_server_heard_it(stand: Stand) -> None:
     _, one = await stand.server("a")
     _, other = await stand.server("b")
-    one.hear(replace(REPORT, busy_slots=1))
-    other.hear(replace(REPORT, up_ms=6_000, busy_slots=2))
-    one.hear(replace(REPORT, up_ms=4_000, busy_slots=3))  # late, or sent again
+    one.receive(replace(REPORT, busy_slots=1))
+    other.receive(replace(REPORT, up_ms=6_000, busy_slots=2))
+    one.receive(replace(REPORT, up_ms=4_000, busy_slots=3))  # late, or sent again
     await one.close()
     await other.close()
     for each in stand.lists:
@@ -128,10 +128,10 @@ async def test_a_worker_that_stops_in_order_is_gone_at_once_also_where_another_s
     stand: Stand,
 ) -> None:
     _, one = await stand.server("a")
-    one.hear(REPORT)
+    one.receive(REPORT)
     await one.close()
     _, other = await stand.server("b")
-    other.hear(replace(REPORT, up_ms=5_001, has_stopped=True))
+    other.receive(replace(REPORT, up_ms=5_001, has_stopped=True))
     assert await names(other) == []
     await other.close()
     _, third = await stand.server("c")
@@ -141,23 +141,23 @@ async def test_a_worker_that_stops_in_order_is_gone_at_once_also_where_another_s
 async def test_a_word_counts_for_its_identity_whichever_server_heard_it(stand: Stand) -> None:
     _, one = await stand.server("a")
     _, other = await stand.server("b")
-    one.hear(REPORT, "token:shop")
-    other.hear(replace(REPORT, up_ms=9_000, has_stopped=True), "token:thief")
-    other.hear(replace(REPORT, up_ms=9_000, slots=1), "anonymous")
+    one.receive(REPORT, "token:shop")
+    other.receive(replace(REPORT, up_ms=9_000, has_stopped=True), "token:thief")
+    other.receive(replace(REPORT, up_ms=9_000, slots=1), "anonymous")
     await one.close()
     await other.close()
     _, third = await stand.server("c")
     for each in stand.lists:
         found = (await listed(each)).workers
         assert {worker.identity: worker.slots for worker in found} == {"token:shop": 8, "anonymous": 1}
-    third.hear(replace(REPORT, up_ms=5_001, has_stopped=True), "token:shop")
+    third.receive(replace(REPORT, up_ms=5_001, has_stopped=True), "token:shop")
     assert [worker.identity for worker in (await listed(third)).workers] == ["anonymous"]
 
 
 async def test_workers_of_one_id_are_told_apart_from_page_to_page(stand: Stand) -> None:
     _, one = await stand.server("a")
     for identity in ("token:a", "token:b", "token:c"):
-        one.hear(REPORT, identity)
+        one.receive(REPORT, identity)
     found, continuation = [], CONTINUATION_START
     while continuation != CONTINUATION_END:
         page = await listed(one, limit=1, continuation=continuation)
@@ -177,7 +177,7 @@ async def test_what_an_older_server_heard_counts_where_nobody_knows_whose_word_i
     assert b"identity" not in zlib.decompress(body)
     await stand.cluster.stores[0].kv_put(KIND, "x/1/0", body, now_ms + KEEP_MS, now_ms)
     for id in ("a2", "a3"):
-        one.hear(replace(REPORT, id=id, busy_slots=5), "token:shop")
+        one.receive(replace(REPORT, id=id, busy_slots=5), "token:shop")
     found = (await listed(one)).workers
     assert {worker.id: (worker.identity, worker.busy_slots) for worker in found} == {
         "a1": (None, 2),
@@ -188,7 +188,7 @@ async def test_what_an_older_server_heard_counts_where_nobody_knows_whose_word_i
 
 async def test_a_worker_that_says_no_more_is_gone_after_a_minute(stand: Stand) -> None:
     _, one = await stand.server("a")
-    one.hear(REPORT)
+    one.receive(REPORT)
     await one.close()
     await stand.server("b")
     stand.cluster.clock.tick(KEEP_MS - 1)
@@ -200,7 +200,7 @@ async def test_a_worker_that_says_no_more_is_gone_after_a_minute(stand: Stand) -
 
 async def test_a_process_writes_to_one_shard_and_to_another_one_where_that_is_out(stand: Stand) -> None:
     server, one = await stand.server("a")
-    one.hear(REPORT)
+    one.receive(REPORT)
     await one.close()
 
     async def holders() -> list[str]:
@@ -210,7 +210,7 @@ async def test_a_process_writes_to_one_shard_and_to_another_one_where_that_is_ou
     (first,) = await holders()
     member = next(each for each in server.members.all if each.shard.shard_id == first)
     member.eject("for a test")
-    one.hear(replace(REPORT, up_ms=6_000))
+    one.receive(replace(REPORT, up_ms=6_000))
     await one.close()
     assert len(await holders()) == 2
 
@@ -222,13 +222,13 @@ async def test_what_is_heard_is_written_soon_where_a_worker_starts_or_stops_and_
     def writes() -> int:
         return sum(reach.begun["kv_put"] for reach in server.reach)
 
-    one.hear(REPORT)
+    one.receive(REPORT)
     assert writes() == 0
     await time.leap(SOON_S)
     await until_quiet(*server.reach)
     assert writes() == 1
     for number in range(100):
-        one.hear(replace(REPORT, up_ms=6_000 + number))
+        one.receive(replace(REPORT, up_ms=6_000 + number))
     await time.leap(WRITE_AFTER_S - 0.1)
     assert writes() == 1
     await time.leap(0.2)
@@ -236,7 +236,7 @@ async def test_what_is_heard_is_written_soon_where_a_worker_starts_or_stops_and_
     assert writes() == 2
     await time.leap(600)
     assert writes() == 2
-    one.hear(replace(REPORT, up_ms=7_000, is_stopping=True))
+    one.receive(replace(REPORT, up_ms=7_000, is_stopping=True))
     await time.leap(SOON_S)
     await until_quiet(*server.reach)
     assert writes() == 3
@@ -247,7 +247,7 @@ async def test_a_shard_that_takes_no_entry_is_tried_again_until_it_does(stand: S
     time = HeldTime(*server.reach)
     for reach in server.reach:
         reach.failures["kv_put"] = [StoreRefused("for a test")]
-    one.hear(REPORT)
+    one.receive(REPORT)
     await time.leap(SOON_S)
     await until_quiet(*server.reach)
     await time.leap(WRITE_AFTER_S)
@@ -258,7 +258,7 @@ async def test_a_shard_that_takes_no_entry_is_tried_again_until_it_does(stand: S
 
 async def test_what_a_shard_said_is_kept_while_it_cannot_be_read_and_the_shard_is_named(stand: Stand) -> None:
     _, one = await stand.server("a")
-    one.hear(REPORT)
+    one.receive(REPORT)
     await one.close()
     server, other = await stand.server("b")
     time = HeldTime(*server.reach)
@@ -275,7 +275,7 @@ async def test_what_a_shard_said_is_kept_while_it_cannot_be_read_and_the_shard_i
 async def test_a_shard_that_does_not_answer_keeps_nobody_waiting_for_long(stand: Stand) -> None:
     server, one = await stand.server("a")
     time = HeldTime(*server.reach)
-    one.hear(REPORT)
+    one.receive(REPORT)
     for reach in server.reach:
         reach.hold("kv_list")
     asking = asyncio.ensure_future(listed(one))
@@ -299,8 +299,8 @@ async def test_nothing_is_written_or_described_where_no_worker_reports(stand: St
 async def test_gauges_tell_of_the_whole_cluster_and_label_only_queues_that_are_there(stand: Stand) -> None:
     server, one = await stand.server("a")
     _, other = await stand.server("b")
-    one.hear(REPORT)
-    other.hear(replace(REPORT, id="a2", slots=4, busy_slots=0, stuck_slots=0))
+    one.receive(REPORT)
+    other.receive(replace(REPORT, id="a2", slots=4, busy_slots=0, stuck_slots=0))
     await other.close()
     lease = replace(server.membership.alive()[0], more=other.describe())
     await one.set_gauges(server.metrics, {"mail"}, [lease])
@@ -317,7 +317,7 @@ async def test_gauges_tell_of_the_whole_cluster_and_label_only_queues_that_are_t
 async def test_pages_go_by_name_and_together_have_each_worker_once(stand: Stand) -> None:
     _, one = await stand.server("a")
     for number in range(25):
-        one.hear(replace(REPORT, id=f"id{number}", name=f"n{number % 5}", pid=number))
+        one.receive(replace(REPORT, id=f"id{number}", name=f"n{number % 5}", pid=number))
     got, continuation = [], CONTINUATION_START
     while continuation != CONTINUATION_END:
         page = await listed(one, limit=7, continuation=continuation)
@@ -344,7 +344,7 @@ def crowded(number: int) -> WorkerReport:
 async def test_no_crowd_of_workers_makes_an_answer_too_long_or_a_process_too_large(stand: Stand) -> None:
     _, one = await stand.server("a")
     for number in range(300):
-        one.hear(crowded(number))
+        one.receive(crowded(number))
     kept = (await listed(one, limit=1)).total
     assert 50 < kept < 150
     assert kept * len(encode_worker(SeenWorker(crowded(0), 0))) > MAX_BYTES / 4
@@ -361,9 +361,9 @@ async def test_a_write_that_takes_long_is_not_overtaken_by_the_next(stand: Stand
     server, one = await stand.server("a")
     time = HeldTime(*server.reach)
     held = [reach.hold("kv_put") for reach in server.reach]
-    one.hear(REPORT)
+    one.receive(REPORT)
     await time.leap(SOON_S)
-    one.hear(replace(REPORT, up_ms=6_000, has_stopped=True))
+    one.receive(replace(REPORT, up_ms=6_000, has_stopped=True))
     await time.leap(2)
     assert sum(reach.begun["kv_put"] for reach in server.reach) == 1
     for gate in held:
@@ -378,8 +378,8 @@ async def test_a_write_that_takes_long_is_not_overtaken_by_the_next(stand: Stand
 
 async def test_the_list_can_be_of_one_queue_or_one_name(stand: Stand) -> None:
     _, one = await stand.server("a")
-    one.hear(REPORT)
-    one.hear(replace(REPORT, id="a2", name="office", queues={"letters": 1}))
+    one.receive(REPORT)
+    one.receive(replace(REPORT, id="a2", name="office", queues={"letters": 1}))
     for wanted, ids in (
         ({"queue": "mail"}, ["a1"]),
         ({"queue": "letters"}, ["a2"]),
@@ -398,10 +398,10 @@ async def test_a_continuation_that_was_not_given_is_refused(stand: Stand, text: 
 
 async def test_what_is_too_much_or_below_zero_is_cut_and_one_without_an_id_is_not_kept(stand: Stand) -> None:
     _, one = await stand.server("a")
-    one.hear(replace(REPORT, id=""))
+    one.receive(replace(REPORT, id=""))
     assert await names(one) == []
     long = "x" * 5_000
-    one.hear(
+    one.receive(
         WorkerReport(
             long,
             long,
@@ -431,7 +431,7 @@ async def test_what_is_too_much_or_below_zero_is_cut_and_one_without_an_id_is_no
 async def test_the_jobs_that_run_longest_are_first_and_the_others_are_cut(stand: Stand) -> None:
     _, one = await stand.server("a")
     running = [WorkerJob(f"mail:s1:p1:{number}", "letter", number) for number in (*range(0, 200, 2), *range(1, 200, 2))]
-    one.hear(replace(REPORT, running=running))
+    one.receive(replace(REPORT, running=running))
     (worker,) = (await listed(one)).workers
     assert [job.job_descriptor for job in worker.running] == [f"mail:s1:p1:{number}" for number in range(199, 99, -1)]
 

@@ -64,7 +64,7 @@ _QUEUES = 500
 """In one question."""
 
 _Times = Mapping[str, int | None]
-_Asked = list[tuple[Sequence[str], asyncio.Future[_Times]]]
+_Callers = list[tuple[Sequence[str], asyncio.Future[_Times]]]
 """The queues of each caller, and where its answer goes."""
 
 
@@ -73,7 +73,7 @@ class DueQuery:
 
     def __init__(self, members: ShardSet) -> None:
         self._members = members
-        self._asked: dict[tuple[int, ...], _Asked] = {}
+        self._callers: dict[tuple[int, ...], _Callers] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def next_due(self, queue: str, priorities: Sequence[int]) -> int | None:
@@ -87,30 +87,30 @@ class DueQuery:
         """The same of several queues, by name; one that is not there is left out. Others may stand in it as well."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[_Times] = loop.create_future()
-        self._asked.setdefault(tuple(priorities), []).append((queues, answer))
+        self._callers.setdefault(tuple(priorities), []).append((queues, answer))
         if self._task is None:
             self._task = loop.create_task(self._ask_all())
         return await answer
 
     async def _ask_all(self) -> None:
-        while self._asked:
-            await self._ask(*self._asked.popitem())
+        while self._callers:
+            await self._ask(*self._callers.popitem())
         self._task = None
 
-    async def _ask(self, priorities: Sequence[int], asked: _Asked) -> None:
+    async def _ask(self, priorities: Sequence[int], callers: _Callers) -> None:
         try:
-            queues = list(dict.fromkeys(queue for some, _ in asked for queue in some))
+            queues = list(dict.fromkeys(queue for some, _ in callers for queue in some))
             times: dict[str, int | None] = {}
             for first in range(0, len(queues), _QUEUES):
                 times |= await self._earliest(queues[first : first + _QUEUES], priorities)
         except PinLaterError as error:
             error.__traceback__ = None  # it keeps the frames, and they what was asked
-            _fail(asked, error)
+            _fail(callers, error)
             return
         except Exception as error:  # unforeseen: without an answer these and later callers would wait for ever
-            _fail(asked, error)
+            _fail(callers, error)
             return
-        for _, answer in asked:
+        for _, answer in callers:
             if not answer.done():
                 answer.set_result(times)
 
@@ -127,7 +127,7 @@ class DueQuery:
         return earliest
 
 
-def _fail(asked: _Asked, error: Exception) -> None:
-    for _, answer in asked:
+def _fail(callers: _Callers, error: Exception) -> None:
+    for _, answer in callers:
         if not answer.done():
             answer.set_exception(copy.copy(error))

@@ -16,9 +16,9 @@ from pinlater.eager import InlineFuture
 from pinlater.errors import DequeueRateLimited, Draining, PinLaterError, QueueNotFound, UnknownError
 from pinlater.model import DequeuedJob
 from pinlater.queues.settings import QueueSettings
+from pinlater.service.longpoll.candidate_shards import CandidateShards
 from pinlater.service.longpoll.poller_context import Outlook, PollerContext, PollerState
 from pinlater.service.longpoll.shared_waiter import SharedWaiter
-from pinlater.service.longpoll.told_shards import ToldShards
 from pinlater.service.longpoll.wait_queue import Waiter, WaitQueue, fresh
 from pinlater.service.queue_limits import Throttle
 from pinlater.shards.handle import ShardHandle
@@ -96,10 +96,10 @@ class QueuePoller:
         self.is_invalid = False
         """Something may have happened since the poll that is under way, or the last one, began."""
         self.events = 0
-        """How often something was told that may have brought jobs."""
+        """How many events came that may have brought jobs."""
         self._empty_at = -1
         """So many events there had been at the last poll, which found nothing; -1: there may be jobs."""
-        self._jobs_at = ToldShards()
+        self._jobs_at = CandidateShards()
         self._trusted_until_s = 0.0
         self.is_full = False
         """There were more jobs than the last caller could take, as far as it is known."""
@@ -135,7 +135,7 @@ class QueuePoller:
     def expect(self, jobs: int, shard: ShardHandle | None = None) -> None:
         """So many jobs became eligible; of no use to a queue that is throttled. `shard`: where, if that is known."""
         self.events += 1
-        self._jobs_at.told(shard)
+        self._jobs_at.notified(shard)
         if not self._throttled_until_s or self.throttled_for() == 0:
             self.ready_estimate += jobs
             if self.wakeup is not None:
@@ -289,14 +289,14 @@ class QueuePoller:
             self.ready_estimate, self.is_invalid = 0, False
 
     def begins_empty(self) -> None:
-        """Whoever began it found no job on any shard, and all shards tell of those that come."""
+        """Whoever began it found no job on any shard, and all shards notify of those that come."""
         context, queue = self._context, self.queue
-        is_told = context.router.has_several_shards() and context.subscriptions.is_subscribed(queue)
-        if is_told and context.due.is_known(queue):
+        is_notified = context.router.has_several_shards() and context.subscriptions.is_subscribed(queue)
+        if is_notified and context.due.is_known(queue):
             self._jobs_at.empty_since(self._jobs_at.changes)
 
     def joined_unseen(self) -> None:
-        """A waiter has joined that did not look at all shards itself."""
+        """A waiter has joined that did not ask all shards itself."""
         self._jobs_at.anywhere()
 
     def joined(self) -> None:
@@ -321,7 +321,7 @@ class QueuePoller:
             self.expect(_SOME)
 
     async def _park(self) -> None:
-        """Rest, while nobody waits, until somebody does; what is told meanwhile is noted."""
+        """Rest, while nobody waits, until somebody does; events that come meanwhile are noted."""
         self.state = PollerState.PARKED
         self._timer = self._loop.call_at(self._keep_until_s, self._unpark)
         self._parked = InlineFuture(self._loop)
@@ -493,7 +493,7 @@ class QueuePoller:
 
     async def _claim_limited(self, batch: list[Waiter], settings: QueueSettings) -> list[list[DequeuedJob]]:
         """Always counts first: tokens are asked for no more than what is ready, and whether anything is, is what
-        waiters are told whose time is over. Capacity that is freed elsewhere is told by nobody, so it polls at the pace
+        waiters are told whose time is over. Nobody reports capacity that is freed elsewhere, so it polls at the pace
         of those.
         """
         context, waiters = self._context, self.waiters
@@ -559,8 +559,8 @@ class QueuePoller:
     # -- what nobody foresaw -----------------------------------------------------------------------------------------
 
     async def _back_off(self, error: Exception) -> None:
-        """Waiters are told, and the poller rests, longer from failure to failure, also where nobody waits: those who
-        come meanwhile wait for its end.
+        """Waiters get the error, and the poller rests, longer from failure to failure, also where nobody waits: those
+        who come meanwhile wait for its end.
         """
         self.state = PollerState.BACKING_OFF
         context, loop, queue = self._context, self._loop, self.queue

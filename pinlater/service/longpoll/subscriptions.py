@@ -1,7 +1,7 @@
 """The subscriptions of a process to queues, so that it need not poll for what other processes bring.
 
 A queue is subscribed to while somebody waits for its jobs, and a while longer: a caller that took a job mostly comes
-back. On Redis a shard publishes what becomes eligible; other stores may tell nothing.
+back. On Redis a shard publishes what becomes eligible; other stores may report nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_QUEUES = 10_000
 
 
 class QueueEvents(Protocol):
-    """Is told what happens to queues (LongPolls)."""
+    """Receives the events of queues (LongPolls)."""
 
     def on_event(self, queue: str, event: Notification, shard: ShardHandle | None = None) -> None:
         """A store, that of this shard, reports what another process did, or that it may have done something."""
@@ -50,11 +50,11 @@ class Subscriptions:
     def __init__(self, members: ShardSet, listener: QueueEvents) -> None:
         self._members = members
         self._listener = listener
-        self._telling: dict[str, dict[ShardHandle, None]] = {}
+        self._reporting: dict[str, dict[ShardHandle, None]] = {}
         """In order, so that two runs with the same chance end subscriptions in the same order."""
-        self._asked: dict[tuple[str, ShardHandle], asyncio.Task[None]] = {}
+        self._requests: dict[tuple[str, ShardHandle], asyncio.Task[None]] = {}
         self._broken: set[tuple[str, ShardHandle]] = set()
-        """Asked, and told that it is over before the answer was read."""
+        """Requested, and ended by the store before its answer was read."""
         self._not_before_s: dict[ShardHandle, float] = {}
         self._leaving: dict[str, asyncio.TimerHandle] = {}
         self._ending = BackgroundTasks()
@@ -62,62 +62,62 @@ class Subscriptions:
 
     def is_subscribed(self, queue: str) -> bool:
         """Whether all shards in use report on the queue now; those that do not are asked to."""
-        telling = self._telling.get(queue)
-        if telling is None:
-            if len(self._telling) >= _MAX_QUEUES or self._is_closed:
+        reporting = self._reporting.get(queue)
+        if reporting is None:
+            if len(self._reporting) >= _MAX_QUEUES or self._is_closed:
                 return False
-            telling = self._telling[queue] = {}
-        silent = [member for member in self._members.healthy() if member not in telling]
+            reporting = self._reporting[queue] = {}
+        silent = [member for member in self._members.healthy() if member not in reporting]
         for member in silent:
-            self._ask(queue, member)
+            self._request(queue, member)
         return not silent
 
     def left(self, queue: str) -> None:
         """Nobody waits for it any more."""
-        if queue in self._telling and queue not in self._leaving and not self._is_closed:
+        if queue in self._reporting and queue not in self._leaving and not self._is_closed:
             self._leaving[queue] = asyncio.get_running_loop().call_later(KEEP_S, self._leave, queue)
 
     async def close(self) -> None:
-        """Tell nobody anything more, and end all subscriptions."""
+        """Report nothing more, and end all subscriptions."""
         self._is_closed = True
         for timer in self._leaving.values():
             timer.cancel()
         subscribed = [
-            *self._asked,
-            *((queue, member) for queue, telling in self._telling.items() for member in telling),
+            *self._requests,
+            *((queue, member) for queue, reporting in self._reporting.items() for member in reporting),
         ]
-        tasks = [*self._asked.values(), *self._ending]
+        tasks = [*self._requests.values(), *self._ending]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        self._telling.clear()
+        self._reporting.clear()
         for queue, member in subscribed:
             await _quietly(member.shard.subscribe(queue, None))
 
-    def _ask(self, queue: str, member: ShardHandle) -> None:
+    def _request(self, queue: str, member: ShardHandle) -> None:
         loop = asyncio.get_running_loop()
-        if (queue, member) in self._asked or self._is_closed or self._not_before_s.get(member, 0.0) > loop.time():
+        if (queue, member) in self._requests or self._is_closed or self._not_before_s.get(member, 0.0) > loop.time():
             return
-        self._asked[queue, member] = loop.create_task(self._begin(queue, member))
+        self._requests[queue, member] = loop.create_task(self._begin(queue, member))
 
     async def _begin(self, queue: str, member: ShardHandle) -> None:
         try:
-            tells = await member.shard.subscribe(queue, partial(self._on_event, queue, member))
+            reports = await member.shard.subscribe(queue, partial(self._on_event, queue, member))
         except PinLaterError:
-            tells = False
+            reports = False
         except Exception as error:
             _log.error("queue_not_subscribed", queue=queue, shard=member.shard.shard_id, exc_info=error)
-            tells = False
+            reports = False
         finally:
-            del self._asked[queue, member]
+            del self._requests[queue, member]
         if (queue, member) in self._broken:
             self._broken.remove((queue, member))
-            tells = False
-        if not tells:
+            reports = False
+        if not reports:
             self._not_before_s[member] = asyncio.get_running_loop().time() + _TRY_AGAIN_S
-        elif queue in self._telling:
-            self._telling[queue][member] = None
+        elif queue in self._reporting:
+            self._reporting[queue][member] = None
             self._listener.on_subscription_changed(queue)
         else:
             await member.shard.subscribe(queue, None)
@@ -128,16 +128,16 @@ class Subscriptions:
         if event is not None:
             self._listener.on_event(queue, event, member)
             return
-        if (queue, member) in self._asked:
+        if (queue, member) in self._requests:
             self._broken.add((queue, member))
-        self._telling.get(queue, {}).pop(member, None)
+        self._reporting.get(queue, {}).pop(member, None)
         self._listener.on_subscription_changed(queue)
 
     def _leave(self, queue: str) -> None:
         del self._leaving[queue]
         if self._listener.poller(queue) is not None:
             return
-        for member in self._telling.pop(queue):
+        for member in self._reporting.pop(queue):
             self._ending.start(_quietly(member.shard.subscribe(queue, None)))
 
 

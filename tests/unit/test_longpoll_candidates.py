@@ -1,4 +1,4 @@
-"""Dequeues that wait while stores tell on which shard a job came."""
+"""Dequeues that wait while stores notify on which shard a job came."""
 
 from __future__ import annotations
 
