@@ -59,7 +59,7 @@ def is_told(at: Service) -> bool:
 
 def looks(at: Service) -> bool:
     poller = at.long_polls.poller("mail")
-    return poller is not None and poller.pause_ms < NEVER_TOLD.poll_subscribed_ms
+    return poller is not None and poller.known.pause_ms < NEVER_TOLD.poll_subscribed_ms
 
 
 async def until(is_so: Callable[[], bool]) -> None:

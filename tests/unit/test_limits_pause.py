@@ -133,7 +133,7 @@ async def test_the_maximum_in_progress_is_an_empty_answer_and_an_ack_ends_the_wa
         poller = at.service.long_polls.poller("mail")
         assert poller is not None
         poller.unthrottle()
-        while poller.throttle is None:
+        while poller.known.throttle is None:
             await asyncio.sleep(0)
         await at.service.ack("mail", [Ack(job.descriptor)], [])
         assert len(await asyncio.wait_for(waiting, 60)) == 1
@@ -183,8 +183,8 @@ async def test_who_waits_after_a_first_look_that_the_rate_cut_short_waits_as_lon
         waiting = await in_line(at)
         poller = at.service.long_polls.poller("mail")
         assert poller is not None
-        assert poller.throttle is not None
-        assert 0 < poller.throttled_for() <= 1
+        assert poller.known.throttle is not None
+        assert 0 < poller.known.throttled_for() <= 1
         at.clock.tick(1_000)
         assert len(await asyncio.wait_for(waiting, 60)) == 1
 

@@ -41,7 +41,7 @@ class Told:
                 await asyncio.sleep(0)
             poller = self.at.service.long_polls.poller("mail")
             assert poller is not None
-            while poller.wakeup is None or poller.pause_ms < 60_000:
+            while poller.wakeup is None or poller.known.pause_ms < 60_000:
                 await asyncio.sleep(0.001)
         self.forget()
         return task

@@ -1,8 +1,8 @@
 """The long poll: dequeues that wait for jobs, in order of arrival, and one poller per queue that looks for them.
 
     caller ─ wait() ─► LongPolls ──► QueuePoller (one per queue) ──► WaitQueue (its waiters)
-                          ▲               │  asks DueQuery, claims by the router, obeys QueueLimits
-    enqueues, acks, ──────┘               │
+                          ▲               │  asks DueQuery, claims by the router, obeys QueueLimits,
+    enqueues, acks, ──────┘               │  and keeps in its KnownQueue what it knows of the jobs
     stores (Subscriptions), settings      └─ when it ends, its queue has no poller until the next dequeue waits
 
 The states of a queue's poller, and what moves it between them (`PollerState` in poller_context.py):

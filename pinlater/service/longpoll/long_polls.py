@@ -91,8 +91,8 @@ class LongPolls:
         if now > 0:
             self._wakeups += 1
             poller = self._pollers.get(queue)
-            if poller is not None:
-                poller.expect(now, shard)
+            if poller is not None and poller.known.expect(now, shard):
+                poller.notify()
         if later_ms and self._due.add(queue, later_ms):
             poller = self._pollers.get(queue)
             if poller is not None:
@@ -120,7 +120,8 @@ class LongPolls:
         try:
             return await after_first_suspend(enqueue, partial(poller.expect_inflight, jobs))
         except BaseException:
-            poller.expect(jobs)  # whether they were stored or not: a claim tells
+            if poller.known.expect(jobs):  # whether they were stored or not: a claim tells
+                poller.notify()
             raise
 
     def on_event(self, queue: str, event: Notification, shard: ShardHandle | None = None) -> None:
@@ -250,7 +251,7 @@ class LongPolls:
         )
         pause_ms = self._settings.poll_subscribed_ms if is_known else self._settings.poll_min_ms
         poller = self._pollers[queue] = QueuePoller(queue, pause_ms, self._context)
-        poller.throttle_by(throttle)
+        poller.known.throttle_by(throttle, self._settings.poll_min_ms)
         poller.task = asyncio.get_running_loop().create_task(poller.run())
         return poller
 
@@ -275,7 +276,7 @@ class LongPolls:
             poller = self._pollers.get(queue)
             if self._due.take(queue, now_ms) and poller is not None:  # what comes next is told by the answer
                 poller.due_taken()
-            before.append(-1 if poller is None else poller.events)
+            before.append(-1 if poller is None else poller.known.events)
         times = await context.due_query.next_due_of(queues, priorities)
         now_ms = context.clock.now_ms()
         found: dict[str, bool] = {}
@@ -289,7 +290,7 @@ class LongPolls:
             is_due = found[queue] = due_ms is not None and due_ms <= now_ms
             if poller is None:
                 continue
-            poller.is_full = is_due
+            poller.known.is_full = is_due
             if due_ms is not None and not is_due:
                 self._due.add(queue, (due_ms,))
             if not is_due:
@@ -300,9 +301,9 @@ class LongPolls:
         """What a claim at once, of a dequeue from several queues, found out about one."""
         poller = self._pollers.get(queue)
         if poller is not None:
-            poller.is_full = is_full
+            poller.known.is_full = is_full
             if throttle is not None and not poller.waiters.entries:
-                poller.throttle_by(throttle)
+                poller.known.throttle_by(throttle, self._settings.poll_min_ms)
 
     async def wait_for_several(
         self,

@@ -11,32 +11,25 @@ from collections.abc import Iterable, Sequence
 
 import structlog
 
+from pinlater.backends.base import ClaimRequest
 from pinlater.background_tasks import exponential_backoff_s
 from pinlater.eager import InlineFuture
 from pinlater.errors import DequeueRateLimited, Draining, PinLaterError, QueueNotFound, UnknownError
 from pinlater.model import DequeuedJob
 from pinlater.queues.settings import QueueSettings
-from pinlater.service.longpoll.candidate_shards import CandidateShards
+from pinlater.service.longpoll.known_queue import SOME_JOBS, KnownQueue
 from pinlater.service.longpoll.poller_context import Outlook, PollerContext, PollerState
 from pinlater.service.longpoll.shared_waiter import SharedWaiter
 from pinlater.service.longpoll.wait_queue import Waiter, WaitQueue, fresh
-from pinlater.service.queue_limits import Throttle
-from pinlater.shards.handle import ShardHandle
 
 _log = structlog.get_logger("pinlater.service")
 
 _READY_LIMIT = 1_000
-_SOME = 1_000
-"""How many jobs are expected where nobody said how many there are."""
-
 _POLLERS_PER_MS = 5
 """The most polls per millisecond, of all queues together."""
 
 _TICK_S = 0.001
 """uvloop's timers have whole milliseconds, from a time of their own, and may fire so early or so late."""
-
-_MAX_THROTTLE_MS = 1_000
-"""A queue with a slow rate is looked at this often all the same: others may have given tokens back."""
 
 KEEP_S = 10.0
 """How long the poller of a queue that is one of several to a waiter is kept, parked, after the last of them: most come
@@ -59,26 +52,16 @@ class QueuePoller:
 
     __slots__ = (
         "_context",
-        "_empty_at",
-        "_jobs_at",
         "_keep_until_s",
         "_loop",
         "_parked",
-        "_throttled_until_s",
         "_timer",
-        "_trusted_until_s",
-        "due_passed",
         "error",
-        "events",
         "inflight_jobs",
-        "is_full",
-        "is_invalid",
-        "pause_ms",
+        "known",
         "queue",
-        "ready_estimate",
         "state",
         "task",
-        "throttle",
         "waiters",
         "wakeup",
     )
@@ -87,34 +70,16 @@ class QueuePoller:
         self.queue = queue
         self.waiters = WaitQueue()
         self.state = PollerState.IDLE
-        self.ready_estimate = 0
-        """How many jobs are expected. Negative: jobs handed out before their enqueue was announced."""
+        self._loop = asyncio.get_running_loop()
+        self.known = KnownQueue(pause_ms, self._loop.time)
         self.inflight_jobs = 0
         """How many jobs the claim that begins next may meet before they are announced."""
-        self.pause_ms = pause_ms
-        """Between two polls."""
-        self.is_invalid = False
-        """Something may have happened since the poll that is under way, or the last one, began."""
-        self.events = 0
-        """How many events came that may have brought jobs."""
-        self._empty_at = -1
-        """So many events there had been at the last poll, which found nothing; -1: there may be jobs."""
-        self._jobs_at = CandidateShards()
-        self._trusted_until_s = 0.0
-        self.is_full = False
-        """There were more jobs than the last caller could take, as far as it is known."""
+        self.error: PinLaterError | None = None
+        """What the last round failed with."""
         self._keep_until_s = 0.0
         self._parked: InlineFuture[None] | None = None
         """There while it is parked."""
-        self.due_passed = False
-        """A delayed job's time has come: when the next one's will, is not known."""
-        self.error: PinLaterError | None = None
-        """What the last round failed with."""
-        self.throttle: Throttle | None = None
-        """What kept the last round from handing out what was eligible."""
-        self._throttled_until_s = 0.0
         self._context = context
-        self._loop = asyncio.get_running_loop()
         self.wakeup: InlineFuture[None] | None = None
         """There while it rests."""
         self._timer: asyncio.TimerHandle | None = None
@@ -132,67 +97,35 @@ class QueuePoller:
             if not wakeup.done():
                 wakeup.set_result(None)
 
-    def expect(self, jobs: int, shard: ShardHandle | None = None) -> None:
-        """So many jobs became eligible; of no use to a queue that is throttled. `shard`: where, if that is known."""
-        self.events += 1
-        self._jobs_at.notified(shard)
-        if not self._throttled_until_s or self.throttled_for() == 0:
-            self.ready_estimate += jobs
-            if self.wakeup is not None:
-                self.notify()
-
     def expect_inflight(self, jobs: int) -> None:
-        """So many jobs are on their way to the store, ahead of any claim that begins now. `expect` announces them. For
+        """So many jobs are on their way to the store, ahead of any claim that begins now. They are announced later. For
         a poller that rests in IDLE: it claims at once.
         """
-        self.events += 1
-        self._jobs_at.anywhere()
+        self.known.expect(jobs)
         self.inflight_jobs = jobs
-        self.ready_estimate += jobs
         self.notify()
         self.inflight_jobs = 0
 
     def due_changed(self) -> None:
         """The next due time is earlier than it was; of no use to a queue that is throttled."""
-        if self.throttled_for() == 0:
+        if self.known.throttled_for() == 0:
             self.notify()
 
     def poll_now(self) -> None:
         """Something may have happened that no store reports; of no use to a queue that is throttled."""
-        self.events += 1
-        self._jobs_at.anywhere()
-        if self.throttled_for() == 0:
-            self.pause_ms = 0
-            self.is_invalid = True
+        if self.known.distrust():
             self.notify()
 
     def capacity_freed(self) -> None:
         """Fewer jobs are in progress: worth a poll where that is what keeps jobs back, or perhaps will in a moment."""
-        if self.wakeup is None or (self.throttle is not None and self.throttle.reason == "in_progress"):
+        throttle = self.known.throttle
+        if self.wakeup is None or (throttle is not None and throttle.reason == "in_progress"):
             self.unthrottle()
 
     def unthrottle(self) -> None:
         """What kept jobs back may be over: poll now."""
-        self.events += 1
-        self._jobs_at.anywhere()
-        self._throttled_until_s = 0.0
-        self.pause_ms = 0
+        self.known.unthrottle()
         self.notify()
-
-    def throttle_by(self, throttle: Throttle | None) -> None:
-        """Nothing can be handed out, whatever becomes eligible: until the rate allows a job, or until the next poll
-        where too many are in progress, unless some end meanwhile.
-        """
-        settings = self._context.settings
-        pause_ms = self.pause_ms
-        if throttle is not None and throttle.reason == "rate":
-            pause_ms = min(max(throttle.retry_after_ms, settings.poll_min_ms), _MAX_THROTTLE_MS)
-        self.throttle = throttle
-        self._throttled_until_s = 0.0 if throttle is None else self._loop.time() + pause_ms / 1000
-
-    def throttled_for(self) -> float:
-        """How many seconds it is throttled yet."""
-        return max(0.0, self._throttled_until_s - self._loop.time()) if self._throttled_until_s else 0.0
 
     def end_wait(self, waiter: Waiter) -> None:
         """The time is over: an answer now, or when the claim that is under way for it returns."""
@@ -211,8 +144,9 @@ class QueuePoller:
 
     def reason_for_nothing(self) -> PinLaterError | None:
         """The error of a waiter whose time is over; None: there was no job."""
-        if self.error is None and self.throttle is not None and not self._context.is_draining:
-            return self.throttle.error()
+        throttle = self.known.throttle
+        if self.error is None and throttle is not None and not self._context.is_draining:
+            return throttle.error()
         return self.error
 
     def end_waits(self) -> None:
@@ -226,9 +160,7 @@ class QueuePoller:
         """Every waiter of this queue alone gets this error now; those of several set the queue aside, but for errors
         that pass by themselves.
         """
-        self.events += 1
-        self.is_full = False
-        self._jobs_at.anywhere()
+        self.known.fail()
         waiters = self.waiters
         waiters.fail(error)
         for waiter in list(waiters.entries):
@@ -253,72 +185,72 @@ class QueuePoller:
 
     def outlook(self, now_s: float, now_ms: int) -> Outlook:
         """For a dequeue that may wait."""
-        if self._empty_at == self.events and now_s < self._trusted_until_s:
+        known = self.known
+        if known.is_empty(now_s):
             due_ms = self._context.due.next(self.queue)
             if due_ms is None or due_ms > now_ms:
                 return Outlook.EMPTY
-        if self.waiters.entries or self.state is PollerState.BACKING_OFF or now_s < self._throttled_until_s:
+        if self.waiters.entries or self.state is PollerState.BACKING_OFF or now_s < known.throttled_until_s:
             return Outlook.TAKEN
-        return Outlook.FULL if self.is_full else Outlook.UNKNOWN
+        return Outlook.FULL if known.is_full else Outlook.UNKNOWN
 
     def due_taken(self) -> None:
-        """A dequeue that waits for nothing looks at the queue, whose next time has come: those who wait for it would
-        not be told of that time any more.
+        """A dequeue that waits for nothing asks for jobs of the queue, whose next time has come: that time will not be
+        announced any more to those who wait for it.
         """
-        self._empty_at = -1
-        self._jobs_at.anywhere()
+        self.known.expect_any()
         if self.waiters.entries:
             self.poll_now()
 
     def found_empty(self, events: int) -> None:
-        """As `was_empty`, after a question that was not this poller's own."""
-        if self.events == events and not self.waiters.entries and self.state in _AT_REST:
-            self.throttle, self._throttled_until_s, self.error = None, 0.0, None
-            self.was_empty(events)
+        """A question that was not this poller's own found nothing eligible, and began after so many events."""
+        known = self.known
+        if known.events == events and not self.waiters.entries and self.state in _AT_REST:
+            known.throttle, known.throttled_until_s, self.error = None, 0.0, None
+            self._was_empty(events)
 
-    def was_empty(self, events: int) -> None:
+    def _was_empty(self, events: int) -> None:
         """A poll found nothing eligible that began after so many events."""
-        context = self._context
+        context, known = self._context, self.known
         is_subscribed = context.subscriptions.is_subscribed(self.queue)
-        self.pause_ms = context.settings.poll_subscribed_ms if is_subscribed else self._slower_ms()
-        self._empty_at, self.is_full = events, False
-        self._trusted_until_s = self._loop.time() + self.pause_ms / 1000
+        known.found_empty(events, context.settings.poll_subscribed_ms if is_subscribed else self._slower_ms())
         if is_subscribed:
             context.due.confirm(self.queue)
-        if events == self.events and not self.waiters.entries:
-            self.ready_estimate, self.is_invalid = 0, False
+        if events == known.events and not self.waiters.entries:
+            known.ready_estimate, known.is_stale = 0, False
 
     def begins_empty(self) -> None:
         """Whoever began it found no job on any shard, and all shards notify of those that come."""
         context, queue = self._context, self.queue
         is_notified = context.router.has_several_shards() and context.subscriptions.is_subscribed(queue)
         if is_notified and context.due.is_known(queue):
-            self._jobs_at.empty_since(self._jobs_at.changes)
+            self.known.begin_empty()
 
     def joined_unseen(self) -> None:
         """A waiter has joined that did not ask all shards itself."""
-        self._jobs_at.anywhere()
+        self.known.forget_shards()
 
     def joined(self) -> None:
         """A waiter of several queues has joined: it is polled again, unless it is known to be empty."""
+        known = self.known
         if self.waiters.has_passed_over:
             self.serve_passed_over()
         elif self._parked is not None:
-            if self._empty_at != self.events:
-                self.pause_ms = 0
+            if not known.was_empty():
+                known.pause_ms = 0
             self._unpark()
-        elif self.wakeup is not None and self._empty_at != self.events and self.throttled_for() == 0:
-            self.pause_ms = 0
+        elif self.wakeup is not None and not known.was_empty() and known.throttled_for() == 0:
+            known.pause_ms = 0
             self.notify()
 
     def serve_passed_over(self) -> None:
         """A waiter is free, or a new one has come, that can be claimed for: there were jobs."""
         self.waiters.has_passed_over = False
         if self._parked is not None:
-            self.pause_ms = 0
+            self.known.pause_ms = 0
             self._unpark()
-        else:
-            self.expect(_SOME)
+        elif self.known.expect(SOME_JOBS):
+            self.notify()
 
     async def _park(self) -> None:
         """Rest, while nobody waits, until somebody does; events that come meanwhile are noted."""
@@ -342,26 +274,26 @@ class QueuePoller:
 
     async def run(self) -> None:
         """Until nobody waits, and it is known when the next delayed job is due: callers that left come back."""
-        context, waiters = self._context, self.waiters
+        context, waiters, known = self._context, self.waiters, self.known
         try:
-            while waiters.entries or self.due_passed or self._is_kept():
+            while waiters.entries or known.due_passed or self._is_kept():
                 try:
-                    if not waiters.entries and not self.due_passed:
+                    if not waiters.entries and not known.due_passed:
                         await self._park()
                         continue
-                    if self._throttled_until_s and (left_s := self.throttled_for()) > 0:
+                    if known.throttled_until_s and (left_s := known.throttled_for()) > 0:
                         self.state = PollerState.THROTTLED
                         await self._rest(self._loop.time() + left_s)
-                    elif self.ready_estimate <= 0:
+                    elif known.ready_estimate <= 0:
                         next_poll_at_s = self._next_poll_at(self._loop.time())
-                        while self.ready_estimate <= 0 and (until_s := self._idle_until(next_poll_at_s)) is not None:
+                        while known.ready_estimate <= 0 and (until_s := self._idle_until(next_poll_at_s)) is not None:
                             if until_s > 0:
                                 self.state = PollerState.IDLE
                                 await self._rest(until_s)
                             else:  # turn after turn of the loop: a timer would fire half a millisecond late on average
                                 self.state = PollerState.DUE
                                 await asyncio.sleep(0)
-                    if waiters.entries or self.due_passed:
+                    if waiters.entries or known.due_passed:
                         context.watch.begun(self.queue)
                         try:
                             await self._round()
@@ -390,7 +322,7 @@ class QueuePoller:
 
     def _next_poll_at(self, now_s: float) -> float:
         """On the beat that all pollers of this process share."""
-        pause_s = self.pause_ms / 1000
+        pause_s = self.known.pause_ms / 1000
         if pause_s == 0:
             return now_s
         phase_s = self._context.phase_s
@@ -399,13 +331,13 @@ class QueuePoller:
 
     def _idle_until(self, next_poll_at_s: float) -> float | None:
         """Until when it rests, in the loop's time; 0: for one turn of the loop; None: a round begins."""
-        if not self.waiters.entries or self.pause_ms <= 0:
+        if not self.waiters.entries or self.known.pause_ms <= 0:
             return None
         due = self._context.due
         now_ms, now_s = self._context.clock.now_ms(), self._loop.time()
         if due.take(self.queue, now_ms):
-            self.ready_estimate, self.due_passed, self._empty_at = _SOME, True, -1
-            self._jobs_at.anywhere()
+            self.known.due_passed = True
+            self.known.found_due()
             return None
         if next_poll_at_s <= now_s + _TICK_S:
             return None
@@ -419,31 +351,33 @@ class QueuePoller:
     async def _round(self) -> None:
         """Poll, unless jobs are expected anyway; claim for as many waiters as there are jobs; answer them."""
         batch: list[Waiter] = []
-        context = self._context
+        context, known = self._context, self.known
         try:
             settings = context.limits.of(self.queue)
             if settings is not None:
                 claimed = await self._claim_limited(batch, settings)
             else:
                 inflight = self.inflight_jobs
-                self.throttle, self._throttled_until_s = None, 0.0
-                if self.ready_estimate <= 0:
+                known.throttle, known.throttled_until_s = None, 0.0
+                if known.ready_estimate <= 0:
                     await self._poll()
-                batch += self.waiters.first_for(self.ready_estimate)
-                self.ready_estimate = 0
+                batch += self.waiters.first_for(known.ready_estimate)
                 claimed = []
-                if batch:
-                    self.state, self._empty_at = PollerState.CLAIMING, -1
+                if not batch:
+                    known.ready_estimate = 0
+                else:
+                    self.state = PollerState.CLAIMING
+                    known.begin_claim()
                     requests = []
                     for waiter in batch:
                         waiter.in_claim = True
                         requests.append(waiter.claim_for(self.queue) if waiter.is_shared else waiter.request)
                     if context.router.has_several_shards():
-                        claimed = await self._jobs_at.claim(context, self.queue, requests)
+                        claimed = await self._claim_at_candidates(requests)
                     else:
                         claimed = await context.router.claim(self.queue, requests, context.clock.now_ms())
                 if inflight:
-                    self.ready_estimate -= min(inflight, sum(map(len, claimed)))
+                    known.ready_estimate -= min(inflight, sum(map(len, claimed)))
         except QueueNotFound:
             self._keep_until_s = 0.0
             self.fail(QueueNotFound.of(self.queue))
@@ -452,9 +386,9 @@ class QueuePoller:
         except PinLaterError as error:
             self.error = error
             context.watch.failed(self.queue, len(self.waiters), error)
-            self.ready_estimate = 0
-            self._jobs_at.anywhere()
-            self.pause_ms = context.settings.poll_max_ms
+            known.ready_estimate = 0
+            known.forget_shards()
+            known.pause_ms = context.settings.poll_max_ms
             claimed = [[] for _ in batch]
             for waiter in batch:  # the old claim may still be under way
                 waiter.request = context.claims.renew(waiter.request)
@@ -465,56 +399,70 @@ class QueuePoller:
             self.error = None
         self._answer(batch, claimed)
 
+    async def _claim_at_candidates(self, requests: Sequence[ClaimRequest]) -> list[list[DequeuedJob]]:
+        """Claim at the shards that notified of jobs, or at all; what that finds is what is known then."""
+        context, known = self._context, self.known
+        if not (is_subscribed := context.subscriptions.is_subscribed(self.queue)):
+            known.forget_shards()
+        candidates, changes, unsure = known.take_candidates(), known.changes, context.router.claims.unsure
+        claimed = await context.router.claim_at(candidates, self.queue, requests, context.clock.now_ms())
+        if context.router.claims.unsure != unsure:
+            known.forget_shards()
+        elif any(claimed):
+            known.give_back(candidates)
+        elif is_subscribed and not candidates:
+            known.found_all_empty(changes)
+        return claimed
+
     async def _poll(self) -> None:
         """Ask the stores whether jobs are to be expected, or when the next one is due."""
         self.state = PollerState.POLLING
-        self.due_passed = self.is_invalid = False
-        context, events, changes = self._context, self.events, self._jobs_at.changes
+        context, known = self._context, self.known
+        events, changes = known.events, known.changes
+        known.due_passed = known.is_stale = False
         due_ms = await context.due_query.next_due(self.queue, self.waiters.priorities)
         if due_ms is not None and due_ms <= context.clock.now_ms():
-            self.ready_estimate = max(self.ready_estimate, _SOME)
-            self._empty_at = -1
-            self._jobs_at.anywhere()
-            self.pause_ms = self._slower_ms()
+            known.found_due()
+            known.pause_ms = self._slower_ms()
             context.due.invalidate(self.queue)
             return
         if due_ms is not None:
             context.due.add(self.queue, (due_ms,))
-        if self.is_invalid:
+        if known.is_stale:
             return  # what was found may be older than what there is: once more, without a pause
-        self.was_empty(events)
+        self._was_empty(events)
         if context.router.has_several_shards() and context.subscriptions.is_subscribed(self.queue):
-            self._jobs_at.empty_since(changes)
+            known.found_all_empty(changes)
 
     def _slower_ms(self) -> int:
         settings = self._context.settings
         slowest_ms = max(settings.poll_max_ms, len(self._context.pollers) // _POLLERS_PER_MS)
-        return min(max(settings.poll_min_ms, self.pause_ms * 2), slowest_ms)
+        return min(max(settings.poll_min_ms, self.known.pause_ms * 2), slowest_ms)
 
     async def _claim_limited(self, batch: list[Waiter], settings: QueueSettings) -> list[list[DequeuedJob]]:
         """Always counts first: tokens are asked for no more than what is ready, and whether anything is, is what
         waiters are told whose time is over. Nobody reports capacity that is freed elsewhere, so it polls at the pace
         of those.
         """
-        context, waiters = self._context, self.waiters
-        if self.ready_estimate <= 0:
+        context, waiters, known = self._context, self.waiters, self.known
+        if known.ready_estimate <= 0:
             await self._poll()
-        if self.ready_estimate <= 0:
-            self.throttle, self._throttled_until_s = None, 0.0
+        if known.ready_estimate <= 0:
+            known.throttle, known.throttled_until_s = None, 0.0
             return []
-        self.ready_estimate = 0
-        self.state, self._empty_at = PollerState.CLAIMING, -1
-        self._jobs_at.anywhere()
+        self.state = PollerState.CLAIMING
+        known.begin_claim()
+        known.forget_shards()
         wanted = min(_READY_LIMIT, sum([waiter.request.limit for waiter in waiters.waiters()]))
         ready = await context.router.count_ready(self.queue, waiters.priorities, wanted, context.clock.now_ms())
-        self.pause_ms = self._slower_ms()
+        known.pause_ms = self._slower_ms()
         batch += waiters.first_for(ready)
         requests = []
         for waiter in batch:
             waiter.in_claim = True
             requests.append(waiter.claim_for(self.queue) if waiter.is_shared else waiter.request)
         claimed = await context.limits.claim(self.queue, settings, ready, requests)
-        self.throttle_by(claimed.throttle)
+        known.throttle_by(claimed.throttle, context.settings.poll_min_ms)
         if claimed.throttle is not None:
             self._count_throttled(claimed.throttle.reason, batch, claimed.jobs)
         return claimed.jobs
@@ -530,11 +478,10 @@ class QueuePoller:
             self._context.limits.count(new, self.queue, reason)
 
     def _answer(self, batch: Sequence[Waiter], claimed: list[list[DequeuedJob]]) -> None:
-        served = False
+        served, known = False, self.known
         if len(claimed) < len(batch):  # the bodies are large: the others are claimed for in another call
             claimed += [[] for _ in batch[len(claimed) :]]
-            self._jobs_at.anywhere()
-            self.ready_estimate = max(self.ready_estimate, _SOME)
+            known.found_due()
         for waiter, jobs in zip(batch, claimed, strict=True):
             if jobs:
                 served = True
@@ -553,8 +500,8 @@ class QueuePoller:
                 waiter.in_claim = False
                 if waiter.is_over:
                     self.end_wait(waiter)
-        if served or self.due_passed:
-            self.pause_ms = 0 if self.waiters.entries else self._context.settings.poll_min_ms
+        if served or known.due_passed:
+            known.pause_ms = 0 if self.waiters.entries else self._context.settings.poll_min_ms
 
     # -- what nobody foresaw -----------------------------------------------------------------------------------------
 
@@ -579,15 +526,15 @@ class QueuePoller:
             fields = {"queue": queue, "failures": failures, "again_in_s": pause_s, "fault": unknown.fault}
             _log.error("serving_failed", **fields, exc_info=error)
         del error
-        self.ready_estimate, self.due_passed = 0, False
-        self._jobs_at.anywhere()
-        self.throttle, self._throttled_until_s = None, 0.0
+        known = self.known
+        known.ready_estimate, known.due_passed = 0, False
+        known.throttle, known.throttled_until_s = None, 0.0
         context.due.invalidate(queue)
         self.fail(self.error)
         ends_at_s = loop.time() + pause_s
         while not context.is_draining and loop.time() < ends_at_s:
             await self._rest(ends_at_s)
-        self.pause_ms = 0
+        known.pause_ms = 0
 
 
 def _free(batch: Iterable[Waiter]) -> None:

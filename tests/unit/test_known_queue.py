@@ -1,0 +1,160 @@
+"""What a poller knows of its queue is never less than what is there."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pinlater.service.longpoll.known_queue import SOME_JOBS, KnownQueue
+from pinlater.service.queue_limits import Throttle
+from pinlater.shards.handle import ShardHandle
+
+SHARDS = tuple(cast(ShardHandle, name) for name in ("a", "b", "c"))
+shards = st.sampled_from(SHARDS)
+a_few = st.integers(1, 3)
+notified = st.tuples(st.just("notified"), shards, a_few)
+events = st.one_of(
+    notified,
+    st.tuples(st.just("announced"), shards, a_few),
+    st.tuples(st.just("unreported"), shards, a_few),
+    st.tuples(st.just("taken_elsewhere"), shards),
+    st.tuples(st.just("waiter_joined")),
+    st.tuples(st.just("failed")),
+)
+meanwhile = st.lists(events, max_size=2)
+poll = st.tuples(st.just("poll"), meanwhile)
+claim = st.tuples(st.just("claim"), a_few, st.just([]) | meanwhile)
+anything = st.one_of(notified, notified, claim, claim, poll, events)  # most, where the shards with jobs are known
+Event = tuple[Any, ...]
+
+
+class Queue:
+    """Jobs on three shards, and what a poller knows of them. A question is answered as of when it was asked, and read
+    after what happened meanwhile: no answer can lag longer.
+    """
+
+    def __init__(self) -> None:
+        self.time_s = 100.0
+        self.jobs = dict.fromkeys(SHARDS, 0)
+        self.known = KnownQueue(5, lambda: self.time_s)
+
+    def happen(self, event: Event) -> None:
+        name, *values = event
+        getattr(self, name)(*values)
+
+    def notified(self, shard: ShardHandle, jobs: int) -> None:
+        self.jobs[shard] += jobs
+        self.known.expect(jobs, shard)
+
+    def announced(self, shard: ShardHandle, jobs: int) -> None:
+        """By an enqueue of this server, which does not name the shard."""
+        self.jobs[shard] += jobs
+        self.known.expect(jobs)
+
+    def unreported(self, shard: ShardHandle, jobs: int) -> None:
+        """While a subscription broke."""
+        self.jobs[shard] += jobs
+        self.known.distrust()
+
+    def taken_elsewhere(self, shard: ShardHandle) -> None:
+        self.jobs[shard] = 0
+
+    def waiter_joined(self) -> None:
+        self.known.forget_shards()
+
+    def failed(self) -> None:
+        self.known.fail()
+
+    def poll(self, meanwhile: list[Event]) -> None:
+        known = self.known
+        events, changes = known.events, known.changes
+        known.due_passed = known.is_stale = False
+        is_due = any(self.jobs.values())
+        for event in meanwhile:
+            self.happen(event)
+        if is_due:
+            known.found_due()
+        elif not known.is_stale:
+            known.found_empty(events, 1_500)
+            known.found_all_empty(changes)
+
+    def claim(self, limit: int, meanwhile: list[Event]) -> None:
+        known = self.known
+        known.begin_claim()
+        candidates, changes = known.take_candidates(), known.changes
+        found = 0
+        for shard in candidates or SHARDS:
+            taken = min(self.jobs[shard], limit - found)
+            self.jobs[shard] -= taken
+            found += taken
+        for event in meanwhile:
+            self.happen(event)
+        if found:
+            known.give_back(candidates)
+        elif not candidates:
+            known.found_all_empty(changes)
+
+
+@settings(max_examples=2000)
+@given(st.lists(anything, max_size=10), shards)
+def test_no_job_is_where_nobody_would_look(happened: list[Event], last: ShardHandle) -> None:
+    queue = Queue()
+    queue.poll([])
+    for event in happened:
+        queue.happen(event)
+    with_jobs = {shard for shard in SHARDS if queue.jobs[shard]}
+    if with_jobs:
+        assert not queue.known.was_empty()
+        assert not queue.known.is_empty(queue.time_s)
+    queue.known.expect(0, last)  # with no candidate at all, every shard is asked
+    candidates = queue.known.take_candidates()
+    assert not candidates or with_jobs <= candidates
+
+
+@given(st.lists(a_few, min_size=1), st.integers(-3, 0))
+def test_what_is_announced_is_expected_until_a_claim_begins(announced: list[int], before: int) -> None:
+    queue = Queue()
+    queue.known.ready_estimate = before
+    for jobs in announced:
+        assert queue.known.expect(jobs)
+    assert queue.known.ready_estimate == before + sum(announced)
+    queue.known.begin_claim()
+    assert queue.known.ready_estimate == 0
+
+
+def test_an_empty_queue_is_trusted_until_its_next_poll_or_an_event() -> None:
+    queue = Queue()
+    queue.poll([])
+    assert queue.known.is_empty(queue.time_s)
+    assert not queue.known.is_empty(queue.time_s + 1.6)
+    assert queue.known.was_empty()
+    queue.known.expect(1, SHARDS[0])
+    assert not queue.known.was_empty()
+    assert queue.known.take_candidates() == {SHARDS[0]}
+
+
+def test_a_throttled_queue_expects_nothing_until_the_rate_allows_a_job() -> None:
+    queue = Queue()
+    known = queue.known
+    known.throttle_by(Throttle("mail", 2.0, 400), 5)
+    assert known.throttled_for() == pytest.approx(0.4)
+    assert not known.expect(1)
+    assert not known.distrust()
+    assert (known.ready_estimate, known.pause_ms) == (0, 5)
+    queue.time_s += 0.5
+    assert known.throttled_for() == 0
+    assert known.expect(1)
+    known.throttle_by(Throttle("mail", 0.001, 3_600_000), 5)
+    assert known.throttled_for() == pytest.approx(1), "others may give tokens back"
+    known.unthrottle()
+    assert (known.throttled_for(), known.pause_ms) == (0, 0)
+
+
+def test_jobs_that_are_due_are_expected_whatever_was_handed_out_ahead() -> None:
+    queue = Queue()
+    queue.known.ready_estimate = -7
+    queue.known.found_due()
+    assert queue.known.ready_estimate == SOME_JOBS
