@@ -1,4 +1,4 @@
-"""What one poller knows of the jobs of its queue, from events, polls and claims; it asks nothing itself.
+"""The knowledge of one poller about the jobs of its queue, from events, polls and claims; it asks nothing itself.
 
 What it knows is wrong in one direction only. Jobs that it expects may not be there, which costs a poll or a claim; but
 a queue is empty to it, and a shard no candidate, only where each later job would be notified
