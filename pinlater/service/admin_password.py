@@ -63,7 +63,7 @@ class ProvenPassword:
     """
 
     def __init__(self, password_hash: str, monotonic: Callable[[], float]) -> None:
-        """Of one hash, whose salt makes the digests those of one server, or of a cluster that has the same."""
+        """`password_hash` is the key of the digests, which mean something only to servers that have the same hash."""
         self._now_s = monotonic
         self._key = password_hash.encode()
         self._digest: bytes | None = None
@@ -165,8 +165,10 @@ class AdminPassword:
         return False
 
     async def _check(self, guesser: Guesser, password: str) -> bool:
-        """In turn: first among the calls of one address, then among the addresses, each of which waits there once. At
-        once where the right one is known.
+        """Whether the password is right. Overloaded where too many wait to be checked.
+
+        Calls take turns: first those of one address, then the addresses, each of which waits there once. Where the
+        right password is known, the answer comes at once.
         """
         self._refuse_in_pause(guesser)
         if self._proven.is_known:
@@ -189,7 +191,7 @@ class AdminPassword:
         return verify_password(password[:_MAX_CHARS], self._hash) and len(password) <= _MAX_CHARS
 
     def _left_s(self, guesser: Guesser) -> float:
-        """Of the pause; 0 or less: there is none."""
+        """The seconds that are left of this address's pause; 0 or less: it has none."""
         return guesser.paused_until_s - self._guessers.now_s()
 
     def _refuse_in_pause(self, guesser: Guesser) -> None:

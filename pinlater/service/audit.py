@@ -131,7 +131,7 @@ class Audit:
         )
 
     async def drain(self) -> None:
-        """Until all is written."""
+        """Wait until all entries are written."""
         await self._writing.drain()
 
     async def read(self, limit: int, before_ms: int | None) -> list[AuditEntry]:

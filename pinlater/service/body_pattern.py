@@ -91,7 +91,7 @@ class BodyPattern:
         return found
 
     def _slice(self, bodies: Sequence[bytes], start: int, ends_at: float) -> list[bool]:
-        """Of the bodies from `start` on; of one at least."""
+        """Whether the pattern is found in each body from `start` on; in one at least, and no more once time is up."""
         ends_at = min(ends_at, time.monotonic() + _SLICE_S)
         found: list[bool] = []
         for place in range(start, len(bodies)):

@@ -91,7 +91,7 @@ class BulkOps:
         return retried
 
     async def delete_jobs(self, who: str, filter: JobFilter, limit: int) -> int:
-        """As `retry_failed`; with a pattern, page by page."""
+        """Delete up to `limit` jobs of the filter; how many were deleted. With a pattern jobs are read page by page."""
         queue, state = filter.queue, filter.state
         priority = 1 if filter.priority is None else filter.priority
         self._validator.filter(JobFilter(queue, state, priority, False, filter.body_regex))

@@ -116,7 +116,7 @@ class BulkSlices:
         return walk.mark
 
     def changeable(self, jobs: Sequence[JobInfo], slice_: Slice) -> list[JobInfo]:
-        """Those of the jobs of one call that its action is for; others are refused where that needs a word."""
+        """The jobs that the call's action is for. Those in an overflow shard are refused by name, others left out."""
         meant = [job for job in jobs if _is_meant(job, slice_.order, self.begins_ms())]
         found = []
         for job in meant:
@@ -178,8 +178,8 @@ class BulkSlices:
         return [job for job in jobs if job.descriptor in names], unaware
 
     def _at_home(self, jobs: list[JobInfo], slice_: Slice) -> list[JobInfo]:
-        """Those that would become pending where their keys live now. The others are refused: their shard alone cannot
-        tell whether a key is taken, nor what is before a job.
+        """The jobs whose keys live on the shard where they would become pending. The others are refused: their shard
+        alone does not know whether a key is taken, nor what is before a job.
         """
         allowed = []
         for job in jobs:
@@ -276,7 +276,7 @@ class Slice:
             self._refusals[descriptor] = why
 
     async def report_refusals(self, shard: Shard, jobs: Sequence[JobKey]) -> None:
-        """Of these, some were left alone: those whose dedupe key has another live job are named. Raises nothing."""
+        """Name as refused those of these jobs whose dedupe key has another live job. Raises nothing."""
         queue = self.order.queue
         if not self.order.reports_refusals:
             return

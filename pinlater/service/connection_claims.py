@@ -239,7 +239,7 @@ class ConnectionClaims:
             self._releasing.start(self._reaper.release(claims))
 
     async def end_grace(self, connection: ConnectionRef) -> None:
-        """As when the time is over; returns when all that is to be released was."""
+        """End the grace of this connection now; returns when its claims were released."""
         self._graces[connection].cancel()
         self._grace_is_over(connection)
         await self._releasing.drain()
@@ -328,7 +328,7 @@ class DisconnectReaper:
         return released
 
     async def _lose_items(self, queue: str, shard_id: str, claims: Sequence[ExpiryRequest]) -> ExpiryCounts:
-        """Of the jobs of items: recorded first."""
+        """Release claims of items' jobs, once the flow has recorded it. How many retry, failed and were cancelled."""
         if self._flows is None:
             return ExpiryCounts(0, 0)
         rules = self._queues.end_rules().get(queue)
@@ -338,8 +338,8 @@ class DisconnectReaper:
         )
 
     async def _with_own_timeouts(self, queue: str, shard_id: str, claims: Sequence[SilentClaim]) -> list[SilentClaim]:
-        """Those of jobs with a time-out of their own, not renewed since they were made: from the expiry of such a claim
-        this process could not tell when it was made.
+        """The claims of jobs with a time-out of their own that were not renewed since they were made, each with the
+        time at which it was made: the expiry of such a claim does not show that time.
         """
         keys = [JobKey(claim.priority, claim.id) for claim in claims]
         (found,) = await self._router.call_by_shard(

@@ -224,7 +224,7 @@ class Dequeuer:
         return jobs
 
     def _without_prefetch(self, claim: ClaimRequest, limit: int) -> ClaimRequest:
-        """As it waits: what is fetched beyond the limit is there at once, or not at all."""
+        """The claim as it waits, for `limit` jobs at most: jobs are prefetched only where they are there at once."""
         if claim.limit <= limit:
             return claim
         return replace(claim, limit=limit, max_bytes=min(claim.max_bytes, limit * self._settings.max_body_bytes))

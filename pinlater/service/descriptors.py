@@ -53,7 +53,7 @@ class DescriptorParser:
         self._refuses_overflow = False
 
     def refuse_overflow(self) -> None:
-        """From now on a descriptor of an overflow shard is NamesOverflow, from whatever reads it."""
+        """From now on each method that reads a descriptor of an overflow shard raises NamesOverflow."""
         self._refuses_overflow = True
 
     def parse(self, descriptor: str) -> JobRef | None:

@@ -56,7 +56,7 @@ _ENDS = (AckOutcome.SUCCEEDED, AckOutcome.FAILED, AckOutcome.CANCELLED)
 
 
 def has_ended(info: JobInfo | None) -> bool:
-    """Or is not there."""
+    """Whether the job has ended, or is not there (None)."""
     return info is None or info.state in (JobState.SUCCEEDED, JobState.FAILED)
 
 
@@ -86,12 +86,12 @@ class EndWaiter:
             self._watches.append(watched)
 
     async def until_watched(self) -> None:
-        """Until the stores were asked to report the ends of its jobs."""
+        """Wait until the stores were asked to report the ends of its jobs."""
         if self._watches:
             await asyncio.wait(self._watches)
 
     async def until_hinted(self, at_most_s: float | None = None) -> None:
-        """Until one of its jobs may have ended, or it `is_over`."""
+        """Wait until one of its jobs may have ended, it `is_over`, or `at_most_s` seconds have passed."""
         if not self._is_hinted and not self.is_over:
             self._hint = self._loop.create_future()
             until_s = self._ends_s if at_most_s is None else self._loop.time() + at_most_s
@@ -212,7 +212,7 @@ class ShardEnds:
             self._wakeup.set_result(None)
 
     async def _run(self) -> None:
-        """As long as somebody waits."""
+        """Watch and check the jobs as long as somebody waits for one of them."""
         loop = asyncio.get_running_loop()
         check_all_at_s = loop.time() + _SAFETY_S
         try:
@@ -384,7 +384,7 @@ class EndWaits:
             waiter.end()
 
     async def drain(self) -> None:
-        """Until nobody asks the stores any more."""
+        """Answer all who wait, and return when no store is asked any more."""
         self.start_draining()
         tasks = [place.task for place in self._shards.values() if place.task is not None]
         for task in tasks:

@@ -21,7 +21,7 @@ _DEDUPLICATED = {
 
 
 class ExtendedEnqueue:
-    """For one service."""
+    """Enqueues of jobs with keys, for one service."""
 
     def __init__(self, context: ServiceContext, long_polls: LongPolls) -> None:
         self._router = context.router

@@ -165,7 +165,7 @@ class FlowCalls:
         flows.are_over(await flows.connection.call(lambda database: database.seal(flow_id, stage, now_ms)))
 
     async def _see_end(self, flows: Flows, flow_id: str) -> None:
-        """Where what was sealed has ended the flow, whoever waits is told now."""
+        """Answer whoever waits for the flow, where sealing a stage has ended it."""
         status = await flows.connection.call(lambda database: database.status(flow_id))
         if status.completed_ms is not None:
             flows.are_over([flow_id])
@@ -221,7 +221,7 @@ class FlowCalls:
         return problems
 
     async def _job_of(self, queue: str, shard_id: str, job: JobKey) -> JobInfo | None:
-        """None where it is not there, and where the shard cannot be asked."""
+        """The job, without its body; None where it is not there, and where the shard cannot be asked."""
         (infos,) = await self._router.ask_by_shard(
             [(shard_id, lambda shard: shard.lookup(queue, [job], with_body=False, max_bytes=0))]
         )
@@ -299,7 +299,7 @@ class FlowCalls:
         return ran
 
     async def _note(self, context: RequestContext | None, action: str, status: FlowStatus, more: str = "") -> None:
-        """In the audit. Making, filling and sealing is what programs do, as enqueues, and not in it."""
+        """Write the action to the audit. It has no making, filling and sealing: programs do that, as they enqueue."""
         count = sum(each.items for each in status.stages)
         key = f", dedupe key {status.dedupe_key}" if status.dedupe_key else ""
         detail = f"{status.name}{key}, {count} items{more}"

@@ -149,7 +149,7 @@ class FoundJobsCalls:
         conditions: Conditions,
         ends_at: float,
     ) -> list[JobInfo]:
-        """Those of the jobs named that are meant."""
+        """The jobs among those named that the selection and its conditions are for, without bodies."""
         wanted = dict.fromkeys(selection.descriptors or ())
         named = [each for each in wanted if each.partition(":")[0] == selection.queue]
         meant: list[JobInfo] = []
@@ -195,8 +195,8 @@ class FoundJobsCalls:
         return await self._slice(self._who(context), change, phases, parts_of(phases), meant, secrets.token_hex(8))
 
     async def change_filtered(self, change: JobChange, context: RequestContext | None) -> JobsChanged:
-        """The same for the filter of a call of before. Its continuations are as older servers write them: they have no
-        run, so each call is recorded by itself, and its parts are those of one state after the other.
+        """As `change`, for the filter of changeJobs. Its continuations are as older servers write them: they have no
+        run, so each call is recorded by itself, and the jobs of one state come after those of the other.
         """
         found = _found_jobs_change(change)
         phases = self._checked(found)
@@ -365,7 +365,7 @@ def _found_jobs_change(change: JobChange) -> FoundJobsChange:
 
 
 def _meant(selection: JobSelection) -> tuple[object, ...]:
-    """For a continuation: the same jobs, in whatever order they are described."""
+    """What a continuation is good for: equal for selections of the same jobs, in whatever order they are described."""
     conditions = [
         [(each.regex, bool(each.is_not)) for each in texts]
         for texts in (selection.body_conditions, selection.status_conditions)

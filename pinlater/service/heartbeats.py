@@ -18,7 +18,7 @@ _UNREACHABLE = HeartbeatAnswer(HeartbeatOutcome.UNREACHABLE)
 
 
 class ClaimHeartbeats:
-    """For one service."""
+    """Heartbeats of claims, for one service."""
 
     def __init__(self, context: ServiceContext, connection_claims: ConnectionClaims) -> None:
         self._router = context.router

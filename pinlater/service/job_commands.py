@@ -21,7 +21,7 @@ _UNKNOWN = "unknown"
 
 
 class NamedJobChanges:
-    """For one service."""
+    """Cancels and reschedules of jobs that are named, for one service."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._router = context.router
@@ -36,9 +36,11 @@ class NamedJobChanges:
     async def cancel(
         self, queue: str, descriptors: Sequence[str], keys: Sequence[KeyRef], running: bool, who: str
     ) -> Cancelled:
-        """In slices of `max_jobs`. With `running`, those in progress are asked to stop, in the name of `who`.
+        """The outcome for each descriptor and for each key, in order. With `running`, jobs in progress are asked to
+        stop, in the name of `who`.
 
-        KeysNotYet: a live process would not know what that means.
+        KeysNotYet: a live process would not know what that means. Where a slice of `max_jobs` fails, the others are
+        carried out all the same, and the error is raised then.
         """
         changed_keys(keys)
         self._validator.amount("keys", keys)
@@ -117,7 +119,7 @@ class NamedJobChanges:
         return outcomes
 
     async def _reschedule(self, queue: str, changes: Sequence[RescheduleJob], now_ms: int) -> list[RescheduleOutcome]:
-        """Of a job that was moved to another shard, its copy is changed, if it is there."""
+        """An outcome for each, in order. Where a job was moved to another shard, its copy there is changed."""
         keys = [each.key for each in changes if each.key is not None]
         found = iter(await self._router.find_keys(queue, keys) if keys else ())
         outcomes = [RescheduleOutcome.NOT_FOUND] * len(changes)

@@ -12,7 +12,7 @@ from pinlater.shards.handle import ShardHandle
 
 
 class JobEvents:
-    """Of one service. `LongPolls` listens to `on_ready` and `freed`, `EndWaits` to `ended`, from when they are made."""
+    """The events of one service's jobs. `LongPolls` listens to `on_ready` and `freed`, `EndWaits` to `ended`."""
 
     on_ready: Callable[[str, int, Sequence[int]], None]
     freed: Callable[[str], None]
@@ -22,11 +22,11 @@ class JobEvents:
     """On this shard, of this queue, these jobs may have ended."""
 
     def ready(self, queue: str, now: int, later_ms: Sequence[int] = ()) -> None:
-        """Of this queue so many jobs may be handed out now, and others at these times."""
+        """So many jobs of this queue may be handed out now, and others at these times."""
         self.on_ready(queue, now, later_ms)
 
     def ready_at(self, queue: str, times_ms: Sequence[int], now_ms: int) -> None:
-        """Of this queue jobs may be handed out at these times, some of which have come."""
+        """Jobs of this queue may be handed out at these times, some of which have come."""
         later_ms = [time_ms for time_ms in times_ms if time_ms > now_ms]
         self.on_ready(queue, len(times_ms) - len(later_ms), later_ms)
 

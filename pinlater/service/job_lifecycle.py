@@ -172,7 +172,7 @@ class JobLifecycle:
             raise
 
     async def drain(self) -> None:
-        """Until no ack is under way whose caller has gone."""
+        """Wait until no ack is under way whose caller has gone."""
         while self._acking:
             await asyncio.wait(self._acking)
 
@@ -458,7 +458,7 @@ def _tell(nobody_got: Callable[[T], object], task: asyncio.Task[T]) -> None:
 
 
 async def one_by_one(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """All of them in turn. What some of them raised is one error, when all were done."""
+    """Run all steps in turn, whatever some of them raise; then raise what they raised, as one error."""
     failures: list[PinLaterError] = []
     for step in steps:
         try:

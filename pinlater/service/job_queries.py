@@ -130,7 +130,10 @@ class JobQueries:
     async def lookup(
         self, descriptors: Sequence[str], include_body: bool, include_result: bool = False
     ) -> dict[str, JobInfo]:
-        """In steps, since each job may bring a long status, and each group of a queue and shard is a call."""
+        """The jobs that are there, by descriptor; of one that was moved, its copy. UnknownError after `long_call_ms`.
+
+        It goes in steps, since each job may bring a long status, and each group of a queue and shard is a call.
+        """
         ends_at = asyncio.get_running_loop().time() + self._settings.long_call_ms / 1000
         wanted = list(dict.fromkeys(descriptors))
         found: dict[str, JobInfo] = {}
@@ -210,7 +213,7 @@ class JobQueries:
         return await self._list(filter, query, after, limit)
 
     async def _list(self, filter: JobFilter, query: ScanQuery, after: Place | None, limit: int) -> ScanPage:
-        """In steps, until the page is full, the answer is, or the time is over."""
+        """A page of up to `limit` jobs; fewer where more do not fit an answer, or `long_call_ms` is over."""
         ends_at = asyncio.get_running_loop().time() + self._settings.long_call_ms / 1000
         jobs: list[JobInfo] = []
         missed: list[ShardHandle] = []

@@ -51,15 +51,16 @@ class OverflowCalls(Protocol):
     async def enqueue_extended(
         self, queue: str, jobs: Sequence[ExtendedJob], context: RequestContext | None, refusal: PinLaterError
     ) -> list[str]:
-        """Of these jobs, those that `refusal` does not name as stored (`job_descriptors`). It is raised where they
-        cannot be kept, which are jobs that must stay in order, be refused as duplicates or be known by a send id alone.
+        """Keep the jobs that `refusal` does not name as stored (`job_descriptors`); the descriptors of all. `refusal`
+        is raised where they cannot be kept, which are jobs that must stay in order, be refused as duplicates or be
+        known by a send id alone.
         """
 
     async def dequeue(
         self, request: DequeueRequest, context: RequestContext | None, began_s: float, refusal: NoHealthyShards
     ) -> list[DequeuedJob]:
-        """From the overflow shard, as no shard can be used. `began_s`: when a long poll began, by time.monotonic. The
-        riding acks were carried out.
+        """Jobs of the overflow shard, as no shard can be used. `began_s`: when a long poll began, by time.monotonic.
+        The riding acks were carried out.
         """
 
     async def dequeue_from_queues(
@@ -69,7 +70,7 @@ class OverflowCalls(Protocol):
         began_s: float,
         refusal: NoHealthyShards,
     ) -> DequeuedFromQueues:
-        """As `dequeue`."""
+        """As `dequeue`, from several queues."""
 
     async def ack(
         self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], context: RequestContext | None

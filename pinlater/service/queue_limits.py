@@ -61,7 +61,7 @@ class QueueLimits:
         self._returning = BackgroundTasks()
 
     async def drain(self) -> None:
-        """Until the tokens on their way back are there."""
+        """Wait until the tokens on their way back to their buckets are there."""
         await self._returning.drain()
 
     def of(self, queue: str) -> QueueSettings | None:

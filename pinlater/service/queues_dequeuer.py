@@ -84,7 +84,7 @@ class _Call:
         return [job for _, jobs in self.brought for job in jobs]
 
     def queues(self) -> list[str]:
-        """Those that are waited for."""
+        """The names of the queues that are waited for: all but those in error."""
         return [share.queue for share in self.request.queues if share.queue not in self.errors]
 
 
@@ -137,8 +137,8 @@ class QueuesDequeuer:
     async def _ack(
         self, request: DequeueFromQueuesRequest, context: RequestContext | None
     ) -> list[Sequence[AckOutcome]]:
-        """Of all queues at the same time; empty where every ack had an effect. An error is that of the first that has
-        one, after all were carried out.
+        """The outcomes of the acks of each queue; empty where every ack had an effect. The queues are acked at the same
+        time; after all, the error of the first that has one is raised.
         """
         if len(request.acks) > MAX_QUEUES:
             raise RequestInvalid.of("the length of acks", len(request.acks), f"at most {MAX_QUEUES}")

@@ -32,7 +32,7 @@ class Requeuer:
         self._tasks = BackgroundTasks()
 
     async def drain(self) -> None:
-        """Until what is on its way back is there."""
+        """Wait until the jobs on their way back to their queues are there."""
         await self._tasks.drain()
 
     def requeue_later(self, jobs: Sequence[DequeuedJob]) -> None:

@@ -33,8 +33,8 @@ def hide_others(context: RequestContext | None, jobs: Iterable[JobInfo]) -> None
 
 
 def named(context: RequestContext | None, source: str) -> str:
-    """For the audit: what a caller calls itself, behind the identity that it has proved. Who has proved none and calls
-    itself like one that has, or like the servers where rules are in force, is called ANONYMOUS.
+    """The caller's name in the audit: what it calls itself, behind the identity that it has proved. Who has proved none
+    and calls itself like one that has, or like the servers where rules are in force, is called ANONYMOUS.
     """
     caller = None if context is None else context.caller
     identity = ANONYMOUS if caller is None else caller.identity

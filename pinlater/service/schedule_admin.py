@@ -218,7 +218,7 @@ class ScheduleAdmin:
 
 
 async def _next(firings: Firings, from_ms: int, limit: int) -> list[int]:
-    """Some at a time: an expression may make each a matter of milliseconds."""
+    """The next times to fire, at most `limit`, in milliseconds. Others run in between: each may take milliseconds."""
     found: list[int] = []
     while len(found) < limit:
         some = firings.next(found[-1] if found else from_ms, min(FIRINGS_AT_ONCE, limit - len(found)))
@@ -235,7 +235,7 @@ def _matches(record: ScheduleRecord, queue: str, made_by: str) -> bool:
 
 
 def _change_text(change: ScheduleChange) -> str:
-    """For the audit; of a body, its size."""
+    """The fields that change, for the audit: "name=value, ..."; of a body, its size."""
     values = {name: getattr(change, name) for name in ScheduleChange.__dataclass_fields__ if name != "name"}
     if change.body is not None:
         values["body"] = f"{len(change.body)} bytes"

@@ -117,7 +117,7 @@ class Walk:
         return asyncio.get_running_loop().time() >= self._ends_at
 
     async def page(self) -> list[JobInfo]:
-        """As Search.page."""
+        """The matching jobs of the next page, of the part that `mark` names; a page may have none."""
         mark = self.mark
         assert mark is not None
         self._page_mark = mark

@@ -134,7 +134,7 @@ async def _narrow(
     ends_at: float,
     inline_steps: int,
 ) -> list[bool]:
-    """Those of the hits that meet this condition too."""
+    """The hits that meet this condition too; shorter where the time was over before all were judged."""
     places = [place for place, hit in enumerate(hits) if hit]
     if not places:
         return hits

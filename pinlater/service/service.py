@@ -153,7 +153,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
         queues.on_change(self._queue_changed)
 
     def attach_overflow(self, overflow: OverflowCalls) -> None:
-        """From now on what no shard takes or hands out, and what names overflow shards, goes there."""
+        """From now on jobs that no shard takes or hands out, and calls that name overflow shards, go to `overflow`."""
         self._overflow = self._lifecycle.overflow = overflow
         self._dequeuer.overflow = self._queues_dequeuer.overflow = overflow
         self._context.parser.refuse_overflow()

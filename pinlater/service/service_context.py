@@ -38,7 +38,7 @@ NO_FEATURES = Features()
 
 @dataclass(frozen=True, slots=True)
 class ServiceContext:
-    """Of one service."""
+    """What the parts of one service share."""
 
     router: Router
     clock: Clock

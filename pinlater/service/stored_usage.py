@@ -31,7 +31,7 @@ _UNKNOWN: Mapping[OwnedKind, int | None] = dict.fromkeys(_OF_FLOWS)
 
 
 class StoredUsage:
-    """Of one process, which knows all entries; what is in the database of flows is asked for."""
+    """What identities have stored. A process knows all entries; the database of flows is asked for what is in it."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._flows = context.features.flows
@@ -39,7 +39,7 @@ class StoredUsage:
         self._ask_at_s = 0.0
 
     async def of(self, identity: str) -> list[OwnedCount]:
-        """Nothing for nobody."""
+        """What this identity has of each kind; nothing for ""."""
         if not identity:
             return []
         of_flows = await self._of_flows(lambda database: [database.counts_of(identity)])
@@ -47,7 +47,7 @@ class StoredUsage:
         return self._counts(identity, {**entries, **(_UNKNOWN if of_flows is None else of_flows.get(identity, {}))})
 
     async def all(self) -> list[IdentityUsage]:
-        """Of those who have most; those first that are nearest to a bound."""
+        """The usage of up to MAX_SHOWN identities that have most, the nearest to a bound first."""
         of_flows = await self._of_flows(lambda database: database.counted_owners(MAX_SHOWN))
         unknown = {} if of_flows is not None and len(of_flows) < MAX_SHOWN else _UNKNOWN  # others may have some, too
         counts: dict[str, dict[OwnedKind, int | None]] = defaultdict(dict, of_flows or {})
@@ -67,7 +67,7 @@ class StoredUsage:
     async def _of_flows(
         self, count: Callable[[FlowDatabase], Sequence[OwnerCounts]]
     ) -> dict[str, dict[OwnedKind, int | None]] | None:
-        """By their owners; None: it is not known now."""
+        """The counts of flows and items, by owner; None: they are not known now."""
         if self._flows is None or not self._flows.connection.is_made:
             return {}
         loop = asyncio.get_running_loop()

@@ -56,12 +56,12 @@ class EntryErrors:
             self._first += (error,)
 
     def extend(self, others: EntryErrors) -> None:
-        """Those of further entries."""
+        """Add the errors of further entries, behind these."""
         self.count += others.count
         self._first = (self._first + others._first)[:_MOST_MESSAGES]
 
     def summary(self, what: str, total: int, *, acks_applied: bool | None = None) -> PinLaterError:
-        """For the caller, when the others were carried out: an error of the kind of the first."""
+        """The error of the call, of the kind of its first entry's, when all other entries were carried out."""
         messages = "; ".join(error.message for error in self._first)
         more = "" if self.count <= _MOST_MESSAGES else f"; and {self.count - _MOST_MESSAGES} more"
         text = f"{self.count} of {total} {what} were not carried out, all others were: {messages}{more}"

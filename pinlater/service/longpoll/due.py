@@ -69,7 +69,7 @@ _Callers = list[tuple[Sequence[str], asyncio.Future[_Times]]]
 
 
 class DueQuery:
-    """Those who ask at the same moment, or while a question is under way, share the next one."""
+    """The question for the next due times. Those who ask at once, or while one is under way, share the next one."""
 
     def __init__(self, members: ShardSet) -> None:
         self._members = members
@@ -84,7 +84,7 @@ class DueQuery:
         return times[queue]
 
     async def next_due_of(self, queues: Sequence[str], priorities: Sequence[int]) -> _Times:
-        """The same of several queues, by name; one that is not there is left out. Others may stand in it as well."""
+        """As `next_due`, by queue; a queue that is not there is left out. Queues of other callers may be among them."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[_Times] = loop.create_future()
         self._callers.setdefault(tuple(priorities), []).append((queues, answer))
@@ -115,7 +115,9 @@ class DueQuery:
                 answer.set_result(times)
 
     async def _earliest(self, queues: Sequence[str], priorities: Sequence[int]) -> dict[str, int | None]:
-        """Over the shards that answer. A queue that none of them has is left out."""
+        """The smallest run_after of each queue's pending jobs (None: it has none) over the shards that answer; a queue
+        that no shard has is left out. An error where no shard answers.
+        """
         self._members.require_any()
         healthy = self._members.healthy()
         found = answers(await ask_all(healthy, lambda shard: shard.next_due(queues, priorities)))

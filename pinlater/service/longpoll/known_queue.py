@@ -156,7 +156,7 @@ class KnownQueue:
         self.ready_estimate, self._empty_at = 0, -1
 
     def take_candidates(self) -> set[ShardHandle]:
-        """The shards to ask now; none: all. They are taken to be empty, unless `give_back` says otherwise."""
+        """The shards to ask now; none: all. They count as empty from now on, unless `give_back` returns them."""
         candidates = self._candidates
         if not candidates:
             self._candidates = None

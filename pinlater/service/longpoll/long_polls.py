@@ -34,7 +34,7 @@ R = TypeVar("R")
 
 
 class LongPolls:
-    """Those of one service, which hear of jobs by its `JobEvents`; the ways of an enqueue and an ack tell them at once.
+    """The long polls of one service, to which its `JobEvents` report jobs; an enqueue and an ack report theirs at once.
     `requeuer` takes the jobs that were claimed for a waiter that has gone.
     """
 
@@ -68,7 +68,7 @@ class LongPolls:
 
     @property
     def is_draining(self) -> bool:
-        """Nobody waits any more."""
+        """Whether dequeues wait no more."""
         return self._context.is_draining
 
     def has_waiters(self, queue: str) -> bool:
@@ -178,7 +178,7 @@ class LongPolls:
             poller.end_waits()
 
     async def drain(self) -> None:
-        """Until nobody waits, and what nobody got went back."""
+        """Return when nobody waits, and the jobs that nobody got went back to their queues."""
         self.start_draining()
         tasks = [poller.task for poller in self._pollers.values() if poller.task is not None]
         if tasks:
@@ -189,7 +189,7 @@ class LongPolls:
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     def ticket(self) -> Ticket:
-        """For a dequeue that comes now, and may wait later."""
+        """The place in order of arrival of a dequeue that comes now, and may wait later."""
         self._tickets = number = self._tickets + 1
         return Ticket(number, self._wakeups)
 
@@ -258,7 +258,7 @@ class LongPolls:
     # -- waiting for several queues ----------------------------------------------------------------------------------
 
     def outlooks(self, queues: Iterable[str]) -> list[Outlook]:
-        """Of each of them, for a dequeue that may wait."""
+        """What a dequeue that may wait can expect of each of these queues, in their order."""
         now_s, now_ms = asyncio.get_running_loop().time(), self._context.clock.now_ms()
         outlooks = []
         for queue in queues:
@@ -343,7 +343,7 @@ class LongPolls:
             waiter.leave()
 
     def _rejections(self, queues: Iterable[str]) -> dict[str, PinLaterError]:
-        """Of those that have been paused since the dequeue began."""
+        """The refusals, by queue, of those that have been paused since the dequeue began; each is counted."""
         rejections: dict[str, PinLaterError] = {}
         for queue in queues:
             rejection = self._limits.rejection_of(queue)

@@ -184,7 +184,7 @@ class QueuePoller:
         self._unpark()
 
     def outlook(self, now_s: float, now_ms: int) -> Outlook:
-        """For a dequeue that may wait."""
+        """What a dequeue that may wait can expect of the queue."""
         known = self.known
         if known.is_empty(now_s):
             due_ms = self._context.due.next(self.queue)
@@ -273,7 +273,7 @@ class QueuePoller:
     # -- the rounds --------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until nobody waits, and it is known when the next delayed job is due: callers that left come back."""
+        """Serve those who wait, and stay a while, as callers come back, until the next delayed job's time is known."""
         context, waiters, known = self._context, self.waiters, self.known
         try:
             while waiters.entries or known.due_passed or self._is_kept():
@@ -330,7 +330,7 @@ class QueuePoller:
         return (math.floor(beats + 0.25) + 1) * pause_s - phase_s
 
     def _idle_until(self, next_poll_at_s: float) -> float | None:
-        """Until when it rests, in the loop's time; 0: for one turn of the loop; None: a round begins."""
+        """The loop's time until which it rests; 0: for one turn of the loop; None: a round begins."""
         if not self.waiters.entries or self.known.pause_ms <= 0:
             return None
         due = self._context.due
@@ -468,7 +468,7 @@ class QueuePoller:
         return claimed.jobs
 
     def _count_throttled(self, reason: str, batch: Sequence[Waiter], claimed: Sequence[Sequence[DequeuedJob]]) -> None:
-        """Each waiter once, however often it is passed over."""
+        """Count the waiters that got nothing for this reason, each once, however often it is passed over."""
         new = 0
         for waiter, jobs in zip(batch, claimed, strict=True):
             if not jobs and self.queue not in waiter.throttled:

@@ -95,9 +95,9 @@ class SetAside:
                     del self._waiters[queue]
 
     def queues(self, changed: str) -> list[str]:
-        """Those that this change may be about; "": any."""
+        """The queues, of those with waiters set aside, that a change of this queue may be about; "": all."""
         return list(self._waiters) if changed == "" else [changed] if changed in self._waiters else []
 
     def take(self, queue: str) -> list[SharedWaiter]:
-        """Those who wait for it, which are set aside no longer."""
+        """The waiters that were set aside for this queue; they are so no longer."""
         return list(self._waiters.pop(queue, ()))

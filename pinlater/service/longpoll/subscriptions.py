@@ -73,7 +73,7 @@ class Subscriptions:
         return not silent
 
     def left(self, queue: str) -> None:
-        """Nobody waits for it any more."""
+        """Nobody waits for this queue any more: it stays subscribed for KEEP_S, as callers come back."""
         if queue in self._reporting and queue not in self._leaving and not self._is_closed:
             self._leaving[queue] = asyncio.get_running_loop().call_later(KEEP_S, self._leave, queue)
 

@@ -48,7 +48,8 @@ class Waiter:
 
 
 class WaitQueue:
-    """To join and to leave costs the same however many wait: thousands may leave at once.
+    """The dequeues that wait for one queue. To join and to leave costs the same however many wait: thousands may leave
+    at once.
 
     `entries` is empty where nobody waits; only `waiters` reads it in order.
     """
@@ -81,7 +82,7 @@ class WaitQueue:
         self.entries.pop(waiter, None)
 
     def waiters(self) -> Iterable[Waiter]:
-        """In order of arrival; none may join or leave until they are read."""
+        """The waiters in order of arrival; none may join or leave until they are read."""
         if not self._is_in_order:
             self.entries = dict.fromkeys(sorted(self.entries, key=lambda waiter: waiter.number))
             self._is_in_order = True
