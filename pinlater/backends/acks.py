@@ -55,7 +55,7 @@ class Acks(Sequence[AckRequest]):
         return made
 
     def run(self, kind: AckKind) -> list[int]:
-        """Where the ids of the next acks go, which are all of this kind; nothing is added once it was looked at."""
+        """The list for the ids of the next acks, all of this kind. Nothing is added once the sequence was read."""
         if not self.runs or self.runs[-1][0] != kind:
             self.runs.append((kind, []))
         return self.runs[-1][1]

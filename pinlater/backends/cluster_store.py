@@ -57,7 +57,7 @@ class ClusterStore(StorePart):
 
     @operation()
     async def take_tokens(self, queue: str, wanted: int, per_second: float, capacity: float, now_ms: int) -> Tokens:
-        """From the queue's token bucket on this shard: as many of `wanted` as it has, whole ones; see token_bucket.py.
+        """As many of `wanted` tokens as the queue's bucket on this shard has, whole ones; see token_bucket.py.
 
         It fills by `per_second`, up to `capacity` (1.0 or more), by the largest now it was ever told, and begins with
         one token. A negative `wanted` gives tokens back, up to the capacity. The queue need not be there.

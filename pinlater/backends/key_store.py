@@ -88,7 +88,7 @@ class KeyStore(StorePart):
 
     @operation(reads=True, optional=True)
     async def list_barriers(self, limit: int) -> list[Barrier]:
-        """Some of the barriers."""
+        """Up to `limit` of the barriers on this shard."""
         return []
 
     @operation(optional=True)

@@ -79,5 +79,5 @@ def operation(
 
 
 def operations_of(part: type[StorePart]) -> list[Operation]:
-    """Those that the part itself names, in their order."""
+    """The operations that the part itself names, in their order."""
     return [method.row for method in vars(part).values() if hasattr(method, "row")]

@@ -84,7 +84,7 @@ class RateLimiter:
             return
 
     def _now_ms(self, member: ShardHandle) -> int:
-        """By the store's clock, as the last ping found it: what fills a bucket is the same for all servers."""
+        """The time by the store's clock, as the last ping found it: so a bucket fills at one pace for all servers."""
         return self._clock.now_ms() + member.skew_ms
 
     def _by_score(self, queue: str) -> list[ShardHandle]:
@@ -191,7 +191,9 @@ class PendingCounts:
                 await self._count(name, level)
 
     async def _count(self, queue: str, level: _Level) -> None:
-        """Over the shards that are in: what lies on another one cannot be worked on, and is counted when it is back."""
+        """Count the queue's pending jobs on the shards that are in: others cannot be worked on, and are counted when
+        their shard is back.
+        """
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         before, now_ms = level.changed, self._clock.now_ms()

@@ -129,7 +129,7 @@ class QueueDirectory:
         return self._derived.retention
 
     def dead_letter_targets(self) -> Mapping[str, DeadLetterTarget]:
-        """Where the dead letters of each queue go."""
+        """The targets of dead letters, by queue; a queue without one is left out."""
         return self._derived.dead_letter_targets
 
     def view(self, name: str) -> QueueView:
@@ -244,7 +244,7 @@ class QueueDirectory:
         return set() if record is None else set(record.members).union(*record.before)
 
     def given_up_shards(self) -> set[str]:
-        """By an operator."""
+        """The ids of the shards that an operator has given up."""
         prefix = len(SHARD_PREFIX)
         return {
             name[prefix:]
@@ -253,7 +253,7 @@ class QueueDirectory:
         }
 
     def _target_names(self) -> dict[str, str]:
-        """Each queue's dead-letter queue."""
+        """The name of each queue's dead-letter queue, by queue; "": it has none."""
         return {name: self.settings(name).dead_letter_queue for name in self._names}
 
     def _validation_context(self) -> ValidationContext:

@@ -180,7 +180,7 @@ class DerivedSettings:
 
     @cached_property
     def dead_letter_targets(self) -> Mapping[str, DeadLetterTarget]:
-        """Where the dead letters of each queue go. A dead-letter queue's own `max_attempts` says how many attempts."""
+        """The targets of dead letters, by queue; a letter gets the attempts of the target's own `max_attempts`."""
         found = {}
         for name in self._names:
             target = self._settings(name).dead_letter_queue
@@ -196,12 +196,12 @@ class DerivedSettings:
 
     @cached_property
     def limited(self) -> Set[str]:
-        """With a maximum in progress."""
+        """The queues that have a maximum of jobs in progress."""
         return frozenset(name for name in self._names if self._settings(name).max_in_progress is not None)
 
     @cached_property
     def bounded(self) -> Set[str]:
-        """With a maximum of pending jobs."""
+        """The queues that have a maximum of pending jobs."""
         return frozenset(name for name in self._names if self._settings(name).max_pending is not None)
 
 

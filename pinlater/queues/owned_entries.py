@@ -61,7 +61,7 @@ class _Owned(NamedTuple):
 
 
 class OwnedEntries:
-    """Those of one process. `bounds` says what an owner may have."""
+    """What owners have made, as one process knows it. `bounds` says how much an owner may have."""
 
     def __init__(self, latest: Mapping[str, ConfigEntry]) -> None:
         """`latest`: all entries."""
@@ -140,5 +140,5 @@ class OwnedEntries:
 
 
 def _kind_of(name: str) -> OwnedKind | None:
-    """None: it is none of what owners make."""
+    """The kind of the entry of this name; None: it is none of what owners make."""
     return _KINDS.get(name.partition("/")[0]) if name.startswith("@") else OwnedKind.QUEUES

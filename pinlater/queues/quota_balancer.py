@@ -242,7 +242,7 @@ class QuotaAllocation:
 
 
 def read_allocation(entry: KvEntry | None) -> QuotaAllocation | None:
-    """None where there is no entry, or none that can be understood."""
+    """The allocation that an entry holds; None where there is none, or none that can be understood."""
     if entry is None:
         return None
     try:

@@ -40,7 +40,7 @@ def allocate(slots: int, demands: Mapping[str, Demand], rotation: int) -> dict[s
 
 
 def rotated(shards: Mapping[str, object], rotation: int) -> list[str]:
-    """All of them, beginning with the one whose turn it is."""
+    """The ids of all shards in order, beginning with the one whose turn it is."""
     order = sorted(shards)
     start = rotation % len(order) if order else 0
     return order[start:] + order[:start]

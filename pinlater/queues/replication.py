@@ -115,7 +115,7 @@ class ConfigReplicator:
         ]
 
     def version_at(self, member: ShardHandle, name: str) -> str:
-        """Of the entry that the shard is known to have; "" where none is known."""
+        """The version of this entry that the shard is known to have; "" where none is known."""
         return self._of(member).versions.get(name, "")
 
     def _of(self, member: ShardHandle) -> ShardRecords:

@@ -184,7 +184,7 @@ class Batcher(Generic[K, I, O]):
             )
 
     def refuse_waiting(self, error: PinLaterError) -> None:
-        """Nobody waits any longer for a batch that has not left."""
+        """Answer with this error every caller whose batch has not left."""
         for caller in self._callers:
             if not caller.has_left:
                 _refuse(caller, copy.copy(error))
@@ -288,7 +288,7 @@ class Batcher(Generic[K, I, O]):
             self._tasks.start(self._compensate(key, answers, now_ms))
 
     async def drain(self) -> None:
-        """Until every call that waits has been sent and answered."""
+        """Wait until every call that waits has been sent and answered."""
         while self._busy:
             self._idle = asyncio.get_running_loop().create_future()
             await self._idle
@@ -395,7 +395,7 @@ class BatchingShard(ShardDecorator):
             batcher.refuse_waiting(error)
 
     async def drain(self) -> None:
-        """Until every call that waits has been sent and answered, and nothing is compensated for."""
+        """Wait until every call that waits has been sent and answered, and nothing is compensated for."""
         for batcher in self._batchers:
             await batcher.drain()
         if isinstance(self.inner, ResilientShard):
@@ -489,7 +489,9 @@ class BatchingShard(ShardDecorator):
         *,
         enforce_quota: bool = False,
     ) -> tuple[_Outcomes, _Claims]:
-        """In a batch: all its acks, then all its claims. Every request is tried, whatever the bodies come to."""
+        """The outcomes of the acks and the jobs of each request, in order. A batch carries out all its acks, then all
+        its claims; every request gets its turn, also where the bodies of a slice leave it out at first.
+        """
         calls = (AckAndClaim(acks, requests),)
         (answer,) = await self._acks_and_claims.call((queue, rules, enforce_quota), calls, now_ms)
         return answer

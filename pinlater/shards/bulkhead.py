@@ -325,7 +325,9 @@ class Bulkhead:
             answer.set_result(value)
 
     def _report_outcome(self, name: str, is_late: bool, error: BaseException | None) -> None:
-        """That a call over many jobs takes long says nothing of the store."""
+        """Report how a call ended. That a call over many jobs takes long, or has no answer at its deadline, is not
+        reported: it says nothing of the store.
+        """
         if self.report is None or isinstance(error, asyncio.CancelledError):
             return
         if self._is_pinged:
@@ -404,7 +406,7 @@ class Bulkhead:
             _settle(self._idle, None)
 
     async def drain(self) -> None:
-        """Until nothing is under way any more, compensation included; at most two deadlines."""
+        """Wait until nothing is under way any more, compensation included, for at most two deadlines."""
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + 2 * self._deadline_s
         while (self._under_way or self._compensating) and loop.time() < ends_s:

@@ -66,7 +66,7 @@ class CrossShardClaims:
     def claim(
         self, queue: str, requests: Sequence[ClaimRequest], now_ms: int, *, coverage: float, enforce_quota: bool
     ) -> Coroutine[Any, Any, _Claims]:
-        """As claim_over."""
+        """As `claim_over`, joined with other claims of the same queue, priorities and coverage."""
         alike = _Alike(queue, tuple(requests[0].priorities), coverage, enforce_quota)
         return self._batcher.call(alike, requests, now_ms)
 
@@ -93,7 +93,7 @@ class CrossShardClaims:
         await self._requeue(alike.queue, [job for jobs in claimed for job in jobs], now_ms)
 
     async def drain(self) -> None:
-        """Until every dequeue is answered."""
+        """Wait until every dequeue is answered."""
         await self._batcher.drain()
 
 
@@ -171,7 +171,7 @@ async def _claim(
     part_of = dict(parts)
 
     async def claim(handle: ShardHandle) -> _Claims:
-        """In as many calls as its large bodies take."""
+        """This shard's jobs for each request, in as many calls as its large bodies take."""
         requests = [request for _, request in part_of[handle]]
         claims = await handle.shard.claim(queue, requests, now_ms, enforce_quota=enforce_quota)
         while claims and len(claims) < len(requests):

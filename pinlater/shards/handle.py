@@ -222,7 +222,7 @@ class ShardHandle:
         return self.health.is_due(self._clock.now_ms(), is_alone=self.is_alone())
 
     def view(self) -> ShardView:
-        """As this process sees it."""
+        """The shard's state for people, as this process sees it."""
         if self.store_id is None:
             state = "unopened"
         elif self.is_healthy:
@@ -250,7 +250,7 @@ def missing(handles: Sequence[ShardHandle]) -> ShardConnectionFailed:
 
 
 def outage_text(handles: Sequence[ShardHandle]) -> str:
-    """Each shard, and why it cannot be used."""
+    """A text that names each of these shards, and why it cannot be used."""
     return "; ".join(
         f"shard {handle.shard.shard_id or '(not yet known)'} cannot be used now: {handle.last_error or 'no answer'}"
         for handle in handles

@@ -206,7 +206,7 @@ class Health:
         return not self.is_healthy and self._probes_left < self._settings.probes
 
     def next_probe_ms(self, *, is_alone: bool) -> int:
-        """From when on a ping is welcome while it is out; `is_alone`: no other shard serves in its place."""
+        """The time from which a ping is welcome while it is out; `is_alone`: no other shard serves in its place."""
         if self.is_probing:
             return self._pause.since_ms + self._settings.probe_gap_ms
         return self._pause.ends_ms(first=is_alone)
@@ -229,7 +229,7 @@ class Health:
         return self._probes_left == 0
 
     def admit(self, now_ms: int) -> None:
-        """In, with nothing held against it but the length of its last pause."""
+        """Count it as in, with nothing held against it but the length of its last pause."""
         self.is_healthy = self.counts_good = True
         self._in_since_ms = now_ms
         self._outcomes.clear()

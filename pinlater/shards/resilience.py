@@ -90,7 +90,7 @@ class ResilientShard(ShardDecorator):
         return status
 
     async def drain(self) -> None:
-        """Until no call is under way, nor compensated for."""
+        """Wait until no call is under way, nor compensated for."""
         await asyncio.gather(self._calls.drain(), self._bulk_calls.drain())
 
     async def close(self) -> None:
@@ -139,7 +139,9 @@ class ResilientShard(ShardDecorator):
         *,
         enforce_quota: bool = False,
     ) -> Coroutine[Any, Any, tuple[list[AckOutcome], list[list[DequeuedJob]]]]:
-        """Where the time is uncertain, acks and claims go by different ones: then these are two calls of the store."""
+        """The outcomes of the acks, and the jobs of each request. Where the time is uncertain, acks and claims go by
+        different times: then these are two calls of the store.
+        """
         clock = self._clock
         if clock is not None and clock.uncertainty_ms and now_ms < MAX_TIME_MS:
             return self._ack_then_claim(queue, acks, requests, now_ms, rules, enforce_quota)

@@ -56,7 +56,7 @@ class Router:
         await self.members.open()
 
     async def drain(self) -> None:
-        """Until every claim is answered, and what came too late is back."""
+        """Wait until every claim is answered, and jobs that came too late are back in their queues."""
         await self.claims.drain()
         await self.compensator.drain()
 
@@ -169,8 +169,8 @@ class Router:
     def claim_at(
         self, handles: Collection[ShardHandle], queue: str, requests: Sequence[ClaimRequest], now_ms: int
     ) -> Coroutine[Any, Any, list[list[DequeuedJob]]]:
-        """As `claim`, for a caller who knows that only these shards have jobs; of none, or where none of them can be
-        used, from all.
+        """As `claim`, for a caller who knows that only these shards have jobs; from all shards where none is given, or
+        none of them can be used.
         """
         usable = [handle for handle in self.members.healthy() if handle in handles]
         if len(usable) == 1:

@@ -85,7 +85,7 @@ class ShardSet:
         return None
 
     def has_unknown_ids(self) -> bool:
-        """Some shard without a configured id could not be opened yet."""
+        """Whether a shard without a configured id could not be opened yet."""
         return any(not handle.shard.shard_id for handle in self.all)
 
     def failures(self) -> list[str]:
@@ -182,7 +182,9 @@ class ShardSet:
     # -- coming in ---------------------------------------------------------------------------------------------------
 
     async def _let_all_in(self, handles: Sequence[ShardHandle]) -> None:
-        """Of several that come in together each may know what the others lack: the second time round all is known."""
+        """Let these shards in. Each may know what the others lack, so several are synced first: `let_in` then gives
+        each what all know.
+        """
         if len(handles) > 1:
             met = await asyncio.gather(*[self._synced(handle) for handle in handles])
             handles = [handle for handle, is_up in zip(handles, met, strict=True) if is_up]

@@ -73,7 +73,7 @@ class Agenda:
         self._known: dict[AgendaMark, None] = {}
 
     async def note(self, marks: Iterable[AgendaMark]) -> None:
-        """From now on these stand, for as long as they are needed."""
+        """Store these marks, where this process has not done so: they stand for as long as they are needed."""
         new = [mark for mark in set(marks) if mark not in self._known]
         if not new:
             return

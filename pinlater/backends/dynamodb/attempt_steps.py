@@ -51,7 +51,7 @@ async def end(step: Step, store: Store, job: StoredJob, state: int, now_ms: int,
 
 
 async def stopped(step: Step, store: Store, job: StoredJob, now_ms: int, keep: bool = True) -> bool:
-    """Where it was to stop it ends, instead of what else would become of it."""
+    """Whether the job was asked to stop: then it ends as cancelled, instead of what else would become of it."""
     if job.stop_by is None:
         return False
     job.attempts_remaining = 0

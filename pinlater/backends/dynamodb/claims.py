@@ -243,7 +243,9 @@ def _in_order(request: ClaimRequest, jobs: Iterable[StoredJob]) -> list[StoredJo
 async def _claim_within_quota(
     store: Store, queue: str, requests: Sequence[ClaimRequest], now_ms: int
 ) -> list[list[DequeuedJob]]:
-    """As many steps as it takes. Where one is not carried out, what those before it brought is the answer."""
+    """The jobs of each request, in as many steps as it takes. Where one fails, what those before it brought is the
+    answer.
+    """
 
     async def take(left: Sequence[ClaimRequest], step: Step) -> list[list[DequeuedJob]]:
         qid = await store.queues.known(queue)
@@ -287,7 +289,7 @@ async def room_within_quota(step: Step, store: Store, qid: str) -> int:
 
 
 def spend_quota(step: Step, qid: str) -> None:
-    """Of two steps at once that have counted the same room and use it, one counts again."""
+    """Of two steps that have counted the same room at once and use it, make one fail and count anew."""
     step.touch(quota_key(qid))
 
 
@@ -312,7 +314,7 @@ async def in_progress(store: Store, qid: str, at_most: int = 0) -> int:
 async def claim_in_step(
     step: Step, store: Store, queue: str, qid: str, requests: Sequence[ClaimRequest], now_ms: int, room: int
 ) -> list[list[DequeuedJob]]:
-    """Of what the step itself has changed it sees what it is now. `room`: so many jobs in all, at most."""
+    """The jobs of each request, `room` in all at most. Jobs that the step has changed count as they are now."""
     changed = {job.id: job for job in step.changed_jobs if job.qid == qid}
     priorities = [priority for request in requests for priority in request.priorities]
     wanted = min(room, sum(request.limit for request in requests))

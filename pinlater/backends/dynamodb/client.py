@@ -177,7 +177,7 @@ class DynamodbClient:
             return response.status if response.status != 200 else 502, {"message": "no JSON"}
 
     async def _frozen(self) -> ReadOnlyCredentials:
-        """Those of a role are renewed now and then, which takes a request of botocore's own."""
+        """The credentials to sign with. A role's are renewed now and then, in a thread: botocore blocks for it."""
         assert self._credentials is not None
         if getattr(self._credentials, "refresh_needed", bool)():
             return await asyncio.to_thread(self._credentials.get_frozen_credentials)

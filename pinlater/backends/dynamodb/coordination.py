@@ -168,7 +168,7 @@ async def list_references(store: Store, after: str, limit: int) -> ReferencesPag
 
 
 async def dropped_references(store: Store, limit: int) -> list[BodyReference]:
-    """From a spot on that is drawn anew each time."""
+    """Up to `limit` references that no job has any more, from a spot on that is drawn anew each time."""
     found: list[BodyReference] = []
     partitions = store.places.all_of("z")
     random.shuffle(partitions)

@@ -130,7 +130,7 @@ async def expired_claims(store: Store, queues: Sequence[str], limit: int, now_ms
 
 
 async def _first_due(store: Store, begin: str, now_ms: int, limit: int) -> list[Item]:
-    """Of the items beside jobs, those of a kind whose time has come, the first to come first."""
+    """The items beside jobs, of one kind, whose time has come, the first to come first."""
     found = await asyncio.gather(
         *[
             store.table.first(pk, limit, begin, f"{begin}{at(now_ms)}{LAST}", index=DUE)
@@ -386,7 +386,7 @@ class Pruner:
         return sum(await store.per_job(keys, change))
 
     async def _drop_entries(self, qid: str, limit: int) -> bool:
-        """Of keys, results and the agenda. Whether that was all."""
+        """Remove up to `limit` items of the queue's keys, results and agenda; whether that was all."""
         store, keys = self._store, list[ItemKey]()
         where = [(pk, f"{qid}#") for pk in store.places.all_of("k")]
         where += [(agenda_of(kind, qid), "0") for kind in (SUCCEEDED_JOBS, FAILED_JOBS)]

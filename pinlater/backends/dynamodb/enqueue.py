@@ -73,7 +73,7 @@ async def enqueue(store: Store, queue: str, jobs: Sequence[Job], now_ms: int) ->
 
 
 def in_steps(jobs: Sequence[StoredJob]) -> list[list[StoredJob]]:
-    """As many in each as a transaction holds; a reference to a body is an item more."""
+    """The jobs in steps of as many as a transaction holds; a reference to a body is an item more."""
     steps: list[list[StoredJob]] = []
     items = size = 0
     for job in jobs:
@@ -144,7 +144,7 @@ class _Enqueue:
         self._store, self._step, self._queue, self._qid, self._now_ms = store, step, queue, qid, now_ms
 
     async def read(self, offers: Sequence[Offer]) -> None:
-        """All at once."""
+        """Read all items that these offers are decided by, at once."""
         places, keys = self._step.places, []
         for offer in offers:
             job = offer.job
@@ -187,7 +187,7 @@ class _Enqueue:
         return bool(serialize_key) and await self._step.item(self._step.places.chain(serialize_key)) is not None
 
     async def _decide(self, new: ExtendedJob, entry: Item) -> Offered:
-        """Where the dedupe key is taken."""
+        """What becomes of a job whose dedupe key is taken, by the entry of that key."""
         descriptor = entry_descriptor(self._store, self._queue, entry)
         if new.on_duplicate == OnDuplicate.REJECT:
             return Offered(OfferOutcome.REJECTED, descriptor)

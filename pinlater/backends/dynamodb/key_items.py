@@ -186,7 +186,7 @@ async def join_chain(step: Step, store: Store, queue: str, job: StoredJob, now_m
 
 
 def _index(chain: Item) -> None:
-    """Where others wait for the first, the indexes have it."""
+    """Put the chain into the indexes where jobs wait for its first, and take it out where none does."""
     if chain["waiting"] and "behind" not in chain:
         chain[ORDER_KEY], chain[DUE_KEY] = at(chain["waiting"]), at(chain["since"])
     else:
@@ -263,7 +263,9 @@ async def has_chains(store: Store, serialize_keys: Sequence[str]) -> list[bool]:
 
 
 async def blocked_chains(store: Store, limit: int, now_ms: int) -> list[BlockedChain]:
-    """By two indexes, of each bucket."""
+    """The chains with most jobs waiting, then those that have waited longest, `limit` of each; by two indexes, in each
+    bucket.
+    """
     table, most, oldest = store.table, [], []
     for pk in store.places.all_of("c"):
         most += await table.first(pk, limit, at(0), at(10**15), index=ORDER, backwards=True)

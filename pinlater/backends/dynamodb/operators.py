@@ -23,7 +23,7 @@ from pinlater.model import CancelOutcome, JobState, RescheduleOutcome, parse_des
 
 
 async def remove(step: Step, store: Store, job: StoredJob, now_ms: int) -> None:
-    """By whichever call but `prune`."""
+    """Remove the job, its keys and its result. `prune` has a way of its own, which leaves windows of keys."""
     await leave(step, store, job, now_ms, KeysLeft.NOTHING)
     if not job.is_live:
         result = step.places.result(job.qid, job.id)

@@ -99,7 +99,7 @@ class Queues:
         return {qid: name for qid, name in names.items() if standing.get(name) == qid}
 
     async def priorities(self, qid: str) -> list[int]:
-        """Those that its jobs have, or had."""
+        """The priorities that the queue's jobs have, or had, in order."""
         item = await self._table.read(queue_key(qid))
         return sorted(item.get("pri", ())) if item is not None else []
 
@@ -237,7 +237,7 @@ async def list_config(table: JobTable, identity: TableIdentity, since: int, limi
 
 
 async def remove_tombstones(steps: Steps, before: str, limit: int) -> None:
-    """With the marks of schedules of these names."""
+    """Remove up to `limit` tombstones of config entries, with the marks of the schedules of these names."""
     items = await steps.table.first(CONFIG, limit, "0", before, index=DUE, attributes=("pk", "sk"))
 
     async def remove(key: ItemKey, step: Step) -> None:

@@ -62,7 +62,7 @@ class DynamodbShard(Shard):
 
     @property
     def client(self) -> DynamodbClient:
-        """For those who count what calls consume."""
+        """The client, for those who count what calls consume."""
         return self._store.table.client
 
     async def open(self) -> str:

@@ -149,7 +149,7 @@ class Step:
 
     @property
     def changed_jobs(self) -> list[StoredJob]:
-        """Those that were read or made here and are not removed."""
+        """The jobs that were read or made in this step and are not removed."""
         return list(self._jobs.values())
 
     # -- writing -----------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ class Step:
     # -- references to bodies ----------------------------------------------------------------------------------------
 
     async def _count_references(self, changed: Iterable[ItemKey]) -> None:
-        """Each reference has an item that counts who holds it. The last one to let go has it listed as dropped."""
+        """Change the counts of who holds a reference; one that nobody holds any more is listed as dropped."""
         change: Counter[bytes] = Counter()
         for key in changed:
             for item, more in ((self._before.get(key), -1), (self._now[key], 1)):

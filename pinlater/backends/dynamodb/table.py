@@ -161,7 +161,7 @@ class JobTable:
         return read_item(answer["Item"]) if "Item" in answer else None
 
     async def read_all(self, keys: Iterable[ItemKey], attributes: Sequence[str] = ()) -> dict[ItemKey, Item]:
-        """Those that are there; `attributes`: these alone."""
+        """The items that are there, by key; with `attributes`, these alone of each."""
         wanted = list(dict.fromkeys(keys))
         if len(wanted) == 1 and not attributes:
             found = await self.read(wanted[0])
@@ -171,7 +171,7 @@ class JobTable:
         return {ItemKey(item["pk"], item["sk"]): item for items in read for item in items}
 
     async def _read_some(self, keys: Sequence[ItemKey], attributes: Sequence[str]) -> list[Item]:
-        """What an answer has no room for is asked for again."""
+        """The items of these keys that are there; what an answer has no room for is requested again, after a pause."""
         request: Answer = {"Keys": [write_key(key) for key in keys], "ConsistentRead": True}
         if attributes:
             names = {f"#{place}": name for place, name in enumerate(attributes)}

@@ -60,7 +60,7 @@ async def lookup(
 
 
 async def _found(store: Store, queue: str, keys: Iterable[ItemKey]) -> dict[ItemKey, FoundJob]:
-    """Where a body lies in a tier, its reference is read too."""
+    """The jobs of these keys that are there, without bodies; where a body lies in a tier, its reference is read too."""
     items = await store.table.read_all(keys, ALL_BUT_THE_BODY)
     references = await store.table.read_all([key for key, item in items.items() if item.get("t")], ("pk", "sk", "b"))
     found: dict[ItemKey, FoundJob] = {}
@@ -80,7 +80,7 @@ async def _found(store: Store, queue: str, keys: Iterable[ItemKey]) -> dict[Item
 
 
 async def _add_bodies(store: Store, found: dict[ItemKey, FoundJob], max_bytes: int) -> int:
-    """To those whose bodies fit, and the first in any case; how many bytes."""
+    """Add the bodies that fit into `max_bytes`, and the first in any case; how many bytes they have."""
     taken = 0
     some: list[ItemKey] = []
     size = 0
@@ -111,7 +111,7 @@ async def _add_results(
     room: int,
     nothing_yet: bool,
 ) -> None:
-    """As far as they fit. Of a job that is gone the item of its result tells what it knows."""
+    """Add the results that fit into `room` bytes. A job that is gone is described by the item of its result."""
     keys = {job: store.places.result(qid, job.id) for job in jobs}
     items = await store.table.read_all(keys.values())
     is_full = False
@@ -169,7 +169,7 @@ async def count(store: Store, queue: str, state: JobState, priorities: Sequence[
 
 
 async def _in_progress(store: Store, pk: str, low_ms: int, high_ms: int) -> list[tuple[int, int]]:
-    """As (-run_after, id), in that order."""
+    """The jobs in progress with a run_after in that range, as (-run_after, id), in that order."""
     found = []
     low, high = str(IN_PROGRESS), f"{IN_PROGRESS}{LAST}"
     async for entries in store.table.pages(pk, low, high, index=ORDER):
@@ -284,7 +284,7 @@ async def stats(
 
 
 def _cells(store: Store, priorities: Sequence[int], after: StatsPosition | None) -> list[Cell]:
-    """In order; a place names its partition by the id of its job."""
+    """The cells to count behind a place, in order; a place names its partition by the id of its job."""
     cells = [
         Cell(state, priority, bucket)
         for state in COUNTED_AS

@@ -42,7 +42,7 @@ class RedisAddress:
 
     @property
     def shown(self) -> str:
-        """As it may be logged."""
+        """The address as it may be logged: without user and password."""
         if self.nodes:
             return f"{','.join(f'{host}:{port}' for host, port in self.nodes)} ({self.prefix})"
         place = f"{self.host}:{self.port}" if self.sentinels is None else self.sentinels.shown
@@ -148,7 +148,9 @@ def _parsed(url: str) -> RedisAddress:
 
 
 def _tls(parts: dict[str, Any]) -> ssl.SSLContext:
-    """From `ssl_ca_certs`, `ssl_certfile`, `ssl_cert_reqs` and so on; without them certificate and name are checked."""
+    """The TLS of a URL's `ssl_ca_certs`, `ssl_certfile`, `ssl_cert_reqs` and so on; certificate and name are checked
+    unless these say otherwise. RequestInvalid.
+    """
     given = {name[len("ssl_") :]: value for name, value in parts.items() if name.startswith("ssl_")}
     try:
         return RedisSSLContext(**{"cert_reqs": "required", "check_hostname": True, **given}).get()

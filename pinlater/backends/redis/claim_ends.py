@@ -24,7 +24,7 @@ def expiry_rules(rules: EndRules) -> tuple[int, int]:
 
 
 def expired_claims(flat: Sequence[Any]) -> list[ExpiredClaim]:
-    """From five values per claim (see expired_claims.lua)."""
+    """The claims that a script described by five values each (see expired_claims.lua)."""
     claims, parts = [], iter(flat)
     for job_id, expiry, claim, changed, is_to_stop in zip(*[parts] * 5, strict=True):
         _, _, allowed, priority = CLAIM.unpack_from(claim)

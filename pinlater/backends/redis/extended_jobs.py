@@ -148,7 +148,7 @@ class ExtendedCommands(ScriptCaller):
         return {queue.decode(): count for queue, count in zip(parts, parts, strict=True)}
 
     async def blocked_chains(self, limit: int, now_ms: int) -> list[BlockedChain]:
-        """Those behind a barrier have no first job, and are left out."""
+        """See KeyStore.blocked_chains. Chains behind a barrier have no first job, and are left out."""
         chains = []
         parts = iter(await self._store.call("blocked_chains", limit))
         for key, head, waiting in zip(parts, parts, parts, strict=True):

@@ -36,7 +36,7 @@ CALLS_FAIL_WITHIN_S = 0.1
 
 
 def channel_of(base: bytes) -> bytes:
-    """Of the queue whose keys begin with `base`."""
+    """The channel of the queue whose keys begin with `base`."""
     return base + b":news"
 
 

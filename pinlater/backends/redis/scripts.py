@@ -210,7 +210,7 @@ class RedisStore:
         return connection
 
     async def endpoint(self) -> Endpoint:
-        """Of Redis; of several, of the primary. NothingStored where neither a sentinel nor a node names it."""
+        """The endpoint of Redis; of several, of the primary. NothingStored where no sentinel and no node names it."""
         address = self.address
         if self._nodes is not None:
             return await self._nodes.owner(key_slot(self.root))
@@ -262,7 +262,7 @@ class RedisStore:
 
 
 def _ignore() -> None:
-    """Nobody needs to know of a failover."""
+    """Do nothing: without listeners nobody needs to know of a failover."""
 
 
 def _connection(address: RedisAddress, timeout_s: float) -> PipelinedConnection:

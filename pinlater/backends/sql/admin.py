@@ -155,7 +155,7 @@ def delete_listed(
 
 
 def _listed(session: Session, queue: str, state: JobState, jobs: Sequence[JobKey]) -> list[Row]:
-    """Those of the jobs that are in that state, as in `named`."""
+    """The rows of these jobs that are in that state, in the order of their ids, locked."""
     rows = jobs_named(session, queue, jobs)
     found = {
         job.id: row
@@ -195,7 +195,7 @@ def cancel(
 def reschedule(
     session: Session, queue: str, requests: Sequence[RescheduleRequest], now_ms: int
 ) -> list[RescheduleOutcome]:
-    """Those that ask for the same go in one statement."""
+    """See JobStore.reschedule. Requests for the same change go in one statement."""
     rows = {row[0]: row for row in session.rows_of("reschedulable", (queue,), sorted({each.id for each in requests}))}
     updated = {job_id: row[3] for job_id, row in rows.items()}
     outcomes: list[RescheduleOutcome] = []
@@ -250,7 +250,7 @@ BODY_BYTES = 5
 
 
 def dead_letter(session: Session, limit: int, now_ms: int, targets: Mapping[str, DeadLetterTarget]) -> dict[str, int]:
-    """Of the queues that have jobs pending and a target that is there, one after the other."""
+    """See JobStore.dead_letter. The queues follow one another; one whose target is not there is passed over."""
     counts: dict[str, int] = {}
     if not targets:
         return counts
@@ -403,7 +403,7 @@ def prune(
     *,
     tombstones_before: str = "",
 ) -> Mapping[str, int]:
-    """In bounded numbers; what has been overdue for longest goes first, so that no queue and neither state starves."""
+    """See JobStore.prune. What has been overdue for longest goes first, so that no queue and neither state starves."""
     counts = _collect_ended(session, limit, now_ms, retention, freed)
     leftovers = _collect_leftovers(session, limit, now_ms, freed)
     remove_entries_over(session, limit, now_ms)

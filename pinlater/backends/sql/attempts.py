@@ -42,18 +42,18 @@ RUN_AFTER = EXPIRES_AT + 1
 
 
 def jobs_in_progress(session: Session, queue: str, ids: Sequence[int]) -> dict[int, Row]:
-    """Those of the jobs that are IN_PROGRESS, by id, locked."""
+    """The rows of these jobs that are IN_PROGRESS, by id, locked."""
     return {row[ID]: row for row in session.rows_of("in_progress", (queue,), sorted(set(ids)))}
 
 
 def claims_standing(session: Session, queue: str, claims: Sequence[ClaimKey]) -> dict[int, Row]:
-    """Those of the jobs that are under exactly the claims given, locked."""
+    """The rows of the jobs that are under exactly the claims given, by id, locked."""
     rows = jobs_in_progress(session, queue, [claim.id for claim in claims])
     return {claim.id: row for claim in claims if (row := rows.get(claim.id)) is not None and _stands(claim, row)}
 
 
 def claims_quiet(session: Session, queue: str, claims: Sequence[SilentClaim]) -> dict[int, Row]:
-    """Those of the jobs that are under exactly the claims given, which were not renewed since, locked."""
+    """The rows of the jobs under exactly the claims given, which were not renewed since, by id, locked."""
     ids = sorted({claim.id for claim in claims})
     rows = {row[ID]: row for row in session.rows_of("last_seen", (queue,), ids)}
     return {
@@ -66,7 +66,7 @@ def claims_quiet(session: Session, queue: str, claims: Sequence[SilentClaim]) ->
 def claims_fresh(
     session: Session, queue: str, claims: Sequence[UnrenewedClaim] | Sequence[ExpiryRequest]
 ) -> dict[int, Row]:
-    """Those of the jobs that are under exactly the claims given, which still expire as they did at first, locked."""
+    """The rows of the jobs under exactly the claims given, which still expire as they did at first, by id, locked."""
     ids = sorted({claim.id for claim in claims})
     rows = {row[ID]: row for row in session.rows_of("when_claimed", (queue,), ids)}
     return {claim.id: row for claim in claims if (row := rows.get(claim.id)) is not None and _is_fresh(claim, row)}
@@ -206,8 +206,8 @@ def to_pending(session: Session, rows: Iterable[Row], now_ms: int, freed: Freed)
 def checkpoint(
     session: Session, freed: Freed, queue: str, checkpoints: Sequence[CheckpointRequest], now_ms: int
 ) -> list[bool]:
-    """In order; heartbeats that ask for nothing else and follow each other go in one statement, also where each names
-    the run_after that its job has.
+    """See JobStore.checkpoint. Heartbeats that ask for nothing else and follow each other go in one statement, also
+    where each names the run_after that its job has.
     """
     ids = sorted({each.id for each in checkpoints})
     rows = {row[ID]: row for row in session.rows_of("when_claimed", (queue,), ids)}
@@ -386,7 +386,9 @@ def _expire(
     status_line: StatusLine,
     freed: Freed,
 ) -> dict[int, AckOutcome]:
-    """As a failed ack, with one crash more; each with when a retry is due. What became of each."""
+    """End claims as failed acks do, with one crash more; a row comes with the time of its retry. The outcome of each,
+    by id.
+    """
     effects: Effects = defaultdict(list)
     outcomes: dict[int, AckOutcome] = {}
     ends = _Ends()
@@ -466,7 +468,7 @@ def heartbeat(
 
 
 def queues_of(session: Session, names: Sequence[str]) -> dict[int, str]:
-    """Those of the queues that are there, by id."""
+    """The names of these queues that are there, by id."""
     return dict(session.rows("ids_of_queues", (session.bound_texts(names),))) if names else {}
 
 

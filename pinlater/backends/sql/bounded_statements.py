@@ -21,7 +21,7 @@ class BoundedStatements:
     """The store's max_allowed_packet, in bytes; 0: not known yet."""
 
     def learn_bound(self) -> int:
-        """As it is for this session, whatever becomes of the server's."""
+        """Read `max_allowed_packet` in bytes, as it is for this session, whatever becomes of the server's."""
         cursor = self.cursor()  # type: ignore[attr-defined]
         cursor.execute("SELECT @@max_allowed_packet")
         ((max_packet,),) = cursor.fetchall()

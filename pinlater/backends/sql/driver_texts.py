@@ -28,7 +28,7 @@ _OF_THINGS = frozenset(
 
 
 def driver_text(error: BaseException) -> str:
-    """In one line.
+    """What a driver says of an error, in one line, without the values of the statement.
 
     >>> driver_text(OSError(1366, "Incorrect string value: 'a'b' for column `jobs`.`body`"))
     "1366: Incorrect string value: '…' for column `jobs`.`body`"

@@ -41,12 +41,12 @@ class HeldKeys(NamedTuple):
 
     @property
     def dedupe_name(self) -> bytes:
-        """Unique per serialize key."""
+        """The name of the dedupe key's entry, which is unique per serialize key."""
         return dedupe_name(self.dedupe_key, self.serialize_key)
 
     @property
     def names(self) -> list[bytes]:
-        """Of its entries."""
+        """The names of the entries that its keys have."""
         names = [self.dedupe_name] if self.dedupe_key else []
         return [*names, b"i" + self.send_id] if self.send_id else names
 
@@ -67,7 +67,7 @@ NO_KEYS = HeldKeys()
 def dump_keys(
     dedupe_key: bytes, serialize_key: bytes, send_id: bytes, place: int, slot: int, dedupe_for_ms: int
 ) -> bytes:
-    """As HeldKeys.dump, for the way that all jobs with keys come in."""
+    """The keys as one value, for `HeldKeys.load`. A function, since all jobs with keys come in by it."""
     if not (serialize_key or send_id):
         return b"0:0:0:%d:%d:%b" % (slot, dedupe_for_ms, dedupe_key)
     numbers = (len(serialize_key), len(send_id), place, slot, dedupe_for_ms)
@@ -93,7 +93,7 @@ class Extension(NamedTuple):
 
 
 def extensions(session: Session, ids: Iterable[int]) -> dict[int, Extension]:
-    """Of those of the jobs that are there."""
+    """What these jobs have beside others, by id; a job without an extension is left out."""
     return {
         job_id: Extension(job_id, queue_id, NO_KEYS if keys is None else HeldKeys.load(bytes(keys)), *rest)
         for job_id, queue_id, keys, *rest in session.rows_of("extensions", (), sorted(set(ids)))

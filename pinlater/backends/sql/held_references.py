@@ -85,7 +85,7 @@ def replace_body(session: Session, job_id: int, flags: int, body: bytes) -> int:
 
 
 def stored_at(session: Session, ids: Sequence[int]) -> dict[int, str]:
-    """For people: where the bodies of these jobs lie, and why."""
+    """A text by id that says where the body of a job lies, and why; jobs whose bodies are in the shard are left out."""
     found = {}
     for job_id, reference in session.rows_of("held_references", (BODY,), sorted(ids)):
         found[job_id] = BodyReference(reference).described
@@ -105,7 +105,9 @@ def kept_result(result: bytes, size: int) -> bytes:
 
 
 def list_references(session: Session, after: str, limit: int) -> ReferencesPage:
-    """Those held by job, since a copy is younger than its original; then those that were dropped."""
+    """See ReferenceStore.list_references. Held ones come by job, since a copy is younger than its original; then come
+    those that were dropped.
+    """
     session.snapshot()
     section, *place = after.split(":") if after else ("held", "0", "-1")
     if section == "held":
@@ -120,7 +122,7 @@ def list_references(session: Session, after: str, limit: int) -> ReferencesPage:
 
 
 def dropped_references(session: Session, limit: int) -> list[BodyReference]:
-    """From a place by chance on, and round."""
+    """See ReferenceStore.dropped_references. They come from a place by chance on, and round."""
     session.snapshot()
     spot = secrets.randbelow(_SPOTS)
     rows = session.rows("dropped_from", (spot, limit))

@@ -21,7 +21,7 @@ def key_slots(session: Session) -> list[int]:
 
 
 def list_windows(session: Session, limit: int, after: str, now_ms: int) -> list[KeyWindow]:
-    """In the order of the primary key, which the name tells."""
+    """Up to `limit` windows behind `after`, in the order of the primary key, which a window's name has."""
     queue_id, name = _place(after)
     rows = session.rows("windows", (queue_id, queue_id, name, now_ms, limit))
     queues = queue_names_of(session, {row[0] for row in rows})

@@ -216,7 +216,7 @@ class _Enqueue:
         )
 
     def _decide(self, offer: Offer, entry: KeyEntry) -> Offered:
-        """Where the dedupe key is taken."""
+        """What becomes of an offer whose dedupe key is taken, by the entry of that key."""
         job, descriptor = offer.job, self._descriptor(entry)
         if job.on_duplicate == OnDuplicate.REJECT:
             return Offered(OfferOutcome.REJECTED, descriptor)
@@ -236,7 +236,7 @@ class _Enqueue:
         return Offered(OfferOutcome.REPLACED, descriptor, None if state == WAITING else run_after_ms)
 
     def _note_not_replaced(self, job_id: int) -> None:
-        """In the status of a job in progress, unless that ends with it already."""
+        """Note in the status of a job in progress that it was not replaced, unless it ends with that already."""
         self._running.discard(job_id)
         if not self._session.rows("status", (job_id,))[0][0].endswith(NOT_REPLACED_END):
             self._session.run("append_status", (*append_at(not_replaced_status(self._now_ms)), job_id))

@@ -155,7 +155,7 @@ class MysqlPool(ServerPool):
         """What it needs is asked for by each connection, and said by the statements that make the tables."""
 
     def free_connections(self, connection: Any) -> int:
-        """Of a bound of this user it counts the sessions that the user may see, which are the user's own."""
+        """How many more connections the server takes of this user. Of a bound of its own it sees its own sessions."""
         with contextlib.closing(connection.cursor()) as cursor:
             cursor.execute("SELECT @@max_connections, @@SESSION.max_user_connections")
             most, most_of_user = map(int, cursor.fetchone())

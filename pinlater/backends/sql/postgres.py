@@ -219,7 +219,7 @@ class PostgresPool(ServerPool):
         return self._connect(self.engine.dialect, None, list(arguments), named)
 
     def open_listener(self) -> BoundedConnection:
-        """For notifications, which a process can do without."""
+        """A connection for notifications, which a process can do without. TooFewConnections where others need it."""
         connection = self.open_connection()
         try:
             self.leave_some(connection)

@@ -53,7 +53,7 @@ def notify(session: Session, channel: str, process: str, queue_ids: list[int]) -
 
 
 class PostgresNotifications:
-    """Of one shard. `connect` opens a connection of its own, in autocommit; `write` runs a transaction."""
+    """The notifications of one shard. `connect` opens a connection in autocommit; `write` runs a transaction."""
 
     def __init__(
         self, channel: str, connect: Callable[[], psycopg.Connection[Any]], write: Callable[..., asyncio.Future[Any]]
@@ -102,7 +102,7 @@ class PostgresNotifications:
             self._publish()
 
     def close(self) -> None:
-        """Nobody is notified any more. A connection that is just being made is closed by its thread."""
+        """Notify nobody any more. A connection that is just being made is closed by its thread."""
         with self._opening:
             self._is_closed = True
         self._listeners.clear()
@@ -136,7 +136,7 @@ class PostgresNotifications:
         return await asyncio.shield(self._connecting)
 
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        """In a thread of its own, which connects, and closes the connection when it breaks or nobody wants it."""
+        """Connect and listen, in a thread of its own, until the connection breaks or nobody wants it; then close it."""
         call = partial(_call_soon, loop)
         try:
             with (

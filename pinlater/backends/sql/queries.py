@@ -79,8 +79,8 @@ def _add_extensions(session: Session, rows: Iterable[Row], infos: Mapping[int, J
 def results(
     session: Session, queue: str, jobs: Sequence[JobKey], known: Sequence[JobInfo | None], room: int, first: bool
 ) -> list[JobInfo | None]:
-    """The same jobs with the results that are kept, as far as they fit into `room` bytes; the `first` always does. Of
-    a job that is gone the entry of its result tells what it knows: the id tells when it came in.
+    """The jobs of `known` with the results that are kept, as far as they fit into `room` bytes; the `first` always
+    does. A job that is gone is described by the entry of its result, and its id says when it came in.
     """
     found = {row[0]: row for row in session.rows_of("results", (queue,), sorted({job.id for job in jobs}))}
     rows = [row for job in jobs if (row := found.get(job.id)) is not None and row[1] == job.priority]
@@ -251,7 +251,7 @@ def stats(
 def _counted_at_once(
     session: Session, queue_id: int, priorities: Sequence[int], now_ms: int, limit: int
 ) -> dict[int, LevelCounts] | None:
-    """None where there are more than the limit."""
+    """The counts by priority, in one statement; None where there are `limit` jobs or more."""
     rows = session.rows("stats_all", (now_ms, queue_id, limit))
     if sum(row[3] for row in rows) >= limit:
         return None
@@ -265,7 +265,7 @@ def _counted_at_once(
 
 
 def _pieces(priorities: Sequence[int], now_ms: int, after: StatsPosition | None) -> Iterator[Piece]:
-    """In the order of the index, what is behind a place; ready jobs apart from scheduled ones."""
+    """The pieces to count behind a place, in the order of the index; ready jobs apart from scheduled ones."""
     for state in sorted(LEVEL_COUNTS):
         ends = [(0, now_ms), (now_ms + 1, MAX_TIME_MS)] if state == JobState.PENDING else [(0, MAX_TIME_MS)]
         for priority in priorities:
@@ -283,7 +283,7 @@ def _pieces(priorities: Sequence[int], now_ms: int, after: StatsPosition | None)
 def _counted(
     session: Session, queue_id: int, pieces: Sequence[Piece], limit: int
 ) -> tuple[list[int], list[int | None]]:
-    """Of each piece how many there are, up to `limit`, and the first run_after."""
+    """How many jobs each piece has, up to `limit`, and the first run_after of each (None: it has no job)."""
     if not pieces:
         return [], []
     texts = [session.statements[piece.statement("stats")] for piece in pieces]

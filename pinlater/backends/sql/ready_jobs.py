@@ -162,7 +162,7 @@ def ack_and_claim(
     rules: EndRules,
     enforce_quota: bool,
 ) -> tuple[list[AckOutcome], list[list[DequeuedJob]]]:
-    """In one transaction, so the claim sees what the acks have freed."""
+    """The outcomes of the acks, and the jobs of each request. In one transaction the claim sees what acks free."""
     outcomes = ack(session, freed, queue, acks, now_ms, rules)
     return outcomes, claim(session, queue, requests, now_ms, enforce_quota)
 
@@ -213,7 +213,7 @@ def _batches(
 
 
 def _without_expired(session: Session, rows: list[Row], now_ms: int) -> list[Row]:
-    """Those that have not expired; `expire_jobs` ends the others."""
+    """The rows of jobs that have not expired; `expire_jobs` ends the others."""
     ids = [row[0] for row in rows if row[EXTENDED] and row[EXTENDED] & EXPIRES]
     if not ids:
         return rows

@@ -194,7 +194,7 @@ def new_jobs(jobs: Sequence[Job], queue_id: int, first_id: int, now_ms: int) -> 
 def new_extended_job(
     job: Job, keys: bytes | None, flags: int, state: int, queue_id: int, job_id: int, now_ms: int
 ) -> NewJob:
-    """The same with its keys and `extended` in front, and the state behind the queue."""
+    """The row of a job with keys, as `new_jobs` makes one, with the keys and `extended` in front, and its state."""
     return (
         keys,
         flags,
@@ -216,7 +216,7 @@ def new_extended_job(
 def dequeued_jobs(
     rows: Iterable[Row], large: Mapping[int, bytes], descriptors: Descriptors, claim: str, expires_at_ms: int
 ) -> list[DequeuedJob]:
-    """From rows of `candidates`, and the bodies that were too large to come with them."""
+    """The jobs of these rows of `candidates`; `large` has, by id, the bodies that were too large to come with them."""
     return [
         DequeuedJob(
             f"{descriptors[priority]}{job_id}",
@@ -234,7 +234,7 @@ def dequeued_jobs(
 
 
 def job_info(row: Row, descriptors: Descriptors, body: bytes | None) -> JobInfo:
-    """From a row of `infos`."""
+    """The description of a job, from its row of `infos`."""
     job_id, state = row[:2]
     info = JobInfo(descriptors.of(row[2], job_id), STATE_SHOWN[state], *row[2:14])
     info.body = body

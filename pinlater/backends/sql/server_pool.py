@@ -60,7 +60,7 @@ class Timeouts:
 
 
 class ServerPool(ABC):
-    """At most `size` connections at a time, made when they are first needed; a subclass per kind of server."""
+    """A pool of at most `size` connections, made when they are first needed; a subclass per kind of server."""
 
     DRIVERS: ClassVar[Mapping[str, str]] = {}
     """The packages that bring drivers, by their modules, where the names differ."""
@@ -227,7 +227,9 @@ class ServerPool(ABC):
             raise ConnectionsLeft(f"{self.place}: {_FEW}")
 
     def _check(self, connection: Any, record: Any, proxy: Any) -> None:
-        """Where one connection broke, those of its age are not trusted either: a new one is made instead."""
+        """Raise where the connection is not to be used: a new one is made instead. Where one broke, those of its age
+        are not trusted either; one that has rested is pinged.
+        """
         if record.info["made_at"] < self._broken_at:
             raise exc.DisconnectionError
         if monotonic() - record.info["rests_since"] > PING_AFTER_IDLE_S:

@@ -68,7 +68,7 @@ class Session(ABC):
         return int(rows[0][0])
 
     def queue_id_for_claim(self, queue: str, requests: Sequence[ClaimRequest], now_ms: int) -> int | None:
-        """As queue_id; None may stand for a queue that has nothing eligible."""
+        """The queue's id. QueueNotFound; a subclass may give None for a queue that has nothing eligible."""
         return self.queue_id(queue)
 
     def remove(self, ids: Sequence[int]) -> int:

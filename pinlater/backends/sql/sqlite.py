@@ -85,7 +85,7 @@ class SqliteShard(SqlShard):
         return status if self.path == IN_MEMORY else status._replace(full=await self.read(lacking_room))
 
     async def subscribe(self, queue: str, on_event: OnNotification | None) -> bool:
-        """In memory all that happens is this process's own doing."""
+        """See Shard.subscribe. False in memory, where all that happens is this process's own doing."""
         return self.path != IN_MEMORY and await self._watch.subscribe(queue, on_event)
 
     async def list_config(self, since: int, limit: int) -> ConfigPage:
@@ -183,7 +183,7 @@ class FileWatch:
         return self._listeners.get(queue) is on_event
 
     async def close(self) -> None:
-        """Nobody is told anything more."""
+        """Stop watching the file, and notify nobody any more."""
         self._listeners.clear()
         await self._stop()
 

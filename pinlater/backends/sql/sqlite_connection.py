@@ -223,7 +223,7 @@ class SqliteConnection:
         return outcomes
 
     def _outcome(self, call: ThreadCall, *, is_alone: bool) -> CallResult:
-        """Of one transaction. Raises where it has lost the transaction."""
+        """The result or error of one call, which is undone where it fails. Raises where the transaction is lost."""
         execute = self._session.cursor.execute
         if not is_alone:
             execute("SAVEPOINT step")

@@ -110,7 +110,7 @@ GROUP_LIMIT = 16
 
 
 class GroupedCall(ThreadCall):
-    """One that is carried out by `together`: with others, or alone where it is large."""
+    """A call that is carried out by `together`: with others, or alone where it is large."""
 
 
 class SmallCall(GroupedCall):
@@ -127,7 +127,7 @@ class GroupCommitThread(Threads):
         super().__init__(1, name)
 
     def group_call(self, is_small: bool, function: Callable[..., Result], *arguments: Any) -> asyncio.Future[Result]:
-        """As `call`, by `together`."""
+        """As `call`, carried out by `together`; `is_small`: it may share a group with others."""
         kind = SmallCall if is_small else GroupedCall
         return self._put(kind, function, arguments)
 

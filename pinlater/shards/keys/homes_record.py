@@ -40,7 +40,7 @@ class HomesRecord:
     gone: Membership = ()
 
     def text(self) -> str:
-        """Of the config entry."""
+        """The text of the config entry, which `parse_record` reads."""
         fields = {"members": self.members, "before": self.before, "opening": self.is_opening, "gone": self.gone}
         return json.dumps(fields, separators=(",", ":"))
 
@@ -133,7 +133,7 @@ def slot_of(queue: str, dedupe_key: str, serialize_key: str, send_id: str = "") 
 
 
 def slot_of_schedule(name: str) -> int:
-    """Where the firings of a schedule live, and its mark."""
+    """The slot whose home has the firings of a schedule, and its mark."""
     return _slot(f"{SCHEDULE_KEY}{name}".encode())
 
 

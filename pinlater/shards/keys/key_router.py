@@ -52,7 +52,7 @@ class Homes(Protocol):
 
     @property
     def table(self) -> HomeTable | None:
-        """None: nobody has enqueued a keyed job yet, as far as is known here."""
+        """The homes of all slots; None: nobody has enqueued a keyed job yet, as far as this process knows."""
 
     async def begin(self) -> HomeTable:
         """Make the first record, or learn of the one that another process made. NothingStored: not now."""
@@ -360,7 +360,9 @@ def _placing(offer: Offer, is_keyed: bool, table: HomeTable, leaving: str) -> _P
 
 
 def _of_all(key: KeyRef, places: Places, by_shard: dict[str, str]) -> str | None:
-    """Of the shards where a key may live: the newest job of a dedupe key, the oldest chain of a serialize key."""
+    """The descriptor for this key, of those found on the shards where it may live: the newest job of a dedupe key, the
+    oldest chain of a serialize key; None where none was found.
+    """
     if key.dedupe_key:
         return max(by_shard.values(), key=_id_of, default=None)
     order = (*reversed(places.former), places.home)
