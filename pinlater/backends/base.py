@@ -96,7 +96,7 @@ class Shard(JobStore, KeyStore, ReferenceStore, OperatorStore, ClusterStore):
     """One store. Built with its address and shard id; a coroutine method may be called only between open and close."""
 
     events: ShardEvents
-    """Set once, before `open`."""
+    """What listens to the shard's events; set once, before `open`."""
 
     @property
     def keeps_order(self) -> bool:
@@ -125,4 +125,4 @@ class Shard(JobStore, KeyStore, ReferenceStore, OperatorStore, ClusterStore):
 OPERATIONS: dict[str, Operation] = {
     each.name: each for part in (Shard, *Shard.__bases__) for each in operations_of(part)
 }
-"""By name."""
+"""All operations of a shard, by name."""

@@ -13,7 +13,7 @@ from pinlater.setting_kinds import Size
 from pinlater.sizes import size_text
 
 MAX_TEXT_CHARS = 1_000
-"""Of a setting: every server has all of them at hand."""
+"""The most characters of a setting: every server keeps all settings in memory."""
 
 _PAUSE_KEYS = frozenset(setting.name for setting in SETTINGS if setting.field in OF_A_PAUSE)
 

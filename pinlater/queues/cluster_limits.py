@@ -29,10 +29,10 @@ from pinlater.shards.shard_set import ShardSet
 
 _MAX_QUEUES = 10_000
 _SETTLING_MS = 2_000
-"""In so long all processes see a shard that went or came."""
+"""The time in which all processes see that a shard went or came."""
 
 _SETTLING = 0.75
-"""Of the rate, meanwhile."""
+"""The part of the rate that is given out meanwhile."""
 
 
 class RateLimiter:
@@ -42,12 +42,12 @@ class RateLimiter:
         self._members = members
         self._clock = clock
         self._ranked: dict[str, list[ShardHandle]] = {}
-        """By queue, the shards that are in, until others are."""
+        """The shards that are in, ranked for each queue, until others are."""
         self._ranked_of: list[ShardHandle] = []
         self._last: dict[str, str] = {}
         """The shard that gave this process a queue's tokens last."""
         self._changed_ms: dict[str, int] = {}
-        """When that was another one than before; not for long."""
+        """When that became another shard, by queue; forgotten soon."""
 
     async def take(self, queue: str, wanted: int, per_second: float) -> Tokens:
         """Up to `wanted` tokens: so many jobs may be handed out.

@@ -37,10 +37,10 @@ SHARD_PREFIX = "@shard/"
 """Before a shard's id, the name of the entry that overrides what is configured for it."""
 
 _TRIES = 20
-"""Of a change that others were faster than."""
+"""The most tries of a change that others were faster than."""
 
 _PAUSE_S = 0.1
-"""At most, between them: the hosts of one deploy all come at once."""
+"""The longest pause between them: the hosts of one deploy all come at once."""
 
 Update = Callable[[ConfigEntry | None], "str | None"]
 """From the entry that is there to the text of the next one, "" for its end; None: it is right as it is."""
@@ -71,7 +71,7 @@ class QueueDirectory:
         self._file = file
         self._layers = Layers(server or QueueSettings())
         self.entries = ConfigReplicator(members, clock, self._on_merge)
-        """Of these and of what else all shards agree on."""
+        """The entries of queues and of what else all shards agree on."""
         self.owned = OwnedEntries(self.entries.latest)
         self._callbacks: list[Callable[[str], None]] = []
         self._record_callbacks: dict[str, Callable[[Sequence[ConfigEntry]], None]] = {}

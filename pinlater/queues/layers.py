@@ -28,7 +28,7 @@ DEFAULTS = "@defaults"
 OF_A_PAUSE = ("paused_by", "paused_at_ms", "paused_why", "paused_until_ms")
 _PLAIN = QueueSettings()
 _ATTEMPTS = Job(b"").attempts_allowed
-"""Of a dead letter, where its queue says nothing."""
+"""The attempts of a dead letter, where its queue says nothing."""
 
 Layer = Mapping[str, Any]
 """Values by the names of the fields of QueueSettings; what is not in it, it does not say."""

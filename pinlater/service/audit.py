@@ -50,7 +50,7 @@ _IDENTITIES = Part("audit-identities", 500)
 """The identities that have such entries, by the end of their kinds."""
 
 _NOTED_FOR_MS = 86_400_000
-"""So long a process does not say again that an identity has entries."""
+"""The time for which a process does not store again that an identity has entries."""
 
 _KINDS_AT_ONCE = 16
 

@@ -11,7 +11,7 @@ from pinlater.errors import ContinuationInvalid
 from pinlater.model import CONTINUATION_START
 
 _BEFORE_DIGEST = "/"
-"""In no place: names of schedules and numbers lack it."""
+"""The separator of a digest. Names of schedules and numbers lack it, so no place has one."""
 
 
 def digest_of(meant: tuple[object, ...]) -> str:

@@ -32,7 +32,7 @@ _Name = tuple[str, int]
 """A queue, and the id of a job."""
 
 MAX_JOBS = 1_000
-"""Named by one lookup that waits."""
+"""The most jobs that one lookup that waits may name."""
 
 _MAX_WATCHED = 200_000
 """Jobs that lookups wait for, in all."""
@@ -44,7 +44,7 @@ _SPARE_S = 30.0
 """A store is asked to report for so much longer than the first who waits needs: others may come for the same job."""
 
 _TRY_AGAIN_S = 5.0
-"""After a shard would not, or could not, report ends."""
+"""The time for which a shard is not asked again that would not, or could not, report ends."""
 
 _SAFETY_S = 5.0
 """How often the jobs of a store that reports ends are looked up nevertheless: its message may have been lost."""
@@ -146,9 +146,9 @@ class ShardEnds:
         self._new: dict[str, dict[_WatchedJob, float]] = {}
         """By queue, those that the store is to be asked about, and how long it is to report their ends."""
         self._watched: asyncio.Future[None] | None = None
-        """Done when it was asked about these."""
+        """Done when the store was asked to watch the new ones."""
         self._under_way: asyncio.Future[None] | None = None
-        """Done when the question is answered that was sent before."""
+        """Done when the store has answered for those before."""
         self._not_before_s = 0.0
         self._wakeup: asyncio.Future[None] | None = None
         self._pause_s = min_pause_s

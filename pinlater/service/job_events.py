@@ -19,7 +19,7 @@ class JobEvents:
     """Fewer jobs of this queue are in progress."""
 
     ended: Callable[[str, str, Iterable[int]], None]
-    """On this shard, of this queue, these jobs may have ended."""
+    """These jobs may have ended: the shard, the queue, the ids."""
 
     def ready(self, queue: str, now: int, later_ms: Sequence[int] = ()) -> None:
         """So many jobs of this queue may be handed out now, and others at these times."""

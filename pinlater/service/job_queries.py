@@ -41,7 +41,7 @@ _GROUPS_AT_ONCE = 16
 """Queues and shards that one lookup asks at the same time: each may bring a body, whatever the bound."""
 
 _LOOK_AGAIN_S = 0.25
-"""At a job in an overflow shard, of whose end nobody is told."""
+"""The pause between lookups of a job in an overflow shard, whose end nobody reports."""
 
 _CALM_S = (0.05, 0.5)
 """The pause of a lookup that waits, when too many look."""

@@ -74,7 +74,7 @@ class _Call:
     bytes: int = 0
     errors: dict[str, PinLaterError] = field(default_factory=dict)
     failure: PinLaterError | None = None
-    """Of a claim, and not the affair of its queue alone."""
+    """The error of a claim that is not the affair of its queue alone."""
 
     @property
     def may_wait(self) -> bool:
@@ -381,7 +381,7 @@ class QueuesDequeuer:
 
 
 _FEW = 4
-"""So many queues are all asked at once; of more, half as many."""
+"""A dequeue from so many queues, or fewer, asks all of them at once; one from more asks half as many."""
 
 _JOBS_PER_PART = 16
 """A dequeue asks one more queue at a time for each so many jobs."""

@@ -15,7 +15,7 @@ from pinlater.service.service_context import ServiceContext
 _log = structlog.get_logger("pinlater.service")
 
 CLAIMS_PER_CALL = 1_000
-"""Named in one call of a shard."""
+"""The most claims that one call of a shard names."""
 
 
 class Requeuer:

@@ -32,7 +32,7 @@ from pinlater.service.service_context import ServiceContext
 from pinlater.timetable import Firings, TimetableInvalid
 
 NEXT_SHOWN = 5
-"""Of the next firings, in the answer to a change."""
+"""How many of the next firings the answer to a change has."""
 
 MAX_NEXT = 100
 MAX_PAGE = 1_000

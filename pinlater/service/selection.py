@@ -17,7 +17,7 @@ from pinlater.service.body_pattern import INLINE_STEPS, BodyPattern
 from pinlater.service.validation import Validator
 
 MAX_CONDITIONS = 20
-"""Of each kind of text in one request."""
+"""The most conditions of each kind of text in one request."""
 
 MAX_DESCRIPTORS = 1_000
 

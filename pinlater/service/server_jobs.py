@@ -15,7 +15,7 @@ from pinlater.service.job_lifecycle import sliced
 from pinlater.service.rights import OPERATE, may
 
 _AT_ONCE = 100
-"""Each may bring a long status."""
+"""The most jobs in one lookup: each may bring a long status."""
 
 LookUp = Callable[[Sequence[str]], Awaitable[Mapping[str, JobInfo]]]
 """What is known of jobs, wherever they are now."""

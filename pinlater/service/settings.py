@@ -58,10 +58,10 @@ class ServiceSettings:
 
     poll_min_ms: int = 5
     poll_max_ms: int = 40
-    """How often a queue that is waited for is looked at, for jobs that another process brought: at first, and later."""
+    """The pauses, at first and later, between polls of a queue that is waited for: other processes may bring jobs."""
 
     poll_subscribed_ms: int = 1_500
-    """The same where the stores report such jobs."""
+    """The pause between polls of such a queue where the stores report its jobs."""
 
     page_jobs: int = 1_000
     """Jobs per step of a call over many jobs (patterns, retry, delete)."""

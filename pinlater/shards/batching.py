@@ -315,7 +315,7 @@ _LookupKey = tuple[str, bool]
 
 _ALONE_AT_ONCE = 16
 _MAX_RESULTS_BYTES = 64 * 1024 * 1024
-"""Of a joined lookup. A store leaves out what is beyond: then those that lack one are looked up alone."""
+"""The most bytes of results in a joined lookup. A store leaves out what is beyond: such jobs are looked up alone."""
 
 _AckKey = tuple[str, EndRules]
 _AckAndClaimKey = tuple[str, EndRules, bool]

@@ -47,7 +47,7 @@ class BulkheadSettings:
     """Calls under way at the store."""
 
     max_bulk: int = 2
-    """Beside those, calls over many jobs (count, scan, retry, delete), so that slow ones delay only themselves."""
+    """Calls over many jobs (count, scan, retry, delete) under way beside those: slow ones delay only themselves."""
 
     max_waiting: int = 1_000
     """Calls that wait for one of those to end; one more is refused as Overloaded."""
@@ -158,7 +158,7 @@ class Bulkhead:
         self._metrics = metrics
         self._call_seconds: dict[str, Histogram] = {}
         self._batch_jobs: dict[str, Histogram] = {}
-        """By the label of the operation: every call passes here."""
+        """By the label of the operation. Kept here, since every call looks for one."""
         self._compensate = compensate
         self._is_pinged = is_pinged
         self.settings = settings
@@ -167,7 +167,7 @@ class Bulkhead:
         self._permits: deque[asyncio.Future[bool | None]] = deque()
         """Callers that wait for one. True: it is theirs; False: the deadline came first; None: the shard is slow."""
         self._under_way: dict[StoreCall, None] = {}
-        """In the order in which they began."""
+        """The calls under way, in the order in which they began."""
         self._slow_calls = SlowCallDetector(self._under_way)
         self._compensating: set[asyncio.Task[object]] = set()
         self._idle: asyncio.Future[None] | None = None
@@ -175,7 +175,7 @@ class Bulkhead:
         self._looks_at = math.inf
         self.report: Report | None = None
         self.health: Health | None = None
-        """Of the shard: calls that go well are reported only where they change it."""
+        """The shard's health: calls that go well are reported only where they change it."""
         self.on_slow: Callable[[ShardSlow], None] | None = None
         """Called with a ShardSlow when a call passes half its deadline."""
 
@@ -431,7 +431,7 @@ class SlowCallDetector:
         self._under_way = under_way
         self.rests_until_s = 0.0
         self.may_be_slow = False
-        """Set when a call passes half its deadline: as long as it is not, there is no need to look."""
+        """Set when a call passes half its deadline: until then `is_slow` need not be asked."""
 
     def is_slow(self, now_s: float, deadline_s: float) -> bool:
         if now_s < self.rests_until_s:

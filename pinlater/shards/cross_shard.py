@@ -54,7 +54,7 @@ class CrossShardClaims:
         self._compensator = compensator
         self._requeue = requeue
         self.unsure = 0
-        """How many rounds left a request without a job although there may be some: others took what was planned."""
+        """How many rounds gave a request no job although there may be some: others took what was planned."""
         limits = BatchLimits(max_wait_ms=2 * deadline_ms)  # a count, and the claims that it leads to
         self._batcher: Batcher[_Alike, ClaimRequest, list[DequeuedJob]] = Batcher(
             self._claim,

@@ -58,7 +58,7 @@ class ShardHandle:
         self.store = store
         self.configured_dequeue_only = dequeue_only
         self.ordered_dequeue_only = False
-        """By an operator's command, beside the configuration."""
+        """Whether an operator's command keeps new jobs away, beside the configuration."""
         self.on_health_change: Callable[[], None] | None = None
         """Called whenever `is_healthy` may have changed."""
         self._bulkhead = shard.bulkhead if isinstance(shard, ShardDecorator) else None
@@ -67,7 +67,7 @@ class ShardHandle:
         self.skew_ms = 0
         """How far the store's clock was ahead of ours at the last ping, beyond what the round trip explains."""
         self.skew_error_ms: int | None = None
-        """How much further it may have been; None: it was never asked."""
+        """How much further it may have been ahead; None: it was never asked."""
         self.machine_ahead_ms = 0
         """How far this machine's clock is ahead of the one by which skews are measured, where it was set since."""
         self.newest_ms = 0

@@ -43,7 +43,7 @@ class HealthSettings:
     """Fewer good ones than that in a full window, and the shard is sick."""
 
     failures_in_a_row: int = 3
-    """Of calls of any kind, or of one kind, whatever others did meanwhile: a store can answer pings and take no job."""
+    """Failures in a row, of all calls or of one kind, that make it sick: a store can answer pings and take no job."""
 
     first_pause_ms: int = 1_000
     """A sick shard is left alone for so long at first, and whenever no other shard can serve in its place."""

@@ -40,9 +40,9 @@ class ShardSet:
         self.all = list(handles)
         self._healthy: list[ShardHandle] | None = None
         self._healthy_of = 0
-        """Of how many: shards come and go with the configuration."""
+        """How many shards there were when `_healthy` was made: they come and go with the configuration."""
         self.clock = clock
-        """By which the skews of the stores' clocks are measured."""
+        """The clock by which the skews of the stores' clocks are measured."""
         self.sync_before_serving: SyncShard | None = None
         """Awaited before a shard comes in, at the start and whenever it comes back; an error keeps it out."""
         self._known = dict(known_stores or {})

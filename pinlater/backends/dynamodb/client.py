@@ -90,7 +90,7 @@ class DynamodbClient:
         """What the clock of the last answer said, which has whole seconds."""
 
         self.units: list[tuple[str, Answer, Answer]] | None = None
-        """Where a list: the operation, the request and the answer of each call, which says what it consumed."""
+        """The operation, request and answer of each call, which says what it consumed; None: they are not noted."""
 
         self._session: aiohttp.ClientSession | None = None
         self._credentials: Credentials | None = None

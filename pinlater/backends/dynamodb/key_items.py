@@ -29,7 +29,7 @@ from pinlater.backends.key_windows import WindowText
 from pinlater.model import MAX_TIME_MS, WHILE_KEPT, KeyRef, parse_descriptor
 
 WINDOW, REMOVED_AT = "w", "k"
-"""With what the places of entries in the indexes begin: of windows, and of those that are to be removed."""
+"""The first letters of places in the indexes: of windows, and of entries that are to be removed."""
 
 
 class KeysLeft(Enum):

@@ -66,7 +66,7 @@ class Step:
         for key, item in (known or {}).items():
             self._take(key, item)
         self.freed: dict[str, list[int]] = {}
-        """By queue: the run_afters of jobs that became the first of their serialize keys."""
+        """The run_afters, by queue, of jobs that became the first of their serialize keys."""
 
     # -- reading and changing ----------------------------------------------------------------------------------------
 

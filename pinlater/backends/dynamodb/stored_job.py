@@ -42,7 +42,7 @@ STATES_OF = {
 SHOWN = {state: shown for shown, states in STATES_OF.items() for state in states}
 DEAD_LETTER = "d"
 MOST_BYTES = 360 * 1024
-"""Of a body: an item holds 400 KB, and the rest of a job may need up to 40."""
+"""The most bytes of a body: an item holds 400 KB, and the rest of a job may need up to 40."""
 
 
 def _attribute(name: str, default: Any = None) -> Any:
@@ -66,7 +66,7 @@ class StoredJob:
     claimed_at_ms: int | None = _attribute("ct")
     timeout_ms: int | None = _attribute("tm")
     expires_at_ms: int | None = _attribute("ce")
-    """When its claim does."""
+    """When its claim expires."""
 
     last_seen_ms: int | None = _attribute("ls")
     finished_at_ms: int | None = _attribute("fa")
@@ -76,7 +76,7 @@ class StoredJob:
     attempts_of_origin: int | None = _attribute("oa")
     is_dead_letter_pending: bool = _attribute("dl", False)
     undelivered: list[int] | None = field(default=None, metadata={"attribute": "un"})
-    """How often in a row nobody received it, and its attempts and run_after meanwhile."""
+    """How often in a row nobody received it, and the attempts and run_after that it had meanwhile."""
 
     dedupe_key: str = _attribute("dk", "")
     serialize_key: str = _attribute("ck", "")
@@ -86,7 +86,7 @@ class StoredJob:
     own_timeout_ms: int | None = _attribute("to")
     over_at_ms: int | None = _attribute("x")
     place: int | None = _attribute("pl")
-    """In the chain of its serialize key, while it is live."""
+    """Its place in the chain of its serialize key, while it is live."""
 
     stop_by: str | None = _attribute("sb")
     progress: list[Any] | None = field(default=None, metadata={"attribute": "pr"})

@@ -246,7 +246,7 @@ COUNTED_AS = {
     **{PENDING: "scheduled", IN_PROGRESS: "in_progress", SUCCEEDED: "succeeded", FAILED: "failed"},
     **{WAITING: "waiting", CANCELLED: "cancelled"},
 }
-"""Of PENDING jobs, those that are not ready."""
+"""The states as they are counted; PENDING ones are those that are not ready."""
 
 
 class Cell(NamedTuple):

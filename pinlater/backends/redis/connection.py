@@ -98,7 +98,7 @@ class PipelinedConnection(asyncio.Protocol):
     """
 
     most_bytes = 512 << 20
-    """Of one argument (proto-max-bulk-len): Redis closes the connection on which more comes, with all its calls."""
+    """The most bytes of one argument (proto-max-bulk-len): on more Redis closes the connection, with all its calls."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s

@@ -53,7 +53,7 @@ _NO_ID = bytes(ID.size)
 _UNTIL_DIGITS = 16
 _OUTCOMES = tuple(OfferOutcome)
 _PENDING_NOW = 8
-"""Is added to the outcome of a job that this step made PENDING."""
+"""The number that is added to the outcome of a job that this step made PENDING."""
 
 _STORED = OfferOutcome.STORED
 _MOST_ALIKE = 2_000

@@ -193,7 +193,7 @@ _STATES = {state: _digits(stored) for state, stored in STORED_STATES.items()}
 
 _NO_BODIES, _BODIES_THAT_FIT, _FIRST_HOWEVER_LARGE = 0, 1, 2
 _LEAST_KEYS = 16
-"""Of a slice that goes on behind large values; it names twice as many jobs as the last one could read."""
+"""The fewest jobs of a slice behind large values; it names twice as many as the last one could read."""
 
 
 class Queries(ScriptCaller):

@@ -32,7 +32,7 @@ ENDS = b":ends"
 _MANY_WATCHED = 10_000
 
 CALLS_FAIL_WITHIN_S = 0.1
-"""Those that were under way at the former primary."""
+"""The time in which calls fail that were under way at the former primary."""
 
 
 def channel_of(base: bytes) -> bytes:
@@ -68,7 +68,7 @@ class PubSub(ScriptCaller):
         self.events = NoEvents()
         self._many_watched = _MANY_WATCHED
         self._watched: dict[tuple[str, int], int] = {}
-        """Until when. A break of the connection may hide the ends of these."""
+        """Until when each job is watched, by queue and id. A break of the connection may hide the ends of these."""
         self._hears_ends: asyncio.Future[Any] | None = None
         self._connection: PubSubConnection | None = None
         self._connecting: asyncio.Task[PubSubConnection | None] | None = None

@@ -79,7 +79,7 @@ class RedisStore:
         self._attempt: asyncio.Task[PipelinedConnection] | None = None
         self._closed = False
         self._endpoint: Endpoint | None = None
-        """Of the connection."""
+        """The endpoint to which the connection leads."""
         self.on_failover: Callable[[], None] = _ignore
         """Called when another Redis has become the primary."""
         self._failovers: FailoverListener | None = None

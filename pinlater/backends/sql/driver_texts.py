@@ -12,11 +12,11 @@ _QUOTED_BY_POSTGRES = re.compile(
     r"""["'«»„“”\u2018\u2019「].*["'«»“”\u2018\u2019」]""",
     re.DOTALL,
 )
-"""In whatever language it speaks (`lc_messages`)."""
+"""What PostgreSQL quotes, in whatever language it speaks (`lc_messages`)."""
 
 _QUOTED_BY_MYSQL = re.compile(r"'.*'", re.DOTALL)
 _OF_VALUES = ("22", "42601")
-"""Of PostgreSQL: data exceptions, and what stands in the way in a statement. Others quote names."""
+"""The errors of PostgreSQL that quote values: of data, and of what stands in the way in a statement."""
 
 _OF_THINGS = frozenset(
     (

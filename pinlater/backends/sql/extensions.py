@@ -178,4 +178,4 @@ def on_entries(session: Session, statement: str, values: Sequence[object], jobs:
 
 
 JOBS_PER_STATEMENT = KEYS_PER_STATEMENT // 2
-"""Each may have two entries."""
+"""The most jobs in one statement: each may have two entries."""

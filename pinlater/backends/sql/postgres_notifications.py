@@ -28,7 +28,7 @@ from pinlater.errors import PinLaterError
 SUBSCRIBED_S = 15
 RENEW_S = 5.0
 GAP_S = 0.01
-"""Between two notifications of one process: what is committed meanwhile goes together."""
+"""The pause between two notifications of one process: what is committed meanwhile goes together."""
 
 
 def subscribe(session: Session, process: str, queues: list[str]) -> dict[int, str]:

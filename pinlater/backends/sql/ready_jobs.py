@@ -346,7 +346,7 @@ def claim_listed(
 _NO_ROW = (None,)
 (_IN_PROGRESS,) = STATES_OF[JobState.IN_PROGRESS]
 _NOT_PENDING = {None: ClaimOutcome.NOT_FOUND, _IN_PROGRESS: ClaimOutcome.IN_PROGRESS}
-"""By state; all others have ended."""
+"""The outcome of a job that is not PENDING, by its state; jobs of all other states have ended."""
 
 
 def peek(

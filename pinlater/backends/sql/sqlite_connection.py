@@ -289,7 +289,7 @@ _REFUSED = {
 }
 _OF_A_VALUE = {sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE}
 _CONDITIONS = {sqlite3.SQLITE_CONSTRAINT_CHECK, sqlite3.SQLITE_CONSTRAINT_NOTNULL}
-"""It is larger than SQLite takes (1 GB), or no value for its column."""
+"""The errors of a value that is larger than SQLite takes (1 GB), or wrong for its column."""
 
 _CONFLICTS = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 

@@ -61,7 +61,7 @@ class DueTimes:
 
 
 _QUEUES = 500
-"""In one question."""
+"""The most queues in one question to a shard."""
 
 _Times = Mapping[str, int | None]
 _Callers = list[tuple[Sequence[str], asyncio.Future[_Times]]]

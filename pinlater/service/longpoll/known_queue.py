@@ -45,7 +45,7 @@ class KnownQueue:
 
     def __init__(self, pause_ms: int, time_s: Callable[[], float]) -> None:
         self.pause_ms = pause_ms
-        """Between two polls."""
+        """The pause between two polls."""
         self.ready_estimate = 0
         """How many jobs are expected. Negative: jobs handed out before their enqueue was announced."""
         self.events = 0

@@ -41,7 +41,7 @@ MAX_BACKOFF_S = 10.0
 """After an unforeseen error a queue is served again so much later, twice as long after each further one."""
 
 LOG_FAILURES_EVERY_S = 60.0
-"""With its traceback, for one queue."""
+"""How often a queue's failures are logged with a traceback."""
 
 
 _AT_REST = (PollerState.IDLE, PollerState.PARKED)
@@ -78,10 +78,10 @@ class QueuePoller:
         """What the last round failed with."""
         self._keep_until_s = 0.0
         self._parked: InlineFuture[None] | None = None
-        """There while it is parked."""
+        """What ends its parking; None: it is not parked."""
         self._context = context
         self.wakeup: InlineFuture[None] | None = None
-        """There while it rests."""
+        """What ends its rest; None: it does not rest."""
         self._timer: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[None] | None = None
 

@@ -66,9 +66,9 @@ class Outlook(Enum):
     """What a dequeue from several queues can expect of one of them."""
 
     EMPTY = "empty"
-    """It was so when it was polled last, and whatever changes is told."""
+    """The last poll found nothing, and whatever changes is reported."""
     TAKEN = "taken"
     """Others wait for what comes, or nothing can be handed out now."""
     FULL = "full"
-    """There were jobs a moment ago."""
+    """It had jobs a moment ago."""
     UNKNOWN = "unknown"

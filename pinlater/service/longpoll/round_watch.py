@@ -32,7 +32,7 @@ class RoundWatch:
     def __init__(self, pollers: Mapping[str, QueuePoller]) -> None:
         self._pollers = pollers
         self._began_s: dict[str, float] = {}
-        """By queue, the oldest first."""
+        """When each queue's round began, the oldest first."""
         self._timer: asyncio.TimerHandle | None = None
         self._log = RateLimitedLog(_log.warning, _time)
 

@@ -25,7 +25,7 @@ KEEP_S = 30.0
 """How long a queue stays subscribed to after the last waiter."""
 
 _TRY_AGAIN_S = 5.0
-"""After a shard would not, or could not, report on a queue."""
+"""The time for which a shard is not asked again that would not, or could not, report on a queue."""
 
 _MAX_QUEUES = 10_000
 """The most queues that are subscribed to; for more, the stores are polled."""
@@ -51,7 +51,7 @@ class Subscriptions:
         self._members = members
         self._listener = listener
         self._reporting: dict[str, dict[ShardHandle, None]] = {}
-        """In order, so that two runs with the same chance end subscriptions in the same order."""
+        """The shards that report on each queue, in order: two runs of one seed end subscriptions in the same order."""
         self._requests: dict[tuple[str, ShardHandle], asyncio.Task[None]] = {}
         self._broken: set[tuple[str, ShardHandle]] = set()
         """Requested, and ended by the store before its answer was read."""

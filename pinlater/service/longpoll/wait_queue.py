@@ -63,7 +63,7 @@ class WaitQueue:
         self.has_passed_over = False
         """The last batch lacks a waiter for which another queue's claim was under way."""
         self.priorities: Sequence[int] = ()
-        """Those of the waiter that joined last: all dequeues of a server ask for the same."""
+        """The priorities of the waiter that joined last: all dequeues of a server ask for the same."""
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -37,7 +37,7 @@ from pinlater.shards.keys.homes_record import slot_of_schedule as slot_of_schedu
 from pinlater.shards.shard_set import ShardSet
 
 TRIES = 5
-"""Of a call whose store knows newer homes than this process did."""
+"""The most tries of a call whose store knows newer homes than this process did."""
 
 MOVING_RETRY_MS = 100
 NO_HOMES = "0"
