@@ -15,15 +15,12 @@ from typing import Any, NamedTuple, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
+from pinlater.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
 from pinlater.errors import install_command
 from pinlater.printable import printable
 from pinlater.redaction import redact
 from pinlater.standard_streams import standard_streams
 
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_UNREACHABLE = 3
-EXIT_INTERRUPTED = 130
 OF_THE_SERVER = ("structlog", "uvloop", "apscheduler", "re2", "aiohttp", "jinja2", "prometheus_client", "statsd")
 
 

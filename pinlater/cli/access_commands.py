@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 
 from pinlater.access.rules import BUILT_IN_ROLES, AccessRules, Network, Rule, parse_rules
-from pinlater.cli import EXIT_FAILED
 from pinlater.cli.completion import one_of
 from pinlater.cli.connection import EXIT_CODES, ServerGroup, say, talks_to_server
+from pinlater.cli.exit_codes import EXIT_FAILED
 from pinlater.cli.output import has_new_keys, output_option, write_all
 from pinlater.client.client import Client
 from pinlater.config.loader import ConfigInvalid, shown

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pinlater.cli import EXIT_FAILED, EXIT_USAGE
+from pinlater.cli.exit_codes import EXIT_FAILED, EXIT_USAGE
 from pinlater.cli.output import output_option, write_one
 from pinlater.client.addresses import Address
 from pinlater.data_folder.password import PASSWORD_FILE, PasswordFileUnsafe, hash_password, read_password_file

@@ -12,8 +12,8 @@ import click
 import structlog
 
 from pinlater.api_process import POOL, ApiProcess, history_path
-from pinlater.cli import EXIT_FAILED, EXIT_USAGE
 from pinlater.cli.connection import say, server_options
+from pinlater.cli.exit_codes import EXIT_FAILED, EXIT_USAGE
 from pinlater.cli.target import Target
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.token import Token

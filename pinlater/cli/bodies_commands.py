@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from pinlater.cli.completion import offer_queues
-from pinlater.cli.connection import EXIT_CODES, EXIT_INCOMPLETE, ServerGroup, confirm, say, talks_to_server
+from pinlater.cli.connection import EXIT_CODES, ServerGroup, confirm, say, talks_to_server
+from pinlater.cli.exit_codes import EXIT_INCOMPLETE
 from pinlater.cli.output import counted, has_new_keys, json_object, open_output, output_option, renamed
 from pinlater.cli.progress import StatusLine
 from pinlater.cli.times import time_text

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import pinlater
-from pinlater.cli import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNREACHABLE, EXIT_USAGE
 from pinlater.cli.admin import password_origin
 from pinlater.cli.completion import offer_clusters
+from pinlater.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OUTCOME_UNKNOWN, EXIT_UNREACHABLE, EXIT_USAGE
 from pinlater.cli.target import Target
 from pinlater.cli.times import duration_option
 from pinlater.client.token import Token
@@ -50,9 +50,6 @@ from pinlater.standard_streams import OutputFailed
 if TYPE_CHECKING:
     from pinlater.client.client import Client
 
-EXIT_OUTCOME_UNKNOWN = 4
-EXIT_INCOMPLETE = 5
-"""Part of what was named does not exist, was not in the state for it, or could not be read."""
 _NOT_ALLOWED = (RequestInvalid, BodyTooLarge, PriorityNotSupported, QueueNameInvalid, QueueNameTooLong)
 """A value that the servers do not allow."""
 _REFUSED = (FlowNotFound, ItemNotFound, LimitReached, ShardNotFound, StageSealed)

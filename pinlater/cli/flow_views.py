@@ -10,9 +10,9 @@ from functools import partial
 
 import click
 
-from pinlater.cli import EXIT_FAILED
 from pinlater.cli.completion import offer_flows, offer_stages, one_of
-from pinlater.cli.connection import EXIT_INCOMPLETE, say, talks_to_server, talks_while_waiting
+from pinlater.cli.connection import say, talks_to_server, talks_while_waiting
+from pinlater.cli.exit_codes import EXIT_FAILED, EXIT_INCOMPLETE, EXIT_TIMED_OUT
 from pinlater.cli.flow_text import (
     ITEM_COLUMNS,
     LIST_COLUMNS,
@@ -34,9 +34,6 @@ from pinlater.errors import Forbidden, PinLaterError
 from pinlater.model import CONTINUATION_END, CONTINUATION_START
 from pinlater.model.flow_words import FlowState, FlowStatus, ItemState
 from pinlater.printable import printable
-
-EXIT_TIMED_OUT = 124
-"""As of timeout(1)."""
 
 _PAGE = 1_000
 _PAGE_OF_FLOWS = 100

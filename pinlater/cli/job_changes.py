@@ -16,7 +16,8 @@ import click
 from click.core import ParameterSource
 
 from pinlater.cli.completion import offer_queues
-from pinlater.cli.connection import EXIT_INCOMPLETE, can_ask, confirm, say, talks_to_server
+from pinlater.cli.connection import can_ask, confirm, say, talks_to_server
+from pinlater.cli.exit_codes import EXIT_INCOMPLETE
 from pinlater.cli.job_keys import key_options, key_text
 from pinlater.cli.job_states import selection_of, state_option, words_of
 from pinlater.cli.job_text import COLUMNS, job_json, job_row, table_row

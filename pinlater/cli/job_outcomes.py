@@ -8,7 +8,8 @@ from itertools import groupby
 
 import click
 
-from pinlater.cli.connection import EXIT_INCOMPLETE, say, talks_to_server, talks_while_waiting
+from pinlater.cli.connection import say, talks_to_server, talks_while_waiting
+from pinlater.cli.exit_codes import EXIT_INCOMPLETE
 from pinlater.cli.job_keys import found_by_keys, key_options, key_text, queue_of_keys_option
 from pinlater.cli.job_text import COLUMNS, job_json, row_of
 from pinlater.cli.job_views import named_descriptors, say_no_descriptor, write_bytes

@@ -9,7 +9,8 @@ from typing import TypeVar
 import click
 
 from pinlater.cli.completion import offer_queues
-from pinlater.cli.connection import EXIT_INCOMPLETE, priority_option, say, talks_to_server
+from pinlater.cli.connection import priority_option, say, talks_to_server
+from pinlater.cli.exit_codes import EXIT_INCOMPLETE
 from pinlater.cli.job_keys import found_by_keys, key_options, queue_of_keys_option
 from pinlater.cli.job_states import WantedState, count_jobs, found_pages, selection_of, wanted_options
 from pinlater.cli.job_text import BODY_COLUMNS, COLUMNS, job_json, page, row_of

@@ -13,7 +13,6 @@ from pinlater.cli.admin import PASSWORD_HELP, PASSWORD_VARIABLE, admin_password,
 from pinlater.cli.completion import offer_queues, one_of
 from pinlater.cli.connection import (
     EXIT_CODES,
-    EXIT_INCOMPLETE,
     ServerGroup,
     can_ask,
     confirm,
@@ -22,6 +21,7 @@ from pinlater.cli.connection import (
     say_missed,
     talks_to_server,
 )
+from pinlater.cli.exit_codes import EXIT_INCOMPLETE
 from pinlater.cli.job_changes import Extent, Wanted, filter_options, job_change, priority_or_all_option, run_change
 from pinlater.cli.job_states import Apart, count_apart, state_choice
 from pinlater.cli.output import Row, has_new_keys, open_output, output_option, renamed, write_all

@@ -10,7 +10,6 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from pinlater.cli import EXIT_FAILED
 from pinlater.cli.admin import PASSWORD_HELP, PASSWORD_VARIABLE, admin_password, needs_password
 from pinlater.cli.completion import offer_queues, offer_schedules
 from pinlater.cli.connection import (
@@ -24,6 +23,7 @@ from pinlater.cli.connection import (
     talks_patiently,
     talks_to_server,
 )
+from pinlater.cli.exit_codes import EXIT_FAILED
 from pinlater.cli.job_text import text_fields
 from pinlater.cli.output import Row, has_new_keys, json_object, output_option, write_all, write_one
 from pinlater.cli.times import duration_option, duration_or_zero_option, moment_option, time_text

@@ -17,8 +17,8 @@ import click
 import structlog
 
 from pinlater.backends.base import ConfigEntry, Shard
-from pinlater.cli import EXIT_FAILED, EXIT_USAGE
 from pinlater.cli.connection import say
+from pinlater.cli.exit_codes import EXIT_FAILED, EXIT_USAGE
 from pinlater.cli.serve_dashboard import DashboardAnnouncer
 from pinlater.clock import SystemClock
 from pinlater.config import (

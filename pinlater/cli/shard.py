@@ -6,11 +6,11 @@ from functools import partial
 
 import click
 
-from pinlater.cli import EXIT_FAILED
 from pinlater.cli.admin import PASSWORD_HELP, admin_password, needs_password
 from pinlater.cli.cluster import HEALTH_COLUMNS, SHARD_COLUMNS, keys_text, shard_row
 from pinlater.cli.completion import offer_shards
 from pinlater.cli.connection import EXIT_CODES, ServerGroup, can_ask, confirm, say, say_missed, talks_to_server
+from pinlater.cli.exit_codes import EXIT_FAILED
 from pinlater.cli.output import counted, has_new_keys, output_option, write_all
 from pinlater.cli.progress import Left, wait_until_empty
 from pinlater.client.client import Client

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import click
 
-from pinlater.cli import EXIT_FAILED
 from pinlater.cli.admin import PASSWORD_HELP, PASSWORD_VARIABLE, admin_password, needs_password
 from pinlater.cli.completion import offer_roles, offer_tokens
-from pinlater.cli.connection import EXIT_CODES, EXIT_INCOMPLETE, ServerGroup, say, say_missed, talks_to_server
+from pinlater.cli.connection import EXIT_CODES, ServerGroup, say, say_missed, talks_to_server
+from pinlater.cli.exit_codes import EXIT_FAILED, EXIT_INCOMPLETE
 from pinlater.cli.output import FORMATS, Row, json_keys_option, output_option, renamed, write_all
 from pinlater.cli.times import duration_option, time_text
 from pinlater.client.client import Client

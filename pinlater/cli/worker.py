@@ -8,7 +8,8 @@ from dataclasses import asdict
 import click
 
 from pinlater.cli.completion import offer_queues
-from pinlater.cli.connection import EXIT_CODES, EXIT_INCOMPLETE, ServerGroup, say, talks_to_server
+from pinlater.cli.connection import EXIT_CODES, ServerGroup, say, talks_to_server
+from pinlater.cli.exit_codes import EXIT_INCOMPLETE
 from pinlater.cli.output import Row, counted, has_new_keys, open_output, output_option, renamed
 from pinlater.cli.times import time_text
 from pinlater.client.client import Client

@@ -19,7 +19,8 @@ import pytest
 from click.testing import CliRunner
 
 from pinlater import Client, Job
-from pinlater.cli import COMMANDS, EXIT_UNREACHABLE, OF_THE_SERVER, main
+from pinlater.cli import COMMANDS, OF_THE_SERVER, main
+from pinlater.cli.exit_codes import EXIT_UNREACHABLE
 from pinlater.data_folder.password import hash_password
 from tests.faults.proxy import Proxy
 from tests.server.command_lines import ARGUMENTS
