@@ -18,7 +18,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pinlater.backends.base import OPERATIONS, Shard
 from pinlater.backends.operations import Operation
@@ -26,9 +26,7 @@ from pinlater.eager import EagerTask, InlineFuture
 from pinlater.errors import NothingStored, OutcomeUnknown, Overloaded, PinLaterError, StoreConflict
 from pinlater.metrics import Histogram, Metrics
 from pinlater.model import DequeuedJob
-
-if TYPE_CHECKING:
-    from pinlater.shards.health import Health
+from pinlater.shards.health import Health
 
 Method = Callable[..., Coroutine[Any, Any, Any]]
 Report = Callable[[str, bool, BaseException | None], None]

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pinlater.backends.base import OPERATIONS, Shard, ShardEvents
-
-if TYPE_CHECKING:
-    from pinlater.shards.bulkhead import Bulkhead
+from pinlater.shards.bulkhead import Bulkhead
 
 
 class ShardDecorator(Shard):

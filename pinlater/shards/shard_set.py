@@ -15,7 +15,7 @@ import structlog
 from pinlater.clock import Clock
 from pinlater.errors import NoHealthyShards, PinLaterError, ShardConnectionFailed, StoreRefused, StoreReplaced
 from pinlater.shards.handle import NOT_TRIED, ShardHandle, outage_text
-from pinlater.shards.health import HealthMonitor
+from pinlater.shards.health_monitor import HealthMonitor
 
 _log = structlog.get_logger("pinlater.shards")
 

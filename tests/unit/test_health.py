@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pinlater.shards.health import PING, Good, Health, HealthSettings
+from pinlater.shards.health import Good, Health, HealthSettings
+from pinlater.shards.health_monitor import PING
 
 SETTINGS = HealthSettings(first_pause_ms=1_000, pause_ms=60_000, probes=3, probe_gap_ms=500)
 
