@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pinlater.data_folder.private_files import (
     make_private_file,
@@ -23,7 +22,6 @@ from pinlater.data_folder.private_files import (
     tighten,
     write_private_file,
 )
-from pinlater.errors import install_command
 
 R = TypeVar("R")
 PAGE = 1_000
@@ -66,24 +64,6 @@ class ObjectStore(Protocol):
         """The names of the folders at the top."""
 
     async def close(self) -> None: ...
-
-
-def object_store(url: str) -> ObjectStore:
-    """The store of a tier's URL. StoreInvalid."""
-    parts = urlsplit(url)
-    if parts.scheme == "file":
-        if parts.netloc or not parts.path.strip("/"):
-            raise StoreInvalid(f"{url} names no folder: write file:///PATH, with three slashes")
-        return FolderStore(Path(unquote(parts.path)))
-    if not parts.netloc:
-        raise StoreInvalid(f"{url} names no bucket: write {parts.scheme}://BUCKET/PREFIX")
-    try:
-        from pinlater.bodies.bucket_store import BucketStore  # noqa: PLC0415  # its libraries are an extra
-    except ModuleNotFoundError as missing:
-        raise StoreInvalid(
-            f"a tier at {parts.scheme}:// needs the Python package {missing.name}: {install_command('bodies')}"
-        ) from missing
-    return BucketStore(parts.scheme, parts.netloc, parts.path.strip("/"), dict(parse_qsl(parts.query)))
 
 
 class FolderStore:

@@ -11,13 +11,15 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from pinlater.bodies.object_store import ObjectStore, object_store
+from pinlater.bodies.object_store import FolderStore, ObjectStore, StoreInvalid
 from pinlater.bodies.object_store import StoredObject as StoredObject
 from pinlater.clock import Clock
 from pinlater.config.body_rules import shown_url
-from pinlater.errors import BodyGone, TierUnavailable
+from pinlater.errors import BodyGone, TierUnavailable, install_command
 from pinlater.metrics import Metrics
 from pinlater.redaction import redact
 
@@ -30,6 +32,24 @@ MAX_OF_QUEUE = {"put": 32, "get": 16}
 
 LIST_S = 60.0
 """How long a page of a listing, or a deletion, may take: nobody waits for them."""
+
+
+def object_store(url: str) -> ObjectStore:
+    """The store of a tier's URL. StoreInvalid."""
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        if parts.netloc or not parts.path.strip("/"):
+            raise StoreInvalid(f"{url} names no folder: write file:///PATH, with three slashes")
+        return FolderStore(Path(unquote(parts.path)))
+    if not parts.netloc:
+        raise StoreInvalid(f"{url} names no bucket: write {parts.scheme}://BUCKET/PREFIX")
+    try:
+        from pinlater.bodies.bucket_store import BucketStore  # noqa: PLC0415  # its libraries are an extra
+    except ModuleNotFoundError as missing:
+        raise StoreInvalid(
+            f"a tier at {parts.scheme}:// needs the Python package {missing.name}: {install_command('bodies')}"
+        ) from missing
+    return BucketStore(parts.scheme, parts.netloc, parts.path.strip("/"), dict(parse_qsl(parts.query)))
 
 
 class CircuitBreaker:

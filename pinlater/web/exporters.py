@@ -10,33 +10,22 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from pinlater.background_tasks import in_daemon_thread
-from pinlater.metric_family import Series
 from pinlater.metrics import FAMILIES
 
 if TYPE_CHECKING:
     from pinlater.metric_export import StatsdExport
-    from pinlater.web.status_site import StatusSite
+    from pinlater.web.status_site import Reporting, StatusSite
 
 _log = structlog.get_logger("pinlater.web")
 
 
 def _warn_of_statsd(address: str, reason: str) -> None:
     _log.warning("statsd_unreachable", address=address, reason=reason)
-
-
-class Reporting(Protocol):
-    """The reports of a server's processes; `Reports` in server/generation.py."""
-
-    async def ask(self, kind: str, timeout_s: float = ...) -> list[tuple[Any, Any]]: ...
-
-    async def any_of(self, kind: str, timeout_s: float = ...) -> Any: ...
-
-    async def metrics(self) -> Series: ...
 
 
 EVERY_S = 5.0

@@ -8,24 +8,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 from aiohttp import web
 
 from pinlater import browsers
 from pinlater.metric_export import CONTENT_TYPE, exposition
+from pinlater.metric_family import Series
 from pinlater.metrics import FAMILIES, PREFIX
 from pinlater.process_site import ProcessSite
 from pinlater.redaction import redact
 from pinlater.web import pages
-from pinlater.web.exporters import Reporting
 
 _log = structlog.get_logger("pinlater.web")
 
 
 _PAGE_FOR_S = 1.0
 """Whoever asks for the page within so long gets the same one: what many look at costs the workers no more."""
+
+
+class Reporting(Protocol):
+    """The reports of a server's processes; `Reports` in server/generation.py."""
+
+    async def ask(self, kind: str, timeout_s: float = ...) -> list[tuple[Any, Any]]: ...
+
+    async def any_of(self, kind: str, timeout_s: float = ...) -> Any: ...
+
+    async def metrics(self) -> Series: ...
 
 
 class StatusSite(ProcessSite):

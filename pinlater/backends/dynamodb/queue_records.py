@@ -15,7 +15,6 @@ import asyncio
 import random
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pinlater.backends.base import ConfigEntry, ConfigPage
 from pinlater.backends.dynamodb.client import ConditionFailed, TableMissing
@@ -31,11 +30,9 @@ from pinlater.backends.dynamodb.items import (
     write_key,
     write_value,
 )
+from pinlater.backends.dynamodb.steps import Step, Steps
 from pinlater.backends.dynamodb.table import IDENTITY, JobTable, TableIdentity
 from pinlater.errors import HomesChanged, QueueNotFound, StoreReplaced
-
-if TYPE_CHECKING:
-    from pinlater.backends.dynamodb.steps import Step, Steps
 
 GUARDS = 4
 LATE_MS = 600_000

@@ -27,13 +27,14 @@ from pinlater.backends.dynamodb.items import (
     write_key,
     write_value,
 )
-from pinlater.backends.dynamodb.queue_records import Queues
 from pinlater.backends.dynamodb.stored_job import IN_PROGRESS, StoredJob
 from pinlater.backends.dynamodb.table import JobTable
 from pinlater.errors import OutcomeUnknown, StoreConflict
 from pinlater.model.body_reference import BodyReference
 
 T = TypeVar("T")
+NotePriorities = Callable[[set[tuple[str, int]]], Awaitable[None]]
+"""`Queues.note_priorities`: awaited before the first job of a priority is written."""
 
 MOST_ITEMS = 100
 MOST_TRIES = 12
@@ -53,10 +54,14 @@ class Step:
     """What is read once is not read again, and what is given out may be changed: `commit` sees what has changed."""
 
     def __init__(
-        self, table: JobTable, agenda: Agenda, queues: Queues, known: Mapping[ItemKey, Item] | None = None
+        self,
+        table: JobTable,
+        agenda: Agenda,
+        note_priorities: NotePriorities,
+        known: Mapping[ItemKey, Item] | None = None,
     ) -> None:
         self.table, self.places = table, table.places
-        self._agenda, self._queues = agenda, queues
+        self._agenda, self._note_priorities = agenda, note_priorities
         self._before: dict[ItemKey, Item | None] = {}
         self._now: dict[ItemKey, Item | None] = {}
         self._jobs: dict[ItemKey, StoredJob] = {}
@@ -167,7 +172,7 @@ class Step:
         marks = [mark for key, job in jobs if (mark := mark_of_job(job, key.pk)) is not None]
         await asyncio.gather(
             self._agenda.note(marks),
-            self._queues.note_priorities({(job.qid, job.priority) for key, job in jobs if self._before[key] is None}),
+            self._note_priorities({(job.qid, job.priority) for key, job in jobs if self._before[key] is None}),
         )
         token = self.table.new_mark()
         writes = [self._write(key, token) for key in changed]
@@ -289,11 +294,11 @@ def _update(before: Item, now: Item, names: dict[str, str], values: Answer) -> s
 class Steps:
     """Makes steps, and does them again where they lose."""
 
-    def __init__(self, table: JobTable, agenda: Agenda, queues: Queues) -> None:
-        self.table, self._agenda, self._queues = table, agenda, queues
+    def __init__(self, table: JobTable, agenda: Agenda, note_priorities: NotePriorities) -> None:
+        self.table, self._agenda, self._note_priorities = table, agenda, note_priorities
 
     def new(self, known: Mapping[ItemKey, Item] | None = None) -> Step:
-        return Step(self.table, self._agenda, self._queues, known)
+        return Step(self.table, self._agenda, self._note_priorities, known)
 
     async def run(
         self,

@@ -34,7 +34,7 @@ class Store:
     def __post_init__(self) -> None:
         self.queues = Queues(self.table)
         self.agenda = Agenda(self.table)
-        self.steps = Steps(self.table, self.agenda, self.queues)
+        self.steps = Steps(self.table, self.agenda, self.queues.note_priorities)
 
     @property
     def places(self) -> ItemPlaces:

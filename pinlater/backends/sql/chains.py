@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pinlater.backends.extended import Barrier, BlockedChain
 from pinlater.backends.sql.session import Session
 from pinlater.model import descriptor_prefix
-
-if TYPE_CHECKING:
-    from pinlater.backends.sql.extensions import Extension
 
 Freed = dict[str, list[int]]
 """The run_afters of jobs that became the first of their keys, by queue."""
@@ -97,11 +94,11 @@ def locked(session: Session, keys: Iterable[bytes]) -> dict[bytes, Chain]:
     return {row[0]: Chain(*row) for row in session.rows_in("chains", (), keys)}
 
 
-def leave(session: Session, leaving: Iterable[Extension], now_ms: int, freed: Freed) -> None:
-    """Take these jobs out of their chains, and free those that become the first."""
-    per_key: dict[bytes, dict[int, int]] = defaultdict(dict)
-    for each in leaving:
-        per_key[each.keys.serialize_key][each.keys.place] = each.job_id
+def leave(session: Session, leaving: Iterable[tuple[bytes, int]], now_ms: int, freed: Freed) -> None:
+    """Take the jobs with these keys and places out of their chains, and free those that become the first."""
+    per_key: dict[bytes, list[int]] = defaultdict(list)
+    for key, place in leaving:
+        per_key[key].append(place)
     found = locked(session, per_key)
     behind = {key: [place for place in per_key[key] if place != found[key].place] for key in found}
     _drop_waiting(session, {key: places for key, places in behind.items() if places}, found)

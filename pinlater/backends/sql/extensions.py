@@ -145,7 +145,8 @@ def end(session: Session, ends: Sequence[End], stays: Stays, now_ms: int, freed:
     _end_keys(session, [known[each] for each in going], [known[each] for each in ending], stays, now_ms)
     session.run_of("remove_expiries", (), sorted(each.job_id for each in live if each.flags & EXPIRES))
     if chained:
-        chains.leave(session, [known[each] for each in chained], now_ms, freed)
+        held = [known[each].keys for each in chained]
+        chains.leave(session, [(keys.serialize_key, keys.place) for keys in held], now_ms, freed)
     if stays is not Stays.JOB:
         tiered = [each.job_id for each in ends if each.flags & TIERED]
         if tiered:
