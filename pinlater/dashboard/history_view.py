@@ -60,9 +60,7 @@ async def queue_history_view(page: Page, queue: str) -> HistoryView:
         return [chart for chart in charts if chart is not None]
 
     span = span_of(page)
-    series, charts = await page.dashboard.history.drawn(
-        page.counts_as, (queue, span.name, sees_types), queue, span, draw
-    )
+    series, charts = await page.history.drawn(page.counts_as, (queue, span.name, sees_types), queue, span, draw)
     return _view(page, series, charts)
 
 
@@ -75,23 +73,23 @@ async def all_queues_view(page: Page) -> HistoryView:
     def draw(series: Series) -> list[Chart]:
         return [history_charts.throughput(series), history_charts.failures_by_reason(series)]
 
-    series, charts = await page.dashboard.history.drawn(page.counts_as, ("", span.name, False), "", span, draw)
+    series, charts = await page.history.drawn(page.counts_as, ("", span.name, False), "", span, draw)
     return _view(page, series, charts)
 
 
 def sparklines(page: Page, queues: Sequence[str]) -> dict[str, Sparkline]:
     """Of the queues that a page shows."""
-    return page.dashboard.history.sparklines(queues)
+    return page.history.sparklines(queues)
 
 
 def _why_no_types(page: Page, sees_types: bool) -> str:
     if not sees_types:
         return _TYPES_WITHHELD
-    sampler = page.dashboard.history.recorder.sampler
+    sampler = page.history.recorder.sampler
     return _TYPES_MISSING if sampler is not None and not sampler.may_see_bodies else ""
 
 
 def _view(page: Page, series: Series, charts: Sequence[Chart]) -> HistoryView:
-    history = page.dashboard.history
+    history = page.history
     problems = [text for text in (history.recorder.problem, history.store.problem) if text]
     return HistoryView(series.span, charts, series.since_ms, series.cut_ms, problems)

@@ -10,15 +10,17 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 from aiohttp import web
 from multidict import MultiDict, MultiMapping
 
 from pinlater.api import Api
+from pinlater.dashboard.bulk_runs import BulkRuns
 from pinlater.dashboard.page_rights import Rights
 from pinlater.dashboard.part_failed import PartFailed as PartFailed
+from pinlater.dashboard.queue_history import History
 from pinlater.dashboard.snapshots import WITHIN_S, Snapshots, too_late
 from pinlater.dashboard.template_engine import TemplateEngine, without_clocks
 from pinlater.errors import PinLaterError, UnknownError
@@ -26,9 +28,6 @@ from pinlater.http.caller import USE
 from pinlater.http.request_use import RequestUse
 from pinlater.http.sessions import BrowserSession, Notice
 from pinlater.model import AccessAction, RequestContext, is_queue_name
-
-if TYPE_CHECKING:
-    from pinlater.dashboard.site import Dashboard
 
 T = TypeVar("T")
 LIVE_HEADER = "X-Live"
@@ -46,10 +45,9 @@ class NavItem(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Page:
-    """One request. `csrf` is what forms show; `form` is what a form has sent."""
+    """One request. `csrf` is what forms show; `form` is what a form has sent. `status_page`: HOST:PORT, "" for none."""
 
     request: web.Request
-    dashboard: Dashboard
     api: Api
     context: RequestContext
     rights: Rights
@@ -57,7 +55,10 @@ class Page:
     now_ms: int
     templates: TemplateEngine
     snapshots: Snapshots
+    history: History
+    runs: BulkRuns
     nav: Sequence[NavItem]
+    status_page: str
     form: MultiMapping[str] = field(default_factory=MultiDict)
     back: str = "/dashboard"
     """Where a change that fails leads to; handlers set it."""

@@ -121,7 +121,7 @@ async def start_run(page: Page) -> web.Response:
         if forbidden:
             raise Forbidden(f"you may not change jobs of {', '.join(forbidden[:5])}")
         return page.redirect(page.back, "No job is like that any more: nothing was begun.", is_bad=True)
-    run = page.dashboard.runs.start(
+    run = page.runs.start(
         order,
         owner=owner_of(page),
         payer=page.counts_as,
@@ -144,14 +144,14 @@ def _may_see(page: Page, run: BulkRun) -> bool:
 
 def _found(page: Page) -> BulkRun:
     """The run of the path. HTTPNotFound: it is not there, or not for this caller."""
-    run = page.dashboard.runs.find(page.request.match_info["run"])
+    run = page.runs.find(page.request.match_info["run"])
     if run is None or not _may_see(page, run):
         raise web.HTTPNotFound
     return run
 
 
 async def run_list(page: Page) -> web.Response:
-    runs = [run for run in page.dashboard.runs.all() if _may_see(page, run)]
+    runs = [run for run in page.runs.all() if _may_see(page, run)]
     return page.render("runs.html", runs=runs, may_see_audit=page.rights.may(AccessAction.OPERATE))
 
 
@@ -163,7 +163,7 @@ async def run_detail(page: Page) -> web.Response:
 
 async def stop_run(page: Page) -> web.Response:
     run = _found(page)
-    page.dashboard.runs.stop(run)
+    page.runs.stop(run)
     return page.redirect(f"{PATH}/{run.id}")
 
 

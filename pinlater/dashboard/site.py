@@ -194,7 +194,6 @@ class Dashboard:
             return None
         return Page(
             request,
-            self,
             self._api,
             context,
             rights,
@@ -202,7 +201,10 @@ class Dashboard:
             int(time.time() * 1000),
             self.templates,
             self.snapshots,
+            self.history,
+            self.runs,
             [item for item in _NAV if rights.may_somewhere(item.action)],
+            self.settings.status_page,
         )
 
     async def _form(self, request: web.Request, session: BrowserSession) -> MultiDict[str]:

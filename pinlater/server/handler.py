@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
@@ -18,6 +18,7 @@ from pinlater.model import ConnectionRef, DequeuedFromQueues, DequeuedJob, Reque
 from pinlater.server.limits import ServerLimits
 from pinlater.wire.codec import (
     BadCall,
+    CallReader,
     RefusedCall,
     WireCall,
     encode_application_exception,
@@ -32,7 +33,6 @@ from pinlater.wire.methods import BULK_METHODS, DEQUEUE, DEQUEUE_FROM_QUEUES, LO
 if TYPE_CHECKING:
     from pinlater.access.fair_use import CallUse
     from pinlater.access.gate import CallGate
-    from pinlater.server.connection import InflightCall
 
 _log = structlog.get_logger("pinlater.server")
 _INFO_BYTES = 21_000
@@ -43,6 +43,31 @@ _LARGE_BYTES = 1024 * 1024
 _IDLE_MS = 1_000
 """Of the three seconds without a sign of life after which a connection that is kept alive breaks with a time-out, so
 much counts as grace."""
+
+
+class Channel(Protocol):
+    """The connection of a call: how its messages are read, and who is at its other end."""
+
+    reader: CallReader
+    ref: ConnectionRef
+
+
+class CallInFlight(Protocol):
+    """A call while its answer is made: `InflightCall`, which starts that and so cannot be known here."""
+
+    @property
+    def channel(self) -> Channel: ...
+
+    size: int
+    jobs: Sequence[DequeuedJob]
+    needs_receipt: bool
+    is_long_poll: bool
+    is_parked: bool
+    caller_gone: bool
+
+    async def wait_for_room(self, size: int) -> None: ...
+
+    def take_room(self, size: int) -> bool: ...
 
 
 class Handler:
@@ -78,7 +103,7 @@ class Handler:
         if self._gate is not None:
             self._gate.start_draining()
 
-    async def reply(self, message: bytes, call: InflightCall) -> bytes:
+    async def reply(self, message: bytes, call: CallInFlight) -> bytes:
         """The answer to one message, unframed. WireError where there is none: not even a header can be read."""
         channel = call.channel
         try:
@@ -131,7 +156,7 @@ class Handler:
                 seconds.observe(perf_counter() - began)
 
     async def _admit(
-        self, gate: CallGate, method: Method[Any], args: Any, context: RequestContext, call: InflightCall
+        self, gate: CallGate, method: Method[Any], args: Any, context: RequestContext, call: CallInFlight
     ) -> CallUse | None:
         """Lets a call in when it has its turn, or raises why not."""
         is_dequeue = method is DEQUEUE or method is DEQUEUE_FROM_QUEUES
@@ -147,7 +172,7 @@ class Handler:
                 error.acks_applied = False
             raise
 
-    async def _dequeue(self, method: Method[Any], args: Any, context: RequestContext, call: InflightCall) -> Any:
+    async def _dequeue(self, method: Method[Any], args: Any, context: RequestContext, call: CallInFlight) -> Any:
         """Jobs for a caller that is gone are requeued, and the answer is empty."""
         request = args.request
         if request.limit > 1 or method is not DEQUEUE or request.prefetch:
@@ -175,7 +200,7 @@ class Handler:
             call.needs_receipt = bool(request.confirms_receipt)
         return method.answer(jobs, awaits_receipt=call.needs_receipt)
 
-    async def _wait(self, method: Method[Any], args: Any, context: RequestContext, call: InflightCall) -> Any:
+    async def _wait(self, method: Method[Any], args: Any, context: RequestContext, call: CallInFlight) -> Any:
         """A call that waits for an end, until its caller is gone. No room is kept meanwhile."""
         call.is_parked = call.is_long_poll = True
         try:
@@ -194,7 +219,7 @@ class Handler:
         if context.caller is not None and self._gate is not None:
             self._gate.check_again(method, args, context)
 
-    async def _reserve(self, call: InflightCall, jobs: int, with_bodies: bool) -> None:
+    async def _reserve(self, call: CallInFlight, jobs: int, with_bodies: bool) -> None:
         """Before a call that may bring much begins: room for its answer, if all jobs are as large as can be."""
         size = jobs * (_INFO_BYTES + (self._limits.max_body_bytes if with_bodies else 0))
         if jobs > 1 and size > _LARGE_BYTES:
@@ -217,7 +242,7 @@ class Handler:
         exception = exception_from_error(_refusal(header.name, error))
         return encode_reply(header.name, header.seqid, exception=exception, protocol=header.protocol)
 
-    async def truncate(self, reply: bytes, inflight: InflightCall, error: PinLaterError) -> bytes:
+    async def truncate(self, reply: bytes, inflight: CallInFlight, error: PinLaterError) -> bytes:
         """The answer for which there is no room: without its jobs, or `error` where the call has changed nothing."""
         if inflight.jobs:
             empty = self.empty_reply(reply, inflight)
@@ -237,7 +262,7 @@ class Handler:
             )
         return _application_reply(error.header, error.kind, error.message)
 
-    async def _too_long(self, call: WireCall, length: int, inflight: InflightCall) -> bytes:
+    async def _too_long(self, call: WireCall, length: int, inflight: CallInFlight) -> bytes:
         self._counters["answers_too_long"] += 1
         await self.requeue(inflight)
         error = UnknownError(
@@ -245,14 +270,14 @@ class Handler:
         )
         return _error_reply(call, error)
 
-    async def _unexpected(self, call: WireCall, error: Exception, inflight: InflightCall) -> bytes:
+    async def _unexpected(self, call: WireCall, error: Exception, inflight: CallInFlight) -> bytes:
         self._counters["unexpected_errors"] += 1
         unknown = UnknownError.by_fault(f"{call.name} failed")
         _log.error("call_failed", method=call.name, fault=unknown.fault, exc_info=error)
         await self.requeue(inflight)
         return _error_reply(call, unknown)
 
-    async def requeue(self, inflight: InflightCall) -> None:
+    async def requeue(self, inflight: CallInFlight) -> None:
         """The claimed jobs of an answer that will not be sent; what fails here is left to the claim's time-out."""
         jobs, inflight.jobs = inflight.jobs, ()
         if jobs:
@@ -270,7 +295,7 @@ class Handler:
         else:
             self._service.disconnected(connection)
 
-    def empty_reply(self, reply: bytes, inflight: InflightCall) -> bytes:
+    def empty_reply(self, reply: bytes, inflight: CallInFlight) -> bytes:
         """The answer to a dequeue whose jobs go back, without them."""
         header = read_header(reply)
         return encode_reply(header.name, header.seqid, emptied_to_wire(inflight.jobs), protocol=header.protocol)

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.eager import EagerTask
@@ -22,10 +22,8 @@ from pinlater.errors import Overloaded
 from pinlater.listener import RateLimitedLog
 from pinlater.model.connection_ref import host_of
 from pinlater.server.deliveries import Deliveries
+from pinlater.server.handler import Handler
 from pinlater.server.limits import ServerLimits
-
-if TYPE_CHECKING:
-    from pinlater.server.handler import Handler
 
 HandOver = Callable[[socket.socket], None]
 

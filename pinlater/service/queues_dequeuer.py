@@ -40,7 +40,7 @@ from pinlater.service.connection_claims import ConnectionClaims
 from pinlater.service.dequeuer import Dequeuer, body_bytes, response_budget
 from pinlater.service.job_lifecycle import Acked, JobLifecycle
 from pinlater.service.longpoll import LongPolls
-from pinlater.service.longpoll.poller_context import Outlook
+from pinlater.service.longpoll.poller_state import Outlook
 from pinlater.service.overflow_calls import OverflowCalls
 from pinlater.service.queue_limits import Throttle, is_limited
 from pinlater.service.service_context import ServiceContext

@@ -17,7 +17,7 @@ from pinlater.model import Ack, Checkpoint, DequeuedJob, DequeueRequest, Job, Jo
 from pinlater.service import ServiceSettings
 from pinlater.service.longpoll.due import DueTimes
 from pinlater.service.longpoll.poller import FIRST_BACKOFF_S
-from pinlater.service.longpoll.poller_context import PollerState
+from pinlater.service.longpoll.poller_state import PollerState
 from pinlater.service.longpoll.wait_queue import Waiter, WaitQueue
 from tests.queues import drop_queue
 from tests.speed import slower

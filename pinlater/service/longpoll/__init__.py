@@ -5,7 +5,7 @@
     enqueues, acks, ──────┘               │  and keeps in its KnownQueue what it knows of the jobs
     stores (Subscriptions), settings      └─ when it ends, its queue has no poller until the next dequeue waits
 
-The states of a queue's poller, and what moves it between them (`PollerState` in poller_context.py):
+The states of a queue's poller, and what moves it between them (`PollerState` in poller_state.py):
 
          first waiter
               │            a due time comes within a millisecond

@@ -20,7 +20,8 @@ from pinlater.model import DequeuedJob
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.longpoll.due import DueQuery
 from pinlater.service.longpoll.poller import QueuePoller
-from pinlater.service.longpoll.poller_context import Outlook, PollerContext, PollerState
+from pinlater.service.longpoll.poller_context import PollerContext
+from pinlater.service.longpoll.poller_state import Outlook, PollerState
 from pinlater.service.longpoll.shared_waiter import SetAside, SharedWaiter
 from pinlater.service.longpoll.subscriptions import Subscriptions
 from pinlater.service.longpoll.wait_queue import Ticket, Waiter, fresh
@@ -44,6 +45,7 @@ class LongPolls:
         self._limits = context.limits
         self.subscriptions = Subscriptions(context.router.members, self)
         self.requeuer = Requeuer(context)
+        self._pollers: dict[str, QueuePoller] = {}
         self._context = PollerContext(
             context.router,
             context.clock,
@@ -53,9 +55,10 @@ class LongPolls:
             self.requeuer,
             self.subscriptions,
             DueQuery(context.router.members),
+            self._pollers,
+            self._pollers.__delitem__,
         )
         self._due = self._context.due
-        self._pollers = self._context.pollers
         self._aside = SetAside()
         self._keeps_order = context.router.members.keep_order()
         self._tickets = self._wakeups = 0

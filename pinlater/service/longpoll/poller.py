@@ -18,7 +18,8 @@ from pinlater.errors import DequeueRateLimited, Draining, PinLaterError, QueueNo
 from pinlater.model import DequeuedJob
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.longpoll.known_queue import SOME_JOBS, KnownQueue
-from pinlater.service.longpoll.poller_context import Outlook, PollerContext, PollerState
+from pinlater.service.longpoll.poller_context import PollerContext
+from pinlater.service.longpoll.poller_state import Outlook, PollerState
 from pinlater.service.longpoll.shared_waiter import SharedWaiter
 from pinlater.service.longpoll.wait_queue import Waiter, WaitQueue, fresh
 
@@ -294,11 +295,11 @@ class QueuePoller:
                                 self.state = PollerState.DUE
                                 await asyncio.sleep(0)
                     if waiters.entries or known.due_passed:
-                        context.watch.begun(self.queue)
+                        context.watch.begun(self)
                         try:
                             await self._round()
                         finally:
-                            context.watch.ended(self.queue)
+                            context.watch.ended(self)
                         context.failures.pop(self.queue, None)
                 except Exception as error:
                     await self._back_off(error)
@@ -307,7 +308,7 @@ class QueuePoller:
             self.wakeup = None
             if self._timer is not None:
                 self._timer.cancel()
-            del context.pollers[self.queue]
+            context.ended(self.queue)
             if waiters.entries:  # it was cancelled
                 waiters.fail(Draining("this server stops serving dequeues"))
                 for waiter in list(waiters.entries):  # of several queues

@@ -5,16 +5,12 @@ for its queue, and they learn of it when their time is over, if at all; operator
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import structlog
 
 from pinlater.errors import NoHealthyShards, PinLaterError
 from pinlater.listener import RateLimitedLog
-
-if TYPE_CHECKING:
-    from pinlater.service.longpoll.poller import QueuePoller
+from pinlater.service.longpoll.poller_state import Poller
 
 _log = structlog.get_logger("pinlater.service")
 
@@ -29,23 +25,22 @@ class RoundWatch:
     A timer runs only while rounds do.
     """
 
-    def __init__(self, pollers: Mapping[str, QueuePoller]) -> None:
-        self._pollers = pollers
-        self._began_s: dict[str, float] = {}
-        """When each queue's round began, the oldest first."""
+    def __init__(self) -> None:
+        self._began_s: dict[Poller, float] = {}
+        """When each poller's round began, the oldest first."""
         self._timer: asyncio.TimerHandle | None = None
         self._log = RateLimitedLog(_log.warning, _time)
 
-    def begun(self, queue: str) -> None:
+    def begun(self, poller: Poller) -> None:
         loop = asyncio.get_running_loop()
-        self._began_s[queue] = loop.time()
+        self._began_s[poller] = loop.time()
         if self._timer is None:
             self._timer = loop.call_later(LONG_S, self._check)
 
-    def ended(self, queue: str) -> None:
-        took_s = _time() - self._began_s.pop(queue)
+    def ended(self, poller: Poller) -> None:
+        took_s = _time() - self._began_s.pop(poller)
         if took_s >= LONG_S:
-            self._log.note("dequeue_round_slow", queue=queue, took_s=round(took_s, 3))
+            self._log.note("dequeue_round_slow", queue=poller.queue, took_s=round(took_s, 3))
 
     def failed(self, queue: str, waiters: int, error: PinLaterError) -> None:
         """They wait on, and the queue is polled again."""
@@ -64,11 +59,10 @@ class RoundWatch:
         self._timer = asyncio.get_running_loop().call_later(LONG_S, self._check)
         for_s = self.longest_s()
         if for_s >= LONG_S:
-            queue = next(iter(self._began_s))
-            poller = self._pollers[queue]
+            poller = next(iter(self._began_s))
             self._log.note(
                 "dequeue_round_hangs",
-                queue=queue,
+                queue=poller.queue,
                 doing=poller.state.value,
                 waiters=len(poller.waiters),
                 for_s=round(for_s, 3),

@@ -8,14 +8,12 @@ changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pinlater.backends.base import ClaimRequest
 from pinlater.errors import PinLaterError
+from pinlater.service.longpoll.poller_state import Poller
 from pinlater.service.longpoll.wait_queue import Waiter, fresh
-
-if TYPE_CHECKING:
-    from pinlater.service.longpoll.poller import QueuePoller
 
 
 class SharedWaiter(Waiter):
@@ -31,14 +29,14 @@ class SharedWaiter(Waiter):
     ) -> None:
         super().__init__(number, request)
         self._claim_for = claim_for
-        self.pollers: dict[str, QueuePoller] = {}
+        self.pollers: dict[str, Poller] = {}
         self.errors: dict[str, PinLaterError] = {}
         self._aside = aside
 
     def claim_for(self, queue: str) -> ClaimRequest:
         return self._claim_for(queue)
 
-    def join(self, queue: str, poller: QueuePoller) -> None:
+    def join(self, queue: str, poller: Poller) -> None:
         self.pollers[queue] = poller
         poller.waiters.join(self)
 
