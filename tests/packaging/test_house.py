@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -191,21 +192,105 @@ def test_tests_speak_to_public_seams() -> None:
     assert fewer == {}, "needed no more: lower these counts in tests/packaging/test_house.py"
 
 
-IMPORTED_BY_NAME = {
+NAMED_AS_TEXTS = {
     "pinlater/__init__.py": "the package's own names, which are loaded when they are first asked for",
+    "pinlater/cli/__init__.py": "commands, each loaded when it is used",
+    "pinlater/plan.py": "the module that a server process runs",
+    "pinlater/server/http_process.py": "the module that the HTTP process runs",
+    "pinlater/shard_factory.py": "stores, each loaded where one is configured",
+    "workers/pinlater_workers/__init__.py": "as of the other package",
+    "workers/pinlater_workers/cli/__init__.py": "commands, each loaded when it is used",
+    "workers/pinlater_workers/cli/outbox_commands.py": "a part that needs an extra",
+    "workers/pinlater_workers/cli/run.py": "a part that needs an extra",
+    "workers/pinlater_workers/cli/sidecars.py": "parts that need an extra, and one that forks must not load",
+    "workers/pinlater_workers/execution/failure_text.py": "compared with the modules of frames",
+    "workers/pinlater_workers/heartbeat/heartbeats.py": "the module that the heartbeat process runs",
+    "workers/pinlater_workers/pools/process_set.py": "the module that a process of the pool runs",
 }
+"""Files that name modules of the product in texts, which the contracts of setup.cfg do not see, and what for."""
+
+NAMED_IN_CIRCLES = {
+    ("pinlater_workers.execution.failure_text", "pinlater_workers.execution.attempt"): "no import: see NAMED_AS_TEXTS",
+    ("pinlater_workers.flows.flow_run", "pinlater_workers.flows.flow"): "its results have the type of a stage's job",
+    ("pinlater_workers.jobs.enqueue_options", "pinlater_workers.jobs.job_type"): "a type of job makes its options",
+    ("pinlater_workers.jobs.handle", "pinlater_workers.jobs.job_type"): "a type of job makes the handles of its jobs",
+}
+"""Names of modules that close a circle, in which module and of which, and why; never an import at run time."""
+
+NAMES_ALONE = {"get_logger", "getLogger", "GuardedLogger", "files"}
+"""Functions to which the name of a module is that of a logger or a folder."""
+
+
+def module_of(path: str) -> str:
+    return ".".join(Path(path.removeprefix("workers/")).with_suffix("").parts).removesuffix(".__init__")
+
+
+def called(call: ast.Call) -> str:
+    """The last part of the function's name; "" where it has none."""
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))
+
+
+def named_modules(module: str, tree: ast.Module, modules: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Modules that this one knows, and how: by a statement, an annotation, or a text."""
+    nodes = list(ast.walk(tree))
+    checked = [node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    annotations = {each for node in checked for each in ast.walk(node)}
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    names = {each for call in calls if called(call) in NAMES_ALONE for each in call.args}
+    loads = any(called(call) == "import_module" for call in calls)
+    for node in nodes:
+        how = "annotation" if node in annotations else "statement"
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, how) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                yield submodule if submodule in modules else node.module or "", how
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in names:
+            if "." in node.value:
+                yield node.value, "text"
+            if loads:  # perhaps as f"{__name__}.{text}"
+                yield f"{module}.{node.value}", "text"
+
+
+@cache
+def known_modules() -> dict[str, dict[str, set[str]]]:
+    """Of each module those that it knows, and how."""
+    modules = {module_of(path): tree for path, tree in sources().items()}
+    known: dict[str, dict[str, set[str]]] = {module: defaultdict(set) for module in modules}
+    for module, tree in modules.items():
+        for name, how in named_modules(module, tree, modules):
+            if name in modules and name != module:
+                known[module][name].add(how)
+    return known
 
 
 def test_what_contracts_judge_is_imported_by_statements() -> None:
     """The contracts of setup.cfg see no `import_module("pinlater.x")`; they see a statement inside a function."""
-    found = set()
-    for path, tree in sources().items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-                (name,) = node.args[:1]
-                if isinstance(name, ast.Constant) and str(name.value).startswith("pinlater"):
-                    found.add(path)
-    compare(found, IMPORTED_BY_NAME, "import it by a statement, inside the function where it is to be loaded late")
+    found = {path for path in sources() for how in known_modules()[module_of(path)].values() if "text" in how}
+    compare(found, NAMED_AS_TEXTS, "import it by a statement, inside the function where it is to be loaded late")
+
+
+def circle(known: Mapping[str, Collection[str]]) -> str:
+    """ "": there is none."""
+    try:
+        TopologicalSorter(known).prepare()
+    except CycleError as error:
+        return " is known to ".join(error.args[1])
+    return ""
+
+
+def test_no_module_knows_itself_by_way_of_others() -> None:
+    """Annotations and texts count too: whoever reads one module of a circle has to read all of them."""
+    known = known_modules()
+    imported = [(one, other) for one, other in NAMED_IN_CIRCLES if "statement" in known[one][other]]
+    assert imported == [], "imported at run time: these cannot be exceptions"
+    rest = {module: {each for each in known[module] if (module, each) not in NAMED_IN_CIRCLES} for module in known}
+    assert circle(rest) == "", (
+        "put what both need into a module below, or give one a protocol of the other"
+    )
+    needless = [(one, other) for one, other in NAMED_IN_CIRCLES if not circle({**rest, one: {*rest[one], other}})]
+    assert needless == [], "needed no more: take these out of tests/packaging/test_house.py"
 
 
 PRIVATE_WORDS = {"told", "said", "looked", "asked", "trouble", "troubles"}

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 from pinlater.model import Checkpoint, DequeuedJob
 from pinlater_workers.app.settings import WorkerSettings
-from pinlater_workers.jobs.context import RunningJob
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import Outcome
+from pinlater_workers.jobs.running_job import RunningJob
 from pinlater_workers.pools.process_pool import ProcessPool
 from pinlater_workers.pools.threads import ThreadPool
 from tests.workers.apps import pool_harm, pool_stubborn

@@ -13,7 +13,8 @@ from pinlater import Ack, Job
 from pinlater.job_body import ITEM_HEADER
 from pinlater.model import Checkpoint, DequeuedJob, DequeueRequest
 from pinlater_workers.envelope import Envelope
-from pinlater_workers.jobs.context import RunningJob, StopReason
+from pinlater_workers.jobs.context import StopReason
+from pinlater_workers.jobs.running_job import RunningJob
 from pinlater_workers.worker.claims import ClaimKeeper
 from tests.server.running import running
 from tests.stores.process import free_port

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pinlater.model import DequeuedJob
-from pinlater_workers.jobs.context import RunningJob
+from pinlater_workers.jobs.running_job import RunningJob
 from pinlater_workers.worker.claims import FIRST_BEAT_AFTER_S, MARGIN_S, TOLERANCE_S, ClaimTable
 
 LEASE_S = 30.0

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from pinlater_workers.app.settings import WorkerSettings
-from pinlater_workers.jobs.batch import RunningBatch
-from pinlater_workers.jobs.context import RunningJob
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import Outcome
+from pinlater_workers.jobs.running_job import RunningBatch, RunningJob
 from pinlater_workers.pools.base import JobPool
 from pinlater_workers.pools.coroutines import AsyncPool
 from pinlater_workers.pools.process_pool import ProcessPool

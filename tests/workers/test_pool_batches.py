@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from pinlater_workers.app.settings import WorkerSettings
-from pinlater_workers.jobs.batch import MemberOutcomes, RunningBatch
+from pinlater_workers.jobs.batch import MemberOutcomes
 from pinlater_workers.jobs.context import StopReason
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import Action, Outcome
+from pinlater_workers.jobs.running_job import RunningBatch
 from pinlater_workers.pools.router import PoolRouter
 from tests.workers.apps.pool_batches import QUEUE, app
 from tests.workers.pool_driver import PoolDriver

@@ -10,9 +10,10 @@ import pytest
 
 from pinlater.model import DequeuedJob
 from pinlater_workers.app.settings import WorkerSettings
-from pinlater_workers.jobs.context import RunningJob, StopReason
+from pinlater_workers.jobs.context import StopReason
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import SUCCEEDED, Action, Outcome
+from pinlater_workers.jobs.running_job import RunningJob
 from pinlater_workers.pools.base import CompletionBatch
 from pinlater_workers.pools.coroutines import AsyncPool
 from pinlater_workers.pools.threads import ThreadPool

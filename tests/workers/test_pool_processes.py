@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from pinlater_workers.app.settings import WorkerSettings
-from pinlater_workers.jobs.context import RunningJob, StopReason
+from pinlater_workers.jobs.context import StopReason
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import SUCCEEDED, Action
+from pinlater_workers.jobs.running_job import RunningJob
 from pinlater_workers.pools.process_pool import ProcessPool
 from tests.workers.apps.pool_harm import QUEUE, app
 from tests.workers.pool_driver import PoolDriver, is_gone

@@ -21,8 +21,8 @@ from pinlater.model import WorkerReport
 from pinlater_workers.app.settings import worker_settings
 from pinlater_workers.envelope import Envelope, read_envelope, write_envelope
 from pinlater_workers.errors import ConfigurationError
-from pinlater_workers.jobs.context import RunningJob
 from pinlater_workers.jobs.outcome import Action, Outcome
+from pinlater_workers.jobs.running_job import RunningJob
 from pinlater_workers.observability.metrics import WorkerMetrics, WorkerView
 from pinlater_workers.testing.memory import VirtualClock
 from pinlater_workers.worker.ack_batches import acks, requeues

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pinlater.model import DequeuedJob
-from pinlater_workers.jobs.context import RunningJob
 from pinlater_workers.jobs.outcome import Action, Outcome
+from pinlater_workers.jobs.running_job import RunningJob
 from pinlater_workers.worker.ack_batches import MAX_BODY_BYTES, MAX_RESULTS, AckQueue, Result
 
 

@@ -15,7 +15,7 @@ from pinlater.data_folder.password import hash_password
 from pinlater.model import CancelOutcome
 from pinlater_workers import App
 from pinlater_workers.app.settings import WorkerSettings
-from pinlater_workers.jobs.context import RunningJob
+from pinlater_workers.jobs.running_job import RunningJob
 from pinlater_workers.observability.metrics import WorkerMetrics
 from pinlater_workers.worker import Worker
 from tests.server.running import RunningServer, running

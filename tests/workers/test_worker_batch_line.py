@@ -8,7 +8,7 @@ import pytest
 
 from pinlater.model import DequeuedJob
 from pinlater_workers import App, Batch, JobType
-from pinlater_workers.jobs.context import RunningJob
+from pinlater_workers.jobs.running_job import RunningJob
 from pinlater_workers.worker.batches import MAX_BYTES, SLOT_WAIT_S, BatchLine, BatchQueues
 
 app = App(servers=["127.0.0.1:1"])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinlater.model import DequeuedJob
-from pinlater_workers.jobs.context import RunningJob
+from pinlater_workers.jobs.running_job import RunningJob
 from pinlater_workers.worker.prefetch import MOST, RECENT, TURNS, JobsAtHand, PrefetchPlan
 
 NONE: Counter[str] = Counter()

@@ -23,7 +23,7 @@ from typing import Any, Generic, Self, TypeVar, overload
 from pinlater.model import DequeuedJob
 from pinlater.schedule import Delay
 from pinlater_workers.errors import ConfigurationError
-from pinlater_workers.jobs.context import CURRENT, Host, JobContext, RunningJob, StopReason
+from pinlater_workers.jobs.context import CURRENT, Host, JobContext, StopReason
 from pinlater_workers.jobs.outcome import Outcome, Retry, Snooze
 from pinlater_workers.tracing import Trace, read_trace, use_trace
 
@@ -205,16 +205,6 @@ class BatchContext(JobContext):
     def stop_member(self, index: int, reason: StopReason, by: str = "") -> None:
         """That job alone should stop: its claim is lost, or it is cancelled."""
         self.members[index][1].request_stop(reason, by)
-
-
-class RunningBatch(RunningJob, kw_only=True, eq=False, gc=False):
-    """A batch that a worker runs: for its pool a job like any other, with one context and one end."""
-
-    members: list[RunningJob]
-
-    def context(self, host: Host) -> BatchContext:
-        contexts = [(member.job, member.context(host)) for member in self.members]
-        return BatchContext(contexts, host, self.deadline_ms)
 
 
 @dataclass(frozen=True, slots=True)

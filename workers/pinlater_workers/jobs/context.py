@@ -13,21 +13,13 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-import msgspec
-
-from pinlater.job_body import ITEM_HEADER
 from pinlater.log_guard import GuardedLogger
 from pinlater.model import MAX_PROGRESS_CHARS, MAX_STATUS_CHARS, Checkpoint, DequeuedJob
 from pinlater_workers.envelope import Envelope, next_body, write_envelope
 from pinlater_workers.errors import ClaimLost, JobStopped
 from pinlater_workers.jobs.attempt_record import AttemptRecord
-
-if TYPE_CHECKING:
-    from pinlater_workers.envelope import Envelope
-    from pinlater_workers.jobs.job_type import JobType
-
 
 _log = GuardedLogger("pinlater_workers.jobs")
 _lock = threading.Lock()
@@ -59,45 +51,6 @@ class ProgressReport(NamedTuple):
 
 TakeProgress = Callable[[], ProgressReport | None]
 """The newest progress of a job, once; None: nothing new."""
-
-
-class RunningJob(msgspec.Struct, eq=False, gc=False):
-    """A job that a worker runs. `type` None: none that this worker knows. `envelope` None: a body that has none.
-
-    `began_s` and `until_s` (the time limit) are of time.monotonic, `deadline_ms` is the limit by the wall clock.
-    `stop_reason` is why it was told to stop, if it was; `cancelled_by` who asked for that, None: nobody. `ahead`:
-    it is with its pool, and has not begun. `turn`: when it came, as prefetch.py counts time.
-    """
-
-    job: DequeuedJob
-    queue: str
-    type: JobType | None
-    began_s: float
-    until_s: float
-    envelope: Envelope | None = None
-    deadline_ms: int = 0
-    stop_reason: StopReason | None = None
-    ahead: bool = False
-    turn: int = 0
-    cancelled_by: str | None = None
-
-    @property
-    def carries_item(self) -> bool:
-        """Its result is that of an item of a flow."""
-        return self.envelope is not None and ITEM_HEADER in self.envelope.headers
-
-    def begin(self, now_s: float) -> None:
-        """It begins then: that it has waited since it was read does not count. Also from the thread that runs it."""
-        waited_s = now_s - self.began_s
-        self.began_s = now_s
-        self.until_s += waited_s
-        self.deadline_ms += int(waited_s * 1000)
-        self.ahead = False
-
-    def context(self, host: Host) -> JobContext:
-        """For a job of a known type."""
-        assert self.type is not None
-        return JobContext(self.type.name, self.queue, self.job, host, self.deadline_ms, self.envelope)
 
 
 def cancelled_text(by: str) -> str:

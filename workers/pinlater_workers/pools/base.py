@@ -14,9 +14,10 @@ from pinlater_workers.errors import ClaimLost, ConfigurationError
 from pinlater_workers.execution.decision import decide, decide_stopped, log_outcome
 from pinlater_workers.execution.failure_text import stack_trace
 from pinlater_workers.jobs.attempt_record import AttemptRecord
-from pinlater_workers.jobs.batch import BatchContext, BatchJob, MemberOutcomes, RunningBatch
-from pinlater_workers.jobs.context import CURRENT, JobContext, RunningJob, StopReason, TakeProgress, cancelled_text
+from pinlater_workers.jobs.batch import BatchContext, BatchJob, MemberOutcomes
+from pinlater_workers.jobs.context import CURRENT, JobContext, StopReason, TakeProgress, cancelled_text
 from pinlater_workers.jobs.outcome import SUCCEEDED, Action, Outcome
+from pinlater_workers.jobs.running_job import RunningBatch, RunningJob
 
 JobsEnded = Callable[[Sequence[tuple[RunningJob, Outcome]]], None]
 """Told on the event loop, once for each job that was submitted: what became of it. As many at a time as there are."""

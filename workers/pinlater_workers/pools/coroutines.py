@@ -17,9 +17,9 @@ from pinlater_workers.execution.attempt import HasMiddleware, run_attempt_async
 from pinlater_workers.execution.batch_attempt import run_batch_async
 from pinlater_workers.execution.failure_text import frames_of_coroutine, frames_of_stack, place_text, stack_trace
 from pinlater_workers.execution.start_context import StartContext
-from pinlater_workers.jobs.batch import RunningBatch
-from pinlater_workers.jobs.context import ENDING_REASONS, JobContext, RunningJob, StopReason
+from pinlater_workers.jobs.context import ENDING_REASONS, JobContext, StopReason
 from pinlater_workers.jobs.outcome import Outcome
+from pinlater_workers.jobs.running_job import RunningBatch, RunningJob
 from pinlater_workers.pools.base import (
     CompletionBatch,
     JobsEnded,

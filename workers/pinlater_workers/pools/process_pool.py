@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pinlater.log_guard import GuardedLogger
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.errors import ProcessDied
-from pinlater_workers.jobs.batch import MemberOutcomes, RunningBatch
-from pinlater_workers.jobs.context import ENDING_REASONS, ProgressReport, RunningJob, StopReason
+from pinlater_workers.jobs.batch import MemberOutcomes
+from pinlater_workers.jobs.context import ENDING_REASONS, ProgressReport, StopReason
 from pinlater_workers.jobs.outcome import Action, Outcome
+from pinlater_workers.jobs.running_job import RunningBatch, RunningJob
 from pinlater_workers.pools.base import (
     CheckpointRequests,
     CompletionBatch,

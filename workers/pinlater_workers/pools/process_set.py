@@ -13,7 +13,8 @@ from pinlater.child_process import Restarts, signal_name
 from pinlater.log_guard import GuardedLogger
 from pinlater_workers.child_sockets import LoopSocket, start_child
 from pinlater_workers.errors import ConfigurationError
-from pinlater_workers.jobs.context import RunningJob, StopReason
+from pinlater_workers.jobs.context import StopReason
+from pinlater_workers.jobs.running_job import RunningJob
 from pinlater_workers.pools.base import PoolFailed
 from pinlater_workers.pools.messages import FromProcess, Message, Ready, StartApp, StartFailed, read_by_worker, written
 

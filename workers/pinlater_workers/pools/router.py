@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from pinlater_workers.app.app import App
 from pinlater_workers.app.settings import WorkerSettings
-from pinlater_workers.jobs.batch import RunningBatch
-from pinlater_workers.jobs.context import RunningJob, StopReason
+from pinlater_workers.jobs.context import StopReason
 from pinlater_workers.jobs.job_type import JobType
+from pinlater_workers.jobs.running_job import RunningBatch, RunningJob
 from pinlater_workers.jobs.settings import PoolName
 from pinlater_workers.pools.base import JobPool, JobsEnded, NoteProgress, PoolFailed, SaveCheckpoint
 from pinlater_workers.pools.coroutines import AsyncPool

@@ -23,9 +23,9 @@ from pinlater_workers.execution.attempt import HasMiddleware, close_loop, run_at
 from pinlater_workers.execution.batch_attempt import run_batch
 from pinlater_workers.execution.failure_text import frames_of_stack
 from pinlater_workers.execution.start_context import StartContext
-from pinlater_workers.jobs.batch import RunningBatch
-from pinlater_workers.jobs.context import ENDING_REASONS, JobContext, RunningJob, StopReason
+from pinlater_workers.jobs.context import ENDING_REASONS, JobContext, StopReason
 from pinlater_workers.jobs.outcome import Action, Outcome
+from pinlater_workers.jobs.running_job import RunningBatch, RunningJob
 from pinlater_workers.pools.base import (
     CheckpointRequests,
     CompletionBatch,

@@ -9,7 +9,7 @@ import asyncio
 import math
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.client import Client
@@ -17,9 +17,7 @@ from pinlater.client.job_arguments import as_jobs, delayed
 from pinlater.embedded import EmbeddedServer, EmbeddedTransport
 from pinlater.model import JobInfo
 from pinlater_workers.app.result_bounds import ResultBounds
-
-if TYPE_CHECKING:
-    from pinlater_workers.testing import Jobs
+from pinlater_workers.testing.memory import VirtualClock
 
 
 def _waited(found: dict[str, JobInfo], descriptors: str | Sequence[str], timeout: float | None) -> Any:
@@ -49,10 +47,27 @@ class MemoryServer(EmbeddedServer):
         self.client = AsyncClient(**_options(self))
 
 
+class JobsInMemory(Protocol):
+    """`Jobs`, which says more of each, as clients let them run."""
+
+    clock: VirtualClock
+    server: MemoryServer
+
+    def beat(self) -> None: ...
+
+    def run_until_one_ended(self, descriptors: Sequence[str], within_ms: float) -> None: ...
+
+    async def run_until_one_ended_async(self, descriptors: Sequence[str], within_ms: float) -> None: ...
+
+    def run_until_over(self, flow_id: str, within_ms: float) -> None: ...
+
+    async def run_until_over_async(self, flow_id: str, within_ms: float) -> None: ...
+
+
 class MemoryClient(Client):
     """Times are those of the test. Closing it does nothing: it belongs to the test."""
 
-    def __init__(self, jobs: Jobs) -> None:
+    def __init__(self, jobs: JobsInMemory) -> None:
         super().__init__(**_options(jobs.server))
         self._jobs = jobs
 
@@ -99,7 +114,7 @@ class MemoryClient(Client):
 class AsyncMemoryClient(AsyncClient):
     """Likewise, for an event loop."""
 
-    def __init__(self, jobs: Jobs, **options: Any) -> None:
+    def __init__(self, jobs: JobsInMemory, **options: Any) -> None:
         super().__init__(**{**options, **_options(jobs.server)})
         self._jobs = jobs
 
@@ -140,7 +155,7 @@ class AsyncMemoryClient(AsyncClient):
 class MemoryClients:
     """The clients of an app, while its jobs are in memory. `client`: for any number of threads."""
 
-    def __init__(self, jobs: Jobs) -> None:
+    def __init__(self, jobs: JobsInMemory) -> None:
         self._jobs = jobs
         self.client: Client = MemoryClient(jobs)
         self._of_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient] = weakref.WeakKeyDictionary()

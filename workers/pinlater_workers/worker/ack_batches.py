@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from pinlater.model import Ack, Checkpoint, parse_descriptor
 from pinlater_workers.execution.acknowledgements import ACKS, ack_of, requeue_of
-from pinlater_workers.jobs.context import RunningJob
 from pinlater_workers.jobs.outcome import Action, Outcome
+from pinlater_workers.jobs.running_job import RunningJob
 
 MAX_RESULTS = 1_000
 """In one call."""

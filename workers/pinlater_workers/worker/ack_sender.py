@@ -18,7 +18,8 @@ from pinlater.errors import BodyTooLarge, PinLaterError, RequestInvalid
 from pinlater.model import AckOutcome
 from pinlater_workers.execution.acknowledgements import ACKS
 from pinlater_workers.execution.decision import decide_refused
-from pinlater_workers.jobs.context import RunningJob, StopReason
+from pinlater_workers.jobs.context import StopReason
+from pinlater_workers.jobs.running_job import RunningJob
 from pinlater_workers.observability.metrics import WorkerMetrics
 from pinlater_workers.worker.ack_batches import AckBatch, AckQueue, Result, acks, in_order, requeues
 from pinlater_workers.worker.claims import ClaimKeeper

@@ -17,10 +17,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from pinlater.clock import Clock
-from pinlater_workers.jobs.batch import MemberOutcomes, RunningBatch
-from pinlater_workers.jobs.context import RunningJob, StopReason, waited_s
+from pinlater_workers.jobs.batch import MemberOutcomes
+from pinlater_workers.jobs.context import StopReason, waited_s
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import Action, Outcome
+from pinlater_workers.jobs.running_job import RunningBatch, RunningJob
 from pinlater_workers.observability.metrics import WorkerMetrics
 from pinlater_workers.pools.router import PoolRouter
 from pinlater_workers.worker.ack_batches import Result

@@ -20,7 +20,8 @@ from pinlater_workers.errors import ClaimLost, ConfigurationError
 from pinlater_workers.heartbeat.beats import HeartbeatCalls
 from pinlater_workers.heartbeat.heartbeats import Heartbeats
 from pinlater_workers.heartbeat.messages import BlockedBy, HeartbeatEntry, ProgressEntry, WorkerState
-from pinlater_workers.jobs.context import RunningJob, StopReason, TakeProgress
+from pinlater_workers.jobs.context import StopReason, TakeProgress
+from pinlater_workers.jobs.running_job import RunningJob
 from pinlater_workers.worker.ack_batches import MAX_RESULTS, Result
 
 FIRST_BEAT_AFTER_S = 1.0

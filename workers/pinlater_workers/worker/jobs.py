@@ -19,9 +19,9 @@ from pinlater_workers.app.app import App
 from pinlater_workers.envelope import read_envelope
 from pinlater_workers.errors import BodyInvalid
 from pinlater_workers.execution.failure_text import describe
-from pinlater_workers.jobs.batch import RunningBatch
-from pinlater_workers.jobs.context import ENDING_REASONS, RunningJob, StopReason, attempt_number, waited_s
+from pinlater_workers.jobs.context import ENDING_REASONS, StopReason, attempt_number, waited_s
 from pinlater_workers.jobs.outcome import Action, Outcome
+from pinlater_workers.jobs.running_job import RunningBatch, RunningJob
 from pinlater_workers.observability.metrics import WorkerMetrics
 from pinlater_workers.pools.base import never_began
 from pinlater_workers.pools.router import PoolRouter

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
 
 from pinlater.model import DequeuedJob
-from pinlater_workers.jobs.context import RunningJob
+from pinlater_workers.jobs.running_job import RunningJob
 
 MOST = 1_000
 """The most jobs at hand, of all queues together."""

@@ -25,8 +25,9 @@ from pinlater.schedule import utc_text
 from pinlater_workers.envelope import VERSION_TYPE
 from pinlater_workers.execution.failure_text import one_line
 from pinlater_workers.jobs.attempt_record import worker_name
-from pinlater_workers.jobs.context import RunningJob, attempt_number
+from pinlater_workers.jobs.context import attempt_number
 from pinlater_workers.jobs.outcome import Action, Outcome
+from pinlater_workers.jobs.running_job import RunningJob
 from pinlater_workers.observability.metrics import WorkerMetrics
 from pinlater_workers.worker.ack_batches import PlannedRequeue, Result
 from pinlater_workers.worker.other_versions import OtherVersions

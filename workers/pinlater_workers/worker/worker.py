@@ -15,7 +15,7 @@ from pinlater_workers.app.app import App
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.heartbeat.messages import BlockedBy, WorkerState
-from pinlater_workers.jobs.context import RunningJob
+from pinlater_workers.jobs.running_job import RunningJob
 from pinlater_workers.observability.metrics import QueueSummary, WorkerMetrics, WorkerView
 from pinlater_workers.pools.router import PoolRouter
 from pinlater_workers.worker.ack_sender import AckSender
