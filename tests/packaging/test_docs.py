@@ -230,6 +230,15 @@ def test_the_page_of_the_architecture_has_no_package_that_is_gone() -> None:
     assert {f"pinlater.{name}" for name in rows - {"workers.pinlater_workers"}} - packages() == set()
 
 
+@pytest.mark.parametrize("package", ["dashboard", "server", "service", "shards"])
+def test_the_page_of_the_architecture_has_the_layers_inside(package: str) -> None:
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    rows = architecture().partition(f"| `{package}/` | |\n| --- | --- |\n")[2].partition("\n\n")[0].splitlines()
+    layers = setup[f"importlinter:contract:{package}"]["layers"].split("\n")[1:]
+    assert [set(re.findall(r"`(\w+)`", row)) for row in rows] == [set(re.findall(r"\w+", layer)) for layer in layers]
+
+
 STORES = {"server": "SQLite", "redis": "Redis", "mysql": "MariaDB", "postgresql": "PostgreSQL", "dynamodb": "DynamoDB"}
 
 

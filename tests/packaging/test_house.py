@@ -286,9 +286,7 @@ def test_no_module_knows_itself_by_way_of_others() -> None:
     imported = [(one, other) for one, other in NAMED_IN_CIRCLES if "statement" in known[one][other]]
     assert imported == [], "imported at run time: these cannot be exceptions"
     rest = {module: {each for each in known[module] if (module, each) not in NAMED_IN_CIRCLES} for module in known}
-    assert circle(rest) == "", (
-        "put what both need into a module below, or give one a protocol of the other"
-    )
+    assert circle(rest) == "", "put what both need into a module below, or give one a protocol of the other"
     needless = [(one, other) for one, other in NAMED_IN_CIRCLES if not circle({**rest, one: {*rest[one], other}})]
     assert needless == [], "needed no more: take these out of tests/packaging/test_house.py"
 
