@@ -8,18 +8,20 @@ from pinlater.http import answers, forms, operator_forms, search_forms
 from pinlater.http.encodings import refusal
 from pinlater.http.model_map import answer_of, answers_of, request_of, requests_of, words_of
 from pinlater.http.problems import NotThere
-from pinlater.http.route import IDEMPOTENCY_HEADER, Incoming, Route
+from pinlater.http.route import IDEMPOTENCY_HEADER, Incoming, RouteTable
 from pinlater.model import CONTINUATION_START, Checkpoint, JobFilter, KeyRef, RescheduleJob
 from pinlater.wire import found_job_methods, methods
 
 JOBS, WORKERS = "Jobs", "Work"
+JOB_ROUTES = RouteTable()
 
 
 # -- producers ---------------------------------------------------------------------------------------------------------
 
 
-async def _enqueue(incoming: Incoming) -> answers.EnqueuedAnswer:
-    form: forms.JobForm = incoming.form
+@JOB_ROUTES.add(JOBS, "POST /v1/queues/{queue}/jobs", methods.ENQUEUE, status=201, has_idempotency_key=True)
+async def _enqueue(incoming: Incoming, form: forms.JobForm) -> answers.EnqueuedAnswer:
+    """Enqueue a job."""
     key = incoming.headers.get(IDEMPOTENCY_HEADER)
     if key is not None:
         forms.with_idempotency_key([form], key, is_batch=False)
@@ -27,12 +29,13 @@ async def _enqueue(incoming: Incoming) -> answers.EnqueuedAnswer:
     return answers.enqueued(descriptors)[0]
 
 
-async def _enqueue_batch(incoming: Incoming) -> answers.EnqueuedJobsAnswer:
-    listed: list[forms.JobForm] = incoming.form.jobs
+@JOB_ROUTES.add(JOBS, "POST /v1/queues/{queue}/jobs/batch", methods.ENQUEUE, status=201, has_idempotency_key=True)
+async def _enqueue_batch(incoming: Incoming, form: forms.JobsForm) -> answers.EnqueuedJobsAnswer:
+    """Enqueue many jobs: all or none, as far as they have no keys."""
     key = incoming.headers.get(IDEMPOTENCY_HEADER)
     if key is not None:
-        forms.with_idempotency_key(listed, key, is_batch=True)
-    jobs = [form.job(f"jobs[{at}].") for at, form in enumerate(listed)]
+        forms.with_idempotency_key(form.jobs, key, is_batch=True)
+    jobs = [each.job(f"jobs[{at}].") for at, each in enumerate(form.jobs)]
     descriptors = await incoming.api.enqueue(incoming.queue, jobs, context=incoming.context)
     return answers.EnqueuedJobsAnswer(answers.enqueued(descriptors))
 
@@ -40,37 +43,44 @@ async def _enqueue_batch(incoming: Incoming) -> answers.EnqueuedJobsAnswer:
 # -- workers -----------------------------------------------------------------------------------------------------------
 
 
-async def _dequeue(incoming: Incoming) -> answers.DequeuedAnswer:
-    form: forms.DequeueForm = incoming.form
+@JOB_ROUTES.add(WORKERS, "POST /v1/queues/{queue}/dequeue", methods.DEQUEUE)
+async def _dequeue(incoming: Incoming, form: forms.DequeueForm) -> answers.DequeuedAnswer:
+    """Claim jobs of a queue, or wait for some."""
     request = form.request(incoming.queue)
     with incoming.waiting(request.wait_ms):
         jobs = await incoming.api.dequeue(request, context=incoming.context)
     return answers.dequeued(jobs, form.encoding)
 
 
-async def _dequeue_from_queues(incoming: Incoming) -> answers.DequeuedFromQueuesAnswer:
-    form: forms.DequeueFromQueuesForm = incoming.form
+@JOB_ROUTES.add(WORKERS, "POST /v1/dequeue", methods.DEQUEUE_FROM_QUEUES)
+async def _dequeue_from_queues(
+    incoming: Incoming, form: forms.DequeueFromQueuesForm
+) -> answers.DequeuedFromQueuesAnswer:
+    """Claim jobs of several queues, or wait for some."""
     request = form.request()
     with incoming.waiting(request.wait_ms):
         jobs = await incoming.api.dequeue_from_queues(request, context=incoming.context)
     return answers.dequeued_from_queues(jobs, form.encoding)
 
 
-async def _ack(incoming: Incoming) -> answers.AckedAnswer:
-    form: forms.AcksForm = incoming.form
+@JOB_ROUTES.add(WORKERS, "POST /v1/queues/{queue}/ack", methods.ACK)
+async def _ack(incoming: Incoming, form: forms.AcksForm) -> answers.AckedAnswer:
+    """Say what became of claimed jobs."""
     outcomes = await incoming.api.ack(incoming.queue, *form.acks(), context=incoming.context)
     return answers.AckedAnswer(words_of(outcomes))
 
 
-async def _heartbeat(incoming: Incoming) -> answers.HeartbeatsAnswer:
-    form: forms.HeartbeatsForm = incoming.form
+@JOB_ROUTES.add(WORKERS, "POST /v1/queues/{queue}/heartbeat", methods.HEARTBEAT)
+async def _heartbeat(incoming: Incoming, form: forms.HeartbeatsForm) -> answers.HeartbeatsAnswer:
+    """Keep claims, and say how far the jobs are."""
     worker = forms.report_of(form.worker)
     found = await incoming.api.heartbeat(incoming.queue, form.signs(), worker=worker, context=incoming.context)
     return answers.HeartbeatsAnswer(answers_of(answers.HeartbeatOutcomeAnswer, found))
 
 
-async def _checkpoint(incoming: Incoming) -> None:
-    form: forms.CheckpointsForm = incoming.form
+@JOB_ROUTES.add(WORKERS, "POST /v1/queues/{queue}/checkpoint", methods.CHECKPOINT)
+async def _checkpoint(incoming: Incoming, form: forms.CheckpointsForm) -> None:
+    """Keep claims, and change the jobs or give them back."""
     checkpoints = requests_of(Checkpoint, form.checkpoints, "checkpoints")
     worker = forms.report_of(form.worker)
     await incoming.api.checkpoint(incoming.queue, checkpoints, worker=worker, context=incoming.context)
@@ -79,8 +89,9 @@ async def _checkpoint(incoming: Incoming) -> None:
 # -- looking -----------------------------------------------------------------------------------------------------------
 
 
-async def _get_job(incoming: Incoming) -> answers.JobAnswer:
-    query: operator_forms.LookupQuery = incoming.query
+@JOB_ROUTES.add(JOBS, "GET /v1/jobs/{descriptor}", methods.LOOKUP)
+async def _get_job(incoming: Incoming, query: operator_forms.LookupQuery) -> answers.JobAnswer:
+    """Look at a job, or wait for its end."""
     descriptor = incoming.path["descriptor"]
     with incoming.waiting(query.wait_ms):
         found = await incoming.api.lookup(
@@ -96,8 +107,9 @@ async def _get_job(incoming: Incoming) -> answers.JobAnswer:
     return answer_of(answers.JobAnswer, info, query.encoding)
 
 
-async def _lookup(incoming: Incoming) -> answers.JobsAnswer:
-    form: forms.LookupForm = incoming.form
+@JOB_ROUTES.add(JOBS, "POST /v1/lookup", methods.LOOKUP)
+async def _lookup_jobs(incoming: Incoming, form: forms.LookupForm) -> answers.JobsAnswer:
+    """Look at jobs by descriptor or key, or wait until the first of them has ended."""
     of_queue: dict[str, Any] = {}
     if form.queue is not None:
         of_queue = {"queue": form.queue, "keys": requests_of(KeyRef, form.keys, "keys")}
@@ -119,8 +131,9 @@ def _filter(queue: str, query: operator_forms.FilterQuery) -> JobFilter:
     return request_of(JobFilter, query, queue=queue)
 
 
-async def _scan(incoming: Incoming) -> answers.JobPageAnswer:
-    query: operator_forms.JobPageQuery = incoming.query
+@JOB_ROUTES.add(JOBS, "GET /v1/queues/{queue}/jobs", methods.SCAN_JOBS)
+async def _scan_jobs(incoming: Incoming, query: operator_forms.JobPageQuery) -> answers.JobPageAnswer:
+    """A page of the jobs of a queue in one state."""
     page = await incoming.api.scan(
         _filter(incoming.queue, query),
         continuation=query.cursor or CONTINUATION_START,
@@ -130,8 +143,9 @@ async def _scan(incoming: Incoming) -> answers.JobPageAnswer:
     return answer_of(answers.JobPageAnswer, page)
 
 
-async def _count(incoming: Incoming) -> answers.CountAnswer:
-    query: operator_forms.CountQuery = incoming.query
+@JOB_ROUTES.add(JOBS, "GET /v1/queues/{queue}/jobs/count", methods.GET_JOB_COUNT)
+async def _count_jobs(incoming: Incoming, query: operator_forms.CountQuery) -> answers.CountAnswer:
+    """How many jobs match."""
     wanted = _filter(incoming.queue, query)
     count = await incoming.api.count(wanted, allow_partial=query.allow_partial, context=incoming.context)
     return answers.CountAnswer(count)
@@ -140,8 +154,9 @@ async def _count(incoming: Incoming) -> answers.CountAnswer:
 # -- changing ----------------------------------------------------------------------------------------------------------
 
 
-async def _cancel(incoming: Incoming) -> answers.CancelledAnswer:
-    form: forms.CancelForm = incoming.form
+@JOB_ROUTES.add(JOBS, "POST /v1/queues/{queue}/jobs/cancel", methods.CANCEL)
+async def _cancel_jobs(incoming: Incoming, form: forms.CancelForm) -> answers.CancelledAnswer:
+    """Remove pending jobs, and ask running ones to stop."""
     outcomes = await incoming.api.cancel(
         incoming.queue,
         form.descriptors,
@@ -152,21 +167,24 @@ async def _cancel(incoming: Incoming) -> answers.CancelledAnswer:
     return answers.cancelled(outcomes)
 
 
-async def _reschedule(incoming: Incoming) -> answers.RescheduledAnswer:
-    form: forms.ReschedulesForm = incoming.form
+@JOB_ROUTES.add(JOBS, "POST /v1/queues/{queue}/jobs/reschedule", methods.RESCHEDULE)
+async def _reschedule_jobs(incoming: Incoming, form: forms.ReschedulesForm) -> answers.RescheduledAnswer:
+    """Give pending jobs another time, body or number of attempts."""
     changes = requests_of(RescheduleJob, form.jobs, "jobs")
     outcomes = await incoming.api.reschedule(incoming.queue, changes, context=incoming.context)
     return answers.RescheduledAnswer(words_of(outcomes))
 
 
-async def _change_jobs(incoming: Incoming) -> answers.JobsChangedAnswer:
-    form: forms.JobChangeForm = incoming.form
+@JOB_ROUTES.add(JOBS, "POST /v1/queues/{queue}/jobs/change", methods.CHANGE_JOBS)
+async def _change_jobs(incoming: Incoming, form: forms.JobChangeForm) -> answers.JobsChangedAnswer:
+    """Retry, delete, cancel or replay all jobs that match, slice by slice."""
     changed = await incoming.api.change_jobs(form.change(incoming.queue), context=incoming.context)
     return answer_of(answers.JobsChangedAnswer, changed, form.encoding)
 
 
-async def _search(incoming: Incoming) -> answers.FoundJobsAnswer:
-    form: search_forms.SearchForm = incoming.form
+@JOB_ROUTES.add(JOBS, "POST /v1/queues/{queue}/jobs/search", found_job_methods.SEARCH_JOBS)
+async def _search_jobs(incoming: Incoming, form: search_forms.SearchForm) -> answers.FoundJobsAnswer:
+    """A page of the jobs of a queue that meet conditions on their state, times, keys, status or body."""
     found = await incoming.api.search_jobs(
         form.selection(incoming.queue),
         limit=form.limit,
@@ -178,190 +196,8 @@ async def _search(incoming: Incoming) -> answers.FoundJobsAnswer:
     return answer_of(answers.FoundJobsAnswer, found, form.encoding)
 
 
-async def _change_found_jobs(incoming: Incoming) -> answers.JobsChangedAnswer:
-    form: search_forms.FoundJobsChangeForm = incoming.form
+@JOB_ROUTES.add(JOBS, "POST /v1/queues/{queue}/jobs/search/change", found_job_methods.CHANGE_FOUND_JOBS)
+async def _change_found_jobs(incoming: Incoming, form: search_forms.FoundJobsChangeForm) -> answers.JobsChangedAnswer:
+    """Retry, delete, cancel or replay all jobs that a search finds, slice by slice."""
     changed = await incoming.api.change_found_jobs(form.change(incoming.queue), context=incoming.context)
     return answer_of(answers.JobsChangedAnswer, changed, form.encoding)
-
-
-JOB_ROUTES = (
-    Route(
-        name="enqueue",
-        verb="POST",
-        path="/v1/queues/{queue}/jobs",
-        tag=JOBS,
-        summary="Enqueue a job",
-        method=methods.ENQUEUE,
-        call=_enqueue,
-        form=forms.JobForm,
-        answer=answers.EnqueuedAnswer,
-        status=201,
-        has_idempotency_key=True,
-    ),
-    Route(
-        name="enqueue_batch",
-        verb="POST",
-        path="/v1/queues/{queue}/jobs/batch",
-        tag=JOBS,
-        summary="Enqueue many jobs: all or none, as far as they have no keys",
-        method=methods.ENQUEUE,
-        call=_enqueue_batch,
-        form=forms.JobsForm,
-        answer=answers.EnqueuedJobsAnswer,
-        status=201,
-        has_idempotency_key=True,
-    ),
-    Route(
-        name="dequeue",
-        verb="POST",
-        path="/v1/queues/{queue}/dequeue",
-        tag=WORKERS,
-        summary="Claim jobs of a queue, or wait for some",
-        method=methods.DEQUEUE,
-        call=_dequeue,
-        form=forms.DequeueForm,
-        answer=answers.DequeuedAnswer,
-    ),
-    Route(
-        name="dequeue_from_queues",
-        verb="POST",
-        path="/v1/dequeue",
-        tag=WORKERS,
-        summary="Claim jobs of several queues, or wait for some",
-        method=methods.DEQUEUE_FROM_QUEUES,
-        call=_dequeue_from_queues,
-        form=forms.DequeueFromQueuesForm,
-        answer=answers.DequeuedFromQueuesAnswer,
-    ),
-    Route(
-        name="ack",
-        verb="POST",
-        path="/v1/queues/{queue}/ack",
-        tag=WORKERS,
-        summary="Say what became of claimed jobs",
-        method=methods.ACK,
-        call=_ack,
-        form=forms.AcksForm,
-        answer=answers.AckedAnswer,
-    ),
-    Route(
-        name="heartbeat",
-        verb="POST",
-        path="/v1/queues/{queue}/heartbeat",
-        tag=WORKERS,
-        summary="Keep claims, and say how far the jobs are",
-        method=methods.HEARTBEAT,
-        call=_heartbeat,
-        form=forms.HeartbeatsForm,
-        answer=answers.HeartbeatsAnswer,
-    ),
-    Route(
-        name="checkpoint",
-        verb="POST",
-        path="/v1/queues/{queue}/checkpoint",
-        tag=WORKERS,
-        summary="Keep claims, and change the jobs or give them back",
-        method=methods.CHECKPOINT,
-        call=_checkpoint,
-        form=forms.CheckpointsForm,
-    ),
-    Route(
-        name="get_job",
-        verb="GET",
-        path="/v1/jobs/{descriptor}",
-        tag=JOBS,
-        summary="Look at a job, or wait for its end",
-        method=methods.LOOKUP,
-        call=_get_job,
-        query=operator_forms.LookupQuery,
-        answer=answers.JobAnswer,
-    ),
-    Route(
-        name="lookup_jobs",
-        verb="POST",
-        path="/v1/lookup",
-        tag=JOBS,
-        summary="Look at jobs by descriptor or key, or wait until the first of them has ended",
-        method=methods.LOOKUP,
-        call=_lookup,
-        form=forms.LookupForm,
-        answer=answers.JobsAnswer,
-    ),
-    Route(
-        name="scan_jobs",
-        verb="GET",
-        path="/v1/queues/{queue}/jobs",
-        tag=JOBS,
-        summary="A page of the jobs of a queue in one state",
-        method=methods.SCAN_JOBS,
-        call=_scan,
-        query=operator_forms.JobPageQuery,
-        answer=answers.JobPageAnswer,
-    ),
-    Route(
-        name="count_jobs",
-        verb="GET",
-        path="/v1/queues/{queue}/jobs/count",
-        tag=JOBS,
-        summary="How many jobs match",
-        method=methods.GET_JOB_COUNT,
-        call=_count,
-        query=operator_forms.CountQuery,
-        answer=answers.CountAnswer,
-    ),
-    Route(
-        name="cancel_jobs",
-        verb="POST",
-        path="/v1/queues/{queue}/jobs/cancel",
-        tag=JOBS,
-        summary="Remove pending jobs, and ask running ones to stop",
-        method=methods.CANCEL,
-        call=_cancel,
-        form=forms.CancelForm,
-        answer=answers.CancelledAnswer,
-    ),
-    Route(
-        name="reschedule_jobs",
-        verb="POST",
-        path="/v1/queues/{queue}/jobs/reschedule",
-        tag=JOBS,
-        summary="Give pending jobs another time, body or number of attempts",
-        method=methods.RESCHEDULE,
-        call=_reschedule,
-        form=forms.ReschedulesForm,
-        answer=answers.RescheduledAnswer,
-    ),
-    Route(
-        name="change_jobs",
-        verb="POST",
-        path="/v1/queues/{queue}/jobs/change",
-        tag=JOBS,
-        summary="Retry, delete, cancel or replay all jobs that match, slice by slice",
-        method=methods.CHANGE_JOBS,
-        call=_change_jobs,
-        form=forms.JobChangeForm,
-        answer=answers.JobsChangedAnswer,
-    ),
-    Route(
-        name="search_jobs",
-        verb="POST",
-        path="/v1/queues/{queue}/jobs/search",
-        tag=JOBS,
-        summary="A page of the jobs of a queue that meet conditions on their state, times, keys, status or body",
-        method=found_job_methods.SEARCH_JOBS,
-        call=_search,
-        form=search_forms.SearchForm,
-        answer=answers.FoundJobsAnswer,
-    ),
-    Route(
-        name="change_found_jobs",
-        verb="POST",
-        path="/v1/queues/{queue}/jobs/search/change",
-        tag=JOBS,
-        summary="Retry, delete, cancel or replay all jobs that a search finds, slice by slice",
-        method=found_job_methods.CHANGE_FOUND_JOBS,
-        call=_change_found_jobs,
-        form=search_forms.FoundJobsChangeForm,
-        answer=answers.JobsChangedAnswer,
-    ),
-)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from msgspec import UNSET, Raw, UnsetType
 
@@ -14,6 +14,8 @@ from pinlater.http.flow_forms import FlowWord, ItemWord, OnFailureWord
 from pinlater.http.job_tree_forms import MISSED_HEARTBEATS, TreeAppletForm, TreeCallbackForm, TreeJobRef
 from pinlater.http.model_map import Answer, answer_of
 from pinlater.model.flow_words import Assignment, FlowItem, FlowsPage, FlowStatus, StageStatus
+
+T = TypeVar("T", bound="TreeAnswer")
 
 
 class TreeAnswerPart(Answer, rename="camel"):
@@ -194,7 +196,7 @@ def created(tree_id: str, is_new: bool, names: Sequence[str]) -> JobCreatedAnswe
     return JobCreatedAnswer(tree_id, is_new, {name: TreeJobRef(tree_id, name).id() for name in names})
 
 
-def tree(status: FlowStatus, name: str = "", kind: type[TreeAnswer] = TreeAnswer, **more: Any) -> TreeAnswer:
+def tree(kind: type[T], status: FlowStatus, name: str = "", **more: Any) -> T:
     """A tree; with a name, that job of it alone."""
     jobs = [
         answer_of(
@@ -211,7 +213,7 @@ def tree(status: FlowStatus, name: str = "", kind: type[TreeAnswer] = TreeAnswer
 
 
 def trees(page: FlowsPage) -> TreesAnswer:
-    return answer_of(TreesAnswer, page, trees=[tree(each) for each in page.flows])
+    return answer_of(TreesAnswer, page, trees=[tree(TreeAnswer, each) for each in page.flows])
 
 
 def assignment(number: int, made: Assignment, heartbeat_ms: int) -> AssignmentAnswer:

@@ -9,23 +9,28 @@ from pinlater.http import operator_answers as answers
 from pinlater.http import operator_forms as forms
 from pinlater.http.model_map import answer_of, answers_of
 from pinlater.http.problems import NotThere
-from pinlater.http.route import Incoming, Route
+from pinlater.http.route import Incoming, RouteTable
 from pinlater.model import CONTINUATION_START, Changed, ClusterStatus, QueueStatus
 from pinlater.model.body_words import BodiesStep, BodyTiers
 from pinlater.wire import access_methods, body_methods, methods, operator_methods, schedule_methods
 
 QUEUES, CLUSTER, SCHEDULES, ACCESS = "Queues", "Cluster", "Schedules", "Access"
+OPERATOR_ROUTES = RouteTable()
 _AUDIT_CURSOR = re.compile(r"([0-9]{1,15})-([0-9]{1,5})", re.ASCII)
 
 
 # -- queues ------------------------------------------------------------------------------------------------------------
 
 
-async def _queue_names(incoming: Incoming) -> answers.QueuesAnswer:
+@OPERATOR_ROUTES.add(QUEUES, "GET /v1/queues", methods.GET_QUEUE_NAMES)
+async def _get_queue_names(incoming: Incoming) -> answers.QueuesAnswer:
+    """The names of all queues that the caller may read."""
     return answers.QueuesAnswer(sorted(await incoming.api.queue_names(context=incoming.context)))
 
 
-async def _queue(incoming: Incoming) -> QueueStatus:
+@OPERATOR_ROUTES.add(QUEUES, "GET /v1/queues/{queue}", operator_methods.GET_CLUSTER_STATUS)
+async def _get_queue(incoming: Incoming) -> QueueStatus:
+    """A queue in numbers."""
     name = incoming.queue
     status = await incoming.api.cluster_status(queues=[name], context=incoming.context)
     for queue in status.queues:
@@ -34,26 +39,35 @@ async def _queue(incoming: Incoming) -> QueueStatus:
     raise QueueNotFound.of(name[:100])
 
 
+@OPERATOR_ROUTES.add(QUEUES, "PUT /v1/queues/{queue}", methods.CREATE_QUEUE)
 async def _create_queue(incoming: Incoming) -> None:
+    """Make a queue, where it is not there."""
     await incoming.api.create_queue(incoming.path["queue"], context=incoming.context)
 
 
+@OPERATOR_ROUTES.add(QUEUES, "DELETE /v1/queues/{queue}", methods.DELETE_QUEUE)
 async def _delete_queue(incoming: Incoming) -> None:
+    """Delete a queue and all its jobs."""
     await incoming.api.delete_queue(incoming.queue, incoming.password, context=incoming.context)
 
 
-async def _all_settings(incoming: Incoming) -> answers.AllSettingsAnswer:
+@OPERATOR_ROUTES.add(QUEUES, "GET /v1/settings", operator_methods.GET_QUEUES)
+async def _get_all_settings(incoming: Incoming) -> answers.AllSettingsAnswer:
+    """All queues with their settings, and where each comes from."""
     views = await incoming.api.get_queues((), context=incoming.context)
     return answers.AllSettingsAnswer(answers_of(answers.QueueSettingsAnswer, views))
 
 
-async def _settings(incoming: Incoming) -> answers.QueueSettingsAnswer:
+@OPERATOR_ROUTES.add(QUEUES, "GET /v1/queues/{target}/settings", operator_methods.GET_QUEUES)
+async def _get_settings(incoming: Incoming) -> answers.QueueSettingsAnswer:
+    """The settings of a queue; of "@defaults": those that were set for all queues."""
     (view,) = await incoming.api.get_queues((incoming.path["target"],), context=incoming.context)
     return answer_of(answers.QueueSettingsAnswer, view)
 
 
-async def _change_settings(incoming: Incoming) -> Changed:
-    form: forms.SettingsForm = incoming.form
+@OPERATOR_ROUTES.add(QUEUES, "PATCH /v1/queues/{target}/settings", operator_methods.UPDATE_QUEUE)
+async def _change_settings(incoming: Incoming, form: forms.SettingsForm) -> Changed:
+    """Change settings of a queue, or of "@defaults"."""
     return await incoming.api.update_queue(
         incoming.path["target"],
         incoming.password,
@@ -67,26 +81,32 @@ async def _change_settings(incoming: Incoming) -> Changed:
 # -- the cluster -------------------------------------------------------------------------------------------------------
 
 
-async def _status(incoming: Incoming) -> ClusterStatus:
-    query: forms.StatusQuery = incoming.query
+@OPERATOR_ROUTES.add(CLUSTER, "GET /v1/status", operator_methods.GET_CLUSTER_STATUS)
+async def _get_status(incoming: Incoming, query: forms.StatusQuery) -> ClusterStatus:
+    """Servers, shards and queues in numbers."""
     queues = [query.queue] if query.queue else None
     return await incoming.api.cluster_status(
         queues=queues, counters_since_ms=query.counters_since_ms, context=incoming.context
     )
 
 
-async def _servers(incoming: Incoming) -> answers.ServersAnswer:
+@OPERATOR_ROUTES.add(CLUSTER, "GET /v1/servers", operator_methods.GET_CLUSTER_STATUS)
+async def _get_servers(incoming: Incoming) -> answers.ServersAnswer:
+    """The servers that are alive."""
     status = await incoming.api.cluster_status(queues=[], context=incoming.context)
     return answers.ServersAnswer(status.servers)
 
 
-async def _shards(incoming: Incoming) -> answers.ShardsAnswer:
+@OPERATOR_ROUTES.add(CLUSTER, "GET /v1/shards", operator_methods.GET_CLUSTER_STATUS)
+async def _get_shards(incoming: Incoming) -> answers.ShardsAnswer:
+    """The shards, and how they are."""
     status = await incoming.api.cluster_status(queues=[], context=incoming.context)
     return answers.ShardsAnswer(status.shards)
 
 
-async def _change_shard(incoming: Incoming) -> Changed:
-    form: forms.ShardForm = incoming.form
+@OPERATOR_ROUTES.add(CLUSTER, "PATCH /v1/shards/{shard}", operator_methods.UPDATE_SHARD)
+async def _change_shard(incoming: Incoming, form: forms.ShardForm) -> Changed:
+    """Whether a shard takes new jobs."""
     return await incoming.api.update_shard(
         incoming.path["shard"],
         incoming.password,
@@ -96,17 +116,21 @@ async def _change_shard(incoming: Incoming) -> Changed:
     )
 
 
-async def _body_tiers(incoming: Incoming) -> BodyTiers:
+@OPERATOR_ROUTES.add(CLUSTER, "GET /v1/bodies", body_methods.GET_BODY_TIERS)
+async def _get_body_tiers(incoming: Incoming) -> BodyTiers:
+    """The tiers of bodies, and the rules."""
     return await incoming.api.get_body_tiers(context=incoming.context)
 
 
-async def _change_bodies(incoming: Incoming) -> BodiesStep:
-    form: forms.BodiesForm = incoming.form
+@OPERATOR_ROUTES.add(CLUSTER, "POST /v1/bodies/changes", body_methods.CHANGE_BODIES)
+async def _change_bodies(incoming: Incoming, form: forms.BodiesForm) -> BodiesStep:
+    """One step of a sweep, a check or a move of bodies."""
     return await incoming.api.change_bodies(form.change(), context=incoming.context)
 
 
-async def _workers(incoming: Incoming) -> answers.WorkersAnswer:
-    query: forms.WorkersQuery = incoming.query
+@OPERATOR_ROUTES.add(CLUSTER, "GET /v1/workers", operator_methods.GET_WORKERS)
+async def _get_workers(incoming: Incoming, query: forms.WorkersQuery) -> answers.WorkersAnswer:
+    """A page of the workers that say who they are."""
     page = await incoming.api.get_workers(
         queue=query.queue,
         name=query.name,
@@ -118,8 +142,9 @@ async def _workers(incoming: Incoming) -> answers.WorkersAnswer:
     return answer_of(answers.WorkersAnswer, page)
 
 
-async def _audit(incoming: Incoming) -> answers.AuditAnswer:
-    query: forms.AuditQuery = incoming.query
+@OPERATOR_ROUTES.add(CLUSTER, "GET /v1/audit", operator_methods.GET_AUDIT)
+async def _get_audit(incoming: Incoming, query: forms.AuditQuery) -> answers.AuditAnswer:
+    """A page of the changes by operators, the latest first."""
     before_ms, seen = query.before_ms, 0
     if query.cursor:
         found = _AUDIT_CURSOR.fullmatch(query.cursor)
@@ -133,8 +158,9 @@ async def _audit(incoming: Incoming) -> answers.AuditAnswer:
 # -- schedules ---------------------------------------------------------------------------------------------------------
 
 
-async def _schedules(incoming: Incoming) -> answers.SchedulesAnswer:
-    query: forms.SchedulesQuery = incoming.query
+@OPERATOR_ROUTES.add(SCHEDULES, "GET /v1/schedules", schedule_methods.GET_SCHEDULES)
+async def _get_schedules(incoming: Incoming, query: forms.SchedulesQuery) -> answers.SchedulesAnswer:
+    """A page of the schedules, by name."""
     page = await incoming.api.get_schedules(
         None,
         queue=query.queue,
@@ -149,8 +175,9 @@ async def _schedules(incoming: Incoming) -> answers.SchedulesAnswer:
     return answer_of(answers.SchedulesAnswer, page, schedules=shown)
 
 
-async def _schedule(incoming: Incoming) -> answers.ScheduleAnswer:
-    query: forms.ScheduleQuery = incoming.query
+@OPERATOR_ROUTES.add(SCHEDULES, "GET /v1/schedules/{schedule}", schedule_methods.GET_SCHEDULES)
+async def _get_schedule(incoming: Incoming, query: forms.ScheduleQuery) -> answers.ScheduleAnswer:
+    """A schedule."""
     name = incoming.path["schedule"]
     page = await incoming.api.get_schedules(
         [name], include_body=query.include_body, next_limit=query.next_limit, context=incoming.context
@@ -160,8 +187,9 @@ async def _schedule(incoming: Incoming) -> answers.ScheduleAnswer:
     return answers.schedule(page.schedules[0], with_body=query.include_body, encoding=query.encoding)
 
 
-async def _change_schedule(incoming: Incoming) -> answers.ScheduleUpdatedAnswer:
-    form: forms.ScheduleForm = incoming.form
+@OPERATOR_ROUTES.add(SCHEDULES, "PATCH /v1/schedules/{schedule}", schedule_methods.UPDATE_SCHEDULE)
+async def _change_schedule(incoming: Incoming, form: forms.ScheduleForm) -> answers.ScheduleUpdatedAnswer:
+    """Make or change a schedule."""
     updated = await incoming.api.update_schedule(
         form.change(incoming.path["schedule"]),
         incoming.password,
@@ -172,8 +200,9 @@ async def _change_schedule(incoming: Incoming) -> answers.ScheduleUpdatedAnswer:
     return answer_of(answers.ScheduleUpdatedAnswer, updated, schedule=answers.schedule(updated.view))
 
 
-async def _delete_schedule(incoming: Incoming) -> Changed:
-    query: forms.DeleteScheduleQuery = incoming.query
+@OPERATOR_ROUTES.add(SCHEDULES, "DELETE /v1/schedules/{schedule}", schedule_methods.DELETE_SCHEDULE)
+async def _delete_schedule(incoming: Incoming, query: forms.DeleteScheduleQuery) -> Changed:
+    """Delete a schedule; one that is not there has the version ""."""
     return await incoming.api.delete_schedule(
         incoming.path["schedule"],
         incoming.password,
@@ -185,22 +214,29 @@ async def _delete_schedule(incoming: Incoming) -> Changed:
 # -- access ------------------------------------------------------------------------------------------------------------
 
 
-async def _access(incoming: Incoming) -> answers.AccessAnswer:
+@OPERATOR_ROUTES.add(ACCESS, "GET /v1/access", access_methods.GET_ACCESS)
+async def _get_access(incoming: Incoming) -> answers.AccessAnswer:
+    """Who the caller is, and what it may."""
     return answer_of(answers.AccessAnswer, await incoming.api.get_access(context=incoming.context))
 
 
-async def _usage(incoming: Incoming) -> answers.UsageAnswer:
+@OPERATOR_ROUTES.add(ACCESS, "GET /v1/access/usage", access_methods.GET_USAGE)
+async def _get_usage(incoming: Incoming) -> answers.UsageAnswer:
+    """What identities have made, and may have."""
     return answers.UsageAnswer(
         answers_of(answers.IdentityUsageAnswer, await incoming.api.get_usage(context=incoming.context))
     )
 
 
-async def _tokens(incoming: Incoming) -> answers.TokensAnswer:
+@OPERATOR_ROUTES.add(ACCESS, "GET /v1/tokens", access_methods.GET_TOKENS)
+async def _get_tokens(incoming: Incoming) -> answers.TokensAnswer:
+    """All tokens, by name."""
     return answers.TokensAnswer(await incoming.api.get_tokens(context=incoming.context))
 
 
-async def _put_token(incoming: Incoming) -> Changed:
-    form: forms.TokenForm = incoming.form
+@OPERATOR_ROUTES.add(ACCESS, "PUT /v1/tokens/{token}", access_methods.UPDATE_TOKEN)
+async def _put_token(incoming: Incoming, form: forms.TokenForm) -> Changed:
+    """Make a token known."""
     return await incoming.api.update_token(
         incoming.path["token"],
         form.hash,
@@ -212,258 +248,7 @@ async def _put_token(incoming: Incoming) -> Changed:
     )
 
 
+@OPERATOR_ROUTES.add(ACCESS, "DELETE /v1/tokens/{token}", access_methods.DELETE_TOKEN)
 async def _delete_token(incoming: Incoming) -> Changed:
+    """Revoke a token; one that is not there has the version ""."""
     return await incoming.api.delete_token(incoming.path["token"], incoming.password, context=incoming.context)
-
-
-OPERATOR_ROUTES = (
-    Route(
-        name="get_queue_names",
-        verb="GET",
-        path="/v1/queues",
-        tag=QUEUES,
-        summary="The names of all queues that the caller may read",
-        method=methods.GET_QUEUE_NAMES,
-        call=_queue_names,
-        answer=answers.QueuesAnswer,
-    ),
-    Route(
-        name="get_queue",
-        verb="GET",
-        path="/v1/queues/{queue}",
-        tag=QUEUES,
-        summary="A queue in numbers",
-        method=operator_methods.GET_CLUSTER_STATUS,
-        call=_queue,
-        answer=QueueStatus,
-    ),
-    Route(
-        name="create_queue",
-        verb="PUT",
-        path="/v1/queues/{queue}",
-        tag=QUEUES,
-        summary="Make a queue, where it is not there",
-        method=methods.CREATE_QUEUE,
-        call=_create_queue,
-    ),
-    Route(
-        name="delete_queue",
-        verb="DELETE",
-        path="/v1/queues/{queue}",
-        tag=QUEUES,
-        summary="Delete a queue and all its jobs",
-        method=methods.DELETE_QUEUE,
-        call=_delete_queue,
-    ),
-    Route(
-        name="get_all_settings",
-        verb="GET",
-        path="/v1/settings",
-        tag=QUEUES,
-        summary="All queues with their settings, and where each comes from",
-        method=operator_methods.GET_QUEUES,
-        call=_all_settings,
-        answer=answers.AllSettingsAnswer,
-    ),
-    Route(
-        name="get_settings",
-        verb="GET",
-        path="/v1/queues/{target}/settings",
-        tag=QUEUES,
-        summary='The settings of a queue; of "@defaults": those that were set for all queues',
-        method=operator_methods.GET_QUEUES,
-        call=_settings,
-        answer=answers.QueueSettingsAnswer,
-    ),
-    Route(
-        name="change_settings",
-        verb="PATCH",
-        path="/v1/queues/{target}/settings",
-        tag=QUEUES,
-        summary='Change settings of a queue, or of "@defaults"',
-        method=operator_methods.UPDATE_QUEUE,
-        call=_change_settings,
-        form=forms.SettingsForm,
-        answer=Changed,
-    ),
-    Route(
-        name="get_status",
-        verb="GET",
-        path="/v1/status",
-        tag=CLUSTER,
-        summary="Servers, shards and queues in numbers",
-        method=operator_methods.GET_CLUSTER_STATUS,
-        call=_status,
-        query=forms.StatusQuery,
-        answer=ClusterStatus,
-    ),
-    Route(
-        name="get_servers",
-        verb="GET",
-        path="/v1/servers",
-        tag=CLUSTER,
-        summary="The servers that are alive",
-        method=operator_methods.GET_CLUSTER_STATUS,
-        call=_servers,
-        answer=answers.ServersAnswer,
-    ),
-    Route(
-        name="get_shards",
-        verb="GET",
-        path="/v1/shards",
-        tag=CLUSTER,
-        summary="The shards, and how they are",
-        method=operator_methods.GET_CLUSTER_STATUS,
-        call=_shards,
-        answer=answers.ShardsAnswer,
-    ),
-    Route(
-        name="change_shard",
-        verb="PATCH",
-        path="/v1/shards/{shard}",
-        tag=CLUSTER,
-        summary="Whether a shard takes new jobs",
-        method=operator_methods.UPDATE_SHARD,
-        call=_change_shard,
-        form=forms.ShardForm,
-        answer=Changed,
-    ),
-    Route(
-        name="get_body_tiers",
-        verb="GET",
-        path="/v1/bodies",
-        tag=CLUSTER,
-        summary="The tiers of bodies, and the rules",
-        method=body_methods.GET_BODY_TIERS,
-        call=_body_tiers,
-        answer=BodyTiers,
-    ),
-    Route(
-        name="change_bodies",
-        verb="POST",
-        path="/v1/bodies/changes",
-        tag=CLUSTER,
-        summary="One step of a sweep, a check or a move of bodies",
-        method=body_methods.CHANGE_BODIES,
-        call=_change_bodies,
-        form=forms.BodiesForm,
-        answer=BodiesStep,
-    ),
-    Route(
-        name="get_workers",
-        verb="GET",
-        path="/v1/workers",
-        tag=CLUSTER,
-        summary="A page of the workers that say who they are",
-        method=operator_methods.GET_WORKERS,
-        call=_workers,
-        query=forms.WorkersQuery,
-        answer=answers.WorkersAnswer,
-    ),
-    Route(
-        name="get_audit",
-        verb="GET",
-        path="/v1/audit",
-        tag=CLUSTER,
-        summary="A page of the changes by operators, the latest first",
-        method=operator_methods.GET_AUDIT,
-        call=_audit,
-        query=forms.AuditQuery,
-        answer=answers.AuditAnswer,
-    ),
-    Route(
-        name="get_schedules",
-        verb="GET",
-        path="/v1/schedules",
-        tag=SCHEDULES,
-        summary="A page of the schedules, by name",
-        method=schedule_methods.GET_SCHEDULES,
-        call=_schedules,
-        query=forms.SchedulesQuery,
-        answer=answers.SchedulesAnswer,
-    ),
-    Route(
-        name="get_schedule",
-        verb="GET",
-        path="/v1/schedules/{schedule}",
-        tag=SCHEDULES,
-        summary="A schedule",
-        method=schedule_methods.GET_SCHEDULES,
-        call=_schedule,
-        query=forms.ScheduleQuery,
-        answer=answers.ScheduleAnswer,
-    ),
-    Route(
-        name="change_schedule",
-        verb="PATCH",
-        path="/v1/schedules/{schedule}",
-        tag=SCHEDULES,
-        summary="Make or change a schedule",
-        method=schedule_methods.UPDATE_SCHEDULE,
-        call=_change_schedule,
-        form=forms.ScheduleForm,
-        answer=answers.ScheduleUpdatedAnswer,
-    ),
-    Route(
-        name="delete_schedule",
-        verb="DELETE",
-        path="/v1/schedules/{schedule}",
-        tag=SCHEDULES,
-        summary='Delete a schedule; one that is not there has the version ""',
-        method=schedule_methods.DELETE_SCHEDULE,
-        call=_delete_schedule,
-        query=forms.DeleteScheduleQuery,
-        answer=Changed,
-    ),
-    Route(
-        name="get_access",
-        verb="GET",
-        path="/v1/access",
-        tag=ACCESS,
-        summary="Who the caller is, and what it may",
-        method=access_methods.GET_ACCESS,
-        call=_access,
-        answer=answers.AccessAnswer,
-    ),
-    Route(
-        name="get_usage",
-        verb="GET",
-        path="/v1/access/usage",
-        tag=ACCESS,
-        summary="What identities have made, and may have",
-        method=access_methods.GET_USAGE,
-        call=_usage,
-        answer=answers.UsageAnswer,
-    ),
-    Route(
-        name="get_tokens",
-        verb="GET",
-        path="/v1/tokens",
-        tag=ACCESS,
-        summary="All tokens, by name",
-        method=access_methods.GET_TOKENS,
-        call=_tokens,
-        answer=answers.TokensAnswer,
-    ),
-    Route(
-        name="put_token",
-        verb="PUT",
-        path="/v1/tokens/{token}",
-        tag=ACCESS,
-        summary="Make a token known",
-        method=access_methods.UPDATE_TOKEN,
-        call=_put_token,
-        form=forms.TokenForm,
-        answer=Changed,
-    ),
-    Route(
-        name="delete_token",
-        verb="DELETE",
-        path="/v1/tokens/{token}",
-        tag=ACCESS,
-        summary='Revoke a token; one that is not there has the version ""',
-        method=access_methods.DELETE_TOKEN,
-        call=_delete_token,
-        answer=Changed,
-    ),
-)

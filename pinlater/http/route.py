@@ -6,7 +6,8 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from types import NoneType
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 from aiohttp import web
@@ -32,19 +33,18 @@ _MAX_WORDS_CHARS = 500
 
 _NAMED = re.compile(r"Object (?:contains unknown|missing required) field `(.*)`", re.DOTALL)
 _encode = msgspec.json.Encoder().encode
+Call = TypeVar("Call", bound=Callable[..., Awaitable[Any]])
 
 
 @dataclass(slots=True, eq=False)
 class Incoming:
-    """A request as the call of a route finds it: its forms are read, its path is decoded. `waiting(wait_ms)` stands
-    around a call that waits for so long: Overloaded where its caller has its share of them.
+    """A request as the call of a route finds it, beside its form: its path is decoded. `waiting(wait_ms)` stands around
+    a call that waits for so long: Overloaded where its caller has its share of them.
     """
 
     api: Api
     context: RequestContext
     path: Mapping[str, str]
-    query: Any
-    form: Any
     headers: Mapping[str, str]
     waiting: Callable[[int], AbstractContextManager[None]]
 
@@ -66,9 +66,9 @@ class Incoming:
 class Route:
     """`method` is the call of the Thrift interface that it makes; each request makes one.
 
-    `form` is that of the body of a request, `query` that of what follows the `?`; `answer` is None where nothing is
-    answered. `has_idempotency_key`: the header counts. `example`, `answer_example`: a body and an answer, for the
-    OpenAPI document.
+    `form` is that of the body of a request, `query` that of what follows the `?`: `call` takes one of them at most.
+    `answer` is None where nothing is answered. `has_idempotency_key`: the header counts. `example`, `answer_example`: a
+    body and an answer, for the OpenAPI document.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Route:
     tag: str
     summary: str
     method: Method[Any]
-    call: Callable[[Incoming], Awaitable[Any]]
+    call: Callable[..., Awaitable[Any]]
     form: type[Form] | None = None
     query: type[Form] | None = None
     answer: type[Any] | None = None
@@ -93,29 +93,57 @@ class Route:
         query_form = self.query
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            form = None
+            forms: list[Form] = []
             if decode is not None:
                 if request.headers.get("Content-Type") != JSON and request.content_type != JSON:
                     raise web.HTTPUnsupportedMediaType(text=f"the body is to be JSON, with Content-Type: {JSON}")
                 try:
-                    form = decode(await request.read())
+                    forms.append(decode(await request.read()))
                 except UNREADABLE as error:
                     raise form_refusal(error) from None
-            query = None
             if query_form is not None:
-                query = _read_query(request, query_form)
+                forms.append(_read_query(request, query_form))
             elif request.query_string:
                 raise _unknown(next(iter(request.query), ""))
             context: RequestContext = request[CONTEXT]
             use: RequestUse = request[USE]
-            api = request.app[API]
-            incoming = Incoming(api, context, request.match_info, query, form, request.headers, use.waiting)
-            answer = await call(incoming)
+            incoming = Incoming(request.app[API], context, request.match_info, request.headers, use.waiting)
+            answer = await call(incoming, *forms)
             if has_answer:
                 return web.Response(body=_encode(answer), status=status, headers=_HEADERS)
             return web.Response(status=204)
 
         return handle
+
+
+class RouteTable(list[Route]):
+    """Routes in the order of their calls, each of which says by its name, docstring and types what its route is."""
+
+    def add(self, tag: str, address: str, method: Method[Any], **more: Any) -> Callable[[Call], Call]:
+        """Decorates a call: the verb and the path of its route are `address`. An argument `form` is that of the body,
+        `query` what follows the `?`; what it returns is the answer. `more`: the other fields of Route.
+        """
+
+        def added(call: Call) -> Call:
+            hints, (verb, path) = get_type_hints(call), address.split()
+            self.append(
+                Route(
+                    name=call.__name__.removeprefix("_"),
+                    verb=verb,
+                    path=path,
+                    tag=tag,
+                    summary=(call.__doc__ or "").removesuffix("."),
+                    method=method,
+                    call=call,
+                    form=hints.get("form"),
+                    query=hints.get("query"),
+                    answer=None if hints["return"] is NoneType else hints["return"],
+                    **more,
+                )
+            )
+            return call
+
+        return added
 
 
 def _read_query(request: web.Request, form: type[Form]) -> Form:

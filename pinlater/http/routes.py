@@ -1,6 +1,6 @@
 """The routes of the HTTP interface, one table. docs/http-routes.md and the OpenAPI document are made of it.
 
-A further route is an entry in one of the modules that are named like it; each makes one call of wire/methods.py.
+A further route is a function in one of the modules that are named like it; each makes one call of wire/methods.py.
 """
 
 from __future__ import annotations
