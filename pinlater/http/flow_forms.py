@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from msgspec import Meta, Raw
@@ -12,11 +11,7 @@ from pinlater.http.forms import Duration, Form, Priority, Wait, idempotency_key
 from pinlater.http.model_map import request_of
 from pinlater.http.operator_forms import Cursor
 from pinlater.model import MAX_TIME_MS
-from pinlater.model.flow_words import (
-    FlowState,
-    ItemState,
-    NewFlow,
-)
+from pinlater.model.flow_words import NewFlow
 
 NAME = "[A-Za-z0-9._-]{1,200}"
 FLOW_ID = "[A-Za-z0-9]{1,64}"
@@ -34,14 +29,6 @@ FlowWord = Literal["running", "complete", "cancelled"]
 ItemWord = Literal["pending", "succeeded", "failed"]
 AppletWord = Literal["pass", "map", "list", "job"]
 OnFailureWord = Literal["go_on", "stop_stage", "stop_flow"]
-
-
-def flow_state_of(word: FlowWord | None) -> FlowState | None:
-    return None if word is None else FlowState[word.upper()]
-
-
-def item_state_of(word: ItemWord | None) -> ItemState | None:
-    return None if word is None else ItemState[word.upper()]
 
 
 class AppletForm(Form):
@@ -174,6 +161,3 @@ class ItemsQuery(Form):
     include_body: Annotated[bool, Meta(description="Payloads, results and reasons of failures too.")] = True
     limit: ItemLimit = 100
     cursor: Cursor = ""
-
-    def numbers(self) -> Sequence[int]:
-        return () if self.number is None else (self.number,)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from pinlater.api import Api
 from pinlater.http import flow_answers as answers
 from pinlater.http import flow_forms as forms
 from pinlater.http.assignments import assign
-from pinlater.http.model_map import answer_of, requests_of
+from pinlater.http.model_map import answer_of
 from pinlater.http.route import IDEMPOTENCY_HEADER, Incoming, RouteTable
-from pinlater.model import CONTINUATION_START
-from pinlater.model.flow_words import NewItem
 from pinlater.wire import flow_methods as methods
 
 FLOWS = "Flows"
@@ -49,22 +48,14 @@ async def _create_flow(incoming: Incoming, form: forms.FlowForm) -> answers.Flow
 @FLOW_ROUTES.add(FLOWS, "GET /v1/flows", methods.GET_FLOWS)
 async def _get_flows(incoming: Incoming, query: forms.FlowsQuery) -> answers.FlowsAnswer:
     """A page of the flows that the caller may see, the newest first."""
-    page = await incoming.api.get_flows(
-        name=query.name,
-        dedupe_key=query.dedupe_key,
-        state=forms.flow_state_of(query.state),
-        continuation=query.cursor or CONTINUATION_START,
-        limit=query.limit,
-        context=incoming.context,
-    )
-    return answer_of(answers.FlowsAnswer, page)
+    return answer_of(answers.FlowsAnswer, await incoming.call(Api.get_flows, query))
 
 
 @FLOW_ROUTES.add(FLOWS, "GET /v1/flows/{flow}", methods.GET_FLOW)
 async def _get_flow(incoming: Incoming, query: forms.FlowQuery) -> answers.FlowAnswer:
     """A flow in numbers, or wait until it is over."""
     with incoming.waiting(query.wait_ms):
-        found = await incoming.api.get_flow(incoming.path["flow"], wait_ms=query.wait_ms, context=incoming.context)
+        found = await incoming.call(Api.get_flow, query, incoming.path["flow"])
     return answer_of(answers.FlowAnswer, found)
 
 
@@ -77,17 +68,8 @@ async def _delete_flow(incoming: Incoming) -> None:
 @FLOW_ROUTES.add(FLOWS, "GET /v1/flows/{flow}/items", methods.GET_FLOW_ITEMS)
 async def _get_flow_items(incoming: Incoming, query: forms.ItemsQuery) -> answers.ItemsAnswer:
     """A page of the items of a flow."""
-    page = await incoming.api.get_flow_items(
-        incoming.path["flow"],
-        stage=query.stage,
-        state=forms.item_state_of(query.state),
-        dedupe_key=query.dedupe_key,
-        numbers=query.numbers(),
-        include_body=query.include_body,
-        continuation=query.cursor or CONTINUATION_START,
-        limit=query.limit,
-        context=incoming.context,
-    )
+    numbers = () if query.number is None else (query.number,)
+    page = await incoming.call(Api.get_flow_items, query, incoming.path["flow"], numbers=numbers)
     return answer_of(answers.ItemsAnswer, page)
 
 
@@ -105,17 +87,13 @@ async def _get_flow_items(incoming: Incoming, query: forms.ItemsQuery) -> answer
 )
 async def _add_flow_items(incoming: Incoming, form: forms.AddItemsForm) -> answers.ItemsAddedAnswer:
     """Add items to a stage, all or none, and with `seal` no more after them."""
-    items = requests_of(NewItem, form.items, "items")
-    numbers = await incoming.api.add_flow_items(
-        incoming.path["flow"], form.stage, items, seal=form.seal, context=incoming.context
-    )
-    return answers.ItemsAddedAnswer(numbers)
+    return answers.ItemsAddedAnswer(await incoming.call(Api.add_flow_items, form, incoming.path["flow"]))
 
 
 @FLOW_ROUTES.add(FLOWS, "POST /v1/flows/{flow}/seal", methods.SEAL_STAGE, example={"stage": "calculate"})
 async def _seal_flow(incoming: Incoming, form: forms.SealForm) -> None:
     """Let no more items come into a stage, or into those without a parent."""
-    await incoming.api.seal_stage(incoming.path["flow"], form.stage, context=incoming.context)
+    await incoming.call(Api.seal_stage, form, incoming.path["flow"])
 
 
 @FLOW_ROUTES.add(FLOWS, "POST /v1/flows/{flow}/cancel", methods.CANCEL_FLOW)
@@ -134,10 +112,7 @@ async def _cancel_flow(incoming: Incoming) -> answers.FlowAnswer:
 )
 async def _resume_flow(incoming: Incoming, form: forms.ResumeForm) -> answers.FlowAnswer:
     """Try again what a flow is stuck with."""
-    found = await incoming.api.resume_flow(
-        incoming.path["flow"], stage=form.stage, expression=form.expression, context=incoming.context
-    )
-    return answer_of(answers.FlowAnswer, found)
+    return answer_of(answers.FlowAnswer, await incoming.call(Api.resume_flow, form, incoming.path["flow"]))
 
 
 @FLOW_ROUTES.add(

@@ -15,7 +15,6 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 from pinlater.http.encodings import Encoding, refusal
 from pinlater.http.model_map import request_of, requests_of
 from pinlater.model import (
-    CONTINUATION_START,
     MAX_KEY_BYTES,
     MAX_PROGRESS_CHARS,
     MAX_QUEUES,
@@ -28,9 +27,7 @@ from pinlater.model import (
     ExtendedJob,
     Heartbeat,
     Job,
-    JobChange,
     QueueAcks,
-    WorkerReport,
 )
 
 MAX_INT32 = 2**31 - 1
@@ -169,10 +166,6 @@ class WorkerForm(Form):
     is_stopping: bool = False
     has_stopped: bool = False
     silent_ms: Annotated[int, Meta(ge=0, le=MAX_TIME_MS)] = 0
-
-
-def report_of(worker: WorkerForm | None) -> WorkerReport | None:
-    return None if worker is None else request_of(WorkerReport, worker)
 
 
 class DequeueForm(Form):
@@ -325,9 +318,6 @@ class JobChangeForm(Form):
     run_after_ms: Time | None = None
     cursor: str = ""
     encoding: Wanted = "text"
-
-    def change(self, queue: str) -> JobChange:
-        return request_of(JobChange, self, queue=queue, continuation=self.cursor or CONTINUATION_START)
 
 
 IDEMPOTENT_FOR_MS = 24 * 60 * 60 * 1000

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from pinlater.api import Api
 from pinlater.http import answers, forms, operator_forms, search_forms
 from pinlater.http.encodings import refusal
 from pinlater.http.model_map import answer_of, answers_of, request_of, requests_of, words_of
 from pinlater.http.problems import NotThere
 from pinlater.http.route import IDEMPOTENCY_HEADER, Incoming, RouteTable
-from pinlater.model import CONTINUATION_START, Checkpoint, JobFilter, KeyRef, RescheduleJob
+from pinlater.model import JobChange, JobFilter, RescheduleJob
+from pinlater.model.job_selection import FoundJobsChange, JobSelection
 from pinlater.wire import found_job_methods, methods
 
 JOBS, WORKERS = "Jobs", "Work"
@@ -73,17 +73,14 @@ async def _ack(incoming: Incoming, form: forms.AcksForm) -> answers.AckedAnswer:
 @JOB_ROUTES.add(WORKERS, "POST /v1/queues/{queue}/heartbeat", methods.HEARTBEAT)
 async def _heartbeat(incoming: Incoming, form: forms.HeartbeatsForm) -> answers.HeartbeatsAnswer:
     """Keep claims, and say how far the jobs are."""
-    worker = forms.report_of(form.worker)
-    found = await incoming.api.heartbeat(incoming.queue, form.signs(), worker=worker, context=incoming.context)
+    found = await incoming.call(Api.heartbeat, form, incoming.queue, form.signs())
     return answers.HeartbeatsAnswer(answers_of(answers.HeartbeatOutcomeAnswer, found))
 
 
 @JOB_ROUTES.add(WORKERS, "POST /v1/queues/{queue}/checkpoint", methods.CHECKPOINT)
 async def _checkpoint(incoming: Incoming, form: forms.CheckpointsForm) -> None:
     """Keep claims, and change the jobs or give them back."""
-    checkpoints = requests_of(Checkpoint, form.checkpoints, "checkpoints")
-    worker = forms.report_of(form.worker)
-    await incoming.api.checkpoint(incoming.queue, checkpoints, worker=worker, context=incoming.context)
+    await incoming.call(Api.checkpoint, form, incoming.queue)
 
 
 # -- looking -----------------------------------------------------------------------------------------------------------
@@ -94,13 +91,7 @@ async def _get_job(incoming: Incoming, query: operator_forms.LookupQuery) -> ans
     """Look at a job, or wait for its end."""
     descriptor = incoming.path["descriptor"]
     with incoming.waiting(query.wait_ms):
-        found = await incoming.api.lookup(
-            [descriptor],
-            include_body=query.include_body,
-            include_result=query.include_result,
-            wait_ms=query.wait_ms,
-            context=incoming.context,
-        )
+        found = await incoming.call(Api.lookup, query, [descriptor])
     info = found.get(descriptor)
     if info is None:
         raise NotThere(f"there is no job {descriptor[:200]!r}")
@@ -110,45 +101,25 @@ async def _get_job(incoming: Incoming, query: operator_forms.LookupQuery) -> ans
 @JOB_ROUTES.add(JOBS, "POST /v1/lookup", methods.LOOKUP)
 async def _lookup_jobs(incoming: Incoming, form: forms.LookupForm) -> answers.JobsAnswer:
     """Look at jobs by descriptor or key, or wait until the first of them has ended."""
-    of_queue: dict[str, Any] = {}
-    if form.queue is not None:
-        of_queue = {"queue": form.queue, "keys": requests_of(KeyRef, form.keys, "keys")}
-    elif form.keys:
+    if form.keys and form.queue is None:
         raise refusal("queue", "keys are of jobs of a queue: name it")
     with incoming.waiting(form.wait_ms):
-        found = await incoming.api.lookup(
-            form.descriptors,
-            include_body=form.include_body,
-            include_result=form.include_result,
-            wait_ms=form.wait_ms,
-            **of_queue,
-            context=incoming.context,
-        )
+        found = await incoming.call(Api.lookup, form, form.descriptors)
     return answers.JobsAnswer(answers_of(answers.JobAnswer, found.values(), form.encoding))
-
-
-def _filter(queue: str, query: operator_forms.FilterQuery) -> JobFilter:
-    return request_of(JobFilter, query, queue=queue)
 
 
 @JOB_ROUTES.add(JOBS, "GET /v1/queues/{queue}/jobs", methods.SCAN_JOBS)
 async def _scan_jobs(incoming: Incoming, query: operator_forms.JobPageQuery) -> answers.JobPageAnswer:
     """A page of the jobs of a queue in one state."""
-    page = await incoming.api.scan(
-        _filter(incoming.queue, query),
-        continuation=query.cursor or CONTINUATION_START,
-        limit=query.limit,
-        context=incoming.context,
-    )
-    return answer_of(answers.JobPageAnswer, page)
+    wanted = request_of(JobFilter, query, queue=incoming.queue)
+    return answer_of(answers.JobPageAnswer, await incoming.call(Api.scan, query, wanted))
 
 
 @JOB_ROUTES.add(JOBS, "GET /v1/queues/{queue}/jobs/count", methods.GET_JOB_COUNT)
 async def _count_jobs(incoming: Incoming, query: operator_forms.CountQuery) -> answers.CountAnswer:
     """How many jobs match."""
-    wanted = _filter(incoming.queue, query)
-    count = await incoming.api.count(wanted, allow_partial=query.allow_partial, context=incoming.context)
-    return answers.CountAnswer(count)
+    wanted = request_of(JobFilter, query, queue=incoming.queue)
+    return answers.CountAnswer(await incoming.call(Api.count, query, wanted))
 
 
 # -- changing ----------------------------------------------------------------------------------------------------------
@@ -157,14 +128,7 @@ async def _count_jobs(incoming: Incoming, query: operator_forms.CountQuery) -> a
 @JOB_ROUTES.add(JOBS, "POST /v1/queues/{queue}/jobs/cancel", methods.CANCEL)
 async def _cancel_jobs(incoming: Incoming, form: forms.CancelForm) -> answers.CancelledAnswer:
     """Remove pending jobs, and ask running ones to stop."""
-    outcomes = await incoming.api.cancel(
-        incoming.queue,
-        form.descriptors,
-        keys=requests_of(KeyRef, form.keys, "keys"),
-        running=form.running,
-        context=incoming.context,
-    )
-    return answers.cancelled(outcomes)
+    return answers.cancelled(await incoming.call(Api.cancel, form, incoming.queue))
 
 
 @JOB_ROUTES.add(JOBS, "POST /v1/queues/{queue}/jobs/reschedule", methods.RESCHEDULE)
@@ -178,26 +142,23 @@ async def _reschedule_jobs(incoming: Incoming, form: forms.ReschedulesForm) -> a
 @JOB_ROUTES.add(JOBS, "POST /v1/queues/{queue}/jobs/change", methods.CHANGE_JOBS)
 async def _change_jobs(incoming: Incoming, form: forms.JobChangeForm) -> answers.JobsChangedAnswer:
     """Retry, delete, cancel or replay all jobs that match, slice by slice."""
-    changed = await incoming.api.change_jobs(form.change(incoming.queue), context=incoming.context)
+    change = request_of(JobChange, form, queue=incoming.queue)
+    changed = await incoming.api.change_jobs(change, context=incoming.context)
     return answer_of(answers.JobsChangedAnswer, changed, form.encoding)
 
 
 @JOB_ROUTES.add(JOBS, "POST /v1/queues/{queue}/jobs/search", found_job_methods.SEARCH_JOBS)
 async def _search_jobs(incoming: Incoming, form: search_forms.SearchForm) -> answers.FoundJobsAnswer:
     """A page of the jobs of a queue that meet conditions on their state, times, keys, status or body."""
-    found = await incoming.api.search_jobs(
-        form.selection(incoming.queue),
-        limit=form.limit,
-        include_body=form.include_body,
-        max_ms=form.max_ms,
-        continuation=form.cursor or CONTINUATION_START,
-        context=incoming.context,
-    )
+    selection = request_of(JobSelection, form, queue=incoming.queue)
+    found = await incoming.call(Api.search_jobs, form, selection)
     return answer_of(answers.FoundJobsAnswer, found, form.encoding)
 
 
 @JOB_ROUTES.add(JOBS, "POST /v1/queues/{queue}/jobs/search/change", found_job_methods.CHANGE_FOUND_JOBS)
 async def _change_found_jobs(incoming: Incoming, form: search_forms.FoundJobsChangeForm) -> answers.JobsChangedAnswer:
     """Retry, delete, cancel or replay all jobs that a search finds, slice by slice."""
-    changed = await incoming.api.change_found_jobs(form.change(incoming.queue), context=incoming.context)
+    selection = request_of(JobSelection, form, queue=incoming.queue)
+    change = request_of(FoundJobsChange, form, selection=selection)
+    changed = await incoming.api.change_found_jobs(change, context=incoming.context)
     return answer_of(answers.JobsChangedAnswer, changed, form.encoding)

@@ -260,6 +260,8 @@ class JobItemsQuery(TreeForm):
     limit: ItemLimit = 100
     cursor: Cursor = ""
 
+    SOURCES: ClassVar = {"include_payload": "include_body"}
+
 
 class AssignQuery(TreeForm):
     heartbeat_ms: Annotated[

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pinlater.api import Api
 from pinlater.errors import ContinuationInvalid, ShardConnectionFailed
 from pinlater.http import job_tree_answers as answers
 from pinlater.http import job_tree_forms as forms
 from pinlater.http.assignments import AssignmentRef, assign
 from pinlater.http.encodings import refusal
-from pinlater.http.flow_forms import flow_state_of, item_state_of
 from pinlater.http.job_tree_forms import MISSED_HEARTBEATS, TreeJobRef
 from pinlater.http.model_map import answer_of, answers_of, words_of
 from pinlater.http.problems import NotHeld, NotThere
@@ -71,15 +71,7 @@ async def _post_job(incoming: Incoming, form: forms.JobTreeForm) -> answers.JobC
 @JOB_TREE_ROUTES.add(TREES, "GET /job", flow_methods.GET_FLOWS)
 async def _get_jobs(incoming: Incoming, query: forms.TreesQuery) -> answers.TreesAnswer:
     """A page of the trees of jobs that the caller may see, the newest first."""
-    page = await incoming.api.get_flows(
-        name=query.name,
-        dedupe_key=query.dedupe_key,
-        state=flow_state_of(query.state),
-        continuation=query.cursor or CONTINUATION_START,
-        limit=query.limit,
-        context=incoming.context,
-    )
-    return answers.trees(page)
+    return answers.trees(await incoming.call(Api.get_flows, query))
 
 
 @JOB_TREE_ROUTES.add(TREES, "GET /job/{job}/status", flow_methods.GET_FLOW)
@@ -87,7 +79,7 @@ async def _get_job_status(incoming: Incoming, query: forms.TreeStatusQuery) -> a
     """How many items of each job are in which state, with results of final stages."""
     ref = TreeJobRef.of(incoming.path["job"])
     with incoming.waiting(query.wait_ms):
-        status = await incoming.api.get_flow(ref.tree, wait_ms=query.wait_ms, context=incoming.context)
+        status = await incoming.call(Api.get_flow, query, ref.tree)
     names = [each.stage.name for each in status.stages]
     if ref.name and ref.name not in names:
         raise NotThere(f"there is no job {ref.name[:100]!r} in this tree; it has {', '.join(names)[:500]}")
@@ -145,17 +137,8 @@ async def _delete_job(incoming: Incoming) -> None:
 async def _get_job_items(incoming: Incoming, query: forms.JobItemsQuery) -> answers.JobItemsAnswer:
     """A page of the items of a tree of jobs, or of one job."""
     ref = TreeJobRef.of(query.job_id)
-    page = await incoming.api.get_flow_items(
-        ref.tree,
-        stage=ref.name,
-        state=item_state_of(query.state),
-        dedupe_key=query.dedupe_key,
-        numbers=() if query.item_id is None else (query.item_id,),
-        include_body=query.include_payload,
-        continuation=query.cursor or CONTINUATION_START,
-        limit=query.limit,
-        context=incoming.context,
-    )
+    numbers = () if query.item_id is None else (query.item_id,)
+    page = await incoming.call(Api.get_flow_items, query, ref.tree, stage=ref.name, numbers=numbers)
     return answer_of(answers.JobItemsAnswer, page)
 
 

@@ -22,15 +22,16 @@ import msgspec
 from msgspec import NODEFAULT, UNSET, Meta, Raw, Struct, UnsetType, defstruct, structs
 
 from pinlater.http.encodings import Encoding, from_json, to_json
-from pinlater.model import CONTINUATION_END
-from pinlater.wire.struct_map import members
+from pinlater.model import CONTINUATION_END, CONTINUATION_START
+from pinlater.wire.struct_map import ModelMember, arguments, members
 
 A = TypeVar("A", bound=Struct)
 M = TypeVar("M")
 BodyValue = Annotated[Raw, Meta(description="A string; with the encoding `json` any JSON value.")]
 Maker = TypeVar("Maker", bound=Callable[..., Any])
 
-_NAMES = {"UNSET": UNSET, "Raw": Raw, "to_json": to_json, "from_json": from_json, "END": CONTINUATION_END}
+_NAMES = {"UNSET": UNSET, "Raw": Raw, "to_json": to_json, "from_json": from_json}
+_NAMES |= {"START": CONTINUATION_START, "END": CONTINUATION_END}
 _NOTHING: frozenset[str] = frozenset()
 _SEQUENCES = (list, tuple, Sequence)
 _MAPPINGS = (dict, Mapping)
@@ -62,6 +63,11 @@ def request_of(model: type[M], form: Struct, at: str = "", **given: Any) -> M:
 def requests_of(model: type[M], forms: Iterable[Struct], at: str) -> list[M]:
     """`at`: the field that has the forms."""
     return [request_of(model, form, f"{at}[{place}].") for place, form in enumerate(forms)]
+
+
+def arguments_of(call: Callable[..., Any], form: Struct, first: int = 0) -> dict[str, Any]:
+    """What a form has of the arguments of a call of Api, after the `first` ones. RequestInvalid."""
+    return _arguments_maker(call, type(form), first)(form, "", None)
 
 
 @cache
@@ -111,6 +117,8 @@ def _places(made: Any) -> Sequence[str]:
     """The names of what it is made of, as far as that may be given by place."""
     if issubclass(made, Struct):
         return made.__struct_fields__  # type: ignore[no-any-return]
+    if made is dict:
+        return []
     if dataclasses.is_dataclass(made):
         return [] if any(field.kw_only for field in dataclasses.fields(made)) else [*made.__dataclass_fields__]
     return made._fields  # type: ignore[no-any-return]
@@ -283,25 +291,32 @@ def _json(code: _Code, kind: Any, has: Any, at: str) -> str:
 
 @_kept
 def _request_maker(model: Any, form: Any, given: frozenset[str]) -> Callable[[Any, str, Mapping[str, Any]], Any]:
-    code, values, hints = _Code(), {}, _hints(form)
+    code, values = _Code(), {}
     for member in members(model):
-        name = _field_of(form, member.name)
-        if member.name in given:
-            values[member.name] = f"given[{member.name!r}]"
-        elif name in form.__struct_fields__:
-            kind, absent = _split(hints[name])
-            value = _meant(code, form, kind, member.hint, f"f.{name}", name)
-            if absent is not None and (value != f"f.{name}" or not member.optional):
-                default = "None" if member.optional else code.name(_default(model, member.name))
-                value = f"{default} if f.{name} is {absent} else {value}"
+        value = f"given[{member.name!r}]" if member.name in given else _member_source(code, form, member)
+        if value:
             values[member.name] = value
     return code.compiled("f, at, given", model, values)  # type: ignore[no-any-return]
 
 
-def _default(model: type, name: str) -> Any:
-    """What the model has where nothing is said."""
-    (field,) = (each for each in dataclasses.fields(model) if each.name == name)
-    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+@_kept
+def _arguments_maker(call: Any, form: Any, first: int) -> Callable[[Any, str, None], dict[str, Any]]:
+    code = _Code()
+    sources = {each.name: _member_source(code, form, each) for each in arguments(call)[first:]}
+    return code.compiled("f, at, given", dict, {name: value for name, value in sources.items() if value})  # type: ignore[no-any-return]
+
+
+def _member_source(code: _Code, form: Any, member: ModelMember) -> str:
+    """The source of what a form has of a field of the model, or of an argument; "" for nothing."""
+    name = _field_of(form, member.name)
+    if name not in form.__struct_fields__:
+        return "f.cursor or START" if name == "continuation" and "cursor" in form.__struct_fields__ else ""
+    kind, absent = _split(_hints(form)[name])
+    value = _meant(code, form, kind, member.hint, f"f.{name}", name)
+    if absent is not None and (value != f"f.{name}" or not member.optional):
+        default = "None" if member.optional else code.name(member.made_default())
+        return f"{default} if f.{name} is {absent} else {value}"
+    return value
 
 
 def _meant(code: _Code, form: Any, kind: Any, has: Any, at: str, place: str, index: str = "") -> str:

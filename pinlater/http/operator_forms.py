@@ -8,9 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from pinlater.http.encodings import Encoding
 from pinlater.http.forms import Count, Duration, Form, Key, Pattern, Priority, StateWord, Time, Value, Wait, Wanted
-from pinlater.http.model_map import request_of
-from pinlater.model import MAX_TIME_MS, ScheduleChange
-from pinlater.model.body_words import BodiesChange
+from pinlater.model import MAX_TIME_MS
 from pinlater.model.callers import MAX_ROLES
 
 Cursor = Annotated[str, Meta(description="Where the page begins: `next_cursor` of the page before.")]
@@ -127,9 +125,6 @@ class BodiesForm(Form):
     continuation: str = "0"
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 500
 
-    def change(self) -> BodiesChange:
-        return request_of(BodiesChange, self)
-
 
 class TokenForm(Form):
     """A token, by the SHA-256 of its text. The program that makes it keeps the text: no server ever sees it stored."""
@@ -161,6 +156,3 @@ class ScheduleForm(Form):
     made_by: str | None = None
     dry_run: bool = False
     only_if_version: Version | None = None
-
-    def change(self, name: str) -> ScheduleChange:
-        return request_of(ScheduleChange, self, name=name)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 
+from pinlater.api import Api
 from pinlater.errors import ContinuationInvalid, QueueNotFound
 from pinlater.http import operator_answers as answers
 from pinlater.http import operator_forms as forms
-from pinlater.http.model_map import answer_of, answers_of
+from pinlater.http.model_map import answer_of, answers_of, request_of
 from pinlater.http.problems import NotThere
 from pinlater.http.route import Incoming, RouteTable
-from pinlater.model import CONTINUATION_START, Changed, ClusterStatus, QueueStatus
-from pinlater.model.body_words import BodiesStep, BodyTiers
+from pinlater.model import Changed, ClusterStatus, QueueStatus, ScheduleChange
+from pinlater.model.body_words import BodiesChange, BodiesStep, BodyTiers
 from pinlater.wire import access_methods, body_methods, methods, operator_methods, schedule_methods
 
 QUEUES, CLUSTER, SCHEDULES, ACCESS = "Queues", "Cluster", "Schedules", "Access"
@@ -68,14 +69,7 @@ async def _get_settings(incoming: Incoming) -> answers.QueueSettingsAnswer:
 @OPERATOR_ROUTES.add(QUEUES, "PATCH /v1/queues/{target}/settings", operator_methods.UPDATE_QUEUE)
 async def _change_settings(incoming: Incoming, form: forms.SettingsForm) -> Changed:
     """Change settings of a queue, or of "@defaults"."""
-    return await incoming.api.update_queue(
-        incoming.path["target"],
-        incoming.password,
-        set=form.set,
-        unset=form.unset,
-        create=form.create,
-        context=incoming.context,
-    )
+    return await incoming.call(Api.update_queue, form, incoming.path["target"], incoming.password)
 
 
 # -- the cluster -------------------------------------------------------------------------------------------------------
@@ -85,9 +79,7 @@ async def _change_settings(incoming: Incoming, form: forms.SettingsForm) -> Chan
 async def _get_status(incoming: Incoming, query: forms.StatusQuery) -> ClusterStatus:
     """Servers, shards and queues in numbers."""
     queues = [query.queue] if query.queue else None
-    return await incoming.api.cluster_status(
-        queues=queues, counters_since_ms=query.counters_since_ms, context=incoming.context
-    )
+    return await incoming.call(Api.cluster_status, query, queues=queues)
 
 
 @OPERATOR_ROUTES.add(CLUSTER, "GET /v1/servers", operator_methods.GET_CLUSTER_STATUS)
@@ -107,13 +99,7 @@ async def _get_shards(incoming: Incoming) -> answers.ShardsAnswer:
 @OPERATOR_ROUTES.add(CLUSTER, "PATCH /v1/shards/{shard}", operator_methods.UPDATE_SHARD)
 async def _change_shard(incoming: Incoming, form: forms.ShardForm) -> Changed:
     """Whether a shard takes new jobs."""
-    return await incoming.api.update_shard(
-        incoming.path["shard"],
-        incoming.password,
-        dequeue_only=form.dequeue_only,
-        give_up=form.give_up,
-        context=incoming.context,
-    )
+    return await incoming.call(Api.update_shard, form, incoming.path["shard"], incoming.password)
 
 
 @OPERATOR_ROUTES.add(CLUSTER, "GET /v1/bodies", body_methods.GET_BODY_TIERS)
@@ -125,21 +111,13 @@ async def _get_body_tiers(incoming: Incoming) -> BodyTiers:
 @OPERATOR_ROUTES.add(CLUSTER, "POST /v1/bodies/changes", body_methods.CHANGE_BODIES)
 async def _change_bodies(incoming: Incoming, form: forms.BodiesForm) -> BodiesStep:
     """One step of a sweep, a check or a move of bodies."""
-    return await incoming.api.change_bodies(form.change(), context=incoming.context)
+    return await incoming.api.change_bodies(request_of(BodiesChange, form), context=incoming.context)
 
 
 @OPERATOR_ROUTES.add(CLUSTER, "GET /v1/workers", operator_methods.GET_WORKERS)
 async def _get_workers(incoming: Incoming, query: forms.WorkersQuery) -> answers.WorkersAnswer:
     """A page of the workers that say who they are."""
-    page = await incoming.api.get_workers(
-        queue=query.queue,
-        name=query.name,
-        include_running=query.include_running,
-        continuation=query.cursor or CONTINUATION_START,
-        limit=query.limit,
-        context=incoming.context,
-    )
-    return answer_of(answers.WorkersAnswer, page)
+    return answer_of(answers.WorkersAnswer, await incoming.call(Api.get_workers, query))
 
 
 @OPERATOR_ROUTES.add(CLUSTER, "GET /v1/audit", operator_methods.GET_AUDIT)
@@ -161,16 +139,7 @@ async def _get_audit(incoming: Incoming, query: forms.AuditQuery) -> answers.Aud
 @OPERATOR_ROUTES.add(SCHEDULES, "GET /v1/schedules", schedule_methods.GET_SCHEDULES)
 async def _get_schedules(incoming: Incoming, query: forms.SchedulesQuery) -> answers.SchedulesAnswer:
     """A page of the schedules, by name."""
-    page = await incoming.api.get_schedules(
-        None,
-        queue=query.queue,
-        made_by=query.made_by,
-        include_body=query.include_body,
-        next_limit=query.next_limit,
-        continuation=query.cursor or CONTINUATION_START,
-        limit=query.limit,
-        context=incoming.context,
-    )
+    page = await incoming.call(Api.get_schedules, query, None)
     shown = [answers.schedule(each, with_body=query.include_body, encoding=query.encoding) for each in page.schedules]
     return answer_of(answers.SchedulesAnswer, page, schedules=shown)
 
@@ -179,9 +148,7 @@ async def _get_schedules(incoming: Incoming, query: forms.SchedulesQuery) -> ans
 async def _get_schedule(incoming: Incoming, query: forms.ScheduleQuery) -> answers.ScheduleAnswer:
     """A schedule."""
     name = incoming.path["schedule"]
-    page = await incoming.api.get_schedules(
-        [name], include_body=query.include_body, next_limit=query.next_limit, context=incoming.context
-    )
+    page = await incoming.call(Api.get_schedules, query, [name])
     if not page.schedules:
         raise NotThere(f"there is no schedule {name[:100]!r}")
     return answers.schedule(page.schedules[0], with_body=query.include_body, encoding=query.encoding)
@@ -190,25 +157,15 @@ async def _get_schedule(incoming: Incoming, query: forms.ScheduleQuery) -> answe
 @OPERATOR_ROUTES.add(SCHEDULES, "PATCH /v1/schedules/{schedule}", schedule_methods.UPDATE_SCHEDULE)
 async def _change_schedule(incoming: Incoming, form: forms.ScheduleForm) -> answers.ScheduleUpdatedAnswer:
     """Make or change a schedule."""
-    updated = await incoming.api.update_schedule(
-        form.change(incoming.path["schedule"]),
-        incoming.password,
-        dry_run=form.dry_run,
-        only_if_version=form.only_if_version,
-        context=incoming.context,
-    )
+    change = request_of(ScheduleChange, form, name=incoming.path["schedule"])
+    updated = await incoming.call(Api.update_schedule, form, change, incoming.password)
     return answer_of(answers.ScheduleUpdatedAnswer, updated, schedule=answers.schedule(updated.view))
 
 
 @OPERATOR_ROUTES.add(SCHEDULES, "DELETE /v1/schedules/{schedule}", schedule_methods.DELETE_SCHEDULE)
 async def _delete_schedule(incoming: Incoming, query: forms.DeleteScheduleQuery) -> Changed:
     """Delete a schedule; one that is not there has the version ""."""
-    return await incoming.api.delete_schedule(
-        incoming.path["schedule"],
-        incoming.password,
-        only_if_version=query.only_if_version,
-        context=incoming.context,
-    )
+    return await incoming.call(Api.delete_schedule, query, incoming.path["schedule"], incoming.password)
 
 
 # -- access ------------------------------------------------------------------------------------------------------------
@@ -237,15 +194,7 @@ async def _get_tokens(incoming: Incoming) -> answers.TokensAnswer:
 @OPERATOR_ROUTES.add(ACCESS, "PUT /v1/tokens/{token}", access_methods.UPDATE_TOKEN)
 async def _put_token(incoming: Incoming, form: forms.TokenForm) -> Changed:
     """Make a token known."""
-    return await incoming.api.update_token(
-        incoming.path["token"],
-        form.hash,
-        form.roles,
-        incoming.password,
-        expires_ms=form.expires_ms,
-        replace=form.replace,
-        context=incoming.context,
-    )
+    return await incoming.call(Api.update_token, form, incoming.path["token"], password=incoming.password)
 
 
 @OPERATOR_ROUTES.add(ACCESS, "DELETE /v1/tokens/{token}", access_methods.DELETE_TOKEN)

@@ -18,6 +18,7 @@ from pinlater.errors import QueueNotFound, RequestInvalid
 from pinlater.http.caller import API, CONTEXT, USE
 from pinlater.http.encodings import UNREADABLE, form_decoder, refusal
 from pinlater.http.forms import Form
+from pinlater.http.model_map import arguments_of
 from pinlater.http.request_use import RequestUse
 from pinlater.job_body import unreadable_text
 from pinlater.model import RequestContext, is_queue_name
@@ -33,6 +34,7 @@ _MAX_WORDS_CHARS = 500
 
 _NAMED = re.compile(r"Object (?:contains unknown|missing required) field `(.*)`", re.DOTALL)
 _encode = msgspec.json.Encoder().encode
+R = TypeVar("R")
 Call = TypeVar("Call", bound=Callable[..., Awaitable[Any]])
 
 
@@ -60,6 +62,12 @@ class Incoming:
     def password(self) -> str:
         """The admin password; "" for none."""
         return self.headers.get(PASSWORD_HEADER, "").encode(errors="replace").decode()
+
+    async def call(self, method: Callable[..., Awaitable[R]], form: Form, /, *first: Any, **others: Any) -> R:
+        """Call a method of Api with these arguments, and with what the form has of the others."""
+        arguments = arguments_of(method, form, len(first)) | others
+        answer: R = await getattr(self.api, method.__name__)(*first, **arguments, context=self.context)
+        return answer
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -7,10 +7,8 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from pinlater.http.forms import ActionWord, Count, Descriptor, Form, Key, Pattern, Priority, Time, Wanted
-from pinlater.http.model_map import request_of
 from pinlater.http.operator_forms import Limit
-from pinlater.model import CONTINUATION_START, MAX_TIME_MS
-from pinlater.model.job_selection import FoundJobsChange, JobSelection
+from pinlater.model import MAX_TIME_MS
 
 PhaseWord = Literal["ready", "scheduled", "waiting", "in_progress", "succeeded", "failed", "cancelled"]
 Attempts = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -49,9 +47,6 @@ class SelectionForm(Form):
     serialize_key: Key | None = None
     descriptors: list[Descriptor] | None = None
 
-    def selection(self, queue: str) -> JobSelection:
-        return request_of(JobSelection, self, queue=queue)
-
 
 class SearchForm(SelectionForm):
     """A search for jobs. A page may be empty, and yet have a cursor for the next one: its time was over."""
@@ -83,7 +78,3 @@ class FoundJobsChangeForm(SelectionForm, kw_only=True):
     encoding: Wanted = "text"
 
     SOURCES: ClassVar = {"running": "stops_running"}
-
-    def change(self, queue: str) -> FoundJobsChange:
-        selection, continuation = self.selection(queue), self.cursor or CONTINUATION_START
-        return request_of(FoundJobsChange, self, selection=selection, continuation=continuation)

@@ -78,23 +78,26 @@ def _is_word(hint: Any) -> bool:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Member:
-    """A field of the model, or an argument of a call: `absent` is the source of its default."""
+class ModelMember:
+    """A field of the model, or an argument of a call."""
 
     name: str
     hint: Any
     optional: bool
     default: object
 
+    def made_default(self) -> object:
+        return self.default.factory() if isinstance(self.default, _Made) else self.default
 
-def _member(name: str, hint: Any, default: object) -> _Member:
+
+def _member(name: str, hint: Any, default: object) -> ModelMember:
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     others = [each for each in kinds if each is not NoneType]
-    return _Member(name, others[0], len(others) < len(kinds), default)
+    return ModelMember(name, others[0], len(others) < len(kinds), default)
 
 
 @cache
-def members(model: type) -> tuple[_Member, ...]:
+def members(model: type) -> tuple[ModelMember, ...]:
     """The fields of a dataclass or a NamedTuple, in order."""
     hints = get_type_hints(model)
     if not dataclasses.is_dataclass(model):
@@ -108,6 +111,17 @@ def members(model: type) -> tuple[_Member, ...]:
             default = _Made(each.default_factory)
         found.append(_member(each.name, hints[each.name], default))
     return tuple(found)
+
+
+@cache
+def arguments(call: Callable[..., Any]) -> tuple[ModelMember, ...]:
+    """Those of a call of Api, but for its context, in order."""
+    hints = get_type_hints(call)
+    own = [each for each in inspect.signature(call).parameters.values() if each.name not in ("self", "context")]
+    return tuple(
+        _member(each.name, hints[each.name], _NO_DEFAULT if each.default is each.empty else each.default)
+        for each in own
+    )
 
 
 def _takes_names(model: type) -> bool:
@@ -168,7 +182,7 @@ class _Source:
             raise TypeError(f"{model.__name__} has no field for {struct.name}: {', '.join(sorted(left))}")
         return f"{self.name(model)}({', '.join(values)})"
 
-    def member(self, member: _Member, field: Field, sent: str, is_part: bool = False) -> str:
+    def member(self, member: ModelMember, field: Field, sent: str, is_part: bool = False) -> str:
         at = f"{sent}.{field.attribute}"
         value = self._value(member.hint, field.node, field.name, at)
         if field.required:
@@ -180,7 +194,7 @@ class _Source:
             return f"{at} or {absent}"
         return f"{absent} if {at} is None else {value}"
 
-    def absent(self, member: _Member, field: Field) -> str:
+    def absent(self, member: ModelMember, field: Field) -> str:
         """The source of what a field is that was not sent."""
         if field.default is not None:
             default: object = field.default
@@ -261,21 +275,16 @@ class CallShape:
     """
 
     def __init__(self, call: Callable[..., Any], args: Layout, result: Layout) -> None:
-        hints = get_type_hints(call)
-        parameters = inspect.signature(call).parameters.values()
-        own = [each for each in parameters if each.name not in ("self", "context")]
         self._call = call
-        self._members = [
-            _member(each.name, hints[each.name], _NO_DEFAULT if each.default is each.empty else each.default)
-            for each in own
-        ]
-        self._by_name = {each.name for each in own if each.kind is each.KEYWORD_ONLY}
+        self._members = arguments(call)
+        parameters = inspect.signature(call).parameters.values()
+        self._by_name = {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
         self._args = args
         request = next((each.node.struct for each in args.fields.values() if each.name == "request"), None)
         self.has_request = request is not None
         self._struct = args if request is None else request
         self._fields = {each.attribute: each for each in self._struct.fields.values() if each.name != "context"}
-        self._returned = hints["return"]
+        self._returned = get_type_hints(call)["return"]
         self._success = result.fields.get(0)
 
     def serve(self) -> Callable[[Any, Any, Any], Any]:
@@ -292,7 +301,7 @@ class CallShape:
             "api, args, context", f"s = args{'.request' if self.has_request else ''}", f"return {call}"
         )
 
-    def _others(self, member: _Member) -> set[str]:
+    def _others(self, member: ModelMember) -> set[str]:
         """The fields of the request that are not those of this argument, but other arguments."""
         return {each.name for each in self._members if each is not member}
 
@@ -323,7 +332,7 @@ class CallShape:
             raise TypeError(f"{self._call.__name__} does not say {set(self._fields) - written} of {self._struct.name}")
         return source.function(", ".join(arguments), *lines, "return r")  # type: ignore[no-any-return]
 
-    def _written(self, source: _Source, member: _Member, value: str) -> str:
+    def _written(self, source: _Source, member: ModelMember, value: str) -> str:
         field = self._fields[member.name]
         if field.node.ttype == MAP:  # the codec takes nothing but a dict for one
             return f"dict({value} or ()) or None"
