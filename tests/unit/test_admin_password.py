@@ -19,6 +19,8 @@ from pinlater.service.admin_password import COMPARED_IN_PAUSE, AdminPassword, Op
 from pinlater.service.audit import Audit
 from tests.unit.stand import Stand, stand
 
+pytestmark = pytest.mark.slow
+
 SESAME = hash_password("sesame")
 MADE = f"pinlater-{'x' * 43}"
 ANN, BOB = ("10.0.0.1", 1), ("10.0.0.2", 1)

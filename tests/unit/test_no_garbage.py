@@ -15,6 +15,8 @@ from pinlater.model import Job
 from tests.unit.breaking import settled
 from tests.unit.stand import Stand, stand
 
+pytestmark = pytest.mark.slow
+
 WITHIN_S = 60.0
 
 

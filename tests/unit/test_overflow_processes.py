@@ -16,6 +16,8 @@ from pinlater.model import Ack, CancelOutcome, Checkpoint, DequeueRequest, Job, 
 from pinlater.overflow import overflow, ownership
 from tests.unit.overflow_stand import ME, MIB, Process, process
 
+pytestmark = pytest.mark.slow
+
 
 @asynccontextmanager
 async def siblings(tmp_path: Path, bound: int = MIB) -> AsyncIterator[tuple[Process, Process]]:
