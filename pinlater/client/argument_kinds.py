@@ -71,7 +71,7 @@ def check_kinds(call: Callable[..., Any], given: Iterable[tuple[str, object]], f
     kinds = _parameters(call).kinds
     for name, value in given:
         if name in kinds and (found := _fault(value, kinds[name], name, first)) is not None:
-            of = call.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+            of = "a client" if call.__name__ == "__init__" else call.__name__  # Client and AsyncClient take the same
             raise ArgumentInvalid.of_kind(f"{of}: {found.name}", found.value, found.wanted) from None
 
 

@@ -7,6 +7,7 @@ its conversions, and whether it may be sent again. What a call goes through is i
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -57,6 +58,7 @@ from pinlater.model import (
     WorkerReport,
     any_extended,
 )
+from pinlater.near_names import meant_name
 from pinlater.schedule import Delay
 from pinlater.wire import methods
 
@@ -122,7 +124,8 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
     ) -> None:
         for name in former:
             if name not in FormerOptions.__annotations__:
-                raise TypeError(f"a client has no option {name!r}")
+                options = inspect.signature(AsyncClient).parameters
+                raise TypeError(f"a client has no option {name!r}{meant_name(name, options)}")
         super().__init__()
         given: list[tuple[str, object]] = [("servers", servers), ("cluster", cluster), ("source", source)]
         given += [("clusters_file", clusters_file), ("timeout", timeout), ("token", token), ("tls", tls)]

@@ -141,8 +141,10 @@ async def test_a_mistake_is_told_before_anything_is_sent(call: Any, text: str) -
             await call(client)
     with pytest.raises(ValueError, match="each server is a text of its own"):
         AsyncClient(5)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="AsyncClient: timeout is '5', of the kind str; allowed: a number"):
+    with pytest.raises(TypeError, match="a client: timeout is '5', of the kind str; allowed: a number"):
         Client(SERVER, timeout="5")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"no option 'timout' \(did you mean timeout\?\)"):
+        Client(SERVER, timout=5)
 
 
 async def test_what_a_server_knows_of_a_call_that_it_passes_on_is_no_argument() -> None:
