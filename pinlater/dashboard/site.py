@@ -52,7 +52,7 @@ from pinlater.dashboard.template_engine import TemplateEngine
 from pinlater.errors import Forbidden, MethodUnknown, PinLaterError, RequestInvalid
 from pinlater.http.caller import API, OtherSite, context_of, has_credential, has_token, is_change, is_of_browser
 from pinlater.http.problems import detail_of, status_of
-from pinlater.http.route import PASSWORD_HEADER
+from pinlater.http.route import PASSWORD_HEADER, add_route
 from pinlater.http.sessions import BrowserSession, is_csrf_token
 from pinlater.http.site import LOGIN, PAGE_POLICY, SITE, ApiSite
 from pinlater.model import EVERY_QUEUE, AccessAction, AccessView, RequestContext, is_queue_name
@@ -142,7 +142,7 @@ class Dashboard:
         router.add_post(LINKS, self._make_link)
         router.add_get(f"{OPEN}/{{secret}}", self._open_link)
         for route in (each for table in TABLES for each in table):
-            router.add_route(route.verb, route.path, self._handler(route))
+            add_route(router, route.verb, route.path, self._handler(route))
         router.add_route("*", f"{HOME}/{{rest:.*}}", self._handler(PageRoute("*", "", _not_there, None)))
 
     # -- a request -----------------------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def _to_login(request: web.Request) -> web.Response:
     """Scripts of open pages are told; browsers go there."""
     if LIVE_HEADER in request.headers:
         return web.Response(status=HTTPStatus.UNAUTHORIZED)
-    after = request.path_qs if request.method == "GET" else HOME
+    after = HOME if is_change(request) else request.path_qs
     return web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": f"{LOGIN}?next={quote(after, safe='/')}"})
 
 

@@ -154,6 +154,14 @@ class RouteTable(list[Route]):
         return added
 
 
+def add_route(router: web.UrlDispatcher, verb: str, path: str, handler: Handler) -> None:
+    """Add a route; whatever answers GET answers HEAD too."""
+    if verb == "GET":
+        router.add_get(path, handler)
+    else:
+        router.add_route(verb, path, handler)
+
+
 def _read_query(request: web.Request, form: type[Form]) -> Form:
     given = request.query
     values = dict(given)

@@ -11,7 +11,7 @@ from pinlater.http.flow_routes import FLOW_ROUTES
 from pinlater.http.job_routes import JOB_ROUTES
 from pinlater.http.job_tree_routes import JOB_TREE_ROUTES
 from pinlater.http.operator_routes import OPERATOR_ROUTES
-from pinlater.http.route import Route
+from pinlater.http.route import Route, add_route
 
 ROUTES: tuple[Route, ...] = (*JOB_ROUTES, *FLOW_ROUTES, *JOB_TREE_ROUTES, *OPERATOR_ROUTES)
 
@@ -19,4 +19,4 @@ ROUTES: tuple[Route, ...] = (*JOB_ROUTES, *FLOW_ROUTES, *JOB_TREE_ROUTES, *OPERA
 def add_routes(app: web.Application) -> None:
     """Every route, to an application that is not running yet."""
     for route in ROUTES:
-        app.router.add_route(route.verb, route.path, route.handler())
+        add_route(app.router, route.verb, route.path, route.handler())

@@ -246,6 +246,8 @@ class ApiSite:
                 response.force_close()
             if self.prefix is not None:
                 self.prefix.put_before(response)
+            if isinstance(response, web.Response) and response.content_type == "text/html":
+                response.enable_compression()  # an open page is fetched every other second, often over a slow line
         return response
 
     def is_page(self, request: web.Request) -> bool:

@@ -255,3 +255,14 @@ def test_failed_jobs_are_counted(place: Place, visitor: Visitor, queue: str) -> 
     failed_jobs(place.client, queue, 4)
     until(lambda: "Failed 4 " in visitor.text(f"/dashboard/queues/{queue}"))
     assert queue in text_of(visitor.get("/dashboard/queues?show=failed").text)
+
+
+def test_pages_and_their_files_come_compressed_where_a_browser_takes_that(visitor: Visitor) -> None:
+    page = visitor.get("/dashboard")
+    assert page.headers["Content-Encoding"] in ("gzip", "deflate")
+    assert int(page.headers["Content-Length"]) < len(page.content) / 3
+    for path in re.findall(r'"(/dashboard/static/[^"]+\.(?:js|css))"', page.text):
+        assert "Content-Encoding" in visitor.get(path).headers, path
+    plain = visitor.get("/dashboard", Accept_Encoding="identity")
+    assert "Content-Encoding" not in plain.headers
+    assert visitor.client.head("/dashboard").status_code == 200

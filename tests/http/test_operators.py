@@ -176,6 +176,14 @@ def test_what_is_not_there_is_a_problem_too(caller: Caller) -> None:
     assert response.headers["Allow"] == "POST"
 
 
+def test_whatever_answers_get_answers_head(caller: Caller) -> None:
+    for path in [route.path for route in ROUTES if route.verb == "GET" and "{" not in route.path]:
+        shown, head = caller.send("GET", path), caller.send("HEAD", path)
+        assert head.status_code == shown.status_code, path
+        assert head.content == b""
+    assert "Content-Encoding" not in caller.send("GET", "/v1/queues").headers, "answers to programs are as they were"
+
+
 def test_each_route_is_in_the_document_once() -> None:
     assert len({route.name for route in ROUTES}) == len(ROUTES)
     assert len({(route.verb, route.path) for route in ROUTES}) == len(ROUTES)
