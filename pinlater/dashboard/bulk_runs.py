@@ -183,21 +183,21 @@ class RunOrder:
 
 @dataclass(slots=True, eq=False)
 class BulkRun:
-    """One run, and how far it is. `number`: in the order of their beginning; `payer`: whom it counts as. `queues` are
-    those that it goes through, `of_about` how many jobs these have of the states that it means.
+    """One run, and how far it is. `payer`: whom it counts as. `queues` are those that it goes through, with the
+    priorities that their jobs have; `of_about`: how many jobs these have of the states that it means. `number`: in the
+    order of their beginning.
     """
 
-    number: int
-    id: str
+    order: RunOrder
     owner: Hashable
     payer: Hashable
     who: str
-    order: RunOrder
     context: RequestContext = field(repr=False)
-    queues: Sequence[str]
-    priorities: dict[str, Sequence[int]]
+    queues: dict[str, Sequence[int]]
     of_about: int
-    began_ms: int
+    number: int = 0
+    id: str = field(default_factory=partial(secrets.token_urlsafe, 9))
+    began_ms: int = field(default_factory=lambda: int(time() * 1000))
     state: RunState = RunState.WAITING
     ended_ms: int | None = None
     queue: str = ""
@@ -234,38 +234,13 @@ class BulkRuns:
         self._is_closing = False
         self._numbers = count(1)
 
-    def start(
-        self,
-        order: RunOrder,
-        *,
-        owner: Hashable,
-        payer: Hashable,
-        who: str,
-        context: RequestContext,
-        queues: dict[str, Sequence[int]],
-        of_about: int,
-    ) -> BulkRun:
-        """`queues`: those that it goes through, with the priorities that their jobs have. `payer`: whom it counts as.
-        Overloaded: too many of that one wait.
-        """
+    def start(self, run: BulkRun) -> BulkRun:
+        """Begin it when its turn comes. Overloaded: too many of its payer wait."""
         if self._is_closing:
             raise Draining("this process ends, and begins no more runs: try again in a moment")
-        self._waits.take(payer)
-        run_id, began_ms = secrets.token_urlsafe(9), int(time() * 1000)
-        run = BulkRun(
-            next(self._numbers),
-            run_id,
-            owner,
-            payer,
-            who,
-            order,
-            context,
-            list(queues),
-            queues,
-            of_about,
-            began_ms,
-        )
-        self._runs.put(payer, run.id, run)
+        self._waits.take(run.payer)
+        run.number = next(self._numbers)
+        self._runs.put(run.payer, run.id, run)
         self._begin_next()
         return run
 
@@ -320,11 +295,11 @@ class BulkRuns:
 
     async def _carry_out(self, run: BulkRun) -> None:
         try:
-            for queue in run.queues:
+            for queue, priorities in run.queues.items():
                 if run.state is not RunState.RUNNING:
                     break
                 run.queue = queue
-                await self._on_queue(run, queue)
+                await self._on_queue(run, queue, priorities)
         except Exception:
             _log.exception("bulk_run_failed", run=run.id, filter=run.order.line.text())
             run.problems.setdefault(run.queue, "it ended by an error that the log of the HTTP process tells of")
@@ -348,8 +323,8 @@ class BulkRuns:
             who=run.who,
         )
 
-    async def _on_queue(self, run: BulkRun, queue: str) -> None:
-        change = run.order.change(queue, run.began_ms, run.priorities.get(queue, (1, 2, 3)))
+    async def _on_queue(self, run: BulkRun, queue: str, priorities: Sequence[int]) -> None:
+        change = run.order.change(queue, run.began_ms, priorities)
         if change is None:
             return
         while True:

@@ -138,8 +138,14 @@ class Page:
                 return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
         return web.Response(status=status, text=html, content_type="text/html", headers=headers)
 
-    def redirect(self, path: str, message: str = "", *, is_bad: bool = False) -> web.Response:
-        """To another page, which says what has happened."""
+    def redirect(
+        self, path: str, message: str = "", *, is_bad: bool = False, missed: Sequence[str] = ()
+    ) -> web.Response:
+        """To another page, which says what has happened. `missed`: shards that do not have a change yet, which counts
+        all the same.
+        """
+        if missed:
+            message += f" Shard {', '.join(missed)} was not reached; it gets the change before it serves again."
         if message:
             self.session.tell(Notice(message, is_bad))
         self.snapshots.forget(self.context)

@@ -36,11 +36,8 @@ async def _switch_off(page: Page, name: str, key: str) -> Changed:
 
 
 def _done(page: Page, message: str, changed: Changed) -> web.Response:
-    """Back to the queue. Shards that the change has yet to reach are named; it counts all the same."""
-    if changed.missed_shards:
-        missed = ", ".join(changed.missed_shards)
-        message += f" Shard {missed} was not reached; it gets the change before it serves again."
-    return page.redirect(page.back, message)
+    """Back to the queue."""
+    return page.redirect(page.back, message, missed=changed.missed_shards)
 
 
 async def pause(page: Page) -> web.Response:

@@ -121,15 +121,8 @@ async def start_run(page: Page) -> web.Response:
         if forbidden:
             raise Forbidden(f"you may not change jobs of {', '.join(forbidden[:5])}")
         return page.redirect(page.back, "No job is like that any more: nothing was begun.", is_bad=True)
-    run = page.runs.start(
-        order,
-        owner=owner_of(page),
-        payer=page.counts_as,
-        who=page.who,
-        context=page.context,
-        queues=queues,
-        of_about=of_about,
-    )
+    run = BulkRun(order, owner_of(page), page.counts_as, page.who, page.context, queues, of_about)
+    page.runs.start(run)
     return page.redirect(f"{PATH}/{run.id}")
 
 

@@ -19,26 +19,18 @@ def _begin(page: Page) -> str:
     return name
 
 
-def missed_text(shards: list[str]) -> str:
-    """Of a change that counts all the same."""
-    return f" Shard {', '.join(shards)} was not reached; it gets the change before it serves again." if shards else ""
-
-
-async def _set_paused(page: Page, *, paused: bool) -> str:
+async def _set_paused(page: Page, paused: bool, done: str) -> web.Response:
     change = ScheduleChange(name=_begin(page), paused=paused)
     changed = await page.api.update_schedule(change, page.password, context=page.context)
-    return missed_text(changed.missed_shards)
+    return page.redirect(page.back, f"Schedule {change.name} {done}", missed=changed.missed_shards)
 
 
 async def pause(page: Page) -> web.Response:
-    missed = await _set_paused(page, paused=True)
-    message = f"Schedule {name_of(page)} is paused. Times that pass now are not made up for.{missed}"
-    return page.redirect(page.back, message)
+    return await _set_paused(page, True, "is paused. Times that pass now are not made up for.")
 
 
 async def resume(page: Page) -> web.Response:
-    missed = await _set_paused(page, paused=False)
-    return page.redirect(page.back, f"Schedule {name_of(page)} fires again, at the times from now on.{missed}")
+    return await _set_paused(page, False, "fires again, at the times from now on.")
 
 
 async def run(page: Page) -> web.Response:
@@ -64,7 +56,7 @@ async def delete(page: Page) -> web.Response:
         message = f"Nothing was deleted: somebody has changed {name} meanwhile. This is how it is now."
         return page.redirect(page.back, message, is_bad=True)
     message = f"Schedule {name} was deleted. Jobs that it enqueued stay." if changed.version else f"{name} was gone."
-    return page.redirect(SCHEDULES, message + missed_text(changed.missed_shards))
+    return page.redirect(SCHEDULES, message, missed=changed.missed_shards)
 
 
 PAGES = (

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from aiohttp import web
 
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
-from pinlater.dashboard.schedule_actions import missed_text
 from pinlater.dashboard.schedule_detail import PATH, find_schedule, name_of, shows_body
 from pinlater.dashboard.schedule_list import PATH as SCHEDULES
 from pinlater.dashboard.schedule_list import ScheduleRow, schedule_path
@@ -202,7 +201,7 @@ async def _check_or_save(page: Page, name: str, view: ScheduleView | None) -> we
         checked = CheckedForm(digest, ScheduleRow.of(done.view), done.is_changed, differences=differences)
         return await _render(page, form, view, version, checked)
     path = schedule_path(page, done.view.schedule)
-    return page.redirect(path, f"Schedule {name} is saved.{missed_text(done.missed_shards)}")
+    return page.redirect(path, f"Schedule {name} is saved.", missed=done.missed_shards)
 
 
 async def _conflict(page: Page, form: ScheduleFields, view: ScheduleView | None) -> tuple[str, CheckedForm]:

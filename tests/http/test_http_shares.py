@@ -337,7 +337,7 @@ async def test_runs_of_one_caller_neither_hold_up_nor_push_out_those_of_another(
             order = RunOrder(ACTIONS["delete"], parse_filter("state:ready"))
             queues: dict[str, Sequence[int]] = {"mail": (1,)}
             context = RequestContext(who)
-            return runs.start(order, owner=who, payer=who, who=who, context=context, queues=queues, of_about=1)
+            return runs.start(BulkRun(order, who, who, who, context, queues, of_about=1))
 
         async def done(run: BulkRun) -> BulkRun:
             await until(lambda: run.is_ended)

@@ -284,7 +284,7 @@ async def fail_some(at: Stand, name: str, amount: int) -> None:
 
 def begun(runs: BulkRuns, wanted: RunOrder, names: Sequence[str], of_about: int = 100, payer: str = "ada") -> BulkRun:
     queues: dict[str, Sequence[int]] = dict.fromkeys(names, (1, 2, 3))
-    return runs.start(wanted, owner="ada", payer=payer, who="ada", context=ME, queues=queues, of_about=of_about)
+    return runs.start(BulkRun(wanted, "ada", payer, "ada", ME, queues, of_about))
 
 
 async def ended(run: BulkRun) -> BulkRun:
