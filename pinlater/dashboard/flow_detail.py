@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from pinlater.api import Api
 from pinlater.dashboard.body_view import BodyView, preview_of, value_view
 from pinlater.dashboard.flow_list import PATH as FLOWS
 from pinlater.dashboard.flow_tree import FlowTree
@@ -14,7 +15,7 @@ from pinlater.dashboard.job_detail import file_response
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
 from pinlater.errors import FlowsUnavailable
 from pinlater.model import CONTINUATION_END, CONTINUATION_START
-from pinlater.model.flow_words import AppletKind, FlowItem, FlowItemsPage, FlowStatus, ItemState
+from pinlater.model.flow_words import AppletKind, FlowItem, ItemState
 from pinlater.wire.flow_methods import CANCEL_FLOW, DELETE_FLOW, RESUME_FLOW, SEAL_STAGE
 
 PATH = f"{FLOWS}/{{flow}}"
@@ -36,11 +37,11 @@ class ItemFilter(NamedTuple):
         return cls(*(page.query.get(name, "").strip() for name in cls._fields))
 
     @property
-    def numbers(self) -> list[int]:
+    def numbers(self) -> tuple[int, ...]:
         """Of none where it is no number: there is no item 0."""
         text = self.number
         is_number = text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
-        return [int(text) if is_number else 0] if text else []
+        return (int(text) if is_number else 0,) if text else ()
 
 
 class ItemRow(NamedTuple):
@@ -87,7 +88,7 @@ class FlowRights(NamedTuple):
 async def flow_detail(page: Page) -> web.Response:
     flow_id = page.request.match_info["flow"]
     try:
-        flow = await _status(page, flow_id)  # FlowNotFound is the whole page
+        flow = await page.load(Api.get_flow, flow_id)  # FlowNotFound is the whole page
     except FlowsUnavailable as error:
         return page.render("flow.html", tree=PartFailed.by(error), flow_id=flow_id)
     tree = FlowTree.of(flow)
@@ -107,33 +108,17 @@ async def flow_detail(page: Page) -> web.Response:
     )
 
 
-async def _status(page: Page, flow_id: str) -> FlowStatus:
-    return await page.snapshots.get(
-        page.context,
-        ("flow", flow_id),
-        lambda: page.api.get_flow(flow_id, context=page.context),
-        late=FlowsUnavailable,
-    )
-
-
 async def _items(page: Page, flow_id: str, wanted: ItemFilter, shows_bodies: bool) -> ItemsFound:
-    continuation = page.query.get("cursor") or CONTINUATION_START
-
-    async def load() -> FlowItemsPage:
-        return await page.api.get_flow_items(
-            flow_id,
-            stage=wanted.stage,
-            state=ITEM_STATES.get(wanted.state),
-            dedupe_key=wanted.key,
-            numbers=wanted.numbers,
-            include_body=shows_bodies,
-            continuation=continuation,
-            limit=PAGE_SIZE,
-            context=page.context,
-        )
-
-    found = await page.snapshots.get(
-        page.context, ("flow items", flow_id, wanted, shows_bodies, continuation), load, late=FlowsUnavailable
+    found = await page.load(
+        Api.get_flow_items,
+        flow_id,
+        stage=wanted.stage,
+        state=ITEM_STATES.get(wanted.state),
+        dedupe_key=wanted.key,
+        numbers=wanted.numbers,
+        include_body=shows_bodies,
+        continuation=page.query.get("cursor") or CONTINUATION_START,
+        limit=PAGE_SIZE,
     )
     rows = [_row(item, shows_bodies, page.now_ms) for item in found.items]
     return ItemsFound(rows, "" if found.continuation == CONTINUATION_END else found.continuation)

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from pinlater.api import Api
 from pinlater.dashboard.flow_tree import FlowTree
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
-from pinlater.errors import FlowsUnavailable
 from pinlater.model import CONTINUATION_END, CONTINUATION_START
-from pinlater.model.flow_words import FlowsPage, FlowState
+from pinlater.model.flow_words import FlowState
 
 PATH = "/dashboard/flows"
 PAGE_SIZE = 50
@@ -40,23 +40,19 @@ async def _found(page: Page, name: str, state: str, key: str) -> FlowsFound:
     continuation = page.query.get("cursor") or CONTINUATION_START
     trees: list[FlowTree] = []
     for _ in range(MOST_CALLS):
-        shown = await _load(page, name, STATES.get(state), key, continuation, PAGE_SIZE)
+        shown = await page.load(
+            Api.get_flows,
+            name=name,
+            state=STATES.get(state),
+            dedupe_key=key,
+            continuation=continuation,
+            limit=PAGE_SIZE,
+        )
         trees += map(FlowTree.of, shown.flows)
         continuation = shown.continuation
         if trees or continuation == CONTINUATION_END:
             break
     return FlowsFound(trees, "" if continuation == CONTINUATION_END else continuation)
-
-
-async def _load(page: Page, name: str, state: FlowState | None, key: str, continuation: str, limit: int) -> FlowsPage:
-    return await page.snapshots.get(
-        page.context,
-        ("flows", name, state, key, continuation, limit),
-        lambda: page.api.get_flows(
-            name=name, state=state, dedupe_key=key, continuation=continuation, limit=limit, context=page.context
-        ),
-        late=FlowsUnavailable,
-    )
 
 
 async def flows_of_queue(page: Page, queue: str, *, takes_items: bool) -> FlowsFound | PartFailed:
@@ -65,7 +61,7 @@ async def flows_of_queue(page: Page, queue: str, *, takes_items: bool) -> FlowsF
     """
     if not takes_items:
         return FlowsFound([], "")
-    shown = await page.part(_load(page, "", FlowState.RUNNING, "", CONTINUATION_START, LOOKED_AT))
+    shown = await page.part(page.load(Api.get_flows, state=FlowState.RUNNING, limit=LOOKED_AT))
     if isinstance(shown, PartFailed):
         return shown
     trees = [FlowTree.of(flow) for flow in shown.flows]

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from http import HTTPStatus
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 from urllib.parse import urlencode
 
 from aiohttp import web
@@ -29,6 +29,7 @@ from pinlater.http.request_use import RequestUse
 from pinlater.http.sessions import BrowserSession, Notice
 from pinlater.model import AccessAction, RequestContext, is_queue_name
 
+P = ParamSpec("P")
 T = TypeVar("T")
 LIVE_HEADER = "X-Live"
 """Of a script that wants what has changed on an open page: the element <main> alone, or 304."""
@@ -114,6 +115,10 @@ class Page:
         query = {**self.request.query, **{name: "" if each is None else str(each) for name, each in changes.items()}}
         text = urlencode({name: each for name, each in query.items() if each})
         return f"{self.path}?{text}" if text else self.path
+
+    async def load(self, method: Callable[Concatenate[Api, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What a call gives, or gave the caller a moment ago."""
+        return await self.snapshots.call(self.context, method, *args, **kwargs)
 
     async def part(self, load: Awaitable[T]) -> T | PartFailed:
         """What is loaded, or why it cannot be: the rest of the page is shown all the same."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from pinlater.api import Api
 from pinlater.dashboard.body_view import body_view
 from pinlater.dashboard.job_detail import file_response
 from pinlater.dashboard.page import Page, PageRoute
@@ -67,11 +68,7 @@ async def _last_job(page: Page, view: ScheduleView) -> JobInfo | None:
     if fired_ms is None or not page.rights.may(AccessAction.READ, schedule.queue):
         return None
     key = KeyRef(f"@schedule/{schedule.name}/{fired_ms}", schedule.serialize_key)
-    found = await page.snapshots.get(
-        page.context,
-        ("job of", schedule.queue, key),
-        lambda: page.api.lookup([], queue=schedule.queue, keys=[key], context=page.context),
-    )
+    found = await page.load(Api.lookup, (), queue=schedule.queue, keys=(key,))
     return next(iter(found.values()), None)
 
 

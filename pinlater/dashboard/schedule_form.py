@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from pinlater.api import Api
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
 from pinlater.dashboard.schedule_detail import PATH, find_schedule, name_of, shows_body
 from pinlater.dashboard.schedule_list import PATH as SCHEDULES
@@ -232,9 +233,7 @@ def _shown(form: ScheduleFields) -> dict[str, str]:
 async def _render(
     page: Page, form: ScheduleFields, view: ScheduleView | None, version: str, checked: CheckedForm
 ) -> web.Response:
-    queues = await page.part(
-        page.snapshots.get(page.context, "queue names", lambda: page.api.queue_names(context=page.context))
-    )
+    queues = await page.part(page.load(Api.queue_names))
     return page.render(
         "schedule_form.html",
         form=form,

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from aiohttp import web
 
+from pinlater.api import Api
 from pinlater.dashboard.formats import segment
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
 from pinlater.durations import duration_text, spaced
@@ -19,7 +20,6 @@ from pinlater.model import (
     AccessAction,
     Misfire,
     Schedule,
-    SchedulesPage,
     ScheduleView,
     queue_order,
 )
@@ -154,7 +154,13 @@ async def _found(page: Page, query: Mapping[str, str]) -> SchedulesFound:
     rows: list[ScheduleRow] = []
     examined = 0
     while True:
-        shown = await _load(page, query["queue"], query["made_by"], continuation, limit)
+        shown = await page.load(
+            Api.get_schedules,
+            queue=query["queue"],
+            made_by=query["made_by"],
+            continuation=continuation,
+            limit=limit,
+        )
         continuation, examined = shown.continuation, examined + len(shown.schedules)
         every = map(ScheduleRow.of, shown.schedules)
         rows += [row for row in every if name in row.schedule.name.lower() and row.is_shown(show)]
@@ -167,24 +173,14 @@ async def _found(page: Page, query: Mapping[str, str]) -> SchedulesFound:
             return SchedulesFound(rows, continuation, examined if limit == LOOKED_AT else 0)
 
 
-async def _load(page: Page, queue: str, made_by: str, continuation: str, limit: int) -> SchedulesPage:
-    return await page.snapshots.get(
-        page.context,
-        ("schedules", queue, made_by, continuation, limit),
-        lambda: page.api.get_schedules(
-            queue=queue, made_by=made_by, continuation=continuation, limit=limit, context=page.context
-        ),
-    )
-
-
 async def _queues(page: Page) -> SomeQueues:
-    names = await page.snapshots.get(page.context, "queue names", lambda: page.api.queue_names(context=page.context))
+    names = await page.load(Api.queue_names)
     return SomeQueues(sorted(names, key=queue_order)[:MOST_QUEUES])
 
 
 async def schedules_of_queue(page: Page, queue: str) -> SchedulesFound | PartFailed:
     """The first of them; `next` says that there are more."""
-    shown = await page.part(_load(page, queue, "", CONTINUATION_START, OF_QUEUE))
+    shown = await page.part(page.load(Api.get_schedules, queue=queue, limit=OF_QUEUE))
     if isinstance(shown, PartFailed):
         return shown
     is_last = shown.continuation == CONTINUATION_END

@@ -10,11 +10,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from pinlater.api import Api
 from pinlater.dashboard.queue_rows import QueueRow, rows_of
-from pinlater.errors import Forbidden, PinLaterError, QueueNotFound, ServerUnreachable, UnknownError
+from pinlater.errors import (
+    FlowsUnavailable,
+    Forbidden,
+    PinLaterError,
+    QueueNotFound,
+    ServerUnreachable,
+    UnknownError,
+)
 from pinlater.http.fair_shares import FairEntries
 from pinlater.model import AccessView, ClusterStatus, QueueStatus, QueueView, RequestContext, WorkersPage
 
@@ -41,7 +48,13 @@ WITHIN_S = 4.0
 waits for each in turn.
 """
 
+P = ParamSpec("P")
 T = TypeVar("T")
+_LATE: dict[Any, type[PinLaterError]] = {
+    Api.get_access: ServerUnreachable,
+    **dict.fromkeys((Api.get_flow, Api.get_flows, Api.get_flow_items), FlowsUnavailable),
+}
+"""The errors of calls that take too long; of others it is UnknownError."""
 
 
 def too_late(kind: type[PinLaterError]) -> PinLaterError:
@@ -96,6 +109,18 @@ class Snapshots:
             found.task.add_done_callback(lambda task: self._loaded(key, task, kept_s))
         return cast(T, await asyncio.shield(found.task))  # who leaves ends the load of nobody else
 
+    async def call(
+        self,
+        context: RequestContext,
+        method: Callable[Concatenate[Api, P], Awaitable[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """What a call of Api gives, or gave a moment ago. Its arguments are hashable."""
+        call, late = getattr(self._api, method.__name__), _LATE.get(method, UnknownError)
+        name = (method.__name__, args, *kwargs.items())
+        return await self.get(context, name, lambda: call(*args, **kwargs, context=context), late=late)
+
     async def _within(self, context: RequestContext, load: Callable[[], Awaitable[T]], late: type[PinLaterError]) -> T:
         loop = asyncio.get_running_loop()
         if loop.time() < (self._away.get(context.shown) or 0.0):
@@ -120,7 +145,7 @@ class Snapshots:
     # -- what more than one page shows ---------------------------------------------------------------------------------
 
     async def access(self, context: RequestContext) -> AccessView:
-        view = await self.get(context, "access", lambda: self._api.get_access(context=context), late=ServerUnreachable)
+        view = await self.call(context, Api.get_access)
         self._rights.put(self._owner_of(context), context.shown, view)
         return view
 
@@ -161,9 +186,7 @@ class Snapshots:
 
     async def queue(self, context: RequestContext, name: str) -> QueueStatus:
         """One queue in numbers. QueueNotFound."""
-        status = await self.get(
-            context, ("queue", name), lambda: self._api.cluster_status(queues=[name], context=context)
-        )
+        status = await self.call(context, Api.cluster_status, queues=(name,))
         for queue in status.queues:
             if queue.name == name:
                 return queue
@@ -171,16 +194,12 @@ class Snapshots:
 
     async def settings(self, context: RequestContext, name: str) -> QueueView:
         """Of a queue, or of "@defaults". QueueNotFound."""
-        (view,) = await self.get(context, ("settings", name), lambda: self._api.get_queues([name], context=context))
+        (view,) = await self.call(context, Api.get_queues, (name,))
         return view
 
     async def workers(self, context: RequestContext, queue: str = "") -> WorkersPage:
         """Of one queue, or of all: the first page, with what they run."""
-        return await self.get(
-            context,
-            ("workers", queue),
-            lambda: self._api.get_workers(queue=queue, include_running=True, limit=MAX_WORKERS, context=context),
-        )
+        return await self.call(context, Api.get_workers, queue=queue, include_running=True, limit=MAX_WORKERS)
 
     def _loaded(self, key: Hashable, task: asyncio.Task[Any], kept_s: Callable[[Any], float]) -> None:
         self._loads.discard(task)

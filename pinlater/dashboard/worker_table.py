@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from pinlater.api import Api
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, is_queue_name
 
@@ -18,20 +19,10 @@ async def worker_table(page: Page) -> web.Response:
     cursor = page.query.get("cursor") or CONTINUATION_START
     if queue and not is_queue_name(queue):
         raise web.HTTPNotFound
-    found = await page.part(
-        page.snapshots.get(
-            page.context,
-            ("worker list", queue, name, cursor),
-            lambda: page.api.get_workers(
-                queue=queue,
-                name=name,
-                include_running=True,
-                continuation=cursor,
-                limit=PAGE_SIZE,
-                context=page.context,
-            ),
-        )
+    load = page.load(
+        Api.get_workers, queue=queue, name=name, include_running=True, continuation=cursor, limit=PAGE_SIZE
     )
+    found = await page.part(load)
     is_last = isinstance(found, PartFailed) or found.continuation == CONTINUATION_END
     return page.render(
         "workers.html",

@@ -159,7 +159,7 @@ def _minute(ago: int, rng: random.Random) -> dict[str, bytes]:
             runs=buckets_of([rng.lognormvariate(5.5, 0.7) for _ in range(12)]),
             reasons={kind.failure.partition(":")[0]: failed} if failed else {},
             types={kind.job: failed} if failed else {},
-            looked_at=failed,
+            sampled=failed,
         )
         found[kind.queue] = pack(record)
         whole.merge(record)
