@@ -31,13 +31,13 @@ SWEEP_LOOK_MS = 60_000
 class BodySettings:
     tiers: Sequence[TierUrl]
     rules: PlacementRules
-    max_in_shard: int = 2**20
-    put_ms: int = 2_000
-    get_ms: int = 3_000
-    tries: int = 20
-    ahead_ms: int = 2_000
-    cache_bytes: int = 64 * 2**20
-    orphan_age_ms: int = 86_400_000
+    max_in_shard: int
+    put_ms: int
+    get_ms: int
+    tries: int
+    ahead_ms: int
+    cache_bytes: int
+    orphan_age_ms: int
 
 
 class Bodies:

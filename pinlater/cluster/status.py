@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from pinlater.clock import Clock
@@ -16,24 +17,16 @@ from pinlater.shards.keys.homes_record import HomeTable
 from pinlater.shards.shard_set import ShardSet
 
 
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """Answers from what this process knows, also when no shard can be used."""
 
-    def __init__(
-        self,
-        members: ShardSet,
-        queues: QueueDirectory,
-        membership: Membership,
-        stats: StatsCollector,
-        clock: Clock,
-        homes: Callable[[], HomeTable | None] = lambda: None,
-    ) -> None:
-        self._members = members
-        self._queues = queues
-        self._membership = membership
-        self._stats = stats
-        self._clock = clock
-        self._homes = homes
+    _members: ShardSet
+    _queues: QueueDirectory
+    _membership: Membership
+    _stats: StatsCollector
+    _clock: Clock
+    _homes: Callable[[], HomeTable | None] = lambda: None
 
     async def status(
         self,

@@ -44,10 +44,6 @@ def sees_none(queues: Collection[str]) -> bool:
     return False
 
 
-def sees_all(queues: Collection[str]) -> bool:
-    return True
-
-
 class ItemEnd(NamedTuple):
     """What is said of the job of an item. `result`: of a success; None for a failure, with its reason. `claim`: its
     claim, which counts once as a failure; "" where nobody says. `is_final`: a failure after which no retry is wanted.

@@ -36,6 +36,7 @@ _ALL = ""
 """As a queue in the log, for what is no queue's."""
 
 
+@dataclass(frozen=True, slots=True)
 class LiftBarriers:
     """Lets the jobs of a serialize key begin when those on the shard where it lived before have ended. `wake` is told
     the queues whose jobs became eligible.
@@ -43,11 +44,10 @@ class LiftBarriers:
 
     name, event = "barriers", "barriers_lifted"
 
-    def __init__(self, router: Router, homes: Homes, clock: Clock, wake: Callable[[str, int], None]) -> None:
-        self._router = router
-        self._homes = homes
-        self._clock = clock
-        self._wake = wake
+    _router: Router
+    _homes: Homes
+    _clock: Clock
+    _wake: Callable[[str, int], None]
 
     async def step(self, shard: Shard, limit: int, summary: Summary) -> int:
         table = self._homes.table

@@ -100,10 +100,6 @@ def _split(hint: Any) -> tuple[Any, str | None]:
     return (others[0] if len(others) == 1 else hint), absent
 
 
-def _has_fields(kind: Any) -> bool:
-    return dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")
-
-
 def _is_enum(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, IntEnum)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from pinlater.backends.base import Shard
 from pinlater.backends.requests import ExpiryRequest
@@ -24,24 +25,17 @@ _WORDS = {
 REASON = "the claim expired: the worker was lost, or did not renew it"
 
 
+@dataclass(frozen=True, slots=True)
 class ExpireItems:
     """Ends claims of items' jobs whose time is over. `wake` is told the queues whose jobs became eligible."""
 
     name, event = "expire_items", "item_claims_expired"
 
-    def __init__(
-        self,
-        queues: QueueDirectory,
-        ends: ItemEnds,
-        clock: Clock,
-        metrics: Metrics,
-        wake: Callable[[str, int], None],
-    ) -> None:
-        self._queues = queues
-        self._ends = ends
-        self._clock = clock
-        self._metrics = metrics
-        self._wake = wake
+    _queues: QueueDirectory
+    _ends: ItemEnds
+    _clock: Clock
+    _metrics: Metrics
+    _wake: Callable[[str, int], None]
 
     async def step(self, shard: Shard, limit: int, summary: Summary) -> int:
         queues = sorted(self._queues.flow_queues)

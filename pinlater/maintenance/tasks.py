@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from pinlater.backends.base import DeadLetterTarget, EndRules, PerQueue, Retention, Shard
@@ -67,16 +68,16 @@ class Task(Protocol):
         """Work on at most `limit` jobs of a shard; how many were changed. 0: nothing more is due."""
 
 
+@dataclass(frozen=True, slots=True)
 class ExpireClaims:
     """Ends claims whose time is over. `wake` is told the queues whose jobs became eligible."""
 
     name, event = "expire", "claims_expired"
 
-    def __init__(self, queues: Rules, clock: Clock, metrics: Metrics, wake: Callable[[str, int], None]) -> None:
-        self._queues = queues
-        self._clock = clock
-        self._metrics = metrics
-        self._wake = wake
+    _queues: Rules
+    _clock: Clock
+    _metrics: Metrics
+    _wake: Callable[[str, int], None]
 
     async def step(self, shard: Shard, limit: int, summary: Summary) -> int:
         counts = await shard.expire_claims(limit, self._clock.now_ms(), self._queues.end_rules())
@@ -92,15 +93,15 @@ class ExpireClaims:
         return sum(sum(expired) for expired in counts.values())
 
 
+@dataclass(frozen=True, slots=True)
 class ExpireJobs:
     """Ends jobs that were not handed out before their expiry."""
 
     name, event = "expire_jobs", "jobs_expired"
 
-    def __init__(self, queues: Rules, clock: Clock, metrics: Metrics) -> None:
-        self._queues = queues
-        self._clock = clock
-        self._metrics = metrics
+    _queues: Rules
+    _clock: Clock
+    _metrics: Metrics
 
     async def step(self, shard: Shard, limit: int, summary: Summary) -> int:
         counts = await shard.expire_jobs(limit, self._clock.now_ms(), self._queues.end_rules())
@@ -110,16 +111,16 @@ class ExpireJobs:
         return sum(counts.values())
 
 
+@dataclass(frozen=True, slots=True)
 class CopyDeadLetters:
     """Copies jobs that failed for good to the dead-letter queues of theirs."""
 
     name, event = "dead_letter", "jobs_buried"
 
-    def __init__(self, queues: Rules, clock: Clock, metrics: Metrics, wake: Callable[[str, int], None]) -> None:
-        self._queues = queues
-        self._clock = clock
-        self._metrics = metrics
-        self._wake = wake
+    _queues: Rules
+    _clock: Clock
+    _metrics: Metrics
+    _wake: Callable[[str, int], None]
 
     async def step(self, shard: Shard, limit: int, summary: Summary) -> int:
         targets = self._queues.dead_letter_targets()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pinlater.config.body_rules import QueueBodies
+from pinlater.config.settings import BY_NAME as SERVER_SETTINGS
 from pinlater.durations import DAY_MS
 from pinlater.model import QUEUE_NAME_PATTERN
 from pinlater.near_names import meant_name
@@ -48,6 +49,11 @@ def _row(kind: Kind, default: Any, text: str, *, by_server: bool = False) -> Any
     return field(default=default, metadata={"kind": kind, "help": text, "by_server": by_server})
 
 
+def _as_of_server(name: str, text: str) -> Any:
+    """A row with the default and the values of the server's own setting, which counts where nothing is set."""
+    return _row(SERVER_SETTINGS[name].kind, SERVER_SETTINGS[name].default, text)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSettings:
     """The settings of one queue. The defaults here are those of a server that was configured with nothing."""
@@ -63,17 +69,17 @@ class QueueSettings:
         OrNone(Integer(0, 2**53 - 1)), None, "When the pause ends by itself, in milliseconds since 1970; none: never."
     )
     draining: bool = _row(Flag(), False, "New jobs are refused; workers go on.")
-    claim_timeout_ms: int = _row(
-        Duration(1000, 30 * DAY_MS), 300_000, "The claim time-out: a claim that is not renewed for so long expires."
+    claim_timeout_ms: int = _as_of_server(
+        "claim-timeout", "The claim time-out: a claim that is not renewed for so long expires."
     )
-    succeeded_ttl_ms: int = _row(
-        Duration(0, 3650 * DAY_MS), DAY_MS, "How long jobs that succeeded are kept; 0s: the ack removes them."
+    succeeded_ttl_ms: int = _as_of_server(
+        "succeeded-ttl", "How long jobs that succeeded are kept; 0s: the ack removes them."
     )
-    failed_ttl_ms: int = _row(
-        Duration(0, 3650 * DAY_MS), 7 * DAY_MS, "How long jobs that failed for good are kept; 0s: the ack removes them."
+    failed_ttl_ms: int = _as_of_server(
+        "failed-ttl", "How long jobs that failed for good are kept; 0s: the ack removes them."
     )
     max_attempts: int | None = _row(OrNone(Integer(1, 2**31 - 1)), None, "Jobs that ask for more attempts are refused.")
-    max_body_bytes: int = _row(Size(1, 512 * _MIB), _MIB, "Larger bodies are refused; never above the server's own.")
+    max_body_bytes: int = _as_of_server("max-body", "Larger bodies are refused; never above the server's own.")
     max_result_bytes: int = _row(
         Size(0, 512 * _MIB),
         64 * 1024,
@@ -93,8 +99,8 @@ class QueueSettings:
         "",
         "A job that failed for good is copied to this queue, which has none of its own.",
     )
-    crash_budget: int = _row(
-        Integer(0, 1_000_000), 3, "A job whose workers were lost so often fails whatever attempts remain; 0: no bound."
+    crash_budget: int = _as_of_server(
+        "crash-budget", "A job whose workers were lost so often fails whatever attempts remain; 0: no bound."
     )
     bodies: str = _row(
         QueueBodies(),

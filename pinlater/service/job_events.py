@@ -6,6 +6,7 @@ Those of a queue, which has other settings or was deleted, come from the `QueueD
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from pinlater.clock import Clock
 from pinlater.shards.handle import ShardHandle
@@ -31,13 +32,13 @@ class JobEvents:
         self.on_ready(queue, len(times_ms) - len(later_ms), later_ms)
 
 
+@dataclass(frozen=True, slots=True)
 class ShardNews:
     """The `ShardEvents` of one shard."""
 
-    def __init__(self, member: ShardHandle, clock: Clock, events: JobEvents) -> None:
-        self._member = member
-        self._clock = clock
-        self._events = events
+    _member: ShardHandle
+    _clock: Clock
+    _events: JobEvents
 
     def jobs_freed(self, queue: str, run_after_ms: Sequence[int]) -> None:
         self._events.ready_at(queue, run_after_ms, self._clock.now_ms())

@@ -182,10 +182,6 @@ def job_to_wire(job: Job) -> Any:
 # -- a server reads arguments ------------------------------------------------------------------------------------------
 
 
-def context_from_wire(context: Any) -> RequestContext:
-    return RequestContext(context.source, context.request_id or "")
-
-
 def acks_from_wire(acks: Sequence[Any]) -> list[Ack]:
     """The acks of a call, in order. All are of one class: most calls have no result, and are read in less time."""
     has_results = bool(acks) and type(acks[0]) is _AckInfo

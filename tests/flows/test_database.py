@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from pinlater.errors import FlowNotFound, FlowsUnavailable, ItemNotFound, RequestInvalid, StageSealed
 from pinlater.flows.callback_job import status_document
 from pinlater.flows.database import FlowDatabase
-from pinlater.flows.ends import EndOutcome, ItemEnd, RecordedEnd, sees_all
+from pinlater.flows.ends import EndOutcome, ItemEnd, RecordedEnd
 from pinlater.flows.tables import STAGES
 from pinlater.model.flow_words import (
     Applet,
@@ -231,7 +231,7 @@ def unmade(database: FlowDatabase, flow_id: str) -> list[int]:
 def test_a_flow_whose_fan_out_job_fails_for_good_is_stuck_and_resumed(database: FlowDatabase) -> None:
     flow_id = failed_for_good(database)
     work(database, "split")
-    status = database.status(flow_id, sees_all)
+    status = database.status(flow_id, lambda queues: True)
     assert (status.state, status.completed_ms, unmade(database, flow_id)) == (FlowState.RUNNING, None, [1, 0])
     [trouble] = status.troubles
     assert "the children of 1 items of stage calculate could not be made: split: its job splitter failed" in trouble
@@ -268,7 +268,7 @@ def test_a_fan_out_job_that_returned_what_is_too_large_is_told_and_tried_again(d
     work(database, "calculate")
     [maker] = feed(database)
     database.record([ItemEnd(job_of(maker), b'["%b"]' % (b"x" * 70_000), "a")], START_MS)
-    status = database.status(flow_id, sees_all)
+    status = database.status(flow_id, lambda queues: True)
     assert (status.state, unmade(database, flow_id)) == (FlowState.RUNNING, [1, 0])
     [trouble] = status.troubles
     assert "an item has 70002 bytes" in trouble

@@ -14,7 +14,7 @@ from pinlater.flows.applets import AppletFailed, AppletTooDear, check_expression
 from pinlater.flows.budgets import MAX_BYTES, MAX_STEPS, MAX_STEPS_AT_ONCE, Budget, TooDear
 from pinlater.flows.database import FlowDatabase
 from pinlater.flows.end_records import MAX_END_STEPS, MAX_TRANSACTION_STEPS
-from pinlater.flows.ends import EndOutcome, ItemEnd, UnmadeChildren, sees_all
+from pinlater.flows.ends import EndOutcome, ItemEnd, UnmadeChildren
 from pinlater.flows.expressions import COMPILED, COSTS, MAX_COMPILED_CHARS, evaluate
 from pinlater.flows.flow_limits import MAX_EXPRESSION_CHARS, MAX_PAYLOAD_BYTES
 from pinlater.model.flow_words import Applet, AppletKind, NewItem, Stage
@@ -232,7 +232,7 @@ def test_an_expression_that_is_too_dear_is_a_trouble_of_its_flow(database: FlowD
     (item,) = feed(database)
     (told,) = database.record([ItemEnd(job_of(item), encoded("empties"))], START_MS).ends
     assert told.outcome is EndOutcome.SUCCEEDED
-    (trouble,) = database.status(flow_id, sees_all).troubles
+    (trouble,) = database.status(flow_id, lambda queues: True).troubles
     assert "too dear: join() needs" in trouble
     assert "flow resume" in trouble
     assert database.resume(flow_id, "below", "length(result)", START_MS) == []

@@ -14,8 +14,12 @@ import pytest
 
 from pinlater.config import SETTINGS, Config, ConfigInvalid, Loaded, config_toml, docs_page, from_plain, load, to_plain
 from pinlater.config.settings import STORE_NAME
-from pinlater.service.settings import queue_defaults
+from pinlater.server.limits import ServerLimits
+from pinlater.service.settings import ServiceSettings, queue_defaults
 from pinlater.settings_map import body_settings, owner_bounds, server_limits, service_settings, use_limits
+from pinlater.shard_factory import guard_settings, health_settings
+from pinlater.shards.bulkhead import BulkheadSettings
+from pinlater.shards.health import HealthSettings
 
 ROOT = Path(__file__).parents[2]
 REDIS = "1=redis://127.0.0.1:6379/0"
@@ -59,6 +63,12 @@ def test_the_parts_of_a_server_have_what_is_configured() -> None:
     bounds_of_code = {"max_source_chars", "page_jobs", "page_bytes", "running"}
     assert own == bounds_of_code | {"poll_min_ms", "poll_max_ms", "poll_subscribed_ms"}
     assert server_limits(config).drain_linger_s == config.drain_linger_ms / 1000
+
+
+def test_parts_that_are_given_nothing_have_the_defaults_of_the_settings() -> None:
+    config = Config()
+    assert (service_settings(config), server_limits(config)) == (ServiceSettings(), ServerLimits())
+    assert (guard_settings(config), health_settings(config)) == (BulkheadSettings(), HealthSettings())
 
 
 def default(part: object, name: str) -> object:

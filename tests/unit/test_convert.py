@@ -93,7 +93,7 @@ def through(method: str, protocol: Protocol, wire_limits: WireLimits, seqid: int
     args = call_args(method, context, **arguments)
     call = decode_call(encode_call(method, seqid, args, protocol), wire_limits)
     assert (call.name, call.seqid) == (method, seqid)
-    assert convert.context_from_wire(call.args.context) == context
+    assert (call.args.context.source, call.args.context.request_id) == ("source ü", "17")
     return call.args
 
 
