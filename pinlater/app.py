@@ -347,7 +347,7 @@ class ServerProcess:
         self._server.adopt(connection)
 
     def share(self, tell: Tell) -> None:
-        self._service.admin_password.tell = tell
+        self._service.admin_password.share = tell
 
     def learn(self, news: News) -> None:
         self._service.admin_password.learn(news)

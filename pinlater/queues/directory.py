@@ -404,15 +404,15 @@ class QueueDirectory:
 
 def is_dequeue_only(entry: ConfigEntry) -> bool:
     """An operator made this shard dequeue-only."""
-    return _says(entry, "dequeue_only")
+    return _is_set(entry, "dequeue_only")
 
 
 def is_given_up(entry: ConfigEntry) -> bool:
     """An operator takes what lives on this shard for lost."""
-    return _says(entry, "given_up")
+    return _is_set(entry, "given_up")
 
 
-def _says(entry: ConfigEntry, word: str) -> bool:
+def _is_set(entry: ConfigEntry, word: str) -> bool:
     try:
         return json.loads(entry.text).get(word) is True
     except (ValueError, AttributeError):

@@ -36,7 +36,7 @@ class QueueFile:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._stamp = self._look()
+        self._stamp = self._content_stamp()
         try:
             self.layers = read_layers(self.path)
         except OSError as error:
@@ -45,7 +45,7 @@ class QueueFile:
 
     def read_again(self) -> bool:
         """Whether the file changed, and says something else. What is wrong with it is logged once."""
-        stamp = self._look()
+        stamp = self._content_stamp()
         if stamp == self._stamp:
             return False
         self._stamp = stamp
@@ -61,8 +61,8 @@ class QueueFile:
             return was != layers
         return False
 
-    def _look(self) -> tuple[int, int, int] | None:
-        """What tells one content of the file from another; None: there is none."""
+    def _content_stamp(self) -> tuple[int, int, int] | None:
+        """A stamp, another one where the file has other content; None: there is no file."""
         try:
             status = os.stat(self.path)
         except OSError:

@@ -127,7 +127,7 @@ class QuotaBalancer:
         maximum = self._queues.settings(queue).max_in_progress
         if maximum is None:
             return False
-        seen = await self._look(queue)
+        seen = await self._read_quotas(queue)
         allocation = read_allocation(entry)
         if allocation is None or allocation.is_retired:
             if allocation is not None and self._may_be_known_soon(queue, allocation.moved_to):
@@ -181,8 +181,8 @@ class QuotaBalancer:
 
     # -- calls to the shards -----------------------------------------------------------------------------------------
 
-    async def _look(self, queue: str) -> dict[str, Quota]:
-        """The quotas of the shards that answer."""
+    async def _read_quotas(self, queue: str) -> dict[str, Quota]:
+        """The quotas of the shards that answer, by their ids; it changes none."""
         return await self._set(queue, dict.fromkeys([each.shard.shard_id for each in self._members.healthy()], 0), 0)
 
     async def _set(self, queue: str, quotas: Mapping[str, int], version: int) -> dict[str, Quota]:

@@ -89,7 +89,7 @@ class ProvenPassword:
         return {"digest": digest.hex(), "address": address}
 
     def learn(self, news: dict[str, str]) -> None:
-        """What another process says."""
+        """Take over the digest of a right password, and the address it came from, of another process."""
         self._note(bytes.fromhex(news["digest"]), news["address"])
 
     def _note(self, digest: bytes, address: str) -> None:
@@ -114,7 +114,7 @@ class AdminPassword:
         self._hash = password_hash
         self._guessers = Guessers("password", audit.refused, monotonic)
         self._proven = ProvenPassword(password_hash, monotonic)
-        self.tell: Callable[[dict[str, str]], None] = lambda _: None
+        self.share: Callable[[dict[str, str]], None] = lambda _: None
         """Passes on to the other processes of the server what they are to learn."""
         self._turns = asyncio.Semaphore(1)
         self._waiting = 0
@@ -125,7 +125,7 @@ class AdminPassword:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def learn(self, news: dict[str, str]) -> None:
-        """What another process of the server passed on."""
+        """Take over what another process of the server shared."""
         self._proven.learn(news)
 
     async def check(self, password: str, operator: Operator) -> None:
@@ -150,7 +150,7 @@ class AdminPassword:
                 needless = "; this caller needs none for it: send no password" if operator.is_granted else ""
                 raise PasswordInvalid(f"the admin password is wrong{needless}")
             if (news := self._proven.came(password, guesser.address)) is not None:
-                self.tell(news)
+                self.share(news)
             self._guessers.was_right(guesser, is_neighbour=is_neighbour)
         finally:
             self._guessers.done(guesser)

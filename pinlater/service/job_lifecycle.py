@@ -168,7 +168,7 @@ class JobLifecycle:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if nobody_got is not None:
-                task.add_done_callback(partial(_tell, nobody_got))
+                task.add_done_callback(partial(_report, nobody_got))
             raise
 
     async def drain(self) -> None:
@@ -452,7 +452,7 @@ def _summary(errors: EntryErrors, total: int) -> PinLaterError | None:
     return errors.summary("acks", total, acks_applied=True) if errors.count else None
 
 
-def _tell(nobody_got: Callable[[T], object], task: asyncio.Task[T]) -> None:
+def _report(nobody_got: Callable[[T], object], task: asyncio.Task[T]) -> None:
     if not task.cancelled() and task.exception() is None:
         nobody_got(task.result())
 

@@ -40,7 +40,7 @@ from pinlater.shards.scan import Place, ScanQuery, place_of
 _GROUPS_AT_ONCE = 16
 """Queues and shards that one lookup asks at the same time: each may bring a body, whatever the bound."""
 
-_LOOK_AGAIN_S = 0.25
+_LOOKUP_AGAIN_S = 0.25
 """The pause between lookups of a job in an overflow shard, whose end nobody reports."""
 
 _CALM_S = (0.05, 0.5)
@@ -90,7 +90,7 @@ class JobQueries:
         ends_s = loop.time() + min(wait_ms, self._settings.max_wait_ms) / 1000
         watched = list(descriptors)
         while True:
-            refs, look_again_s = self._watchable(watched)
+            refs, lookup_again_s = self._watchable(watched)
             waiter = self._end_waits.join(refs, ends_s, holder)
             try:
                 await waiter.until_watched()
@@ -108,7 +108,7 @@ class JobQueries:
                     places = [found[descriptor].moved_to or descriptor for descriptor in descriptors]
                     if places != watched:
                         break
-                    await waiter.until_hinted(look_again_s)
+                    await waiter.until_hinted(lookup_again_s)
                     if self._end_waits.is_draining:
                         return found
             finally:
@@ -117,15 +117,15 @@ class JobQueries:
 
     def _watchable(self, descriptors: Sequence[str]) -> tuple[list[JobRef], float | None]:
         """The jobs of whose ends shards may tell; and how often to look at others."""
-        refs, look_again_s = [], None
+        refs, lookup_again_s = [], None
         for descriptor in descriptors:
             try:
                 ref = self._parser.parse(descriptor)
             except NamesOverflow:  # its owner may be another process, and it moves
-                look_again_s = _LOOK_AGAIN_S
+                lookup_again_s = _LOOKUP_AGAIN_S
             else:
                 refs += [] if ref is None else [ref]
-        return refs, look_again_s
+        return refs, lookup_again_s
 
     async def lookup(
         self, descriptors: Sequence[str], include_body: bool, include_result: bool = False

@@ -240,7 +240,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
         self, request: DequeueRequest, *, context: RequestContext | None = None
     ) -> Coroutine[Any, Any, list[DequeuedJob]]:
         if request.worker is not None:
-            self._hear(request.worker, context)
+            self._receive_report(request.worker, context)
         if request.succeeded or request.failed:
             return self._dequeuer.dequeue_with_acks(request, context)
         return self._dequeuer.dequeue(request, context)
@@ -249,7 +249,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
         self, request: DequeueFromQueuesRequest, *, context: RequestContext | None = None
     ) -> Coroutine[Any, Any, DequeuedFromQueues]:
         if request.worker is not None:
-            self._hear(request.worker, context)
+            self._receive_report(request.worker, context)
         return self._queues_dequeuer.dequeue(request, context)
 
     async def ack(
@@ -260,7 +260,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
             raise acked.error
         return acked.outcomes
 
-    def _hear(self, report: WorkerReport, context: RequestContext | None) -> None:
+    def _receive_report(self, report: WorkerReport, context: RequestContext | None) -> None:
         if self._workers is not None:
             worker_reports.receive(self._workers, report, context)
 
@@ -273,7 +273,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
         context: RequestContext | None = None,
     ) -> None:
         if worker is not None:
-            self._hear(worker, context)
+            self._receive_report(worker, context)
         connection = None if context is None else context.connection
         try:
             await self._lifecycle.checkpoint(queue, self._validator.source(context), checkpoints, connection)
@@ -303,7 +303,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
         context: RequestContext | None = None,
     ) -> list[HeartbeatAnswer]:
         if worker is not None:
-            self._hear(worker, context)
+            self._receive_report(worker, context)
         self._validator.source(context)
         connection = None if context is None else context.connection
         try:

@@ -158,7 +158,7 @@ class Batcher(Generic[K, I, O]):
         waiting.append(caller)
         self._callers[caller] = None
         if self._timer is None:
-            self._timer = loop.call_at(caller.arrived_at + self._limits.max_wait_ms / 1000, self._look)
+            self._timer = loop.call_at(caller.arrived_at + self._limits.max_wait_ms / 1000, self._check_waiting)
         try:
             return await caller.answer
         except asyncio.CancelledError:
@@ -169,14 +169,14 @@ class Batcher(Generic[K, I, O]):
             del self._callers[caller]
             del caller  # its error would keep it, and it the error
 
-    def _look(self) -> None:
-        """One timer for all: refuse who waited too long, and look again when the next one would have."""
+    def _check_waiting(self) -> None:
+        """One timer for all: refuse who waited too long, and check again when the next one would have."""
         loop = asyncio.get_running_loop()
         self._timer = None
         for caller in self._callers:
             ends_at = caller.arrived_at + self._limits.max_wait_ms / 1000
             if ends_at > loop.time():
-                self._timer = loop.call_at(ends_at, self._look)
+                self._timer = loop.call_at(ends_at, self._check_waiting)
                 break
             text = f"within {self._limits.max_wait_ms} ms"
             _refuse(
@@ -431,10 +431,10 @@ class BatchingShard(ShardDecorator):
         if with_body or len(jobs) >= self._limits.bypass_jobs:
             return self.inner.lookup(queue, jobs, with_body=with_body, max_bytes=max_bytes, with_result=with_result)
         if with_result:
-            return self._look_for_results(queue, jobs, max_bytes)
+            return self._lookup_results(queue, jobs, max_bytes)
         return self._lookups.call((queue, False), jobs, 0)
 
-    async def _look_for_results(self, queue: str, jobs: Sequence[JobKey], max_bytes: int) -> list[JobInfo | None]:
+    async def _lookup_results(self, queue: str, jobs: Sequence[JobKey], max_bytes: int) -> list[JobInfo | None]:
         infos = await self._lookups.call((queue, True), jobs, 0)
         size = fitting = 0
         for place, info in enumerate(infos):

@@ -170,7 +170,7 @@ class Bulkhead:
         self._compensating: set[asyncio.Task[object]] = set()
         self._idle: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._looks_at = math.inf
+        self._next_check_s = math.inf
         self.report: Report | None = None
         self.health: Health | None = None
         """The shard's health: calls that go well are reported only where they change it."""
@@ -217,9 +217,9 @@ class Bulkhead:
                 raise
             store_call = StoreCall(loop, self, operation, method, args, kwargs, began_s, ends_s)
             self._under_way[store_call] = None
-            look_at = min(began_s + self._deadline_s / 2, ends_s)
-            if look_at < self._looks_at:
-                self._look_at(loop, look_at)
+            check_at = min(began_s + self._deadline_s / 2, ends_s)
+            if check_at < self._next_check_s:
+                self._check_at(loop, check_at)
             answer = store_call.answer
             store_call.start(coroutine)
             del store_call, coroutine, args, kwargs  # else its error keeps this frame, and with it all that was sent
@@ -356,18 +356,18 @@ class Bulkhead:
             retry_after_ms=self.deadline_ms // 2,
         )
 
-    def _look_at(self, loop: asyncio.AbstractEventLoop, when_s: float) -> None:
+    def _check_at(self, loop: asyncio.AbstractEventLoop, when_s: float) -> None:
         """One timer for all: it goes to the next call that may pass half its deadline, or all of it."""
         if self._timer is not None:
             self._timer.cancel()
-        self._looks_at = when_s
-        self._timer = loop.call_at(when_s, self._look)
+        self._next_check_s = when_s
+        self._timer = loop.call_at(when_s, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
         half_s = self._deadline_s / 2
-        self._timer, self._looks_at = None, math.inf
+        self._timer, self._next_check_s = None, math.inf
         for call in list(self._under_way):
             if call.ends_s <= now and call in self._under_way:  # it may end while an earlier one's caller goes on
                 self._missed(call, now)
@@ -375,8 +375,8 @@ class Bulkhead:
         for call in self._under_way:
             half_at = call.began_s + half_s
             next_at = min(next_at, half_at if now < half_at else call.ends_s)
-        if next_at < self._looks_at:
-            self._look_at(loop, next_at)
+        if next_at < self._next_check_s:
+            self._check_at(loop, next_at)
         self._slow_calls.may_be_slow = True
         if self._slow_calls.is_slow(now, self._deadline_s):
             for permit in self._permits:
@@ -412,7 +412,7 @@ class Bulkhead:
             await asyncio.wait([self._idle], timeout=ends_s - loop.time())
         if self._timer is not None:
             self._timer.cancel()
-            self._timer, self._looks_at = None, math.inf
+            self._timer, self._next_check_s = None, math.inf
 
 
 class SlowCallDetector:

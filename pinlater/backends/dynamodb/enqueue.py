@@ -97,12 +97,12 @@ async def enqueue_extended(
     ids = await store.ids.take(len(offers), now_ms)
     if not offers:
 
-        async def look(step: Step) -> list[Offered]:
+        async def check(step: Step) -> list[Offered]:
             await store.queues.known(queue)
             await store.queues.guard_homes(step, homes_version)
             return []
 
-        return await store.run(look)
+        return await store.run(check)
     answers: list[Offered] = []
     for start, end in _slices(offers):
 

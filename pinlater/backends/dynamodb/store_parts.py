@@ -53,10 +53,10 @@ class Store:
     async def run(
         self, work: Callable[[Step], Awaitable[T]], *, known: Mapping[ItemKey, Item] | None = None, tries: int = 12
     ) -> T:
-        """A step, after which is told which jobs it freed."""
-        return await self.steps.run(work, known=known, tries=tries, done=self.tell)
+        """A step, after which the jobs that it freed are reported."""
+        return await self.steps.run(work, known=known, tries=tries, done=self.report_freed)
 
-    def tell(self, step: Step) -> None:
+    def report_freed(self, step: Step) -> None:
         for queue, run_afters in step.freed.items():
             self.events.jobs_freed(queue, run_afters)
 

@@ -69,7 +69,7 @@ class PubSub(ScriptCaller):
         self._many_watched = _MANY_WATCHED
         self._watched: dict[tuple[str, int], int] = {}
         """Until when each job is watched, by queue and id. A break of the connection may hide the ends of these."""
-        self._hears_ends: asyncio.Future[Any] | None = None
+        self._ends_subscription: asyncio.Future[Any] | None = None
         self._connection: PubSubConnection | None = None
         self._connecting: asyncio.Task[PubSubConnection | None] | None = None
         self._listeners: dict[bytes, OnNotification] = {}
@@ -98,7 +98,7 @@ class PubSub(ScriptCaller):
         return True
 
     async def watch_ends(self, queue: str, jobs: Sequence[JobKey], until_ms: int, now_ms: int) -> bool:
-        """The channel is heard before the jobs are watched; `jobs_ended` is also told of all that a break may hide."""
+        """The channel is subscribed to before the jobs are watched; a break reports all whose ends it may hide."""
         if not await self._subscribed_to_ends():
             return False
         if len(self._watched) > self._many_watched:
@@ -113,16 +113,16 @@ class PubSub(ScriptCaller):
         connection = await self._connected()
         if connection is None:
             return False
-        if self._hears_ends is None:
-            self._hears_ends = connection.subscribe(self._store.root + ENDS)
-        hears = self._hears_ends
+        if self._ends_subscription is None:
+            self._ends_subscription = connection.subscribe(self._store.root + ENDS)
+        subscription = self._ends_subscription
         try:
-            await asyncio.shield(hears)
+            await asyncio.shield(subscription)
         except (ReplyError, OSError):
-            if self._hears_ends is hears:
-                self._hears_ends = None
+            if self._ends_subscription is subscription:
+                self._ends_subscription = None
             return False
-        return self._hears_ends is hears
+        return self._ends_subscription is subscription
 
     def _on_ends(self, message: bytes) -> None:
         queue, _, ids = message.partition(b":")
@@ -175,7 +175,7 @@ class PubSub(ScriptCaller):
         listeners, self._listeners = self._listeners, {}
         for on_event in listeners.values():
             on_event(None)
-        self._hears_ends = None
+        self._ends_subscription = None
         watched, self._watched = self._watched, {}
         if not self._are_closed:
             ids_of: dict[str, list[int]] = {}

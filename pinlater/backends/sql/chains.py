@@ -46,14 +46,14 @@ class Member(NamedTuple):
 class Joining:
     """Jobs that come into chains, in order, until `write`. The keys' chains are locked by making this.
 
-    Without `looks` it takes the keys for new, and `write` tells whether they were.
+    Without `reads_keys` it takes the keys for new, and `write` says whether they were.
     """
 
-    def __init__(self, session: Session, keys: Iterable[bytes], now_ms: int, *, looks: bool = True) -> None:
+    def __init__(self, session: Session, keys: Iterable[bytes], now_ms: int, *, reads_keys: bool = True) -> None:
         self._session = session
         self._now_ms = now_ms
-        self._put = "put_chains" if looks else "add_chains"
-        found = locked(session, keys) if looks else {}
+        self._put = "put_chains" if reads_keys else "add_chains"
+        found = locked(session, keys) if reads_keys else {}
         self._live = {key: (chain.since_ms, chain.queue_id) for key, chain in found.items()}
         self._new: list[Member] = []
         self._behind: list[Member] = []

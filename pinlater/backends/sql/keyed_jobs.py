@@ -96,14 +96,14 @@ def enqueue_extended(
     first_id = first_new_id(session, len(offers), now_ms)
     if raises_version:
         session.run("raise_schema_version")
-    if not any(map(_looks, offers)):
-        offered = _Enqueue(session, queue, queue_id, offers, now_ms, looks=False).carry_out(first_id)
+    if not any(map(_must_read_keys, offers)):
+        offered = _Enqueue(session, queue, queue_id, offers, now_ms, reads_keys=False).carry_out(first_id)
         if offered is not None:
             return offered
     return _Enqueue(session, queue, queue_id, offers, now_ms).carry_out(first_id) or []
 
 
-def _looks(offer: Offer) -> bool:
+def _must_read_keys(offer: Offer) -> bool:
     """Whether what stands of its keys has to be known before it is stored."""
     return bool(offer.only_if_known or offer.schedule) or offer.job.on_duplicate is OnDuplicate.REPLACE
 
@@ -111,12 +111,19 @@ def _looks(offer: Offer) -> bool:
 class _Enqueue:
     """The offers of one call, each of which sees what those before it did. What is new is written at the end.
 
-    Most often all keys are new. Without `looks` that is taken for granted: where the inserts find that it is not so,
-    they are undone, and `carry_out` is None.
+    Most often all keys are new. Without `reads_keys` that is taken for granted: where the inserts find that it is not
+    so, they are undone, and `carry_out` is None.
     """
 
     def __init__(
-        self, session: Session, queue: str, queue_id: int, offers: Sequence[Offer], now_ms: int, *, looks: bool = True
+        self,
+        session: Session,
+        queue: str,
+        queue_id: int,
+        offers: Sequence[Offer],
+        now_ms: int,
+        *,
+        reads_keys: bool = True,
     ) -> None:
         self._session = session
         self._queue_id = queue_id
@@ -125,15 +132,15 @@ class _Enqueue:
         self._descriptors = Descriptors(queue, session.shard_id)
         self._keys = [self._keys_of(offer.job) for offer in offers]
         names = [name for *_, dedupe, send in self._keys for name in (dedupe, send) if name]
-        self._looks = looks
-        self._entries = entries(session, queue_id, names) if looks and names else {}
+        self._reads_keys = reads_keys
+        self._entries = entries(session, queue_id, names) if reads_keys and names else {}
         serialize_keys = [serialize for _, serialize, _, _ in self._keys if serialize]
-        self._chains = Joining(session, serialize_keys, now_ms, looks=looks)
+        self._chains = Joining(session, serialize_keys, now_ms, reads_keys=reads_keys)
         self._fired = marks(session, [offer.schedule for offer in offers if offer.schedule])
         self._pending: dict[int, tuple[int, int, int]] = {}
         self._running: set[int] = set()
         """The jobs in progress that this call would replace, locked."""
-        if looks:
+        if reads_keys:
             self._lock_replaced()
         self._jobs: list[NewJob] = []
         self._references: dict[int, bytes] = {}
@@ -172,7 +179,7 @@ class _Enqueue:
             self._take(offer, keys, job_id)
             for job_id, (offer, keys) in enumerate(zip(self._offers, self._keys, strict=True), first_id)
         ]
-        if not self._looks and not self._take_new(first_id):
+        if not self._reads_keys and not self._take_new(first_id):
             return None
         self._write()
         put_marks(self._session, self._marks)
