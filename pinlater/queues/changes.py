@@ -19,8 +19,8 @@ _PAUSE_KEYS = frozenset(setting.name for setting in SETTINGS if setting.field in
 
 
 class ValidationContext(NamedTuple):
-    """What a change is checked against: the queues that are there, where the dead letters of each go, for which of
-    them that is set by name, and what the server is configured with.
+    """The facts that a change is checked against: the queues that are there, where the dead letters of each go, for
+    which of them that is set by name, and what the server is configured with.
     """
 
     names: set[str]
@@ -30,7 +30,7 @@ class ValidationContext(NamedTuple):
 
 
 class Author(NamedTuple):
-    """Who makes the change, and when."""
+    """The author of a change, and its time."""
 
     who: str
     now_ms: int
@@ -83,7 +83,7 @@ def _no_pause(texts: dict[str, str]) -> None:
 
 
 def check(name: str, set: Mapping[str, str], context: ValidationContext) -> None:
-    """What is set, where a value is right by itself but not for this queue, on this server, beside these others."""
+    """Check values that are right by themselves against this queue, this server and other queues. RequestInvalid."""
     body_text = set.get("max_body", "")
     most = context.server.max_body_bytes
     if body_text and Size(0, 2**63).parse(body_text) > most:

@@ -126,7 +126,7 @@ _RETRY_AFTER_MS = 1_000
 
 
 class _Level:
-    """What is known of one queue: the last count, and what changed since it began."""
+    """The pending jobs of one queue: the last count, and what changed since it began."""
 
     __slots__ = ("changed", "counted", "next_at_s")
 

@@ -90,7 +90,7 @@ class QueueDirectory:
     # -- what counts -------------------------------------------------------------------------------------------------
 
     def settings(self, queue: str) -> QueueSettings:
-        """What counts for a queue now; for one that is not known, the defaults."""
+        """The settings that count for a queue now; for one that is not known, the defaults."""
         settings = self._overrides.get(queue, self._defaults)
         return self._unpaused(settings) if settings.paused else settings
 
@@ -121,11 +121,11 @@ class QueueDirectory:
         return self._derived.bounded
 
     def end_rules(self) -> PerQueue[EndRules]:
-        """What the ends of attempts mean, per queue."""
+        """The rules for ends of attempts, per queue."""
         return self._derived.end_rules
 
     def retention(self) -> PerQueue[Retention]:
-        """How long ended jobs are kept, per queue."""
+        """The times to live of ended jobs, per queue."""
         return self._derived.retention
 
     def dead_letter_targets(self) -> Mapping[str, DeadLetterTarget]:
@@ -396,7 +396,7 @@ class QueueDirectory:
                 callback(name)
 
     def _override_shards(self) -> None:
-        """Which shards take no new jobs, by a command."""
+        """Note on each shard whether an operator's command keeps new jobs away."""
         for member in self.members.all:
             entry = self.entries.latest.get(SHARD_PREFIX + member.shard.shard_id)
             member.ordered_dequeue_only = entry is not None and is_dequeue_only(entry)

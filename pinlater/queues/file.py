@@ -25,7 +25,7 @@ _TABLES = ("defaults", "queues")
 
 
 class FileLayers(NamedTuple):
-    """What a file says for all queues, and for some."""
+    """The layers of a file: that of all queues, and those of some."""
 
     defaults: Layer
     queues: Mapping[str, Layer]

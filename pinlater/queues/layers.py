@@ -43,7 +43,7 @@ def as_layer(values: Mapping[str, Any]) -> Layer:
 
 
 def texts_of(entry: ConfigEntry | None) -> dict[str, str]:
-    """What an entry sets, as people write it, by key."""
+    """The texts of the settings that an entry has, as people write them, by key."""
     try:
         texts = json.loads(entry.text)["set"] if entry is not None and not entry.is_deleted else {}
         return {str(key): str(text) for key, text in texts.items()}
@@ -52,7 +52,7 @@ def texts_of(entry: ConfigEntry | None) -> dict[str, str]:
 
 
 def layer_of(entry: ConfigEntry | None) -> Layer:
-    """What an entry sets. A newer server wrote what this version does not understand: it is left out, and logged."""
+    """The settings that an entry has. What a newer server wrote and this one does not know is left out, and logged."""
     values: dict[str, Any] = {}
     for key, text in texts_of(entry).items():
         try:
@@ -165,12 +165,12 @@ class DerivedSettings:
 
     @cached_property
     def end_rules(self) -> PerQueue[EndRules]:
-        """What the ends of attempts mean; only the queues that differ are named."""
+        """The rules for ends of attempts; only the queues that differ from the defaults are named."""
         return self._per_queue(_end_rules_of)
 
     @cached_property
     def retention(self) -> PerQueue[Retention]:
-        """How long ended jobs are kept; only the queues that differ are named."""
+        """The times to live of ended jobs; only the queues that differ from the defaults are named."""
         return self._per_queue(_retention_of)
 
     def _per_queue(self, rule: Callable[[QueueSettings], T]) -> PerQueue[T]:

@@ -39,7 +39,7 @@ def ways_out(kind: OwnedKind) -> str:
 
 
 def owner_of(entry: ConfigEntry | None) -> str:
-    """Who made what an entry says; "" where nobody is known."""
+    """The owner who made an entry; "" where none is known."""
     if entry is None or f'"{_OWNER}"' not in entry.text:
         return ""
     try:
@@ -91,7 +91,7 @@ class OwnedEntries:
                 del self._counts[before]
 
     def count(self, kind: OwnedKind, owner: str) -> int:
-        """How many there are that this owner has made."""
+        """How many entries of this kind there are that this owner has made."""
         return self._counts[_Owned(kind, owner, False)]
 
     def owners(self) -> Iterator[tuple[OwnedKind, str, int]]:

@@ -155,7 +155,9 @@ class QuotaBalancer:
         return True
 
     async def _begin(self, queue: str, home: ShardHandle, seen: Mapping[str, Quota]) -> QuotaAllocation | None:
-        """What a first allocation starts from: all shards as they are, each of which is needed."""
+        """The allocation that a first one starts from: all shards as they are. None where one does not answer: each is
+        needed.
+        """
         if any(member.shard.shard_id not in seen for member in self._members.all):
             return None
         allocation = await _retire_elsewhere(home, self._members.all, queue, self._clock)
@@ -164,7 +166,7 @@ class QuotaBalancer:
         return replace(allocation, version=max(allocation.version, *(state.version for state in seen.values())))
 
     def _known_quotas(self, queue: str, allocation: QuotaAllocation) -> dict[str, int]:
-        """What the allocation says, without shards that were removed from the configuration a while ago."""
+        """The quotas of an allocation, without shards that were removed from the configuration a while ago."""
         return {
             shard_id: quota
             for shard_id, quota in allocation.quotas.items()
@@ -201,7 +203,7 @@ class QuotaBalancer:
         return {shard_id: answer for shard_id, answer in zip(quotas, answers, strict=True) if answer is not None}
 
     async def _waiting(self, queue: str, rebalance: Rebalance) -> dict[str, list[int]]:
-        """What is ready on the shards that can hand out nothing more."""
+        """The ready jobs, by priority, on each shard that can hand out nothing more."""
         full = [member for member in map(self._members.by_id, rebalance.full()) if member is not None]
         limit = min(_READY_LIMIT, rebalance.maximum)
         if not limit:

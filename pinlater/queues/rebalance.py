@@ -83,7 +83,7 @@ class Rebalance:
         return [shard_id for shard_id, state in self._seen.items() if state.in_progress >= state.quota]
 
     def plan(self, waiting: Mapping[str, Sequence[int]], rotation: int) -> None:
-        """Who should have how many, where so many jobs wait on the shards that are full."""
+        """Set how much each shard should have, where so many jobs of each priority wait on the shards that are full."""
         away = sum(held for shard_id, held in self.held.items() if shard_id not in self._seen)
         levels = max(map(len, waiting.values()), default=0)
         nothing = [0] * levels
@@ -130,14 +130,14 @@ class Rebalance:
         return {shard_id: min(target, self._seen[shard_id].quota) for shard_id, target in self._shrinking.items()}
 
     def shrunk(self, answers: Mapping[str, Quota]) -> None:
-        """What the shards that were to shrink have now; one that did not answer may have kept what it had."""
+        """Note what the shards that were to shrink have now; one that did not answer may have kept what it had."""
         for shard_id, state in answers.items():
             self.held[shard_id] = max(state.quota, state.in_progress)
         for shard_id in self._shrinking:
             self._targets[shard_id] = 0  # a version serves one step per shard: none of them grows in this round
 
     def grow(self, rotation: int) -> None:
-        """What is free goes to those that should have more, first to those that need it."""
+        """Give what is free to the shards that should have more, first to those that need it."""
         room = self.maximum - sum(self.held.values())
         order = rotated(self._targets, rotation)
         order.sort(key=lambda shard_id: shard_id not in self._starving)

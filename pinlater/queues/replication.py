@@ -124,7 +124,7 @@ class ConfigReplicator:
     # -- one shard ---------------------------------------------------------------------------------------------------
 
     async def read(self, member: ShardHandle, *, from_start: bool = False) -> None:
-        """What came to the shard since the last time, or all it has."""
+        """Merge the entries that came to the shard since the last time, or all that it has."""
         if from_start:
             self._shards.pop((member.shard.shard_id, member.store_id), None)
         held = self._of(member)
@@ -138,7 +138,7 @@ class ConfigReplicator:
             held.revision = max(held.revision, page.revision)
 
     async def push(self, member: ShardHandle) -> None:
-        """What the shard does not have yet, or has older; what wins meanwhile, too."""
+        """Put on the shard the entries that it lacks, or has in an older version, and those that win meanwhile."""
         held = self._of(member)
         while held.pushed != self._generation:
             generation = self._generation

@@ -142,6 +142,6 @@ def known_key(key: str) -> tuple[QueueSetting | None, str]:
 
 
 def known_or_near(key: str, known: Sequence[str]) -> str:
-    """What is allowed in place of an unknown key."""
+    """A text with what is allowed in place of an unknown key: one that is near to it, or all."""
     near = meant_name(key, known)
     return f"a known key{near}" if near else f"one of {', '.join(known)}"

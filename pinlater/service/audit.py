@@ -177,7 +177,7 @@ def _own_kind(part: Part, of_identity: str) -> str:
 
 
 def _entry(body: bytes) -> AuditEntry:
-    """What another version of a server added is left out."""
+    """The entry that this text holds; fields that another version of a server added are left out."""
     fields: dict[str, Any] = json.loads(body)
     texts = {key: str(fields.get(key, "")) for key in ("who", "action", "target", "detail", "server")}
     return AuditEntry(at_ms=int(fields.get("at_ms", 0)), **texts)

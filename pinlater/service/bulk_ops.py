@@ -59,7 +59,9 @@ class BulkOps:
     async def retry_failed(
         self, who: str, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int, has_items: bool
     ) -> int:
-        """When the time is over, what was done so far is the answer: callers ask again until nothing is left to do."""
+        """Retry up to `limit` failed jobs; how many were. When the time is over, fewer are, so callers ask again until
+        none is left.
+        """
         self._validator.priority(priority)
         validation.existing_queue(queue)
         granted = job_limits.attempts("attemptsToAllow", attempts)

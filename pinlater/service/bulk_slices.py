@@ -81,12 +81,12 @@ class BulkSlices:
         return self._clock.now_ms() + self._clock.uncertainty_ms
 
     def ends_at(self, max_ms: int | None = None) -> float:
-        """When a call that begins now is to end, by the loop's clock; `max_ms`: what it asks for."""
+        """The loop's time at which a call that begins now is to end: in `long_call_ms`, or `max_ms` if that is less."""
         most_ms = self._settings.long_call_ms
         return asyncio.get_running_loop().time() + min(most_ms, most_ms if max_ms is None else max_ms) / 1000
 
     async def run(self, slice_: Slice, mark: Mark) -> Mark | None:
-        """One slice; where the next one begins, None at the end of all."""
+        """Carry out one slice; the mark where the next one begins, None at the end of all."""
         order = slice_.order
         walk = Walk(
             self._router,
@@ -192,7 +192,7 @@ class BulkSlices:
         return allowed
 
     def _act(self, slice_: Slice, state: JobState, homes_version: str) -> _Act:
-        """What is done to jobs of one shard, which were all in this state."""
+        """The function that carries out the order on jobs of one shard, which were all in this state."""
         order, now_ms = slice_.order, self._clock.now_ms()
         queue = order.queue
 

@@ -377,6 +377,6 @@ class DisconnectReaper:
 
 
 def _parts(claims: Sequence[C]) -> Iterator[Sequence[C]]:
-    """What one call may name."""
+    """The claims in parts of as many as one call may name."""
     for start in range(0, len(claims), CLAIMS_PER_CALL):
         yield claims[start : start + CLAIMS_PER_CALL]

@@ -88,9 +88,9 @@ class DescriptorParser:
         errors: EntryErrors,
         settings: Callable[[str], QueueSettings] = lambda _: QueueSettings(),
     ) -> dict[str, Acks]:
-        """What to tell each shard. A delay below 0 is none; one beyond all time is an error of its entry; a success
-        with a larger result is a failure. A descriptor that differs from the one before in its last three digits only
-        is not read anew.
+        """The acks to send to each shard, by its id. A delay below 0 is none; one beyond all time is an error of its
+        entry; a success with a larger result is a failure. A descriptor that differs from the one before in its last
+        three digits only is not read anew.
         """
         groups: dict[str, Acks] = {}
         last_digits = _LAST_DIGITS
@@ -154,7 +154,7 @@ class DescriptorParser:
         errors: EntryErrors,
         latest_expiry_ms: int = MAX_TIME_MS,
     ) -> dict[str, list[CheckpointRequest]]:
-        """What to send to each shard. What is no descriptor is an error of its entry."""
+        """The checkpoints to send to each shard, by its id. What is no descriptor is an error of its entry."""
         for request in requests:
             if self.parse(request.descriptor) is None and not is_descriptor(request.descriptor):
                 errors.add(no_descriptor(request.descriptor))
@@ -211,7 +211,7 @@ def _with_result(priority: int, ack: Ack, is_success: bool, delay_ms: int, max_b
 
 
 def with_result_too_large(status: str, result_bytes: int, why: str) -> str:
-    """What the ack of a result that is not kept appends: its own status, as far as there is room, and why."""
+    """The status that an ack appends whose result is not kept: its own, as far as there is room, and why."""
     line = f"[RESULT_TOO_LARGE: {result_bytes} bytes; {why}]\n"
     return status[: MAX_STATUS_CHARS - len(line)] + line
 

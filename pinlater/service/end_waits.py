@@ -159,7 +159,7 @@ class ShardEnds:
         return len(self._jobs)
 
     def join(self, waiter: EndWaiter, queue: str, key: JobKey) -> asyncio.Future[None] | None:
-        """What is done when the store was asked to report its end; None: it was, or reports nothing."""
+        """A future that is done when the store was asked to report the job's end; None: it was, or reports nothing."""
         loop = asyncio.get_running_loop()
         name = (queue, key.id)
         job = self._jobs.get(name)

@@ -68,7 +68,7 @@ class ExtendedEnqueue:
 
 
 def _raise_refusals(jobs: Sequence[ExtendedJob], offered: Sequence[Offered]) -> None:
-    """What the store would not take is an error of the call, which says what it did take."""
+    """Raise the error of the first job that the store would not take, with the descriptors of those that it took."""
     for number, (job, each) in enumerate(zip(jobs, offered, strict=True), 1):
         if each.outcome is OfferOutcome.REJECTED:
             message = f"dedupeKey {job.dedupe_key[:100]!r} is taken by {each.descriptor}"

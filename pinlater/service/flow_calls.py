@@ -190,7 +190,7 @@ class FlowCalls:
         return self._with_problems(replace(status, troubles=[*status.troubles, *unclaimed]) if unclaimed else status)
 
     def _with_problems(self, status: FlowStatus) -> FlowStatus:
-        """What the database cannot know: queues that take no items, or hand none out."""
+        """The status with problems that the database cannot know: of queues that take no items, or hand none out."""
         problems = []
         for each in status.stages:
             queue = each.stage.queue

@@ -81,7 +81,7 @@ class NamedJobChanges:
             self._events.ended(shard_id, queue, [key.id for _, key in named])
 
     async def _cancel_moved(self, queue: str, outcomes: dict[str, CancelOutcome], by: str) -> None:
-        """What was moved to another shard ended here: the outcome is that of its copy, where there is one."""
+        """Cancel the copies of jobs that ended here as they were moved to another shard: theirs are the outcomes."""
         ended = [descriptor for descriptor, outcome in outcomes.items() if outcome is CancelOutcome.ENDED]
         moved = await self._moved(queue, ended)
         while moved:

@@ -231,7 +231,7 @@ class JobLifecycle:
         return outcome
 
     async def _recorded(self, prepared: PreparedAcks, context: RequestContext | None) -> PreparedAcks:
-        """What is said of items is in the database of flows; what the stores are sent follows from that."""
+        """The acks to send to the stores, once the database of flows has recorded those of items. FlowsUnavailable."""
         if self._flows is None:
             raise FlowsUnavailable(f"queue {prepared.queue!r} has items of flows, and this server has no flows")
         record = self._flows.ends.record_acks
@@ -239,7 +239,7 @@ class JobLifecycle:
         return prepared._replace(by_shard=by_shard)
 
     def prepare(self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], errors: EntryErrors) -> PreparedAcks:
-        """What to send to each shard; what is invalid is an error of its entry."""
+        """The acks to send to each shard; what is invalid is an error of its entry."""
         now_ms = from_ms = self._clock.now_ms()
         bound = self._connection_claims.ended_by(succeeded, failed)
         by_shard = self._parser.acks(queue, succeeded, failed, now_ms, errors, self._queues.settings)
@@ -251,7 +251,7 @@ class JobLifecycle:
         return PreparedAcks(queue, succeeded, failed, by_shard, errors, bound, from_ms)
 
     def settle(self, prepared: PreparedAcks, outcomes: Sequence[list[AckOutcome] | None], *, refused: int = 0) -> Acked:
-        """What the outcomes mean, shard by shard: for the metrics, for bound claims, for callers that wait for jobs.
+        """What the acks came to. Metrics, bound claims and callers that wait for jobs learn of it, shard by shard.
         `refused`: so many of those that are IGNORED are among the errors.
         """
         queue, by_shard = prepared.queue, prepared.by_shard
@@ -529,7 +529,7 @@ def _rejection_reason(error: PinLaterError) -> str:
 
 
 def _count_acked(metrics: Metrics, queue: str, acks: Acks, outcomes: Sequence[AckOutcome]) -> int:
-    """How many of them had no effect."""
+    """Count the acks by their outcomes; how many of them had no effect."""
     start = ignored = 0
     for kind, ids in acks.runs:
         own = outcomes[start : start + len(ids)]

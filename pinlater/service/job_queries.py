@@ -315,7 +315,7 @@ _EXTENDED_BYTES = 200
 
 
 def info_bytes(job: JobInfo) -> int:
-    """What one job of a scan or lookup takes."""
+    """The bytes that one job of a scan or lookup takes in an answer."""
     size = _FIELDS_BYTES + 2 * len(job.descriptor) + _bytes(job.custom_status)
     if job.claim_descriptor:
         size += _bytes(job.claim_descriptor)
@@ -348,7 +348,7 @@ def fit_values(infos: Collection[JobInfo], max_answer_bytes: int) -> None:
 
 
 def fitting_infos(jobs: Sequence[JobInfo], max_answer_bytes: int) -> int:
-    """How many of the first jobs fit; at least one."""
+    """How many of the first jobs fit into an answer of that size; at least one."""
     size = 0
     for index, job in enumerate(jobs):
         size += info_bytes(job)

@@ -85,7 +85,7 @@ class QueueAdmin:
         return [self._queues.view(name) for name in names or sorted(self._queues.names())]
 
     def plain_status(self) -> ClusterStatus:
-        """What is known without other servers: the shards."""
+        """The status as far as it is known without other servers: that of the shards."""
         return ClusterStatus(self._clock.now_ms(), [], [member.view() for member in self._members.all], [])
 
     def no_workers(self) -> WorkersPage:

@@ -35,7 +35,7 @@ class Throttle(NamedTuple):
         return "in_progress" if self.per_second is None else "rate"
 
     def error(self) -> DequeueRateLimited | None:
-        """What a dequeue that got nothing is told; None: an empty answer."""
+        """The error of a dequeue that got nothing; None: its answer is empty."""
         if self.per_second is None:
             return None
         text = f"queue {self.queue!r} hands out {self.per_second:g} jobs a second, over all servers"

@@ -205,7 +205,7 @@ class QueuesDequeuer:
             self._long_polls.requeuer.requeue_later(jobs)
 
     def _begin(self, request: DequeueFromQueuesRequest, limit: int, context: RequestContext | None) -> _Call:
-        """What is known of the queues, before any is asked."""
+        """The call, with its queues sorted by what is known of each before any is asked, and its bounds."""
         bounds, shares = self._settings, request.queues
         longest = max((share.queue for share in shares), key=len)
         most = min(limit + max(share.prefetch for share in shares), self._validator.max_jobs)

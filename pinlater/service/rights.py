@@ -51,7 +51,7 @@ def owner(context: RequestContext | None) -> str:
 
 
 def operator_of(context: RequestContext | None, source: str) -> Operator:
-    """Who asks for a change."""
+    """The operator who asks for a change, by what the caller shows and the rules grant."""
     who = named(context, source)
     if context is None:
         return Operator(who)

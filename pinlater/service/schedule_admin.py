@@ -99,7 +99,7 @@ class ScheduleAdmin:
         return record.silent_until_ms(fired_ms, self._clock.now_ms()) is not None
 
     def _check_job(self, schedule: Schedule) -> None:
-        """What every firing would be refused for. QueueNotFound and others."""
+        """Raise the error that each firing would be refused with: QueueNotFound, RequestInvalid, BodyTooLarge."""
         queue = schedule.queue
         if not is_queue_name(queue) or not self._queues.has(queue):
             raise QueueNotFound.of(queue[:100])
@@ -161,7 +161,7 @@ class ScheduleAdmin:
         return await self._view_of(record, next_limit, include_body, fired_ms)
 
     async def _last_fired(self, records: Sequence[ScheduleRecord]) -> list[int | None]:
-        """What the shards that answer know."""
+        """The time of each schedule's last firing, as far as the shards that answer know; None: none knows of one."""
         try:
             marks = await self._router.last_firings([record.entry_name for record in records])
         except PinLaterError:

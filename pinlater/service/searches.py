@@ -148,8 +148,8 @@ class Walk:
         return found
 
     def turn_back(self, job: JobInfo) -> Mark:
-        """Where a later call goes on that has had a job of the last page, and none behind it: those count as not
-        examined.
+        """The mark where a later call goes on that has had a job of the last page, and none behind it: those count as
+        not examined.
         """
         for place, each in enumerate(reversed(self._page)):
             if each is job:
@@ -172,8 +172,8 @@ def write_mark(mark: Mark, meant: tuple[object, ...]) -> str:
 
 
 def read_mark(text: str, now_ms: int, parts: int, meant: tuple[object, ...], run: str = "") -> Mark:
-    """Where to begin; `run` is the name of a run that begins now. ContinuationInvalid for any text that was not made
-    for such a call.
+    """The mark of a continuation, where a call is to begin; `run` is the name of a run that begins now.
+    ContinuationInvalid for any text that was not made for such a call.
     """
     if text == CONTINUATION_START:
         return Mark(0, None, now_ms, run)

@@ -51,7 +51,7 @@ def parts_of(phases: Sequence[JobPhase]) -> list[SearchPart]:
 
 
 class Conditions:
-    """What a job must be like, beside its queue, state and priority. RequestInvalid for a pattern that is none."""
+    """The conditions of a job, beside its queue, state and priority. RequestInvalid for a pattern that is none."""
 
     def __init__(self, selection: JobSelection, regex_field: str = "") -> None:
         """`regex_field`: the field that has the one pattern of a call of before."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What not every server has. Without `flows` there are none; without `bodies` all are in their shards."""
+    """Features that not every server has. Without `flows` it has none; without `bodies` all bodies are in shards."""
 
     flows: Flows | None = None
     bodies: TierOperations | None = None
@@ -38,7 +38,7 @@ NO_FEATURES = Features()
 
 @dataclass(frozen=True, slots=True)
 class ServiceContext:
-    """What the parts of one service share."""
+    """The objects that the parts of one service share."""
 
     router: Router
     clock: Clock
@@ -60,5 +60,5 @@ class ServiceContext:
         return named(caller, self.validator.source(caller))
 
     def operator(self, caller: RequestContext | None) -> Operator:
-        """Who asks for a change. RequestInvalid: its source is too long."""
+        """The operator who asks for a change. RequestInvalid: its source is too long."""
         return operator_of(caller, self.validator.source(caller))

@@ -572,7 +572,7 @@ def _measure_keys(keys: Sequence[KeyRef] | Sequence[JobKey]) -> tuple[int, int]:
 
 
 def measure_claims(requests: Sequence[ClaimRequest]) -> tuple[int, int]:
-    """What a claim brings is held in memory until its caller has it."""
+    """The most jobs and bytes that claims may bring: they are in memory until their callers have them."""
     return sum([request.limit for request in requests]), sum([request.max_bytes for request in requests])
 
 

@@ -444,7 +444,7 @@ class SlowCallDetector:
 
 
 def claimed_jobs(call: StoreCall, answer: Any) -> list[DequeuedJob]:
-    """What a call handed out: a claim, or acks with one, or a claim of jobs that it named."""
+    """The jobs that a call handed out: a claim, or acks with one, or a claim of jobs that it named."""
     if call.operation.claims_listed:
         return [each.job for each in answer if each.job is not None]
     claims: list[list[DequeuedJob]] = answer[1] if isinstance(answer, tuple) else answer

@@ -167,7 +167,7 @@ def _split(requests: Sequence[ClaimRequest], shares: list[list[int]], priorities
 async def _claim(
     parts: list[tuple[ShardHandle, _Part]], queue: str, now_ms: int, compensator: Compensator, enforce_quota: bool
 ) -> list[_Claims]:
-    """What each shard gave, nothing for one that failed or took too long."""
+    """The jobs for each shard's part of the requests; none where it failed or was slow. An error where all failed."""
     part_of = dict(parts)
 
     async def claim(handle: ShardHandle) -> _Claims:
@@ -219,7 +219,7 @@ def _merge(
 
 
 def fitting(jobs: Sequence[DequeuedJob], max_bytes: int) -> int:
-    """How many of the first jobs have bodies that fit; at least one."""
+    """How many of the first jobs have bodies that fit into `max_bytes`; at least one."""
     size = 0
     for index, job in enumerate(jobs):
         size += len(job.body)

@@ -126,7 +126,7 @@ class ShardHandle:
 
     @property
     def store_ahead_ms(self) -> int:
-        """How far the store's clock is ahead of this machine's."""
+        """The milliseconds by which the store's clock is ahead of this machine's."""
         return self.skew_ms - self.machine_ahead_ms
 
     def note_clock(self, store_ms: int, sent_ms: int, answered_ms: int) -> None:
@@ -140,7 +140,7 @@ class ShardHandle:
             self.skew_ms, self.skew_error_ms, self._skew_at_ms = skew_ms, error_ms, answered_ms
 
     def learn(self, name: str, is_late: bool, error: BaseException | None) -> None:
-        """How a call to the store ended. An error that the store itself answered with is a good answer."""
+        """Note how a call to the store ended. An error that the store itself answered with is a good answer."""
         if error is None and not is_late:
             self.health.answered(name)
             return
@@ -214,7 +214,7 @@ class ShardHandle:
     # -- for people ----------------------------------------------------------------------------------------------------
 
     def next_probe_ms(self) -> int:
-        """When a shard that is out is tried again."""
+        """The time at which a shard that is out is tried again."""
         return self.health.next_probe_ms(is_alone=self.is_alone())
 
     def is_due(self) -> bool:

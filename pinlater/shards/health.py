@@ -64,7 +64,7 @@ class Pause:
         self._length_ms = 0
 
     def ends_ms(self, *, first: bool = False) -> int:
-        """When it is over; `first`: as if it were the first one."""
+        """The time at which it is over; `first`: as if it were the first pause."""
         return self.since_ms + min(self._length_ms, self._first_ms if first else self._longest_ms)
 
     def is_over(self, now_ms: int, *, first: bool = False) -> bool:
@@ -201,7 +201,7 @@ class Health:
         return not self._pause.since_ms <= now_ms < self.next_probe_ms(is_alone=is_alone)
 
     def probe_now(self) -> None:
-        """What made it sick is gone: one ping is enough, and welcome at once."""
+        """Let one ping bring it back, at once: what made it sick is gone."""
         if not self.is_healthy:
             self._pause.forget()
             self._pause.since_ms = 0

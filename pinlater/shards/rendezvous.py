@@ -10,7 +10,7 @@ from hashlib import blake2b
 
 
 def score(key: str, candidate: str) -> bytes:
-    """How much a candidate is drawn to a key: like a throw of dice, but the same for all who ask."""
+    """The weight of a candidate for a key: like a throw of dice, but the same for all who ask."""
     return blake2b(f"{key}\0{candidate}".encode(), digest_size=8).digest()
 
 

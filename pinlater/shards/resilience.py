@@ -183,7 +183,7 @@ class ResilientShard(ShardDecorator):
             return outcomes, [[] for _ in requests]
 
     async def _requeue_claims(self, call: StoreCall, answer: Any) -> None:
-        """What a claim brought whose caller is gone."""
+        """Requeue the jobs of a claim whose caller is gone."""
         queue, now_ms = call.args[0], call.args[2 if call.operation is _CLAIM else 3]
         await requeue(self.inner, queue, claimed_jobs(call, answer), now_ms)
 

@@ -208,7 +208,7 @@ class Router:
     async def peek(
         self, queue: str, priorities: Sequence[int], limit: int, max_bytes: int, now_ms: int, *, coverage: float = 1.0
     ) -> list[DequeuedJob]:
-        """What a claim would hand out. QueueNotFound."""
+        """The jobs that a claim would hand out, the most urgent first. QueueNotFound."""
         found = answers(
             await ask_all(
                 self._sample_shards(coverage), lambda shard: shard.peek(queue, priorities, limit, max_bytes, now_ms)

@@ -47,13 +47,13 @@ class Scanned:
 
 
 def place_of(job: JobInfo) -> Place:
-    """Where a job stands, by its descriptor `QUEUE:sSHARD:pPRIORITY:ID`."""
+    """The place of a job in the order of a scan, by its descriptor `QUEUE:sSHARD:pPRIORITY:ID`."""
     _, shard, _, job_id = job.descriptor.split(":")
     return Place(job.run_after_ms, shard[1:], int(job_id))
 
 
 def position_on(shard_id: str, after: Place | None) -> ScanPosition | None:
-    """Where one shard goes on when all shards together stand at `after`."""
+    """The position from which one shard goes on when all shards together stand at `after`; None: from its first job."""
     if after is None:
         return None
     if shard_id == after.shard:

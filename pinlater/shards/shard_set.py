@@ -89,7 +89,7 @@ class ShardSet:
         return any(not handle.shard.shard_id for handle in self.all)
 
     def failures(self) -> list[str]:
-        """Why stores could not be opened, of each for which that was tried."""
+        """The errors of stores that could not be opened, of each for which that was tried."""
         unopened = [handle for handle in self.all if handle.store_id is None]
         return [handle.last_error for handle in unopened if handle.last_error != NOT_TRIED]
 

@@ -182,5 +182,5 @@ class KnownQueue:
         self.throttled_until_s = 0.0 if throttle is None else self._time_s() + pause_ms / 1000
 
     def throttled_for(self) -> float:
-        """How many seconds nothing can be handed out yet; 0: all can be."""
+        """The seconds for which nothing can be handed out yet; 0: all can be."""
         return max(0.0, self.throttled_until_s - self._time_s()) if self.throttled_until_s else 0.0

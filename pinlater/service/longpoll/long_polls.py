@@ -84,7 +84,7 @@ class LongPolls:
         return self._context.watch.longest_s()
 
     def poller(self, queue: str) -> QueuePoller | None:
-        """What looks after a queue for which somebody waits, or did a moment ago; see `poller.KEEP_S`."""
+        """The poller of a queue for which somebody waits, or did a moment ago; see `poller.KEEP_S`."""
         return self._pollers.get(queue)
 
     # -- what wakes a poller -----------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ class LongPolls:
         return found
 
     def claimed(self, queue: str, *, is_full: bool, throttle: Throttle | None) -> None:
-        """What a claim at once, of a dequeue from several queues, found out about one."""
+        """Note what the first claim of a dequeue from several queues found out about this one."""
         poller = self._pollers.get(queue)
         if poller is not None:
             poller.known.is_full = is_full
@@ -376,7 +376,7 @@ class LongPolls:
                 self._join(waiter, (queue,), True)
 
     def _reasons(self, waiter: SharedWaiter) -> dict[str, PinLaterError]:
-        """Why it got nothing."""
+        """The errors, by queue, for which a waiter got nothing. Raises one where the shards failed it in all queues."""
         errors = waiter.errors
         of_shards: list[PinLaterError] = []
         for queue, poller in waiter.pollers.items():

@@ -41,7 +41,7 @@ class QueueEvents(Protocol):
         """The stores begin or cease to report on a queue: what happened just before may not have been reported."""
 
     def poller(self, queue: str) -> object | None:
-        """What looks after a queue for which somebody waits."""
+        """The poller of a queue for which somebody waits; None: nobody does."""
 
 
 class Subscriptions:

@@ -19,7 +19,7 @@ _BATCH_BYTES = 128 * 1024 * 1024
 
 
 class Ticket(NamedTuple):
-    """When a dequeue came: its place among all, and how many wakeups there had been by then."""
+    """The arrival of a dequeue: its place among all, and how many wakeups there had been by then."""
 
     number: int
     wakeups: int
@@ -43,7 +43,7 @@ class Waiter:
         self.throttled: tuple[str, ...] = ()
 
     def claim_for(self, queue: str) -> ClaimRequest:
-        """What one of the queues that it waits for is asked for it."""
+        """The claim that is made for it at this queue, one of those that it waits for."""
         return self.request
 
 

@@ -46,7 +46,7 @@ class HomesRecord:
 
 
 def parse_record(text: str) -> HomesRecord:
-    """What `HomesRecord.text` made. ValueError."""
+    """The record that this text of `HomesRecord.text` holds. ValueError where it holds none."""
     try:
         fields = json.loads(text)
         before = tuple(tuple(map(str, each)) for each in fields["before"])

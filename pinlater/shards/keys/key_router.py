@@ -125,7 +125,7 @@ class KeyRouter:
 
     @property
     def homes_version(self) -> str:
-        """What a step on a store names that goes by the homes as they are known here."""
+        """The version of the homes that this process knows. A store that has a higher one refuses a step by these."""
         table = self.homes.table
         return NO_HOMES if table is None else table.version
 
@@ -390,7 +390,7 @@ def _answers_of(placed: Sequence[_Placing]) -> list[Offered]:
 
 
 def _combined(failures: Sequence[PinLaterError], descriptors: Sequence[str] | None) -> PinLaterError:
-    """What kept jobs from being stored. Where others are, it never reads as if surely nothing was."""
+    """One error for what kept jobs from being stored. Where others were stored, it never reads as if nothing was."""
     text = "; ".join(failure.message for failure in failures)
     first = failures[0]
     if any(isinstance(failure, OutcomeUnknown) for failure in failures):
