@@ -101,12 +101,13 @@ class Dequeuer:
         amount = len(request.succeeded) + len(request.failed)
         if request.dry_run or request.ack_queue not in ("", queue) or amount > self._validator.max_jobs:
             return None
-        if queue in self._queues.flow_queues:
+        if queue in self._queues.flow_queues:  # the database of flows records the ends of items first
             return None
         shard_id = self._router.sole_shard()
+        # where clocks differ acks and claims go by different times; limits count before they claim
         if shard_id is None or self._clock.uncertainty_ms or is_limited(self._queues.settings(queue)):
             return None
-        if request.wait_ms and self._long_polls.has_waiters(queue):
+        if request.wait_ms and self._long_polls.has_waiters(queue):  # it joins those behind its acks
             return None
         errors = EntryErrors()
         try:
@@ -161,6 +162,7 @@ class Dequeuer:
             else:
                 (jobs,) = await self._router.claim(queue, (claim,), self._clock.now_ms(), coverage=coverage)
         except NoHealthyShards as error:
+            # with jobs as its answer the caller would take acks for done that were not carried out
             if self.overflow is None or (riding is not None and riding.acked is None):
                 raise
             return await self.overflow.dequeue(request, context, began_s, error)

@@ -218,7 +218,7 @@ class ShardEnds:
         try:
             while self._jobs:
                 now_s = loop.time()
-                if self._watched is not None:
+                if self._watched is not None:  # first: new waiters look their jobs up only once these are watched
                     await self._watch(now_s)
                     continue
                 is_all = now_s >= check_all_at_s

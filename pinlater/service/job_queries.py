@@ -93,7 +93,7 @@ class JobQueries:
             refs, lookup_again_s = self._watchable(watched)
             waiter = self._end_waits.join(refs, ends_s, holder)
             try:
-                await waiter.until_watched()
+                await waiter.until_watched()  # before the lookup: an end between the two would be seen by neither
                 while True:
                     is_over = waiter.is_over
                     try:

@@ -115,6 +115,7 @@ async def claim_over(
     priorities = requests[0].priorities
     limits = [request.limit for request in requests]
     shuffled = random.sample(list(handles), len(handles))
+    # with quotas a round may rule out no more than one shard, so there may be as many rounds as shards
     for _ in range(max(_ROUNDS, len(shuffled)) if enforce_quota else _ROUNDS):
         outcomes = await gather_until_slow(
             shuffled, lambda handle: handle.shard.count_ready(queue, priorities, sum(limits), now_ms), compensator

@@ -182,7 +182,7 @@ class JobTable:
             answer = await self.client.call("BatchGetItem", {"RequestItems": {self.name: request}})
             items += [read_item(each) for each in answer["Responses"].get(self.name, ())]
             left = answer.get("UnprocessedKeys", {}).get(self.name)
-            if left is not None and len(left["Keys"]) == len(request["Keys"]):
+            if left is not None and len(left["Keys"]) == len(request["Keys"]):  # it gave nothing: it is throttled
                 pause_s = min(1.0, 2 * pause_s + 0.05)
                 await asyncio.sleep(pause_s)
             request = left or {}

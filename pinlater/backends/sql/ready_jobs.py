@@ -101,6 +101,7 @@ def count_ready(session: Session, queue: str, priorities: Sequence[int], limit: 
     if not counts[ANY_EXPIRED]:
         return [counts[priority] for priority in priorities]
     expired: dict[int, int] = dict(session.rows("expired_ready", (now_ms, queue, now_ms)))
+    # expired jobs stand among the first: count as many more, and take them off
     behind = limit + max(expired.values(), default=0)
     session.cursor.execute(text, (queue, now_ms, *_values_of_priorities(queue, priorities, behind, now_ms)))
     counts = dict(session.cursor.fetchall())

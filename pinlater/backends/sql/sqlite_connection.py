@@ -78,7 +78,7 @@ class SqliteSession(Session):
             self._checked_at_s = now_s
             full = lacking_room(self)
             if full:
-                self._checked_at_s = 0.0
+                self._checked_at_s = 0.0  # a full disk is checked by each call: room may come at any time
                 raise StoreFull(full)
 
     def bound(self, ids: Sequence[int]) -> str:

@@ -132,4 +132,4 @@ class DueQuery:
 def _fail(callers: _Callers, error: Exception) -> None:
     for _, answer in callers:
         if not answer.done():
-            answer.set_exception(copy.copy(error))
+            answer.set_exception(copy.copy(error))  # each caller raises its own, with its own traceback

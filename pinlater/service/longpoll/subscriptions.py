@@ -119,7 +119,7 @@ class Subscriptions:
         elif queue in self._reporting:
             self._reporting[queue][member] = None
             self._listener.on_subscription_changed(queue)
-        else:
+        else:  # nobody waits for the queue any more
             await member.shard.subscribe(queue, None)
 
     def _on_event(self, queue: str, member: ShardHandle, event: Notification | None) -> None:
@@ -128,7 +128,7 @@ class Subscriptions:
         if event is not None:
             self._listener.on_event(queue, event, member)
             return
-        if (queue, member) in self._requests:
+        if (queue, member) in self._requests:  # the answer that it is subscribed is still to be read, and is old then
             self._broken.add((queue, member))
         self._reporting.get(queue, {}).pop(member, None)
         self._listener.on_subscription_changed(queue)
