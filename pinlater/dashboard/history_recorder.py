@@ -157,9 +157,9 @@ class HistoryRecorder:
             self._counted_ms = None
             await self._store.forget_after(now_ms // MINUTE_MS)
         since_ms, passed_ms = self._counted_ms, now_ms - (self._counted_ms or now_ms)
-        self._take(status)
-        if self.sampler is None:
+        if self.sampler is None:  # before the counts are taken: it has to know what happened
             self.sampler = self._new_sampler(now_ms if since_ms is None else since_ms)
+        self._take(status)
         for queue, record in (await self.sampler.sample(now_ms, passed_ms / 1000)).items():
             self._record(now_ms // MINUTE_MS, queue).merge_samples(record)
         await self.close_minutes(now_ms // MINUTE_MS)

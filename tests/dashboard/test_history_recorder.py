@@ -322,6 +322,20 @@ async def test_failures_that_are_counted_later_than_their_jobs_are_looked_at(at:
     assert (await at.series("mail")).total.reasons == {"KeyError": 1}
 
 
+async def test_failures_between_two_recorders_are_looked_at(in_file: Stand) -> None:
+    at = in_file
+    await at.recorder.poll()
+    await pass_minutes(at.servers, at.recorder, 0.5)
+    await at.recorder.close_minutes(None)  # as it does when it stops
+    await at.killed()
+    at.servers.now_ms += 1_000
+    at.servers.failed("mail", "attempt 1 of 1: KeyError: 'a' [x]\n")
+    at.servers.count("mail", 0, 1, 0, 1)
+    await pass_minutes(at.servers, at.recorder, 1.5)
+    total = (await at.series("mail")).total
+    assert (total.sampled, total.failed) == (1, 1)
+
+
 async def test_where_no_ended_jobs_are_kept_those_that_run_tell_how_long_they_waited(at: Stand) -> None:
     await at.recorder.poll()
     at.servers.now_ms += 1_000

@@ -151,6 +151,6 @@ async def test_what_a_server_knows_of_a_call_that_it_passes_on_is_no_argument() 
     caller = Caller("cert:mail", grants=[Grant([AccessAction.ENQUEUE], ["q"])])
     assert caller.may((AccessAction.ENQUEUE,), "q")
     context = RequestContext("test", caller=caller)
-    async with AsyncClient(SERVER, timeout=0.02, retry_unavailable=False) as client:
+    async with AsyncClient(SERVER, retry_unavailable=False) as client:
         with pytest.raises(ServerUnreachable):
             await client.enqueue("q", Job(b"x"), context=context)
