@@ -12,9 +12,21 @@ import msgspec
 import pytest
 
 from pinlater import model
-from pinlater.http import answers, flow_answers, flow_forms, forms, job_tree_answers, job_tree_forms, operator_answers
-from pinlater.http.model_map import answer_of, request_of
+from pinlater.api import Api
+from pinlater.http import (
+    answers,
+    flow_answers,
+    flow_forms,
+    forms,
+    job_tree_answers,
+    job_tree_forms,
+    operator_answers,
+    operator_forms,
+    search_forms,
+)
+from pinlater.http.model_map import answer_of, arguments_of, request_of
 from pinlater.model import flow_words, job_selection, owner_bounds
+from pinlater.wire.struct_map import arguments
 
 ANSWERS: dict[Any, tuple[Any, tuple[str, ...]]] = {
     answers.DequeuedJobAnswer: (model.DequeuedJob, ()),
@@ -54,6 +66,36 @@ FORMS: dict[Any, tuple[Any, set[str]]] = {
     job_tree_forms.TreeCallbackForm: (flow_words.CompletionCallback, set()),
 }
 """Each with the thing that it stands for, and the fields of that which it cannot say."""
+
+CALLS: list[tuple[Any, Any, int, set[str]]] = [
+    (Api.add_flow_items, flow_forms.AddItemsForm, 1, set()),
+    (Api.cancel, forms.CancelForm, 1, set()),
+    (Api.checkpoint, forms.CheckpointsForm, 1, set()),
+    (Api.cluster_status, operator_forms.StatusQuery, 0, {"queues"}),
+    (Api.count, operator_forms.CountQuery, 1, set()),
+    (Api.delete_schedule, operator_forms.DeleteScheduleQuery, 2, set()),
+    (Api.get_flow, flow_forms.FlowQuery, 1, set()),
+    (Api.get_flow, job_tree_forms.TreeStatusQuery, 1, set()),
+    (Api.get_flow_items, flow_forms.ItemsQuery, 1, {"numbers"}),
+    (Api.get_flow_items, job_tree_forms.JobItemsQuery, 1, {"stage", "numbers"}),
+    (Api.get_flows, flow_forms.FlowsQuery, 0, set()),
+    (Api.get_flows, job_tree_forms.TreesQuery, 0, set()),
+    (Api.get_schedules, operator_forms.ScheduleQuery, 1, {"queue", "made_by", "continuation", "limit"}),
+    (Api.get_schedules, operator_forms.SchedulesQuery, 1, set()),
+    (Api.get_workers, operator_forms.WorkersQuery, 0, set()),
+    (Api.heartbeat, forms.HeartbeatsForm, 2, set()),
+    (Api.lookup, forms.LookupForm, 1, set()),
+    (Api.lookup, operator_forms.LookupQuery, 1, {"queue", "keys"}),
+    (Api.resume_flow, flow_forms.ResumeForm, 1, set()),
+    (Api.scan, operator_forms.JobPageQuery, 1, set()),
+    (Api.seal_stage, flow_forms.SealForm, 1, set()),
+    (Api.search_jobs, search_forms.SearchForm, 1, set()),
+    (Api.update_queue, operator_forms.SettingsForm, 2, set()),
+    (Api.update_schedule, operator_forms.ScheduleForm, 2, set()),
+    (Api.update_shard, operator_forms.ShardForm, 2, set()),
+    (Api.update_token, operator_forms.TokenForm, 1, {"password"}),
+]
+"""Calls with the forms of their routes, how many arguments the routes give in front, and those that are not there."""
 
 every_answer = pytest.mark.parametrize("kind", ANSWERS, ids=lambda kind: kind.__name__)
 every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
@@ -115,3 +157,24 @@ def test_a_form_says_all_that_the_model_has(form: Any) -> None:
 def _least(kind: Any, thing: Any) -> Any:
     needed = [each.name for each in dataclasses.fields(kind) if each.default is each.default_factory]
     return kind(**{name: getattr(thing, name) for name in needed})
+
+
+@pytest.mark.parametrize(("call", "form", "first", "missing"), CALLS, ids=lambda each: getattr(each, "__name__", ""))
+def test_a_form_has_the_arguments_of_its_call(call: Any, form: Any, first: int, missing: set[str]) -> None:
+    needed = [field.name for field in msgspec.structs.fields(form) if field.required]
+    given = arguments_of(call, form(**dict.fromkeys(needed, ())), first)
+    assert {each.name for each in arguments(call)[first:]} - given.keys() == missing
+
+
+def test_what_a_form_says_becomes_what_the_call_takes() -> None:
+    query = msgspec.convert({"state": "failed", "cursor": "7"}, flow_forms.ItemsQuery)
+    given = arguments_of(Api.get_flow_items, query, 1)
+    assert (given["state"], given["continuation"], given["limit"]) == (flow_words.ItemState.FAILED, "7", 100)
+    form = msgspec.convert({"keys": [{"dedupe_key": "a"}], "wait_ms": 5}, forms.LookupForm)
+    assert arguments_of(Api.lookup, form, 1) == {
+        "include_body": False,
+        "include_result": False,
+        "wait_ms": 5,
+        "queue": "",
+        "keys": [model.KeyRef("a")],
+    }
