@@ -165,14 +165,7 @@ class History:
 
     async def _by_hours(self, queue: str, span: Span, first: int, last: int) -> Series:
         """The hours that are put away, and those of the minutes that are not."""
-
-        def read(file: HistoryFile) -> _Rows:
-            days = first // HOUR // DAY, last // HOUR // DAY
-            total = file.hours(ALL_QUEUES, *days)
-            own = total if queue == ALL_QUEUES else file.hours(queue, *days)
-            return _Rows(total, own, file.kept(queue), file.first_hour())
-
-        rows = await self.store.read(read, _NO_ROWS)
+        rows = await self._rows(HistoryFile.hours, queue, first // HOUR // DAY, last // HOUR // DAY)
         hours = {hour: (rows.own.get(hour, QueueRecord()), record.minutes) for hour, record in rows.total.items()}
         begun = max(first, (max(rows.total, default=-1) + 1) * HOUR)
         found = await self._minutes(queue, begun, last)
@@ -196,17 +189,7 @@ class History:
         """Those of the file, and those at hand; also those in which nothing happened."""
         recent = self.store.recent
         at_hand = min(recent, default=last) // HOUR * HOUR
-
-        def read(file: HistoryFile) -> _Rows:
-            total: dict[int, QueueRecord] = {}
-            own: dict[int, QueueRecord] = {}
-            if first < at_hand:
-                hours = first // HOUR, at_hand // HOUR - 1
-                total = file.minutes(ALL_QUEUES, *hours)
-                own = total if queue == ALL_QUEUES else file.minutes(queue, *hours)
-            return _Rows(total, own, file.kept(queue), file.first_hour())
-
-        rows = await self.store.read(read, _NO_ROWS)
+        rows = await self._rows(HistoryFile.minutes, queue, first // HOUR, at_hand // HOUR - 1)
         known = sorted({*rows.total, *recent})
         own = rows.own | {at: unpack(records[queue]) for at, records in recent.items() if queue in records}
         found: dict[int, QueueRecord] = {}
@@ -215,6 +198,16 @@ class History:
             found |= expanded(((each, own[each]) for each in of_hour if each in own), of_hour)
         shown = {at: record for at, record in found.items() if at >= rows.kept.minute or at in own}
         return _Minutes(shown, rows.kept, min(known, default=None) if rows.since is None else rows.since * HOUR)
+
+    async def _rows(
+        self, read: Callable[[HistoryFile, str, int, int], dict[int, QueueRecord]], queue: str, first: int, last: int
+    ) -> _Rows:
+        def rows(file: HistoryFile) -> _Rows:
+            total = read(file, ALL_QUEUES, first, last)
+            own = total if queue == ALL_QUEUES else read(file, queue, first, last)
+            return _Rows(total, own, file.kept(queue), file.first_hour())
+
+        return await self.store.read(rows, _NO_ROWS)
 
 
 class _Rows(NamedTuple):
