@@ -18,6 +18,7 @@ import sqlite3
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -164,15 +165,13 @@ class HistoryFile:
 
     def write_minutes(self, minutes: Mapping[int, Minutes], facts: Mapping[str, bytes]) -> None:
         """These minutes are over. All or nothing."""
-        self._within_bound(lambda: self._write_minutes(minutes, facts))
 
-    def _write_minutes(self, minutes: Mapping[int, Minutes], facts: Mapping[str, bytes]) -> None:
-        run = self._db.execute
-        for minute, records in minutes.items():
-            data = zlib.compress(msgspec.msgpack.encode(records), 1)
-            run("INSERT OR REPLACE INTO recent (minute, data) VALUES (?, ?)", (minute, data))
-        for name, data in facts.items():
-            run("INSERT OR REPLACE INTO facts (name, data) VALUES (?, ?)", (name, data))
+        def write() -> None:
+            packed = {minute: zlib.compress(msgspec.msgpack.encode(each), 1) for minute, each in minutes.items()}
+            self._db.executemany("INSERT OR REPLACE INTO recent (minute, data) VALUES (?, ?)", packed.items())
+            self._db.executemany("INSERT OR REPLACE INTO facts (name, data) VALUES (?, ?)", facts.items())
+
+        self._within_bound(write)
 
     def recent(self, after_minute: int = -1) -> dict[int, dict[str, bytes]]:
         """The minutes that are not put away yet. One of UNREADABLE."""
@@ -202,10 +201,8 @@ class HistoryFile:
             queues = sorted(set().union(*minutes.values()))
             for start in range(0, len(queues), _STEP):
                 some = {queue: _hour_of(queue, minutes) for queue in queues[start : start + _STEP]}
-                self._within_bound(lambda hour=hour, some=some: self._put(hour, some))  # type: ignore[misc]
-            self._transaction(
-                lambda hour=hour: self._db.execute("DELETE FROM recent WHERE minute < ?", ((hour + 1) * HOUR,))  # type: ignore[misc]
-            )
+                self._within_bound(partial(self._put, hour, some))
+            self._transaction(partial(self._db.execute, "DELETE FROM recent WHERE minute < ?", ((hour + 1) * HOUR,)))
         self._expire(before_hour)
         self._make_room()
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()

@@ -45,7 +45,7 @@ class HistoryStore:
             await self.follow()
 
     async def close(self) -> None:
-        await self.call(self._close)
+        await self.call(self._release)
         self._thread.shutdown()
 
     async def call(self, work: Callable[[], T]) -> T:
@@ -178,6 +178,3 @@ class HistoryStore:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-    def _close(self) -> None:
-        self._release()
