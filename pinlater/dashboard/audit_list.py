@@ -49,18 +49,18 @@ async def load(page: Page, words: list[str], cursor: str) -> AuditPage:
                 found.entries.append(entry)
             if len(found.entries) == PAGE_SIZE or found.examined == MOST_LOOKED_AT:
                 rest = index + 1 < len(entries) or not is_last
-                found.cursor = _cursor_behind(entries, index) if rest else ""
+                found.cursor = "{}-{}".format(*_behind(entries[: index + 1])) if rest else ""
                 return found
         if is_last or not entries:
             return found
-        text = _CURSOR.fullmatch(_cursor_behind(entries, len(entries) - 1))
-        assert text is not None
-        before_ms, seen = int(text[1]) + 1, int(text[2])
+        at_ms, seen = _behind(entries)
+        before_ms = at_ms + 1
 
 
-def _cursor_behind(entries: list[AuditEntry], index: int) -> str:
-    at_ms = entries[index].at_ms
-    return f"{at_ms}-{sum(each.at_ms == at_ms for each in entries[: index + 1])}"
+def _behind(entries: list[AuditEntry]) -> tuple[int, int]:
+    """The millisecond of the last of these entries, and how many of them are of it."""
+    at_ms = entries[-1].at_ms
+    return at_ms, sum(each.at_ms == at_ms for each in entries)
 
 
 def _matches(entry: AuditEntry, words: list[str]) -> bool:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from pinlater.dashboard.cluster_view import PATH as CLUSTER
 from pinlater.dashboard.formats import number_text
 from pinlater.dashboard.history_view import all_queues_view, sparklines
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
@@ -31,41 +32,27 @@ class Alarm(NamedTuple):
 
 def alarms(status: ClusterStatus, rows: list[QueueRow], workers: WorkersPage | None) -> list[Alarm]:
     """The worst first."""
-    found = [
-        *(
-            Alarm(f"Shard {each.id} is out: {each.trouble or each.state}", "/dashboard/cluster")
-            for each in status.shards
-            if each.state != "in"
-        ),
-        *(
-            Alarm(f"Shard {each.id} is full and takes no new jobs", "/dashboard/cluster")
-            for each in status.shards
-            if each.is_full
-        ),
-        *(
-            Alarm(f"Server {each.server}/{each.process} is not ready: {each.trouble}", "/dashboard/cluster")
-            for each in status.servers
-            if not each.is_ready
-        ),
+    texts = [f"Shard {each.id} is out: {each.trouble or each.state}" for each in status.shards if each.state != "in"]
+    texts += [f"Shard {each.id} is full and takes no new jobs" for each in status.shards if each.is_full]
+    texts += [
+        f"Server {each.server}/{each.process} is not ready: {each.trouble}"
+        for each in status.servers
+        if not each.is_ready
     ]
-    if status.homes_trouble:
-        found.append(Alarm(status.homes_trouble, "/dashboard/cluster"))
-    for shard in status.shards:
-        found += [
-            Alarm(
-                f"{chain.first} keeps {number_text(chain.waiting)} others of serialize key {chain.serialize_key!r} "
-                "waiting",
-                "/dashboard/cluster",
-            )
-            for chain in shard.blocked_chains
-        ]
+    texts += [status.homes_trouble] if status.homes_trouble else []
+    texts += [
+        f"{chain.first} keeps {number_text(chain.waiting)} others of serialize key {chain.serialize_key!r} waiting"
+        for shard in status.shards
+        for chain in shard.blocked_chains
+    ]
+    found = [Alarm(text, CLUSTER) for text in texts]
     if workers is not None:
         found += _of_workers(status, rows, workers)
     paused = [row.name for row in rows if row.is_paused and row.ready]
     if paused:
         found.append(Alarm(f"{_some(paused)}: paused with jobs that wait", "/dashboard/queues?show=paused", False))
     exposed = sorted({each.exposed for each in status.servers if each.exposed})
-    found += [Alarm(text, "/dashboard/cluster", False) for text in exposed]
+    found += [Alarm(text, CLUSTER, False) for text in exposed]
     return sorted(found, key=lambda alarm: not alarm.is_bad)
 
 
