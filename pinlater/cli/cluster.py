@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from pinlater.cli.connection import EXIT_CODES, ServerCommand, ServerGroup, talks_to_server
-from pinlater.cli.output import Row, has_new_keys, json_object, output_option, renamed, write_all
+from pinlater.cli.output import Row, has_new_keys, json_object, output_option, renamed, whole, write_all
 from pinlater.cli.times import moment_option, time_text
 from pinlater.cli.worker import read_pages, summary_text, worker_json
 from pinlater.client.client import Client
@@ -39,11 +39,21 @@ SERVER_COLUMNS = (
     "maintains",
     "shards_out",
     "overflow_jobs",
-    "seen",
+    whole("seen", 5),
     "trouble",
 )
 SHARD_COLUMNS = ("shard", "store", "state", "dequeue_only", "jobs", "keys", "trouble")
-HEALTH_COLUMNS = ("shard", "state", "window", "skew_ms", "next_try", "maintained_by", "out_at", "full_at", "trouble")
+HEALTH_COLUMNS = (
+    "shard",
+    "state",
+    "window",
+    "skew_ms",
+    whole("next_try", 5),
+    "maintained_by",
+    "out_at",
+    "full_at",
+    "trouble",
+)
 RUNNING = JobPhase.IN_PROGRESS.word
 QUEUE_COLUMNS = ("queue", *PHASE_WORDS.values(), "oldest", "flags")
 OF_FEW = ("waiting", "cancelled")

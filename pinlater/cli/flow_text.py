@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from pinlater.cli.output import Row, counted, json_object
+from pinlater.cli.output import Row, counted, json_object, whole
 from pinlater.cli.times import time_text
 from pinlater.durations import age_text
 from pinlater.model.flow_words import (
@@ -23,7 +23,7 @@ from pinlater.model.flow_words import (
 from pinlater.printable import printable
 from pinlater.text_table import Column, TextTable, cut_text
 
-LIST_COLUMNS = ("flow", "name", "state", "items", "pending", "failed", "dedupe_key", "created", "troubles")
+LIST_COLUMNS = ("flow", "name", "state", "items", "pending", "failed", "dedupe_key", whole("created", 5), "troubles")
 ITEM_COLUMNS = ("item", "stage", "state", "failures", "dedupe_key", "reason")
 _BAR = 10
 _LABEL_WIDTH = 12

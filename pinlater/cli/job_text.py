@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from pinlater.cli.output import Row, ToRow, counted, json_object
+from pinlater.cli.output import Row, ToRow, counted, json_object, whole
 from pinlater.cli.times import time_text
 from pinlater.clock import SystemClock
 from pinlater.durations import age_text, duration_text
@@ -18,11 +18,14 @@ from pinlater.job_body import BodyDescription, describe_body
 from pinlater.model import HIDDEN_JOB, JobInfo, JobProgress, JobState
 from pinlater.model.job_selection import phase_of
 from pinlater.printable import json_text, printable, printable_lines
+from pinlater.text_table import Column
 
-COLUMNS = ("descriptor", "state", "attempts", "run_after", "updated", "custom_status")
+_NAMED = ("descriptor", "state", whole("attempts"), whole("run_after", 3), whole("updated", 2))
+COLUMNS = (*_NAMED, "custom_status")
 """What a table shows of a job; JSON has more."""
 
-BODY_COLUMNS = ("descriptor", "state", "attempts", "run_after", "updated", "body", "custom_status")
+BODY_COLUMNS = (*_NAMED, Column("body", 5), "custom_status")
+WHOLE_BODY_COLUMNS = (*_NAMED, whole("body"), "custom_status")
 _BODY_CHARS = 60
 _STATUS_CHARS = 120
 _PAGE_LINES = 40

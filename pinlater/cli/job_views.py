@@ -13,7 +13,7 @@ from pinlater.cli.connection import priority_option, say, talks_to_server
 from pinlater.cli.exit_codes import EXIT_INCOMPLETE
 from pinlater.cli.job_keys import found_by_keys, key_options, queue_of_keys_option
 from pinlater.cli.job_states import WantedState, count_jobs, found_pages, selection_of, wanted_options
-from pinlater.cli.job_text import BODY_COLUMNS, COLUMNS, job_json, page, row_of
+from pinlater.cli.job_text import BODY_COLUMNS, COLUMNS, WHOLE_BODY_COLUMNS, job_json, page, row_of
 from pinlater.cli.output import open_output, output_option, write_one
 from pinlater.client.client import Client
 from pinlater.clock import SystemClock
@@ -285,7 +285,8 @@ def scan(
     Where a shard cannot be read, the others are listed, it is named on stderr, and the exit code is 5.
     """
     left = None if everything else limit
-    output = open_output(format, BODY_COLUMNS, row_of(format, whole_body=body), job_json)
+    columns = WHOLE_BODY_COLUMNS if body else BODY_COLUMNS
+    output = open_output(format, columns, row_of(format, whole_body=body), job_json)
     missing_shards: set[str] = set()
     slice_jobs = _SLICE if left is None else min(_SLICE, left)
     for found in _pages(client, queue, wanted, priority, match, status_match, slice_jobs):

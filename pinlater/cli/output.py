@@ -14,12 +14,14 @@ from typing import Any, Protocol
 import click
 
 from pinlater.printable import json_text
-from pinlater.text_table import TextTable, cell_text
+from pinlater.text_table import Column, TextTable, cell_text, terminal_width
 
 Row = Mapping[str, Any]
 """A value per column, as in JSON; a table may show fewer columns."""
 
 ToRow = Callable[[Any], Row]
+
+Columns = Sequence[str | Column]
 
 FORMATS = ("table", "json", "jsonl")
 _OLD_KEYS = f"{__name__}.old_keys"
@@ -34,17 +36,21 @@ class Output(Protocol):
 
 
 class Table:
-    """`columns` are shown, and nothing where there are no rows."""
+    """`columns` are shown, as wide as a terminal is, and nothing where there are no rows.
 
-    def __init__(self, columns: Sequence[str], row: ToRow) -> None:
-        self._columns = columns
+    The first one names the thing, and is whole: people give it to the next command.
+    """
+
+    def __init__(self, columns: Columns, row: ToRow) -> None:
+        first, *others = [each if isinstance(each, Column) else Column(each) for each in columns]
+        self._columns = [first._replace(is_whole=True), *others]
         self._row = row
-        self._table = TextTable(columns)
+        self._table = TextTable(self._columns)
 
     def write(self, things: Iterable[Any]) -> None:
-        cells = [[row.get(column) for column in self._columns] for row in map(self._row, things)]
+        cells = [[row.get(column.heading) for column in self._columns] for row in map(self._row, things)]
         if cells:
-            _echo_lines(self._table.lines(cells))
+            _echo_lines(self._table.lines(cells, terminal_width()))
 
     def close(self) -> None:
         pass
@@ -87,7 +93,7 @@ def json_object(thing: Any) -> dict[str, Any]:
     return found
 
 
-def open_output(format: str, columns: Sequence[str], row: ToRow = dict, to_json: ToRow = json_object) -> Output:
+def open_output(format: str, columns: Columns, row: ToRow = dict, to_json: ToRow = json_object) -> Output:
     """`row` makes of a thing what a table shows, and the object of `--json-keys old`; `to_json` the one of now."""
     if format == "table":
         return Table(columns, row)
@@ -96,12 +102,17 @@ def open_output(format: str, columns: Sequence[str], row: ToRow = dict, to_json:
 
 
 def write_all(
-    format: str, columns: Sequence[str], things: Iterable[Any], row: ToRow = dict, to_json: ToRow = json_object
+    format: str, columns: Columns, things: Iterable[Any], row: ToRow = dict, to_json: ToRow = json_object
 ) -> None:
     """All the rows of a short answer."""
     output = open_output(format, columns, row, to_json)
     output.write(things)
     output.close()
+
+
+def whole(heading: str, worth: int = 7) -> Column:
+    """A column whose texts are not cut: times, names of jobs. The worth: see Column."""
+    return Column(heading, worth, is_whole=True)
 
 
 def write_one(format: str, column: str, value: Any, key: str | None = None) -> None:

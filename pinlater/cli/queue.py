@@ -175,10 +175,18 @@ def stats(client: Client, names: tuple[str, ...], by_priority: bool | None, form
         by_priority = True
     output = open_output(format, ["queue", "priority", *WORDS], _TABLED if format == "table" else dict, _NAMED)
     priorities = 0
-    for name in names or sorted(client.queue_names(), key=queue_order):
-        priorities = priorities or _priorities(client, name, bool(out))
-        levels = _counted(client, name, priorities, bool(out))
-        output.write(_chosen(_by_phase(client, name, levels) if in_phases else levels, by_priority))
+    aligned: list[Row] = []  # columns are as wide as the widest number of all queues
+    try:
+        for name in names or sorted(client.queue_names(), key=queue_order):
+            priorities = priorities or _priorities(client, name, bool(out))
+            levels = _counted(client, name, priorities, bool(out))
+            shown = _chosen(_by_phase(client, name, levels) if in_phases else levels, by_priority)
+            if format == "table":
+                aligned += shown
+            else:
+                output.write(shown)
+    finally:
+        output.write(aligned)
     output.close()
     if out:
         say(f"not all was counted; missing shards: {', '.join(out)}")

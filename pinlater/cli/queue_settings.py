@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from pinlater.cli.admin import PASSWORD_HELP, admin_password, needs_password
 from pinlater.cli.completion import begun_with, offer_queues, only_first
 from pinlater.cli.connection import say_missed, talks_to_server
-from pinlater.cli.output import Row, has_new_keys, output_option, write_all
+from pinlater.cli.output import Row, has_new_keys, output_option, whole, write_all
 from pinlater.cli.times import duration_option, moment_option, time_text
 from pinlater.client.client import Client
 from pinlater.clock import SystemClock
@@ -167,7 +167,7 @@ def switch_off(client: Client, name: str, key: str) -> None:
     say_missed(changed.missed_shards)
 
 
-_COLUMNS = ("queue", "setting", "value", "source")
+_COLUMNS = ("queue", "setting", whole("value"), "source")
 _MOMENTS = ("paused_at", "paused_until")
 
 

@@ -25,7 +25,7 @@ from pinlater.cli.connection import (
 )
 from pinlater.cli.exit_codes import EXIT_FAILED
 from pinlater.cli.job_text import text_fields
-from pinlater.cli.output import Row, has_new_keys, json_object, output_option, write_all, write_one
+from pinlater.cli.output import Row, has_new_keys, json_object, output_option, whole, write_all, write_one
 from pinlater.cli.times import duration_option, duration_or_zero_option, moment_option, time_text
 from pinlater.client.client import Client
 from pinlater.durations import duration_text
@@ -46,7 +46,7 @@ from pinlater.wire.schedule_methods import DELETE_SCHEDULE, UPDATE_SCHEDULE
 _PAGE = 1_000
 _MISFIRES = {misfire.name.lower().replace("_", "-"): misfire for misfire in Misfire}
 _NONE = "none"
-LIST_COLUMNS = ("schedule", "queue", "times", "next", "last_fired", "state")
+LIST_COLUMNS = ("schedule", "queue", "times", whole("next"), whole("last_fired", 5), "state")
 
 
 @click.group(
@@ -278,7 +278,7 @@ def _write_view(format: str, view: ScheduleView) -> None:
         "updated": f"{time_text(view.updated_at_ms)} by {view.updated_by or '?'}" if view.version else None,
         "version": view.version or None,
     }
-    write_all("table", ("field", "value"), [{"field": key, "value": value} for key, value in rows.items()])
+    write_all("table", ("field", whole("value")), [{"field": key, "value": value} for key, value in rows.items()])
 
 
 def _views(client: Client, *, next_limit: int = 1, **which: Any) -> Iterator[ScheduleView]:

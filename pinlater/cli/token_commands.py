@@ -16,7 +16,7 @@ from pinlater.cli.admin import PASSWORD_HELP, PASSWORD_VARIABLE, admin_password,
 from pinlater.cli.completion import offer_roles, offer_tokens
 from pinlater.cli.connection import EXIT_CODES, ServerGroup, say, say_missed, talks_to_server
 from pinlater.cli.exit_codes import EXIT_FAILED, EXIT_INCOMPLETE
-from pinlater.cli.output import FORMATS, Row, json_keys_option, output_option, renamed, write_all
+from pinlater.cli.output import FORMATS, Row, json_keys_option, output_option, renamed, whole, write_all
 from pinlater.cli.times import duration_option, time_text
 from pinlater.client.client import Client
 from pinlater.client.token import Token
@@ -28,7 +28,7 @@ from pinlater.printable import json_text
 from pinlater.redaction import SECRETS
 from pinlater.wire.access_methods import DELETE_TOKEN, UPDATE_TOKEN
 
-COLUMNS = ("token", "roles", "made_by", "made", "ends", "last_used")
+COLUMNS = ("token", "roles", "made_by", whole("made", 5), whole("ends"), whole("last_used"))
 _TOO_OLD = "this server is of an earlier version, which knows no tokens"
 _RANDOM_BYTES = 32
 

@@ -98,7 +98,7 @@ _QUEUES = (
     Column("DONE/S", 3, True),
     Column("FAIL/S", 4, True),
     Column("RETRY/S", 3, True),
-    Column("FLAGS", 6),
+    Column("FLAGS"),
 )
 
 

@@ -10,15 +10,15 @@ import click
 from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import EXIT_CODES, ServerGroup, say, talks_to_server
 from pinlater.cli.exit_codes import EXIT_INCOMPLETE
-from pinlater.cli.output import Row, counted, has_new_keys, open_output, output_option, renamed
+from pinlater.cli.output import Row, counted, has_new_keys, open_output, output_option, renamed, whole
 from pinlater.cli.times import time_text
 from pinlater.client.client import Client
 from pinlater.durations import age_text
 from pinlater.errors import MethodUnknown
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, WorkerInfo, WorkersPage, parse_descriptor
 
-COLUMNS = ("name", "host", "pid", "queues", "slots", "longest", "version", "up", "seen", "state")
-RUNNING_COLUMNS = ("name", "host", "pid", "queue", "job", "type", "running", "since")
+COLUMNS = ("name", "host", "pid", "queues", "slots", "longest", "version", "up", whole("seen", 5), "state")
+RUNNING_COLUMNS = ("name", "host", "pid", "queue", whole("job"), "type", "running", whole("since", 5))
 PAGE = 500
 TOO_OLD = "this server is of an earlier version, which keeps no list of workers"
 

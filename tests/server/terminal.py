@@ -22,10 +22,12 @@ def _take_terminal() -> None:
 
 
 class Terminal:
-    """A command whose standard streams are a terminal."""
+    """A command whose standard streams are a terminal, of unknown width unless `columns` are given."""
 
-    def __init__(self, folder: Path, address: str, *arguments: str) -> None:
+    def __init__(self, folder: Path, address: str, *arguments: str, columns: int = 0) -> None:
         self._ours, theirs = pty.openpty()
+        if columns:
+            termios.tcsetwinsize(theirs, (40, columns))
         environment = {"PATH": os.environ["PATH"], "PINLATER_SERVER": address, "HOME": str(folder)}
         self._process = subprocess.Popen(
             [PROGRAM, *arguments],

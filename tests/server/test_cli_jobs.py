@@ -29,6 +29,7 @@ from pinlater.model import queue_order
 from pinlater.redaction import MASK
 from tests.server.commands import Shell
 from tests.server.running import running
+from tests.server.terminal import Terminal
 
 PASSWORD = "correct horse"
 UNKNOWN = "mail:s1:p1:1790000000000000"
@@ -228,6 +229,37 @@ def test_stats_of_a_queue_with_jobs_of_one_priority_are_one_row(shell: Shell, qu
     client.enqueue(queue, [Job(b"", 2)] * 3)
     (row,) = rows("table", shell("queue", "stats", queue).out)
     assert (row["priority"], row["ready"]) == ("all", "3")
+
+
+def test_stats_of_many_queues_line_up(shell: Shell, queue: str, client: Client) -> None:
+    shell("queue", "create", "short", "mail_" + "x" * 40)
+    client.enqueue(queue, [Job(b"", 1, 2**52)] * 12)
+    heading, *lines = shell("queue", "stats", "short", queue, "mail_" + "x" * 40).out.splitlines()
+    ends = [match.end() for match in re.finditer(r"\S+", heading)][2:]
+    assert len(lines) == 3
+    for line in lines:
+        assert [match.end() for match in re.finditer(r"\S+", line)][2:] == ends
+    for name in ("short", "mail_" + "x" * 40):
+        shell("queue", "delete", name, "--yes", stdin=PASSWORD)
+
+
+def test_stats_before_an_unknown_queue_are_shown(shell: Shell, queue: str) -> None:
+    result = shell("queue", "stats", queue, "nowhere", code=1)
+    assert [row["queue"] for row in rows("table", result.out)] == [queue]
+    assert "nowhere" in result.err
+
+
+def test_a_table_on_a_terminal_fits_its_width(address: str, client: Client, tmp_path: Path) -> None:
+    client.create_queue("fits")
+    (made,) = client.enqueue("fits", [Job(b"x" * 500, 1, 2**52, custom_status="why " * 100)])
+    for width in (80, 120, 160):
+        terminal = Terminal(tmp_path, address, "job", "scan", "fits", "--state", "scheduled", columns=width)
+        assert terminal.ended() == 0
+        lines = terminal.shown.splitlines()
+        assert max(map(len, lines)) <= width, lines
+        assert made in lines[1]
+        assert "why why" in lines[1]
+    client.delete_queue("fits", PASSWORD)
 
 
 def test_stats_of_many_queues_are_in_order(shell: Shell, queue: str) -> None:

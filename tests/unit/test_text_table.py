@@ -62,3 +62,37 @@ def test_the_longest_text_is_cut_before_a_column_goes(width: int, why: str) -> N
 def test_a_column_that_matters_little_and_is_empty_goes_first() -> None:
     heading, _ = TextTable(COLUMNS).lines([("mail", "1", "", "", "3s")], 200)
     assert heading.split() == ["NAME", "JOBS", "WHY", "SEEN"]
+
+
+@pytest.mark.parametrize("width", [60, 70, 80, 100])
+def test_a_long_text_takes_no_number_away(width: int) -> None:
+    numbers = ("READY", "SCHEDULED", "RUNNING", "FAILED")
+    columns = (Column("QUEUE", 9), *(Column(each, 4, is_number=True) for each in numbers), Column("FLAGS"))
+    lines = TextTable(columns).lines([("mail", "5", "1,234,567", "0", "2", f"paused {LONG}")], width)
+    assert lines[0].split() == ["QUEUE", *numbers, "FLAGS"]
+    assert "paused" in lines[1]
+    assert max(map(text_width, lines)) <= width
+
+
+def test_names_and_times_are_whole_where_texts_are_cut() -> None:
+    columns = (Column("job", is_whole=True), Column("at", is_whole=True), Column("why"))
+    (_, line) = TextTable(columns).lines([("mail:s1:p1:1790000000000000", "2026-11-23T00:23:35Z", LONG)], 60)
+    assert line.startswith("mail:s1:p1:1790000000000000  2026-11-23T00:23:35Z  the st...")
+
+
+def test_integers_are_right_and_other_columns_left() -> None:
+    lines = TextTable(["queue", "priority", "jobs"]).lines([("mail", "all", 7), ("sms", 1, 1_000), ("fax", 2, None)])
+    assert lines == [
+        "QUEUE  PRIORITY  JOBS",
+        "mail        all     7",
+        "sms           1  1000",
+        "fax           2     -",
+    ]
+
+
+def test_what_is_left_out_is_decided_with_the_headings() -> None:
+    table = TextTable((Column("name", 9), Column("seen", 2), "why"))
+    heading, _ = table.lines([("mail", "2026-11-23", "none")], 24)
+    assert heading.split() == ["NAME", "SEEN", "WHY"]
+    (line,) = table.lines([("mail", "2026-11-23", LONG)], 24)
+    assert line.split()[:2] == ["mail", "2026-1..."]

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from pinlater.durations import seconds_text
-from pinlater.text_table import TextTable
+from pinlater.text_table import TextTable, terminal_width
 from pinlater_workers.app.loader import load
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.execution.failure_text import describe
@@ -121,4 +121,4 @@ def _print_policy(policy: Policy, attempts: int | None) -> None:
 
 
 def write_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
-    click.echo("\n".join(TextTable(columns).lines(rows)))
+    click.echo("\n".join(TextTable(columns).lines(rows, terminal_width())))
