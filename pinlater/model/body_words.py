@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import IntEnum
+
+from pinlater.model.word_enum import WordEnum
 
 
-class BodiesAction(IntEnum):
+class BodiesAction(WordEnum):
     """What a run over bodies does. The numbers are those of the wire contract."""
 
     SWEEP = 0

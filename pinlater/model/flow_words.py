@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 from pinlater.model.jobs import ClaimOutcome, DequeuedJob
+from pinlater.model.word_enum import WordEnum
 
 
-class FlowState(IntEnum):
+class FlowState(WordEnum):
     RUNNING = 0
     COMPLETE = 1
     CANCELLED = 2
 
 
-class ItemState(IntEnum):
+class ItemState(WordEnum):
     PENDING = 0
     SUCCEEDED = 1
     FAILED = 2
 
 
-class AppletKind(IntEnum):
+class AppletKind(WordEnum):
     """What makes the items of a child stage out of an item of its parent that has succeeded.
 
     PASS: one, whose payload is `{"payload": ..., "result": ...}` of the parent. MAP: those that an expression of
@@ -34,7 +34,7 @@ class AppletKind(IntEnum):
     JOB = 3
 
 
-class OnFailure(IntEnum):
+class OnFailure(WordEnum):
     """What becomes of the rest when an item has failed."""
 
     GO_ON = 0

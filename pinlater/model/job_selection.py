@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 from pinlater.model.jobs import CONTINUATION_END, CONTINUATION_START, JobInfo, JobState
 from pinlater.model.operator_views import JobAction
+from pinlater.model.word_enum import WordEnum
 
 
-class JobPhase(IntEnum):
+class JobPhase(WordEnum):
     """A state of jobs as people read it, and as LevelView counts. The numbers are those of the wire contract.
 
     >>> [phase.word for phase in JobPhase.in_order()]
@@ -31,6 +31,9 @@ class JobPhase(IntEnum):
     FAILED = 5
     CANCELLED = 6
     """FAILED, since it was to stop."""
+
+    def __str__(self) -> str:
+        return self.word
 
     @property
     def word(self) -> str:

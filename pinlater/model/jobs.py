@@ -24,12 +24,12 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
 
 from pinlater.model.callers import Caller, holder_of
 from pinlater.model.connection_ref import ConnectionRef
+from pinlater.model.word_enum import WordEnum
 from pinlater.model.workers import WorkerReport
 
 MAX_TIME_MS = 2**53 - 1
@@ -46,7 +46,7 @@ CONTINUATION_START = "0"
 CONTINUATION_END = "-1"
 
 
-class JobState(IntEnum):
+class JobState(WordEnum):
     """The state of a job. The numbers are those of the wire contract and of the stores."""
 
     PENDING = 0
@@ -55,7 +55,7 @@ class JobState(IntEnum):
     FAILED = 3
 
 
-class CancelOutcome(IntEnum):
+class CancelOutcome(WordEnum):
     """What became of one job of a cancel call. The numbers are those of the wire contract."""
 
     CANCELLED = 0
@@ -66,7 +66,7 @@ class CancelOutcome(IntEnum):
     """It is in progress, and its worker is asked to stop."""
 
 
-class ClaimOutcome(IntEnum):
+class ClaimOutcome(WordEnum):
     """What became of one job that a claim named. The numbers are those of the stores."""
 
     CLAIMED = 0
@@ -85,7 +85,7 @@ class ClaimOutcome(IntEnum):
     """It is eligible, and the quota of its queue leaves no room."""
 
 
-class AckOutcome(IntEnum):
+class AckOutcome(WordEnum):
     """What became of one ack. The numbers are those of the wire contract, and of the stores."""
 
     IGNORED = 0
@@ -101,7 +101,7 @@ class AckOutcome(IntEnum):
     """FAILED for good, since it was to stop."""
 
 
-class OnDuplicate(IntEnum):
+class OnDuplicate(WordEnum):
     """What an enqueue does where the dedupe key is taken. The numbers are those of the wire contract."""
 
     KEEP = 0
@@ -114,7 +114,7 @@ class OnDuplicate(IntEnum):
     """EnqueueRejected, reason DUPLICATE; for requests of one job."""
 
 
-class EnqueueOutcome(IntEnum):
+class EnqueueOutcome(WordEnum):
     """What became of one job of an enqueue. The numbers are those of the wire contract."""
 
     STORED = 0
@@ -122,7 +122,7 @@ class EnqueueOutcome(IntEnum):
     REPLACED = 2
 
 
-class HeartbeatOutcome(IntEnum):
+class HeartbeatOutcome(WordEnum):
     """What became of one heartbeat. The numbers are those of the wire contract."""
 
     OK = 0
@@ -134,7 +134,7 @@ class HeartbeatOutcome(IntEnum):
     """Its shard cannot be asked now. No store says this."""
 
 
-class RescheduleOutcome(IntEnum):
+class RescheduleOutcome(WordEnum):
     """What became of one job of a reschedule. The numbers are those of the wire contract."""
 
     RESCHEDULED = 0

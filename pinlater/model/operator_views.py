@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import NamedTuple
 
 from pinlater.model.jobs import CONTINUATION_END, CONTINUATION_START, JobInfo, JobState
+from pinlater.model.word_enum import WordEnum
 
 
 class SettingView(NamedTuple):
@@ -187,7 +187,7 @@ class ClusterStatus:
     counters: list[ProcessCounters] | None = None
 
 
-class JobAction(IntEnum):
+class JobAction(WordEnum):
     """What is done to the jobs that a filter finds. The numbers are those of the wire contract."""
 
     RETRY = 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 from pinlater.model.jobs import CONTINUATION_END, ExtendedJob, Job
+from pinlater.model.word_enum import WordEnum
 
 SCHEDULE_NAME_ALLOWED = "1 to 64 letters, digits, _ - . and :, with none of - . : in front"
 _SCHEDULE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}", re.ASCII)
@@ -19,7 +19,7 @@ def is_schedule_name(name: str) -> bool:
     return _SCHEDULE_NAME.fullmatch(name) is not None
 
 
-class Misfire(IntEnum):
+class Misfire(WordEnum):
     """What becomes of the times at which no server was there. The numbers are those of the wire contract."""
 
     SKIP = 0

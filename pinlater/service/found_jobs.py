@@ -273,7 +273,7 @@ class FoundJobsCalls:
     def _checked(self, change: FoundJobsChange) -> Sequence[JobPhase]:
         """The phases that are meant; what is given to the jobs is checked."""
         if change.action not in _TAKES:
-            raise RequestInvalid.of("action", change.action, ", ".join(f"{each.name} {each}" for each in JobAction))
+            raise RequestInvalid.of("action", change.action, ", ".join(f"{each.name} {each:d}" for each in JobAction))
         takes = _TAKES[change.action]
         if change.action is JobAction.CANCEL and not change.stops_running:
             takes = PENDING_PHASES
@@ -282,7 +282,7 @@ class FoundJobsCalls:
         validation.existing_queue(change.selection.queue)
         selection = change.selection
         phases = selection.phases
-        allowed = ", ".join(f"{phase.name} {phase}" for phase in takes)
+        allowed = ", ".join(f"{phase.name} {phase:d}" for phase in takes)
         if any(phase not in takes for phase in phases or ()):
             wrong = next(phase for phase in phases or () if phase not in takes)
             raise RequestInvalid.of(f"a phase for {change.action.name}", wrong.name, allowed)
@@ -342,7 +342,7 @@ def _found_jobs_change(change: JobChange) -> FoundJobsChange:
         del states[JobState.IN_PROGRESS]
     is_wrong = change.state not in states if change.state is not None else change.action is JobAction.DELETE
     if states and is_wrong:
-        allowed = " or ".join(f"{state.name} {state}" for state in states)
+        allowed = " or ".join(f"{state.name} {state:d}" for state in states)
         raise RequestInvalid.of(f"jobState for {change.action.name}", change.state, allowed)
     phases = None if change.state is None or change.action is JobAction.RETRY else phases_of(change.state)
     selection = JobSelection(

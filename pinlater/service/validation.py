@@ -140,7 +140,9 @@ class Validator(JobLimits):
         """The priorities that a filter means. QueueNotFound for what cannot be a queue's name."""
         existing_queue(filter.queue)
         if filter.state not in _STATES:
-            raise RequestInvalid.of("jobState", filter.state, ", ".join(f"{state.name} {state}" for state in JobState))
+            raise RequestInvalid.of(
+                "jobState", filter.state, ", ".join(f"{state.name} {state:d}" for state in JobState)
+            )
         if filter.priority is None:
             return self.priorities
         self.priority(filter.priority)

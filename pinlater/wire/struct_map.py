@@ -66,7 +66,7 @@ class _Numbers(dict[int, Any]):
     def __missing__(self, number: int) -> Any:
         """RequestInvalid in a request; else what is known in its place, or ProtocolError."""
         if self._of_request:
-            allowed = "0 or 1" if self._kind is bool else ", ".join(f"{each.name} {each}" for each in self.values())
+            allowed = "0 or 1" if self._kind is bool else ", ".join(f"{each.name} {each:d}" for each in self.values())
             raise RequestInvalid.of(self._field, number, allowed)
         if self._kind in _NEWER:
             return _NEWER[self._kind]
