@@ -1,4 +1,4 @@
-"""`pinlater job retry | delete | cancel`: changes to all jobs that match, in slices.
+"""`pinlater job retry | delete | cancel`: changes to all jobs that match, in slices, or to those that are named.
 
 In order: the options that say which jobs are meant, the question before jobs are removed, the slices, the commands.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from pinlater.cli.completion import offer_queues
+from pinlater.cli.completion import offer_queues, only_first
 from pinlater.cli.connection import can_ask, confirm, say, talks_to_server
 from pinlater.cli.exit_codes import EXIT_INCOMPLETE
 from pinlater.cli.job_keys import key_options, key_text
@@ -28,6 +28,7 @@ from pinlater.cli.job_views import (
     slices,
     status_match_option,
 )
+from pinlater.cli.named_jobs import change_named, queue_of, queue_of_words
 from pinlater.cli.output import counted, has_new_keys, lower_outcome, open_output, output_option, write_all, write_one
 from pinlater.cli.progress import Progress
 from pinlater.cli.times import duration_option, moment_option, time_text
@@ -44,9 +45,8 @@ from pinlater.model import (
     JobState,
     KeyRef,
     is_descriptor,
-    parse_descriptor,
 )
-from pinlater.model.job_selection import FoundJobsChange, JobSelection, phases_of
+from pinlater.model.job_selection import FoundJobsChange, JobPhase, JobSelection, phases_of
 from pinlater.printable import json_text
 
 _SLICE = 1_000
@@ -310,7 +310,7 @@ def _slice(extent: Extent, done: int) -> int:
     return room if extent.per_second is None else max(1, min(room, round(extent.per_second)))
 
 
-def _print(extent: Extent, action: JobAction, done: int, samples: list[Any]) -> None:
+def _print(extent: Extent, action: JobAction, done: int, samples: Sequence[Any]) -> None:
     if not extent.dry_run:
         write_one(extent.format, _DONE[action], done, "changed")
         return
@@ -324,15 +324,38 @@ def _print(extent: Extent, action: JobAction, done: int, samples: list[Any]) -> 
         click.echo(json_text({"changed" if is_new else "matched": done, "samples": list(shown)}))
 
 
+_NAMED = JobSelection("", descriptors=())
+"""Filled from the command line."""
+_words_argument = click.argument(
+    "words", nargs=-1, required=True, metavar="QUEUE|DESCRIPTOR...", shell_complete=only_first(offer_queues)
+)
+
+
+def _run_named(
+    client: Client, words: Sequence[str], change: FoundJobsChange, takes: Sequence[JobPhase], extent: Extent
+) -> None:
+    """The jobs that are named, and print how many; SystemExit where any was not changed."""
+    context = click.get_current_context()
+    names = ("priority", "older_ms", "newer_ms", "match", "status_match", "limit", "everything")
+    given = [each for each in names if context.get_parameter_source(each) is not ParameterSource.DEFAULT]
+    if given:
+        raise click.UsageError("a filter needs a QUEUE; descriptors name each job")
+    found = change_named(client, words, replace(change, dry_run=extent.dry_run), takes)
+    _print(extent, change.action, found.changed, found.samples)
+    if found.lacking:
+        raise SystemExit(EXIT_INCOMPLETE)
+
+
 @click.command(
-    short_help="Make failed jobs of QUEUE ready again.",
+    short_help="Make failed jobs ready again: those of a queue, or those that are named.",
     epilog="""\b
 Examples:
   pinlater job retry mail
+  pinlater job retry mail:s1:p1:1790000000000000
   pinlater job retry mail --priority 2 --attempts 3 --run-after +1h --all
   pinlater job retry mail --newer-than 2h --status-match 'timed? ?out' --dry-run""",
 )
-@click.argument("queue", shell_complete=offer_queues)
+@_words_argument
 @priority_or_all_option("all")
 @click.option(
     "--attempts", type=click.IntRange(min=1), default=1, show_default=True, help="How often they may be tried again."
@@ -342,7 +365,7 @@ Examples:
 @talks_to_server
 def retry(
     client: Client,
-    queue: str,
+    words: tuple[str, ...],
     priority: int | None,
     attempts: int,
     run_after: int | None,
@@ -353,20 +376,29 @@ def retry(
 
     Jobs that fail while it runs are left alone. Where a shard is out, the others are done, it is named on stderr, and
     the exit code is 5.
+
+    With descriptors these jobs alone, cancelled ones too; - reads descriptors from standard input. A job that did not
+    fail is left alone and named on stderr, and the exit code is 5.
     """
+    queue = queue_of_words(words)
+    if queue is None:
+        retried = FoundJobsChange(_NAMED, JobAction.RETRY, attempts=attempts, run_after_ms=run_after)
+        _run_named(client, words, retried, phases_of(JobState.FAILED), extent)
+        return
     change = job_change(queue, JobAction.RETRY, priority, wanted, attempts=attempts, run_after_ms=run_after)
     run_change(client, change, extent)
 
 
 @click.command(
-    short_help="Delete jobs of QUEUE in one state.",
+    short_help="Delete jobs: those of a queue in one state, or those that are named.",
     epilog="""\b
 Examples:
+  pinlater job delete mail:s1:p1:1790000000000000
   pinlater job delete mail --state failed --all
   pinlater job delete mail --state pending --priority 3 --match 'newsletter 17' --limit 5000
   pinlater job delete mail --state succeeded --priority all --older-than 2d --all --dry-run""",
 )
-@click.argument("queue", shell_complete=offer_queues)
+@_words_argument
 @state_option
 @priority_or_all_option("1")
 @filter_options
@@ -374,8 +406,8 @@ Examples:
 @talks_to_server
 def delete(
     client: Client,
-    queue: str,
-    state: JobState,
+    words: tuple[str, ...],
+    state: JobState | None,
     priority: int | None,
     wanted: Wanted,
     extent: Extent,
@@ -386,7 +418,19 @@ def delete(
     On a terminal it counts them first and asks whether that is meant; then it deletes no more than it has counted.
     Where a shard is out, the others are done, it is named on stderr, and the exit code is 5. Jobs of other priorities
     than 1 are deleted only where --priority says so; how many are left is said.
+
+    With descriptors these jobs alone, whatever their state is unless --state says one; - reads descriptors from
+    standard input. Where one is not there, the exit code is 5.
     """
+    queue = queue_of_words(words)
+    if queue is None:
+        if not (yes or extent.dry_run or "-" in words) and can_ask():
+            confirm(f"Delete {counted(len(set(words)), 'job')}?", "nothing was deleted")
+        phases = list(JobPhase) if state is None else phases_of(state)
+        _run_named(client, words, FoundJobsChange(_NAMED, JobAction.DELETE), phases, extent)
+        return
+    if state is None:
+        raise click.UsageError("Missing option '--state'.")
     change = job_change(queue, JobAction.DELETE, priority, wanted, state=state)
     run_removal(client, change, extent, state, yes=yes)
     if click.get_current_context().get_parameter_source("priority") is ParameterSource.DEFAULT:
@@ -488,7 +532,7 @@ def _cancel_named(client: Client, descriptors: tuple[str, ...], running: bool, f
     output = open_output(format, ["descriptor", "outcome"], to_json=lower_outcome)
     failed = False
     with Progress("jobs looked at") as progress:
-        for queue, named in groupby(named_descriptors(descriptors), _queue_of):
+        for queue, named in groupby(named_descriptors(descriptors), queue_of):
             for part in slices(named, _SLICE, _SLICE, lambda _: 0):
                 outcomes = {} if queue is None else client.cancel(queue, part, running=running)
                 for each in part:
@@ -500,9 +544,3 @@ def _cancel_named(client: Client, descriptors: tuple[str, ...], running: bool, f
                 output.write([{"descriptor": each, "outcome": outcome.name} for each, outcome in rows])
     output.close()
     return failed
-
-
-def _queue_of(descriptor: str) -> str | None:
-    """None: the text is no descriptor, so there is no such job."""
-    ref = parse_descriptor(descriptor)
-    return None if ref is None else ref.queue

@@ -71,7 +71,6 @@ def state_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--state",
         type=state_choice(*JobState),
-        required=True,
         metavar="STATE",
         shell_complete=one_of(*(state.name.lower() for state in JobState)),
         help=f"The state of the jobs: {', '.join(state.name.lower() for state in JobState)}.",

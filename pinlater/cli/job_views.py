@@ -169,7 +169,7 @@ def _named(
         yield infos, max(0, len(keys) - len(infos))
     most = _RESULTS_SLICE if with_result else _SLICE
     for part in slices(named_descriptors(descriptors), most, most, lambda _: _NO_WEIGHT):
-        found = _read(client, part, with_body, with_result)
+        found = read_jobs(client, part, with_body, with_result)
         yield [found[each] for each in part if each in found], len(set(part) - found.keys())
 
 
@@ -186,7 +186,9 @@ def write_bytes(body: bytes, raw: bool = False) -> None:
         say("not all of it can be shown on a terminal, and is escaped; --raw prints it as it is")
 
 
-def _read(client: Client, descriptors: Sequence[str], with_body: bool, with_result: bool) -> dict[str, JobInfo]:
+def read_jobs(
+    client: Client, descriptors: Sequence[str], with_body: bool = False, with_result: bool = False
+) -> dict[str, JobInfo]:
     """The jobs found; names on stderr those that are not, or that are on shards which cannot be read.
 
     The error of these, where nothing can be read.

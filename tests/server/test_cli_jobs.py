@@ -667,3 +667,76 @@ def test_no_descriptors_on_standard_input_cancel_nothing(shell: Shell, client: C
 def test_a_pattern_of_a_status_that_is_none_is_named(shell: Shell, queue: str) -> None:
     failed = shell("job", "retry", queue, "--status-match", "(", code=2)
     assert failed.err.startswith("pinlater: --status-match is")
+
+
+# -- jobs by descriptor --------------------------------------------------------------------------------------------
+
+
+def _one_of_each(client: Client, queue: str) -> tuple[str, str, str]:
+    """A failed job, a ready one, and one that is not there."""
+    failed, ready = client.enqueue(queue, [Job(b"fails", 1, None, 1), Job(b"waits", 2)])
+    client.dequeue(DequeueRequest(queue, 1))
+    assert client.ack(queue, failed=[Ack(failed)]) == [AckOutcome.FAILED]
+    return failed, ready, f"{queue}:s1:p1:1790000000000000"
+
+
+def test_retry_of_a_named_job_is_of_that_job_alone(shell: Shell, queue: str, client: Client) -> None:
+    one, two = client.enqueue(queue, [Job(b"", 1, None, 1)] * 2)
+    for job in client.dequeue(DequeueRequest(queue, 2)):
+        client.ack(queue, failed=[Ack(job.descriptor)])
+    result = shell("job", "retry", one, "--attempts", "3")
+    assert (result.out, result.err) == ("1\n", "")
+    found = client.lookup([one, two])
+    assert (found[one].state, found[one].attempts_remaining) == (JobState.PENDING, 3)
+    assert found[two].state is JobState.FAILED
+
+
+@pytest.mark.parametrize("through_stdin", [False, True])
+def test_retry_names_what_it_leaves_alone(shell: Shell, queue: str, client: Client, through_stdin: bool) -> None:
+    failed, ready, missing = _one_of_each(client, queue)
+    named = (failed, ready, missing, "mail:nothing")
+    words, stdin = (("-",), "\n".join(named)) if through_stdin else (named, None)
+    result = shell("job", "retry", *words, stdin=stdin, code=5)
+    assert result.out == "1\n"
+    for text in (f"left alone: {ready}: it is ready", f"not found: {missing}", "not found: mail:nothing"):
+        assert text in result.err
+    assert failed not in result.err
+
+
+def test_a_dry_run_of_named_jobs_changes_nothing(shell: Shell, queue: str, client: Client) -> None:
+    failed, *_ = _one_of_each(client, queue)
+    found = json.loads(shell("job", "retry", failed, "--dry-run", "-o", "json").out)
+    assert (found["changed"], [each["descriptor"] for each in found["samples"]]) == (1, [failed])
+    assert client.lookup([failed])[failed].state is JobState.FAILED
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_delete_of_named_jobs_in_any_state(shell: Shell, queue: str, client: Client, format: str) -> None:
+    failed, ready, missing = _one_of_each(client, queue)
+    assert shell("job", "delete", ready, "--state", "failed", code=5).out == "0\n"
+    result = shell("job", "delete", failed, ready, missing, "-o", format, code=5)
+    assert result.out == ("2\n" if format == "table" else '{"changed": 2}\n')
+    assert client.lookup([failed, ready]) == {}
+
+
+def test_named_jobs_take_no_filter_and_no_queue_beside_them(shell: Shell, queue: str) -> None:
+    for line in (
+        ("retry", UNKNOWN, "--newer-than", "2h"),
+        ("retry", UNKNOWN, "--limit", "1"),
+        ("delete", UNKNOWN, "--priority", "1"),
+    ):
+        assert "descriptors name each job" in shell("job", *line, code=2).err
+    for words in ((queue, UNKNOWN), (queue, queue), (queue, "-")):
+        assert "give one QUEUE, or descriptors" in shell("job", "retry", *words, code=2).err
+    assert "--state" in shell("job", "delete", queue, code=2).err
+    assert "QUEUE" in shell("job", "retry", code=2).err
+
+
+def test_delete_of_a_named_job_asks_on_a_terminal(address: str, queue: str, client: Client, tmp_path: Path) -> None:
+    _, ready, _ = _one_of_each(client, queue)
+    for answer, code, left in (("n", 1, 1), ("y", 0, 0)):
+        terminal = Terminal(tmp_path, address, "job", "delete", ready)
+        terminal.until("Delete 1 job? [y/N]")
+        terminal.type(f"{answer}\r")
+        assert terminal.ended() == code
+        assert len(client.lookup([ready])) == left
