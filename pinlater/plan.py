@@ -55,6 +55,14 @@ _OPEN_TO_ALL = (
     "other machines reach the server without TLS, and no rules say who may do what; see --tls-cert and --rules, or "
     "listen on 127.0.0.1"
 )
+_NO_API = (
+    f"this server has no dashboard and no HTTP: start it with --api {_DEFAULT_API}, or `pinlater api` beside it; --api "
+    "none says that none is wanted"
+)
+_NO_OPERATOR = (
+    "nobody may pause, set, drain or delete queues: start it with --admin-password-hash-file FILE, with what `pinlater "
+    "admin hash-password` prints, or with --rules"
+)
 Check = Callable[[Config], Awaitable[None]]
 """Of a configuration with the ids that its stores turned out to have. ServeRefused."""
 
@@ -104,7 +112,11 @@ def _operator_hash(config: Config, folder: Path) -> str:
     an embedded server that only this machine can reach. "" where a password is configured, and for any other server.
     ServeRefused: others can read the file.
     """
-    if config.admin_password_hash or not _is_private(config):
+    if config.admin_password_hash:
+        return ""
+    if reason := _why_not_private(config):
+        if not config.rules:
+            log.info("no_admin_password", reason=reason, hint=_NO_OPERATOR)
         return ""
     path = folder / PASSWORD_FILE
     try:
@@ -130,12 +142,23 @@ def _api_address(config: Config) -> str:
     """Where the HTTP interface is served: by itself only of a server that only this machine can reach."""
     if config.api != "auto":
         return config.api
-    return _DEFAULT_API if _is_private(config) and find_spec("aiohttp") is not None else "none"
+    reason, hint = _why_not_private(config), _NO_API
+    if not reason and find_spec("aiohttp") is None:
+        reason, hint = "the Python package aiohttp is missing", install_command("server")
+    if not reason:
+        return _DEFAULT_API
+    log.info("no_http_interface", reason=reason, hint=hint)
+    return "none"
 
 
-def _is_private(config: Config) -> bool:
-    """Whether all jobs are kept in SQLite, and the server can be reached from this machine alone."""
-    return all(store.embedded for store in config.stores) and _is_loopback(config.host)
+def _why_not_private(config: Config) -> str:
+    """Why this server has nothing by itself that is for its owner alone: others may reach it, or its store. "" where
+    all jobs are kept in SQLite, and the server can be reached from this machine alone.
+    """
+    others = [store.id or store.masked() for store in config.stores if not store.embedded]
+    if others:
+        return f"not all jobs are kept in SQLite on this machine: store {', '.join(others)}"
+    return "" if _is_loopback(config.host) else f"other machines may reach {config.host}"
 
 
 def _is_loopback(host: str) -> bool:

@@ -17,10 +17,13 @@ from pinlater.data_folder.password import PASSWORD_FILE, hash_password
 from tests.server.commands import Shell
 from tests.server.running import PROGRAM, RunningServer, running
 from tests.server.terminal import Terminal
-from tests.stores.places import start_server
+from tests.stores.places import Places, start_server
 
 DATA = "pinlater-data"
 README = Path(__file__).parents[2] / "README.md"
+PASSWORD = "correct horse"
+ABSENT = ("no_admin_password", "no_http_interface")
+"""What the log says of a server that lacks what a plain one has."""
 
 
 def shell_at(folder: Path, server: RunningServer, host: str = "127.0.0.1") -> Shell:
@@ -68,16 +71,61 @@ def test_the_drain_of_the_last_shard_ends_where_keys_live(tmp_path: Path) -> Non
         assert "no other shard takes new jobs" in shell("shard", "drain", "1", code=1).err
 
 
-def test_the_commands_of_the_readme_work_as_they_stand_there(tmp_path: Path) -> None:
-    lines = re.findall(r"^    \.venv/bin/(pinlater queue .*)$", README.read_text(encoding="utf-8"), re.MULTILINE)
+def _readme_lines(program: str) -> list[str]:
+    text = README.read_text(encoding="utf-8")
+    return re.findall(rf"^    \.venv/bin/({program} .*?)(?: +#.*)?$", text, re.MULTILINE)
+
+
+def _run_readme_commands(folder: Path, server: RunningServer, **variables: str) -> None:
+    lines = _readme_lines("pinlater queue")
     assert [line.split()[2] for line in lines] == ["create", "stats", "set-rate", "pause", "delete"]
+    address = f"127.0.0.1:{server.port}"
+    environment = {"PATH": f"{Path(PROGRAM).parent}:/usr/bin:/bin", "PINLATER_SERVER": address, **variables}
+    for line in lines:
+        ended = subprocess.run(
+            line, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert ended.returncode == 0, ended
+
+
+def test_the_commands_of_the_readme_work_as_they_stand_there(tmp_path: Path) -> None:
     with running(tmp_path) as server:
-        environment = {"PATH": f"{Path(PROGRAM).parent}:/usr/bin:/bin", "PINLATER_SERVER": f"127.0.0.1:{server.port}"}
-        for line in lines:
-            ended = subprocess.run(
-                line, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
-            )
-            assert ended.returncode == 0, ended
+        _run_readme_commands(tmp_path, server)
+
+
+def test_the_commands_of_the_readme_work_with_redis_as_they_stand_there(tmp_path: Path, redis_places: Places) -> None:
+    (hashing,) = re.findall(r"^    \((umask 077; .*)\)$", README.read_text(encoding="utf-8"), re.MULTILINE)
+    environment = {"PATH": f"{Path(PROGRAM).parent}:/usr/bin:/bin", "PINLATER_ADMIN_PASSWORD": PASSWORD}
+    hashing = hashing.replace(".venv/bin/", "")
+    subprocess.run(hashing, shell=True, cwd=tmp_path, env=environment, check=True, timeout=300)
+    (line,) = [each for each in _readme_lines("pinlater serve") if "redis" in each]
+    words = line.replace("redis://127.0.0.1:6379/0", redis_places.fresh()).replace("127.0.0.1:9012", "127.0.0.1:0")
+    with running(tmp_path, *words.split()[2:], PINLATER_ADMIN_PASSWORD=PASSWORD) as server:
+        assert server.wait_for("api_ready")["dashboard"]
+        _run_readme_commands(tmp_path, server, PINLATER_ADMIN_PASSWORD=PASSWORD)
+        assert not [event for event in server.events if event["event"] in (*ABSENT, "unknown_variable")]
+
+
+def test_a_server_that_is_not_plain_says_what_it_lacks(tmp_path: Path, redis_places: Places) -> None:
+    with running(tmp_path, "--store", redis_places.fresh(), PINLATER_API="auto") as server:
+        password, http = (server.wait_for(name) for name in ABSENT)
+        assert "--admin-password-hash-file" in password["hint"]
+        assert "--api 127.0.0.1:9012" in http["hint"]
+        assert all("SQLite" in each["reason"] for each in (password, http))
+        assert [event["event"] for event in server.events].count("no_http_interface") == 1
+
+
+def test_a_server_that_others_reach_says_what_it_lacks(tmp_path: Path) -> None:
+    with running(tmp_path, "--host", "0.0.0.0", PINLATER_API="auto") as server:
+        assert all("0.0.0.0" in server.wait_for(name)["reason"] for name in ABSENT)
+
+
+def test_who_says_what_is_wanted_is_told_nothing(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[rules]]\nwho = ["anonymous"]\nroles = ["admin"]\n')
+    with running(tmp_path, "--host", "0.0.0.0", "--api", "none", "--rules", str(rules)) as server:
+        assert server.port
+        assert not [event for event in server.events if event["event"] in ABSENT]
 
 
 def test_a_terminal_is_asked_for_no_password_that_is_in_the_file(tmp_path: Path) -> None:
