@@ -16,6 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from pinlater.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
+from pinlater.command_group import CommandGroup
 from pinlater.errors import install_command
 from pinlater.printable import printable
 from pinlater.redaction import redact
@@ -62,7 +63,7 @@ def _printable_mistakes() -> Iterator[None]:
         raise click.UsageError(printable(redact(mistake.format_message())), mistake.ctx) from None
 
 
-class LazyGroup(click.Group):
+class LazyGroup(CommandGroup):
     """Imports a command when it is used, so that `pinlater queue` needs nothing that only a server needs."""
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:

@@ -112,7 +112,8 @@ def usage(client: Client, format: str) -> None:
         for count in each.stored
         if format != "table" or count.used != 0
     ]
-    write_all(format, ("identity", *STORED_COLUMNS), rows)
+    empty = "no identity has made anything that is there; what was made while nobody was known counts for nobody"
+    write_all(format, ("identity", *STORED_COLUMNS), rows, empty=empty)
 
 
 # -- a rules file ------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import click
 from pinlater.cli.exit_codes import EXIT_FAILED, EXIT_USAGE
 from pinlater.cli.output import output_option, write_one
 from pinlater.client.addresses import Address
+from pinlater.command_group import CommandGroup
 from pinlater.data_folder.password import PASSWORD_FILE, PasswordFileUnsafe, hash_password, read_password_file
 from pinlater.errors import MethodUnknown
 from pinlater.model import EVERY_QUEUE
@@ -171,6 +172,7 @@ def is_here(host: str) -> bool:
 
 @click.group(
     "admin",
+    cls=CommandGroup,
     epilog="""\b
 Examples:
   pinlater admin hash-password""",

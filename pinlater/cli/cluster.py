@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from pinlater.cli.connection import EXIT_CODES, ServerCommand, ServerGroup, talks_to_server
-from pinlater.cli.output import Row, has_new_keys, json_object, output_option, renamed, whole, write_all
+from pinlater.cli.output import NO_QUEUES, Row, has_new_keys, json_object, output_option, renamed, whole, write_all
 from pinlater.cli.times import moment_option, time_text
 from pinlater.cli.worker import read_pages, summary_text, worker_json
 from pinlater.client.client import Client
@@ -146,6 +146,11 @@ def flags_text(queue: QueueStatus, now_ms: int) -> str:
     return ", ".join([" ".join(parts) + why, *(flag for flag in queue.flags if flag != "paused")])
 
 
+def no_queues(status: ClusterStatus) -> str:
+    """What to say of a cluster without queues; "" where no shard can be read, which has perhaps some."""
+    return NO_QUEUES if any(shard.state == "in" for shard in status.shards) else ""
+
+
 def totals(queue: QueueStatus) -> dict[str, int]:
     """How many jobs of each kind, over all priorities."""
     return {word: sum(getattr(level, word) for level in queue.levels) for word in PHASE_WORDS}
@@ -206,7 +211,7 @@ def status(client: Client, format: str) -> None:
     rows = [renamed(in_progress=RUNNING)(queue_row(each, found.now_ms)) for each in found.queues]
     shown = [{**row, "flags": flags_text(each, found.now_ms)} for row, each in zip(rows, found.queues, strict=True)]
     columns = [name for name in QUEUE_COLUMNS if name not in OF_FEW or any(row[name] for row in shown)]
-    write_all(format, columns, sorted(shown, key=lambda row: queue_order(row["queue"])))
+    write_all(format, columns, sorted(shown, key=lambda row: queue_order(row["queue"])), empty=no_queues(found))
     _write_summary(client)
 
 
@@ -266,7 +271,9 @@ Examples:
 @talks_to_server
 def audit(client: Client, limit: int, before_ms: int | None, format: str) -> None:
     """Show what operators changed, the latest first: who, what and when. The last 90 days are kept."""
-    write_all(format, _COLUMNS, client.audit(limit=limit, before_ms=before_ms), partial(_row, format=format))
+    empty = "operators have changed nothing in the last 90 days" if before_ms is None else "nothing is on record before"
+    entries = client.audit(limit=limit, before_ms=before_ms)
+    write_all(format, _COLUMNS, entries, partial(_row, format=format), empty=empty)
 
 
 def _row(entry: AuditEntry, format: str) -> Row:

@@ -9,6 +9,7 @@ import errno
 import functools
 import getpass
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ from pinlater.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OUTCOME_
 from pinlater.cli.target import Target
 from pinlater.cli.times import duration_option
 from pinlater.client.token import Token
+from pinlater.command_group import CommandGroup
 from pinlater.errors import (
     BodyTooLarge,
     FlowNotFound,
@@ -38,11 +40,13 @@ from pinlater.errors import (
     ProtocolError,
     QueueNameInvalid,
     QueueNameTooLong,
+    QueueNotFound,
     RequestInvalid,
     ServerUnreachable,
     ShardNotFound,
     StageSealed,
 )
+from pinlater.near_names import meant_name
 from pinlater.printable import printable
 from pinlater.redaction import redact
 from pinlater.standard_streams import OutputFailed
@@ -69,7 +73,7 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong command line, 3 no server could
 it was done, 5 done in part, 130 interrupted."""
 
 
-class ServerGroup(click.Group):
+class ServerGroup(CommandGroup):
     """Commands that talk to a server."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -164,6 +168,11 @@ _LEAST_MS = 1_000
 """For one call of what waits: `--timeout 0` asks how it is now."""
 
 
+_NO_QUEUE = re.compile(r"queue '([^']*)' does not exist")
+"""The beginning of what servers say, as QueueNotFound.of writes it."""
+_NEAR_WITHIN_S = 1.0
+
+
 _TLS_FLAGS = {
     "ca": "The certificates that may sign those of the servers; they are called over TLS. [env: PINLATER_TLS_CA]",
     "client-cert": "The certificate that this command shows, in PEM. [env: PINLATER_TLS_CERT]",
@@ -236,7 +245,7 @@ def talks_to_server(command: Callable[..., None], *, patient: bool = False) -> C
     )
     @functools.wraps(command)
     def connected(target: Target, timeout_ms: int, **options: Any) -> None:
-        with _client(target, timeout_ms, patient) as client:
+        with _client(target, timeout_ms, patient) as client, _near_queue_named(client):
             command(client, **options)
 
     return connected
@@ -255,7 +264,7 @@ def talks_while_waiting(command: Callable[..., None]) -> Callable[..., None]:
     def connected(target: Target, **options: Any) -> None:
         within_ms: int | None = options.get("timeout")
         call_ms = _DEFAULT_TIMEOUT_MS if within_ms is None else min(max(within_ms, _LEAST_MS), _DEFAULT_TIMEOUT_MS)
-        with _client(target, call_ms, patient=False) as client:
+        with _client(target, call_ms, patient=False) as client, _near_queue_named(client):
             command(client, **options)
 
     return connected
@@ -276,6 +285,26 @@ def _client(target: Target, timeout_ms: int, patient: bool) -> Client:
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+
+
+@contextmanager
+def _near_queue_named(client: Client) -> Iterator[None]:
+    """The refusal of a queue that does not exist names one that is close to it, of those that the caller may see."""
+    try:
+        yield
+    except QueueNotFound as error:
+        refusal = _NO_QUEUE.match(error.message)
+        if refusal is None:
+            raise
+        raise QueueNotFound(refusal[0] + near_queue(client, refusal[1]) + error.message[refusal.end() :]) from error
+
+
+def near_queue(client: Client, name: str) -> str:
+    """What stands behind a queue's name that is unknown: the one that may be meant, if there is one."""
+    try:
+        return meant_name(name, client.queue_names(timeout=_NEAR_WITHIN_S))
+    except PinLaterError:  # the refusal says enough
+        return ""
 
 
 def who() -> str:

@@ -41,6 +41,8 @@ _WAIT_MS = 5_000
 _PAUSE_S = 0.25
 _UP, _REST_OF_LINE, _BELOW = "\033[{}A", "\033[K", "\033[J"
 _STATES = {state.name.lower(): state for state in FlowState}
+_NO_FLOWS = "there are no flows; `pinlater flow create` makes one"
+_NO_SUCH_FLOWS = "there are no such flows; `pinlater flow list` lists all"
 _ITEM_STATES = {state.name.lower(): state for state in ItemState}
 
 flow_argument = click.argument("flow_id", metavar="FLOW", shell_complete=offer_flows)
@@ -125,8 +127,8 @@ def show_looks(looks: Iterator[FlowStatus]) -> None:
         before = each
 
 
-def _output(format: str) -> Output:
-    return open_output(format, LIST_COLUMNS, list_row if format == "table" else flow_row, flow_json)
+def _output(format: str, empty: str = "") -> Output:
+    return open_output(format, LIST_COLUMNS, list_row if format == "table" else flow_row, flow_json, empty)
 
 
 def _write_new(format: str, looks: Iterator[FlowStatus]) -> None:
@@ -243,7 +245,8 @@ def items(
     """
     to_json = partial(item_json, with_payload=payloads)
     columns = (*ITEM_COLUMNS, "payload", "result") if payloads else ITEM_COLUMNS
-    output = open_output(format, columns, item_table_row if format == "table" else to_json, to_json)
+    empty = f"there are no such items; `pinlater flow status {flow_id}` says how many there are of each stage and state"
+    output = open_output(format, columns, item_table_row if format == "table" else to_json, to_json, empty)
     left = None if everything else limit
     position = CONTINUATION_START
     shows_reasons = True
@@ -307,7 +310,8 @@ def list_flows(
     Only flows whose queues this caller may read are there.
     """
     has = metadata_of(wanted).items()
-    output = _output(format)
+    is_filtered = name or dedupe_key or state or has
+    output = _output(format, _NO_SUCH_FLOWS if is_filtered else _NO_FLOWS)
     left = None if everything else limit
     position = CONTINUATION_START
     while position != CONTINUATION_END and left != 0:

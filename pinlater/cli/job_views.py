@@ -288,7 +288,9 @@ def scan(
     """
     left = None if everything else limit
     columns = WHOLE_BODY_COLUMNS if body else BODY_COLUMNS
-    output = open_output(format, columns, row_of(format, whole_body=body), job_json)
+    more = " and match" if match or status_match or priority is not None else ""
+    empty = f"no jobs of queue {queue} are in that state{more}; `pinlater queue stats {queue}` counts those of each"
+    output = open_output(format, columns, row_of(format, whole_body=body), job_json, empty)
     missing_shards: set[str] = set()
     slice_jobs = _SLICE if left is None else min(_SLICE, left)
     for found in _pages(client, queue, wanted, priority, match, status_match, slice_jobs):
@@ -301,7 +303,8 @@ def scan(
             left -= len(found.jobs)
             if left <= 0:
                 break
-    output.close()
+    if format != "table" or not missing_shards:
+        output.close()
     if missing_shards:
         say(f"not all was read; missing shards: {', '.join(sorted(missing_shards))}")
         raise SystemExit(EXIT_INCOMPLETE)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import click
 
-from pinlater.printable import json_text
+from pinlater.printable import json_text, printable
 from pinlater.text_table import Column, TextTable, cell_text, terminal_width
 
 Row = Mapping[str, Any]
@@ -24,6 +24,7 @@ ToRow = Callable[[Any], Row]
 Columns = Sequence[str | Column]
 
 FORMATS = ("table", "json", "jsonl")
+NO_QUEUES = "there are no queues; `pinlater queue create NAME` makes one"
 _OLD_KEYS = f"{__name__}.old_keys"
 
 
@@ -36,24 +37,28 @@ class Output(Protocol):
 
 
 class Table:
-    """`columns` are shown, as wide as a terminal is, and nothing where there are no rows.
+    """`columns` are shown, as wide as a terminal is. Without any row nothing is printed but `empty`, on stderr: that
+    nothing is there, and what to do.
 
     The first one names the thing, and is whole: people give it to the next command.
     """
 
-    def __init__(self, columns: Columns, row: ToRow) -> None:
+    def __init__(self, columns: Columns, row: ToRow, empty: str = "") -> None:
         first, *others = [each if isinstance(each, Column) else Column(each) for each in columns]
         self._columns = [first._replace(is_whole=True), *others]
         self._row = row
         self._table = TextTable(self._columns)
+        self._empty = empty
 
     def write(self, things: Iterable[Any]) -> None:
         cells = [[row.get(column.heading) for column in self._columns] for row in map(self._row, things)]
         if cells:
             _echo_lines(self._table.lines(cells, terminal_width()))
+            self._empty = ""
 
     def close(self) -> None:
-        pass
+        if self._empty:
+            click.echo(f"pinlater: {printable(self._empty)}", err=True)
 
 
 class JsonLines:
@@ -93,19 +98,26 @@ def json_object(thing: Any) -> dict[str, Any]:
     return found
 
 
-def open_output(format: str, columns: Columns, row: ToRow = dict, to_json: ToRow = json_object) -> Output:
+def open_output(
+    format: str, columns: Columns, row: ToRow = dict, to_json: ToRow = json_object, empty: str = ""
+) -> Output:
     """`row` makes of a thing what a table shows, and the object of `--json-keys old`; `to_json` the one of now."""
     if format == "table":
-        return Table(columns, row)
+        return Table(columns, row, empty)
     to_json = to_json if has_new_keys(format) else row
     return JsonArray(to_json) if format == "json" else JsonLines(to_json)
 
 
 def write_all(
-    format: str, columns: Columns, things: Iterable[Any], row: ToRow = dict, to_json: ToRow = json_object
+    format: str,
+    columns: Columns,
+    things: Iterable[Any],
+    row: ToRow = dict,
+    to_json: ToRow = json_object,
+    empty: str = "",
 ) -> None:
     """All the rows of a short answer."""
-    output = open_output(format, columns, row, to_json)
+    output = open_output(format, columns, row, to_json, empty)
     output.write(things)
     output.close()
 

@@ -16,6 +16,7 @@ from pinlater.cli.connection import (
     ServerGroup,
     can_ask,
     confirm,
+    near_queue,
     out_shards,
     say,
     say_missed,
@@ -24,7 +25,7 @@ from pinlater.cli.connection import (
 from pinlater.cli.exit_codes import EXIT_INCOMPLETE
 from pinlater.cli.job_changes import Extent, Wanted, filter_options, job_change, priority_or_all_option, run_change
 from pinlater.cli.job_states import Apart, count_apart, state_choice
-from pinlater.cli.output import Row, has_new_keys, open_output, output_option, renamed, write_all
+from pinlater.cli.output import NO_QUEUES, Row, has_new_keys, open_output, output_option, renamed, write_all
 from pinlater.cli.progress import Left, wait_until_empty
 from pinlater.cli.queue_settings import pause, resume, set_rate, set_values, show, switch_off, switch_on, unset_values
 from pinlater.client.client import Client
@@ -71,7 +72,7 @@ Examples:
 def list_queues(client: Client, format: str) -> None:
     """List the queues, by name."""
     rows = [{"queue": name} for name in sorted(client.queue_names(), key=queue_order)]
-    write_all(format, ["queue"], rows, to_json=_NAMED)
+    write_all(format, ["queue"], rows, to_json=_NAMED, empty=NO_QUEUES)
 
 
 @click.command(
@@ -106,7 +107,7 @@ def _say_contents(client: Client, name: str, timeout_s: float | None) -> bool:
         out = out_shards(client)
         counts = holds(client, name, partial=bool(out), timeout_s=timeout_s)
     except QueueNotFound:
-        say(f"queue {name} does not exist")
+        say(f"queue {name} does not exist{near_queue(client, name)}")
         return False
     except ServerUnreachable:
         pass  # too slow, or the deletion itself will say so
@@ -173,7 +174,9 @@ def stats(client: Client, names: tuple[str, ...], by_priority: bool | None, form
     in_phases = format == "table" or has_new_keys(format)
     if by_priority is None and format != "table":
         by_priority = True
-    output = open_output(format, ["queue", "priority", *WORDS], _TABLED if format == "table" else dict, _NAMED)
+    output = open_output(
+        format, ["queue", "priority", *WORDS], _TABLED if format == "table" else dict, _NAMED, NO_QUEUES
+    )
     priorities = 0
     aligned: list[Row] = []  # columns are as wide as the widest number of all queues
     try:

@@ -168,6 +168,10 @@ def switch_off(client: Client, name: str, key: str) -> None:
 
 
 _COLUMNS = ("queue", "setting", whole("value"), "source")
+_NOTHING_SET = (
+    "no queue has settings but those of the server; `pinlater queue set NAME KEY=VALUE` gives it some, `pinlater queue "
+    "show NAME` shows all that count"
+)
 _MOMENTS = ("paused_at", "paused_until")
 
 
@@ -210,7 +214,7 @@ def _write(format: str, views: Iterable[QueueView], is_meant: Callable[[str, Set
     if has_new_keys(format):
         write_all(format, (), parts)
     else:
-        write_all(format, _COLUMNS, [row for part in parts for row in _rows(part, format)])
+        write_all(format, _COLUMNS, [row for part in parts for row in _rows(part, format)], empty=_NOTHING_SET)
 
 
 def _rows(view: QueueView, format: str) -> Iterator[Row]:

@@ -313,7 +313,9 @@ Examples:
 @talks_to_server
 def list_schedules(client: Client, queue: str, made_by: str, format: str) -> None:
     """List the schedules by name: their times, when each fired last and fires next, and what is wrong with it."""
-    write_all(format, LIST_COLUMNS, list(_views(client, queue=queue, made_by=made_by)), _list_row, _json)
+    lists_all = "there are no such schedules; `pinlater schedule list` lists all"
+    empty = lists_all if queue or made_by else "there are no schedules; `pinlater schedule set NAME` makes one"
+    write_all(format, LIST_COLUMNS, list(_views(client, queue=queue, made_by=made_by)), _list_row, _json, empty)
 
 
 @schedule.command(

@@ -174,7 +174,8 @@ def list_tokens(client: Client, format: str) -> None:
     with _known():
         found = client.get_tokens()
     now_ms = SystemClock().now_ms()
-    write_all(format, COLUMNS, found, partial(_row, now_ms=now_ms))
+    empty = "there are no tokens; `pinlater token create NAME --role ROLE` makes one"
+    write_all(format, COLUMNS, found, partial(_row, now_ms=now_ms), empty=empty)
 
 
 def _row(view: TokenView, now_ms: int) -> Row:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from pinlater.cli.cluster import flags_text, oldest_age_ms, state_text, totals
+from pinlater.cli.cluster import flags_text, no_queues, oldest_age_ms, state_text, totals
 from pinlater.cli.connection import EXIT_CODES, ServerCommand, talks_to_server
 from pinlater.cli.output import counted
 from pinlater.cli.times import duration_option, time_text
@@ -117,7 +117,8 @@ def frame(status: ClusterStatus, servers: str, width: int, height: int | None = 
     lines += TextTable(_SERVERS).lines([_server(each, status.now_ms) for each in status.servers], width)
     lines += ["", *TextTable(_SHARDS).lines([_shard(each) for each in status.shards], width)]
     queues = sorted(status.queues, key=_busiest_first)
-    lines += ["", *TextTable(_QUEUES).lines([_queue(each, status.now_ms) for each in queues], width)]
+    rows = [_queue(each, status.now_ms) for each in queues]
+    lines += ["", *(TextTable(_QUEUES).lines(rows, width) if rows else [no_queues(status)])]
     lines = [cut_text(line, width) for line in lines]
     if height is not None and len(lines) > height:
         hidden = len(lines) - height + 1

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from pinlater.command_group import CommandGroup
 from pinlater.standard_streams import standard_streams
 from pinlater_workers.app.loader import ServerFlags
 from pinlater_workers.cli.listings import jobs, retry
@@ -26,7 +27,7 @@ WHEN_NEEDED = {
 """Commands by the modules that have them: a worker does not import what it does not run."""
 
 
-class Commands(click.Group):
+class Commands(CommandGroup):
     """Without a command, the worker itself."""
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
