@@ -119,10 +119,10 @@ def test_the_delays_of_a_policy_are_a_table() -> None:
     assert done.exit_code == 0
     assert done.stdout.split("\n") == [
         "ATTEMPT  COMES AFTER  ALL WAITS",
-        "1        -            -",
-        "2        1s           1s",
-        "3        3s           4s",
-        "4        9s           13s",
+        "      1  -            -",
+        "      2  1s           1s",
+        "      3  3s           4s",
+        "      4  9s           13s",
         "4 attempts; each wait is up to 20% shorter or longer",
         "",
     ]
@@ -130,13 +130,13 @@ def test_the_delays_of_a_policy_are_a_table() -> None:
 
 def test_without_a_policy_it_is_the_default_one() -> None:
     lines = answer("retry").stdout.split("\n")
-    assert lines[6] == "6        50s          2m30s"
+    assert lines[6] == "      6  50s          2m30s"
     assert lines[12] == "11 attempts; each wait is up to 10% shorter or longer"
 
 
 def test_the_policies_of_a_job_are_shown_with_those_for_its_exceptions() -> None:
     lines = answer("retry", "--app", "cli_shop:app", "--job", "send").stdout.split("\n")
-    assert lines[3] == "3        20s          30s"
+    assert lines[3] == "      3  20s          30s"
     assert lines[4].startswith("3 attempts;")
     assert lines[6] == "for KeyError:"
     assert lines[9] == "1 attempt, no retry"
