@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pymysql
 import pytest
+import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 from pinlater.backends.base import AckOutcome, AckRequest, CheckpointRequest, ClaimRequest, JobKey, PerQueue, Retention
@@ -19,7 +20,8 @@ from pinlater.backends.sql.mysql import MysqlShard
 from pinlater.backends.sql.postgres import PostgresShard
 from pinlater.backends.sql.server_pool import ServerShard, Timeouts
 from pinlater.errors import NothingStored, OutcomeUnknown, StoreConflict, StoreRefused
-from pinlater.model import Job, JobInfo, parse_descriptor
+from pinlater.flows.engines import make_engine
+from pinlater.model import ItemState, Job, JobInfo, parse_descriptor
 from pinlater.model.status_text import append_at, append_status
 from tests.queues import make_queue, names_of
 from tests.stores.places import Places
@@ -390,3 +392,13 @@ async def test_connections_cut_by_the_server_are_replaced(mortal: ServerShard, d
     with pytest.raises(NothingStored, match=r"an administrator did|the connection was lost"):
         await enqueued(mortal)
     await asyncio.gather(*[enqueued(mortal) for _ in range(8)])
+
+
+def test_values_of_enums_are_sent_as_their_numbers(url: str) -> None:
+    engine = make_engine(url)
+    try:
+        with engine.connect() as connection:
+            sent = connection.execute(sa.text("SELECT :state + 1"), {"state": ItemState.FAILED}).scalar()
+        assert sent == ItemState.FAILED + 1
+    finally:
+        engine.dispose()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partialmethod
 from importlib import import_module
 from typing import Any
 
 from pinlater.errors import BodyTooLarge
+from pinlater.model.word_enum import WordEnum
 
 BESIDE_A_BODY = 32 << 10
 """More than all that goes with a body takes in its statement: its job's numbers, keys and status."""
@@ -43,6 +45,10 @@ class BoundedStatements:
 
 
 def bounded_connection(driver: Any) -> type[BoundedStatements]:
-    """The connection of a driver, PyMySQL or mysqlclient, with the bound."""
-    module = import_module(f"{driver.__name__}.connections")
-    return type("BoundedConnection", (BoundedStatements, module.Connection), {})
+    """The connection of a driver, PyMySQL or mysqlclient, with the bound. It sends values of enums as their numbers:
+    both drivers send what they do not know as the text that it reads as.
+    """
+    module, converters = (import_module(f"{driver.__name__}.{name}") for name in ("connections", "converters"))
+    known = converters.conversions | dict.fromkeys(WordEnum.__subclasses__(), lambda value, _: f"{value:d}")
+    begin = partialmethod(module.Connection.__init__, conv=known)
+    return type("BoundedConnection", (BoundedStatements, module.Connection), {"__init__": begin})
