@@ -12,7 +12,17 @@ from typing import Any
 import click
 
 from pinlater.cli.connection import EXIT_CODES, ServerCommand, ServerGroup, talks_to_server
-from pinlater.cli.output import NO_QUEUES, Row, has_new_keys, json_object, output_option, renamed, whole, write_all
+from pinlater.cli.output import (
+    NO_QUEUES,
+    Columns,
+    Row,
+    has_new_keys,
+    json_object,
+    output_option,
+    renamed,
+    whole,
+    write_all,
+)
 from pinlater.cli.times import moment_option, time_text
 from pinlater.cli.worker import read_pages, summary_text, worker_json
 from pinlater.client.client import Client
@@ -30,6 +40,7 @@ from pinlater.model import (
 )
 from pinlater.model.job_selection import PHASE_WORDS, JobPhase
 from pinlater.printable import json_text, printable
+from pinlater.text_table import Column
 
 SERVER_COLUMNS = (
     "server",
@@ -55,7 +66,7 @@ HEALTH_COLUMNS = (
     "trouble",
 )
 RUNNING = JobPhase.IN_PROGRESS.word
-QUEUE_COLUMNS = ("queue", *PHASE_WORDS.values(), "oldest", "flags")
+QUEUE_COLUMNS: Columns = ("queue", *PHASE_WORDS.values(), Column("oldest", is_number=True), "flags")
 OF_FEW = ("waiting", "cancelled")
 """Columns of a table only where there is anything in them."""
 
@@ -210,7 +221,7 @@ def status(client: Client, format: str) -> None:
         click.echo()
     rows = [renamed(in_progress=RUNNING)(queue_row(each, found.now_ms)) for each in found.queues]
     shown = [{**row, "flags": flags_text(each, found.now_ms)} for row, each in zip(rows, found.queues, strict=True)]
-    columns = [name for name in QUEUE_COLUMNS if name not in OF_FEW or any(row[name] for row in shown)]
+    columns = [each for each in QUEUE_COLUMNS if each not in OF_FEW or any(row[str(each)] for row in shown)]
     write_all(format, columns, sorted(shown, key=lambda row: queue_order(row["queue"])), empty=no_queues(found))
     _write_summary(client)
 
@@ -252,7 +263,7 @@ def _write_summary(client: Client) -> None:
 
 
 _MOMENT = re.compile(r"\b(paused_until=)([0-9]{1,16})\b")
-_COLUMNS = ("at", "who", "action", "target", "detail")
+_COLUMNS = ("at", "who", whole("action"), whole("target"), "detail")
 
 
 @click.command(

@@ -33,6 +33,7 @@ from pinlater.errors import PinLaterError, PriorityNotSupported, QueueNotFound, 
 from pinlater.model import JobAction, JobFilter, JobState, queue_order
 from pinlater.model.job_selection import PENDING_PHASES, JobPhase
 from pinlater.setting_kinds import Rate
+from pinlater.text_table import Column
 from pinlater.wire.methods import DELETE_QUEUE
 
 _NAMED = renamed(queue="name")
@@ -128,6 +129,8 @@ _HELD = {"pending": "ready or waiting", "in_progress": "running", "failed": "fai
 
 WORDS = tuple(phase.word for phase in JobPhase.in_order())
 """Columns of a table, each job in one of them."""
+_LEFT_OUT_FIRST = {"cancelled": 3, "waiting": 4, "succeeded": 5}
+_COUNT_COLUMNS = tuple(Column(word, _LEFT_OUT_FIRST.get(word, 7), is_number=True) for word in WORDS)
 
 _COUNTED = [
     ("scheduled" if (state, future) == (JobState.PENDING, True) else state.name.lower(), state, future)
@@ -175,7 +178,7 @@ def stats(client: Client, names: tuple[str, ...], by_priority: bool | None, form
     if by_priority is None and format != "table":
         by_priority = True
     output = open_output(
-        format, ["queue", "priority", *WORDS], _TABLED if format == "table" else dict, _NAMED, NO_QUEUES
+        format, ["queue", "priority", *_COUNT_COLUMNS], _TABLED if format == "table" else dict, _NAMED, NO_QUEUES
     )
     priorities = 0
     aligned: list[Row] = []  # columns are as wide as the widest number of all queues

@@ -167,7 +167,7 @@ def switch_off(client: Client, name: str, key: str) -> None:
     say_missed(changed.missed_shards)
 
 
-_COLUMNS = ("queue", "setting", whole("value"), "source")
+_COLUMNS = ("queue", whole("setting"), whole("value"), "source")
 _NOTHING_SET = (
     "no queue has settings but those of the server; `pinlater queue set NAME KEY=VALUE` gives it some, `pinlater queue "
     "show NAME` shows all that count"

@@ -262,6 +262,24 @@ def test_a_table_on_a_terminal_fits_its_width(address: str, client: Client, tmp_
     client.delete_queue("fits", PASSWORD)
 
 
+def test_stats_and_settings_fit_a_terminal(address: str, client: Client, shell: Shell, tmp_path: Path) -> None:
+    name = "fits_" + "x" * 30
+    client.create_queue(name)
+    terminal = Terminal(tmp_path, address, "queue", "stats", name, columns=90)
+    assert terminal.ended() == 0
+    heading, line = terminal.shown.splitlines()
+    assert max(len(heading), len(line)) <= 90
+    assert line.startswith(name)
+    assert {"READY", "RUNNING", "FAILED"} <= set(heading.split())
+    why = "the provider is down " * 10
+    shell("queue", "pause", name, "--why", why, PINLATER_ADMIN_PASSWORD=PASSWORD)
+    terminal = Terminal(tmp_path, address, "queue", "show", name, columns=90)
+    assert terminal.ended() == 0
+    for word in (why.strip(), "max_jobs_per_second", "dead_letter_queue"):
+        assert word in terminal.shown
+    client.delete_queue(name, PASSWORD)
+
+
 def test_stats_of_many_queues_are_in_order(shell: Shell, queue: str) -> None:
     shell("queue", "create", "a_queue")
     found = rows("jsonl", shell("queue", "stats", queue, "a_queue", "-o", "jsonl").out)
