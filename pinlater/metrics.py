@@ -100,7 +100,12 @@ FAMILIES: dict[str, Family] = {
     "queue_oldest_ready_seconds": Family(
         "gauge", ("shard", "queue", "priority"), "How long the oldest job that may run has waited.", merge="max"
     ),
-    "queue_count_age_seconds": Family("gauge", ("shard",), "How old the counts of a shard are.", merge="max"),
+    "queue_count_age_seconds": Family(
+        "gauge", ("shard",), "How old the oldest count of a shard's live jobs is.", merge="max"
+    ),
+    "queue_ended_count_age_seconds": Family(
+        "gauge", ("shard",), "How old its oldest count is, jobs that ended among them.", merge="max"
+    ),
     "blocked_chains": Family(
         "gauge",
         ("shard",),

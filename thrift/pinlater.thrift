@@ -629,7 +629,7 @@ struct PauseView {
 
 struct QueueStatus {
   1: required string name,
-  /** When the oldest of these numbers was counted. */
+  /** When the oldest of these numbers was counted, but for field 7. */
   2: required i64 countedAtMillis,
   3: required list<LevelView> levels,
   /** Per second over the whole cluster: enqueued, dequeued, succeeded, failed, retried. */
@@ -638,6 +638,8 @@ struct QueueStatus {
   5: optional list<string> flags,
   /** Set where it is paused. */
   6: optional PauseView pause,
+  /** Set where the jobs that ended were counted before the others: when the oldest of them were. */
+  7: optional i64 endedCountedAtMillis,
 }
 
 /** A serializeKey whose first job keeps too many others waiting, or for too long, by the settings of its server. */

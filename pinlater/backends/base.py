@@ -57,6 +57,8 @@ from pinlater.backends.key_store import KeyStore as KeyStore
 from pinlater.backends.operations import Operation, operation, operations_of
 from pinlater.backends.operator_store import OperatorStore as OperatorStore
 from pinlater.backends.reference_store import ReferenceStore as ReferenceStore
+from pinlater.backends.requests import ENDED_STATES as ENDED_STATES
+from pinlater.backends.requests import LIVE_STATES as LIVE_STATES
 from pinlater.backends.requests import STORED_STATES as STORED_STATES
 from pinlater.backends.requests import AckRequest as AckRequest
 from pinlater.backends.requests import CheckpointRequest as CheckpointRequest

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
+from pinlater.backends.requests import StoredState
 from pinlater.model.body_reference import BodyReference
 
 
@@ -70,6 +72,26 @@ class LevelCounts(NamedTuple):
     oldest_ready_ms: int | None
     waiting: int = 0
     cancelled: int = 0
+
+    @property
+    def jobs(self) -> int:
+        """All of them."""
+        return sum(self[:5]) + self.waiting + self.cancelled
+
+    def only(self, states: Collection[StoredState]) -> LevelCounts:
+        """Those of the jobs that are in these states."""
+        fields = {name for state in states for name in _COUNTED_IN[state]}
+        return LevelCounts(0, 0, 0, 0, 0, None)._replace(**{name: getattr(self, name) for name in fields})
+
+
+_COUNTED_IN = {
+    StoredState.PENDING: ("ready", "scheduled", "oldest_ready_ms"),
+    StoredState.IN_PROGRESS: ("in_progress",),
+    StoredState.SUCCEEDED: ("succeeded",),
+    StoredState.FAILED: ("failed",),
+    StoredState.WAITING: ("waiting",),
+    StoredState.CANCELLED: ("cancelled",),
+}
 
 
 class StatsPosition(NamedTuple):

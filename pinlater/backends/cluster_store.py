@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pinlater.backends.beside_jobs import ConfigEntry, ConfigPage, KvEntry, Quota, StatsPage, StatsPosition, Tokens
 from pinlater.backends.operations import StorePart, operation
+from pinlater.backends.requests import StoredState
 
 
 class ClusterStore(StorePart):
@@ -73,9 +74,15 @@ class ClusterStore(StorePart):
 
     @operation("census", reads=True, bulk=True)
     async def stats(
-        self, queue: str, priorities: Sequence[int], now_ms: int, after: StatsPosition | None, limit: int
+        self,
+        queue: str,
+        priorities: Sequence[int],
+        now_ms: int,
+        after: StatsPosition | None,
+        limit: int,
+        states: Collection[StoredState] = tuple(StoredState),
     ) -> StatsPage:
-        """Count the queue's jobs of these priorities, looking at no more than about `limit` entries of an index per
-        call; a store that keeps counts answers all at once. A level without jobs may be left out. The pages of
-        one queue are of different moments. QueueNotFound.
+        """Count the queue's jobs of these priorities and states, looking at no more than about `limit` entries of an
+        index per call; a store that keeps counts answers all at once. A level without jobs may be left out. The pages
+        of one queue are of different moments. QueueNotFound.
         """

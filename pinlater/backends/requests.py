@@ -160,6 +160,8 @@ STORED_STATES: dict[JobState, tuple[StoredState, ...]] = {
     JobState.SUCCEEDED: (StoredState.SUCCEEDED,),
     JobState.FAILED: (StoredState.FAILED, StoredState.CANCELLED),
 }
+LIVE_STATES = (StoredState.PENDING, StoredState.IN_PROGRESS, StoredState.WAITING)
+ENDED_STATES = (StoredState.SUCCEEDED, StoredState.FAILED, StoredState.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from pinlater.standard_streams import OutputFailed, drop_output
 OF_QUEUES = ("ready", "scheduled", "waiting", "in_progress", "failed", "cancelled", "oldest")
 OF_CLUSTER = ("shards_out", "shards_full", "unready", "servers")
 KEYS = OF_QUEUES + OF_CLUSTER
+_OF_ENDED = ("failed", "cancelled")
 _BY_WORD = {JobPhase.IN_PROGRESS.word: "in_progress"}
 _WORDS = {key: word for word, key in _BY_WORD.items()}
 AT_LEAST = "servers"
@@ -254,9 +255,10 @@ def _judge_queue(verdict: Verdict, queue: QueueStatus, limits: Limits, now_ms: i
         verdict.add(Level.UNKNOWN, f"{queue.name}: not counted yet")
         return
     counts = totals(queue)
-    age_ms = now_ms - queue.counted_at_ms
-    old = f", as counted {age_text(age_ms)} ago" if age_ms > _OLD_MS else ""
     for key in watched:
+        counted_at_ms = (queue.ended_counted_at_ms if key in _OF_ENDED else None) or queue.counted_at_ms
+        age_ms = now_ms - counted_at_ms
+        old = f", as counted {age_text(age_ms)} ago" if age_ms > _OLD_MS else ""
         if key == "oldest":
             value = oldest_age_ms(queue, now_ms) or 0
             text = f"{queue.name}: the oldest ready job waits for {age_text(value)}"

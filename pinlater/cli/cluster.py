@@ -132,8 +132,10 @@ def blocked_text(chain: BlockedChain, now_ms: int) -> str:
 def queue_row(queue: QueueStatus, now_ms: int) -> dict[str, Any]:
     """All its priorities together; JSON has each of them too."""
     oldest_ms = oldest_age_ms(queue, now_ms)
+    row = asdict(queue)
+    del row["ended_counted_at_ms"]  # keys of before are without
     return {
-        **renamed(name="queue")(asdict(queue)),
+        **renamed(name="queue")(row),
         **totals(queue),
         "oldest": None if oldest_ms is None else age_text(oldest_ms),
         "oldest_ready_age_ms": oldest_ms,

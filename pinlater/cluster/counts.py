@@ -27,10 +27,16 @@ Levels = Mapping[int, LevelCounts]
 
 
 class QueueCounts(NamedTuple):
-    """A queue on one shard, as of a time."""
+    """A queue on one shard, as of a time; its jobs that ended as of `ended_at_ms`, where that is not None."""
 
     at_ms: int
     levels: Levels
+    ended_at_ms: int | None = None
+
+    @property
+    def oldest_ms(self) -> int:
+        """When the oldest of these numbers was counted."""
+        return self.at_ms if self.ended_at_ms is None else min(self.at_ms, self.ended_at_ms)
 
 
 @dataclass(slots=True)
@@ -42,6 +48,12 @@ class ShardCounts:
 
     def of(self, queue: str) -> QueueCounts:
         return self.queues.get(queue) or QueueCounts(self.at_ms, {})
+
+    def oldest_ms(self) -> tuple[int, int]:
+        """When the oldest of the live jobs was counted, and the oldest of all."""
+        queues = self.queues.values()
+        live_ms = min([self.at_ms, *(each.at_ms for each in queues)])
+        return live_ms, min([live_ms, *(each.oldest_ms for each in queues)])
 
 
 def plus(one: LevelCounts, other: LevelCounts) -> LevelCounts:
@@ -59,17 +71,18 @@ def plus(one: LevelCounts, other: LevelCounts) -> LevelCounts:
     )
 
 
-def has_jobs(level: LevelCounts) -> bool:
-    return any(level._replace(oldest_ready_ms=None))
-
-
 def summed(pages: Iterable[Levels]) -> dict[int, LevelCounts]:
     """The levels that have jobs, over pages or over shards."""
     found: dict[int, LevelCounts] = {}
     for levels in pages:
         for priority, counts in levels.items():
             found[priority] = plus(found[priority], counts) if priority in found else counts
-    return {priority: found[priority] for priority in sorted(found) if has_jobs(found[priority])}
+    return {priority: found[priority] for priority in sorted(found) if found[priority].jobs}
+
+
+def jobs_in(levels: Levels) -> int:
+    """How many there are, in all states."""
+    return sum(level.jobs for level in levels.values())
 
 
 def views(levels: Levels) -> list[LevelView]:
@@ -84,24 +97,38 @@ _OLDER_FIELDS = 6
 def encode(counts: ShardCounts) -> bytes:
     """The body of a key-value entry. Where no job is extended it is as older servers write and read it."""
     queues = {
-        queue: [at_ms, {priority: _encoded(level) for priority, level in levels.items()}]
-        for queue, (at_ms, levels) in counts.queues.items()
+        queue: [each.at_ms, {priority: _encoded(level) for priority, level in each.levels.items()}]
+        for queue, each in counts.queues.items()
     }
-    return zlib.compress(json.dumps([counts.at_ms, queues], separators=(",", ":")).encode(), 1)
+    return _packed([counts.at_ms, queues])
+
+
+def _packed(plain: object) -> bytes:
+    return zlib.compress(json.dumps(plain, separators=(",", ":")).encode(), 1)
 
 
 def _encoded(level: LevelCounts) -> LevelCounts | tuple[int | None, ...]:
     return level if any(level[_OLDER_FIELDS:]) else level[:_OLDER_FIELDS]
 
 
-def decode(body: bytes) -> ShardCounts:
-    """What `encode` made. ValueError."""
+def encode_ended(counts: ShardCounts) -> bytes:
+    """The body of the entry beside it: when jobs that ended were counted, where that was apart from the others."""
+    return _packed({queue: each.ended_at_ms for queue, each in counts.queues.items() if each.ended_at_ms is not None})
+
+
+def decode(body: bytes, ended: bytes = _packed({})) -> ShardCounts:
+    """What `encode` and `encode_ended` made. ValueError."""
     try:
         at_ms, queues = json.loads(zlib.decompress(body))
+        ended_ms = json.loads(zlib.decompress(ended))
         return ShardCounts(
             at_ms,
             {
-                queue: QueueCounts(each_ms, {int(priority): LevelCounts(*level) for priority, level in levels.items()})
+                queue: QueueCounts(
+                    each_ms,
+                    {int(priority): LevelCounts(*level) for priority, level in levels.items()},
+                    ended_ms.get(queue),
+                )
                 for queue, (each_ms, levels) in queues.items()
             },
         )
@@ -121,8 +148,8 @@ def _decode_chains(body: bytes) -> list[BlockedChain]:
         raise ValueError("no chains") from error
 
 
-KIND, NAME, CHAINS = "census", "counts", "chains"
-"""Servers of a version without chains pass over that entry."""
+KIND, NAME, ENDED, CHAINS = "census", "counts", "ended", "chains"
+"""Servers of a version without the last two pass over these entries."""
 
 KEPT_MS = 86_400_000
 """Counts that nobody renews are better than none for a day: they say how old they are."""
@@ -139,19 +166,29 @@ class PublishedCounts:
         self._members = members
         self._clock = clock
         self._counts: dict[str, ShardCounts] = {}
-        self._versions: dict[str, int] = {}
+        self._versions: dict[str, tuple[int, int]] = {}
+        self._put_ended: dict[str, bytes] = {}
         self._chains: dict[str, Sequence[BlockedChain]] = {}
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._refreshed_at_ms: int | None = None
 
+    def begin(self, shard_id: str) -> None:
+        """This process counts the shard from now on, where others may have put what they counted."""
+        self._put_ended.pop(shard_id, None)
+
     async def put(self, member: ShardHandle, counts: ShardCounts) -> None:
         """For everybody to see. Raises nothing."""
         now_ms = self._clock.now_ms()
-        self._counts[member.shard.shard_id] = counts
+        shard_id = member.shard.shard_id
+        self._counts[shard_id] = counts
+        ended = encode_ended(counts)
         try:
+            if ended != self._put_ended.get(shard_id):
+                await member.shard.kv_put(KIND, ENDED, ended, now_ms + KEPT_MS, now_ms)
+                self._put_ended[shard_id] = ended
             await member.shard.kv_put(KIND, NAME, encode(counts), now_ms + KEPT_MS, now_ms)
         except PinLaterError as error:
-            _log.warning("counts_not_published", shard=member.shard.shard_id, error=error.message)
+            _log.warning("counts_not_published", shard=shard_id, error=error.message)
 
     async def put_blocked(self, member: ShardHandle, chains: Sequence[BlockedChain], kept_ms: int) -> None:
         """For everybody to see, for so long; none of them: at once no more."""
@@ -187,11 +224,12 @@ class PublishedCounts:
         shard_id = member.shard.shard_id
         try:
             entries = await member.shard.kv_list(KIND, self._clock.now_ms())
-            chains, entry = entries.get(CHAINS), entries.get(NAME)
+            chains, entry, ended = entries.get(CHAINS), entries.get(NAME), entries.get(ENDED)
             self._chains[shard_id] = () if chains is None else _decode_chains(chains.body)
-            if entry is not None and entry.version != self._versions.get(shard_id):
-                self._counts[shard_id] = decode(entry.body)
-                self._versions[shard_id] = entry.version
+            versions = (entry.version if entry else 0, ended.version if ended else 0)
+            if entry is not None and versions != self._versions.get(shard_id):
+                self._counts[shard_id] = decode(entry.body, ended.body) if ended else decode(entry.body)
+                self._versions[shard_id] = versions
         except PinLaterError as error:
             _log.warning("counts_not_read", shard=shard_id, error=error.message)
         except ValueError:

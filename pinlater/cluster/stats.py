@@ -1,6 +1,6 @@
 """Collection of the numbers of jobs per queue: the owner of a shard counts them there, and publishes them on it.
 
-A StatsCollector has a ShardStats for each shard that this process owns. That begins one of its two counts when it is
+A StatsCollector has a ShardStats for each shard that this process owns. That begins one of its three counts when it is
 due (job_counter.py), shows the result as gauges, and publishes it for all servers (counts.py).
 """
 
@@ -14,7 +14,7 @@ import structlog
 
 from pinlater.backends.base import LevelCounts
 from pinlater.clock import Clock
-from pinlater.cluster.counts import PublishedCounts, QueueCounts, ShardCounts, summed, views
+from pinlater.cluster.counts import KEPT_MS, PublishedCounts, QueueCounts, ShardCounts, summed, views
 from pinlater.cluster.job_counter import CountRequest, JobCounter
 from pinlater.cluster.membership import Membership
 from pinlater.metrics import Metrics
@@ -30,11 +30,22 @@ WAIT_MS = 500
 
 MAX_HOLDERS = 20
 
-SHARE, SHARE_OF_SMALL = 0.01, 0.008
-"""The parts of the time that counting takes at most: all queues together, and those that are not large. What the small
-ones leave of it, the large ones may take."""
+SHARE_OF_SMALL, SHARE_OF_LIVE, SHARE, LEAST_SHARE = 0.006, 0.008, 0.01, 0.002
+"""The parts of the time that counting takes at most: queues that are not large; live jobs of large ones too; ended ones
+too. Each may take what those before it leave, and always LEAST_SHARE."""
+
+MAX_WAIT_MS, MOST_OF_SMALL, MOST_OF_LARGE = 20_000, 0.02, 0.05
+"""From one count of live jobs to the next, where the count takes no more than this part of the time: a share of a long
+time would be minutes wherever counting is slow. So a backlog that is gone is seen within half a minute, up to about a
+million jobs, which take a store a second."""
 
 STATES = ("ready", "scheduled", "in_progress", "succeeded", "failed", "waiting", "cancelled")
+_FAMILIES = (
+    "queue_jobs",
+    "queue_oldest_ready_seconds",
+    "queue_count_age_seconds",
+    "queue_ended_count_age_seconds",
+)
 _NO_JOBS = LevelCounts(0, 0, 0, 0, 0, None)
 
 
@@ -105,6 +116,7 @@ class StatsCollector:
             return
         if before is not None:
             before.lose()
+        self._published.begin(shard_id)
         self._shards[shard_id] = ShardStats(
             member,
             JobCounter(member, self._priorities, self._clock, lambda: self._membership.owns(shard_id)),
@@ -165,7 +177,11 @@ class StatsCollector:
     def _of(self, queue: str) -> QueueStatus:
         found = self._published.of(queue)
         counted_at_ms = min((each.at_ms for each in found), default=0)
-        return QueueStatus(queue, counted_at_ms, views(summed(each.levels for each in found)))
+        status = QueueStatus(queue, counted_at_ms, views(summed(each.levels for each in found)))
+        oldest_ms = min((each.oldest_ms for each in found), default=0)
+        if oldest_ms < counted_at_ms:
+            status.ended_counted_at_ms = oldest_ms
+        return status
 
 
 def _unfinished(counts: QueueCounts) -> int:
@@ -191,33 +207,33 @@ class ShardStats:
         self._published = published
         self._clock = clock
         self._interval_ms = interval_ms
-        self._small = _Schedule(counter.count_small)
-        self._large = _Schedule(counter.count_large)
+        self._schedules = (
+            _Schedule(counter.count_small, SHARE_OF_SMALL, MAX_WAIT_MS, MOST_OF_SMALL),
+            _Schedule(counter.count_large, SHARE_OF_LIVE, MAX_WAIT_MS, MOST_OF_LARGE),
+            _Schedule(counter.count_ended, SHARE, KEPT_MS // 2, MOST_OF_LARGE),  # published anew before it is forgotten
+        )
+        self._oldest_ms: tuple[int, int] | None = None
 
     def is_due(self) -> bool:
         """Whether there is something to begin; keeps the age of the figures up to date."""
-        now_ms = self._clock.now_ms()
-        if self._counter.at_ms is not None:
-            self._gauges.show_age(now_ms - self._counter.at_ms)
-        return any(schedule.is_due(now_ms) for schedule in self._schedules())
+        self._show_age()
+        return bool(self._due())
 
     def begin(self, request: CountRequest) -> None:
         """Begin what is due."""
-        now_ms = self._clock.now_ms()
-        for schedule in self._schedules():
-            if schedule.is_due(now_ms):
-                schedule.begun_ms = now_ms
-                schedule.task = asyncio.get_running_loop().create_task(self._run(schedule, request))
+        for schedule in self._due():
+            schedule.begun_ms = self._clock.now_ms()
+            schedule.task = asyncio.get_running_loop().create_task(self._run(schedule, request))
 
-    def _schedules(self) -> tuple[_Schedule, ...]:
-        return (self._small, self._large) if self._counter.large else (self._small,)
+    def _due(self) -> list[_Schedule]:
+        now_ms = self._clock.now_ms()
+        needed = (True, self._counter.large, self._counter.split)
+        return [
+            each for each, is_needed in zip(self._schedules, needed, strict=True) if is_needed and each.is_due(now_ms)
+        ]
 
     def running(self) -> list[asyncio.Task[None]]:
-        return [
-            schedule.task
-            for schedule in (self._small, self._large)
-            if schedule.task is not None and schedule.is_running()
-        ]
+        return [each.task for each in self._schedules if each.task is not None and each.is_running()]
 
     def lose(self) -> None:
         """Somebody else counts it now."""
@@ -226,7 +242,13 @@ class ShardStats:
         self._gauges.clear()
 
     def _share(self, schedule: _Schedule) -> float:
-        return SHARE_OF_SMALL if schedule is self._small else SHARE - self._small.used
+        before = self._schedules[: self._schedules.index(schedule)]
+        return max(LEAST_SHARE, schedule.share - sum(each.used for each in before))
+
+    def _show_age(self) -> None:
+        if self._oldest_ms is not None and self._counter.at_ms is not None:
+            now_ms = self._clock.now_ms()
+            self._gauges.show_ages(*(now_ms - at_ms for at_ms in self._oldest_ms))
 
     async def _run(self, schedule: _Schedule, request: CountRequest) -> None:
         schedule.wait_ms = self._interval_ms
@@ -234,26 +256,43 @@ class ShardStats:
             took_s = await schedule.count(request)
             if took_s is None:
                 return
-            schedule.wait_ms = max(self._interval_ms, int(took_s * 1000 / self._share(schedule)))
-            schedule.used = took_s * 1000 / schedule.wait_ms
+            schedule.took(took_s * 1000, self._interval_ms, self._share(schedule))
             counts = self._counter.counts()
+            self._oldest_ms = counts.oldest_ms()
             self._gauges.show(counts, request.queues)
-            self._gauges.show_age(self._clock.now_ms() - counts.at_ms)
+            self._show_age()
             await self._published.put(self.member, counts)
         except Exception:
             _log.exception("count_failed", shard=self.member.shard.shard_id)
 
 
 class _Schedule:
-    """One of the two counts, and when it is due again."""
+    """One of the counts, and when it is due again: so that it keeps to its share of the time, or after `max_wait_ms`
+    where that is less and takes no more than `most` of the time.
+    """
 
-    def __init__(self, count: Callable[[CountRequest], Coroutine[Any, Any, float | None]]) -> None:
+    def __init__(
+        self,
+        count: Callable[[CountRequest], Coroutine[Any, Any, float | None]],
+        share: float,
+        max_wait_ms: int,
+        most: float,
+    ) -> None:
         self.count = count
+        self.share = share
+        self._max_wait_ms = max_wait_ms
+        self._most = most
         self.task: asyncio.Task[None] | None = None
         self.begun_ms: int | None = None
         self.wait_ms = 0
         self.used = 0.0
         """The share of the time that it took the last time."""
+
+    def took(self, busy_ms: float, interval_ms: int, share: float) -> None:
+        """It kept the store busy for so long, and is to keep to that share of the time."""
+        wait_ms = min(busy_ms / share, max(self._max_wait_ms, busy_ms / self._most))
+        self.wait_ms = max(interval_ms, int(wait_ms))
+        self.used = busy_ms / self.wait_ms
 
     def is_running(self) -> bool:
         return self.task is not None and not self.task.done()
@@ -277,7 +316,7 @@ class StatsGauges:
         jobs: dict[tuple[Any, ...], float] = {}
         ages: dict[tuple[Any, ...], float] = {}
         for queue, priority in self._shown:
-            at_ms, levels = counts.of(queue)
+            at_ms, levels, _ = counts.of(queue)
             level = levels.get(priority, _NO_JOBS)
             for state in STATES:
                 jobs["queue_jobs", self._shard_id, queue, priority, state] = getattr(level, state)
@@ -286,10 +325,12 @@ class StatsGauges:
         self._metrics.set_gauges(("queue_jobs", self._shard_id), jobs)
         self._metrics.set_gauges(("queue_oldest_ready_seconds", self._shard_id), ages)
 
-    def show_age(self, age_ms: int) -> None:
+    def show_ages(self, age_ms: int, ended_age_ms: int) -> None:
+        """How old the oldest count of live jobs is, and the oldest one of all."""
         self._metrics.gauges["queue_count_age_seconds", self._shard_id] = max(0, age_ms) / 1000
+        self._metrics.gauges["queue_ended_count_age_seconds", self._shard_id] = max(0, ended_age_ms) / 1000
 
     def clear(self) -> None:
         """Somebody else counts it now."""
-        for family in ("queue_jobs", "queue_oldest_ready_seconds", "queue_count_age_seconds"):
+        for family in _FAMILIES:
             self._metrics.set_gauges((family, self._shard_id), {})

@@ -25,6 +25,7 @@ class QueueRow:
     flags: list[str] = field(default_factory=list)
     pause: PauseView | None = None
     counted_at_ms: int = 0
+    ended_counted_at_ms: int | None = None
     levels: list[LevelView] = field(default_factory=list)
 
     @classmethod
@@ -35,6 +36,7 @@ class QueueRow:
             flags=queue.flags,
             pause=queue.pause,
             counted_at_ms=queue.counted_at_ms,
+            ended_counted_at_ms=queue.ended_counted_at_ms,
             levels=queue.levels,
         )
         for level in queue.levels:

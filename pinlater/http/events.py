@@ -181,7 +181,7 @@ class Watch:
         found = await self._api.cluster_status(queues=list(views), context=self._context)
         for status in found.queues:
             plain = asdict(status)
-            del plain["counted_at_ms"]
+            del plain["counted_at_ms"], plain["ended_counted_at_ms"]
             data = json.dumps(plain)
             before_counts = self._counts.get(status.name)
             if before_counts is None or before_counts[3] != data:

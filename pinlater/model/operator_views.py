@@ -67,9 +67,10 @@ class PauseView:
 
 @dataclass(slots=True)
 class QueueStatus:
-    """A queue in numbers. `counted_at_ms` is when the oldest of them was counted; rates are over the whole cluster,
-    per second, over the last few seconds. `flags` are words like "paused", "draining", "limited". `pause` is set where
-    it is paused; by servers of before it is not.
+    """A queue in numbers. `counted_at_ms` is when the oldest of them was counted, but for jobs that ended where
+    `ended_counted_at_ms` is set: they were counted before the others, the oldest of them then. Rates are over the
+    whole cluster, per second, over the last few seconds. `flags` are words like "paused", "draining", "limited".
+    `pause` is set where it is paused; by servers of before it is not.
     """
 
     name: str
@@ -78,6 +79,7 @@ class QueueStatus:
     rates: dict[str, float] = field(default_factory=dict)
     flags: list[str] = field(default_factory=list)
     pause: PauseView | None = None
+    ended_counted_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

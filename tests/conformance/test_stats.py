@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pinlater.backends.base import LevelCounts
+from pinlater.backends.base import ENDED_STATES, LIVE_STATES, LevelCounts, StoredState
 from pinlater.model import Job, JobState
 from tests.conformance.stats_pages import NO_JOBS, all_pages, jobs_of, whole_stats
 from tests.conformance.subject import ALL, START_MS, Subject
@@ -67,6 +67,16 @@ async def test_only_the_priorities_asked_for_are_counted(subject: Subject) -> No
     for wanted in ((2,), (1, 3)):
         levels = await whole_stats(subject.shard, subject.queue, wanted, subject.now_ms, 3)
         assert levels == {priority: expected[priority] for priority in wanted}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("states", [LIVE_STATES, ENDED_STATES])
+async def test_only_the_states_asked_for_are_counted(
+    subject: Subject, states: tuple[StoredState, ...], limit: int
+) -> None:
+    expected = await some_jobs(subject)
+    levels = await whole_stats(subject.shard, subject.queue, ALL, subject.now_ms, limit, states)
+    assert levels == {priority: level.only(states) for priority, level in expected.items()}
 
 
 async def test_an_empty_queue_counts_nothing_and_other_queues_do_not_count(subject: Subject) -> None:

@@ -9,7 +9,7 @@ Every call is carried out at one moment.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pinlater.backends.base import (
@@ -31,6 +31,7 @@ from pinlater.backends.base import (
     Retention,
     StatsPage,
     StatsPosition,
+    StoredState,
     StoreStatus,
     Tokens,
     UnrenewedClaim,
@@ -113,10 +114,18 @@ class SimulatedStore:
         return self.jobs.set_quota(queue, quota, version)
 
     def stats(
-        self, queue: str, priorities: Sequence[int], now_ms: int, after: StatsPosition | None, limit: int
+        self,
+        queue: str,
+        priorities: Sequence[int],
+        now_ms: int,
+        after: StatsPosition | None,
+        limit: int,
+        states: Collection[StoredState] = tuple(StoredState),
     ) -> StatsPage:
         self.jobs.known(queue)
-        levels: dict[int, LevelCounts] = {each: self.jobs.level(queue, each, now_ms) for each in priorities}
+        levels: dict[int, LevelCounts] = {
+            each: self.jobs.level(queue, each, now_ms).only(states) for each in priorities
+        }
         return StatsPage(levels, None)
 
     def blocked_chains(self, limit: int, now_ms: int) -> list[object]:

@@ -187,6 +187,11 @@ def test_counts_that_are_old_or_missing_are_said_to_be_so() -> None:
     _, line = verdict(status(queue("mail", failed=5, counted_ms=NOW_MS - 300_000)), "failed=1")
     assert "mail: 5 failed, as counted 5m ago (more than 1)" in line
     assert verdict(status(queue("mail", counted_ms=0)), "failed=1")[0] is Level.UNKNOWN
+    found = queue("mail", failed=5, ready=5)
+    found.ended_counted_at_ms = NOW_MS - 300_000
+    _, line = verdict(status(found), "failed=1,ready=1")
+    assert "mail: 5 failed, as counted 5m ago (more than 1)" in line
+    assert "mail: 6 ready (more than 1)" in line
 
 
 def test_a_process_that_is_ready_with_a_wrong_clock_is_a_warning() -> None:

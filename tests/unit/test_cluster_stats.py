@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from pinlater.backends.base import LevelCounts
+from pinlater.backends.base import AckRequest, LevelCounts
 from pinlater.cluster import job_counter, stats
-from pinlater.cluster.counts import KIND, NAME, QueueCounts, ShardCounts, decode, encode, summed
+from pinlater.cluster.counts import KIND, NAME, QueueCounts, ShardCounts, decode, encode, encode_ended, summed
 from pinlater.errors import NothingStored, OutcomeUnknown
-from pinlater.model import Job, LevelView, QueueStatus
+from pinlater.model import Job, JobState, LevelView, QueueStatus, parse_descriptor
 from tests.unit.cluster_stand import LEASE_MS, ClusterStand, Server, cluster_stand
 
 INTERVAL_MS = 2_000
@@ -153,7 +153,7 @@ async def test_gauges_tell_how_long_the_oldest_waits_how_old_the_counts_are_and_
         assert gauges["queue_oldest_ready_seconds", "1", "mail", 1] == 0
         await server.queues.delete("mail", "me")
         await counted(at)
-        assert [key[0] for key in gauges] == ["queue_count_age_seconds"]
+        assert [key[0] for key in gauges] == ["queue_count_age_seconds", "queue_ended_count_age_seconds"]
 
 
 async def test_a_shard_is_counted_no_sooner_than_the_interval_says() -> None:
@@ -212,6 +212,93 @@ async def test_a_queue_of_many_pages_is_counted_apart_from_the_others(monkeypatc
         await counted(at, after_ms=HOUR_MS)
         assert server.stats.status(["huge"])[0].levels == []
         assert "huge" not in await looks(at, server)  # as it would be among the large ones
+
+
+async def end(at: ClusterStand, queue: str, jobs: int) -> None:
+    """So many ready jobs are claimed, and succeed."""
+    refs = [ref for job in await at.claimed(at.stores[0], queue, jobs) if (ref := parse_descriptor(job.descriptor))]
+    await at.stores[0].ack(queue, [AckRequest(ref.priority, ref.id, True) for ref in refs], at.clock.now_ms())
+
+
+def stores_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a count of a large queue takes, its share of the time would let it wait for days."""
+    for name in ("SHARE_OF_LIVE", "SHARE", "LEAST_SHARE"):
+        monkeypatch.setattr(stats, name, 1e-12)
+    monkeypatch.setattr(job_counter, "PAGE", 5)
+
+
+async def test_a_burst_that_was_drained_is_seen_within_half_a_minute_however_long_counting_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stores_are_slow(monkeypatch)
+    async with cluster_stand() as at:
+        (server,) = await servers_with(at, "a", "burst", "mail")
+        await fill(at, "burst", 50)
+        await counted(at)
+        await counted(at)
+        assert (await known(server, "burst"))[0].levels[0].ready == 50
+        counted_at_ms = at.clock.now_ms()
+        await end(at, "burst", 50)
+        await counted(at, after_ms=stats.MAX_WAIT_MS - 1)
+        burst, mail = await known(server)
+        assert (burst.levels[0].ready, burst.counted_at_ms) == (50, counted_at_ms)
+        assert mail.counted_at_ms == at.clock.now_ms()
+        assert server.metrics.gauges["queue_count_age_seconds", "1"] == (stats.MAX_WAIT_MS - 1) / 1000
+        await counted(at, after_ms=1)
+        (burst,) = await known(server, "burst")
+        assert sum(level.ready + level.in_progress for level in burst.levels) == 0
+        assert burst.counted_at_ms == at.clock.now_ms()
+        await counted(at)
+        assert server.metrics.gauges["queue_count_age_seconds", "1"] == 0
+
+
+async def test_jobs_that_ended_are_counted_more_rarely_than_live_ones_and_say_since_when(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stores_are_slow(monkeypatch)
+    async with cluster_stand() as at:
+        owner, other = await servers_with(at, "ab", "mail")
+        if not owner.mine():
+            owner, other = other, owner
+        await fill(at, "mail", 20)
+        await end(at, "mail", 20)
+        await counted(at)
+        await counted(at)
+        ended_at_ms = at.clock.now_ms()
+        await fill(at, "mail", 4)
+        await end(at, "mail", 1)
+        await counted(at)
+        for server in (owner, other):
+            (mail,) = await known(server)
+            assert (mail.levels[0].ready, mail.levels[0].succeeded) == (3, 20)
+            assert (mail.counted_at_ms, mail.ended_counted_at_ms) == (at.clock.now_ms(), ended_at_ms)
+        gauges = owner.metrics.gauges
+        assert gauges["queue_count_age_seconds", "1"] == 0
+        assert gauges["queue_ended_count_age_seconds", "1"] == INTERVAL_MS / 1000
+
+
+async def test_a_queue_whose_ended_jobs_are_gone_is_counted_at_once_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_counter, "PAGE", 5)
+    async with cluster_stand() as at:
+        (server,) = await servers_with(at, "a", "mail")
+        await fill(at, "mail", 20)
+        await end(at, "mail", 18)
+        await counted(at)
+        await counted(at)
+        await at.stores[0].delete_jobs("mail", JobState.SUCCEEDED, 1, 17, at.clock.now_ms())
+        for _ in range(2):
+            await counted(at, after_ms=HOUR_MS)
+        (mail,) = await known(server)
+        assert (mail.levels[0].ready, mail.levels[0].succeeded, mail.ended_counted_at_ms) == (2, 1, None)
+        assert await looks(at, server) == ["mail"]
+
+
+def test_an_entry_of_a_server_that_counts_all_at_once_has_one_age() -> None:
+    counts = ShardCounts(1, {"mail": QueueCounts(5, {1: LevelCounts(1, 2, 3, 4, 5, 6)}, 3)})
+    assert decode(encode(counts), encode_ended(counts)) == counts
+    assert decode(encode(counts)).queues["mail"].oldest_ms == 5
+    assert counts.oldest_ms() == (1, 1)
+    assert decode(encode(counts), encode_ended(counts)).queues["mail"].oldest_ms == 3
 
 
 async def looks(at: ClusterStand, server: Server, *, after_ms: int = INTERVAL_MS) -> list[str]:

@@ -7,7 +7,7 @@ page by page: as many as workers hold.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from heapq import merge
 from itertools import islice
 from typing import NamedTuple
@@ -259,11 +259,17 @@ class Cell(NamedTuple):
 
 
 async def stats(
-    store: Store, queue: str, priorities: Sequence[int], now_ms: int, after: StatsPosition | None, limit: int
+    store: Store,
+    queue: str,
+    priorities: Sequence[int],
+    now_ms: int,
+    after: StatsPosition | None,
+    limit: int,
+    states: Collection[int] = tuple(COUNTED_AS),
 ) -> StatsPage:
     """Cell by cell: all are looked at at once, each a little. The first that has more is counted on, and ends it."""
     qid = await store.queues.known(queue)
-    cells = _cells(store, sorted(priorities), after)
+    cells = _cells(store, states, sorted(priorities), after)
     each = max(1, limit // max(1, len(cells)))
     found = await asyncio.gather(*[_entries(store, qid, cell, each) for cell in cells])
     levels: dict[int, LevelCounts] = {}
@@ -283,11 +289,12 @@ async def stats(
     return StatsPage(levels, None)
 
 
-def _cells(store: Store, priorities: Sequence[int], after: StatsPosition | None) -> list[Cell]:
+def _cells(store: Store, states: Collection[int], priorities: Sequence[int], after: StatsPosition | None) -> list[Cell]:
     """The cells to count behind a place, in order; a place names its partition by the id of its job."""
     cells = [
         Cell(state, priority, bucket)
         for state in COUNTED_AS
+        if state in states
         for priority in priorities
         for bucket in range(store.places.buckets)
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from pinlater.backends.acks import Acks
@@ -244,7 +244,13 @@ class Queries(ScriptCaller):
             limit = min(left, max(_LEAST_KEYS, 2 * len(page)))
 
     async def stats(
-        self, queue: str, priorities: Sequence[int], now_ms: int, after: StatsPosition | None, limit: int
+        self,
+        queue: str,
+        priorities: Sequence[int],
+        now_ms: int,
+        after: StatsPosition | None,
+        limit: int,
+        states: Collection[StoredState] = tuple(StoredState),
     ) -> StatsPage:
         """Redis keeps counts, so everything is in one page, and of one moment."""
         parts = iter(await self._store.call_queue("stats", queue, (queue, now_ms, *priorities)))
@@ -252,9 +258,8 @@ class Queries(ScriptCaller):
         for priority, *counts in zip(priorities, *[parts] * 8, strict=True):
             ready, scheduled, in_progress, succeeded, failed, oldest, waiting, cancelled = counts
             oldest_ms = int(oldest) if oldest else None
-            levels[priority] = LevelCounts(
-                ready, scheduled, in_progress, succeeded, failed, oldest_ms, waiting, cancelled
-            )
+            level = LevelCounts(ready, scheduled, in_progress, succeeded, failed, oldest_ms, waiting, cancelled)
+            levels[priority] = level.only(states)
         return StatsPage(levels, None)
 
 

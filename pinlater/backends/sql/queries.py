@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice
 from typing import NamedTuple
@@ -224,15 +224,24 @@ class Piece(NamedTuple):
 
 
 def stats(
-    session: Session, queue: str, priorities: Sequence[int], now_ms: int, after: StatsPosition | None, limit: int
+    session: Session,
+    queue: str,
+    priorities: Sequence[int],
+    now_ms: int,
+    after: StatsPosition | None,
+    limit: int,
+    states: Collection[int] = tuple(LEVEL_COUNTS),
 ) -> StatsPage:
-    """A small queue goes at once. A large one by pieces: the first that is cut is counted on, and ends the page."""
+    """A small queue goes at once. A large one, or some of its states, by pieces: the first that is cut is counted on,
+    and ends the page.
+    """
     queue_id = session.queue_id(queue)
-    levels = None if after else _counted_at_once(session, queue_id, priorities, now_ms, limit)
-    if levels is not None:
-        return StatsPage(levels, None)
-    levels = {}
-    pieces = list(_pieces(sorted(priorities), now_ms, after))
+    if after is None and len(states) == len(LEVEL_COUNTS):
+        at_once = _counted_at_once(session, queue_id, priorities, now_ms, limit)
+        if at_once is not None:
+            return StatsPage(at_once, None)
+    levels: dict[int, LevelCounts] = {}
+    pieces = list(_pieces(sorted(states), sorted(priorities), now_ms, after))
     each = max(1, limit // max(1, len(pieces)))
     for piece, count, oldest_ms in zip(pieces, *_counted(session, queue_id, pieces, each), strict=True):
         if count < each:
@@ -264,9 +273,11 @@ def _counted_at_once(
     return levels
 
 
-def _pieces(priorities: Sequence[int], now_ms: int, after: StatsPosition | None) -> Iterator[Piece]:
+def _pieces(
+    states: Sequence[int], priorities: Sequence[int], now_ms: int, after: StatsPosition | None
+) -> Iterator[Piece]:
     """The pieces to count behind a place, in the order of the index; ready jobs apart from scheduled ones."""
-    for state in sorted(LEVEL_COUNTS):
+    for state in states:
         ends = [(0, now_ms), (now_ms + 1, MAX_TIME_MS)] if state == JobState.PENDING else [(0, MAX_TIME_MS)]
         for priority in priorities:
             for low_ms, high_ms in ends:
