@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pinlater.backends.base import LIVE_STATES
 from pinlater.model import JobState
 from tests.conformance import (
     test_ack_and_claim,
@@ -254,6 +255,14 @@ CENSUS_PIECES = [
     ),
     *sql("stats_at", "id > $", "id >= $", test_stats.test_many_jobs_of_one_moment_are_counted_page_by_page),
     *sql("stats_between", "state = $", "state >= $", STATS, limit=5),
+    *step(
+        "queries",
+        "if after is None and len(states) == len(LEVEL_COUNTS):",
+        "if after is None:",
+        test_stats.test_only_the_states_asked_for_are_counted,
+        states=LIVE_STATES,
+        limit=1_000,
+    ),
 ]
 
 HOMES = [

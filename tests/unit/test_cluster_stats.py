@@ -252,6 +252,23 @@ async def test_a_burst_that_was_drained_is_seen_within_half_a_minute_however_lon
         assert server.metrics.gauges["queue_count_age_seconds", "1"] == 0
 
 
+async def test_a_count_that_takes_a_large_part_of_the_time_is_not_hurried_and_says_how_old_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stores_are_slow(monkeypatch)
+    monkeypatch.setattr(stats, "MOST_OF_LARGE", 1e-12)
+    async with cluster_stand() as at:
+        (server,) = await servers_with(at, "a", "huge")
+        await fill(at, "huge", 50)
+        await counted(at)
+        await counted(at)
+        await fill(at, "huge", 1)
+        await counted(at, after_ms=HOUR_MS)
+        (huge,) = await known(server)
+        assert (huge.levels[0].ready, huge.counted_at_ms) == (50, at.clock.now_ms() - HOUR_MS)
+        assert server.metrics.gauges["queue_count_age_seconds", "1"] == HOUR_MS / 1000
+
+
 async def test_jobs_that_ended_are_counted_more_rarely_than_live_ones_and_say_since_when(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -296,6 +313,7 @@ async def test_a_queue_whose_ended_jobs_are_gone_is_counted_at_once_again(monkey
 def test_an_entry_of_a_server_that_counts_all_at_once_has_one_age() -> None:
     counts = ShardCounts(1, {"mail": QueueCounts(5, {1: LevelCounts(1, 2, 3, 4, 5, 6)}, 3)})
     assert decode(encode(counts), encode_ended(counts)) == counts
+    assert json.loads(zlib.decompress(encode(counts))) == [1, {"mail": [5, {"1": [1, 2, 3, 4, 5, 6]}]}]
     assert decode(encode(counts)).queues["mail"].oldest_ms == 5
     assert counts.oldest_ms() == (1, 1)
     assert decode(encode(counts), encode_ended(counts)).queues["mail"].oldest_ms == 3
