@@ -21,7 +21,8 @@ from pinlater.backends.sql.postgres import PostgresShard
 from pinlater.backends.sql.server_pool import ServerShard, Timeouts
 from pinlater.errors import NothingStored, OutcomeUnknown, StoreConflict, StoreRefused
 from pinlater.flows.engines import make_engine
-from pinlater.model import ItemState, Job, JobInfo, parse_descriptor
+from pinlater.model import Job, JobInfo, parse_descriptor
+from pinlater.model.flow_words import ItemState
 from pinlater.model.status_text import append_at, append_status
 from tests.queues import make_queue, names_of
 from tests.stores.places import Places
