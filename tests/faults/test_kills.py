@@ -37,12 +37,15 @@ async def when_it_serves(port: int) -> Plain:
     """A connection to a server that answers calls on its store."""
     async with asyncio.timeout(STUCK_AFTER_S):
         while True:
-            try:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError, AssertionError):
                 plain = await Plain.to(port)
-                await plain.create_queue(QUEUE)
+                try:
+                    await plain.create_queue(QUEUE)
+                except BaseException:
+                    await plain.close()
+                    raise
                 return plain
-            except (OSError, asyncio.IncompleteReadError, AssertionError):
-                await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)
 
 
 async def drain(port: int, ledger: Ledger, limit: int) -> list[str]:
