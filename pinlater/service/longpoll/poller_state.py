@@ -1,4 +1,4 @@
-"""The states of a poller, and a poller as those see it whom it serves and who watch it."""
+"""The states of a poller, and the part of one that its waiters and its watch use."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Outlook(Enum):
 
 
 class Poller(Protocol):
-    """A `QueuePoller`, which knows its waiters and its watch, and so cannot be known to them."""
+    """The part of a `QueuePoller` that its waiters and its watch call; the class itself is made of them."""
 
     queue: str
     state: PollerState
