@@ -48,6 +48,12 @@ SAME_MODULES = {
 }
 """Modules of one name in one distribution, and what keeps them apart."""
 
+SAME_FUNCTIONS = 58
+"""Names of public functions that several modules define: commands share their verbs with what carries them out."""
+
+STORES = tuple(f"pinlater/backends/{store}/" for store in ("dynamodb", "redis", "sql"))
+"""Their functions carry out the operations of one protocol, and share its names."""
+
 WHOLE_OF_A_SEAM = {
     **dict.fromkeys(["Client", "AsyncClient", "MemoryClient", "AsyncMemoryClient"], "a method for each call"),
     **dict.fromkeys(["RedisShard", "DynamodbShard"], "a method for each operation of the five parts"),
@@ -131,6 +137,18 @@ def test_a_public_class_has_a_name_of_its_own() -> None:
                 places[node.name].add(path)
     several = {name for name, paths in places.items() if len(paths) > 1}
     compare(several, (), "rename one: a name stands for one class")
+
+
+def test_few_public_functions_share_a_name() -> None:
+    """A number that grows fails: name the new one by what it gives. One that falls is written down above."""
+    places = defaultdict(set)
+    for path, tree in sources().items():
+        if not path.startswith(STORES):
+            for node in tree.body:
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+                    places[node.name].add(path)
+    several = sorted(name for name, paths in places.items() if len(paths) > 1)
+    assert len(several) == SAME_FUNCTIONS, several
 
 
 def test_a_module_has_a_name_of_its_own() -> None:
