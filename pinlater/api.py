@@ -58,6 +58,7 @@ from pinlater.model.flow_words import (
     NewFlow,
     NewItem,
 )
+from pinlater.model.job_holds import JobHold
 from pinlater.model.job_selection import FoundJobs, FoundJobsChange, JobSelection
 from pinlater.model.owner_bounds import IdentityUsage
 
@@ -452,6 +453,11 @@ class Api(Protocol):
     async def get_usage(self, *, context: RequestContext | None = None) -> list[IdentityUsage]:
         """What identities have made that is there, and may have: up to 1,000 of them, those first that are nearest to a
         bound.
+        """
+
+    async def explain_jobs(self, descriptors: Sequence[str], *, context: RequestContext | None = None) -> list[JobHold]:
+        """Why those of these jobs that are pending do not run, in their order; of a job whose shard is out only that.
+        At most 100 at a time.
         """
 
 

@@ -1419,6 +1419,44 @@ struct GetUsageResponse {
   1: required list<IdentityUsage> identities,
 }
 
+enum HoldReason {
+  UNKNOWN = 0,
+  SHARD_OUT = 1,
+  /** Its time is still to come. */
+  NOT_DUE = 2,
+  /** Another job of its serialize key is before it. */
+  BEHIND_JOB = 3,
+  PAUSED = 4,
+  MAX_IN_PROGRESS = 5,
+  NO_WORKER = 6,
+  RATE_LIMITED = 7,
+  /** Nothing holds it back: workers take jobs, and its turn comes. */
+  IN_LINE = 8,
+}
+
+/** Why a job does not run, with a sentence for people. */
+struct JobHold {
+  1: required string jobDescriptor,
+  2: required HoldReason reason,
+  3: required string text,
+  /** When that ends, where it is known. */
+  4: optional i64 untilMillis,
+  /** The job that is to end first. */
+  5: optional string behind,
+  /** About how many jobs of its queue run before it. */
+  6: optional i64 jobsBefore,
+}
+
+struct ExplainJobsRequest {
+  /** At most 100. */
+  1: required list<string> jobDescriptors,
+}
+
+/** In the order of the request; jobs that are not pending are left out. */
+struct ExplainJobsResponse {
+  1: required list<JobHold> holds,
+}
+
 /** Who a caller is, and what it may. */
 struct AccessView {
   1: required string identity,
@@ -1571,5 +1609,9 @@ service PinLater {
 
   /** Claims the job of this very item, if a dequeue could. */
   AssignItemResponse assignItem(1: RequestContext context, 2: AssignItemRequest request)
+      throws (1: PinLaterException e),
+
+  /** Why pending jobs do not run. Of a job whose shard is out it says that, whatever state it is in. */
+  ExplainJobsResponse explainJobs(1: RequestContext context, 2: ExplainJobsRequest request)
       throws (1: PinLaterException e),
 }

@@ -174,12 +174,14 @@ def _cut(text: str, max_chars: int) -> str:
     return text if len(text) <= max_chars else text[: max_chars - 3] + "..."
 
 
-def page(info: JobInfo, now_ms: int) -> Iterator[str]:
-    """All that is known of a job, in lines; what is not there is left out."""
+def page(info: JobInfo, now_ms: int, why: str = "") -> Iterator[str]:
+    """All that is known of a job, in lines; what is not there is left out. `why` it does not run."""
     crashes = f", {info.crashes:,} crash{'' if info.crashes == 1 else 'es'}" if info.crashes else ""
     yield _field("descriptor", info.descriptor)
     yield _field("queue", info.descriptor.partition(":")[0])
     yield _field("state", phase_of(info, now_ms).word)
+    if why:
+        yield _field("why it waits", why)
     yield _field("priority", str(info.priority))
     yield _field("attempts", attempts_text(info) + crashes)
     for label, time_ms in (

@@ -17,7 +17,7 @@ from pinlater.cli.job_text import BODY_COLUMNS, COLUMNS, WHOLE_BODY_COLUMNS, job
 from pinlater.cli.output import open_output, output_option, write_one
 from pinlater.client.client import Client
 from pinlater.clock import SystemClock
-from pinlater.errors import NoHealthyShards, ShardConnectionFailed
+from pinlater.errors import NoHealthyShards, PinLaterError, ShardConnectionFailed
 from pinlater.model import (
     JobFilter,
     JobInfo,
@@ -31,6 +31,7 @@ from pinlater.model.job_selection import FoundJobs, JobPhase
 from pinlater.printable import printable_lines
 
 ItemT = TypeVar("ItemT")
+FoundT = TypeVar("FoundT")
 
 
 def named_descriptors(given: Sequence[str]) -> Iterator[str]:
@@ -118,8 +119,8 @@ def get(
 
     --serialize-key without --key means the job that is the first of that key now, in whichever queue.
 
-    One job is shown with all that is known of it, several as a table. A body of the worker framework is shown as its
-    type and arguments, without those that are marked as secret.
+    One job is shown with all that is known of it, and why it does not run if it waits; several are shown as a table. A
+    body of the worker framework is shown as its type and arguments, without those that are marked as secret.
 
     In JSON `result` and `body` are text where they are UTF-8, else base64; `result_encoding` and `body_encoding` say
     which; `type`, `args` and `kwargs` are those of the framework. A descriptor or key that is not found, or whose shard
@@ -139,19 +140,39 @@ def get(
     output = open_output(format, COLUMNS, row_of(format), job_json)
     with_body = body or (is_one and format == "table")
     lacking = 0
-    for infos, lacks in _named(client, descriptors, queue, keys, with_body, format != "table" or is_one):
+    named = _named(client, descriptors, queue, keys, with_body, format != "table" or is_one)
+    for infos, lacks in named if not is_one else _with_reason(client, descriptors, named):
         lacking += lacks
         if bare:
             write_bytes(b"".join(info.body or b"" for info in infos), raw)
         elif is_one and format == "table":
             for info in infos:
-                click.echo("\n".join(page(info, SystemClock().now_ms())))
+                why = _hold_text(client, info.descriptor) if info.state is JobState.PENDING else ""
+                click.echo("\n".join(page(info, SystemClock().now_ms(), why)))
         else:
             output.write(infos)
     if not bare:
         output.close()
     if lacking:
         raise SystemExit(EXIT_INCOMPLETE)
+
+
+def _hold_text(client: Client, descriptor: str) -> str:
+    """Why a job does not run, in the server's words; "" where it does not say, as one of an earlier version."""
+    try:
+        return "".join(hold.text for hold in client.explain_jobs([descriptor]))
+    except PinLaterError:
+        return ""
+
+
+def _with_reason(client: Client, descriptors: Sequence[str], found: Iterator[FoundT]) -> Iterator[FoundT]:
+    """The same; where the shard of the one job cannot be read, what that means for the job is said first."""
+    try:
+        yield from found
+    except _SHARDS_AWAY:
+        if descriptors and (why := _hold_text(client, descriptors[0])):
+            say(why)
+        raise
 
 
 def _named(

@@ -24,6 +24,7 @@ from pinlater.model import (
     WorkersPage,
 )
 from pinlater.model.body_words import BodiesChange, BodiesStep, BodyTiers
+from pinlater.model.job_holds import JobHold
 from pinlater.model.job_selection import FoundJobs, FoundJobsChange, JobSelection
 from pinlater.model.owner_bounds import IdentityUsage
 from pinlater.wire import access_methods, body_methods, found_job_methods, methods, operator_methods, schedule_methods
@@ -276,3 +277,12 @@ class ClusterCalls(ClientCalls):
         bound. MethodUnknown: an older server.
         """
         return await self._call(access_methods.GET_USAGE, context, timeout)
+
+    @checked
+    async def explain_jobs(
+        self, descriptors: Sequence[str], *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> list[JobHold]:
+        """Why those of these jobs that are pending do not run, in their order; of a job whose shard is out only that.
+        At most 100 at a time. MethodUnknown: an older server.
+        """
+        return await self._call(found_job_methods.EXPLAIN_JOBS, context, timeout, descriptors)

@@ -25,6 +25,7 @@ from pinlater.model import (
     WorkersPage,
 )
 from pinlater.model.body_words import BodiesChange, BodiesStep, BodyTiers
+from pinlater.model.job_holds import JobHold
 from pinlater.model.job_selection import FoundJobs, FoundJobsChange, JobSelection
 from pinlater.model.owner_bounds import IdentityUsage
 
@@ -310,3 +311,11 @@ class ClusterClient:
         bound. MethodUnknown: an older server.
         """
         return self._background.run(AsyncClient.get_usage, context=context, timeout=timeout)
+
+    def explain_jobs(
+        self, descriptors: Sequence[str], *, context: RequestContext | None = None, timeout: float | None = None
+    ) -> list[JobHold]:
+        """Why those of these jobs that are pending do not run, in their order; of a job whose shard is out only that.
+        At most 100 at a time. MethodUnknown: an older server.
+        """
+        return self._background.run(AsyncClient.explain_jobs, descriptors, context=context, timeout=timeout)

@@ -12,8 +12,10 @@ from pinlater.dashboard.job_list import PATH as JOBS
 from pinlater.dashboard.job_rows import JobRow, job_row
 from pinlater.dashboard.job_timeline import timeline
 from pinlater.dashboard.page import Page, PageRoute
+from pinlater.errors import PinLaterError
 from pinlater.job_body import FLOW_HEADER, ITEM_HEADER
 from pinlater.model import AccessAction, JobInfo, JobState, is_descriptor, is_queue_name
+from pinlater.model.job_holds import JobHold
 from pinlater.wire.found_job_methods import CHANGE_FOUND_JOBS
 from pinlater.wire.methods import CANCEL, ENQUEUE, RESCHEDULE
 
@@ -76,6 +78,17 @@ async def find_job(page: Page, descriptor: str, *, with_body: bool) -> JobInfo:
     return info
 
 
+async def _hold(page: Page, info: JobInfo, descriptor: str) -> JobHold | None:
+    """What holds a job back; None: nothing does, or nobody can say it now."""
+    if info.state is not JobState.PENDING:
+        return None
+    try:
+        holds = await page.api.explain_jobs([descriptor], context=page.context)
+    except PinLaterError:
+        return None
+    return holds[0] if holds else None
+
+
 async def job_detail(page: Page) -> web.Response:
     descriptor = descriptor_of(page)
     info = await find_job(page, descriptor, with_body=True)
@@ -83,6 +96,7 @@ async def job_detail(page: Page) -> web.Response:
     sees_bodies = page.rights.sees_bodies(queue)
     row: JobRow = job_row(info, page.now_ms, sees_bodies=sees_bodies)
     body: BodyView | None = body_view(info.body) if info.body is not None else None
+    hold = await _hold(page, info, descriptor)
     headers = body.call.headers if body is not None and body.call is not None else {}
     return page.render(
         "job.html",
@@ -92,7 +106,8 @@ async def job_detail(page: Page) -> web.Response:
         sees_bodies=sees_bodies,
         body=body,
         result=value_view(info.result) if info.result is not None else None,
-        timeline=timeline(info, page.now_ms),
+        timeline=timeline(info, page.now_ms, hold.text if hold is not None else ""),
+        hold=hold,
         can=job_rights(page, info),
         shard=descriptor.split(":")[1][1:],
         schedule=_schedule_of(info),

@@ -80,7 +80,8 @@ class Timeline:
     notes: list[str]
 
 
-def timeline(info: JobInfo, now_ms: int) -> Timeline:
+def timeline(info: JobInfo, now_ms: int, why: str = "") -> Timeline:
+    """`why`: what holds the job back, as far as that is known."""
     steps = [TimelineStep("Enqueued", at_ms=info.created_at_ms, text=f"priority {info.priority}")]
     notes: list[str] = []
     for line in [part for each in info.custom_status.splitlines() for part in _parts(each)]:
@@ -90,7 +91,7 @@ def timeline(info: JobInfo, now_ms: int) -> Timeline:
             steps.append(step)
         elif line.strip():
             notes.append(line.strip())
-    steps += _now(info, now_ms)
+    steps += _now(info, now_ms, why)
     _place_letter(steps)
     _add_gaps(steps)
     return Timeline(steps, notes)
@@ -132,7 +133,7 @@ def _step(line: str) -> TimelineStep | None:
     return None
 
 
-def _now(info: JobInfo, now_ms: int) -> Iterator[TimelineStep]:
+def _now(info: JobInfo, now_ms: int, why: str) -> Iterator[TimelineStep]:
     """How it is now, and what comes."""
     phase = phase_of(info, now_ms)
     claim = info.claim_descriptor
@@ -153,7 +154,7 @@ def _now(info: JobInfo, now_ms: int) -> Iterator[TimelineStep]:
     elif phase is JobPhase.WAITING:
         yield TimelineStep("Waits for another job of its key", "", descriptor=info.waits_for or "")
     else:
-        yield TimelineStep("Ready", "", info.run_after_ms, "It waits for a worker.")
+        yield TimelineStep("Ready", "", info.run_after_ms, why or "It waits for a worker.")
 
 
 def _place_letter(steps: list[TimelineStep]) -> None:

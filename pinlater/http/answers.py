@@ -19,6 +19,7 @@ from pinlater.model import (
     JobInfo,
     JobProgress,
 )
+from pinlater.model.job_holds import JobHold
 
 EnqueueWord = Literal["stored", "kept", "replaced"]
 AckWord = Literal["ignored", "succeeded", "retried", "failed", "unknown", "cancelled"]
@@ -144,6 +145,19 @@ class JobsAnswer(Answer):
     """The jobs that are there, of those that were named."""
 
     jobs: list[JobAnswer]
+
+
+@has_fields_of(JobHold)
+class JobHoldAnswer(Answer):
+    """Why a job does not run: `text` is a sentence for people; `until_ms`: when that ends, as far as it is known;
+    `behind`: the job that is to end first; `jobs_before`: about how many of its queue run before it.
+    """
+
+
+class ExplainedAnswer(Answer):
+    """What holds a job back; nothing where it is not pending."""
+
+    hold: JobHoldAnswer | None = None
 
 
 class JobPageAnswer(Answer):

@@ -98,6 +98,13 @@ async def _get_job(incoming: Incoming, query: operator_forms.LookupQuery) -> ans
     return answer_of(answers.JobAnswer, info, query.encoding)
 
 
+@JOB_ROUTES.add(JOBS, "GET /v1/jobs/{descriptor}/hold", found_job_methods.EXPLAIN_JOBS)
+async def _explain_job(incoming: Incoming) -> answers.ExplainedAnswer:
+    """Ask why a job does not run."""
+    holds = await incoming.api.explain_jobs([incoming.path["descriptor"]], context=incoming.context)
+    return answers.ExplainedAnswer(*answers_of(answers.JobHoldAnswer, holds))
+
+
 @JOB_ROUTES.add(JOBS, "POST /v1/lookup", methods.LOOKUP)
 async def _lookup_jobs(incoming: Incoming, form: forms.LookupForm) -> answers.JobsAnswer:
     """Look at jobs by descriptor or key, or wait until the first of them has ended."""

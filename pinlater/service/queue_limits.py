@@ -81,7 +81,9 @@ class QueueLimits:
             return DequeueRateLimited(f"queue {queue!r} is paused: its rate is 0", reason="QUEUE_PAUSED")
         until_ms = settings.paused_until_ms
         wait_ms = None if until_ms is None else max(0, until_ms - self._clock.now_ms())
-        return DequeueRateLimited(_pause_text(queue, settings), reason="QUEUE_PAUSED", retry_after_ms=wait_ms)
+        return DequeueRateLimited(
+            pause_text(f"queue {queue!r}", settings), reason="QUEUE_PAUSED", retry_after_ms=wait_ms
+        )
 
     async def count_and_claim(
         self, queue: str, settings: QueueSettings, request: ClaimRequest, coverage: float
@@ -181,8 +183,9 @@ def _cut(requests: Sequence[ClaimRequest], jobs: int) -> list[ClaimRequest]:
     return kept
 
 
-def _pause_text(queue: str, settings: QueueSettings) -> str:
-    text = f"queue {queue!r} is paused"
+def pause_text(subject: str, settings: QueueSettings) -> str:
+    """Who paused the subject, a queue, since when, until when and why, as far as that is known."""
+    text = f"{subject} is paused"
     if settings.paused_by:
         text += f" by {settings.paused_by}"
     if settings.paused_at_ms is not None:

@@ -65,6 +65,7 @@ from pinlater.service.end_waits import EndWaits
 from pinlater.service.flow_calls import FlowApi, FlowCalls
 from pinlater.service.found_jobs import FoundJobsApi, FoundJobsCalls
 from pinlater.service.heartbeats import ClaimHeartbeats
+from pinlater.service.hold_reasons import HoldReasons, HoldsApi
 from pinlater.service.job_commands import NamedJobChanges
 from pinlater.service.job_events import JobEvents, ShardNews
 from pinlater.service.job_lifecycle import JobLifecycle
@@ -84,7 +85,7 @@ from pinlater.service.validation import Validator
 from pinlater.shards.router import Router
 
 
-class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
+class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi):
     """The product's rules. Opened and closed with its router; `claims` must be of this process alone.
 
     Without `queues` it keeps plain ones, which change only when somebody polls them. Services that share `queues` share
@@ -148,6 +149,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, UsageApi):
         self._found_jobs = FoundJobsCalls(context, slices, self.lookup)
         self._flow_calls = FlowCalls(context, self._assigned)
         self._usage = StoredUsage(context)
+        self._holds = HoldReasons(context, self)
         self._overflow: OverflowCalls | None = None
         queues.on_change(long_polls.settings_changed)
         queues.on_change(self._queue_changed)

@@ -1,4 +1,4 @@
-"""The calls that search for jobs, and change all that they find; part of the table in methods.py."""
+"""The calls that search for jobs, change all they find, and say why jobs do not run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pinlater.api import Api
-from pinlater.model import AccessAction
+from pinlater.model import ANY_QUEUE, AccessAction, is_descriptor
 from pinlater.model.job_selection import JobSelection
 from pinlater.wire.method import Idempotency, Method
 from pinlater.wire.struct_map import BY_HAND, WRITTEN_BY_HAND
@@ -43,6 +43,12 @@ def _selected_queue(args: Any) -> Collection[str]:
     return (args.request.selection.queue,)
 
 
+def _queues_of_explained(args: Any) -> Collection[str]:
+    """What is no descriptor finds nothing."""
+    named = {each.partition(":")[0] for each in args.request.descriptors if is_descriptor(each)}
+    return named or (ANY_QUEUE,)
+
+
 def _matches_bodies(args: Any) -> bool:
     """Who asks which jobs match a pattern learns of their bodies."""
     return bool(args.request.selection.body_conditions)
@@ -66,3 +72,4 @@ CHANGE_FOUND_JOBS = Method(
     shows_bodies=_matches_bodies,
     idempotency_of=lambda change: Idempotency.SCAN if change.dry_run else Idempotency.ONCE,
 )
+EXPLAIN_JOBS = Method("explainJobs", Api.explain_jobs, Idempotency.READ, (AccessAction.READ,), _queues_of_explained)

@@ -60,6 +60,7 @@ _RENAMED = {
     ("WorkerJob", "jobDescriptor"): "job_descriptor",
     ("WorkerJobInfo", "jobDescriptor"): "job_descriptor",
     ("CancelJobsRequest", "jobDescriptors"): "descriptors",
+    ("ExplainJobsRequest", "jobDescriptors"): "descriptors",
     ("CancelJobsRequest", "mode"): "running",
     ("CancelJobsResponse", "keyOutcomes"): "by_key",
     ("RescheduleJobsRequest", "jobs"): "changes",

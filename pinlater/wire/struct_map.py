@@ -19,6 +19,7 @@ from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from pinlater.errors import ProtocolError, RequestInvalid
 from pinlater.model import AckOutcome, Grant, JobFilter, JobInfo, Misfire, ScheduleChange
+from pinlater.model.job_holds import HoldReason
 from pinlater.wire.interface import I32, MAP, Field, Layout, Node
 
 _ELSEWHERE: set[tuple[type | str, str]] = {
@@ -45,7 +46,11 @@ BY_HAND: dict[tuple[type, str], Callable[[Any], Any]] = {}
 WRITTEN_BY_HAND: dict[object, Callable[[Any], Any]] = {}
 """What makes of an object in a request one that is encoded: by its type, or by the model and its field."""
 
-_NEWER: dict[type, IntEnum] = {AckOutcome: AckOutcome.UNKNOWN, Misfire: Misfire.RUN_ONCE}
+_NEWER: dict[type, IntEnum] = {
+    AckOutcome: AckOutcome.UNKNOWN,
+    HoldReason: HoldReason.UNKNOWN,
+    Misfire: Misfire.RUN_ONCE,
+}
 """What an answer's number that only a newer server knows is read as; elsewhere it is a ProtocolError."""
 
 _NO_DEFAULT = object()

@@ -88,6 +88,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "deleteToken": ("made", ""),
     "getAccess": (),
     "getUsage": (),
+    "explainJobs": ([GONE],),
 }
 """Of each call; queues that they name are "mail", but for the one that is deleted. A call without arguments here fails
 the test, so that no call comes without one.

@@ -220,6 +220,7 @@ CALLS: dict[str, list[Callable[[Named], tuple[Any, ...]]]] = {
     "deleteToken": [lambda it: (it.token, "")],
     "getAccess": [lambda _: ()],
     "getUsage": [lambda _: ()],
+    "explainJobs": [lambda it: ([it.job],)],
 }
 """Of each call the ways to name what is not the caller's. A call without any here fails the test."""
 

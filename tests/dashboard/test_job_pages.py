@@ -83,6 +83,17 @@ def test_results_keys_claims_and_what_a_job_waits_for_are_shown(place: Place, vi
     visitor.get(f"{page_of(second)}/result", status=404)
 
 
+def test_a_ready_job_says_why_it_does_not_run(place: Place, visitor: Visitor, queue: str) -> None:
+    (made,) = place.client.enqueue(queue, [Job(b"")])
+    assert "No worker polls its queue." in visitor.text(page_of(made))
+    place.client.update_queue(queue, place.password, set={"paused": "true", "paused_why": "the provider is down"})
+    (hold,) = place.client.explain_jobs([made])
+    shown = visitor.text(page_of(made))
+    assert hold.text.startswith("Its queue is paused by ")
+    assert shown.count(hold.text) == 2  # above, and in the time-line
+    assert "waits for a worker" not in shown
+
+
 def test_what_is_no_job_is_not_found(visitor: Visitor, queue: str) -> None:
     for name in ("nonsense", f"{queue}:s1:p1:1790000000000000", "%2e%2e", "a/b"):
         visitor.get(f"/dashboard/jobs/{name}", status=404)

@@ -149,6 +149,7 @@ ROWS: dict[str, Row] = {
     "deleteToken": lambda stock: _request(name="no-such-token", password=stock.password),
     "getAccess": lambda stock: {},
     "getUsage": lambda stock: {},
+    "explainJobs": lambda stock: _request(descriptors=[stock.waiting[0]]),
     "createFlow": lambda stock: _request(name="extreme", stages__0__name="first", stages__0__queue=stock.steps),
     "addFlowItems": lambda stock: _request(flow_id=stock.flow, stage=stock.stage),
     "sealStage": lambda stock: _request(flow_id=stock.flow, stage="no-such-stage"),

@@ -180,6 +180,10 @@ class EveryCall:
         assert ([list(each) for each in answer.ackOutcomes], list(answer.jobs)) == ([[retried], [ignored]], [failing])
 
     def _cancel(self, now: str, later: str) -> None:
+        asked = self.types.ExplainJobsRequest(jobDescriptors=[later, now])
+        (hold,) = self.client.explainJobs(self.context, asked).holds
+        assert (hold.jobDescriptor, hold.reason) == (later, self.types.HoldReason.NOT_DUE)
+        assert (hold.untilMillis, hold.behind) == (LATER_MS, None)
         request = self.types.CancelJobsRequest(queueName=self.queue, jobDescriptors=[later, now])
         outcomes = self.client.cancelJobs(self.context, request).outcomes
         assert outcomes == {later: self.types.CancelOutcome.CANCELLED, now: self.types.CancelOutcome.ENDED}

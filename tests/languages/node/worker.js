@@ -131,6 +131,8 @@ async function operate(now, failing, later) {
   const retry = new types.PinLaterRetryFailedJobsRequest({ queueName: queue, priority: 2 });
   assert.strictEqual(await call('retryFailedJobs', retry), 1);
   assert.deepStrictEqual(Object.keys((await dequeue()).jobs), [failing]);
+  const { holds } = await call('explainJobs', new types.ExplainJobsRequest({ jobDescriptors: [later, now] }));
+  assert.deepStrictEqual(holds.map((each) => [each.jobDescriptor, each.reason]), [[later, types.HoldReason.NOT_DUE]]);
   const { outcomes } = await call('cancelJobs', new types.CancelJobsRequest({
     queueName: queue, jobDescriptors: [later, now],
   }));
