@@ -8,17 +8,19 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pinlater.cli.output import Row, ToRow, counted, json_object, whole
 from pinlater.cli.times import time_text
 from pinlater.clock import SystemClock
 from pinlater.durations import age_text, duration_text
-from pinlater.job_body import BodyDescription, describe_body
 from pinlater.model import HIDDEN_JOB, JobInfo, JobProgress, JobState
 from pinlater.model.job_selection import phase_of
 from pinlater.printable import json_text, printable, printable_lines
 from pinlater.text_table import Column
+
+if TYPE_CHECKING:
+    from pinlater.job_body import BodyDescription
 
 _NAMED = ("descriptor", "state", whole("attempts"), whole("run_after", 3), whole("updated", 2))
 COLUMNS = (*_NAMED, "custom_status")
@@ -116,8 +118,15 @@ def text_fields(name: str, data: bytes) -> dict[str, str]:
         return {name: base64.b64encode(data).decode("ascii"), f"{name}_encoding": "base64"}
 
 
+def _described(body: bytes) -> BodyDescription | None:
+    """What a body of the worker framework says. Its formats take time to import, and most commands show no body."""
+    from pinlater.job_body import describe_body  # noqa: PLC0415
+
+    return describe_body(body)
+
+
 def _call_fields(body: bytes | None) -> Row:
-    call = None if body is None else describe_body(body)
+    call = None if body is None else _described(body)
     return {} if call is None else {"type": call.job, "args": call.args, "kwargs": call.kwargs}
 
 
@@ -158,7 +167,7 @@ def _one_line(body: bytes, max_chars: int | None) -> str:
     >>> _one_line(b'PINLATER/1 application/json\\n{"job": "resize", "args": [1]}', 60), _one_line(bytes([255]), 60)
     ('resize(1)', '(1 byte, no text)')
     """
-    call = describe_body(body)
+    call = _described(body)
     if call is not None:
         return call.call_text(max_chars or len(body) + _BODY_CHARS)
     if max_chars is not None and len(body) > 4 * max_chars:
@@ -251,7 +260,7 @@ def _status(status: str) -> Iterator[str]:
 
 
 def _body(body: bytes) -> Iterator[str]:
-    call = describe_body(body)
+    call = _described(body)
     if call is not None:
         yield from _call(call)
         return

@@ -27,7 +27,6 @@ from pinlater.cli.job_changes import Extent, Wanted, filter_options, job_change,
 from pinlater.cli.job_states import Apart, count_apart, state_choice
 from pinlater.cli.output import NO_QUEUES, Row, has_new_keys, open_output, output_option, renamed, write_all
 from pinlater.cli.progress import Left, wait_until_empty
-from pinlater.cli.queue_settings import pause, resume, set_rate, set_values, show, switch_off, switch_on, unset_values
 from pinlater.client.client import Client
 from pinlater.errors import PinLaterError, PriorityNotSupported, QueueNotFound, ServerUnreachable
 from pinlater.model import JobAction, JobFilter, JobState, queue_order
@@ -295,6 +294,8 @@ Examples:
 @needs_password
 @talks_to_server
 def drain(client: Client, name: str, undo: bool, no_wait: bool, partial: bool) -> None:
+    from pinlater.cli.queue_settings import switch_off, switch_on  # noqa: PLC0415
+
     if undo:
         switch_off(client, name, "draining")
         say(f"queue {name} takes new jobs again")
@@ -385,8 +386,23 @@ def replay(
     run_change(client, change, replace(extent, per_second=rate))
 
 
+_OF_SETTINGS = {
+    name: f"pinlater.cli.queue_settings:{function}"
+    for name, function in {
+        "show": "show",
+        "set": "set_values",
+        "unset": "unset_values",
+        "set-rate": "set_rate",
+        "pause": "pause",
+        "resume": "resume",
+    }.items()
+}
+"""They know all settings of queues and what these may be."""
+
+
 @click.group(
     cls=ServerGroup,
+    elsewhere=_OF_SETTINGS,
     epilog=f"""\b
 Examples:
   pinlater queue create mail
@@ -404,12 +420,6 @@ for command in (
     create,
     list_queues,
     stats,
-    show,
-    set_values,
-    unset_values,
-    set_rate,
-    pause,
-    resume,
     drain,
     replay,
     delete,

@@ -39,7 +39,7 @@ from pinlater.model import (
 )
 from pinlater.wire.dequeue_response import DequeueFromQueuesResponse, DequeueResponse
 from pinlater.wire.faults import error_from_exception
-from pinlater.wire.interface import LAYOUTS, MODULE, SIGNATURES, filled, plain_struct, struct
+from pinlater.wire.interface import LAYOUTS, SIGNATURES, filled, plain_struct, struct
 from pinlater.wire.struct_map import BY_HAND, list_reader, number_reader, reader
 
 _EnqueueRequest = struct("PinLaterEnqueueRequest")
@@ -72,10 +72,10 @@ BY_HAND[JobInfo, "priority"] = lambda info: _priority(info.descriptor)
 BY_HAND[Checkpoint, "new_body"] = lambda sent: sent.new_text if sent.new_body is None else sent.new_body
 """`newBodyBytes` counts before `newBody`, whose bytes are taken as they came."""
 
-_read_worker = reader(WorkerReport, LAYOUTS.of(MODULE.WorkerReport), of_request=True)
-_read_heartbeats = list_reader(Heartbeat, LAYOUTS.of(MODULE.JobHeartbeat), of_request=True)
-_read_acks = list_reader(Ack, LAYOUTS.of(MODULE.PinLaterJobAckInfo), of_request=True)
-_read_acks_without_results = list_reader(Ack, LAYOUTS.of(MODULE.PinLaterJobAckInfo), of_request=True, unsent="result")
+_read_worker = reader(WorkerReport, LAYOUTS.of("WorkerReport"), of_request=True)
+_read_heartbeats = list_reader(Heartbeat, LAYOUTS.of("JobHeartbeat"), of_request=True)
+_read_acks = list_reader(Ack, LAYOUTS.of("PinLaterJobAckInfo"), of_request=True)
+_read_acks_without_results = list_reader(Ack, LAYOUTS.of("PinLaterJobAckInfo"), of_request=True, unsent="result")
 
 # -- a client writes arguments -----------------------------------------------------------------------------------------
 

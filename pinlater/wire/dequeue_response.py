@@ -16,7 +16,7 @@ from thrift.protocol import fastbinary
 
 from pinlater.model import AckOutcome, DequeuedFromQueues, DequeuedJob
 from pinlater.wire.faults import error_of_queue
-from pinlater.wire.interface import I32, LAYOUTS, LIST, MODULE
+from pinlater.wire.interface import I32, LAYOUTS, LIST
 
 _JOBS = b"\x0c\x00\x00\x0d\x00\x01\x0b\x0b"
 """The field `success`, a struct, and in it the field `jobs`, a map of texts to bytes."""
@@ -99,7 +99,7 @@ class DequeueResponse:
         return b"".join(parts)
 
 
-_FROM_QUEUES = LAYOUTS.of(MODULE.DequeueFromQueuesResponse)
+_FROM_QUEUES = LAYOUTS.of("DequeueFromQueuesResponse")
 
 
 class DequeueFromQueuesResponse(DequeueResponse):

@@ -12,7 +12,7 @@ from typing import Any
 from pinlater.api import Api
 from pinlater.model import AccessAction, ClaimOutcome, DequeuedJob
 from pinlater.model.flow_words import Assignment, NewFlow, NewItem
-from pinlater.wire.interface import LAYOUTS, MODULE, filled, struct
+from pinlater.wire.interface import LAYOUTS, filled, struct
 from pinlater.wire.method import Idempotency, Method, any_queue, queue_of_item, queue_of_stage, queues_of_flow
 from pinlater.wire.struct_map import BY_HAND, WRITTEN_BY_HAND, number_reader, reader
 
@@ -23,7 +23,7 @@ _OUTCOMES = number_reader(ClaimOutcome, "outcome")
 
 
 def _items_of_stages(request: Any) -> dict[str, list[NewItem]]:
-    read = reader(NewItem, LAYOUTS.of(MODULE.NewFlowItem), of_request=True)
+    read = reader(NewItem, LAYOUTS.of("NewFlowItem"), of_request=True)
     items: dict[str, list[NewItem]] = {}
     for each in request.items or ():
         items.setdefault(each.stage, []).extend(map(read, each.items))

@@ -1,8 +1,8 @@
 """The interface file, loaded at run time: its structs and methods in the forms that the two readers need.
 
 The file is shipped inside the package `pinlater.idl`; in a checkout it lies in `thrift/`, beside the package. The C
-codec of Apache's package reads a tuple of field tuples; the validator reads a dict by field id. Both are derived once
-from thriftpy2's `thrift_spec`. Decoded structs are instances of plain classes whose attributes have the names of the
+codec of Apache's package reads a tuple of field tuples; the validator reads a dict by field id. Both are derived once.
+Decoded structs are instances of plain classes whose attributes have the names of the
 model (`run_after_ms`, not `runAfterTimestampMillis`), so that the objects of the model are encoded as they are, without
 a copy. An optional field that was not sent is None: defaults belong to struct_map.py.
 """
@@ -10,24 +10,18 @@ a copy. An optional field that was not sent is None: defaults belong to struct_m
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from operator import attrgetter
-from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
-from pinlater.wire.grammar import with_grammar
+from pinlater.wire.interface_file import FieldSpec, interface_path, read_interface
 from pinlater.wire.message import REPLY, SEQID_BYTES, Protocol, write_header
-
-with with_grammar():
-    import thriftpy2
 
 BOOL, BYTE, DOUBLE, I16, I32, I64 = 2, 3, 4, 6, 8, 10
 STRING, STRUCT, MAP, SET, LIST = 11, 12, 13, 14, 15
 SIZES = {BOOL: 1, BYTE: 1, DOUBLE: 8, I16: 2, I32: 4, I64: 8}
-_THRIFTPY_BINARY = 18
+_NUMBERS = {"bool": BOOL, "byte": BYTE, "double": DOUBLE, "i16": I16, "i32": I32, "i64": I64}
 _MORE_THAN_ANY_ID = 1 << 15
 
 _NAMES = {
@@ -224,51 +218,44 @@ class Layouts:
     """The layouts of an interface, each derived once. `fields_below`: of these structs, only fields with such ids."""
 
     def __init__(self, fields_below: Mapping[str, int] | None = None) -> None:
-        self._layouts: dict[type, Layout] = {}
+        self._layouts: dict[str, Layout] = {}
         self._fields_below = fields_below or {}
 
-    def of(self, thrift_class: Any, *, all_required: bool = False) -> Layout:
-        """The layout of one of thriftpy2's classes. `all_required` is for arguments, which the file does not mark."""
-        layout = self._layouts.get(thrift_class)
-        if layout is None:
-            name = thrift_class.__name__
-            below = self._fields_below.get(name, _MORE_THAN_ANY_ID)
-            defaults = dict(thrift_class.default_spec)
-            fields = [
-                self._field(name, key, spec, all_required)._replace(default=defaults[spec[1]])
-                for key, spec in thrift_class.thrift_spec.items()
-                if key < below
-            ]
-            layout = self._layouts[thrift_class] = Layout(name, fields)
-            for spec in thrift_class.thrift_spec.values():
-                if not hasattr(layout.cls, attribute := _attribute(name, spec[1])):
-                    setattr(layout.cls, attribute, None)
+    def of(self, name: str) -> Layout:
+        """The layout of a struct of the interface."""
+        return self._layouts.get(name) or self.made_of(name, INTERFACE.structs[name])
+
+    def made_of(self, name: str, specs: Sequence[FieldSpec], *, all_required: bool = False) -> Layout:
+        """The layout of these fields, under a name. `all_required` is for arguments, which the file does not mark."""
+        below = self._fields_below.get(name, _MORE_THAN_ANY_ID)
+        fields = [self._field(name, spec, all_required) for spec in specs if spec.id < below]
+        layout = self._layouts[name] = Layout(name, fields)
+        for spec in specs:
+            if not hasattr(layout.cls, attribute := _attribute(name, spec.name)):
+                setattr(layout.cls, attribute, None)
         return layout
 
-    def _field(self, struct: str, field_id: int, spec: tuple[Any, ...], all_required: bool) -> Field:
-        """`spec` is (type, name, required), with what it is made of in third place where the type needs it."""
-        ttype, name, required = spec[0], spec[1], spec[-1]
-        inner = spec[2] if len(spec) == 4 else None
-        node = self._node(ttype if inner is None else (ttype, inner))
-        if (struct, name) in _KEPT_AS_BYTES:
+    def _field(self, struct: str, spec: FieldSpec, all_required: bool) -> Field:
+        node = self._node(spec.type)
+        if (struct, spec.name) in _KEPT_AS_BYTES:
             node = Node(STRING)
-        elif node.text and name in _STRICT:
+        elif node.text and spec.name in _STRICT:
             node = Node(STRING, text=True, strict=True)
-        return Field(field_id, name, _attribute(struct, name), node, all_required or required, 1 << field_id)
+        attribute, is_required = _attribute(struct, spec.name), all_required or spec.is_required
+        return Field(spec.id, spec.name, attribute, node, is_required, 1 << spec.id, spec.default)
 
-    def _node(self, spec: Any) -> Node:
-        ttype, inner = spec if isinstance(spec, tuple) else (spec, None)
-        if ttype == _THRIFTPY_BINARY:
-            return Node(STRING)
-        if ttype == STRING:
-            return Node(STRING, text=True)
-        if ttype == STRUCT:
-            return Node(STRUCT, struct=self.of(inner))
-        if ttype in (LIST, SET):
-            return Node(ttype, value=self._node(inner))
-        if ttype == MAP:
-            return Node(MAP, key=self._node(inner[0]), value=self._node(inner[1]))
-        return number(ttype)
+    def _node(self, written: str) -> Node:
+        if written in ("string", "binary"):
+            return Node(STRING, text=written == "string")
+        if written in _NUMBERS:
+            return number(_NUMBERS[written])
+        outer, _, inner = written.partition("<")
+        if outer in ("list", "set"):
+            return Node(LIST if outer == "list" else SET, value=self._node(inner[:-1]))
+        if outer == "map":
+            key, _, value = inner[:-1].partition(", ")
+            return Node(MAP, key=self._node(key), value=self._node(value))
+        return number(I32) if written in INTERFACE.enums else Node(STRUCT, struct=self.of(written))
 
 
 def number(ttype: int) -> Node:
@@ -282,22 +269,6 @@ def _attribute(struct: str, field: str) -> str:
         return renamed
     snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", field).lower()
     return re.sub(r"(_timestamp)?_millis$", "_ms", snake)
-
-
-FILE_NAME = "pinlater.thrift"
-
-
-def interface_path() -> Path:
-    """Where the interface file lies: in this checkout, else in the installed package."""
-    beside = Path(__file__).resolve().parents[2] / "thrift" / FILE_NAME
-    if beside.is_file():
-        return beside
-    return Path(str(resources.files("pinlater.idl") / FILE_NAME))
-
-
-def load() -> ModuleType:
-    """The interface as a thriftpy2 module, whose classes any plain thriftpy2 client can use."""
-    return thriftpy2.load(str(interface_path()), module_name="pinlater_thrift")
 
 
 class PlainArgs(NamedTuple):
@@ -346,47 +317,46 @@ def _job_bodies(args: Any) -> list[bytes]:
 _BODIES = {"enqueueJobs": _job_bodies}
 
 
-def _methods(module: ModuleType, layouts: Layouts) -> dict[str, Signature]:
-    service = module.PinLater
-    methods = {}
-    for name in service.thrift_services:
-        args = layouts.of(getattr(service, f"{name}_args"), all_required=True)
-        result = getattr(service, f"{name}_result")
-        methods[name] = Signature(
+def _signatures(layouts: Layouts) -> dict[str, Signature]:
+    signatures = {}
+    for name, method in INTERFACE.methods.items():
+        args = layouts.made_of(f"{name}_args", method.args, all_required=True)
+        result = layouts.made_of(f"{name}_result", method.result)
+        signatures[name] = Signature(
             name,
             args,
             _without_context(args),
-            layouts.of(result),
-            void=0 not in result.thrift_spec,
+            result,
+            void=0 not in result.fields,
             reply_head=write_header(Protocol.BINARY, REPLY, name, 0)[:-SEQID_BYTES],
             bodies=_BODIES.get(name),
-            plain=_plain(service, args) if name in _WITH_MANY_JOBS else None,
+            plain=_plain(method.args, args) if name in _WITH_MANY_JOBS else None,
         )
-    return methods
+    return signatures
 
 
 def _without_context(args: Layout) -> Layout:
     return Layout(args.name, [field for field in args.fields.values() if field.name != "context"], args.cls)
 
 
-def _plain(service: Any, args: Layout) -> PlainArgs:
-    plain = PLAIN_LAYOUTS.of(getattr(service, args.name), all_required=True)
+def _plain(specs: Sequence[FieldSpec], args: Layout) -> PlainArgs:
+    plain = PLAIN_LAYOUTS.made_of(args.name, specs, all_required=True)
     plain = Layout(plain.name, list(plain.fields.values()), args.cls)
     request = next(field.node.struct for field in plain.fields.values() if field.name == "request")
     assert request is not None
     return PlainArgs(request.cls, plain, _without_context(plain))
 
 
-MODULE = load()
+INTERFACE = read_interface(interface_path().read_text(encoding="utf-8"))
 LAYOUTS = Layouts()
 PLAIN_LAYOUTS = Layouts(_FEW_HAVE)
-CONTEXT = LAYOUTS.of(MODULE.RequestContext)
-SIGNATURES: dict[str, Signature] = _methods(MODULE, LAYOUTS)
+CONTEXT = LAYOUTS.of("RequestContext")
+SIGNATURES: dict[str, Signature] = _signatures(LAYOUTS)
 
 
 def struct(name: str) -> type:
     """The plain class that a struct of the interface is decoded into; a field that was not sent is None."""
-    return LAYOUTS.of(getattr(MODULE, name)).cls
+    return LAYOUTS.of(name).cls
 
 
 def filled(cls: type, **values: Any) -> Any:
@@ -398,4 +368,4 @@ def filled(cls: type, **values: Any) -> Any:
 
 def plain_struct(name: str) -> type:
     """The same without what few messages have; see `Signature.plain`."""
-    return PLAIN_LAYOUTS.of(getattr(MODULE, name)).cls
+    return PLAIN_LAYOUTS.of(name).cls

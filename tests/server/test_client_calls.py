@@ -30,9 +30,9 @@ from pinlater import (
 )
 from pinlater.api import Api
 from pinlater.data_folder.password import hash_password
-from pinlater.wire.interface import MODULE
 from tests.server.running import running
 from tests.speed import slower
+from tests.thrift_module import MODULE
 
 PASSWORD = "correct horse"
 UNKNOWN_ID = "1790000000000000"

@@ -19,8 +19,8 @@ from thriftpy2.transport import TBufferedTransportFactory, TFramedTransportFacto
 
 from pinlater.errors import QueueNotFound
 from pinlater.model import DequeueRequest, Job
-from pinlater.wire.interface import MODULE
 from tests.server.serving import serving
+from tests.thrift_module import MODULE
 
 PROTOCOLS = [TBinaryProtocolFactory, TCompactProtocolFactory]
 TRANSPORTS = [TFramedTransportFactory, TBufferedTransportFactory]

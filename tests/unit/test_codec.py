@@ -28,6 +28,7 @@ from tests.server.raw_thrift import (
     enqueue,
     message,
 )
+from tests.thrift_module import MODULE
 
 PROTOCOLS = [Protocol.BINARY, Protocol.COMPACT, Protocol.BINARY_OLD]
 WALKED = WireLimits(walk_over_bytes=0)
@@ -79,7 +80,7 @@ def test_fields_that_were_not_sent_are_none(protocol: Protocol, limits: WireLimi
 
 @pytest.mark.parametrize("name", sorted(interface.SIGNATURES))
 def test_thriftpy2_reads_what_is_encoded_and_the_other_way_round(name: str) -> None:
-    args_class = getattr(interface.MODULE.PinLater, f"{name}_args")
+    args_class = getattr(MODULE.PinLater, f"{name}_args")
     samples = _sample_args(name)
     theirs = args_class(**samples)
     buffer = thriftpy2.transport.TMemoryBuffer()
@@ -97,7 +98,7 @@ def test_thriftpy2_reads_what_is_encoded_and_the_other_way_round(name: str) -> N
 
 
 def _sample_args(name: str) -> dict[str, Any]:
-    module = interface.MODULE
+    module = MODULE
     samples: dict[str, Any] = {"context": module.RequestContext(source="me", requestId="1")}
     for spec in getattr(module.PinLater, f"{name}_args").thrift_spec.values():
         if spec[1] != "context":

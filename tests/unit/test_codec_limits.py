@@ -12,7 +12,7 @@ from pinlater.service.settings import ServiceSettings
 from pinlater.wire import convert
 from pinlater.wire.codec import decode_call, decode_reply, encode_call, encode_reply
 from pinlater.wire.convert import call_args
-from pinlater.wire.interface import LAYOUTS, MODULE
+from pinlater.wire.interface import LAYOUTS
 from pinlater.wire.message import Protocol, WireError, WireLimits
 from pinlater.wire.methods import LOOKUP
 from pinlater.wire.operator_methods import UPDATE_QUEUE
@@ -85,7 +85,7 @@ def test_an_answer_may_hold_the_most_jobs_with_all_that_is_known_of_them() -> No
     assert len(reply) > ANSWERS.walk_over_bytes
     found = LOOKUP.result(decode_reply(reply, ANSWERS).success)
     assert found == known
-    fields = LAYOUTS.of(MODULE.PinLaterJobInfo).fields.values()
+    fields = LAYOUTS.of("PinLaterJobInfo").fields.values()
     one = known[descriptor.format(3)]
     lacking = [field.name for field in fields if getattr(one, field.attribute) is None]  # else there is a larger one
     assert lacking == ["bodyLeftOut", "resultLeftOut"]  # which stand in place of a body and a result

@@ -30,7 +30,7 @@ from pinlater.wire import convert
 from pinlater.wire.codec import decode_call, decode_reply, encode_call, encode_reply, encode_struct
 from pinlater.wire.convert import call_args
 from pinlater.wire.faults import error_from_application, error_from_exception, exception_from_error
-from pinlater.wire.interface import LAYOUTS, MODULE, SIGNATURES, struct
+from pinlater.wire.interface import LAYOUTS, SIGNATURES, struct
 from pinlater.wire.message import ApplicationErrorKind, Protocol, WireError, WireLimits
 from pinlater.wire.struct_map import list_reader, reader
 from tests.server.raw_thrift import CONTEXT, I32, LIST, STRING, STRUCT, message
@@ -81,7 +81,7 @@ workers = st.builds(
     time_ms,
 )
 
-read_checkpoints = list_reader(Checkpoint, LAYOUTS.of(MODULE.PinLaterCheckpointJobRequest))
+read_checkpoints = list_reader(Checkpoint, LAYOUTS.of("PinLaterCheckpointJobRequest"))
 outcomes = st.lists(st.sampled_from(AckOutcome), max_size=6)
 ALIKE = [DequeuedJob(f"q:s1:p1:{10**15 + n}", b"x" * (n % 3), 1, 5, 5, 7, 8, "claim", 9) for n in range(4)]
 """Jobs that differ in their descriptors and bodies only."""
@@ -130,7 +130,7 @@ def test_reports_of_workers(protocol: Protocol, wire_limits: WireLimits, report:
     assert convert.dequeue_from_wire(got).worker == report
     request = convert.checkpoints_to_wire("mail", [], report)
     got = through("checkpointJobs", protocol, wire_limits, 1, request=request).request
-    assert reader(WorkerReport, LAYOUTS.of(MODULE.WorkerReport))(got.worker) == report
+    assert reader(WorkerReport, LAYOUTS.of("WorkerReport"))(got.worker) == report
 
 
 @given(
@@ -322,7 +322,7 @@ def test_the_defaults_of_the_interface() -> None:
     assert job == Job(b"x", 1, None, 2, "")
     request = convert.dequeue_from_wire(arguments("dequeueJobs", queue, (2, I32, 10)))
     assert request == DequeueRequest("mail", 10)
-    read = list_reader(JobFilter, LAYOUTS.of(MODULE.PinLaterDeleteJobsRequest), others=("limit",))
+    read = list_reader(JobFilter, LAYOUTS.of("PinLaterDeleteJobsRequest"), others=("limit",))
     assert read([arguments("deleteJobs", queue, (2, I32, 3))]) == [JobFilter("mail", JobState.FAILED, 1)]
 
 

@@ -23,7 +23,7 @@ from pinlater.model import (
 )
 from pinlater.wire import convert
 from pinlater.wire.codec import CallReader, RefusedCall, decode_call
-from pinlater.wire.interface import LAYOUTS, MODULE
+from pinlater.wire.interface import LAYOUTS
 from pinlater.wire.message import Protocol, WireError, WireLimits
 from tests.server.raw_thrift import CONTEXT, DOUBLE, I32, I64, LIST, STRING, STRUCT, message
 from tests.unit.test_convert import (
@@ -129,7 +129,7 @@ def test_a_number_that_names_nothing_is_invalid() -> None:
 
 @pytest.mark.parametrize("field", [100, 101, 102, 103, 104, 105, 106])
 def test_a_field_of_another_type_is_no_message(field: int) -> None:
-    wanted = LAYOUTS.of(MODULE.PinLaterJob).fields[field].node.ttype
+    wanted = LAYOUTS.of("PinLaterJob").fields[field].node.ttype
     for ttype, value in ((DOUBLE, 0.5), (STRING, b"a"), (I64, 1)):
         if ttype != wanted:
             data = message("enqueueJobs", jobs_with((field, ttype, value)))

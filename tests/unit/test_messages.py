@@ -40,7 +40,7 @@ from pinlater.model.flow_words import Assignment
 from pinlater.model.job_selection import JobSelection
 from pinlater.model.owner_bounds import NO_BOUNDS
 from pinlater.wire.codec import decode_call, decode_reply, encode_call, encode_reply
-from pinlater.wire.interface import LAYOUTS, MODULE, struct
+from pinlater.wire.interface import LAYOUTS, struct
 from pinlater.wire.message import Protocol
 from pinlater.wire.methods import METHODS, SEARCH_JOBS, Method
 from pinlater.wire.struct_map import reader
@@ -201,7 +201,7 @@ class ShortEntry(NamedTuple):
 
 
 def test_a_field_that_one_side_lacks_is_named() -> None:
-    layout = LAYOUTS.of(MODULE.AuditEntry)
+    layout = LAYOUTS.of("AuditEntry")
     with pytest.raises(TypeError, match=r"LongEntry\.reason has no field in AuditEntry"):
         reader(LongEntry, layout)
     with pytest.raises(TypeError, match="ShortEntry has no field for AuditEntry: server"):
