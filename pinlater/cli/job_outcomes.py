@@ -8,15 +8,20 @@ from itertools import groupby
 
 import click
 
-from pinlater.cli.connection import say, talks_to_server, talks_while_waiting
+from pinlater.cli.bulk_changes import yes_option
+from pinlater.cli.connection import can_ask, confirm, say, talks_to_server, talks_while_waiting
 from pinlater.cli.exit_codes import EXIT_INCOMPLETE
+from pinlater.cli.filtered_jobs import filter_option, found_by_filter, refuse_beside_filter
 from pinlater.cli.job_keys import found_by_keys, key_options, key_text, queue_of_keys_option
 from pinlater.cli.job_text import COLUMNS, job_json, row_of
 from pinlater.cli.job_views import named_descriptors, say_no_descriptor, write_bytes
-from pinlater.cli.output import Row, lower_outcome, open_output, output_option, renamed, write_all
+from pinlater.cli.output import Row, counted, lower_outcome, open_output, output_option, renamed, write_all
+from pinlater.cli.progress import Progress
 from pinlater.cli.times import duration_option, moment_option
 from pinlater.client.client import Client
 from pinlater.clock import SystemClock
+from pinlater.errors import ShardConnectionFailed
+from pinlater.job_filters.job_filter import FilterLine
 from pinlater.model import (
     JobState,
     KeyRef,
@@ -24,7 +29,7 @@ from pinlater.model import (
     RescheduleOutcome,
     is_descriptor,
 )
-from pinlater.model.job_selection import phase_of
+from pinlater.model.job_selection import PENDING_PHASES, phase_of
 
 _MOST_ATTEMPTS = 2**31 - 1
 
@@ -42,6 +47,7 @@ def _updated_at(text: str | int) -> int:
     epilog="""\b
 Examples:
   pinlater job reschedule mail:s1:p1:1790000000000000 --delay 2h
+  pinlater job reschedule --filter 'queue:mail state:scheduled type:digest' --delay 2h
   pinlater job reschedule --queue mail --key welcome-17 --run-at 2028-11-01T09:00:00Z
   pinlater job reschedule --queue mail --key digest-17 --body '{"to": "ada@example.org"}' --attempts 5
   pinlater job reschedule mail:s1:p1:1790000000000000 --delay 1h --if-updated-at 2026-11-23T10:00:00.123Z""",
@@ -49,6 +55,11 @@ Examples:
 @click.argument("descriptors", nargs=-1, metavar="[DESCRIPTOR]...")
 @queue_of_keys_option
 @key_options
+@filter_option
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="With --filter: at most so many jobs."
+)
+@yes_option
 @click.option("--run-at", type=moment_option, metavar="TIME", help="Not before this time: ISO, or +10m from now.")
 @click.option("--delay", type=duration_option, metavar="DURATION", help="Not before so long from now.")
 @click.option("--body", metavar="TEXT", help="What they do in place of what they did; - for standard input.")
@@ -63,6 +74,9 @@ def reschedule(
     descriptors: tuple[str, ...],
     queue: str | None,
     keys: list[KeyRef],
+    line: FilterLine | None,
+    limit: int,
+    yes: bool,
     run_at: int | None,
     delay: int | None,
     body: str | None,
@@ -75,9 +89,13 @@ def reschedule(
     It prints what became of each: RESCHEDULED, IN_PROGRESS (a worker has it), ENDED, NOT_FOUND, or CHANGED (it was
     updated at another time than --if-updated-at). Where any was not rescheduled, the exit code is 5. A job that waits
     for another one of its serialize key keeps its place.
+
+    With --filter all pending jobs that it finds; on a terminal it says how many, and asks whether that is meant.
     """
-    if not descriptors and not keys:
-        raise click.UsageError("give descriptors, or --queue and --key")
+    if line is not None:
+        refuse_beside_filter("descriptors", "queue")
+    elif not descriptors and not keys:
+        raise click.UsageError("give descriptors, --queue and --key, or --filter")
     if run_at is not None and delay is not None:
         raise click.UsageError("give --run-at or --delay, not both")
     if run_at is None and delay is None and body is None and attempts is None:
@@ -90,6 +108,8 @@ def reschedule(
         attempts_allowed=attempts,
         only_if_updated_at_ms=if_updated_at,
     )
+    if line is not None:
+        descriptors = _found_names(client, line, limit, yes=yes)
     rows: list[tuple[str, RescheduleOutcome]] = []
     for name, some in groupby(named_descriptors(descriptors), lambda each: each.partition(":")[0]):
         named = list(some)
@@ -109,6 +129,24 @@ def reschedule(
     output.close()
     if any(outcome is not RescheduleOutcome.RESCHEDULED for _, outcome in rows):
         raise SystemExit(EXIT_INCOMPLETE)
+
+
+def _found_names(client: Client, line: FilterLine, limit: int, *, yes: bool) -> tuple[str, ...]:
+    """The pending jobs that a filter finds. On a terminal it is asked whether they are meant, unless `yes`."""
+    names: list[str] = []
+    with Progress("jobs found") as progress:
+        for found in found_by_filter(client, line, PENDING_PHASES, limit=limit):
+            if found.missing_shards:
+                raise ShardConnectionFailed(
+                    f"missing shards: {', '.join(found.missing_shards)}; nothing was rescheduled"
+                )
+            names += [info.descriptor for info in found.jobs]
+            progress.add(len(found.jobs))
+    if not names:
+        say(f"no pending jobs are like {line.text()}")
+    elif not yes and can_ask():
+        confirm(f"Reschedule {counted(len(names), 'job')} that {line.text()} finds?", "nothing was rescheduled")
+    return tuple(names)
 
 
 def _reschedule_json(row: Row) -> Row:

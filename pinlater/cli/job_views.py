@@ -11,13 +11,15 @@ import click
 from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import priority_option, say, talks_to_server
 from pinlater.cli.exit_codes import EXIT_INCOMPLETE
+from pinlater.cli.filtered_jobs import filter_option, found_by_filter, refuse_beside_filter
 from pinlater.cli.job_keys import found_by_keys, key_options, queue_of_keys_option
 from pinlater.cli.job_states import WantedState, count_jobs, found_pages, selection_of, wanted_options
 from pinlater.cli.job_text import BODY_COLUMNS, COLUMNS, WHOLE_BODY_COLUMNS, job_json, page, row_of
-from pinlater.cli.output import open_output, output_option, write_one
+from pinlater.cli.output import Output, counted, open_output, output_option, write_one
 from pinlater.client.client import Client
 from pinlater.clock import SystemClock
 from pinlater.errors import NoHealthyShards, PinLaterError, ShardConnectionFailed
+from pinlater.job_filters.job_filter import FilterLine
 from pinlater.model import (
     JobFilter,
     JobInfo,
@@ -97,11 +99,16 @@ Examples:
   pinlater job get mail:s1:p1:1790000000000000
   pinlater job get mail:s1:p1:1790000000000000 --body > letter.json
   pinlater job get --queue mail --key welcome-17
+  pinlater job get --filter 'queue:mail-* state:failed error:*Timeout* ended:<1h'
   pinlater job scan mail --state failed -o jsonl | jq -r .descriptor | pinlater job get - --body -o jsonl""",
 )
 @click.argument("descriptors", nargs=-1, metavar="[DESCRIPTOR]...")
 @queue_of_keys_option
 @key_options
+@filter_option
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="With --filter: at most so many jobs."
+)
 @click.option("--body", is_flag=True, help="The body too: in a table only the body, as it is, of one job.")
 @click.option("--raw", is_flag=True, help="With --body, on a terminal: the bytes as they are, whatever they do to it.")
 @output_option
@@ -111,6 +118,8 @@ def get(
     descriptors: tuple[str, ...],
     queue: str | None,
     keys: list[KeyRef],
+    line: FilterLine | None,
+    limit: int,
     body: bool,
     raw: bool,
     format: str,
@@ -118,6 +127,8 @@ def get(
     """Show jobs by descriptor, or by key; - reads descriptors from standard input, one to a line.
 
     --serialize-key without --key means the job that is the first of that key now, in whichever queue.
+
+    With --filter the jobs that it finds, as a table, those queues first that come first by name.
 
     One job is shown with all that is known of it, and why it does not run if it waits; several are shown as a table. A
     body of the worker framework is shown as its type and arguments, without those that are marked as secret.
@@ -129,8 +140,12 @@ def get(
     On a terminal, what could move its cursor or hide text in a body is shown escaped, unless --raw is given. In a file
     or a pipe a body is its bytes.
     """
+    if line is not None:
+        refuse_beside_filter("descriptors", "queue", "raw")
+        _print_filtered(client, line, limit, format, with_bodies=body)
+        return
     if not descriptors and not keys:
-        raise click.UsageError("give descriptors, or --queue and --key")
+        raise click.UsageError("give descriptors, --queue and --key, or --filter")
     is_one = len(descriptors) + len(keys) == 1 and "-" not in descriptors
     bare = body and format == "table"
     if raw and not bare:
@@ -155,6 +170,22 @@ def get(
         output.close()
     if lacking:
         raise SystemExit(EXIT_INCOMPLETE)
+
+
+def _print_filtered(client: Client, line: FilterLine, limit: int, format: str, *, with_bodies: bool) -> None:
+    empty = f"no jobs are like {line.text()}; `pinlater queue stats` counts those of each queue"
+    columns = WHOLE_BODY_COLUMNS if with_bodies else BODY_COLUMNS
+    output = open_output(format, columns, row_of(format, whole_body=with_bodies), job_json, empty)
+    shown, missing_shards = 0, set[str]()
+    for found in found_by_filter(client, line, limit=limit):
+        missing_shards.update(found.missing_shards)
+        if with_bodies or format == "table":
+            _add_bodies(client, found.jobs)
+        output.write(found.jobs)
+        shown += len(found.jobs)
+    _close(output, format, missing_shards)
+    if shown == limit:
+        say(f"more may match than these {counted(limit, 'job')}; --limit shows more")
 
 
 def _hold_text(client: Client, descriptor: str) -> str:
@@ -324,6 +355,11 @@ def scan(
             left -= len(found.jobs)
             if left <= 0:
                 break
+    _close(output, format, missing_shards)
+
+
+def _close(output: Output, format: str, missing_shards: set[str]) -> None:
+    """The end of a list; SystemExit where shards are missing, which is said."""
     if format != "table" or not missing_shards:
         output.close()
     if missing_shards:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from pinlater.cli.admin import PASSWORD_HELP, PASSWORD_VARIABLE, admin_password, needs_password
+from pinlater.cli.bulk_changes import Extent, Wanted, filter_options, job_change, priority_or_all_option, run_change
 from pinlater.cli.completion import offer_queues, one_of
 from pinlater.cli.connection import (
     EXIT_CODES,
@@ -23,7 +24,6 @@ from pinlater.cli.connection import (
     talks_to_server,
 )
 from pinlater.cli.exit_codes import EXIT_INCOMPLETE
-from pinlater.cli.job_changes import Extent, Wanted, filter_options, job_change, priority_or_all_option, run_change
 from pinlater.cli.job_states import Apart, count_apart, state_choice
 from pinlater.cli.output import NO_QUEUES, Row, has_new_keys, open_output, output_option, renamed, write_all
 from pinlater.cli.progress import Left, wait_until_empty

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from pinlater.dashboard.filter_fields import BY_NAME, FIELDS, STATE_GROUPS, STATES, FilterField, ValueKind
-from pinlater.dashboard.filter_parser import FilterPiece, pieces
+from pinlater.job_filters.filter_fields import BY_NAME, FIELDS, STATE_GROUPS, STATES, FilterField, ValueKind
+from pinlater.job_filters.filter_parser import FilterPiece, pieces
 
 MAX_OPTIONS = 12
 

@@ -8,10 +8,10 @@ from aiohttp import web
 
 from pinlater.dashboard.formats import segment
 from pinlater.dashboard.job_detail import PATH, body_text, descriptor_of, find_job
-from pinlater.dashboard.job_filter import LENGTH, moment_ms
 from pinlater.dashboard.job_list import PATH as JOBS
 from pinlater.dashboard.page import Page, PageRoute
 from pinlater.errors import RequestInvalid
+from pinlater.job_filters.job_filter import LENGTH, moment_ms
 from pinlater.model import CancelOutcome, ExtendedJob, Job, JobAction, RescheduleJob, RescheduleOutcome
 from pinlater.model.job_selection import FoundJobsChange, JobSelection
 

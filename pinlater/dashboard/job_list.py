@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from pinlater.dashboard.bulk_runs import ACTIONS
 from pinlater.dashboard.filter_completion import complete
-from pinlater.dashboard.filter_fields import FIELDS, STATE_GROUPS
-from pinlater.dashboard.filter_parser import FilterError, parse_filter
-from pinlater.dashboard.job_filter import FilterLine
 from pinlater.dashboard.job_rows import job_row
 from pinlater.dashboard.job_search import JobSearch, SearchedPage
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
 from pinlater.errors import PinLaterError, RequestInvalid
+from pinlater.job_filters.bulk_order import ACTIONS
+from pinlater.job_filters.filter_fields import FIELDS, STATE_GROUPS
+from pinlater.job_filters.filter_parser import FilterError, parse_filter
+from pinlater.job_filters.job_filter import FilterLine
 from pinlater.model import AccessAction, QueueStatus, queue_order
 from pinlater.model.job_selection import JobPhase
 from pinlater.wire.found_job_methods import CHANGE_FOUND_JOBS

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 import msgspec
 
 from pinlater.api import Api
-from pinlater.dashboard.job_filter import FilterLine
-from pinlater.dashboard.meant_queues import MeantQueues
 from pinlater.errors import (
     ContinuationInvalid,
     MethodUnknown,
@@ -25,6 +23,8 @@ from pinlater.errors import (
     QueueNotFound,
     RequestInvalid,
 )
+from pinlater.job_filters.job_filter import FilterLine
+from pinlater.job_filters.meant_queues import MeantQueues
 from pinlater.model import (
     CONTINUATION_END,
     CONTINUATION_START,

@@ -8,14 +8,15 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from pinlater.dashboard.bulk_runs import ACTIONS, BulkRun, RunOrder, Tried, try_run
-from pinlater.dashboard.filter_parser import FilterError, parse_filter
-from pinlater.dashboard.job_filter import FilterLine
+from pinlater.dashboard.bulk_runs import BulkRun, Tried, try_run
 from pinlater.dashboard.job_list import PATH as JOBS
 from pinlater.dashboard.job_list import queue_statuses
-from pinlater.dashboard.meant_queues import MeantQueues
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
 from pinlater.errors import Forbidden, RequestInvalid
+from pinlater.job_filters.bulk_order import ACTIONS, RunOrder
+from pinlater.job_filters.filter_parser import FilterError, parse_filter
+from pinlater.job_filters.job_filter import FilterLine
+from pinlater.job_filters.meant_queues import MeantQueues
 from pinlater.model import AccessAction, JobAction, is_descriptor, queue_order
 from pinlater.wire.found_job_methods import CHANGE_FOUND_JOBS
 

@@ -15,12 +15,12 @@ import msgspec
 import pytest
 
 from pinlater.dashboard.filter_completion import complete
-from pinlater.dashboard.filter_parser import MAX_NAMES, FilterError, parse_filter
 from pinlater.durations import parse_duration
 from pinlater.errors import PinLaterError, RequestInvalid
 from pinlater.flows.flow_limits import MAX_ITEMS, MAX_PAYLOAD_BYTES
 from pinlater.http.forms import JobForm
 from pinlater.http.route import form_refusal
+from pinlater.job_filters.filter_parser import MAX_NAMES, FilterError, parse_filter
 from pinlater.model import (
     CONTINUATION_END,
     Ack,

@@ -11,8 +11,8 @@ from urllib.parse import quote
 import pytest
 
 from pinlater import Ack, Client, DequeueRequest, Job
-from pinlater.dashboard.filter_fields import FIELDS
 from pinlater.dashboard.job_list import PAGE_SIZE
+from pinlater.job_filters.filter_fields import FIELDS
 from pinlater.model import ExtendedJob
 from tests.dashboard.conftest import Place
 from tests.dashboard.visitor import Visitor

@@ -18,8 +18,7 @@ import httpx
 import pytest
 
 from pinlater import Client
-from pinlater.dashboard.bulk_runs import ACTIONS, AT_ONCE, MAX_WAITING, BulkRun, BulkRuns, RunOrder, RunState
-from pinlater.dashboard.filter_parser import parse_filter
+from pinlater.dashboard.bulk_runs import AT_ONCE, MAX_WAITING, BulkRun, BulkRuns, RunState
 from pinlater.dashboard.history_recorder import WORDS_BYTES
 from pinlater.dashboard.queue_history import SPANS, History
 from pinlater.dashboard.queue_record import QueueRecord, share_words
@@ -27,6 +26,8 @@ from pinlater.dashboard.snapshots import Snapshots
 from pinlater.errors import Overloaded, ServerUnreachable
 from pinlater.http.fair_shares import FairEntries, FairPlaces
 from pinlater.http.request_use import MAX_KNOWN_TOKENS, KnownTokens
+from pinlater.job_filters.bulk_order import ACTIONS, RunOrder
+from pinlater.job_filters.filter_parser import parse_filter
 from pinlater.model import AccessView, JobInfo, JobState, RequestContext
 from pinlater.web.status_site import StatusSite
 from tests.http.calls import problem_of

@@ -35,18 +35,18 @@ MORE_OF_STATS = {
 }
 """What `pinlater queue stats` needs besides, beside the packages that follow."""
 
-PACKAGES_OF_STATS = {"cli", "client", "data_folder", "model", "wire"}
+PACKAGES_OF_STATS = {"cli", "client", "data_folder", "job_filters", "model", "wire"}
 COMMANDS_OF_STATS = {
     "admin",
+    "bulk_changes",
     "completion",
     "connection",
     "exit_codes",
-    "job_changes",
+    "filtered_jobs",
     "job_keys",
     "job_states",
     "job_text",
     "job_views",
-    "named_jobs",
     "output",
     "progress",
     "queue",

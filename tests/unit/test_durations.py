@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from pinlater.cli.times import duration_option, parse_moment_ms
 from pinlater.dashboard.job_actions import when_ms
-from pinlater.dashboard.job_filter import LENGTH
 from pinlater.dashboard.queue_actions import PAUSE_LENGTH
 from pinlater.durations import (
     age_text,
@@ -23,6 +22,7 @@ from pinlater.durations import (
     spaced,
     stored_duration_text,
 )
+from pinlater.job_filters.job_filter import LENGTH
 from pinlater.model import MAX_TIME_MS
 from pinlater.schedule import delay_seconds
 from pinlater.setting_kinds import Duration

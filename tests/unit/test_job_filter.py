@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinlater.dashboard.filter_completion import complete
-from pinlater.dashboard.filter_fields import FIELDS, STATES, ValueKind, reference_table
-from pinlater.dashboard.filter_parser import FilterError, parse_filter, pieces
-from pinlater.dashboard.job_filter import FilterLine, Term, error_regex, in_order, type_regex
+from pinlater.job_filters.filter_fields import FIELDS, STATES, ValueKind, reference_table
+from pinlater.job_filters.filter_parser import FilterError, parse_filter, pieces
+from pinlater.job_filters.job_filter import FilterLine, Term, error_regex, in_order, type_regex
 from pinlater.model.job_selection import JobPhase, JobSelection, TextCondition
 
 NOW_MS = 1_800_000_000_000
@@ -395,7 +395,8 @@ def test_the_examples_of_every_field_can_be_read(field: object) -> None:
 
 def test_the_page_about_filters_has_the_table_of_fields() -> None:
     page = Path(__file__).parents[2] / "docs" / "dashboard-filters.md"
-    assert reference_table() in page.read_text(encoding="utf-8"), "python -m pinlater.dashboard.filter_fields prints it"
+    made = "python -m pinlater.job_filters.filter_fields prints it"
+    assert reference_table() in page.read_text(encoding="utf-8"), made
 
 
 @pytest.mark.parametrize(

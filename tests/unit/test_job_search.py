@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from pinlater.dashboard import bulk_runs, job_search
-from pinlater.dashboard.bulk_runs import ACTIONS, BulkRun, BulkRuns, RunOrder, RunState, try_run
-from pinlater.dashboard.filter_parser import FilterError, parse_filter
+from pinlater.dashboard.bulk_runs import BulkRun, BulkRuns, RunState, try_run
 from pinlater.dashboard.job_search import JobSearch, SearchedPage, read_cursor
-from pinlater.dashboard.meant_queues import MeantQueues
 from pinlater.errors import Draining, NothingStored, Overloaded, RequestInvalid
+from pinlater.job_filters import bulk_order
+from pinlater.job_filters.bulk_order import ACTIONS, RunOrder
+from pinlater.job_filters.filter_parser import FilterError, parse_filter
+from pinlater.job_filters.meant_queues import MeantQueues
 from pinlater.model import Ack, DequeueRequest, ExtendedJob, Job, JobFilter, JobState, LevelView, QueueStatus
 from pinlater.model.job_selection import JobPhase
 from pinlater.service import ServiceSettings
@@ -296,7 +298,7 @@ async def ended(run: BulkRun) -> BulkRun:
 
 
 async def test_a_run_goes_through_all_its_queues_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_runs, "SLICE_JOBS", 4)
+    monkeypatch.setattr(bulk_order, "SLICE_JOBS", 4)
     async with stand(settings=PAGES) as at:
         await filled(at, ["a", "b"], 15)
         await fail_some(at, "a", 15)
@@ -312,7 +314,7 @@ async def test_a_run_goes_through_all_its_queues_in_slices(monkeypatch: pytest.M
 
 
 async def test_a_run_is_stopped_after_its_slice_and_the_audit_has_its_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_runs, "SLICE_JOBS", 1)
+    monkeypatch.setattr(bulk_order, "SLICE_JOBS", 1)
     async with stand(settings=PAGES) as at:
         await filled(at, ["a"], 60)
         runs = BulkRuns(at.service)
@@ -331,7 +333,7 @@ async def test_a_run_is_stopped_after_its_slice_and_the_audit_has_its_sum(monkey
 
 
 async def test_runs_end_when_their_process_does_and_say_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_runs, "SLICE_JOBS", 1)
+    monkeypatch.setattr(bulk_order, "SLICE_JOBS", 1)
     async with stand(settings=PAGES) as at:
         await filled(at, ["a"], 60)
         runs = BulkRuns(at.service)

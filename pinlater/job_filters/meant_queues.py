@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from pinlater.dashboard.job_filter import FilterLine
+from pinlater.job_filters.job_filter import FilterLine
 from pinlater.model import LevelView, QueueStatus
 from pinlater.model.job_selection import JobPhase
 

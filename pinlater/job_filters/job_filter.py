@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from pinlater.dashboard.filter_fields import BY_NAME, FIELDS, STATES, ValueKind
+from pinlater.job_filters.filter_fields import BY_NAME, FIELDS, STATES, ValueKind
 from pinlater.model import MAX_TIME_MS
 from pinlater.model.callers import matches
 from pinlater.model.job_selection import JobPhase, JobSelection, TextCondition

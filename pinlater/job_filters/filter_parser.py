@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
-from pinlater.dashboard.filter_fields import BY_NAME, FIELDS, STATES, FilterField, ValueKind, states_named
-from pinlater.dashboard.job_filter import (
+from pinlater.job_filters.filter_fields import BY_NAME, FIELDS, STATES, FilterField, ValueKind, states_named
+from pinlater.job_filters.job_filter import (
     LENGTH,
     MARKS,
     MAX_NUMBER,
