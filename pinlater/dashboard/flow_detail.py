@@ -12,7 +12,7 @@ from pinlater.dashboard.body_view import BodyView, preview_of, value_view
 from pinlater.dashboard.flow_list import PATH as FLOWS
 from pinlater.dashboard.flow_tree import FlowTree
 from pinlater.dashboard.job_detail import file_response
-from pinlater.dashboard.page import Page, PageRoute, PartFailed
+from pinlater.dashboard.page import Page, PageRoute
 from pinlater.errors import FlowsUnavailable
 from pinlater.model import CONTINUATION_END, CONTINUATION_START
 from pinlater.model.flow_words import AppletKind, FlowItem, ItemState
@@ -90,7 +90,7 @@ async def flow_detail(page: Page) -> web.Response:
     try:
         flow = await page.load(Api.get_flow, flow_id)  # FlowNotFound is the whole page
     except FlowsUnavailable as error:
-        return page.render("flow.html", tree=PartFailed.by(error), flow_id=flow_id)
+        return page.render("flow.html", tree=page.failed(error), flow_id=flow_id)
     tree = FlowTree.of(flow)
     may, wanted = FlowRights.of(page, tree), ItemFilter.of(page)
     items = await page.part(_items(page, flow_id, wanted, may.bodies))

@@ -8,15 +8,15 @@ from typing import NamedTuple
 from aiohttp import web
 
 from pinlater.dashboard.filter_completion import complete
-from pinlater.dashboard.job_rows import job_row
+from pinlater.dashboard.job_rows import JobRow, job_row
 from pinlater.dashboard.job_search import JobSearch, SearchedPage
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
 from pinlater.errors import PinLaterError, RequestInvalid
-from pinlater.job_filters.bulk_order import ACTIONS
+from pinlater.job_filters.bulk_order import ACTIONS, BulkAction
 from pinlater.job_filters.filter_fields import FIELDS, STATE_GROUPS
 from pinlater.job_filters.filter_parser import FilterError, parse_filter
 from pinlater.job_filters.job_filter import FilterLine
-from pinlater.model import AccessAction, QueueStatus, queue_order
+from pinlater.model import AccessAction, JobAction, QueueStatus, queue_order
 from pinlater.model.job_selection import JobPhase
 from pinlater.wire.found_job_methods import CHANGE_FOUND_JOBS
 
@@ -63,8 +63,8 @@ async def job_list(page: Page) -> web.Response:
         except RequestInvalid as error:  # a pattern that is none, which the servers know
             wrong = FilterError(error.message, 0, len(text))
         except PinLaterError as error:
-            found = PartFailed.by(error)
-    rows = []
+            found = page.failed(error)
+    rows: list[JobRow] = []
     if isinstance(found, SearchedPage):
         rows = [
             job_row(info, page.now_ms, sees_bodies=page.rights.sees_bodies(info.descriptor.partition(":")[0]))
@@ -87,9 +87,20 @@ async def job_list(page: Page) -> web.Response:
         shows_queue=len(queues) != 1,
         of_about=search.of_about,
         is_counted=line.is_counted,
-        actions=[each for each in ACTIONS.values() if may_change(page, queues)],
+        actions=_actions(line, search, rows) if may_change(page, queues) else [],
         is_live=isinstance(found, SearchedPage) and found.took_s < LIVE_WITHIN_S,
     )
+
+
+def _actions(line: FilterLine, search: JobSearch, rows: Sequence[JobRow]) -> list[BulkAction]:
+    """What can be done to the jobs of a page, or to all that were found, in the states that these are in."""
+    there = {row.phase for row in rows} | {phase for phase in line.phases if search.counts[phase]}
+    has_letters = any(row.info.origin is not None for row in rows)
+    return [
+        each
+        for each in ACTIONS.values()
+        if not there.isdisjoint(each.takes) and (each.action is not JobAction.REPLAY or has_letters)
+    ]
 
 
 def may_change(page: Page, queues: Sequence[str]) -> bool:

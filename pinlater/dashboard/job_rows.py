@@ -27,7 +27,7 @@ class JobRow(NamedTuple):
 
     info: JobInfo
     queue: str
-    state: str
+    phase: JobPhase
     kind: str
     call: str
     is_call: bool
@@ -36,6 +36,10 @@ class JobRow(NamedTuple):
     @property
     def descriptor(self) -> str:
         return self.info.descriptor
+
+    @property
+    def state(self) -> str:
+        return self.phase.word
 
     @property
     def attempts(self) -> str:
@@ -47,7 +51,7 @@ def job_row(info: JobInfo, now_ms: int, *, sees_bodies: bool) -> JobRow:
     phase = phase_of(info, now_ms)
     call, is_call = call_text(info, sees_bodies=sees_bodies)
     queue = info.descriptor.partition(":")[0]
-    return JobRow(info, queue, phase.word, _KINDS.get(phase, ""), call, is_call, last_line(info.custom_status))
+    return JobRow(info, queue, phase, _KINDS.get(phase, ""), call, is_call, last_line(info.custom_status))
 
 
 def call_text(info: JobInfo, *, sees_bodies: bool) -> tuple[str, bool]:

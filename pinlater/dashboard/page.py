@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from http import HTTPStatus
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 from aiohttp import web
+from markupsafe import Markup
 from multidict import MultiDict, MultiMapping
 
 from pinlater.api import Api
@@ -21,18 +22,22 @@ from pinlater.dashboard.bulk_runs import BulkRuns
 from pinlater.dashboard.page_rights import Rights
 from pinlater.dashboard.part_failed import PartFailed as PartFailed
 from pinlater.dashboard.queue_history import History
+from pinlater.dashboard.refused_form import with_typed
 from pinlater.dashboard.snapshots import WITHIN_S, Snapshots, too_late
 from pinlater.dashboard.template_engine import TemplateEngine, without_clocks
-from pinlater.errors import PinLaterError, UnknownError
-from pinlater.http.caller import USE
+from pinlater.errors import PinLaterError, ServerUnreachable, UnknownError
+from pinlater.http.caller import USE, is_change
 from pinlater.http.request_use import RequestUse
-from pinlater.http.sessions import BrowserSession, Notice
+from pinlater.http.sessions import BrowserSession, Notice, RefusedForm
 from pinlater.model import AccessAction, RequestContext, is_queue_name
 
 P = ParamSpec("P")
 T = TypeVar("T")
 LIVE_HEADER = "X-Live"
 """Of a script that wants what has changed on an open page: the element <main> alone, or 304."""
+
+FORM_FIELD = "form"
+"""Names a form among those of a page that are sent to one address."""
 
 
 class NavItem(NamedTuple):
@@ -64,6 +69,12 @@ class Page:
     back: str = "/dashboard"
     """Where a change that fails leads to; handlers set it."""
 
+    refused: RefusedForm | None = None
+    """What this browser has sent before, and was not taken."""
+
+    is_away: bool = False
+    """No server has answered."""
+
     @property
     def password(self) -> str:
         """The admin password, for calls that need one; "" for none."""
@@ -88,6 +99,10 @@ class Page:
     @property
     def is_live(self) -> bool:
         return LIVE_HEADER in self.request.headers
+
+    @property
+    def is_change(self) -> bool:
+        return is_change(self.request)
 
     @property
     def path(self) -> str:
@@ -128,11 +143,20 @@ class Page:
         except TimeoutError:
             return PartFailed.by(too_late(UnknownError))
         except PinLaterError as error:
-            return PartFailed.by(error)
+            return self.failed(error)
+
+    def failed(self, error: PinLaterError) -> PartFailed:
+        """A part of the page that cannot be loaded."""
+        self.is_away = self.is_away or isinstance(error, ServerUnreachable)
+        return PartFailed.by(error)
 
     def render(self, template: str, /, *, status: int = HTTPStatus.OK, **values: Any) -> web.Response:
-        """The whole page; for the script of an open one <main> alone, or 304 where that is as before."""
+        """The whole page; for the script of an open one <main> alone, or 304 where that is as before. Where no server
+        answers an open page is to stay as it is.
+        """
         is_live = self.is_live
+        if is_live and self.is_away:
+            return self.stays(HTTPStatus.SERVICE_UNAVAILABLE, "")
         layout = "live.html" if is_live else "base.html"
         notices = [] if is_live else self._take_notices()
         html = self.templates.render(template, layout=layout, page=self, notices=notices, **values)
@@ -142,6 +166,10 @@ class Page:
             if self.request.headers.get("If-None-Match") == headers["ETag"]:
                 return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
         return web.Response(status=status, text=html, content_type="text/html", headers=headers)
+
+    def stays(self, status: int, why: str) -> web.Response:
+        """For the script of an open page: what is shown is to stay, as there is nothing newer."""
+        return web.Response(status=status, text="No server answers" if self.is_away else why)
 
     def redirect(
         self, path: str, message: str = "", *, is_bad: bool = False, missed: Sequence[str] = ()
@@ -153,12 +181,37 @@ class Page:
             message += f" Shard {', '.join(missed)} was not reached; it gets the change before it serves again."
         if message:
             self.session.tell(Notice(message, is_bad))
+        if is_bad:
+            self.keep_form()
         self.snapshots.forget(self.context)
         return web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": path})
 
     def _take_notices(self) -> list[Notice]:
         taken, self.session.notices = self.session.notices, []
+        self.take_form()
         return taken
+
+    # -- forms that were not taken -------------------------------------------------------------------------------------
+
+    def keep_form(self) -> bool:
+        """What was sent is shown again by the next page that has the form. False: it is too large for that."""
+        fields = tuple((name, value) for name, value in self.form.items() if name != "csrf")
+        return self.session.keep(RefusedForm(self.path, fields))
+
+    def take_form(self) -> RefusedForm | None:
+        """What the browser has sent before, for this page alone."""
+        if self.session.refused is not None:
+            self.refused, self.session.refused = self.session.refused, None
+        return self.refused
+
+    def typed(self, path: str, form: str, fields: str) -> Markup | None:
+        """For templates: the controls of a form with what was typed into them; None: it is not the one that was sent
+        and not taken.
+        """
+        refused = self.refused
+        if refused is None or not fields or unquote(path.partition("?")[0]) != refused.path:
+            return None
+        return with_typed(fields, refused.fields) if (FORM_FIELD, form) in refused.fields else None
 
 
 PageHandler = Callable[[Page], Awaitable[web.Response]]

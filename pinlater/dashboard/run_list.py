@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from collections.abc import Hashable, Sequence
 from typing import Any
 from urllib.parse import urlencode
@@ -21,12 +23,16 @@ from pinlater.model import AccessAction, JobAction, is_descriptor, queue_order
 from pinlater.wire.found_job_methods import CHANGE_FOUND_JOBS
 
 PATH = "/dashboard/runs"
+NEW = f"{PATH}/new"
 TRY_WITHIN_S = 0.8
-MAX_NAMED = 1_000
+MAX_NAMED = 200
+"""Jobs that are selected one by one; a page lists 50."""
+
 MAX_NOTE = 400
+MAX_PACKED_BYTES = 200_000
 
 
-def _read(page: Page, values: Any) -> tuple[RunOrder, str]:
+def _read(values: Any) -> tuple[RunOrder, str]:
     """What a form asks for, and the text of its filter. RequestInvalid."""
     text = values.get("filter", "")
     try:
@@ -38,7 +44,8 @@ def _read(page: Page, values: Any) -> tuple[RunOrder, str]:
         raise RequestInvalid.of("action", values.get("action", ""), ", ".join(ACTIONS))
     descriptors: tuple[str, ...] = ()
     if values.get("which", "all") == "selected":
-        descriptors = tuple(dict.fromkeys(each for each in values.getall("job", []) if is_descriptor(each)))
+        named = [*values.getall("job", []), *_unpacked(values.get("jobs", ""))]
+        descriptors = tuple(dict.fromkeys(each for each in named if is_descriptor(each)))
         if not descriptors:
             raise RequestInvalid("no job was selected: tick some, or choose all that the filter finds")
         if len(descriptors) > MAX_NAMED:
@@ -82,14 +89,42 @@ def _back(text: str) -> str:
     return f"{JOBS}?{urlencode({'filter': text})}" if text else JOBS
 
 
-async def new_run(page: Page) -> web.Response:
-    """The question: what would be touched, and what it gets."""
-    values = page.form if page.request.method == "POST" else page.request.query
-    page.back = _back(values.get("filter", ""))
-    order, text = _read(page, values)
+def _packed(descriptors: Sequence[str]) -> str:
+    """For an address: they differ in few digits."""
+    packed = zlib.compress("\n".join(descriptors).encode(), 9)
+    return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+
+
+def _unpacked(text: str) -> list[str]:
+    """None of them where the text is none of ours."""
+    try:
+        packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        return zlib.decompressobj().decompress(packed, MAX_PACKED_BYTES).decode().split("\n")
+    except (ValueError, zlib.error):
+        return []
+
+
+def _question(values: Any) -> tuple[RunOrder, str, str]:
+    """What is to be done, the text of its filter, and the address of the question. RequestInvalid."""
+    order, text = _read(values)
     why_not = order.why_not()
     if why_not:
         raise RequestInvalid(why_not)
+    which = {"which": "selected", "jobs": _packed(order.descriptors)} if order.descriptors else {"which": "all"}
+    return order, text, f"{NEW}?{urlencode({'action': order.action.word, 'filter': text, **which})}"
+
+
+async def ask_first(page: Page) -> web.Response:
+    """The question has an address of its own, so that a browser can go back to it from the run."""
+    page.back = _back(page.form.get("filter", ""))
+    return page.redirect(_question(page.form)[2])
+
+
+async def new_run(page: Page) -> web.Response:
+    """The question: what would be touched, and what it gets."""
+    values = page.request.query
+    page.back = _back(values.get("filter", ""))
+    order, text, _ = _question(values)
     queues, of_about, forbidden = await _queues(page, order)
     is_counted = order.line.is_counted and not order.descriptors and order.action.action is not JobAction.REPLAY
     if is_counted:
@@ -101,6 +136,8 @@ async def new_run(page: Page) -> web.Response:
         order=order,
         action=order.action,
         text=text,
+        packed=_packed(order.descriptors),
+        path=PATH,
         queues=list(queues),
         forbidden=forbidden,
         tried=tried,
@@ -112,16 +149,14 @@ async def new_run(page: Page) -> web.Response:
 
 
 async def start_run(page: Page) -> web.Response:
-    page.back = _back(page.form.get("filter", ""))
-    order, _ = _read(page, page.form)
-    why_not = order.why_not()
-    if why_not:
-        raise RequestInvalid(why_not)
+    question = {name: page.form.get(name, "") for name in ("action", "filter", "which", "jobs")}
+    page.back = f"{NEW}?{urlencode(question)}"
+    order, _, _ = _question(page.form)
     queues, of_about, forbidden = await _queues(page, order)
     if not queues:
         if forbidden:
             raise Forbidden(f"you may not change jobs of {', '.join(forbidden[:5])}")
-        return page.redirect(page.back, "No job is like that any more: nothing was begun.", is_bad=True)
+        return page.redirect(_back(question["filter"]), "No job is like that any more: nothing was begun.", is_bad=True)
     run = BulkRun(order, owner_of(page), page.counts_as, page.who, page.context, queues, of_about)
     page.runs.start(run)
     return page.redirect(f"{PATH}/{run.id}")
@@ -163,8 +198,8 @@ async def stop_run(page: Page) -> web.Response:
 
 PAGES = (
     PageRoute("GET", PATH, run_list, None),
-    PageRoute("GET", f"{PATH}/new", new_run, None),
-    PageRoute("POST", f"{PATH}/new", new_run, None),
+    PageRoute("GET", NEW, new_run, None),
+    PageRoute("POST", NEW, ask_first, None),
     PageRoute("POST", PATH, start_run, None),
     PageRoute("GET", f"{PATH}/{{run}}", run_detail, None),
     PageRoute("POST", f"{PATH}/{{run}}/stop", stop_run, None),

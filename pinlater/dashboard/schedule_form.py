@@ -23,7 +23,16 @@ from pinlater.durations import FORMS, duration_text, parse_duration_ms
 from pinlater.errors import Forbidden, PinLaterError, RecordChanged, RequestInvalid
 from pinlater.http.problems import detail_of
 from pinlater.job_body import secret_values
-from pinlater.model import MAX_TIME_MS, AccessAction, Misfire, Schedule, ScheduleChange, ScheduleView, queue_order
+from pinlater.model import (
+    MAX_TIME_MS,
+    AccessAction,
+    Misfire,
+    Schedule,
+    ScheduleChange,
+    ScheduleUpdated,
+    ScheduleView,
+    queue_order,
+)
 from pinlater.schedule import utc_moment
 from pinlater.timetable import zone_names
 from pinlater.wire.schedule_methods import UPDATE_SCHEDULE
@@ -158,12 +167,18 @@ class CheckedForm:
 
 async def new_schedule(page: Page) -> web.Response:
     _require(page)
+    sent = _sent_before(page)
+    if sent is not None:
+        return await _check(page, sent, sent.get("name", "").strip(), None)
     return await _render(page, ScheduleFields(queue=page.query.get("queue", "")), None, "", CheckedForm())
 
 
 async def edit_schedule(page: Page) -> web.Response:
     _require(page)
     view = await find_schedule(page, name_of(page), include_body=shows_body(page))
+    sent = _sent_before(page)
+    if sent is not None:
+        return await _check(page, sent, view.schedule.name, view)
     form = ScheduleFields.of(view.schedule, with_body=shows_body(page))
     return await _render(page, form, view, view.version, CheckedForm(updated=ScheduleRow.of(view)))
 
@@ -180,29 +195,63 @@ async def save_edited(page: Page) -> web.Response:
 
 
 async def _check_or_save(page: Page, name: str, view: ScheduleView | None) -> web.Response:
-    """`view` is the schedule as it is now, None for a new one."""
-    version = page.form.get("version", "")
-    form = ScheduleFields.sent(page.form, name)
-    digest = form.digest(version)
-    saves = page.form.get("step") == "save" and page.form.get("checked") == digest
+    """`view` is the schedule as it is now, None for a new one. What is not saved is shown by the page that has the
+    form, so that a browser can go back to it.
+    """
+    sent, problem = page.form, ""
+    if sent.get("step") == "save" and sent.get("checked") == ScheduleFields.sent(sent, name).digest(_version(sent)):
+        try:
+            done = await _updated(page, sent, name, view, dry_run=False)
+        except Forbidden:
+            raise
+        except RecordChanged:
+            pass  # the form says by whom, and to what
+        except PinLaterError as error:
+            problem = detail_of(error)
+        else:
+            path = schedule_path(page, done.view.schedule)
+            return page.redirect(path, f"Schedule {name} is saved.", missed=done.missed_shards)
+    if not page.is_live and page.keep_form():
+        return page.redirect(page.request.path_qs, problem, is_bad=bool(problem))
+    return await _check(page, sent, name, view)
+
+
+def _sent_before(page: Page) -> Mapping[str, str] | None:
+    """What the form had when it was sent, and not saved; None: it is opened."""
+    refused = None if page.is_live else page.take_form()
+    return dict(refused.fields) if refused is not None and refused.path == page.path else None
+
+
+def _version(sent: Mapping[str, str]) -> str:
+    """That of the schedule when the form was opened; "" for a new one."""
+    return sent.get("version", "")
+
+
+async def _updated(
+    page: Page, sent: Mapping[str, str], name: str, view: ScheduleView | None, *, dry_run: bool
+) -> ScheduleUpdated:
+    """PinLaterError: it cannot be saved like this."""
+    change = ScheduleFields.sent(sent, name).change(None if view is None else view.schedule)
+    return await page.api.update_schedule(
+        change, page.password, dry_run=dry_run, only_if_version=_version(sent), context=page.context
+    )
+
+
+async def _check(page: Page, sent: Mapping[str, str], name: str, view: ScheduleView | None) -> web.Response:
+    """The form with what a save would change, or why it cannot be."""
+    form, version = ScheduleFields.sent(sent, name), _version(sent)
     try:
-        change = form.change(None if view is None else view.schedule)
-        done = await page.api.update_schedule(
-            change, page.password, dry_run=not saves, only_if_version=version, context=page.context
-        )
+        done = await _updated(page, sent, name, view, dry_run=True)
     except RecordChanged:
         return await _render(page, form, view, *await _conflict(page, form, view))
     except Forbidden:
         raise
     except PinLaterError as error:
         return await _render(page, form, view, version, CheckedForm(wrong=detail_of(error)))
-    if not saves:
-        before = None if view is None else ScheduleFields.of(view.schedule, with_body=shows_body(page))
-        differences = [] if before is None else _differences(before, form)
-        checked = CheckedForm(digest, ScheduleRow.of(done.view), done.is_changed, differences=differences)
-        return await _render(page, form, view, version, checked)
-    path = schedule_path(page, done.view.schedule)
-    return page.redirect(path, f"Schedule {name} is saved.", missed=done.missed_shards)
+    before = None if view is None else ScheduleFields.of(view.schedule, with_body=shows_body(page))
+    differences = [] if before is None else _differences(before, form)
+    checked = CheckedForm(form.digest(version), ScheduleRow.of(done.view), done.is_changed, differences=differences)
+    return await _render(page, form, view, version, checked)
 
 
 async def _conflict(page: Page, form: ScheduleFields, view: ScheduleView | None) -> tuple[str, CheckedForm]:

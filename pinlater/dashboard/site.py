@@ -42,8 +42,9 @@ from pinlater.dashboard import (
 )
 from pinlater.dashboard.bulk_runs import BulkRuns
 from pinlater.dashboard.links import VALID_S, OneTimeLinks
-from pinlater.dashboard.page import LIVE_HEADER, NavItem, Page, PageRoute, PartFailed
+from pinlater.dashboard.page import LIVE_HEADER, NavItem, Page, PageRoute
 from pinlater.dashboard.page_rights import Rights
+from pinlater.dashboard.part_failed import PartFailed
 from pinlater.dashboard.queue_history import History
 from pinlater.dashboard.snapshots import Snapshots
 from pinlater.dashboard.static_files import PATH as STATIC
@@ -232,7 +233,10 @@ class Dashboard:
         if is_change(page.request) and not isinstance(error, Forbidden):
             return page.redirect(page.back, detail_of(error), is_bad=True)
         status = status_of(error, has_credential=True)
-        return page.render("error.html", status=status, failure=PartFailed.by(error))
+        failure = page.failed(error)
+        if page.is_live and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return page.stays(status, failure.message)
+        return page.render("error.html", status=status, failure=failure)
 
     # -- one-time links ------------------------------------------------------------------------------------------------
 

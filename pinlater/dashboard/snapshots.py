@@ -48,6 +48,8 @@ WITHIN_S = 4.0
 waits for each in turn.
 """
 
+PROBE_S = 0.5
+
 P = ParamSpec("P")
 T = TypeVar("T")
 _LATE: dict[Any, type[PinLaterError]] = {
@@ -129,9 +131,21 @@ class Snapshots:
             async with asyncio.timeout(WITHIN_S):
                 return await load()
         except TimeoutError:
-            if late is ServerUnreachable:
-                self._away.put(self._owner_of(context), context.shown, loop.time() + KEPT_S)
-            raise too_late(late) from None
+            if late is not ServerUnreachable and await self._answers(context):
+                raise too_late(late) from None
+            self._away.put(self._owner_of(context), context.shown, loop.time() + KEPT_S)
+            raise too_late(ServerUnreachable) from None
+
+    async def _answers(self, context: RequestContext) -> bool:
+        """Whether any server does, when something else has taken too long."""
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await self._api.get_access(context=context)
+        except (TimeoutError, ServerUnreachable):
+            return False
+        except PinLaterError:
+            pass
+        return True
 
     def forget(self, context: RequestContext) -> None:
         """The caller has changed something: what it asks for from now on is to show it. Others see it soon."""

@@ -32,6 +32,9 @@ MAX_SESSIONS = 1_000
 MAX_NOTICES = 5
 MAX_NOTICE_CHARS = 500
 MAX_COOKIE_CHARS = 4_000
+MAX_FORM_CHARS = 64 * 1024
+MAX_SEALED_FORM_CHARS = 1_500
+"""Of a browser that has shown nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +59,21 @@ class Notice(NamedTuple):
     is_bad: bool = False
 
 
+class RefusedForm(NamedTuple):
+    """A form that was sent to `path` and not taken, for the page that has it to show again."""
+
+    path: str
+    fields: tuple[tuple[str, str], ...]
+
+    @property
+    def chars(self) -> int:
+        return len(self.path) + sum(len(name) + len(value) for name, value in self.fields)
+
+
 @dataclass(slots=True, eq=False)
 class BrowserSession:
-    """`notices` are those that no page has shown yet. `number` is of those that have shown nothing: it makes each one's
-    text.
+    """`notices` are those that no page has shown yet, and `refused` is a form that none has. `number` is of those that
+    have shown nothing: it makes each one's text.
     """
 
     credential: Credential
@@ -67,11 +81,18 @@ class BrowserSession:
     ends_s: float
     used_s: float
     notices: list[Notice] = field(default_factory=list)
+    refused: RefusedForm | None = field(default=None, repr=False)
     number: bytes = field(default=b"", repr=False)
 
     def tell(self, notice: Notice) -> None:
         """The next page shows it."""
         self.notices = [*self.notices, notice][-MAX_NOTICES:]
+
+    def keep(self, form: RefusedForm) -> bool:
+        """The next page shows it again, where it has it. False: it is too large to be kept."""
+        is_small = form.chars <= (MAX_FORM_CHARS if self.credential else MAX_SEALED_FORM_CHARS)
+        self.refused = form if is_small else None
+        return is_small
 
 
 class SealedSession(msgspec.Struct, array_like=True):
@@ -82,6 +103,8 @@ class SealedSession(msgspec.Struct, array_like=True):
     text: str = ""
     is_bad: bool = False
     """The last notice, "" for none."""
+
+    refused: RefusedForm | None = None
 
 
 class Sessions:
@@ -107,7 +130,9 @@ class Sessions:
     def sealed(self, session: BrowserSession) -> str:
         """All of a session whose browser has shown nothing."""
         last = session.notices[-1] if session.notices else Notice("")
-        sealed = SealedSession(session.number, session.ends_s, last.text[:MAX_NOTICE_CHARS], last.is_bad)
+        sealed = SealedSession(
+            session.number, session.ends_s, last.text[:MAX_NOTICE_CHARS], last.is_bad, session.refused
+        )
         packed = msgspec.msgpack.encode(sealed)
         return f"{_text(packed)}.{_text(self._mac(b'cookie', packed))}"
 
@@ -132,7 +157,7 @@ class Sessions:
     def _visitor(self, sealed: SealedSession) -> BrowserSession:
         csrf = _text(self._mac(b"csrf", sealed.number))
         notices = [Notice(sealed.text, sealed.is_bad)] if sealed.text else []
-        return BrowserSession(Credential(), csrf, sealed.ends_s, self._clock(), notices, sealed.number)
+        return BrowserSession(Credential(), csrf, sealed.ends_s, self._clock(), notices, sealed.refused, sealed.number)
 
     def _unsealed(self, cookie: str) -> BrowserSession | None:
         text, _, mac = cookie.partition(".")

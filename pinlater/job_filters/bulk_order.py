@@ -31,6 +31,15 @@ class BulkAction(NamedTuple):
     says: str
     is_removal: bool = False
 
+    def phases(self, line: FilterLine) -> list[JobPhase]:
+        """Those that are meant by all that a filter finds: what it names, as far as the action is for it."""
+        names_states = any(term.field == "state" for term in line.terms)
+        return [phase for phase in (line.phases if names_states else self.means) if phase in self.takes]
+
+    def is_for(self, line: FilterLine) -> bool:
+        """It can be done to all that a filter finds."""
+        return bool(self.phases(line))
+
 
 ACTIONS: dict[str, BulkAction] = {
     each.word: each
@@ -95,13 +104,9 @@ class RunOrder:
 
     def phases(self) -> list[JobPhase]:
         """Those that are meant: what the filter names, as far as the action is for it."""
-        takes = self.action.takes
-        if self.action.action is JobAction.CANCEL and not self.stops_running:
-            takes = PENDING_PHASES
-        if self.descriptors:
-            return list(takes)
-        names_states = any(term.field == "state" for term in self.line.terms)
-        return [phase for phase in (self.line.phases if names_states else self.action.means) if phase in takes]
+        meant = self.action.takes if self.descriptors else self.action.phases(self.line)
+        leaves_running = self.action.action is JobAction.CANCEL and not self.stops_running
+        return [phase for phase in meant if phase is not JobPhase.IN_PROGRESS or not leaves_running]
 
     def why_not(self) -> str:
         """Why it cannot be done; "": it can."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from playwright.sync_api import Browser, Page, expect
 
 from pinlater import JobFilter, JobState
+from pinlater.model import JobAction
+from pinlater.model.job_selection import FoundJobsChange, JobPhase, JobSelection
 from tests.access.cluster import until
 from tests.browser.chromium import visit
 from tests.browser.hostile import planted, shown
@@ -87,3 +89,37 @@ def test_a_run_of_somebody_else_is_not_shown(browser: Browser, sqlite_stand: Sta
         answer = page.goto(address)
         assert answer is not None
         assert answer.status == 404
+
+
+def test_the_choice_of_all_jobs_stays_while_the_list_goes_on(browser: Browser, sqlite_stand: Stand) -> None:
+    stand = sqlite_stand
+    with stand.client() as client, visit(browser, stand.address, stand.cookies("operator")) as (page, watch):
+        queue = failed_jobs(client, 60)
+        page.goto(f"/dashboard/jobs?filter=queue:{queue}")
+        bar = page.locator(".doing")
+        expect(bar.get_by_role("button")).to_have_text(["Retry", "Delete"])
+        bar.get_by_label("With").select_option("all")
+        expect(bar.get_by_role("button")).to_have_text(["Retry"])  # a deletion of all has to be told of which state
+        client.change_found_jobs(FoundJobsChange(JobSelection(queue, [JobPhase.FAILED]), JobAction.RETRY))
+        expect(page.locator("main tbody .state").first).to_have_text("ready")
+        expect(bar.get_by_label("With")).to_have_value("all")
+        expect(bar.get_by_role("button")).to_have_text(["Cancel"])
+        page.mouse.wheel(0, 1_500)
+        expect(bar).to_be_in_viewport()
+        watch.check()
+
+
+def test_a_browser_goes_back_from_a_run_to_its_question_and_the_list(browser: Browser, sqlite_stand: Stand) -> None:
+    stand = sqlite_stand
+    with stand.client() as client, visit(browser, stand.address, stand.cookies("operator")) as (page, watch):
+        queue = failed_jobs(client, 3)
+        page.goto(f"/dashboard/jobs?filter=queue:{queue}")
+        page.locator("input[name=job]").first.check()
+        page.get_by_role("button", name="Retry", exact=True).click()
+        page.get_by_role("button", name="Retry them").click()
+        expect(page.locator("main .head")).to_contain_text("done")
+        page.go_back()
+        expect(page.locator("h1")).to_contain_text("Retry 1 selected job")
+        page.go_back()
+        expect(page.locator("h1")).to_have_text("Jobs")
+        watch.check()

@@ -18,8 +18,8 @@ def asked(visitor: Visitor, **form: str | list[str]) -> str:
     response = visitor.client.post(
         "/dashboard/runs/new", data={"csrf": csrf, **form}, headers={"Sec-Fetch-Site": "same-origin"}
     )
-    assert response.status_code == 200, response.text
-    return response.text
+    assert response.status_code == 303, response.text
+    return visitor.get(response.headers["Location"]).text
 
 
 def refused(visitor: Visitor, **form: str) -> str:

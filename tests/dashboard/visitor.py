@@ -54,6 +54,12 @@ class Visitor:
         named = {name.replace("_", "-"): each for name, each in headers.items()}
         return self.client.post(path, data=dict(form), headers={**OF_A_BROWSER, **named})
 
+    def shown(self, path: str, form: Mapping[str, str]) -> str:
+        """The page that a form leads to which was not taken, or not yet."""
+        response = self.send(path, form)
+        assert response.status_code == 303, response.text
+        return self.get(response.headers["Location"]).text
+
     def press(self, page: str, action: str, **form: str) -> str:
         """Sends a form that a page has; what the page behind it tells, as people read it."""
         shown = self.get(page).text

@@ -120,8 +120,10 @@
       all.indeterminate = count > 0 && count < boxes.length;
     }
     const said = document.querySelector("[data-selected]");
-    if (said) said.textContent = count ? `${count.toLocaleString()} selected` : "";
-    if (count) document.body.dataset.live = "off"; // rows stay where they are while some are chosen
+    const which = document.querySelector("[data-select] select[name=which]");
+    const isAll = which?.value === "all";
+    if (said) said.textContent = count && !isAll ? `${count.toLocaleString()} selected` : "";
+    if (count && !isAll) document.body.dataset.live = "off"; // rows stay where they are while some are chosen
     else if (document.body.dataset.live === "off" && !document.body.dataset.slow) delete document.body.dataset.live;
   };
 

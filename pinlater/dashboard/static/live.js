@@ -49,10 +49,20 @@
   // A form that somebody has opened is theirs until they close it.
   const isHeld = (node) => node instanceof Element && node.matches("details[open].action, [data-keep]");
 
+  // So is what they have typed, ticked or chosen anywhere.
+  const isTheirs = (name, node) => {
+    if (name === "selected") {
+      const options = [...(node.closest("select")?.options ?? [])];
+      return options.some((each, at) => each.selected !== (options.some((one) => one.defaultSelected) ? each.defaultSelected : at === 0));
+    }
+    if (name === "checked") return node.checked !== node.defaultChecked;
+    return name === "value" && "defaultValue" in node && node.value !== node.defaultValue;
+  };
+
   const callbacks = {
     beforeNodeMorphed: (old) => !isHeld(old),
     beforeNodeRemoved: (old) => !isHeld(old),
-    beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details")) && name !== "title",
+    beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details")) && name !== "title" && !isTheirs(name, node),
   };
 
   const put = (html) => {
@@ -102,6 +112,8 @@
         return;
       }
       if (response.status === 304) return isBack();
+      const isText = (response.headers.get("Content-Type") || "").startsWith("text/plain");
+      if (response.status >= 500 && isText) return isAway(await response.text());
       if (!response.ok && response.status !== 404) return isAway(`The server answers with an error (${response.status})`);
       const html = await response.text();
       etag = response.headers.get("ETag") || "";
@@ -123,7 +135,7 @@
   // -- what stands in for nothing: all of it works without a script, too -----------------------------------------------
 
   const begin = () => {
-    for (const each of document.querySelectorAll("[data-close][hidden]")) each.hidden = false;
+    for (const each of document.querySelectorAll("[data-close][hidden], [data-read][hidden]")) each.hidden = false;
   };
 
   document.addEventListener("click", (event) => {
@@ -133,6 +145,7 @@
       open.open = false;
       open.querySelector("summary").focus();
     }
+    event.target.closest("[data-read]")?.closest(".notice").remove();
     for (const each of document.querySelectorAll("details.action[open], details.menu[open]")) {
       if (!each.contains(event.target)) each.open = false;
     }
