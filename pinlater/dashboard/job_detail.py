@@ -106,7 +106,7 @@ async def job_detail(page: Page) -> web.Response:
         sees_bodies=sees_bodies,
         body=body,
         result=value_view(info.result) if info.result is not None else None,
-        timeline=timeline(info, page.now_ms, hold.text if hold is not None else ""),
+        timeline=timeline(info, page.now_ms, hold.text if hold is not None else "", sees_texts=sees_bodies),
         hold=hold,
         can=job_rights(page, info),
         shard=descriptor.split(":")[1][1:],

@@ -22,7 +22,7 @@ _KINDS = {
 
 class JobRow(NamedTuple):
     """`call` is what the job does, where that can be told: `is_call` for a body of the framework. `status_line` is the
-    last line of its status that is not of a traceback.
+    last line of its status that is not of a traceback, "" for who may see no bodies.
     """
 
     info: JobInfo
@@ -51,7 +51,9 @@ def job_row(info: JobInfo, now_ms: int, *, sees_bodies: bool) -> JobRow:
     phase = phase_of(info, now_ms)
     call, is_call = call_text(info, sees_bodies=sees_bodies)
     queue = info.descriptor.partition(":")[0]
-    return JobRow(info, queue, phase, _KINDS.get(phase, ""), call, is_call, last_line(info.custom_status))
+    return JobRow(
+        info, queue, phase, _KINDS.get(phase, ""), call, is_call, last_line(info.custom_status) if sees_bodies else ""
+    )
 
 
 def call_text(info: JobInfo, *, sees_bodies: bool) -> tuple[str, bool]:

@@ -185,8 +185,10 @@ class JobSearch:
     def _group(self, places: Sequence[QueuePlace], page: SearchedPage) -> list[_Queue]:
         group = []
         for place in places:
-            if self._line.reads_bodies and not self._sees_bodies(place.queue):
-                page.problems[place.queue] = "its bodies are hidden from you, so it cannot be searched for them"
+            if self._line.reads_texts and not self._sees_bodies(place.queue):
+                page.problems[place.queue] = (
+                    "bodies and statuses are hidden from you, so it cannot be searched for them"
+                )
                 continue
             selection = self._line.selection(place.queue, self._now_ms, self._priorities_of(place.queue))
             if selection is not None:

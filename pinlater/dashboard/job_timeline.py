@@ -80,16 +80,21 @@ class Timeline:
     notes: list[str]
 
 
-def timeline(info: JobInfo, now_ms: int, why: str = "") -> Timeline:
-    """`why`: what holds the job back, as far as that is known."""
+def timeline(info: JobInfo, now_ms: int, why: str = "", *, sees_texts: bool = True) -> Timeline:
+    """`why`: what holds the job back, as far as that is known. `sees_texts`: else it is without what workers and
+    producers wrote.
+    """
     steps = [TimelineStep("Enqueued", at_ms=info.created_at_ms, text=f"priority {info.priority}")]
     notes: list[str] = []
     for line in [part for each in info.custom_status.splitlines() for part in _parts(each)]:
         if line.startswith(_TRACE) and steps[-1].title.startswith("Attempt"):
-            steps[-1].trace.append(line[len(_TRACE) :])
+            if sees_texts:
+                steps[-1].trace.append(line[len(_TRACE) :])
         elif (step := _step(line)) is not None:
+            if not sees_texts and step.title.startswith("Attempt"):
+                step.text = ""
             steps.append(step)
-        elif line.strip():
+        elif line.strip() and sees_texts:
             notes.append(line.strip())
     steps += _now(info, now_ms, why)
     _place_letter(steps)

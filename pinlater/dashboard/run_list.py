@@ -75,7 +75,7 @@ async def _queues(page: Page, order: RunOrder) -> tuple[dict[str, Sequence[int]]
     forbidden: list[str] = []
     of_about = 0
     for name in names:
-        hides = order.line.reads_bodies and not order.descriptors and not page.rights.sees_bodies(name)
+        hides = order.line.reads_texts and not order.descriptors and not page.rights.sees_bodies(name)
         if not page.rights.may_call(CHANGE_FOUND_JOBS, name) or hides:
             forbidden.append(name)
             continue

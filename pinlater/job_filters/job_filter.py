@@ -69,8 +69,9 @@ class FilterLine:
         return FilterLine(in_order([*others, Term(field, values)] if values else others))
 
     @property
-    def reads_bodies(self) -> bool:
-        return any(term.field in ("body", "type") for term in self.terms)
+    def reads_texts(self) -> bool:
+        """It tells of what is hidden from who may see no bodies."""
+        return any(term.field in ("body", "type", "status") for term in self.terms)
 
     @property
     def is_counted(self) -> bool:

@@ -15,7 +15,7 @@ from pinlater.dashboard.job_list import PAGE_SIZE
 from pinlater.job_filters.filter_fields import FIELDS
 from pinlater.model import ExtendedJob
 from tests.dashboard.conftest import Place
-from tests.dashboard.visitor import Visitor
+from tests.dashboard.visitor import Visitor, text_of
 
 JOB = re.compile(r'<tr id="job-([^"]+)"')
 EVIL = '<script>alert("x")</script><img src=x onerror=alert(1)>\u202e'
@@ -191,15 +191,41 @@ def test_the_fields_are_explained(visitor: Visitor) -> None:
 
 def test_a_viewer_sees_no_bodies_no_boxes_and_cannot_search_bodies(ruled: Place) -> None:
     ruled.client.enqueue("mail", [Job(call("shop.resize", "secret.jpg"), custom_status="seen\n")])
-    viewer = ruled.visitor("viewer")
-    patiently(lambda: "seen" in viewer.text(address("queue:mail")))
+    viewer, operator = ruled.visitor("viewer"), ruled.visitor("operator")
+    patiently(lambda: "secret.jpg" in operator.text(address("queue:mail")))
+    patiently(lambda: JOB.search(viewer.get(address("queue:mail")).text) is not None)
     page = viewer.get(address("queue:mail")).text
     assert "secret.jpg" not in page
     assert 'type="checkbox"' not in page
     assert "/dashboard/runs/new" not in page
     hidden = viewer.text(address("queue:mail body:secret"))
-    assert "its bodies are hidden from you" in hidden
-    assert "secret.jpg" in ruled.visitor("operator").text(address("queue:mail"))
+    assert "bodies and statuses are hidden from you" in hidden
+
+
+TRACE = (
+    "a note of the producer\nattempt 1 of 2: ValueError: card 4111 (pay.py:1 in charge) [2026-11-23T00:09:12Z, 1.2s, "
+    "w:1]\n  File pay.py\n"
+)
+
+
+def test_who_may_see_no_bodies_sees_no_errors_and_no_statuses(ruled: Place) -> None:
+    ruled.client.create_queue("cards")
+    (job,) = fail(ruled.client, "cards", TRACE)
+    viewer, operator = ruled.visitor("viewer"), ruled.visitor("operator")
+    patiently(lambda: "4111" in operator.text(address("queue:cards state:failed")))
+    page = f"/dashboard/jobs/{job}"
+    patiently(lambda: job in viewer.get(address("queue:cards state:failed")).text)
+    for path in (address("queue:cards state:failed"), page):
+        shown = viewer.text(path)
+        for text in ("4111", "pay.py", "a note"):
+            assert text not in shown, path
+    assert "Attempt 1 of 2 failed" in shown
+    assert "took 1.2s, on w:1" in shown
+    assert "4111" in operator.text(page)
+    for filter in ("status:4111", "-status:4111", 'status:~"card .*"'):
+        found = viewer.get(address(f"queue:cards {filter}")).text
+        assert "bodies and statuses are hidden from you" in text_of(found)
+        assert JOB.search(found) is None
 
 
 def test_only_queues_that_may_be_read_are_searched(ruled: Place) -> None:
