@@ -190,7 +190,7 @@ class ServerProcess:
             workers=workers,
             pending=pending,
             events=events,
-            features=Features(flows, bodies),
+            features=Features(flows, bodies, membership.unaware_of),
             problem_of=self._firer.problem_of,
         )
         guesses, fair_use = TokenGuesses(service.refused), FairUse(settings_map.use_limits(config))

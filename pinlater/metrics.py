@@ -94,7 +94,8 @@ FAMILIES: dict[str, Family] = {
     "queue_jobs": Family(
         "gauge",
         ("shard", "queue", "priority", "state"),
-        "Jobs by state: ready, scheduled, waiting, in_progress, succeeded, failed, cancelled; as of the last count.",
+        "Jobs by state: ready, scheduled, waiting, in_progress, succeeded, failed, cancelled, replayed; as of the last "
+        "count.",
         merge="max",
     ),
     "queue_oldest_ready_seconds": Family(

@@ -438,6 +438,8 @@ struct PinLaterJobInfo {
   116: optional bool bodyLeftOut,
   /** As bodyLeftOut. */
   117: optional bool resultLeftOut,
+  /** FAILED, and its dead letter was sent back as this job. */
+  118: optional string replayedTo,
 }
 
 struct PinLaterGetJobCountRequest {
@@ -617,6 +619,8 @@ struct LevelView {
   8: optional i64 waiting,
   /** FAILED because they were to stop; not among those failed. */
   9: optional i64 cancelled,
+  /** FAILED, and their dead letters were sent back as new jobs; not among those failed. */
+  10: optional i64 replayed,
 }
 
 /** Of a queue that hands out no jobs: who paused it, why, since when, and when it ends by itself. */
@@ -759,7 +763,10 @@ struct ChangeJobsResponse {
   /** Other than CONTINUATION_END: call again with it, there may be more. */
   4: optional string continuation = CONTINUATION_END,
   5: optional list<string> missingShards,
-  /** By descriptor, why a job was left alone: it would have made a second live job of a dedupeKey. */
+  /**
+   * By descriptor, why a job was left alone: it would have made a second live job of a dedupeKey, or its dead letter
+   * runs, has succeeded or lies elsewhere.
+   */
   6: optional map<string, string> refusals,
   /** Jobs in progress whose workers were asked to stop: of changeFoundJobs alone, and not among those changed. */
   7: optional i32 askedToStop,
@@ -778,6 +785,8 @@ enum JobPhase {
   FAILED = 5,
   /** FAILED because it was to stop. */
   CANCELLED = 6,
+  /** FAILED, and its dead letter was sent back as a new job. */
+  REPLAYED = 7,
 }
 
 struct TextCondition {

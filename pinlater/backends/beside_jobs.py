@@ -61,7 +61,7 @@ class Quota(NamedTuple):
 class LevelCounts(NamedTuple):
     """The jobs of one priority of a queue. `oldest_ready_ms`: the smallest run_after of those eligible, or None.
 
-    `waiting` are PENDING, and neither ready nor scheduled; `cancelled` are FAILED, and not in `failed`.
+    `waiting` are PENDING, and neither ready nor scheduled; `cancelled` and `replayed` are FAILED, and not in `failed`.
     """
 
     ready: int
@@ -72,11 +72,12 @@ class LevelCounts(NamedTuple):
     oldest_ready_ms: int | None
     waiting: int = 0
     cancelled: int = 0
+    replayed: int = 0
 
     @property
     def jobs(self) -> int:
         """All of them."""
-        return sum(self[:5]) + self.waiting + self.cancelled
+        return sum(self[:5]) + self.waiting + self.cancelled + self.replayed
 
     def only(self, states: Collection[StoredState]) -> LevelCounts:
         """Those of the jobs that are in these states."""
@@ -91,6 +92,7 @@ _COUNTED_IN = {
     StoredState.FAILED: ("failed",),
     StoredState.WAITING: ("waiting",),
     StoredState.CANCELLED: ("cancelled",),
+    StoredState.REPLAYED: ("replayed",),
 }
 
 

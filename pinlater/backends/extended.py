@@ -1,8 +1,9 @@
 """The extended part that few jobs have, as the stores see it: keys, a request to stop, progress, an expiry, a result.
 
-It lies apart from the job, so that other jobs cost nothing more. Two states of a store are not in the model: WAITING
-(PENDING, behind another job of its serialize key) and CANCELLED (FAILED, since it was to stop); queries show them as
-PENDING and FAILED. `JobEnd` says what every end of such a job does. The calls are those of `base.Shard`.
+It lies apart from the job, so that other jobs cost nothing more. Three states of a store are not in the model: WAITING
+(PENDING, behind another job of its serialize key), CANCELLED (FAILED, since it was to stop) and REPLAYED (FAILED, and
+its dead letter was sent back); queries show them as PENDING and FAILED. `JobEnd` says what every end of such a job
+does. The calls are those of `base.Shard`.
 """
 
 from __future__ import annotations

@@ -243,6 +243,7 @@ class JobStore(StorePart):
     async def mark_moved(self, queue: str, moved: Sequence[tuple[ClaimKey, str]], now_ms: int) -> list[bool]:
         """IN_PROGRESS under that claim to SUCCEEDED, with the descriptor of its copy on another shard as `moved_to`.
 
+        The origin of a dead letter that is FAILED and has the letter as `moved_to` has the copy in its place.
         An unknown queue: all False.
         """
 

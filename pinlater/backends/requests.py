@@ -153,15 +153,18 @@ class StoredState(IntEnum):
     CANCELLED = 5
     """FAILED, since it was to stop."""
 
+    REPLAYED = 6
+    """FAILED, and its dead letter was sent back as a new job."""
+
 
 STORED_STATES: dict[JobState, tuple[StoredState, ...]] = {
     JobState.PENDING: (StoredState.PENDING, StoredState.WAITING),
     JobState.IN_PROGRESS: (StoredState.IN_PROGRESS,),
     JobState.SUCCEEDED: (StoredState.SUCCEEDED,),
-    JobState.FAILED: (StoredState.FAILED, StoredState.CANCELLED),
+    JobState.FAILED: (StoredState.FAILED, StoredState.CANCELLED, StoredState.REPLAYED),
 }
 LIVE_STATES = (StoredState.PENDING, StoredState.IN_PROGRESS, StoredState.WAITING)
-ENDED_STATES = (StoredState.SUCCEEDED, StoredState.FAILED, StoredState.CANCELLED)
+ENDED_STATES = (StoredState.SUCCEEDED, *STORED_STATES[JobState.FAILED])
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,10 +28,10 @@ from pinlater.printable import printable
 from pinlater.redaction import redact
 from pinlater.standard_streams import OutputFailed, drop_output
 
-OF_QUEUES = ("ready", "scheduled", "waiting", "in_progress", "failed", "cancelled", "oldest")
+OF_QUEUES = ("ready", "scheduled", "waiting", "in_progress", "failed", "cancelled", "replayed", "oldest")
 OF_CLUSTER = ("shards_out", "shards_full", "unready", "servers")
 KEYS = OF_QUEUES + OF_CLUSTER
-_OF_ENDED = ("failed", "cancelled")
+_OF_ENDED = ("failed", "cancelled", "replayed")
 _BY_WORD = {JobPhase.IN_PROGRESS.word: "in_progress"}
 _WORDS = {key: word for word, key in _BY_WORD.items()}
 AT_LEAST = "servers"
@@ -324,11 +324,11 @@ Examples:
   pinlater check --crit shards-out=0,servers=2
 
 \b
-A threshold is what may not be exceeded: ready, scheduled, waiting, running, failed, cancelled (jobs of each queue),
-oldest (for how long the job that is ready for the longest has been so), shards-out, shards-full (shards), unready
-(server processes that are not ready); of servers that are ready there must not be fewer. `none` takes a threshold
-away. Without any, a shard that is out or full or a process that is not ready is a warning, and no ready server is
-critical, nor a shard that is in, nor one with room for new jobs.
+A threshold is what may not be exceeded: ready, scheduled, waiting, running, failed, cancelled, replayed (jobs of each
+queue), oldest (for how long the job that is ready for the longest has been so), shards-out, shards-full (shards),
+unready (server processes that are not ready); of servers that are ready there must not be fewer. `none` takes a
+threshold away. Without any, a shard that is out or full or a process that is not ready is a warning, and no ready
+server is critical, nor a shard that is in, nor one with room for new jobs.
 
 \b
 Exit codes: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN (also: no server could be reached, a wrong command line).""",

@@ -67,7 +67,7 @@ HEALTH_COLUMNS = (
 )
 RUNNING = JobPhase.IN_PROGRESS.word
 QUEUE_COLUMNS: Columns = ("queue", *PHASE_WORDS.values(), Column("oldest", is_number=True), "flags")
-OF_FEW = ("waiting", "cancelled")
+OF_FEW = ("waiting", "cancelled", "replayed")
 """Columns of a table only where there is anything in them."""
 
 

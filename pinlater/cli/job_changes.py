@@ -128,6 +128,9 @@ def retry(
 
     With --filter all failed jobs that it finds, in whichever queues; cancelled ones where it says state:cancelled. On a
     terminal it counts them first and asks whether that is meant.
+
+    The dead letter of a job goes with its retry. Where the letter runs or succeeded, or lies on another shard, the job
+    is left alone and named on stderr; so is one that is named and whose letter was replayed.
     """
     if line is not None:
         refuse_beside_filter("words", *_OF_QUEUE)
@@ -136,7 +139,7 @@ def retry(
     queue = _queue_of(words)
     if queue is None:
         retried = FoundJobsChange(_NAMED, JobAction.RETRY, attempts=attempts, run_after_ms=run_after)
-        _run_named(client, words, retried, phases_of(JobState.FAILED), extent)
+        _run_named(client, words, retried, (JobPhase.FAILED, JobPhase.CANCELLED), extent)
         return
     change = job_change(queue, JobAction.RETRY, priority, wanted, attempts=attempts, run_after_ms=run_after)
     if can_ask():

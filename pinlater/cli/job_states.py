@@ -1,7 +1,7 @@
 """The states of jobs on the command line: their words as options, what each asks a server for, and counts by them.
 
-The wire counts by its four states. What is finer, jobs that wait and jobs that were cancelled, is found by a search
-while there are few, and else taken from the counts that the servers keep.
+The wire counts by its four states. What is finer, jobs that wait and jobs that were cancelled or replayed, is found by
+a search while there are few, and else taken from the counts that the servers keep.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import click
 from pinlater.cli.completion import one_of
 from pinlater.client.client import Client
 from pinlater.clock import SystemClock
+from pinlater.errors import RequestInvalid
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, JobFilter, JobInfo, JobState
 from pinlater.model.job_selection import FoundJobs, JobPhase, JobSelection, TextCondition
 
@@ -136,17 +137,27 @@ def found_pages(client: Client, selection: JobSelection, limit: int) -> Iterator
 
 
 class Apart(NamedTuple):
-    """Jobs that wait, those among them that may run only later, and those that were cancelled."""
+    """Jobs that wait, those among them that may run only later, and those that were cancelled or replayed."""
 
     waiting: int = 0
     waiting_later: int = 0
     cancelled: int = 0
+    replayed: int = 0
 
 
 def count_apart(client: Client, queue: str, phases: Sequence[JobPhase]) -> dict[int, Apart]:
     """By priority, of these phases. Exact up to some jobs that a search has to look at; where there are more, as the
     servers last counted them, some seconds ago, and then those that may run only later are not told apart.
     """
+    try:
+        return _count_apart(client, queue, phases)
+    except RequestInvalid:  # a server of a version without replayed jobs has none
+        if JobPhase.REPLAYED not in phases:
+            raise
+        return _count_apart(client, queue, [phase for phase in phases if phase is not JobPhase.REPLAYED])
+
+
+def _count_apart(client: Client, queue: str, phases: Sequence[JobPhase]) -> dict[int, Apart]:
     found: dict[int, Apart] = {}
     examined = 0
     for page in found_pages(client, selection_of(queue, phases, None, "", ""), _PAGE):
@@ -155,11 +166,13 @@ def count_apart(client: Client, queue: str, phases: Sequence[JobPhase]) -> dict[
         examined += page.looked_at
         if examined > MOST_LOOKED_AT:
             levels = [level for each in client.cluster_status(queues=[queue]).queues for level in each.levels]
-            return {level.priority: Apart(level.waiting, 0, level.cancelled) for level in levels}
+            return {level.priority: Apart(level.waiting, 0, level.cancelled, level.replayed) for level in levels}
     return found
 
 
 def _with(counted: Apart, info: JobInfo) -> Apart:
+    if info.replayed_to is not None:
+        return counted._replace(replayed=counted.replayed + 1)
     if info.state is JobState.FAILED:
         return counted._replace(cancelled=counted.cancelled + 1)
     return counted._replace(waiting=counted.waiting + 1, waiting_later=counted.waiting_later + is_later(info))
@@ -174,19 +187,21 @@ def count_jobs(
     counts = client.counts(filters, allow_partial=partial)
     if wanted.is_of_wire or not any(counts):
         return sum(counts)
-    kind = JobPhase.WAITING if wanted.state is JobState.PENDING else JobPhase.CANCELLED
-    if match or (wanted.future is not None and kind is JobPhase.CANCELLED):
-        pages = found_pages(client, selection_of(queue, [kind], priority, match, ""), _PAGE)
+    kinds = [JobPhase.WAITING] if wanted.state is JobState.PENDING else [JobPhase.CANCELLED, JobPhase.REPLAYED]
+    if match or (wanted.future is not None and wanted.state is JobState.FAILED):
+        pages = found_pages(client, selection_of(queue, kinds, priority, match, ""), _PAGE)
         infos = (info for page in pages for info in page.jobs)
         apart = reduce(_with, (info for info in infos if wanted.future in (None, is_later(info))), Apart())
     else:
-        found = count_apart(client, queue, [kind])
+        found = count_apart(client, queue, kinds)
         levels = found.values() if priority is None else [found.get(priority, Apart())]
         apart = Apart(*map(sum, zip(*levels, strict=True))) if levels else Apart()
-    if kind is JobPhase.CANCELLED:
-        return apart.cancelled if kind in wanted.phases else max(0, sum(counts) - apart.cancelled)
+    if wanted.state is JobState.FAILED:
+        failed = max(0, sum(counts) - apart.cancelled - apart.replayed)
+        by_phase = {JobPhase.CANCELLED: apart.cancelled, JobPhase.REPLAYED: apart.replayed, JobPhase.FAILED: failed}
+        return by_phase[wanted.phases[0]]
     later, now = apart.waiting_later, apart.waiting - apart.waiting_later
-    if kind in wanted.phases:
+    if JobPhase.WAITING in wanted.phases:
         return {None: now + later, False: now, True: later}[wanted.future]
     if wanted.phases == (JobPhase.SCHEDULED,):
         return max(0, counts[-1] - later)

@@ -92,6 +92,7 @@ def job_row(info: JobInfo) -> Row:
         ("dedupe_key", info.dedupe_key),
         ("serialize_key", info.serialize_key),
         ("waits_for", info.waits_for),
+        ("replayed_to", info.replayed_to),
         ("expires_at_ms", info.expires_at_ms),
         ("claim_timeout_ms", info.claim_timeout_ms),
         ("cancel_requested_by", info.cancel_requested_by),
@@ -214,6 +215,7 @@ def page(info: JobInfo, now_ms: int, why: str = "") -> Iterator[str]:
         ("progress", None if info.progress is None else progress_text(info.progress)),
         ("copy of", info.origin),
         ("copied to", info.moved_to),
+        ("replayed as", info.replayed_to),
     ):
         if text:
             yield _field(label, text)

@@ -29,7 +29,7 @@ from pinlater.model import (
     is_descriptor,
     parse_descriptor,
 )
-from pinlater.model.job_selection import FoundJobs, JobPhase
+from pinlater.model.job_selection import FoundJobs, JobPhase, phase_of
 from pinlater.printable import printable_lines
 
 ItemT = TypeVar("ItemT")
@@ -378,7 +378,7 @@ def _pages(
         return
     for found in client.scan_pages(JobFilter(queue, wanted.state, priority, wanted.future, match), limit=limit):
         if wanted.state is JobState.FAILED:
-            found.jobs = [job for job in found.jobs if bool(job.cancelled) is (JobPhase.CANCELLED in wanted.phases)]
+            found.jobs = [job for job in found.jobs if phase_of(job, 0) in wanted.phases]
         yield found
 
 

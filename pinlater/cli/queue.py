@@ -121,14 +121,15 @@ def _say_contents(client: Client, name: str, timeout_s: float | None) -> bool:
 
 
 COUNTS = ("pending", "scheduled", "in_progress", "succeeded", "failed")
-"""Those of the wire, and of the JSON of before: jobs that wait are among the first two, cancelled ones among the last.
+"""Those of the wire, and of the JSON of before: jobs that wait are among the first two, cancelled and replayed
+ones among the last.
 """
-_HELD = {"pending": "ready or waiting", "in_progress": "running", "failed": "failed or cancelled"}
+_HELD = {"pending": "ready or waiting", "in_progress": "running", "failed": "failed, cancelled or replayed"}
 """What such a count has, for people."""
 
 WORDS = tuple(phase.word for phase in JobPhase.in_order())
 """Columns of a table, each job in one of them."""
-_LEFT_OUT_FIRST = {"cancelled": 3, "waiting": 4, "succeeded": 5}
+_LEFT_OUT_FIRST = {"replayed": 2, "cancelled": 3, "waiting": 4, "succeeded": 5}
 _COUNT_COLUMNS = tuple(Column(word, _LEFT_OUT_FIRST.get(word, 7), is_number=True) for word in WORDS)
 
 _COUNTED = [
@@ -137,7 +138,11 @@ _COUNTED = [
     for future in (False, True)
 ]
 """Where each count goes. Outside of PENDING it says little that run_after is yet to come, as after a checkpoint."""
-_APART = {JobPhase.WAITING: ("pending", "scheduled"), JobPhase.CANCELLED: ("failed",)}
+_APART = {
+    JobPhase.WAITING: ("pending", "scheduled"),
+    JobPhase.CANCELLED: ("failed",),
+    JobPhase.REPLAYED: ("failed",),
+}
 """What the wire does not tell apart, and the counts of it that have it."""
 
 _MOST_PRIORITIES = 127
@@ -169,7 +174,8 @@ def stats(client: Client, names: tuple[str, ...], by_priority: bool | None, form
     """Count the jobs of each queue by state; without a NAME of all queues.
 
     `ready` jobs may run now, `scheduled` ones only later, `waiting` ones when another of their serialize key has ended;
-    `cancelled` ones ran, were asked to stop and did not succeed. JSON has `in_progress` for `running`.
+    `cancelled` ones ran, were asked to stop and did not succeed; `replayed` ones failed, and their dead letters were
+    sent back. JSON has `in_progress` for `running`.
     Where a shard is out, it is named on stderr, its jobs are not counted, and the exit code is 5.
     """
     out = out_shards(client)
@@ -250,15 +256,16 @@ def _by_phase(client: Client, name: str, counted: Sequence[Row]) -> list[Row]:
     apart = count_apart(client, name, phases) if phases else {}
     rows: list[Row] = []
     for row in counted:
-        waiting, later, cancelled = apart.get(row["priority"], Apart())
+        waiting, later, cancelled, replayed = apart.get(row["priority"], Apart())
         numbers = {
             "scheduled": max(0, row["scheduled"] - later),
             "ready": max(0, row["pending"] - waiting + later),
             "waiting": waiting,
             "in_progress": row["in_progress"],
             "succeeded": row["succeeded"],
-            "failed": max(0, row["failed"] - cancelled),
+            "failed": max(0, row["failed"] - cancelled - replayed),
             "cancelled": cancelled,
+            "replayed": replayed,
         }
         rows.append({"queue": name, "priority": row["priority"], **numbers})
     return rows

@@ -68,6 +68,7 @@ def plus(one: LevelCounts, other: LevelCounts) -> LevelCounts:
         min(oldest, default=None),
         one.waiting + other.waiting,
         one.cancelled + other.cancelled,
+        one.replayed + other.replayed,
     )
 
 
@@ -90,12 +91,14 @@ def views(levels: Levels) -> list[LevelView]:
     return [LevelView(priority, *counts) for priority, counts in sorted(levels.items())]
 
 
-_OLDER_FIELDS = 6
-"""Of a level: servers of a version without extended jobs read these alone, and no others."""
+_OLDEST_FIELDS = 6
+"""Of a level: servers of a version without extended jobs read these alone, and no others. What came later is written
+as far as it counts jobs, so that a version knows each field that it may meet.
+"""
 
 
 def encode(counts: ShardCounts) -> bytes:
-    """The body of a key-value entry. Where no job is extended it is as older servers write and read it."""
+    """The body of a key-value entry. As older servers write it, where no job is in a state unknown to them."""
     queues = {
         queue: [each.at_ms, {priority: _encoded(level) for priority, level in each.levels.items()}]
         for queue, each in counts.queues.items()
@@ -107,8 +110,9 @@ def _packed(plain: object) -> bytes:
     return zlib.compress(json.dumps(plain, separators=(",", ":")).encode(), 1)
 
 
-def _encoded(level: LevelCounts) -> LevelCounts | tuple[int | None, ...]:
-    return level if any(level[_OLDER_FIELDS:]) else level[:_OLDER_FIELDS]
+def _encoded(level: LevelCounts) -> tuple[int | None, ...]:
+    counted = [place for place, jobs in enumerate(level, 1) if place > _OLDEST_FIELDS and jobs]
+    return level[: max(counted, default=_OLDEST_FIELDS)]
 
 
 def encode_ended(counts: ShardCounts) -> bytes:

@@ -39,7 +39,7 @@ MAX_WAIT_MS, MOST_OF_SMALL, MOST_OF_LARGE = 20_000, 0.02, 0.05
 time would be minutes wherever counting is slow. So a backlog that is gone is seen within half a minute, up to about a
 million jobs, which take a store a second."""
 
-STATES = ("ready", "scheduled", "in_progress", "succeeded", "failed", "waiting", "cancelled")
+STATES = ("ready", "scheduled", "in_progress", "succeeded", "failed", "waiting", "cancelled", "replayed")
 _FAMILIES = (
     "queue_jobs",
     "queue_oldest_ready_seconds",

@@ -16,6 +16,7 @@ _KINDS = {
     JobPhase.SUCCEEDED: "good",
     JobPhase.FAILED: "bad",
     JobPhase.CANCELLED: "held",
+    JobPhase.REPLAYED: "held",
     JobPhase.IN_PROGRESS: "run",
 }
 

@@ -154,6 +154,8 @@ def _now(info: JobInfo, now_ms: int, why: str) -> Iterator[TimelineStep]:
         yield TimelineStep("Cancelled", "held", info.finished_at_ms, text=by)
     elif info.state is JobState.FAILED:
         yield TimelineStep("Failed for good", "bad", info.finished_at_ms)
+        if info.replayed_to is not None:
+            yield TimelineStep("Replayed as", "held", info.updated_at_ms, descriptor=info.replayed_to)
     elif phase is JobPhase.SCHEDULED:
         yield TimelineStep("Runs", "", info.run_after_ms, is_future=True)
     elif phase is JobPhase.WAITING:

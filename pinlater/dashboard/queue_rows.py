@@ -19,6 +19,7 @@ class QueueRow:
     running: int = 0
     failed: int = 0
     cancelled: int = 0
+    replayed: int = 0
     succeeded: int = 0
     oldest_ms: int | None = None
     rates: dict[str, float] = field(default_factory=dict)
@@ -46,6 +47,7 @@ class QueueRow:
             row.running += level.in_progress
             row.failed += level.failed
             row.cancelled += level.cancelled
+            row.replayed += level.replayed
             row.succeeded += level.succeeded
             row.oldest_ms = _earlier(row.oldest_ms, level.oldest_ready_ms)
         return row
@@ -57,7 +59,8 @@ class QueueRow:
     @property
     def jobs(self) -> int:
         """In every state."""
-        return self.ready + self.scheduled + self.waiting + self.running + self.failed + self.cancelled + self.succeeded
+        live = self.ready + self.scheduled + self.waiting + self.running
+        return live + self.succeeded + self.failed + self.cancelled + self.replayed
 
     def rate(self, name: str) -> float:
         """A second: "enqueued", "dequeued", "succeeded", "failed" or "retried"."""

@@ -200,7 +200,8 @@ class RescheduledAnswer(Answer):
 class JobsChangedAnswer(Answer):
     """What one slice did: `changed` jobs, or those that match where it was a dry run, and up to ten of them.
 
-    `refusals`: by descriptor, why a job was left alone that would have been a second live job of its dedupe key.
+    `refusals`: by descriptor, why a job was left alone: it would have been a second live job of its dedupe key,
+    or its dead letter runs, has succeeded or lies elsewhere.
     `asked_to_stop`: jobs in progress whose workers were asked to stop, which are not among those changed.
     """
 

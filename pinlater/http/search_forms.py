@@ -10,7 +10,7 @@ from pinlater.http.forms import ActionWord, Count, Descriptor, Form, Key, Patter
 from pinlater.http.operator_forms import Limit
 from pinlater.model import MAX_TIME_MS
 
-PhaseWord = Literal["ready", "scheduled", "waiting", "in_progress", "succeeded", "failed", "cancelled"]
+PhaseWord = Literal["ready", "scheduled", "waiting", "in_progress", "succeeded", "failed", "cancelled", "replayed"]
 Attempts = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 MaxMs = Annotated[
     int, Meta(ge=1, le=MAX_TIME_MS, description="Answer after so many milliseconds with what was done by then.")

@@ -45,13 +45,14 @@ _MEANINGS = {
     JobPhase.SUCCEEDED: "done",
     JobPhase.FAILED: "failed for good",
     JobPhase.CANCELLED: "stopped by somebody",
+    JobPhase.REPLAYED: "failed, and its dead letter was sent back",
 }
 STATES = {phase.word: (phase, meaning) for phase, meaning in _MEANINGS.items()}
 """The states that a filter names, and what each means."""
 
 STATE_GROUPS: dict[str, tuple[str, ...]] = {
     "pending": ("ready", "scheduled", "waiting"),
-    "ended": ("succeeded", "failed", "cancelled"),
+    "ended": ("succeeded", "failed", "cancelled", "replayed"),
 }
 _OTHER_STATES = {"in_progress": "running", "canceled": "cancelled", "in-progress": "running", "done": "succeeded"}
 
@@ -70,7 +71,7 @@ FIELDS: tuple[FilterField, ...] = (
     FilterField(
         "state",
         ValueKind.NAMES,
-        f"The state: {', '.join(STATES)}; pending and ended stand for three of these each.",
+        f"The state: {', '.join(STATES)}; pending and ended stand for several of these each.",
         ("state:failed", "state:ready,running"),
         True,
     ),

@@ -21,6 +21,7 @@ def phase_counts(levels: Iterable[LevelView], priorities: Collection[int] | None
             counts[JobPhase.SUCCEEDED] += level.succeeded
             counts[JobPhase.FAILED] += level.failed
             counts[JobPhase.CANCELLED] += level.cancelled
+            counts[JobPhase.REPLAYED] += level.replayed
     return counts
 
 

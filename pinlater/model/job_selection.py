@@ -14,7 +14,7 @@ class JobPhase(WordEnum):
     """A state of jobs as people read it, and as LevelView counts. The numbers are those of the wire contract.
 
     >>> [phase.word for phase in JobPhase.in_order()]
-    ['scheduled', 'ready', 'waiting', 'running', 'succeeded', 'failed', 'cancelled']
+    ['scheduled', 'ready', 'waiting', 'running', 'succeeded', 'failed', 'cancelled', 'replayed']
     """
 
     READY = 0
@@ -32,6 +32,9 @@ class JobPhase(WordEnum):
     CANCELLED = 6
     """FAILED, since it was to stop."""
 
+    REPLAYED = 7
+    """FAILED, and its dead letter was sent back as a new job."""
+
     def __str__(self) -> str:
         return self.word
 
@@ -45,7 +48,7 @@ class JobPhase(WordEnum):
         """That of the wire."""
         if self in PENDING_PHASES:
             return JobState.PENDING
-        return JobState.FAILED if self is JobPhase.CANCELLED else JobState[self.name]
+        return JobState.FAILED if self in FAILED_PHASES else JobState[self.name]
 
     @classmethod
     def in_order(cls) -> list[JobPhase]:
@@ -59,6 +62,9 @@ PHASE_WORDS = {phase.name.lower(): phase.word for phase in JobPhase}
 PENDING_PHASES = (JobPhase.READY, JobPhase.SCHEDULED, JobPhase.WAITING)
 """Those that are PENDING on the wire."""
 
+FAILED_PHASES = (JobPhase.FAILED, JobPhase.CANCELLED, JobPhase.REPLAYED)
+"""Those that are FAILED on the wire."""
+
 
 def phases_of(state: JobState) -> list[JobPhase]:
     """All phases that are this state on the wire."""
@@ -68,6 +74,8 @@ def phases_of(state: JobState) -> list[JobPhase]:
 def phase_of(job: JobInfo, now_ms: int) -> JobPhase:
     """The one judgement of what a job's state is for people."""
     if job.state is JobState.FAILED:
+        if job.replayed_to is not None:
+            return JobPhase.REPLAYED
         return JobPhase.CANCELLED if job.cancelled else JobPhase.FAILED
     if job.state is not JobState.PENDING:
         return JobPhase[job.state.name]

@@ -324,7 +324,8 @@ class JobInfo:
     """Everything a store knows of one job; `body` only where it was asked for.
 
     `claim_descriptor` is that of the current claim, or of the last one for a job that ended; None for a pending one.
-    `origin` is the job that this is a copy of (a dead letter, or one that was sent back), `moved_to` the copy of this.
+    `origin` is the job that this is a copy of (a dead letter, or one that was sent back), `moved_to` the copy of this;
+    `replayed_to`, in its stead, what became of its dead letter: FAILED, and the failure is dealt with.
 
     What few jobs have is None where they do not: `result` (only where it was asked for, and is still kept), the keys,
     `cancelled` (True: FAILED because it was to stop), `progress`, `waits_for` (the first job of its serialize key,
@@ -364,6 +365,7 @@ class JobInfo:
     body_stored_at: str | None = None
     body_left_out: bool | None = None
     result_left_out: bool | None = None
+    replayed_to: str | None = None
 
 
 @dataclass(slots=True)

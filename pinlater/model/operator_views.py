@@ -41,7 +41,7 @@ class Changed:
 @dataclass(slots=True)
 class LevelView:
     """The jobs of one priority of a queue, over the shards that answered. `waiting` are PENDING behind another job of
-    their serialize key, and neither ready nor scheduled; `cancelled` are FAILED, and not in `failed`.
+    their serialize key, and neither ready nor scheduled; `cancelled` and `replayed` are FAILED, and not in `failed`.
     """
 
     priority: int
@@ -53,6 +53,7 @@ class LevelView:
     oldest_ready_ms: int | None = None
     waiting: int = 0
     cancelled: int = 0
+    replayed: int = 0
 
 
 @dataclass(slots=True)
@@ -225,7 +226,8 @@ class JobChange:
 class JobsChanged:
     """What one call did: `changed` jobs (`matched` ones for a dry run), up to ten samples, and how to go on.
 
-    `refusals`: by descriptor, why a job was left alone that would have been a second live job of its dedupe key.
+    `refusals`: by descriptor, why a job was left alone: it would have been a second live job of its dedupe key,
+    or its dead letter runs, has succeeded or lies elsewhere.
     `asked_to_stop`: jobs in progress whose workers were asked to stop; they are not in `changed`.
     """
 

@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any
 
 from pinlater.backends.base import JobKey, Shard
+from pinlater.cluster.lease import REPLAYED_JOBS
 from pinlater.errors import HomesChanged, PinLaterError, QueueNotFound
 from pinlater.flows.item_jobs import item_number
 from pinlater.model import (
@@ -75,6 +76,7 @@ class BulkSlices:
         self._clock = context.clock
         self._parser = context.parser
         self._events = context.events
+        self._unaware_of = context.features.unaware_of
 
     def begins_ms(self) -> int:
         """The time that a change begins with: jobs that end now end at the latest then."""
@@ -200,6 +202,7 @@ class BulkSlices:
             retried = await shard.retry_listed(queue, jobs, order.attempts, order.run_after_ms, now_ms, homes_version)
             if retried < len(jobs):
                 await slice_.report_refusals(shard, jobs)
+                await slice_.report_letters(shard, jobs)
             return Counter({queue: retried})
 
         async def delete(shard: Shard, jobs: Sequence[JobKey]) -> int:
@@ -214,7 +217,8 @@ class BulkSlices:
             return outcomes.count(CancelOutcome.CANCELLED)
 
         async def replay(shard: Shard, jobs: Sequence[JobKey]) -> Pending:
-            descriptors = await shard.replay(queue, jobs, now_ms, order.attempts, homes_version)
+            marks = not self._unaware_of(REPLAYED_JOBS)
+            descriptors = await shard.replay(queue, jobs, now_ms, order.attempts, homes_version, marks)
             left = [job for job, descriptor in zip(jobs, descriptors, strict=True) if descriptor is None]
             if left:
                 await slice_.report_refusals(shard, left)
@@ -289,8 +293,38 @@ class Slice:
                 descriptor = f"{descriptor_prefix(queue, shard.shard_id, job.priority)}{job.id}"
                 self._refusals[descriptor] = f"its dedupeKey has another live job, {live}"
 
+    async def report_letters(self, shard: Shard, jobs: Sequence[JobKey]) -> None:
+        """Name as refused those of these jobs that stayed for their dead letters. Raises nothing."""
+        if not self.order.reports_refusals:
+            return
+        try:
+            found = await shard.lookup(self.order.queue, jobs, with_body=False, max_bytes=0)
+            held = [info for info in found if info is not None and info.state is JobState.FAILED and info.moved_to]
+            for info in held:
+                why = await _why_held(shard, info.moved_to or "")
+                if why:
+                    self._refusals.setdefault(info.descriptor, why)
+        except PinLaterError:
+            return  # the others are done, and that counts
+
     def answer(self, continuation: str) -> JobsChanged:
         shard_ids = [member.shard.shard_id or "?" for member in self.missing]
         return JobsChanged(
             self.changed, self.examined, self._samples, continuation, shard_ids, self._refusals, self.stop_requests
         )
+
+
+async def _why_held(shard: Shard, descriptor: str) -> str:
+    """Why a job with this dead letter is not retried; "": it is not for its letter."""
+    ref = parse_descriptor(descriptor)
+    if ref is None or ref.shard != shard.shard_id:
+        return f"its dead letter lies on another shard, as {descriptor}: see what became of that"
+    (letter,) = await shard.lookup(ref.queue, [JobKey(ref.priority, ref.id)], with_body=False, max_bytes=0)
+    if letter is None:
+        return ""
+    if letter.state is JobState.IN_PROGRESS:
+        return f"its dead letter runs now, {descriptor}"
+    if letter.state is JobState.SUCCEEDED:
+        return f"its dead letter has succeeded, {descriptor}"
+    copy = letter.replayed_to or letter.moved_to
+    return f"its dead letter went on as {copy}" if copy else ""

@@ -344,7 +344,9 @@ def _found_jobs_change(change: JobChange) -> FoundJobsChange:
     if states and is_wrong:
         allowed = " or ".join(f"{state.name} {state:d}" for state in states)
         raise RequestInvalid.of(f"jobState for {change.action.name}", change.state, allowed)
-    phases = None if change.state is None or change.action is JobAction.RETRY else phases_of(change.state)
+    phases = None
+    if change.state is not None and change.action is not JobAction.RETRY:
+        phases = [phase for phase in phases_of(change.state) if phase in _TAKES[change.action]]
     selection = JobSelection(
         change.queue,
         phases,

@@ -37,6 +37,7 @@ _SCANS: dict[JobPhase, tuple[StoredState, tuple[bool, ...]]] = {
     JobPhase.SUCCEEDED: (StoredState.SUCCEEDED, (False, True)),
     JobPhase.FAILED: (StoredState.FAILED, (False, True)),
     JobPhase.CANCELLED: (StoredState.CANCELLED, (False, True)),
+    JobPhase.REPLAYED: (StoredState.REPLAYED, (False, True)),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,10 +28,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Features that not every server has. Without `flows` it has none; without `bodies` all bodies are in shards."""
+    """Features that not every server has. Without `flows` it has none; without `bodies` all bodies are in shards.
+    `unaware_of` names the live processes of others that do not know one of `lease.KNOWS`.
+    """
 
     flows: Flows | None = None
     bodies: TierOperations | None = None
+    unaware_of: Callable[[str], Sequence[str]] = lambda feature: ()
 
 
 NO_FEATURES = Features()

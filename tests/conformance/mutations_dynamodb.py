@@ -18,6 +18,7 @@ from tests.conformance import (
     test_ids,
     test_kv,
     test_listed_expiry,
+    test_one_failure,
     test_quotas,
     test_references,
     test_serialize_keys,
@@ -175,6 +176,32 @@ ENDS = [
         "kind = DEAD_LETTER if self.is_dead_letter_pending else str(self.state)",
         "kind = str(self.state)",
         test_dead_letters.test_acks_of_one_call_become_pending_one_by_one,
+    ),
+    here(
+        "operators",
+        "if letter.state not in GOES or letter.moved_to is not None:",
+        "if False:",
+        test_one_failure.test_a_job_whose_letter_runs_or_succeeded_stays_as_it_is,
+        state="WITH ITS OWN",
+        listed=True,
+    ),
+    here(
+        "operators",
+        "if ref is None or ref.shard != store.identity.shard_id:",
+        "if ref is None:",
+        test_one_failure.test_a_letter_that_went_to_another_shard_is_never_taken_for_deleted,
+    ),
+    here(
+        "operators",
+        " if marks_originals else None",
+        "",
+        test_one_failure.test_without_marks_the_job_stays_as_servers_before_know_it,
+    ),
+    here(
+        "operators",
+        "if job is None or job.state not in (FAILED, CANCELLED):",
+        "if job is None:",
+        test_one_failure.test_a_replayed_job_is_left_out_of_every_retry,
     ),
 ]
 

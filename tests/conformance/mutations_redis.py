@@ -436,8 +436,8 @@ OPERATORS = [
     ),
     lua(
         "retry_failed",
-        "write('HDEL', base .. ':claims', ids)",
-        "",
+        "write('HDEL', base .. ':claims', ids)\n  local again",
+        "local again",
         test_states.test_an_operator_brings_a_failed_job_back_with_the_attempts_given,
     ),
     lua(

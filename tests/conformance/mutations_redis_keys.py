@@ -280,14 +280,14 @@ EXPIRY = [
 AGAIN = [
     lua(
         "retry_failed",
-        "if not (name and (taken[name] or taken_by(base, e, id))) then",
-        "if not (name and taken_by(base, e, id)) then",
+        "not (name and (taken[name] or taken_by(base, e, id))) then",
+        "not (name and taken_by(base, e, id)) then",
         dedupe.test_a_retry_leaves_a_job_whose_key_has_another_live_one,
     ),
     lua(
         "retry_failed",
-        "if not (name and (taken[name] or taken_by(base, e, id))) then",
-        "if not (name and taken[name]) then",
+        "not (name and (taken[name] or taken_by(base, e, id))) then",
+        "not (name and taken[name]) then",
         dedupe.test_a_retry_leaves_a_job_whose_key_has_another_live_one,
     ),
     lua(

@@ -81,7 +81,10 @@ SQL = [
     ),
     *step("admin", "    release(session, ended, RESULT)\n", "", refs.test_deleting_a_job_drops_its_result),
     *step(
-        "admin", "            share(session, {new_id: job.id})\n", "", refs.test_a_letter_that_goes_back_shares_it_too
+        "dead_letters",
+        "            share(session, {new_id: job.id})\n",
+        "",
+        refs.test_a_letter_that_goes_back_shares_it_too,
     ),
     *step(
         "key_entries",

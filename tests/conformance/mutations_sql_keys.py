@@ -18,7 +18,7 @@ OFFERS = [
         test_retry_listed.test_by_older_homes_none_comes_back,
     ),
     *step(
-        "admin",
+        "dead_letters",
         "    queue_by_homes(session, queue, homes_version)\n",
         "",
         test_replay.test_by_older_homes_no_letter_goes_back,

@@ -34,16 +34,18 @@ class Reference(RefLife):
         """The statistics of one priority."""
         eligible, in_turn = self.eligible(queue, (priority,), now_ms), self.in_turn(queue, (priority,))
         cancelled = sum(job.cancelled for job in self.known(queue).values() if job.priority == priority)
+        replayed = sum(job.replayed_to is not None for job in self.known(queue).values() if job.priority == priority)
         by_state = Counter(job.state for job in self.known(queue).values() if job.priority == priority)
         return LevelCounts(
             len(eligible),
             len(in_turn) - len(eligible),
             by_state[JobState.IN_PROGRESS],
             by_state[JobState.SUCCEEDED],
-            by_state[JobState.FAILED] - cancelled,
+            by_state[JobState.FAILED] - cancelled - replayed,
             min((job.run_after_ms for job in eligible), default=None),
             by_state[JobState.PENDING] - len(in_turn),
             cancelled,
+            replayed,
         )
 
     # -- operators ---------------------------------------------------------------------------------------------------
@@ -59,8 +61,14 @@ class Reference(RefLife):
         return retried
 
     def _retry(self, queue: str, job: RefJob, attempts: int, run_after_ms: int | None, now_ms: int) -> bool:
-        if not job.is_letter and self.taken_by(queue, job) is not None:
+        if job.replayed_to is not None or (not job.is_letter and self.taken_by(queue, job) is not None):
             return False
+        ref = parse_descriptor(job.moved_to or "")
+        letter = None if ref is None or ref.queue not in self.queues else self.find(ref.queue, ref.priority, ref.id)
+        if ref is not None and letter is not None:
+            if not can_go(letter):
+                return False
+            self.remove(ref.queue, letter, now_ms)
         job.retry(attempts, now_ms if run_after_ms is None else run_after_ms, now_ms)
         self.come_alive(queue, job, now_ms)
         return True
@@ -102,7 +110,7 @@ class Reference(RefLife):
         letter = self.find(queue, *key)
         if letter is None or letter.state not in (JobState.PENDING, JobState.FAILED):
             return False
-        if letter.attempts_of_origin is None:
+        if letter.attempts_of_origin is None or letter.replayed_to is not None:
             return False
         origin = parse_descriptor(letter.origin or "")
         assert origin is not None
@@ -116,6 +124,10 @@ class Reference(RefLife):
             self.queues[origin.queue][new_id] = job
             self.remove(queue, letter, now_ms)
             self.come_alive(origin.queue, job, now_ms)
+            original = self.find(origin.queue, origin.priority, origin.id)
+            if original is not None and original.state is JobState.FAILED and original.moved_to == job.origin:
+                original.moved_to, original.replayed_to = None, self.descriptor(origin.queue, job)
+                original.updated_at_ms = now_ms
         return True
 
     # -- maintenance -------------------------------------------------------------------------------------------------
@@ -180,6 +192,12 @@ class Reference(RefLife):
                     del jobs[job.id]
                     counts[queue] += 1
         return dict(counts)
+
+
+def can_go(letter: RefJob) -> bool:
+    """Whether this dead letter goes with a retry of its job."""
+    is_over = letter.moved_to is not None or letter.replayed_to is not None
+    return letter.state in (JobState.PENDING, JobState.FAILED) and not is_over
 
 
 def show_keys(copy: RefJob, job: RefJob) -> None:

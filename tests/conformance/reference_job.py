@@ -31,6 +31,7 @@ class RefJob:
     crashes: int = 0
     origin: str | None = None
     moved_to: str | None = None
+    replayed_to: str | None = None
     is_dead_letter_pending: bool = False
     """To be copied as a dead letter."""
 

@@ -24,6 +24,7 @@ from tests.conformance import test_key_corners as key_corners
 from tests.conformance import test_kv as kv
 from tests.conformance import test_listed_expiry as listed
 from tests.conformance import test_moved as moved
+from tests.conformance import test_one_failure as one_failure
 from tests.conformance import test_queries as queries
 from tests.conformance import test_queues as queues
 from tests.conformance import test_quotas as quotas
@@ -142,6 +143,7 @@ STATES: Mapping[str, Tests] = {
     "replay": (
         replay.test_a_letter_that_goes_back_is_a_new_job_of_the_queue_it_came_from,
         replay.test_only_letters_that_are_pending_or_failed_go_back,
+        one_failure.test_a_job_whose_letter_goes_back_says_as_what,
     ),
     "moved to another shard": (
         moved.test_a_job_that_was_moved_has_succeeded_here_and_points_to_its_copy,
@@ -150,6 +152,7 @@ STATES: Mapping[str, Tests] = {
     "retry failed": (
         states.test_an_operator_brings_a_failed_job_back_with_the_attempts_given,
         letters.test_a_job_that_was_retried_is_not_copied,
+        one_failure.test_a_retry_takes_the_dead_letter_with_it,
     ),
     "retry of jobs that are named": (
         retry_listed.test_a_job_that_is_named_comes_back_as_by_any_retry,
@@ -201,6 +204,15 @@ EXTENDED: Mapping[str, Tests] = {
     "retry of jobs that are named": (
         to_stop.test_a_cancelled_job_is_retried_where_it_is_named_and_deleted_with_the_failed,
         results.test_what_was_stopped_is_no_failure_to_a_change_of_many,
+    ),
+    "any retry of a job whose dead letter runs": (
+        one_failure.test_a_job_whose_letter_runs_or_succeeded_stays_as_it_is,
+        one_failure.test_jobs_that_stay_for_their_letters_take_nothing_of_the_limit,
+    ),
+    "replay of its dead letter": (
+        one_failure.test_a_replayed_job_is_left_out_of_every_retry,
+        one_failure.test_a_replayed_job_is_counted_apart_and_as_failed_where_states_are_the_wires,
+        one_failure.test_a_replayed_job_is_pruned_as_one_that_failed,
     ),
 }
 
@@ -341,6 +353,10 @@ DECISIONS: Mapping[str, Tests] = {
         letters.test_a_job_that_was_retried_and_fails_again_is_a_dead_letter_again,
         replay.test_the_attempts_of_the_origin_are_known_when_it_is_gone_and_the_letter_was_changed,
         replay.test_a_job_that_is_no_letter_stays,
+        one_failure.test_a_retry_and_a_replay_at_once_run_each_failure_once,
+        one_failure.test_a_letter_that_was_deleted_by_hand_holds_up_nothing,
+        one_failure.test_a_letter_that_went_to_another_shard_is_never_taken_for_deleted,
+        one_failure.test_without_marks_the_job_stays_as_servers_before_know_it,
         service_settings.test_a_job_that_failed_for_good_goes_to_the_dead_letter_queue_on_its_shard,
     ),
     "20": (

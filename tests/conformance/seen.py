@@ -52,7 +52,7 @@ def looked_up(info: JobInfo) -> dict[str, object]:
         "attempts": (info.attempts_allowed, info.attempts_remaining, info.crashes),
         "status": info.custom_status,
         "times": (info.created_at_ms, info.run_after_ms, info.updated_at_ms, info.finished_at_ms),
-        "kin": (info.origin, info.moved_to),
+        "kin": (info.origin, info.moved_to, info.replayed_to),
         "claim": (info.claim_descriptor, *((None, None) if ended else (info.claimed_at_ms, info.claim_expires_at_ms))),
         "keys": (info.dedupe_key, info.serialize_key, info.waits_for, info.dedupe_key and info.dedupe_for_ms),
         "stop": (info.cancelled, info.cancel_requested_by),
@@ -70,7 +70,7 @@ def stored(job: RefJob, waits_for: str | None) -> dict[str, object]:
         "attempts": (job.attempts_allowed, job.attempts_remaining, job.crashes),
         "status": job.custom_status,
         "times": (job.created_at_ms, job.run_after_ms, job.updated_at_ms, job.finished_at_ms),
-        "kin": (job.origin, job.moved_to),
+        "kin": (job.origin, job.moved_to, job.replayed_to),
         "claim": (job.claim, *((None, None) if ended else (job.claimed_at_ms, job.expires_at_ms))),
         "keys": (
             job.dedupe_key or None,

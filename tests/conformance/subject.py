@@ -273,9 +273,11 @@ class Subject:
     async def dead_letter(self, targets: Mapping[str, DeadLetterTarget], *, limit: int = 100) -> Mapping[str, int]:
         return await self.shard.dead_letter(limit, self.now_ms, targets)
 
-    async def replay(self, *descriptors: str, attempts: int | None = None, homes_version: str = "") -> list[str | None]:
+    async def replay(
+        self, *descriptors: str, attempts: int | None = None, homes_version: str = "", marks_originals: bool = True
+    ) -> list[str | None]:
         keys = [key_of(each) for each in descriptors]
-        return await self.shard.replay(self.queue, keys, self.now_ms, attempts, homes_version)
+        return await self.shard.replay(self.queue, keys, self.now_ms, attempts, homes_version, marks_originals)
 
     async def prune(
         self,

@@ -119,14 +119,14 @@ def _fill(client: Client, queue: str) -> None:
     client.checkpoint(queue, [Checkpoint(held.descriptor, run_after_ms=later_ms)])
 
 
-WORDS = ["scheduled", "ready", "waiting", "running", "succeeded", "failed", "cancelled"]
-KEYS = ["scheduled", "ready", "waiting", "in_progress", "succeeded", "failed", "cancelled"]
+WORDS = ["scheduled", "ready", "waiting", "running", "succeeded", "failed", "cancelled", "replayed"]
+KEYS = ["scheduled", "ready", "waiting", "in_progress", "succeeded", "failed", "cancelled", "replayed"]
 OLD_KEYS = ["pending", "scheduled", "in_progress", "succeeded", "failed"]
-TOTALS = ["all", "1", "2", "0", "1", "2", "1", "0"]
+TOTALS = ["all", "1", "2", "0", "1", "2", "1", "0", "0"]
 LEVELS = [
-    ["1", "0", "0", "0", "1", "2", "1", "0"],
-    ["2", "0", "2", "0", "0", "0", "0", "0"],
-    ["3", "1", "0", "0", "0", "0", "0", "0"],
+    ["1", "0", "0", "0", "1", "2", "1", "0", "0"],
+    ["2", "0", "2", "0", "0", "0", "0", "0", "0"],
+    ["3", "1", "0", "0", "0", "0", "0", "0", "0"],
 ]
 
 
@@ -167,7 +167,7 @@ def _one_in_every_state(client: Client, queue: str) -> dict[str, str]:
 
 def test_states_have_one_word_on_every_command(shell: Shell, queue: str, client: Client) -> None:
     named = _one_in_every_state(client, queue)
-    counts = {word: 2 if word == "waiting" else 1 for word in WORDS}
+    counts = {word: {"waiting": 2, "replayed": 0}.get(word, 1) for word in WORDS}
     (totals,) = rows("table", shell("queue", "stats", queue).out)
     assert {word: int(totals[word]) for word in WORDS} == counts
     stats = ("queue", "stats", queue, "--totals", "-o", "json")
@@ -533,8 +533,9 @@ def test_count(shell: Shell, queue: str, client: Client, format: str, expected: 
     assert shell("job", "count", queue, "--state", "pending", "--match", "^a", "-o", format).out == expected
     assert shell("job", "count", queue, "--state", "pending", "--future").out == "1\n"
     assert shell("job", "count", queue, "--state", "scheduled").out == "1\n"
-    assert "allowed: scheduled, ready, waiting, running, succeeded, failed, cancelled, pending, in_progress" in (
-        shell("job", "count", queue, "--state", "done", code=2).err
+    assert (
+        "allowed: scheduled, ready, waiting, running, succeeded, failed, cancelled, replayed, pending, in_progress"
+        in (shell("job", "count", queue, "--state", "done", code=2).err)
     )
     assert shell("job", "count", queue, "--state", "pending", "--priority", "1", "--partial").out == "2\n"
 
@@ -660,7 +661,9 @@ def test_jobs_are_changed_by_what_their_status_says(shell: Shell, client: Client
     assert shell("job", "delete", queue, "--state", "failed", *by_status, "--yes").out == "3\n"
     assert shell("job", "delete", queue, "--state", "failed", "--status-match", "nothing", "--yes").out == "0\n"
     deleted = [each for each in client.audit(limit=100) if each.target == queue and each.action == "delete_jobs"]
-    assert [each.detail for each in deleted] == ["3 jobs, FAILED or CANCELLED, priority 1, status matches ^Timeout"]
+    assert [each.detail for each in deleted] == [
+        "3 jobs, FAILED or CANCELLED or REPLAYED, priority 1, status matches ^Timeout"
+    ]
     assert shell("job", "cancel", "--queue", queue, "--status-match", "^Timeout", "--older-than", "1ms").out == "2\n"
     assert client.count(JobFilter(queue, JobState.FAILED)) == 3
 

@@ -56,6 +56,7 @@ async def stand(
     queue: str = "mail",
     health: HealthSettings | None = None,
     flows: Callable[[Router, QueueDirectory, Clock, JobEvents], Flows] | None = None,
+    unaware_of: Callable[[str], Sequence[str]] = lambda feature: (),
 ) -> AsyncIterator[Stand]:
     """An open service with one queue; its shards are pinged only where the test does it."""
     clock = HeldClock()
@@ -77,7 +78,7 @@ async def stand(
         settings,
         queues=queues,
         events=events,
-        features=Features(flows and flows(router, queues, clock, events)),
+        features=Features(flows and flows(router, queues, clock, events), unaware_of=unaware_of),
     )
     await service.open()
     for member in members.all:

@@ -225,8 +225,8 @@ def test_a_number_that_names_nothing_is_an_invalid_request_which_says_what_there
     assert "jobState is 4; allowed: PENDING 0" in refused(METHODS["changeJobs"], change, state=4).message
     assert "mode is 2; allowed: 0 or 1" in refused(METHODS["cancelJobs"], "mail", [], running=2).message
     selection = struct("JobSelection")()
-    selection.queue, selection.phases = "mail", [7]
-    assert "phases is 7" in refused(SEARCH_JOBS, JobSelection("mail"), selection=selection).message
+    selection.queue, selection.phases = "mail", [8]
+    assert "phases is 8" in refused(SEARCH_JOBS, JobSelection("mail"), selection=selection).message
 
 
 def test_one_in_an_answer_is_no_answer_but_where_something_stands_for_it() -> None:

@@ -14,8 +14,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from pinlater.backends.dynamodb.items import DUE, LAST, MARK, ORDER, ItemKey, at, qid_of, write_item, write_key
-from pinlater.backends.dynamodb.stored_job import CANCELLED, DEAD_LETTER, FAILED, IN_PROGRESS, SUCCEEDED, StoredJob
+from pinlater.backends.dynamodb.stored_job import DEAD_LETTER, IN_PROGRESS, STATES_OF, SUCCEEDED, StoredJob
 from pinlater.backends.dynamodb.table import JobTable
+from pinlater.model import JobState
 
 CLAIMS, LETTERS, SUCCEEDED_JOBS, FAILED_JOBS = "C", "D", "S", "F"
 SPAN_MS = {CLAIMS: 10_000, LETTERS: 60_000, SUCCEEDED_JOBS: 60_000, FAILED_JOBS: 60_000}
@@ -62,7 +63,7 @@ WHERE = {
     CLAIMS: [(ORDER, str(IN_PROGRESS))],
     LETTERS: [(DUE, DEAD_LETTER)],
     SUCCEEDED_JOBS: [(DUE, str(SUCCEEDED))],
-    FAILED_JOBS: [(DUE, str(FAILED)), (DUE, str(CANCELLED))],
+    FAILED_JOBS: [(DUE, str(state)) for state in STATES_OF[JobState.FAILED]],
 }
 """The index in which the jobs of a kind are, and with what they begin there; a time follows."""
 

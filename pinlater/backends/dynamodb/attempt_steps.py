@@ -31,7 +31,7 @@ from pinlater.backends.dynamodb.stored_job import CANCELLED, FAILED, IN_PROGRESS
 from pinlater.backends.extended import HeartbeatRequest
 from pinlater.backends.status_lines import crash_budget_status, expired_status, released_status
 from pinlater.errors import OutcomeUnknown, PinLaterError, StoreConflict
-from pinlater.model import MAX_TIME_MS, DequeuedJob, HeartbeatAnswer, HeartbeatOutcome, claim_source
+from pinlater.model import MAX_TIME_MS, DequeuedJob, HeartbeatAnswer, HeartbeatOutcome, claim_source, parse_descriptor
 from pinlater.model.body_reference import BodyReference, body_length
 from pinlater.model.status_text import prepend_status
 
@@ -315,11 +315,24 @@ async def expire_listed(
     return await _per_claim(store, queue, claims, change, AckOutcome.IGNORED)
 
 
+async def original_of(step: Step, store: Store, letter: StoredJob, descriptor: str) -> StoredJob | None:
+    """The failed job whose dead letter this is, where it is here."""
+    ref = parse_descriptor(letter.origin or "") if letter.is_letter else None
+    if ref is None or ref.shard != store.identity.shard_id:
+        return None
+    qid = await store.queues.find(ref.queue)
+    original = None if qid is None else await step.job(qid, ref.priority, ref.id)
+    return original if original is not None and (original.state, original.moved_to) == (FAILED, descriptor) else None
+
+
 async def mark_moved(store: Store, queue: str, moved: Sequence[tuple[ClaimKey, str]], now_ms: int) -> list[bool]:
     async def change(step: Step, job: StoredJob | None, position: int) -> bool:
         claim, descriptor = moved[position]
         if job is None or not job.is_held_by(claim.claim_descriptor):
             return False
+        original = await original_of(step, store, job, store.of(queue, job))
+        if original is not None:
+            original.moved_to = descriptor
         job.updated_at_ms, job.moved_to = now_ms, descriptor
         await end(step, store, job, SUCCEEDED, now_ms)
         return True

@@ -39,6 +39,7 @@ from pinlater.backends.dynamodb.stored_job import (
     FAILED,
     IN_PROGRESS,
     PENDING,
+    REPLAYED,
     SUCCEEDED,
     WAITING,
     StoredJob,
@@ -405,6 +406,7 @@ _NOT_CLAIMABLE = {
     SUCCEEDED: ClaimOutcome.ENDED,
     FAILED: ClaimOutcome.ENDED,
     CANCELLED: ClaimOutcome.ENDED,
+    REPLAYED: ClaimOutcome.ENDED,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pinlater.backends.base import JobKey
+from pinlater.backends.dynamodb.attempt_steps import original_of
 from pinlater.backends.dynamodb.enqueue import check_body, copy_of
 from pinlater.backends.dynamodb.items import LAST, ORDER, ItemKey
 from pinlater.backends.dynamodb.key_items import KeysLeft, come_alive, leave, taken_by
@@ -14,8 +15,10 @@ from pinlater.backends.dynamodb.stored_job import (
     CANCELLED,
     FAILED,
     PENDING,
+    REPLAYED,
     SHOWN,
     STATES_OF,
+    WAITING,
     StoredJob,
 )
 from pinlater.backends.extended import RescheduleRequest
@@ -94,11 +97,32 @@ async def _retry(
 ) -> bool:
     if not job.is_letter and await taken_by(step, store, queue, job) is not None:
         return False
+    if job.moved_to is not None and not await _letter_goes(step, store, job.moved_to, now_ms):
+        return False
     job.unclaim()
     job.attempts_remaining, job.crashes, job.finished_at_ms = attempts, 0, None
     job.run_after_ms, job.updated_at_ms = now_ms if run_after_ms is None else run_after_ms, now_ms
     job.moved_to, job.is_dead_letter_pending, job.stop_by = None, False, None
     await come_alive(step, store, queue, job, now_ms)
+    return True
+
+
+GOES = (PENDING, WAITING, FAILED, CANCELLED)
+"""The states of a dead letter that can be sent back, and goes with a retry of its job."""
+
+
+async def _letter_goes(step: Step, store: Store, descriptor: str, now_ms: int) -> bool:
+    """Whether nothing holds up a retry of the job whose letter this is. A letter that is there is removed, then."""
+    ref = parse_descriptor(descriptor)
+    if ref is None or ref.shard != store.identity.shard_id:
+        return False
+    qid = await store.queues.find(ref.queue)
+    letter = None if qid is None else await step.job(qid, ref.priority, ref.id)
+    if letter is None:
+        return True  # somebody deleted it
+    if letter.state not in GOES or letter.moved_to is not None:
+        return False
+    await remove(step, store, letter, now_ms)
     return True
 
 
@@ -195,14 +219,20 @@ async def delete_listed(store: Store, queue: str, state: JobState, jobs: Sequenc
 
 
 async def replay(
-    store: Store, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None, homes_version: str = ""
+    store: Store,
+    queue: str,
+    jobs: Sequence[JobKey],
+    now_ms: int,
+    attempts: int | None,
+    homes_version: str = "",
+    marks_originals: bool = True,
 ) -> list[str | None]:
     qid = await store.queues.known(queue)
     await store.queues.guard_homes(store.steps.new(), homes_version)
     ids = await store.ids.take(len(jobs), now_ms)
 
     async def change(step: Step, letter: StoredJob | None, position: int) -> str | None:
-        if letter is None or SHOWN[letter.state] not in (JobState.PENDING, JobState.FAILED):
+        if letter is None or letter.state not in GOES:
             return None
         origin = parse_descriptor(letter.origin or "")
         if letter.attempts_of_origin is None or origin is None:
@@ -220,6 +250,10 @@ async def replay(
         )
         await remove(step, store, letter, now_ms)
         await copy_of(step, store, origin.queue, job, letter, now_ms)
+        original = await original_of(step, store, letter, store.of(queue, letter)) if marks_originals else None
+        if original is not None:
+            original.state, original.updated_at_ms = REPLAYED, now_ms
+            original.moved_to = store.of(origin.queue, job)
         return store.of(origin.queue, job)
 
     return await store.per_job([store.places.job(qid, *job) for job in jobs], change)

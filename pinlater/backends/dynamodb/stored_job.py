@@ -32,12 +32,12 @@ from pinlater.model import (
 from pinlater.model.body_reference import BodyReference, body_length
 from pinlater.model.status_text import append_at, append_status
 
-PENDING, IN_PROGRESS, SUCCEEDED, FAILED, WAITING, CANCELLED = range(6)
+PENDING, IN_PROGRESS, SUCCEEDED, FAILED, WAITING, CANCELLED, REPLAYED = range(7)
 STATES_OF = {
     JobState.PENDING: (PENDING, WAITING),
     JobState.IN_PROGRESS: (IN_PROGRESS,),
     JobState.SUCCEEDED: (SUCCEEDED,),
-    JobState.FAILED: (FAILED, CANCELLED),
+    JobState.FAILED: (FAILED, CANCELLED, REPLAYED),
 }
 SHOWN = {state: shown for shown, states in STATES_OF.items() for state in states}
 DEAD_LETTER = "d"
@@ -179,6 +179,8 @@ class StoredJob:
             *(self.claimed_at_ms, self.expires_at_ms, self.finished_at_ms, self.crashes),
         )
         info.origin, info.moved_to = self.origin, self.moved_to
+        if self.state == REPLAYED:
+            info.moved_to, info.replayed_to = None, self.moved_to
         info.dedupe_key, info.serialize_key = self.dedupe_key or None, self.serialize_key or None
         info.cancelled = True if self.state == CANCELLED else None
         info.progress = None if self.progress is None else JobProgress(*self.progress)

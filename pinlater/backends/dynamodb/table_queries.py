@@ -22,6 +22,7 @@ from pinlater.backends.dynamodb.stored_job import (
     FAILED,
     IN_PROGRESS,
     PENDING,
+    REPLAYED,
     STATES_OF,
     SUCCEEDED,
     WAITING,
@@ -244,7 +245,7 @@ async def _scan_at(
 NOTHING = LevelCounts(0, 0, 0, 0, 0, None)
 COUNTED_AS = {
     **{PENDING: "scheduled", IN_PROGRESS: "in_progress", SUCCEEDED: "succeeded", FAILED: "failed"},
-    **{WAITING: "waiting", CANCELLED: "cancelled"},
+    **{WAITING: "waiting", CANCELLED: "cancelled", REPLAYED: "replayed"},
 }
 """The states as they are counted; PENDING ones are those that are not ready."""
 

@@ -255,10 +255,10 @@ class Queries(ScriptCaller):
         """Redis keeps counts, so everything is in one page, and of one moment."""
         parts = iter(await self._store.call_queue("stats", queue, (queue, now_ms, *priorities)))
         levels = {}
-        for priority, *counts in zip(priorities, *[parts] * 8, strict=True):
-            ready, scheduled, in_progress, succeeded, failed, oldest, waiting, cancelled = counts
+        for priority, *counts in zip(priorities, *[parts] * 9, strict=True):
+            ready, scheduled, in_progress, succeeded, failed, oldest, *apart = counts
             oldest_ms = int(oldest) if oldest else None
-            level = LevelCounts(ready, scheduled, in_progress, succeeded, failed, oldest_ms, waiting, cancelled)
+            level = LevelCounts(ready, scheduled, in_progress, succeeded, failed, oldest_ms, *apart)
             levels[priority] = level.only(states)
         return StatsPage(levels, None)
 
@@ -321,10 +321,17 @@ class AdminCommands(ScriptCaller):
         return count
 
     async def replay(
-        self, queue: str, jobs: Sequence[JobKey], now_ms: int, attempts: int | None, homes_version: str = ""
+        self,
+        queue: str,
+        jobs: Sequence[JobKey],
+        now_ms: int,
+        attempts: int | None,
+        homes_version: str = "",
+        marks_originals: bool = True,
     ) -> list[str | None]:
         allowed = "" if attempts is None else attempts
-        args = [queue, now_ms, lowest_id(now_ms), self.shard_id, allowed, homes_version, *key_args(jobs)]
+        args: Args = [queue, now_ms, lowest_id(now_ms), self.shard_id, allowed, homes_version, int(marks_originals)]
+        args += key_args(jobs)
         answer = _unless_changed(await self._store.call_queue("replay", queue, args))
         return [descriptor.decode() or None for descriptor in answer]
 

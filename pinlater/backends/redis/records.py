@@ -40,6 +40,7 @@ What few jobs have (extended.py); none of it is there while no job has it:
     BASE:extra                    hash    id -> EXTRA, keys, who asked it to stop, progress
     BASE:s:4:PRIORITY             zset    id -> run_after of WAITING jobs, and of those whose time is over (_sweep.lua)
     BASE:s:5:PRIORITY             zset    id -> run_after of CANCELLED jobs; they are in BASE:ended:3 too
+    BASE:s:6:PRIORITY             zset    the same of REPLAYED jobs
     BASE:keys                     hash    dedupe key or send id -> the job that it names (KEY_ENTRY; _keys.lua)
     BASE:until                    zset    id -> expires_at of all PENDING jobs that have one (and of some that were)
     BASE:expired                  zset    the same of those that were set aside
@@ -453,8 +454,8 @@ def described(flat: Sequence[Any], queue: str, shard: str, *, with_body: bool = 
     ]
 
 
-_GONE = 6
-_STATES = {**{int(state): state for state in JobState}, 4: JobState.PENDING, 5: JobState.FAILED}
+_GONE = 7
+_STATES = {**{int(state): state for state in JobState}, 4: JobState.PENDING, 5: JobState.FAILED, 6: JobState.FAILED}
 
 
 def _described(
@@ -473,6 +474,8 @@ def _described(
     if extra:
         _extend(info, extra)
         info.cancelled = True if state == _CANCELLED else None
+    if state == _REPLAYED:
+        info.moved_to, info.replayed_to = None, info.moved_to
     if head:
         info.waits_for = first_of_chain(head, shard)
     if lacks_result:
@@ -482,7 +485,7 @@ def _described(
     return info
 
 
-_CANCELLED = 5
+_CANCELLED, _REPLAYED = 5, 6
 
 
 def _gone(queue: str, shard: str, job_id: bytes, result: bytes) -> JobInfo:

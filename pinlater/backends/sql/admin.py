@@ -1,27 +1,18 @@
-"""The operations of operators and maintenance on jobs: retry, delete, cancel, dead letters and their replay, prune."""
+"""The operations of operators and maintenance on jobs: retry, delete, cancel, reschedule, prune."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from pinlater.backends.base import ClaimKey, DeadLetterTarget, JobKey, PerQueue, Retention
+from pinlater.backends.base import JobKey, PerQueue, Retention
 from pinlater.backends.extended import RescheduleRequest
-from pinlater.backends.sql.attempts import EXTENDED, claims_standing, remove
+from pinlater.backends.sql.attempts import jobs_named, remove
 from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.coordination import remove_tombstones
-from pinlater.backends.sql.extensions import (
-    NO_KEYS,
-    End,
-    Extension,
-    Stays,
-    end,
-    extend,
-    extensions,
-    on_entries,
-    set_extended,
-)
-from pinlater.backends.sql.held_references import RESULT, release, replace_body, share
+from pinlater.backends.sql.dead_letters import letters_of
+from pinlater.backends.sql.extensions import End, Extension, Stays, extend, extensions, on_entries, set_extended
+from pinlater.backends.sql.held_references import RESULT, release, replace_body
 from pinlater.backends.sql.key_entries import remove_entries_over
 from pinlater.backends.sql.keyed_jobs import Returning, queue_by_homes, take_keys
 from pinlater.backends.sql.ready_jobs import first_new_id
@@ -29,18 +20,16 @@ from pinlater.backends.sql.records import (
     EXPIRES,
     HAS_ENTRY,
     IN_CHAIN,
+    LIVE,
+    REPLAYED,
     SHOWN,
     STATE_SHOWN,
     STATES_OF,
     STOPPING,
-    TIERED,
     WAITING,
-    Descriptors,
-    how_many_fit,
 )
 from pinlater.backends.sql.session import Row, Session
-from pinlater.backends.status_lines import dead_letter_status
-from pinlater.model import CancelOutcome, JobState, RescheduleOutcome, descriptor_prefix, parse_descriptor
+from pinlater.model import CancelOutcome, JobState, RescheduleOutcome
 
 _CANCEL_OUTCOMES = {
     JobState.PENDING: CancelOutcome.CANCELLED,
@@ -51,7 +40,14 @@ _CANCEL_OUTCOMES = {
 
 
 def retry_failed(
-    session: Session, queue: str, priority: int, attempts: int, run_after_ms: int | None, limit: int, now_ms: int
+    session: Session,
+    freed: Freed,
+    queue: str,
+    priority: int,
+    attempts: int,
+    run_after_ms: int | None,
+    limit: int,
+    now_ms: int,
 ) -> int:
     queue_id = session.queue_id(queue)
     count, tried = 0, set[int]()
@@ -60,18 +56,19 @@ def retry_failed(
         found = session.rows("oldest", (queue_id, int(JobState.FAILED), priority, wanted))
         rows = [(job_id, priority, flags) for job_id, flags in found if job_id not in tried]
         tried |= {row[0] for row in rows}
-        count += _retry(session, queue_id, rows, attempts, run_after_ms, now_ms)
+        count += _retry(session, freed, queue_id, rows, attempts, run_after_ms, now_ms)
         if len(found) < wanted:
             break
     return count
 
 
 MOST_PASSED_OVER = 1_000
-"""Jobs that stay, since their key has another live job, which one call passes over."""
+"""Jobs that stay, since their key has another live job or for their dead letters, which one call passes over."""
 
 
 def retry_listed(
     session: Session,
+    freed: Freed,
     queue: str,
     jobs: Sequence[JobKey],
     attempts: int | None,
@@ -80,7 +77,8 @@ def retry_listed(
     homes_version: str = "",
 ) -> int:
     queue_id, rows = queue_by_homes(session, queue, homes_version), _listed(session, queue, JobState.FAILED, jobs)
-    return _retry(session, queue_id, [(row[0], row[1], row[3]) for row in rows], attempts, run_after_ms, now_ms)
+    rows = [(row[0], row[1], row[3]) for row in rows if row[2] != REPLAYED]
+    return _retry(session, freed, queue_id, rows, attempts, run_after_ms, now_ms)
 
 
 COUNTS_AGAIN = HAS_ENTRY | IN_CHAIN | EXPIRES
@@ -89,6 +87,7 @@ COUNTS_AGAIN = HAS_ENTRY | IN_CHAIN | EXPIRES
 
 def _retry(
     session: Session,
+    freed: Freed,
     queue_id: int,
     rows: Sequence[Row],
     attempts: int | None,
@@ -96,6 +95,9 @@ def _retry(
     now_ms: int,
 ) -> int:
     """Rows of (id, priority, extended). Extended jobs need their keys again, and may have to wait."""
+    letters = letters_of(session, [row[0] for row in rows])
+    if letters.held:
+        rows = [row for row in rows if row[0] not in letters.held]
     ids = [job_id for job_id, _, flags in rows if not flags]
     flags_of = {job_id: flags for job_id, _, flags in rows if flags}
     states: dict[int, int] = {}
@@ -117,6 +119,7 @@ def _retry(
             session.run_of("remove_cancelled", (), stopped)
             set_extended(session, {job_id: flags_of[job_id] & ~STOPPING | SHOWN for job_id in stopped})
     ids = sorted([*ids, *states])
+    remove(session, [letters.going[job_id] for job_id in ids if job_id in letters.going], now_ms, freed)
     session.run_of("clear_moved_to", (), ids)
     count = session.run_of("retry_failed", (attempts, now_ms if run_after_ms is None else run_after_ms, now_ms), ids)
     session.run_of("hold_back", (), sorted(job_id for job_id, state in states.items() if state == WAITING))
@@ -131,12 +134,8 @@ def delete_jobs(
     for each in STATES_OF[state]:
         if limit > len(ends):
             rows = session.rows("oldest", (queue_id, each, priority, limit - len(ends)))
-            ends += [End(job_id, flags or 0, _is_live(each)) for job_id, flags in rows]
+            ends += [End(job_id, flags or 0, each in LIVE) for job_id, flags in rows]
     return _delete(session, ends, now_ms, freed)
-
-
-def _is_live(state: int) -> bool:
-    return state in (0, 1, WAITING)
 
 
 def _delete(session: Session, ends: Sequence[End], now_ms: int, freed: Freed) -> int:
@@ -151,7 +150,7 @@ def delete_listed(
 ) -> int:
     session.queue_id(queue)
     rows = _listed(session, queue, state, jobs)
-    return _delete(session, [End(row[0], row[3] or 0, _is_live(row[2])) for row in rows], now_ms, freed)
+    return _delete(session, [End(row[0], row[3] or 0, row[2] in LIVE) for row in rows], now_ms, freed)
 
 
 def _listed(session: Session, queue: str, state: JobState, jobs: Sequence[JobKey]) -> list[Row]:
@@ -237,159 +236,6 @@ _RESCHEDULE_OUTCOMES = {
 }
 
 
-def jobs_named(session: Session, queue: str, jobs: Sequence[JobKey]) -> dict[int, Row]:
-    """The jobs that are there, by id, locked."""
-    return {row[0]: row for row in session.rows_of("named", (queue,), sorted({job.id for job in jobs}))}
-
-
-BYTES_PER_STEP = 32 << 20
-"""Bodies are copied inside the store; this bounds the transaction."""
-
-BODY_BYTES = 5
-"""Where a row of `dead_letters_pending` has the size of the body."""
-
-
-def dead_letter(session: Session, limit: int, now_ms: int, targets: Mapping[str, DeadLetterTarget]) -> dict[str, int]:
-    """See JobStore.dead_letter. The queues follow one another; one whose target is not there is passed over."""
-    counts: dict[str, int] = {}
-    if not targets:
-        return counts
-    for queue_id, name in session.rows("queues_with_dead_letters_pending", (session.bound_texts(sorted(targets)),)):
-        target = targets[name]
-        letter_queue = session.rows("queue_id_for_enqueue", (target.queue,))
-        rows = session.rows("dead_letters_pending", (queue_id, limit)) if letter_queue and limit > 0 else []
-        rows = rows[: how_many_fit((row[BODY_BYTES] for row in rows), BYTES_PER_STEP)]
-        if rows:
-            _copy_letters(session, rows, name, target, letter_queue[0][0], now_ms)
-            counts[name] = len(rows)
-            limit -= len(rows)
-    return counts
-
-
-def _copy_letters(
-    session: Session, rows: Sequence[Row], queue: str, target: DeadLetterTarget, target_id: int, now_ms: int
-) -> None:
-    first_id = first_new_id(session, len(rows), now_ms)
-    origins, copies = Descriptors(queue, session.shard_id), Descriptors(target.queue, session.shard_id)
-    known = extensions(session, [row[0] for row in rows if row[6]])
-    extended: dict[int, int] = {}
-    tiered: dict[int, int] = {}
-    for copy_id, (job_id, priority, allowed, crashes, created_at_ms, _, flags) in enumerate(rows, first_id):
-        origin = origins.of(priority, job_id)
-        history = dead_letter_status(origin, created_at_ms, allowed, crashes, now_ms)
-        _copy(session, job_id, copy_id, target_id, target.attempts_allowed, history, now_ms)
-        session.run("put_origin", (copy_id, origin, allowed))
-        session.run("put_moved_to", (job_id, copies.of(priority, copy_id)))
-        keys = known[job_id].keys._replace(send_id=b"", place=0) if job_id in known else NO_KEYS
-        if keys.flags:
-            session.run("set_job_keys", (keys.dump(), copy_id))
-            extended[copy_id] = SHOWN
-        if flags and flags & TIERED:
-            extended[copy_id] = extended.get(copy_id, 0) | TIERED
-            tiered[copy_id] = job_id
-    set_extended(session, extended)
-    if tiered:
-        share(session, tiered)
-    session.run_of("clear_dead_letter_pending", (now_ms,), sorted(row[0] for row in rows))
-
-
-def _copy(session: Session, job_id: int, copy_id: int, queue_id: int, attempts: int, history: str, now_ms: int) -> None:
-    session.run("copy_job", (copy_id, queue_id, now_ms, attempts, attempts, now_ms, now_ms, history, job_id))
-
-
-def replay(
-    session: Session,
-    freed: Freed,
-    queue: str,
-    jobs: Sequence[JobKey],
-    now_ms: int,
-    attempts: int | None,
-    homes_version: str = "",
-) -> list[str | None]:
-    queue_by_homes(session, queue, homes_version)
-    letters = Descriptors(queue, session.shard_id)
-    rows = jobs_named(session, queue, jobs)
-    links = {row[0]: row for row in session.rows_of("links", (), sorted(rows))}
-    known = extensions(session, [row[0] for row in rows.values() if row[3]])
-    homes: dict[str, int | None] = {}
-    new: list[str | None] = []
-    sent: list[End] = []
-    for job in jobs:
-        row, link = rows.get(job.id), links.get(job.id)
-        home = None
-        if row is not None and link is not None and _is_letter(row, link, job):
-            home = _home(session, link[1], homes)
-        if link is None or home is None:
-            new.append(None)
-            continue
-        home_queue, home_id = home
-        new_id = first_new_id(session, 1, now_ms)
-        letter = known.get(job.id)
-        keys = NO_KEYS if letter is None else letter.keys
-        state = 0
-        if keys.flags:
-            returning = Returning(new_id, home_id, job.priority, Extension(new_id, home_id, keys))
-            states = take_keys(session, [returning], new_id, now_ms)
-            if new_id not in states:
-                new.append(None)
-                continue
-            state = states[new_id]
-        flags, is_live = (row[3] or 0, _is_live(row[2])) if row is not None else (0, False)
-        del rows[job.id]  # named twice, it goes once
-        _copy(session, job.id, new_id, home_id, link[2] if attempts is None else attempts, "", now_ms)
-        session.run("put_origin", (new_id, letters.of(job.priority, job.id), None))
-        if flags & TIERED:
-            share(session, {new_id: job.id})
-            set_extended(session, {new_id: keys.flags | TIERED})
-        if keys.flags:
-            place = new_id if keys.serialize_key else 0
-            session.run("set_job_keys", (keys._replace(place=place).dump(), new_id))
-            set_extended(session, {new_id: keys.flags | flags & TIERED})
-            session.run_of("hold_back", (), [new_id] if state == WAITING else [])
-        new.append(f"{descriptor_prefix(home_queue, session.shard_id, job.priority)}{new_id}")
-        sent.append(End(job.id, flags, is_live))
-    remove(session, sent, now_ms, freed)
-    return new
-
-
-def _is_letter(row: Row, link: Row, job: JobKey) -> bool:
-    """Only `dead_letter` writes down what the origin was allowed."""
-    return row[1] == job.priority and row[2] in (0, 3) and link[2] is not None
-
-
-def _home(session: Session, origin: str, known: dict[str, int | None]) -> tuple[str, int] | None:
-    """The queue that a letter came from, if it is there; locked against deletion."""
-    ref = parse_descriptor(origin)
-    if ref is None:
-        return None
-    if ref.queue not in known:
-        rows = session.rows("queue_id_for_enqueue", (ref.queue,))
-        known[ref.queue] = rows[0][0] if rows else None
-    queue_id = known[ref.queue]
-    return None if queue_id is None else (ref.queue, queue_id)
-
-
-def mark_moved(
-    session: Session, freed: Freed, queue: str, moved: Sequence[tuple[ClaimKey, str]], now_ms: int
-) -> list[bool]:
-    rows = claims_standing(session, queue, [claim for claim, _ in moved])
-    done: list[bool] = []
-    ids: list[int] = []
-    ends: list[End] = []
-    for claim, descriptor in moved:
-        row = rows.get(claim.id)
-        done.append(row is not None and (row[1], row[4]) == (claim.priority, claim.claim_descriptor))
-        if done[-1]:
-            flags = rows.pop(claim.id)[EXTENDED]
-            session.run("put_moved_to", (claim.id, descriptor))
-            ids.append(claim.id)
-            if flags:
-                ends.append(End(claim.id, flags, True))
-    session.run_of("succeed", (now_ms, now_ms), sorted(ids))
-    end(session, ends, Stays.JOB, now_ms, freed)
-    return done
-
-
 LEFTOVERS = ""
 QUEUES_PER_STEP = 100
 
@@ -460,7 +306,7 @@ def _collect_leftovers(session: Session, limit: int, now_ms: int, freed: Freed) 
 
 
 def _remove_leftovers(session: Session, rows: Sequence[Row], now_ms: int, freed: Freed) -> int:
-    return remove(session, [End(job_id, flags or 0, _is_live(state)) for job_id, flags, state in rows], now_ms, freed)
+    return remove(session, [End(job_id, flags or 0, state in LIVE) for job_id, flags, state in rows], now_ms, freed)
 
 
 def _first_leftovers(session: Session, queue_id: int, limit: int) -> list[Row]:

@@ -15,6 +15,7 @@ from pinlater.backends.base import (
     ExpiredClaim,
     ExpiryCounts,
     ExpiryRequest,
+    JobKey,
     PerQueue,
     SilentClaim,
     UnrenewedClaim,
@@ -44,6 +45,11 @@ RUN_AFTER = EXPIRES_AT + 1
 def jobs_in_progress(session: Session, queue: str, ids: Sequence[int]) -> dict[int, Row]:
     """The rows of these jobs that are IN_PROGRESS, by id, locked."""
     return {row[ID]: row for row in session.rows_of("in_progress", (queue,), sorted(set(ids)))}
+
+
+def jobs_named(session: Session, queue: str, jobs: Sequence[JobKey]) -> dict[int, Row]:
+    """The jobs that are there, by id, locked."""
+    return {row[0]: row for row in session.rows_of("named", (queue,), sorted({job.id for job in jobs}))}
 
 
 def claims_standing(session: Session, queue: str, claims: Sequence[ClaimKey]) -> dict[int, Row]:

@@ -158,7 +158,7 @@ CREATE TABLE IF NOT EXISTS pinlater_expiries (
     expires_at_ms BIGINT NOT NULL,
     KEY pinlater_expiries_due (expires_at_ms)
 ) ENGINE = InnoDB;
--- What has ended as CANCELLED. Apart, as in SQLite.
+-- What has ended as CANCELLED, or was REPLAYED since. Apart, as in SQLite.
 CREATE TABLE IF NOT EXISTS pinlater_cancelled (
     job_id BIGINT NOT NULL PRIMARY KEY,
     queue_id INT UNSIGNED NOT NULL,
@@ -436,7 +436,7 @@ DELETE job, link FROM pinlater_jobs job FORCE INDEX (PRIMARY) LEFT JOIN pinlater
 WHERE job.id IN %s
 
 -- name: links
-SELECT job_id, origin, origin_attempts FROM pinlater_links FORCE INDEX (PRIMARY) WHERE job_id IN %s
+SELECT job_id, origin, origin_attempts, moved_to FROM pinlater_links FORCE INDEX (PRIMARY) WHERE job_id IN %s
 
 -- name: put_moved_to
 INSERT INTO pinlater_links (job_id, moved_to) VALUES (%s, %s) ON DUPLICATE KEY UPDATE moved_to = VALUES(moved_to)
@@ -597,6 +597,9 @@ UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET job_keys = %s WHERE id = %s
 UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 5, attempts_remaining = 0, finished_at_ms = %s,
     updated_at_ms = %s, claim_expires_at_ms = %s, crashes = crashes + %s, custom_status = CONCAT(INSERT(custom_status, %s, 5000, '…\n'), %s)
 WHERE id IN %s
+
+-- name: mark_replayed
+UPDATE pinlater_jobs FORCE INDEX (PRIMARY) SET state = 6, updated_at_ms = %s WHERE id IN %s
 
 -- name: note_cancelled
 INSERT INTO pinlater_cancelled (job_id, queue_id, finished_at_ms)

@@ -161,7 +161,7 @@ CREATE TABLE IF NOT EXISTS pinlater_expiries (
     expires_at_ms BIGINT NOT NULL
 ) WITH ({queue_storage});
 CREATE INDEX IF NOT EXISTS pinlater_expiries_due ON pinlater_expiries (expires_at_ms);
--- What has ended as CANCELLED. Apart, as in SQLite.
+-- What has ended as CANCELLED, or was REPLAYED since. Apart, as in SQLite.
 CREATE TABLE IF NOT EXISTS pinlater_cancelled (
     job_id BIGINT PRIMARY KEY,
     queue_id INTEGER NOT NULL,
@@ -412,7 +412,7 @@ WITH gone AS (DELETE FROM pinlater_jobs WHERE id = ANY(%s) RETURNING id)
 DELETE FROM pinlater_links WHERE job_id IN (SELECT id FROM gone)
 
 -- name: links
-SELECT job_id, origin, origin_attempts FROM pinlater_links WHERE job_id = ANY(%s)
+SELECT job_id, origin, origin_attempts, moved_to FROM pinlater_links WHERE job_id = ANY(%s)
 
 -- name: undelivered
 SELECT job_id, undelivered, undelivered_attempts, undelivered_run_after_ms FROM pinlater_links
@@ -555,6 +555,9 @@ UPDATE pinlater_extensions SET cancelled_by = NULL WHERE job_id = ANY(%s)
 UPDATE pinlater_jobs SET state = 5, attempts_remaining = 0, finished_at_ms = %s,
     updated_at_ms = %s, claim_expires_at_ms = %s, crashes = crashes + %s, custom_status = pinlater_append(custom_status, %s, %s)
 WHERE id = ANY(%s)
+
+-- name: mark_replayed
+UPDATE pinlater_jobs SET state = 6, updated_at_ms = %s WHERE id = ANY(%s)
 
 -- name: note_cancelled
 INSERT INTO pinlater_cancelled (job_id, queue_id, finished_at_ms)

@@ -15,6 +15,7 @@ from pinlater.backends.sql.records import (
     CANCELLED,
     INFO,
     REFERENCE_BIT,
+    REPLAYED,
     STATES_OF,
     TIERED,
     WAITING,
@@ -197,7 +198,7 @@ NOTHING = LevelCounts(0, 0, 0, 0, 0, None)
 BEHIND_ALL_IDS = 2**53
 LEVEL_COUNTS = {
     **{0: "scheduled", 1: "in_progress", 2: "succeeded", 3: "failed"},
-    **{WAITING: "waiting", CANCELLED: "cancelled"},
+    **{WAITING: "waiting", CANCELLED: "cancelled", REPLAYED: "replayed"},
 }
 """What the jobs of a state count as; of PENDING ones, those that are not ready."""
 

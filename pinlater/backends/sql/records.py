@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 
-from pinlater.backends.requests import STORED_STATES, StoredState
+from pinlater.backends.requests import LIVE_STATES, STORED_STATES, StoredState
 from pinlater.backends.sql.session import NewJob, Row, Session
 from pinlater.model import MAX_STATUS_CHARS, MAX_TIME_MS, DequeuedJob, Job, JobInfo, descriptor_prefix
 from pinlater.model.body_reference import BodyReference, body_length
@@ -23,7 +23,8 @@ NEW_JOB = (
 
 OWN_TIMEOUT, EXPIRES, HAS_ENTRY, IN_CHAIN, STOPPING, SHOWN, HAS_WINDOW, TIERED = 1, 2, 4, 8, 16, 32, 64, -128
 """The bits of a job's `extended`: what it has in other tables, so that nobody looks there in vain. A claim time-out of
-its own; an expiry; a dedupe key or a send id; a serialize key; a request to stop; something to show (progress, or the
+its own; an expiry; a dedupe key or a send id; a serialize key; a request to stop, or of one that ended a row in
+`pinlater_cancelled`; something to show (progress, or the
 keys of a dead letter); an entry that counts beyond the job's end; a reference in place of its body, the sign of the
 column's byte. NULL: nothing, as of nearly all jobs.
 """
@@ -31,10 +32,11 @@ column's byte. NULL: nothing, as of nearly all jobs.
 REFERENCE_BIT = 1 << 31
 """In the size of a result: it is a reference, and the rest is the size of what it refers to."""
 
-WAITING, CANCELLED = int(StoredState.WAITING), int(StoredState.CANCELLED)
+WAITING, CANCELLED, REPLAYED = int(StoredState.WAITING), int(StoredState.CANCELLED), int(StoredState.REPLAYED)
 """Plain numbers, as all that is given to a driver."""
 
 STATES_OF = {state: tuple(map(int, stored)) for state, stored in STORED_STATES.items()}
+LIVE = tuple(map(int, LIVE_STATES))
 STATE_SHOWN = {state: shown for shown, states in STATES_OF.items() for state in states}
 
 CANDIDATE = (
@@ -241,6 +243,8 @@ def job_info(row: Row, descriptors: Descriptors, body: bytes | None) -> JobInfo:
     info.origin, info.moved_to = row[15:17]
     if state == CANCELLED:
         info.cancelled = True
+    if state == REPLAYED:
+        info.moved_to, info.replayed_to = None, info.moved_to
     return info
 
 

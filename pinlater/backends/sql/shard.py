@@ -27,6 +27,7 @@ from pinlater.backends.sql import (
     attempts,
     chains,
     coordination,
+    dead_letters,
     held_references,
     key_entries,
     keyed_jobs,
@@ -199,20 +200,20 @@ class SqlShard(Shard, ABC):
 
     # -- operators ---------------------------------------------------------------------------------------------------
 
-    retry_failed = _writes(admin.retry_failed)
-    retry_listed = _writes(admin.retry_listed)
+    retry_failed = _frees(admin.retry_failed)
+    retry_listed = _frees(admin.retry_listed)
     taken_keys = _reads(keyed_jobs.taken_keys)
     delete_jobs = _frees(admin.delete_jobs)
     delete_listed = _frees(admin.delete_listed)
-    replay = _frees(admin.replay)
-    mark_moved = _frees(admin.mark_moved)
+    replay = _frees(dead_letters.replay)
+    mark_moved = _frees(dead_letters.mark_moved)
 
     # -- maintenance -------------------------------------------------------------------------------------------------
 
     expire_claims = _frees(attempts.expire_claims)
     expired_claims = _reads(attempts.expired_claims)
     expire_jobs = _frees(attempts.expire_jobs)
-    dead_letter = _writes(admin.dead_letter)
+    dead_letter = _writes(dead_letters.dead_letter)
     prune = _frees(admin.prune)
 
     # -- schedules, and the homes of keys ----------------------------------------------------------------------------

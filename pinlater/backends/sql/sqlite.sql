@@ -161,7 +161,7 @@ CREATE TABLE IF NOT EXISTS pinlater_expiries (
     expires_at_ms INTEGER NOT NULL
 );
 CREATE INDEX IF NOT EXISTS pinlater_expiries_due ON pinlater_expiries (expires_at_ms);
--- What has ended as CANCELLED. Apart, since an index of it over all jobs would have to be built when a store is upgraded.
+-- What has ended as CANCELLED, or was REPLAYED since. Apart, since an index of it over all jobs would have to be built when a store is upgraded.
 CREATE TABLE IF NOT EXISTS pinlater_cancelled (
     job_id INTEGER PRIMARY KEY,
     queue_id INTEGER NOT NULL,
@@ -404,7 +404,7 @@ DELETE FROM pinlater_jobs NOT INDEXED WHERE id IN (SELECT value FROM json_each(?
 DELETE FROM pinlater_links WHERE job_id IN (SELECT value FROM json_each(?))
 
 -- name: links
-SELECT job_id, origin, origin_attempts FROM pinlater_links WHERE job_id IN (SELECT value FROM json_each(?))
+SELECT job_id, origin, origin_attempts, moved_to FROM pinlater_links WHERE job_id IN (SELECT value FROM json_each(?))
 
 -- name: undelivered
 SELECT job_id, undelivered, undelivered_attempts, undelivered_run_after_ms FROM pinlater_links
@@ -547,6 +547,9 @@ UPDATE pinlater_extensions SET cancelled_by = NULL WHERE job_id IN (SELECT value
 UPDATE pinlater_jobs NOT INDEXED SET state = 5, attempts_remaining = 0, finished_at_ms = ?,
     updated_at_ms = ?, claim_expires_at_ms = ?, crashes = crashes + ?, custom_status = append_status(custom_status, ?, ?)
 WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: mark_replayed
+UPDATE pinlater_jobs NOT INDEXED SET state = 6, updated_at_ms = ? WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: note_cancelled
 INSERT INTO pinlater_cancelled (job_id, queue_id, finished_at_ms)

@@ -1,14 +1,21 @@
 -- Jobs of one priority and state, FAILED or CANCELLED, each given once, back to PENDING. `attempts` '': as many as were
--- allowed. Those whose dedupe key has another live job stay. Returns how many went. The first write removes.
+-- allowed. Those whose dedupe key has another live job stay, and those whose dead letters run, succeeded or are elsewhere;
+-- other letters go. Returns how many went. The first write removes.
 local function retry(root, queue, priority, state, given, attempts, run_after, now)
   local base = root .. ':q:' .. queue
   local extras = redis.call('EXISTS', base .. ':extra') == 1 and read('HMGET', base .. ':extra', given) or {}
-  local ids, extended, taken = {}, {}, {}
+  local ids, extended, taken, letters = {}, {}, {}, {}
+  local any_link = redis.call('EXISTS', base .. ':links') == 1
+  local shard = any_link and string.match(redis.call('HGET', root, 'shard'), '^%w*')
   for i, id in ipairs(given) do
+    local _, _, moved_to = '', '', ''
+    if any_link then _, _, moved_to = linked(base, id) end
+    local letter = moved_to ~= '' and letter_of(root, shard, moved_to)
     local e = extras[i] and extra_of(extras[i])
     if e and is_flagged(e.flags, HISTORY) then e.dedupe, e.serialize, e.send = '', '', '' end
     local name = e and e.dedupe ~= '' and dedupe_name(e)
-    if not (name and (taken[name] or taken_by(base, e, id))) then
+    if letter ~= 'held' and not (name and (taken[name] or taken_by(base, e, id))) then
+      if type(letter) == 'table' then letters[#letters + 1] = letter end
       ids[#ids + 1] = id
       if name then taken[name] = true end
       if e then extended[id] = e end
@@ -48,7 +55,11 @@ local function retry(root, queue, priority, state, given, attempts, run_after, n
   write('ZADD', base .. ':s:4:' .. priority, waiting)
   expire_again(root, base, queue, again)
   notify(base, now, times)
-  if redis.call('EXISTS', base .. ':links') == 1 then
+  for _, letter in ipairs(letters) do
+    redis.call('ZREM', root .. ':q:' .. letter.queue .. ':s:' .. letter.state .. ':' .. letter.priority, letter.id)
+    forget(root, letter.queue, letter.state, {letter.id}, now)
+  end
+  if any_link then
     for _, id in ipairs(ids) do
       local origin, origin_attempts, moved_to = linked(base, id)
       if moved_to ~= '' then link(base, id, origin, origin_attempts, '') end

@@ -33,7 +33,7 @@ for at = 4, #ARGV, 2 do
     code = by ~= '' and '4' or '1'
     if by ~= '' then ask_to_stop(priority, id) end
   else
-    for _, state in ipairs({2, 3, CANCELLED}) do
+    for _, state in ipairs({2, 3, CANCELLED, REPLAYED}) do
       if call('ZSCORE', base .. ':s:' .. state .. ':' .. priority, id) then code = '2' end
     end
   end

@@ -25,7 +25,7 @@ if ARGV[3] == '1' then
 end
 
 local function code_of(priority, id)
-  for state, code in pairs({[1] = IN_PROGRESS, [2] = ENDED, [3] = ENDED, [CANCELLED] = ENDED}) do
+  for state, code in pairs({[1] = IN_PROGRESS, [2] = ENDED, [3] = ENDED, [CANCELLED] = ENDED, [REPLAYED] = ENDED}) do
     if call('ZSCORE', base .. ':s:' .. state .. ':' .. priority, id) then return code end
   end
   return NOT_FOUND

@@ -5,15 +5,16 @@
 -- RETURNS  first how many of the jobs given were examined; then per job that is there: its place (from 0), state, id,
 --          run_after, 1 with body + 2 with a result that did not fit, value, and each or '': changed, claim, expiry,
 --          finished_at, link, extra, the head of the chain in which it waits, result (its head, where it did not fit);
---          one that is gone, but whose result is kept, has state 6
+--          one that is gone, but whose result is kept, has state 7
 -- BOUND    the jobs given; SLICE_BYTES of values; bodies up to max_bytes
 --#include many
 --#include layout
 --#include size
 --#include extra
 --#include describe
-local STATES, GONE = {0, 1, 2, 3, WAITING, CANCELLED}, 6
+local STATES, GONE = {0, 1, 2, 3, WAITING, CANCELLED}, 7
 local base, call, with_body, room = KEYS[2], redis.call, ARGV[1] == '1', tonumber(ARGV[2])
+if call('EXISTS', base .. ':links') == 1 then STATES[#STATES + 1] = REPLAYED end
 local by_priority = {}
 for at = 5, #ARGV, 2 do
   local group = by_priority[ARGV[at]]

@@ -10,6 +10,7 @@
 --#include chain
 --#include ends
 --#include links
+--#include letters
 local root, base, now, call = KEYS[1], KEYS[2], ARGV[2], redis.call
 local any_extra, any_watched = apart(base)
 local outcome, ends = {}, new_ends(root, now)
@@ -26,6 +27,15 @@ for at = 3, #ARGV, 4 do
     call('ZADD', root .. ':ended:2', 'LT', now, ARGV[1])
     local origin, attempts = linked(base, id)
     link(base, id, origin, attempts, ARGV[at + 3])
+    if attempts ~= '' then  -- the job whose dead letter this is knows where it went
+      local shard = string.match(call('HGET', root, 'shard'), '^%w*')
+      local descriptor = ARGV[1] .. ':s' .. shard .. ':p' .. priority .. ':' .. string.format('%.0f', (unpack_record($ID, id)))
+      local its_base, _, its_id = original_of(root, shard, origin, descriptor)
+      if its_base then
+        local came_from, came_with = linked(its_base, its_id)
+        link(its_base, its_id, came_from, came_with, ARGV[at + 3])
+      end
+    end
     local extra = any_extra and call('HGET', base .. ':extra', id)
     if extra then add_end(ends, ARGV[1], id, extra, true, STAYS) end
     if any_watched then tell_ends(root, ARGV[1], {id}) end

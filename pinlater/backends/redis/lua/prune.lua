@@ -54,7 +54,7 @@ for state = 2, 3 do
     end
     for priority, members in pairs(out) do
       write('ZREM', base .. ':s:' .. state .. ':' .. priority, members)
-      if state == 3 then write('ZREM', base .. ':s:5:' .. priority, members) end
+      for other = CANCELLED, state == 3 and REPLAYED or 0 do write('ZREM', base .. ':s:' .. other .. ':' .. priority, members) end
     end
     forget(root, queue, state, ids, ARGV[5], WINDOWS)
     left = left - #ids

@@ -37,7 +37,7 @@ local function drop(queue)
     base .. ':until', base .. ':expired', base .. ':watched', base .. ':results',
   }
   for priority = 1, tonumber(ARGV[3]) do
-    for state = 0, 5 do keys[#keys + 1] = base .. ':s:' .. state .. ':' .. priority end
+    for state = 0, 6 do keys[#keys + 1] = base .. ':s:' .. state .. ':' .. priority end
   end
   call('UNLINK', unpack(keys))
 end

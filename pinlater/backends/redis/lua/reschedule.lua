@@ -13,7 +13,7 @@
 local base, now, call, outcome, times = KEYS[2], tonumber(ARGV[2]), redis.call, {}, {}
 
 local function code_of(priority, id)
-  for state, code in pairs({[1] = '1', [2] = '2', [3] = '2', [CANCELLED] = '2'}) do
+  for state, code in pairs({[1] = '1', [2] = '2', [3] = '2', [CANCELLED] = '2', [REPLAYED] = '2'}) do
     if call('ZSCORE', base .. ':s:' .. state .. ':' .. priority, id) then return code end
   end
   return '3'

@@ -2,14 +2,18 @@
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   2 priority   3 attempts   4 run_after   5 limit   6 now
 -- RETURNS  how many; nil: no such queue
--- BOUND    limit, and BLOCKED jobs whose dedupe key has another live job
+-- BOUND    limit, and BLOCKED jobs that stay: their dedupe key has another live job, or their dead letter runs
 --#include many
 --#include layout
 --#include notify
 --#include extra
+--#include references
 --#include chain
 --#include keys
+--#include ends
+--#include forget
 --#include links
+--#include letters
 --#include retry
 if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
 local BLOCKED = 1000

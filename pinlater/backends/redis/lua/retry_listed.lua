@@ -9,9 +9,13 @@
 --#include config
 --#include notify
 --#include extra
+--#include references
 --#include chain
 --#include keys
+--#include ends
+--#include forget
 --#include links
+--#include letters
 --#include retry
 local base = KEYS[2]
 if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end

@@ -2,7 +2,7 @@
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   2 now   3.. priorities
 -- RETURNS  per priority: ready, scheduled, in progress, succeeded, failed, and the smallest run_after of those that are
---          ready, or '', waiting, cancelled; nil: no such queue
+--          ready, or '', waiting, cancelled, replayed; nil: no such queue
 -- BOUND    the priorities given, and SWEPT jobs whose time is over
 --#include many
 --#include layout
@@ -16,6 +16,6 @@ for i = 3, #ARGV do
   answer[n + 1], answer[n + 2] = ready, call('ZCARD', pending) - ready
   for state = 1, 3 do answer[n + 2 + state] = call('ZCARD', base .. ':s:' .. state .. ':' .. ARGV[i]) end
   answer[n + 6] = ready > 0 and call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2] or ''
-  for state = 4, 5 do answer[n + 3 + state] = call('ZCARD', base .. ':s:' .. state .. ':' .. ARGV[i]) end
+  for state = 4, 6 do answer[n + 3 + state] = call('ZCARD', base .. ':s:' .. state .. ':' .. ARGV[i]) end
 end
 return answer
