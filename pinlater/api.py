@@ -145,9 +145,11 @@ class Api(Protocol):
         wait_ms: int = 0,
         queue: str = "",
         keys: Sequence[KeyRef] = (),
+        include_trail: bool = False,
         context: RequestContext | None = None,
     ) -> dict[str, JobInfo]:
         """The jobs that are found, by descriptor; others are left out. `keys` are of jobs of `queue`.
+        `include_trail`: with their attempts and log lines.
 
         With `wait_ms`: when the first of these has ended or is not there, or so much later.
         """

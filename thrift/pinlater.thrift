@@ -389,6 +389,8 @@ struct PinLaterLookupJobRequest {
   /** Answer when the first of the jobs named has ended or is not there, at most so much later; cut at 60,000. */
   102: optional i32 waitMillis = 0,
   103: optional bool includeResult = false,
+  /** The attempts of each job, and its log lines. */
+  104: optional bool includeTrail = false,
 }
 
 /** How far a job is, as its worker said last. */
@@ -397,6 +399,36 @@ struct JobProgress {
   1: optional double fraction,
   2: optional string text,
   3: optional i64 atMillis,
+}
+
+/** How an attempt ended. */
+enum PinLaterAttemptOutcome {
+  SUCCEEDED = 1,
+  FAILED = 2,
+  /** Its claim expired, or its worker's connection broke. */
+  EXPIRED = 3,
+  /** It ended otherwise than by a success, when the job was to stop. */
+  CANCELLED = 4,
+}
+
+/** One of the attempts of a job, the first of which has the number 1. */
+struct PinLaterJobAttempt {
+  1: optional i32 number,
+  /** The runAfter that the job had. */
+  2: optional i64 eligibleAtMillis,
+  3: optional i64 claimedAtMillis,
+  /** Not set while it runs; nor is the outcome. */
+  4: optional i64 endedAtMillis,
+  5: optional PinLaterAttemptOutcome outcome,
+  /** The source that its claim names. */
+  6: optional string worker,
+}
+
+/** A line that the worker of a job logged, in the attempt of that number. */
+struct PinLaterLogLine {
+  1: optional i64 atMillis,
+  2: optional i32 attempt,
+  3: optional string text,
 }
 
 struct PinLaterJobInfo {
@@ -440,6 +472,10 @@ struct PinLaterJobInfo {
   117: optional bool resultLeftOut,
   /** FAILED, and its dead letter was sent back as this job. */
   118: optional string replayedTo,
+  /** The last 20, where the trail was asked for. */
+  119: optional list<PinLaterJobAttempt> attempts,
+  /** The last 100 lines or 16 KiB, where the trail was asked for and the caller may see the job's body. */
+  120: optional list<PinLaterLogLine> logLines,
 }
 
 struct PinLaterGetJobCountRequest {

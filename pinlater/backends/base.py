@@ -1,7 +1,8 @@
 """READ THIS FIRST: a shard, the seam that every store implements and every wrapper keeps, and what it is made of.
 
-Its operations stand in five parts: the life of jobs (job_store.py), jobs with keys (key_store.py), references to bodies
-(reference_store.py), what operators do (operator_store.py), what servers tell each other (cluster_store.py).
+Its operations stand in six parts: the life of jobs (job_store.py), jobs with keys (key_store.py), references to bodies
+(reference_store.py), attempts and log lines (trail_store.py), what operators do (operator_store.py), what servers tell
+each other (cluster_store.py).
 
 A shard is one store. It is told the time (`now_ms`), never retries, counts no metrics, and knows no other shard.
 Batch is the primitive: a single call is a list of one. Results align with the input, position by position.
@@ -77,6 +78,7 @@ from pinlater.backends.shard_events import NoEvents as NoEvents
 from pinlater.backends.shard_events import Notification as Notification
 from pinlater.backends.shard_events import OnNotification as OnNotification
 from pinlater.backends.shard_events import ShardEvents as ShardEvents
+from pinlater.backends.trail_store import TrailStore as TrailStore
 from pinlater.model import AckOutcome as AckOutcome
 from pinlater.model.body_reference import BodyReference as BodyReference
 
@@ -94,7 +96,7 @@ class StoreStatus(NamedTuple):
     newest_ms: int = 0
 
 
-class Shard(JobStore, KeyStore, ReferenceStore, OperatorStore, ClusterStore):
+class Shard(JobStore, KeyStore, ReferenceStore, TrailStore, OperatorStore, ClusterStore):
     """One store. Built with its address and shard id; a coroutine method may be called only between open and close."""
 
     events: ShardEvents

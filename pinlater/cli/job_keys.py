@@ -168,9 +168,13 @@ def key_text(key: KeyRef) -> str:
     return "/".join(part for part in (key.dedupe_key, key.serialize_key) if part)
 
 
-def found_by_keys(client: Client, queue: str, keys: Sequence[KeyRef], *, include_body: bool = False) -> list[JobInfo]:
+def found_by_keys(
+    client: Client, queue: str, keys: Sequence[KeyRef], *, include_body: bool = False, include_trail: bool = False
+) -> list[JobInfo]:
     """The jobs of these keys; names on stderr those that have none."""
-    found = client.lookup(queue=queue, keys=keys, include_body=include_body, include_result=True)
+    found = client.lookup(
+        queue=queue, keys=keys, include_body=include_body, include_result=True, include_trail=include_trail
+    )
     for key in keys:
         if not any(_has(info, key) for info in found.values()):
             say(f"not found: {key_text(key)} in queue {queue}")

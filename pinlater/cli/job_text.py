@@ -6,7 +6,7 @@ Bodies of the worker framework are shown as their type and arguments, without th
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,10 @@ from pinlater.cli.output import Row, ToRow, counted, json_object, whole
 from pinlater.cli.times import time_text
 from pinlater.clock import SystemClock
 from pinlater.durations import age_text, duration_text
-from pinlater.model import HIDDEN_JOB, JobInfo, JobProgress, JobState
+from pinlater.model import HIDDEN_JOB, JobAttempt, JobInfo, JobProgress, JobState
 from pinlater.model.job_selection import phase_of
 from pinlater.printable import json_text, printable, printable_lines
-from pinlater.text_table import Column
+from pinlater.text_table import Column, TextTable
 
 if TYPE_CHECKING:
     from pinlater.job_body import BodyDescription
@@ -39,8 +39,12 @@ _AT_WORK_OR_DONE = (JobState.IN_PROGRESS, JobState.SUCCEEDED)
 
 
 def attempts_used(info: JobInfo) -> int:
-    """The one under way, or that succeeded, included. A permanent failure uses up all that were left."""
-    failed = max(0, info.attempts_allowed - info.attempts_remaining)
+    """The one under way, or that succeeded, included. Where its attempts are not known, a permanent failure uses up all
+    that were left.
+    """
+    if info.attempts:
+        return info.attempts[-1].number
+    failed = info.failed_attempts
     return min(failed + 1, info.attempts_allowed) if info.state in _AT_WORK_OR_DONE else failed
 
 
@@ -223,6 +227,8 @@ def page(info: JobInfo, now_ms: int, why: str = "") -> Iterator[str]:
         yield _field("claim time-out", duration_text(info.claim_timeout_ms))
     if info.result is not None:
         yield from _result(info.result)
+    if info.attempts:
+        yield from _attempts(info.attempts, now_ms)
     yield from _status(info.custom_status)
     if info.body is not None:
         yield from _body(info.body)
@@ -259,6 +265,20 @@ def _status(status: str) -> Iterator[str]:
         yield printable_lines(text, "  ")
     elif text:
         yield _field("status", text)
+
+
+def _attempts(attempts: Sequence[JobAttempt], now_ms: int) -> Iterator[str]:
+    yield "trail"
+    table = TextTable(("attempt", "claimed", "waited", "ran", "outcome", "worker"))
+    rows = [
+        (
+            *(str(each.number), time_text(each.claimed_at_ms), duration_text(each.wait_ms)),
+            duration_text(max(0, now_ms - each.claimed_at_ms) if each.run_ms is None else each.run_ms),
+            *(each.outcome or "running", each.worker),
+        )
+        for each in attempts
+    ]
+    yield from (f"  {line}" for line in table.lines(rows))
 
 
 def _body(body: bytes) -> Iterator[str]:

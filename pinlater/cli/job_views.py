@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import click
 
@@ -89,6 +89,17 @@ status_match_option = click.option(
 _SLICE = 1_000
 _RESULTS_SLICE = 50
 _NO_WEIGHT = 0
+
+
+class MoreOfJobs(NamedTuple):
+    """What of jobs is read beside what all have."""
+
+    body: bool = False
+    result: bool = False
+    trail: bool = False
+
+
+NOTHING_MORE = MoreOfJobs()
 _SHARDS_AWAY = (ShardConnectionFailed, NoHealthyShards)
 
 
@@ -98,6 +109,7 @@ _SHARDS_AWAY = (ShardConnectionFailed, NoHealthyShards)
 Examples:
   pinlater job get mail:s1:p1:1790000000000000
   pinlater job get mail:s1:p1:1790000000000000 --body > letter.json
+  pinlater job get mail:s1:p1:1790000000000000 --trail -o json | jq '.[0].attempts'
   pinlater job get --queue mail --key welcome-17
   pinlater job get --filter 'queue:mail-* state:failed error:*Timeout* ended:<1h'
   pinlater job scan mail --state failed -o jsonl | jq -r .descriptor | pinlater job get - --body -o jsonl""",
@@ -111,6 +123,7 @@ Examples:
 )
 @click.option("--body", is_flag=True, help="The body too: in a table only the body, as it is, of one job.")
 @click.option("--raw", is_flag=True, help="With --body, on a terminal: the bytes as they are, whatever they do to it.")
+@click.option("--trail", is_flag=True, help="Attempts and log lines too; one job in a table has them anyway.")
 @output_option
 @talks_to_server
 def get(
@@ -122,6 +135,7 @@ def get(
     limit: int,
     body: bool,
     raw: bool,
+    trail: bool,
     format: str,
 ) -> None:
     """Show jobs by descriptor, or by key; - reads descriptors from standard input, one to a line.
@@ -153,14 +167,17 @@ def get(
     if bare and not is_one:
         raise click.UsageError("--body in a table is for one job; take -o json or -o jsonl for more")
     output = open_output(format, COLUMNS, row_of(format), job_json)
-    with_body = body or (is_one and format == "table")
+    is_page = is_one and format == "table"
+    if trail and format == "table" and not is_page:
+        raise click.UsageError("--trail in a table is for one job; take -o json or -o jsonl for more")
+    more = MoreOfJobs(body or is_page, format != "table" or is_one, trail or (is_page and not bare))
     lacking = 0
-    named = _named(client, descriptors, queue, keys, with_body, format != "table" or is_one)
+    named = _named(client, descriptors, queue, keys, more)
     for infos, lacks in named if not is_one else _with_reason(client, descriptors, named):
         lacking += lacks
         if bare:
             write_bytes(b"".join(info.body or b"" for info in infos), raw)
-        elif is_one and format == "table":
+        elif is_page:
             for info in infos:
                 why = _hold_text(client, info.descriptor) if info.state is JobState.PENDING else ""
                 click.echo("\n".join(page(info, SystemClock().now_ms(), why)))
@@ -211,17 +228,16 @@ def _named(
     descriptors: Sequence[str],
     queue: str | None,
     keys: Sequence[KeyRef],
-    with_body: bool,
-    with_result: bool,
+    more: MoreOfJobs,
 ) -> Iterator[tuple[list[JobInfo], int]]:
     """Slice by slice the jobs that are found, and how many of the slice are not."""
     if keys:
         assert queue is not None
-        infos = found_by_keys(client, queue, keys, include_body=with_body)
+        infos = found_by_keys(client, queue, keys, include_body=more.body, include_trail=more.trail)
         yield infos, max(0, len(keys) - len(infos))
-    most = _RESULTS_SLICE if with_result else _SLICE
+    most = _RESULTS_SLICE if more.result or more.trail else _SLICE
     for part in slices(named_descriptors(descriptors), most, most, lambda _: _NO_WEIGHT):
-        found = read_jobs(client, part, with_body, with_result)
+        found = read_jobs(client, part, more)
         yield [found[each] for each in part if each in found], len(set(part) - found.keys())
 
 
@@ -238,19 +254,17 @@ def write_bytes(body: bytes, raw: bool = False) -> None:
         say("not all of it can be shown on a terminal, and is escaped; --raw prints it as it is")
 
 
-def read_jobs(
-    client: Client, descriptors: Sequence[str], with_body: bool = False, with_result: bool = False
-) -> dict[str, JobInfo]:
+def read_jobs(client: Client, descriptors: Sequence[str], more: MoreOfJobs = NOTHING_MORE) -> dict[str, JobInfo]:
     """The jobs found; names on stderr those that are not, or that are on shards which cannot be read.
 
     The error of these, where nothing can be read.
     """
     named = [descriptor for descriptor in descriptors if is_descriptor(descriptor)]
     try:
-        found = client.lookup(named, include_body=with_body, include_result=with_result)
+        found = _lookup(client, named, more)
         unread: set[str] = set()
     except _SHARDS_AWAY:
-        found, unread = _read_by_shard(client, named, with_body, with_result)
+        found, unread = _read_by_shard(client, named, more)
         if len(unread) == len(set(descriptors)):
             raise
     for descriptor in descriptors:
@@ -266,9 +280,11 @@ def say_no_descriptor(text: str) -> None:
     say(f"not found: {text}, which is no descriptor; they are such as mail:s1:p1:1790000000000000")
 
 
-def _read_by_shard(
-    client: Client, descriptors: Sequence[str], with_body: bool, with_result: bool
-) -> tuple[dict[str, JobInfo], set[str]]:
+def _lookup(client: Client, named: Sequence[str], more: MoreOfJobs) -> dict[str, JobInfo]:
+    return client.lookup(named, include_body=more.body, include_result=more.result, include_trail=more.trail)
+
+
+def _read_by_shard(client: Client, descriptors: Sequence[str], more: MoreOfJobs) -> tuple[dict[str, JobInfo], set[str]]:
     """The jobs found, and the descriptors of shards that cannot be read."""
     groups: dict[str, list[str]] = {}
     for descriptor in descriptors:
@@ -280,7 +296,7 @@ def _read_by_shard(
     unread: set[str] = set()
     for group in groups.values():
         try:
-            found |= client.lookup(group, include_body=with_body, include_result=with_result)
+            found |= _lookup(client, group, more)
         except _SHARDS_AWAY as error:
             say(error.message)
             unread.update(group)

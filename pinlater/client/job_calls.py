@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from typing import overload
+from typing import Any, overload
 
 from pinlater.client.argument_kinds import checked
 from pinlater.client.client_calls import ClientCalls
@@ -72,6 +72,7 @@ class JobCalls(ClientCalls):
         include_result: bool = False,
         wait_ms: int = 0,
         keys: Sequence[KeyRef] = (),
+        include_trail: bool = False,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> dict[str, JobInfo]: ...
@@ -87,6 +88,7 @@ class JobCalls(ClientCalls):
         wait_ms: int = 0,
         queue: str = "",
         keys: Sequence[KeyRef] = (),
+        include_trail: bool = False,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> dict[str, JobInfo]: ...
@@ -100,6 +102,7 @@ class JobCalls(ClientCalls):
         include_result: bool = False,
         wait_ms: int = 0,
         keys: Sequence[KeyRef] = (),
+        include_trail: bool = False,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> dict[str, JobInfo]: ...
@@ -114,13 +117,15 @@ class JobCalls(ClientCalls):
         wait_ms: int = 0,
         queue: str | None = None,
         keys: Sequence[KeyRef] = (),
+        include_trail: bool = False,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> dict[str, JobInfo]:
         """The jobs that are found, by descriptor; others are left out. Descriptors name their queue; with a `queue`,
         only its jobs. Keys are of jobs of `queue`. So many that one answer cannot hold them, or their bodies and
-        results, take several calls. With `wait_ms`, the answer comes when the first of these jobs has ended or is not
-        there, or so much later; `wait` does more. RequestInvalid: a text that is no descriptor.
+        results, take several calls. `include_trail`: with their attempts and log lines. With `wait_ms`, the answer
+        comes when the first of these jobs has ended or is not there, or so much later; `wait` does more.
+        RequestInvalid: a text that is no descriptor.
         """
         queue, descriptors = named_jobs(named, queue, descriptors, keys)
         if queue is not None:
@@ -128,11 +133,13 @@ class JobCalls(ClientCalls):
         ends_s = self._deadline_s(timeout) + wait_ms / 1000
         if wait_ms:
             found = await self._wait_once(
-                queue or "", descriptors, keys, include_body, include_result, wait_ms, context, timeout
+                queue or "", descriptors, keys, include_body, include_result, include_trail, wait_ms, context, timeout
             )
         else:
-            found = await self._lookup_answers(queue, descriptors, keys, include_body, include_result, context, ends_s)
-        await self._complete(found, include_body, include_result, context, ends_s)
+            found = await self._lookup_answers(
+                queue, descriptors, keys, include_body, include_result, include_trail, context, ends_s
+            )
+        await self._complete(found, include_body, include_result, include_trail, context, ends_s)
         return found
 
     async def _complete(
@@ -140,6 +147,7 @@ class JobCalls(ClientCalls):
         found: dict[str, JobInfo],
         include_body: bool,
         include_result: bool,
+        include_trail: bool,
         context: RequestContext | None,
         ends_s: float,
     ) -> None:
@@ -148,7 +156,7 @@ class JobCalls(ClientCalls):
             return
 
         async def lookup_again(names: Sequence[str], with_body: bool, with_result: bool) -> dict[str, JobInfo]:
-            return await self._lookup_answers(None, names, (), with_body, with_result, context, ends_s)
+            return await self._lookup_answers(None, names, (), with_body, with_result, include_trail, context, ends_s)
 
         await complete(found, include_body, include_result, lookup_again)
 
@@ -159,32 +167,32 @@ class JobCalls(ClientCalls):
         keys: Sequence[KeyRef],
         include_body: bool,
         include_result: bool,
+        include_trail: bool,
         context: RequestContext | None,
         ends_s: float,
     ) -> dict[str, JobInfo]:
         """What one answer holds of each job, in as many calls as there have to be for so many."""
-        more = (include_result, 0, queue or "") if include_result or keys else ()
+
+        def arguments(names: Sequence[str], some_keys: Sequence[KeyRef]) -> tuple[Any, ...]:
+            values = (names, include_body, include_result, 0, queue or "", some_keys, include_trail)
+            return (
+                values if include_trail else values[:6] if some_keys else values[:5] if include_result else values[:2]
+            )
+
         loop = asyncio.get_running_loop()
         if len(descriptors) + len(keys) <= LOOKED_UP_AT_ONCE:
-            named_keys = (keys,) if keys else ()
-            return await self._call(
-                methods.LOOKUP,
-                context,
-                ends_s - loop.time(),
-                descriptors,
-                include_body,
-                *more,
-                *named_keys,
-                with_keys=bool(keys),
-            )
+            left_s = ends_s - loop.time()
+            values = arguments(descriptors, keys)
+            return await self._call(methods.LOOKUP, context, left_s, *values, with_keys=bool(keys))
         found: dict[str, JobInfo] = {}
-        for names, which in ((descriptors, False), (keys, True)):
-            for start in range(0, len(names), LOOKED_UP_AT_ONCE):
-                some = names[start : start + LOOKED_UP_AT_ONCE]
-                left_s = ends_s - loop.time()
-                arguments = ((), include_body, *more, some) if which else (some, include_body, *more)
-                page = await self._call(methods.LOOKUP, context, left_s, *arguments, with_keys=which)
-                found.update(page)
+        for start in range(0, len(descriptors), LOOKED_UP_AT_ONCE):
+            some = descriptors[start : start + LOOKED_UP_AT_ONCE]
+            page = await self._call(methods.LOOKUP, context, ends_s - loop.time(), *arguments(some, ()))
+            found.update(page)
+        for start in range(0, len(keys), LOOKED_UP_AT_ONCE):
+            values = arguments((), keys[start : start + LOOKED_UP_AT_ONCE])
+            page = await self._call(methods.LOOKUP, context, ends_s - loop.time(), *values, with_keys=True)
+            found.update(page)
         return found
 
     async def _wait_once(
@@ -194,6 +202,7 @@ class JobCalls(ClientCalls):
         keys: Sequence[KeyRef],
         include_body: bool,
         include_result: bool,
+        include_trail: bool,
         wait_ms: int,
         context: RequestContext | None,
         timeout: float | None,
@@ -201,7 +210,7 @@ class JobCalls(ClientCalls):
         """A lookup that waits, in one call. Sent again, it waits for what is left of the time."""
         if len(descriptors) + len(keys) > LOOKED_UP_AT_ONCE:
             raise RequestInvalid(f"a lookup that waits may name {LOOKED_UP_AT_ONCE} jobs")
-        values = (descriptors, include_body, include_result, wait_ms, queue, keys)
+        values = (descriptors, include_body, include_result, wait_ms, queue, keys, include_trail)
         return await self._call_and_wait(methods.LOOKUP, context, timeout, wait_ms, *values, with_keys=bool(keys))
 
     @overload
@@ -268,8 +277,8 @@ class JobCalls(ClientCalls):
                 if self._waits_no_more:  # short calls only, from now on
                     found = await self._call(methods.LOOKUP, None, None, names, *which)
                 else:
-                    found = await self._wait_once("", names, (), *which, wait_ms, None, None)
-                await self._complete(found, *which, None, ends_s)
+                    found = await self._wait_once("", names, (), *which, False, wait_ms, None, None)
+                await self._complete(found, *which, False, None, ends_s)
                 return found
 
             waits = self._waits[which] = JoinedWaits(look)

@@ -54,6 +54,7 @@ class JobClient:
         include_result: bool = False,
         wait_ms: int = 0,
         keys: Sequence[KeyRef] = (),
+        include_trail: bool = False,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> dict[str, JobInfo]: ...
@@ -69,6 +70,7 @@ class JobClient:
         wait_ms: int = 0,
         queue: str = "",
         keys: Sequence[KeyRef] = (),
+        include_trail: bool = False,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> dict[str, JobInfo]: ...
@@ -82,6 +84,7 @@ class JobClient:
         include_result: bool = False,
         wait_ms: int = 0,
         keys: Sequence[KeyRef] = (),
+        include_trail: bool = False,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> dict[str, JobInfo]: ...
@@ -95,13 +98,15 @@ class JobClient:
         wait_ms: int = 0,
         queue: str | None = None,
         keys: Sequence[KeyRef] = (),
+        include_trail: bool = False,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> dict[str, JobInfo]:
         """The jobs that are found, by descriptor; others are left out. Descriptors name their queue; with a `queue`,
         only its jobs. Keys are of jobs of `queue`. So many that one answer cannot hold them, or their bodies and
-        results, take several calls. With `wait_ms`, the answer comes when the first of these jobs has ended or is not
-        there, or so much later; `wait` does more. RequestInvalid: a text that is no descriptor.
+        results, take several calls. `include_trail`: with their attempts and log lines. With `wait_ms`, the answer
+        comes when the first of these jobs has ended or is not there, or so much later; `wait` does more.
+        RequestInvalid: a text that is no descriptor.
         """
         return self._background.run(
             cast(Callable[..., Coroutine[Any, Any, dict[str, JobInfo]]], AsyncClient.lookup),
@@ -112,6 +117,7 @@ class JobClient:
             wait_ms=wait_ms,
             queue=queue,
             keys=keys,
+            include_trail=include_trail,
             context=context,
             timeout=timeout,
         )

@@ -68,7 +68,9 @@ def descriptor_of(page: Page) -> str:
 async def find_job(page: Page, descriptor: str, *, with_body: bool) -> JobInfo:
     """HTTPNotFound: it is not there, or no more."""
     shows = with_body and page.rights.sees_bodies(descriptor.partition(":")[0])
-    found = await page.api.lookup([descriptor], include_body=shows, include_result=shows, context=page.context)
+    found = await page.api.lookup(
+        [descriptor], include_body=shows, include_result=shows, include_trail=True, context=page.context
+    )
     info = found.get(descriptor)
     if info is None:
         raise web.HTTPNotFound

@@ -45,7 +45,7 @@ class JobRow(NamedTuple):
     @property
     def attempts(self) -> str:
         """How many have failed, of how many."""
-        return f"{max(0, self.info.attempts_allowed - self.info.attempts_remaining)} of {self.info.attempts_allowed}"
+        return f"{self.info.failed_attempts} of {self.info.attempts_allowed}"
 
 
 def job_row(info: JobInfo, now_ms: int, *, sees_bodies: bool) -> JobRow:

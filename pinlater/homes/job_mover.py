@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 
 import structlog
 
@@ -19,7 +21,7 @@ from pinlater.backends.base import STORED_STATES, ClaimKey, ClaimRequest, JobKey
 from pinlater.backends.extended import OfferOutcome
 from pinlater.clock import Clock
 from pinlater.errors import HomeOut, OutcomeUnknown, PinLaterError, QueueNotFound
-from pinlater.model import MAX_TIME_MS, DequeuedJob, ExtendedJob, Job, JobInfo, JobState, parse_descriptor
+from pinlater.model import MAX_TIME_MS, DequeuedJob, ExtendedJob, Job, JobInfo, JobState, JobTrail, parse_descriptor
 from pinlater.service import ClaimTokens
 from pinlater.shards.compensation import claim_keys
 from pinlater.shards.router import Router
@@ -56,6 +58,10 @@ def _copy(job: DequeuedJob, info: JobInfo | None) -> Job:
     values |= {"attempts_allowed": job.attempts_remaining}
     more = {name: value for name in _EXTENDED if (value := getattr(info, name, None))}
     return ExtendedJob(**values, **more) if more else Job(**values)
+
+
+async def _put_trails(shard: Shard, *, queue: str, given: Sequence[tuple[JobKey, JobTrail]]) -> list[bool]:
+    return await shard.put_trails(queue, given)
 
 
 class JobMover:
@@ -148,6 +154,8 @@ class JobMover:
                     self._note_moved(
                         queue, [(keys[n], name) for n, name in zip(numbers, stored, strict=True)], is_ready
                     )
+                    with suppress(PinLaterError):  # what a move must not lose is the jobs
+                        await self._carry_trails(queue, [keys[number] for number in numbers], stored)
         except PinLaterError as error:
             is_out = error.reason == HomeOut.reason
             until_ms = now_ms + (UNSURE_MS if isinstance(error, OutcomeUnknown) else HOME_OUT_MS if is_out else 0)
@@ -166,6 +174,17 @@ class JobMover:
         self._unmarked.append((queue, pairs))
         if self._on_moved is not None:
             self._on_moved(queue, len(pairs), is_ready)
+
+    async def _carry_trails(self, queue: str, keys: Sequence[ClaimKey], copies: Sequence[str]) -> None:
+        """Give the copies the trails that the jobs have here, as far as they have none yet."""
+        trails = await self._store.read_trails(queue, [JobKey(key.priority, key.id) for key in keys])
+        by_shard: dict[str, list[tuple[JobKey, JobTrail]]] = {}
+        for trail, copy in zip(trails, copies, strict=True):
+            ref = parse_descriptor(copy)
+            if ref is not None and trail is not None and (len(trail.attempts) > 1 or trail.log):  # one is the mover's
+                by_shard.setdefault(ref.shard, []).append((JobKey(ref.priority, ref.id), trail))
+        calls = [(shard_id, partial(_put_trails, queue=queue, given=given)) for shard_id, given in by_shard.items()]
+        await self._router.ask_by_shard(calls)
 
     async def _store_plain(self, queue: str, copies: Sequence[Job], now_ms: int) -> Sequence[str]:
         return await self._router.enqueue(queue, copies, now_ms)

@@ -16,8 +16,10 @@ from pinlater.model import (
     DequeuedJobs,
     EnqueuedJobs,
     EnqueueOutcome,
+    JobAttempt,
     JobInfo,
     JobProgress,
+    LogLine,
 )
 from pinlater.model.job_holds import JobHold
 
@@ -131,6 +133,16 @@ class ProgressAnswer(Answer):
     fraction: float | None
 
 
+@has_fields_of(JobAttempt)
+class AttemptAnswer(Answer):
+    """One of the last attempts of a job. Without an end and an outcome it runs."""
+
+
+@has_fields_of(LogLine)
+class LogLineAnswer(Answer):
+    """A line that the worker of a job logged, in the attempt of that number."""
+
+
 @has_fields_of(JobInfo, without=("dedupe_for_ms",))
 class JobAnswer(Answer):
     """All that is known of a job. `body` and `result` are there only where they were asked for.
@@ -139,6 +151,8 @@ class JobAnswer(Answer):
     """
 
     progress: ProgressAnswer | None = None
+    attempts: list[AttemptAnswer] | None = None
+    log_lines: list[LogLineAnswer] | None = None
 
 
 class JobsAnswer(Answer):

@@ -273,6 +273,7 @@ class LookupForm(Form):
     keys: list[KeyForm] = []
     include_body: bool = False
     include_result: bool = False
+    include_trail: Annotated[bool, Meta(description="The attempts of the jobs, and their log lines.")] = False
     wait_ms: Wait = 0
     encoding: Wanted = "text"
 

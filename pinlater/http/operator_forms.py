@@ -25,6 +25,7 @@ Version = Annotated[str, Meta(description='Only where it is of this version; "":
 class LookupQuery(Form):
     include_body: bool = False
     include_result: bool = False
+    include_trail: Annotated[bool, Meta(description="The attempts of the job, and its log lines.")] = False
     wait_ms: Wait = 0
     encoding: Wanted = "text"
 

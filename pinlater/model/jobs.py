@@ -1,21 +1,7 @@
 """Jobs and their states, the requests and answers about them, and the texts that name a job, a claim and a version.
 
-The places to touch for a new field of a job, in this order:
-
-    thrift/pinlater.thrift        an optional field, so that older clients go on; wire/interface.py has its Python name
-                                  where that does not follow
-    model/jobs.py                 Job, and with it JobInfo; DequeuedJob where workers get it
-    wire/convert.py               enqueue, in both directions; what a lookup says follows (wire/struct_map.py)
-    wire/dequeue_response.py      where workers get it
-    job_limits.py                 its bounds, and what becomes of a value beyond them in calls that cannot be refused
-    backends/redis/records.py     HEAD where it never changes, else CHANGED; and the scripts in lua/ that unpack these.
-                                  Records that are stored already do not have it, and servers of two versions may run
-    backends/sql/records.py       the lists of columns; the .sql files: schema, `upgrade`, what changes it
-    cli/job_text.py               where people see it
-    http/forms.py                 where HTTP callers say it; what they see follows (http/model_map.py)
-    tests/conformance/            reference_job.py, reference_life.py and machine_life.py: the model
-
-homes/job_mover.py needs no touch: it moves every field of Job that DequeuedJob or JobInfo has.
+docs/where.md has the places to touch for a new field of a job. homes/job_mover.py needs none: it moves every field of
+Job that DequeuedJob or JobInfo has.
 """
 
 from __future__ import annotations
@@ -29,6 +15,7 @@ from typing import NamedTuple
 
 from pinlater.model.callers import Caller, holder_of
 from pinlater.model.connection_ref import ConnectionRef
+from pinlater.model.trail import AttemptOutcome, JobAttempt, LogLine
 from pinlater.model.word_enum import WordEnum
 from pinlater.model.workers import WorkerReport
 
@@ -332,7 +319,8 @@ class JobInfo:
     while it is not this one; HIDDEN_JOB where the caller may not read that one's queue), `expires_at_ms`,
     `claim_timeout_ms`, `cancel_requested_by`. `dedupe_for_ms` is not on the wire. `body_stored_at` says in which tier
     the body lies, and why (BodyReference.text, .why); None: in its shard. `body_left_out` and `result_left_out` (True,
-    or None): it was asked for, and the answer had no room for it.
+    or None): it was asked for, and the answer had no room for it. `attempts` and `log_lines` are its trail, only where
+    that was asked for; the lines are None for callers who may not see its body.
     """
 
     descriptor: str
@@ -366,6 +354,18 @@ class JobInfo:
     body_left_out: bool | None = None
     result_left_out: bool | None = None
     replayed_to: str | None = None
+    attempts: Sequence[JobAttempt] | None = None
+    log_lines: Sequence[LogLine] | None = None
+
+    @property
+    def failed_attempts(self) -> int:
+        """How many attempts have failed, where its attempts are known; else how many are used up, which a permanent
+        failure does with all that are left.
+        """
+        if self.attempts:
+            last = self.attempts[-1]
+            return last.number - (last.outcome in (None, AttemptOutcome.SUCCEEDED))
+        return max(0, self.attempts_allowed - self.attempts_remaining)
 
 
 @dataclass(slots=True)

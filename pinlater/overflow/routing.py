@@ -236,15 +236,28 @@ class RoutedCalls:
         return [next(by_shard[overflow_of(each.descriptor)]) for each in heartbeats]
 
     async def lookup(
-        self, descriptors: Sequence[str], include_body: bool, include_result: bool, context: RequestContext | None
+        self,
+        descriptors: Sequence[str],
+        include_body: bool,
+        include_result: bool,
+        include_trail: bool,
+        context: RequestContext | None,
     ) -> dict[str, JobInfo]:
         def call(mine: Sequence[str]) -> OwnerCall[dict[str, JobInfo]]:
             return lambda owner: owner.lookup(
-                mine, include_body=include_body, include_result=include_result, context=context
+                mine,
+                include_body=include_body,
+                include_result=include_result,
+                include_trail=include_trail,
+                context=context,
             )
 
         others = self._service.lookup(
-            elsewhere(descriptors, str), include_body=include_body, include_result=include_result, context=context
+            elsewhere(descriptors, str),
+            include_body=include_body,
+            include_result=include_result,
+            include_trail=include_trail,
+            context=context,
         )
         groups = by_overflow(descriptors, str)
         found: dict[str, JobInfo] = {}

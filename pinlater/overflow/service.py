@@ -145,6 +145,7 @@ class OverflowService(OverflowStore):
         wait_ms: int = 0,
         queue: str = "",
         keys: Sequence[KeyRef] = (),
+        include_trail: bool = False,
         context: RequestContext | None = None,
     ) -> dict[str, JobInfo]:
         """A job that was moved is answered as its copy is now; where the copy is gone, as it was when it was moved."""
@@ -156,6 +157,7 @@ class OverflowService(OverflowStore):
             wait_ms=wait_ms,
             queue=queue,
             keys=keys,
+            include_trail=include_trail,
             context=context,
         )
         moved = _moved(found)
@@ -163,7 +165,11 @@ class OverflowService(OverflowStore):
             return found
         copies = list(dict.fromkeys(moved.values()))
         live = await self._context.service.lookup(
-            copies, include_body=include_body, include_result=include_result, context=context
+            copies,
+            include_body=include_body,
+            include_result=include_result,
+            include_trail=include_trail,
+            context=context,
         )
         for old, new in moved.items():
             if new in live:

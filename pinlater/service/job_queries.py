@@ -128,7 +128,11 @@ class JobQueries:
         return refs, lookup_again_s
 
     async def lookup(
-        self, descriptors: Sequence[str], include_body: bool, include_result: bool = False
+        self,
+        descriptors: Sequence[str],
+        include_body: bool,
+        include_result: bool = False,
+        include_trail: bool = False,
     ) -> dict[str, JobInfo]:
         """The jobs that are there, by descriptor; of one that was moved, its copy. UnknownError after `long_call_ms`.
 
@@ -145,14 +149,14 @@ class JobQueries:
                     raise self._too_late("lookup", "look up fewer at a time")
                 some = groups[first : first + _GROUPS_AT_ONCE]
                 for descriptor, info in await self._look_up(
-                    some, room, with_body=include_body, with_result=include_result
+                    some, room, with_body=include_body, with_result=include_result, with_trail=include_trail
                 ):
                     found[descriptor] = info
                     room = max(0, room - _value_bytes(info))
             self._fit(found)
         moved = {descriptor: info.moved_to for descriptor, info in found.items() if info.moved_to and _is_moved(info)}
         if moved:
-            copies = await self.lookup(list(moved.values()), include_body, include_result)
+            copies = await self.lookup(list(moved.values()), include_body, include_result, include_trail)
             for old, new in moved.items():
                 if new in copies:
                     found[old] = replace(copies[new], descriptor=old, moved_to=copies[new].moved_to or new)
@@ -160,9 +164,11 @@ class JobQueries:
         return found
 
     async def _look_up(
-        self, groups: Sequence[_Group], max_bytes: int, *, with_body: bool, with_result: bool
+        self, groups: Sequence[_Group], max_bytes: int, *, with_body: bool, with_result: bool, with_trail: bool
     ) -> list[tuple[str, JobInfo]]:
-        lookup = partial(_lookup_on, with_body=with_body, with_result=with_result, max_bytes=max_bytes)
+        lookup = partial(
+            _lookup_on, with_body=with_body, with_result=with_result, with_trail=with_trail, max_bytes=max_bytes
+        )
         calls = [
             (shard_id, partial(lookup, queue=queue, keys=[key for _, key in named]))
             for (shard_id, queue), named in groups
@@ -273,9 +279,21 @@ def _page(
 
 
 async def _lookup_on(
-    shard: Shard, *, queue: str, keys: list[JobKey], with_body: bool, with_result: bool, max_bytes: int
+    shard: Shard,
+    *,
+    queue: str,
+    keys: list[JobKey],
+    with_body: bool,
+    with_result: bool,
+    with_trail: bool,
+    max_bytes: int,
 ) -> list[JobInfo | None]:
-    return await shard.lookup(queue, keys, with_body=with_body, max_bytes=max_bytes, with_result=with_result)
+    infos = await shard.lookup(queue, keys, with_body=with_body, max_bytes=max_bytes, with_result=with_result)
+    if with_trail:
+        for info, trail in zip(infos, await shard.read_trails(queue, keys), strict=True):
+            if info is not None and trail is not None:
+                info.attempts, info.log_lines = trail
+    return infos
 
 
 _TOKEN = re.compile(r"([0-9]{1,16})\.([A-Za-z0-9]{1,16})\.([0-9]{1,16})\.([0-9]{1,16})\.([0-9a-f]{16})", re.ASCII)
@@ -312,6 +330,7 @@ _FIELDS_BYTES = 160
 
 
 _EXTENDED_BYTES = 200
+_ATTEMPT_BYTES, _LINE_BYTES = 80, 40
 
 
 def info_bytes(job: JobInfo) -> int:
@@ -323,6 +342,10 @@ def info_bytes(job: JobInfo) -> int:
     for text in (job.dedupe_key, job.serialize_key, progress, job.cancel_requested_by, job.body_stored_at):
         if text is not None:
             size += _EXTENDED_BYTES + _bytes(text)
+    for attempt in job.attempts or ():
+        size += _ATTEMPT_BYTES + _bytes(attempt.worker)
+    for line in job.log_lines or ():
+        size += _LINE_BYTES + _bytes(line.text)
     return size + _value_bytes(job)
 
 

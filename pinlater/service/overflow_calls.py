@@ -86,7 +86,12 @@ class OverflowCalls(Protocol):
     ) -> list[HeartbeatAnswer]: ...
 
     async def lookup(
-        self, descriptors: Sequence[str], include_body: bool, include_result: bool, context: RequestContext | None
+        self,
+        descriptors: Sequence[str],
+        include_body: bool,
+        include_result: bool,
+        include_trail: bool,
+        context: RequestContext | None,
     ) -> dict[str, JobInfo]: ...
 
     async def cancel(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pinlater.model import ANONYMOUS, EVERY_QUEUE, HIDDEN_JOB, AccessAction, JobInfo, RequestContext
 from pinlater.model.owner_bounds import owner_name
@@ -30,6 +30,13 @@ def hide_others(context: RequestContext | None, jobs: Iterable[JobInfo]) -> None
         for job in jobs:
             if job.waits_for is not None and not may_read(context, job.waits_for.partition(":")[0]):
                 job.waits_for = HIDDEN_JOB
+
+
+def hide_log_lines(context: RequestContext | None, jobs: Mapping[str, JobInfo]) -> None:
+    """Leave out of what is told of jobs, by descriptor, the log lines of those whose bodies the caller may not see."""
+    for descriptor, job in jobs.items():
+        if not may_read(context, descriptor.partition(":")[0], shows_bodies=True):
+            job.log_lines = None
 
 
 def named(context: RequestContext | None, source: str) -> str:

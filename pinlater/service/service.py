@@ -75,7 +75,7 @@ from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
 from pinlater.service.queue_admin import QueueAdmin
 from pinlater.service.queue_limits import QueueLimits
 from pinlater.service.queues_dequeuer import QueuesDequeuer
-from pinlater.service.rights import hide_others, may_read, owner
+from pinlater.service.rights import hide_log_lines, hide_others, may_read, owner
 from pinlater.service.schedule_admin import ScheduleAdmin
 from pinlater.service.service_context import NO_FEATURES, Features, ServiceContext
 from pinlater.service.settings import ServiceSettings, queue_defaults
@@ -325,6 +325,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi):
         wait_ms: int = 0,
         queue: str = "",
         keys: Sequence[KeyRef] = (),
+        include_trail: bool = False,
         context: RequestContext | None = None,
     ) -> dict[str, JobInfo]:
         if wait_ms < 0:
@@ -335,10 +336,10 @@ class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi):
 
         async def lookup() -> dict[str, JobInfo]:
             try:
-                return await self._queries.lookup(named, include_body, include_result)
+                return await self._queries.lookup(named, include_body, include_result, include_trail)
             except NamesOverflow:
                 assert self._overflow is not None
-                return await self._overflow.lookup(named, include_body, include_result, context)
+                return await self._overflow.lookup(named, include_body, include_result, include_trail, context)
 
         if wait_ms and named and None not in by_key:
             holder = "" if context is None else context.holder
@@ -346,6 +347,8 @@ class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi):
         else:
             found = await lookup()
         hide_others(context, found.values())
+        if include_trail:
+            hide_log_lines(context, found)
         return found
 
     async def count(

@@ -257,13 +257,14 @@ def _lookup_idempotency(
     wait_ms: int = 0,
     queue: str = "",
     keys: Sequence[KeyRef] = (),
+    include_trail: bool = False,
 ) -> Idempotency:
     return Idempotency.SCAN if wait_ms else Idempotency.READ
 
 
 def _found_size(request: Any) -> tuple[int, bool]:
     jobs = len(request.descriptors) + len(request.keys or ())
-    return jobs, request.include_body or request.include_result or False
+    return jobs, request.include_body or request.include_result or request.include_trail or False
 
 
 LOOKUP = Method(

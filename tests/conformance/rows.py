@@ -48,6 +48,7 @@ from tests.conformance import test_states as states
 from tests.conformance import test_stats as stats
 from tests.conformance import test_status_text as status
 from tests.conformance import test_tokens as tokens
+from tests.conformance import test_trails as trails
 from tests.conformance import test_undelivered as undelivered
 from tests.server import test_deliveries as deliveries
 from tests.server import test_full_stores as full_stores
@@ -507,4 +508,16 @@ DECISIONS: Mapping[str, Tests] = {
         listed.test_many_claims_that_are_left_alone_take_nothing_of_the_limit,
     ),
     "39": (searches.test_an_empty_list_and_an_empty_key_select_nothing_for_every_action,),
+    "40": (
+        trails.test_the_attempt_that_runs_and_the_one_that_succeeded,
+        trails.test_attempts_that_failed_before_are_kept_with_their_times_and_workers,
+        trails.test_attempts_whose_claims_expired_or_were_released,
+        trails.test_an_operators_retry_keeps_the_attempt_that_failed,
+        trails.test_a_hand_out_that_was_requeued_is_no_attempt,
+        trails.test_an_attempt_of_a_job_that_was_to_stop_ended_as_cancelled,
+        trails.test_the_last_attempts_are_kept_and_numbered_on,
+        trails.test_copies_begin_with_no_attempts,
+        trails.test_trails_go_with_their_jobs,
+        trails.test_a_job_that_came_from_another_store_goes_on_with_its_trail,
+    ),
 }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from urllib.parse import quote
 
 import pytest
 
 from pinlater import Ack, DequeueRequest, Job, JobFilter, JobState
-from pinlater.model import ExtendedJob, JobInfo
+from pinlater.model import ExtendedJob, JobInfo, RequestContext
 from tests.dashboard.conftest import Place
 from tests.dashboard.test_job_list import call, fail
 from tests.dashboard.visitor import Visitor, csrf_of
@@ -41,6 +42,17 @@ def test_a_failed_job_has_its_time_line_call_and_traceback(place: Place, visitor
         "A call, in JSON",
     ):
         assert text in shown
+
+
+def test_a_job_that_failed_for_good_at_once_has_one_attempt_with_its_times_and_worker(
+    place: Place, visitor: Visitor, queue: str
+) -> None:
+    (made,) = place.client.enqueue(queue, [Job(b"x", attempts_allowed=6)])
+    place.client.dequeue(DequeueRequest(queue, 1), context=RequestContext("web-1:47"))
+    place.client.ack(queue, failed=[Ack(made, "no", permanent=True)])
+    shown = visitor.text(page_of(made))
+    assert "Attempts 1 of 6 failed" in shown
+    assert re.search(r"Outcome Worker 1 .* failed web-1:47", shown)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,10 @@ def test_the_life_of_a_job(caller: Caller, queue: str) -> None:
     )
     assert (ended["state"], ended["custom_status"], ended["body"]) == ("succeeded", "sent", "a letter")
     assert (ended["result"], ended["result_encoding"]) == ({"id": 7}, "json")
+    assert "attempts" not in ended
+    (attempt,) = caller.done("GET", f"/v1/jobs/{job['descriptor']}?include_trail=true")["attempts"]
+    assert (attempt["number"], attempt["outcome"]) == (1, "succeeded")
+    assert attempt["eligible_at_ms"] <= attempt["claimed_at_ms"] <= attempt["ended_at_ms"] == ended["finished_at_ms"]
 
 
 @pytest.mark.parametrize(

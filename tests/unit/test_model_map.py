@@ -174,6 +174,7 @@ def test_what_a_form_says_becomes_what_the_call_takes() -> None:
     assert arguments_of(Api.lookup, form, 1) == {
         "include_body": False,
         "include_result": False,
+        "include_trail": False,
         "wait_ms": 5,
         "queue": "",
         "keys": [model.KeyRef("a")],

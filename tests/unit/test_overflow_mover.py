@@ -10,12 +10,13 @@ from pinlater.backends.base import NO_RULES, AckRequest, ClaimRequest, JobKey, P
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import NothingStored, OutcomeUnknown, QueueNotFound
 from pinlater.homes.job_mover import BATCH_JOBS, UNSURE_MS, JobMover
-from pinlater.model import DequeuedJob, Job, JobInfo, JobState, parse_descriptor
+from pinlater.model import AttemptOutcome, DequeuedJob, Job, JobInfo, JobState, parse_descriptor
 from pinlater.overflow.store import CLAIMED_BY
 from pinlater.service import ClaimTokens
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.router import Router
 from pinlater.shards.shard_set import ShardSet
+from tests.conformance.subject import key_of
 from tests.queues import make_queue
 from tests.unit.breaking import Breaking, HeldClock
 
@@ -107,6 +108,12 @@ async def test_jobs_move_as_they_are_and_their_old_descriptors_know_where() -> N
         assert urgent.custom_status == "so far, and on"
         assert (later.body, later.run_after_ms, later.state) == (b"", later_ms, JobState.PENDING)
         assert sorted(move.told) == [("mail", 1, False), ("mail", 2, True)]
+        trails = await move.shard.read_trails("mail", [key_of(each) for each in new])
+        assert [[(each.number, each.outcome) for each in trail.attempts] for trail in trails if trail] == [
+            [],
+            [(1, AttemptOutcome.FAILED)],
+            [],
+        ]
         assert len(await move.claimed(move.shard)) == 2
         assert await move.mover.move() == 0
 

@@ -18,6 +18,7 @@ from pinlater.backends.base import (
     EndRules,
     ExpiryCounts,
     ExpiryRequest,
+    JobKey,
     SilentClaim,
     UnrenewedClaim,
 )
@@ -29,9 +30,19 @@ from pinlater.backends.dynamodb.steps import Step, TooLarge
 from pinlater.backends.dynamodb.store_parts import Store
 from pinlater.backends.dynamodb.stored_job import CANCELLED, FAILED, IN_PROGRESS, SUCCEEDED, StoredJob
 from pinlater.backends.extended import HeartbeatRequest
+from pinlater.backends.packed_trails import ENDS_JOB, packed_attempts
 from pinlater.backends.status_lines import crash_budget_status, expired_status, released_status
 from pinlater.errors import OutcomeUnknown, PinLaterError, StoreConflict
-from pinlater.model import MAX_TIME_MS, DequeuedJob, HeartbeatAnswer, HeartbeatOutcome, claim_source, parse_descriptor
+from pinlater.model import (
+    MAX_TIME_MS,
+    AttemptOutcome,
+    DequeuedJob,
+    HeartbeatAnswer,
+    HeartbeatOutcome,
+    JobTrail,
+    claim_source,
+    parse_descriptor,
+)
 from pinlater.model.body_reference import BodyReference, body_length
 from pinlater.model.status_text import prepend_status
 
@@ -71,6 +82,7 @@ async def expire(
     if await stopped(step, store, job, now_ms):
         return AckOutcome.CANCELLED
     job.attempts_remaining = remaining
+    job.keep_attempt(now_ms, AttemptOutcome.EXPIRED + (0 if remaining > 0 else ENDS_JOB))
     if remaining > 0:
         job.unclaim()
         job.run_after_ms = min(MAX_TIME_MS, now_ms + retry_delay_ms)
@@ -132,6 +144,7 @@ async def ack_job(
         return AckOutcome.CANCELLED
     job.attempts_remaining = 0 if request.permanent else job.attempts_remaining - 1
     if job.attempts_remaining > 0:
+        job.keep_attempt(now_ms, AttemptOutcome.FAILED)
         job.unclaim()
         job.run_after_ms = min(MAX_TIME_MS, now_ms + request.retry_delay_ms)
         return AckOutcome.RETRIED
@@ -338,6 +351,16 @@ async def mark_moved(store: Store, queue: str, moved: Sequence[tuple[ClaimKey, s
         return True
 
     return await _per_claim(store, queue, [claim for claim, _ in moved], change, False)
+
+
+async def put_trails(store: Store, queue: str, given: Sequence[tuple[JobKey, JobTrail]]) -> list[bool]:
+    async def change(step: Step, job: StoredJob | None, position: int) -> bool:
+        if job is None or job.attempts is not None:
+            return False
+        job.attempts = packed_attempts(given[position][1].attempts)
+        return True
+
+    return await _per_claim(store, queue, [key for key, _ in given], change, False)
 
 
 async def _per_claim(store: Store, queue: str, claims: Sequence[object], change: object, nothing: object) -> list:  # type: ignore[type-arg]

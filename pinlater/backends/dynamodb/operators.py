@@ -99,6 +99,7 @@ async def _retry(
         return False
     if job.moved_to is not None and not await _letter_goes(step, store, job.moved_to, now_ms):
         return False
+    job.keep_last_attempt()
     job.unclaim()
     job.attempts_remaining, job.crashes, job.finished_at_ms = attempts, 0, None
     job.run_after_ms, job.updated_at_ms = now_ms if run_after_ms is None else run_after_ms, now_ms

@@ -124,6 +124,9 @@ class DynamodbShard(Shard):
     scan = _of_store(table_queries.scan)
     blocked_chains = _of_store(key_items.blocked_chains)
 
+    read_trails = _of_store(table_queries.read_trails)
+    put_trails = _of_store(attempt_steps.put_trails)
+
     # -- operators ---------------------------------------------------------------------------------------------------
 
     retry_failed = _of_store(operators.retry_failed)

@@ -21,12 +21,14 @@ from pinlater.backends.dynamodb.items import (
     priority_of,
     qid_of,
 )
+from pinlater.backends.packed_trails import added, attempt_to_add, attempts_of
 from pinlater.model import (
     MAX_TIME_MS,
     DequeuedJob,
     JobInfo,
     JobProgress,
     JobState,
+    JobTrail,
     descriptor_prefix,
 )
 from pinlater.model.body_reference import BodyReference, body_length
@@ -90,6 +92,8 @@ class StoredJob:
 
     stop_by: str | None = _attribute("sb")
     progress: list[Any] | None = field(default=None, metadata={"attribute": "pr"})
+    attempts: bytes | None = _attribute("at")
+    """The record of its attempts before the last (packed_trails.py)."""
 
     @property
     def is_live(self) -> bool:
@@ -124,6 +128,34 @@ class StoredJob:
     def unclaim(self) -> None:
         self.state = PENDING
         self.claim = self.claimed_at_ms = self.timeout_ms = self.expires_at_ms = self.last_seen_ms = None
+
+    def keep_attempt(self, now_ms: int, outcome: int) -> None:
+        """Its attempt ends now, with this outcome, and is not told by the job itself."""
+        self.attempts = added(
+            self.attempts, self.run_after_ms, self.claimed_at_ms or 0, now_ms, outcome, self.claim or ""
+        )
+
+    def keep_last_attempt(self) -> None:
+        """It ended, and is retried: the last attempt, if it had one, is told by the job itself no more."""
+        if self.claimed_at_ms is not None and self.claim is not None:
+            self.attempts = (
+                attempt_to_add(
+                    *(self.attempts, self.run_after_ms, self.claimed_at_ms, self.finished_at_ms or 0, self.claim),
+                    cancelled=self.state == CANCELLED,
+                )
+                or self.attempts
+            )
+
+    @property
+    def trail(self) -> JobTrail:
+        return JobTrail(
+            attempts_of(
+                self.attempts,
+                SHOWN[self.state],
+                *(self.run_after_ms, self.claimed_at_ms, self.finished_at_ms, self.claim),
+                cancelled=self.state == CANCELLED,
+            )
+        )
 
     def finish(self, state: int, now_ms: int) -> None:
         self.state, self.finished_at_ms, self.expires_at_ms = state, now_ms, None

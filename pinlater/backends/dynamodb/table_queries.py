@@ -28,7 +28,7 @@ from pinlater.backends.dynamodb.stored_job import (
     WAITING,
     StoredJob,
 )
-from pinlater.model import MAX_TIME_MS, JobInfo, JobState
+from pinlater.model import MAX_TIME_MS, JobInfo, JobState, JobTrail
 from pinlater.model.body_reference import BodyReference
 
 
@@ -58,6 +58,15 @@ async def lookup(
     if with_result:
         await _add_results(store, queue, qid, jobs, infos, left, left == max_bytes > 0)
     return infos
+
+
+async def read_trails(store: Store, queue: str, jobs: Sequence[JobKey]) -> list[JobTrail | None]:
+    qid = await store.queues.find(queue)
+    if qid is None:
+        return [None] * len(jobs)
+    keys = [store.places.job(qid, *job) for job in jobs]
+    items = await store.table.read_all(keys, ALL_BUT_THE_BODY)
+    return [StoredJob.of_item({**items[key], "t": False}).trail if key in items else None for key in keys]
 
 
 async def _found(store: Store, queue: str, keys: Iterable[ItemKey]) -> dict[ItemKey, FoundJob]:

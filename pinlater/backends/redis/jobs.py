@@ -44,9 +44,10 @@ from pinlater.backends.redis.records import (
     key_args,
 )
 from pinlater.backends.redis.scripts import ScriptCaller, lowest_id
+from pinlater.backends.redis.trail_records import trail_args, trails
 from pinlater.backends.status_lines import expired_status, released_status
 from pinlater.errors import HomesChanged
-from pinlater.model import CancelOutcome, ClaimAnswer, ClaimOutcome, DequeuedJob, Job, JobInfo, JobState
+from pinlater.model import CancelOutcome, ClaimAnswer, ClaimOutcome, DequeuedJob, Job, JobInfo, JobState, JobTrail
 from pinlater.model.body_reference import body_length
 
 _ACK_OUTCOMES = {ord(str(int(outcome))): outcome for outcome in AckOutcome}
@@ -216,6 +217,13 @@ class Queries(ScriptCaller):
             start += examined
             slice_jobs = max(_LEAST_KEYS, 2 * examined)
         return found
+
+    async def read_trails(self, queue: str, jobs: Sequence[JobKey]) -> list[JobTrail | None]:
+        return trails(await self._store.call_queue("read_trails", queue, [queue, *key_args(jobs)]), len(jobs))
+
+    async def put_trails(self, queue: str, given: Sequence[tuple[JobKey, JobTrail]]) -> list[bool]:
+        codes = await self._store.call_queue("put_trails", queue, [queue, *trail_args(given)])
+        return [code == ord("1") for code in codes]
 
     async def count(self, queue: str, state: JobState, priorities: Sequence[int], future: bool, now_ms: int) -> int:
         low, high = _run_after_range(future, now_ms)

@@ -12,6 +12,7 @@ Every key begins with the root, whose braces are a hash tag. Numbers in records 
     ROOT:claimed                  zset    queue -> lower bound of its earliest claim expiry
     ROOT:ended:2, ROOT:ended:3    zset    queue -> no job in it succeeded (2) or failed (3) before this
 
+    ROOT:trails                   set     queues that have trails of jobs (_trails.lua)
     ROOT:tiered                   set     queues that have references in place of bodies (_references.lua)
     ROOT:shared                   hash    reference -> how many further jobs share it
     ROOT:dropped                  set     references that no job has any more
@@ -33,6 +34,7 @@ Every key begins with the root, whose braces are a hash tag. Numbers in records 
     BASE:news                     channel: what becomes pending in the queue (pubsub.py); nothing is kept
     BASE:undelivered              hash    id -> how often in a row nobody received it (requeue_undelivered.lua)
     BASE:tiered                   string  how many references the jobs and results of the queue have; else missing
+    BASE:trails                   hash    id -> bytes of its record of attempts, that (packed_trails.py), its log lines
     BASE:links                    hash    id -> where the job came from and went to (_links.lua); missing for most jobs
 
 What few jobs have (extended.py); none of it is there while no job has it:
@@ -202,19 +204,19 @@ the shard id of a barrier, of the name of a schedule and of its mark; these foll
 _LUA_CODES = {"d": "d", "Q": "I8", "q": "i8", "I": "I4", "H": "I2", "B": "B", ">": ">"}
 
 
-def _lua_format(record: Struct) -> str:
+def lua_format(record: Struct) -> str:
     return "'" + "".join([_LUA_CODES[code] for code in record.format]) + "'"
 
 
 LUA_LAYOUT = {
-    "HEAD": _lua_format(HEAD),
-    "CHANGED": _lua_format(CHANGED),
-    "CLAIM": _lua_format(CLAIM),
-    "CLAIM_START": _lua_format(_CLAIM_START),
-    "CLAIM_END": _lua_format(_CLAIM_END),
-    "REQUEST": _lua_format(_REQUEST),
-    "ACK_KIND": _lua_format(_ACK_KIND),
-    "ID": _lua_format(ID),
+    "HEAD": lua_format(HEAD),
+    "CHANGED": lua_format(CHANGED),
+    "CLAIM": lua_format(CLAIM),
+    "CLAIM_START": lua_format(_CLAIM_START),
+    "CLAIM_END": lua_format(_CLAIM_END),
+    "REQUEST": lua_format(_REQUEST),
+    "ACK_KIND": lua_format(_ACK_KIND),
+    "ID": lua_format(ID),
     "HEAD_BYTES": str(HEAD.size),
     "CHANGED_BYTES": str(CHANGED.size),
     "CLAIM_BYTES": str(CLAIM.size),
@@ -227,26 +229,26 @@ LUA_LAYOUT = {
     "NOT_REPLACED": NOT_REPLACED,
     "NOT_REPLACED_END": NOT_REPLACED_END.replace("\n", "\\n"),
     "SLICE_BYTES": str(SLICE_BYTES),
-    "ACK_RESULT": _lua_format(_ACK_RESULT),
-    "EXTRA": _lua_format(EXTRA),
-    "EXTRA_TIMEOUT": _lua_format(Struct(">Q")),
+    "ACK_RESULT": lua_format(_ACK_RESULT),
+    "EXTRA": lua_format(EXTRA),
+    "EXTRA_TIMEOUT": lua_format(Struct(">Q")),
     "EXTRA_SLOT_AT": str(Struct(">QQq").size + 1),
     "EXTRA_FLAGS_AT": str(Struct(">QQqHB").size + 1),
-    "PROGRESS": _lua_format(PROGRESS),
+    "PROGRESS": lua_format(PROGRESS),
     "PROGRESS_BYTES": str(PROGRESS.size),
-    "KEY_ENTRY": _lua_format(KEY_ENTRY),
+    "KEY_ENTRY": lua_format(KEY_ENTRY),
     "KEY_ENTRY_BYTES": str(KEY_ENTRY.size),
-    "CHAIN_HEAD": _lua_format(CHAIN_HEAD),
-    "RESULT": _lua_format(RESULT),
+    "CHAIN_HEAD": lua_format(CHAIN_HEAD),
+    "RESULT": lua_format(RESULT),
     "RESULT_BYTES": str(RESULT.size),
-    "OFFER": _lua_format(OFFER),
+    "OFFER": lua_format(OFFER),
     "OFFER_BYTES": str(OFFER.size),
     "SEND_ID_KEPT_MS": str(SEND_ID_KEPT_MS),
     "EXTENDED_VERSION": str(EXTENDED_VERSION),
     "REFERENCES_VERSION": str(REFERENCES_VERSION),
     "TIERED": str(TIERED),
     "PRIORITY_AT": str(Struct(">QI").size + 1),
-    "LENGTH": _lua_format(Struct(">I")),
+    "LENGTH": lua_format(Struct(">I")),
 }
 """What scripts have in place of `$NAME`, so that the layout is written once."""
 
@@ -455,7 +457,7 @@ def described(flat: Sequence[Any], queue: str, shard: str, *, with_body: bool = 
 
 
 _GONE = 7
-_STATES = {**{int(state): state for state in JobState}, 4: JobState.PENDING, 5: JobState.FAILED, 6: JobState.FAILED}
+STATES = {**{int(state): state for state in JobState}, 4: JobState.PENDING, 5: JobState.FAILED, 6: JobState.FAILED}
 
 
 def _described(
@@ -468,12 +470,12 @@ def _described(
         if lacks_result:
             info.result, info.result_left_out = None, True
         return info
-    info = _info(queue, shard, _STATES[state], job_id, int(score), has & _HAS_BODY, *common)
+    info = _info(queue, shard, STATES[state], job_id, int(score), has & _HAS_BODY, *common)
     if with_body and info.body is None:
         info.body_left_out = True
     if extra:
         _extend(info, extra)
-        info.cancelled = True if state == _CANCELLED else None
+        info.cancelled = True if state == CANCELLED else None
     if state == _REPLAYED:
         info.moved_to, info.replayed_to = None, info.moved_to
     if head:
@@ -485,7 +487,7 @@ def _described(
     return info
 
 
-_CANCELLED, _REPLAYED = 5, 6
+CANCELLED, _REPLAYED = 5, 6
 
 
 def _gone(queue: str, shard: str, job_id: bytes, result: bytes) -> JobInfo:

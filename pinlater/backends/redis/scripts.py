@@ -1,8 +1,8 @@
 """The Lua scripts of lua/, and the Redis they are called on.
 
-`--#include NAME` takes in _NAME.lua, and `$NAME` is a number or format of records.LUA_LAYOUT. A script is sent by its
-SHA1; only when Redis answers that it does not know it, and so ran nothing, its text is sent. No call is sent twice
-otherwise. The store connects when it has to, and checks each time that it is still the same store.
+`--#include NAME` takes in _NAME.lua, and `$NAME` is a number or format of LUA_LAYOUT or TRAIL_LAYOUT. A script is sent
+by its SHA1; only when Redis answers that it does not know it, and so ran nothing, its text is sent. No call is sent
+twice otherwise. The store connects when it has to, and checks each time that it is still the same store.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pinlater.backends.redis.cluster_slots import GUARD, ClusterNodes
 from pinlater.backends.redis.connection import PipelinedConnection, ReplyError, is_read_only, mapped, reason
 from pinlater.backends.redis.failover import Endpoint, FailoverListener, ReplicatedConnection, find_primary
 from pinlater.backends.redis.records import LUA_LAYOUT, Arg, root_key, shard_and_version
+from pinlater.backends.redis.trail_records import TRAIL_LAYOUT
 from pinlater.errors import (
     NothingStored,
     OutcomeUnknown,
@@ -50,11 +51,11 @@ def load_scripts(before: str = "") -> dict[str, Script]:
     """All scripts by name, each behind that text."""
     folder = files("pinlater.backends.redis") / "lua"
     texts = {entry.name[:-4]: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".lua")}
-    scripts = {}
+    scripts, layout = {}, LUA_LAYOUT | TRAIL_LAYOUT
     for name, text in texts.items():
         if not name.startswith("_"):
             source = before + _INCLUDE.sub(lambda match: texts["_" + match[1]], text)
-            source = _LAYOUT.sub(lambda match: LUA_LAYOUT[match[1]], source)
+            source = _LAYOUT.sub(lambda match: layout[match[1]], source)
             scripts[name] = Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
     return scripts
 

@@ -29,6 +29,7 @@ from pinlater.backends.sql.records import (
     WAITING,
 )
 from pinlater.backends.sql.session import Row, Session
+from pinlater.backends.sql.trails import keep_last_attempts
 from pinlater.model import CancelOutcome, JobState, RescheduleOutcome
 
 _CANCEL_OUTCOMES = {
@@ -120,6 +121,7 @@ def _retry(
             set_extended(session, {job_id: flags_of[job_id] & ~STOPPING | SHOWN for job_id in stopped})
     ids = sorted([*ids, *states])
     remove(session, [letters.going[job_id] for job_id in ids if job_id in letters.going], now_ms, freed)
+    keep_last_attempts(session, ids)
     session.run_of("clear_moved_to", (), ids)
     count = session.run_of("retry_failed", (attempts, now_ms if run_after_ms is None else run_after_ms, now_ms), ids)
     session.run_of("hold_back", (), sorted(job_id for job_id, state in states.items() if state == WAITING))

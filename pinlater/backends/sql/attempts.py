@@ -21,13 +21,22 @@ from pinlater.backends.base import (
     UnrenewedClaim,
 )
 from pinlater.backends.extended import HeartbeatRequest
+from pinlater.backends.packed_trails import ENDS_JOB
 from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.extensions import End, Extension, Stays, end, extend, extensions
 from pinlater.backends.sql.held_references import RESULT, hold, replace_body, result_bytes
 from pinlater.backends.sql.records import DEAD_LETTER_PENDING_MS, IN_PROGRESS, SHOWN, STOPPING
 from pinlater.backends.sql.session import IDS_PER_STATEMENT, Row, Session, in_slices
+from pinlater.backends.sql.trails import keep_attempts
 from pinlater.backends.status_lines import crash_budget_status, expired_status, released_status
-from pinlater.model import MAX_PROGRESS_CHARS, MAX_TIME_MS, HeartbeatAnswer, HeartbeatOutcome, claim_source
+from pinlater.model import (
+    MAX_PROGRESS_CHARS,
+    MAX_TIME_MS,
+    AttemptOutcome,
+    HeartbeatAnswer,
+    HeartbeatOutcome,
+    claim_source,
+)
 from pinlater.model.body_reference import BodyReference
 from pinlater.model.status_text import append_at, job_expired_status
 
@@ -112,6 +121,9 @@ def ack(
         if each.result is not None and outcome is AckOutcome.SUCCEEDED:
             results.append((each, row))
     ends.carry_out(session, now_ms, freed)
+    for (name, *_), ids in effects.items():
+        if name == "retry":
+            keep_attempts(session, dict.fromkeys(ids, AttemptOutcome.FAILED), now_ms)
     carry_out(session, effects, now_ms)
     if results:
         _keep_results(session, queue, results, now_ms, rules)
@@ -411,9 +423,18 @@ def _expire(
         outcomes[row[0]] = outcome
         if flags and outcome is not AckOutcome.RETRIED:
             ends.add(row[0], flags, effect)
+    expired = {job_id: _EXPIRED[outcome] for job_id, outcome in outcomes.items() if outcome in _EXPIRED}
+    keep_attempts(session, expired, now_ms)
     carry_out(session, effects, now_ms, crashes=1)
     ends.carry_out(session, now_ms, freed)
     return outcomes
+
+
+_EXPIRED = {
+    AckOutcome.RETRIED: int(AttemptOutcome.EXPIRED),
+    AckOutcome.FAILED: AttemptOutcome.EXPIRED + ENDS_JOB,
+}
+"""What is kept of an attempt that ends so when its claim expires. A job that was to stop tells that by itself."""
 
 
 def expire_jobs(

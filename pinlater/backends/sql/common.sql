@@ -65,6 +65,12 @@ INSERT INTO pinlater_links (job_id, undelivered, undelivered_attempts, undeliver
 ON CONFLICT (job_id) DO UPDATE SET undelivered = excluded.undelivered,
     undelivered_attempts = excluded.undelivered_attempts, undelivered_run_after_ms = excluded.undelivered_run_after_ms
 
+-- name: put_attempts
+INSERT INTO pinlater_links (job_id, attempts) VALUES /*rows*/ ON CONFLICT (job_id) DO UPDATE SET attempts = excluded.attempts
+
+-- name: put_log_lines
+INSERT INTO pinlater_links (job_id, log_lines) VALUES /*rows*/ ON CONFLICT (job_id) DO UPDATE SET log_lines = excluded.log_lines
+
 -- name: copy_job
 INSERT INTO pinlater_jobs ({new_job})
 SELECT {copied_job}

@@ -71,6 +71,8 @@ CREATE TABLE IF NOT EXISTS pinlater_shares (
 ) ENGINE = InnoDB;
 -- What few jobs have. Where copies came from and went to; origin_attempts is what the origin of a dead letter was allowed.
 -- How often in a row nobody received the job, and its attempts and run_after meanwhile (`add_columns` in older tables).
+-- The trail of a job: the record of its attempts before the last (packed_trails.py), and its log lines. They lie here,
+-- where any version of a server removes them with the job.
 CREATE TABLE IF NOT EXISTS pinlater_links (
     job_id BIGINT NOT NULL PRIMARY KEY,
     origin VARCHAR(128) CHARACTER SET ascii COLLATE ascii_bin NULL,
@@ -78,7 +80,9 @@ CREATE TABLE IF NOT EXISTS pinlater_links (
     moved_to VARCHAR(128) CHARACTER SET ascii COLLATE ascii_bin NULL,
     undelivered INT NULL,
     undelivered_attempts INT NULL,
-    undelivered_run_after_ms BIGINT NULL
+    undelivered_run_after_ms BIGINT NULL,
+    attempts BLOB NULL,
+    log_lines BLOB NULL
 ) ENGINE = InnoDB;
 CREATE TABLE IF NOT EXISTS pinlater_notes (
     kind VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -211,6 +215,7 @@ ALTER TABLE pinlater_jobs ADD KEY pinlater_jobs_ends (claim_expires_at_ms, queue
 -- Servers before these columns go on using the tables that have them: the version of the tables stays.
 SELECT COALESCE(SUM(table_name = 'pinlater_links' AND column_name = 'undelivered'), 0) = 0,
     COALESCE(SUM(table_name = 'pinlater_jobs' AND column_name = 'extended'), 0) = 0,
+    COALESCE(SUM(table_name = 'pinlater_links' AND column_name = 'log_lines'), 0) = 0,
     COALESCE(SUM(table_name = 'pinlater_dropped' AND column_name = 'spot'), 0) = 0
 FROM information_schema.columns
 WHERE table_schema = DATABASE() AND table_name IN ('pinlater_links', 'pinlater_jobs', 'pinlater_dropped')
@@ -218,6 +223,9 @@ WHERE table_schema = DATABASE() AND table_name IN ('pinlater_links', 'pinlater_j
 -- name: add_columns
 ALTER TABLE pinlater_links ADD COLUMN undelivered INT NULL, ADD COLUMN undelivered_attempts INT NULL,
     ADD COLUMN undelivered_run_after_ms BIGINT NULL
+
+-- name: add_trails
+ALTER TABLE pinlater_links ADD COLUMN attempts BLOB NULL, ADD COLUMN log_lines BLOB NULL, ALGORITHM = INSTANT
 
 -- name: add_extended
 -- The description of the table alone changes: jobs go on coming and going.
@@ -525,6 +533,22 @@ WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND id IN %s O
 SELECT {info}
 FROM pinlater_jobs FORCE INDEX (PRIMARY) LEFT JOIN pinlater_links ON job_id = id
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND id IN %s
+
+-- name: trails
+SELECT {trail}
+FROM pinlater_jobs FORCE INDEX (PRIMARY) LEFT JOIN pinlater_links ON job_id = id
+WHERE id IN %s
+
+-- name: trails_of
+SELECT {trail}, priority, log_lines
+FROM pinlater_jobs FORCE INDEX (PRIMARY) LEFT JOIN pinlater_links ON job_id = id
+WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND id IN %s
+
+-- name: put_attempts
+INSERT INTO pinlater_links (job_id, attempts) VALUES /*rows*/ ON DUPLICATE KEY UPDATE attempts = VALUES(attempts)
+
+-- name: put_log_lines
+INSERT INTO pinlater_links (job_id, log_lines) VALUES /*rows*/ ON DUPLICATE KEY UPDATE log_lines = VALUES(log_lines)
 
 -- name: snapshot
 -- For the next transaction alone: READ COMMITTED looks anew in each statement.

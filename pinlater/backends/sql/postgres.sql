@@ -74,6 +74,8 @@ CREATE TABLE IF NOT EXISTS pinlater_shares (
 );
 -- What few jobs have. Where copies came from and went to; origin_attempts is what the origin of a dead letter was allowed.
 -- How often in a row nobody received the job, and its attempts and run_after meanwhile.
+-- The trail of a job: the record of its attempts before the last (packed_trails.py), and its log lines. They lie here,
+-- where any version of a server removes them with the job.
 CREATE TABLE IF NOT EXISTS pinlater_links (
     job_id BIGINT PRIMARY KEY,
     origin TEXT COLLATE "C",
@@ -81,8 +83,11 @@ CREATE TABLE IF NOT EXISTS pinlater_links (
     moved_to TEXT COLLATE "C",
     undelivered INTEGER,
     undelivered_attempts INTEGER,
-    undelivered_run_after_ms BIGINT
+    undelivered_run_after_ms BIGINT,
+    attempts BYTEA,
+    log_lines BYTEA
 );
+ALTER TABLE pinlater_links ADD COLUMN IF NOT EXISTS attempts BYTEA, ADD COLUMN IF NOT EXISTS log_lines BYTEA;
 CREATE TABLE IF NOT EXISTS pinlater_notes (
     kind TEXT COLLATE "C" NOT NULL,
     name TEXT COLLATE "C" NOT NULL,
@@ -214,8 +219,9 @@ CREATE OR REPLACE FUNCTION pinlater_prepend(status TEXT, before TEXT) RETURNS TE
     $$ SELECT left(before || status, 5000) $$;
 
 -- name: lacks_columns
--- A table that the first ones lacked; `schema` makes it.
-SELECT to_regclass('pinlater_subscribers') IS NULL
+-- A table and columns that the first ones lacked; `schema` makes them.
+SELECT to_regclass('pinlater_subscribers') IS NULL, NOT EXISTS (
+    SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass('pinlater_links') AND attname = 'log_lines')
 
 -- name: lock_tables
 -- Tables are made in a transaction, as all else; it ends with that.
@@ -495,6 +501,16 @@ ORDER BY id FOR UPDATE
 
 -- name: infos
 SELECT {info}
+FROM pinlater_jobs LEFT JOIN pinlater_links ON job_id = id
+WHERE +queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND id = ANY(%s)
+
+-- name: trails
+SELECT {trail}
+FROM pinlater_jobs LEFT JOIN pinlater_links ON job_id = id
+WHERE id = ANY(%s)
+
+-- name: trails_of
+SELECT {trail}, priority, log_lines
 FROM pinlater_jobs LEFT JOIN pinlater_links ON job_id = id
 WHERE +queue_id = (SELECT id FROM pinlater_queues WHERE name = %s) AND id = ANY(%s)
 

@@ -59,6 +59,9 @@ INFO = (
 )
 """All that is known of a job; `job_info` reads it."""
 
+TRAIL = ("id", "state", "run_after_ms", "claimed_at_ms", "finished_at_ms", "claim_descriptor", "attempts")
+"""What tells the attempts of a job; trails.py reads it."""
+
 CLAIM = ("claim_descriptor", "claimed_at_ms", "claim_timeout_ms", "claim_expires_at_ms")
 """What a job has that is under a claim, and loses with it."""
 
@@ -112,6 +115,7 @@ _COLUMNS = {
     "candidate": ", ".join(CANDIDATE),
     "in_progress": ", ".join(IN_PROGRESS),
     "info": ", ".join(INFO),
+    "trail": ", ".join(TRAIL),
     "no_claim": ", ".join([f"{column} = NULL" for column in CLAIM]),
     "dead_letter_pending_ms": str(DEAD_LETTER_PENDING_MS),
     "queue_storage": ", ".join(QUEUE_STORAGE),

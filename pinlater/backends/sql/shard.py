@@ -33,6 +33,7 @@ from pinlater.backends.sql import (
     keyed_jobs,
     queries,
     ready_jobs,
+    trails,
 )
 from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.coordination import Identity, ping
@@ -233,6 +234,11 @@ class SqlShard(Shard, ABC):
     list_references = _reads(held_references.list_references)
     dropped_references = _reads(held_references.dropped_references)
     forget_references = _writes(held_references.forget_references)
+
+    # -- attempts and log lines --------------------------------------------------------------------------------------
+
+    read_trails = _reads(trails.read_trails)
+    put_trails = _writes(trails.put_trails)
 
     # -- what the servers of a cluster tell each other ---------------------------------------------------------------
 

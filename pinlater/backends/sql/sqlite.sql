@@ -74,6 +74,8 @@ CREATE TABLE IF NOT EXISTS pinlater_shares (
 );
 -- What few jobs have. Where copies came from and went to; origin_attempts is what the origin of a dead letter was allowed.
 -- How often in a row nobody received the job, and its attempts and run_after meanwhile (`add_columns` in older tables).
+-- The trail of a job: the record of its attempts before the last (packed_trails.py), and its log lines. They lie here,
+-- where any version of a server removes them with the job.
 CREATE TABLE IF NOT EXISTS pinlater_links (
     job_id INTEGER PRIMARY KEY,
     origin TEXT,
@@ -81,7 +83,9 @@ CREATE TABLE IF NOT EXISTS pinlater_links (
     moved_to TEXT,
     undelivered INTEGER,
     undelivered_attempts INTEGER,
-    undelivered_run_after_ms INTEGER
+    undelivered_run_after_ms INTEGER,
+    attempts BLOB,
+    log_lines BLOB
 );
 CREATE TABLE IF NOT EXISTS pinlater_notes (
     kind TEXT NOT NULL,
@@ -210,12 +214,17 @@ DROP INDEX IF EXISTS pinlater_jobs_failed;
 -- Servers before these columns go on using the tables that have them: the version of the tables stays.
 SELECT (SELECT COUNT(*) FROM pragma_table_info('pinlater_links') WHERE name = 'undelivered') = 0,
     (SELECT COUNT(*) FROM pragma_table_info('pinlater_jobs') WHERE name = 'extended') = 0,
+    (SELECT COUNT(*) FROM pragma_table_info('pinlater_links') WHERE name = 'log_lines') = 0,
     (SELECT COUNT(*) FROM pragma_table_info('pinlater_dropped') WHERE name = 'spot') = 0
 
 -- name: add_columns
 ALTER TABLE pinlater_links ADD COLUMN undelivered_attempts INTEGER;
 ALTER TABLE pinlater_links ADD COLUMN undelivered_run_after_ms INTEGER;
 ALTER TABLE pinlater_links ADD COLUMN undelivered INTEGER;
+
+-- name: add_trails
+ALTER TABLE pinlater_links ADD COLUMN attempts BLOB;
+ALTER TABLE pinlater_links ADD COLUMN log_lines BLOB;
 
 -- name: add_extended
 -- The text of the schema alone changes.
@@ -491,6 +500,16 @@ WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND id IN (SELE
 
 -- name: infos
 SELECT {info}
+FROM pinlater_jobs NOT INDEXED LEFT JOIN pinlater_links ON job_id = id
+WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND id IN (SELECT value FROM json_each(?))
+
+-- name: trails
+SELECT {trail}
+FROM pinlater_jobs NOT INDEXED LEFT JOIN pinlater_links ON job_id = id
+WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: trails_of
+SELECT {trail}, priority, log_lines
 FROM pinlater_jobs NOT INDEXED LEFT JOIN pinlater_links ON job_id = id
 WHERE queue_id = (SELECT id FROM pinlater_queues WHERE name = ?) AND id IN (SELECT value FROM json_each(?))
 

@@ -94,12 +94,13 @@ class SqliteSession(Session):
     def make_tables(self) -> None:
         for statement in parts(self.statements["schema"]) + parts(self.statements["upgrade"]):
             self.cursor.execute(statement)
-        lacks_links, lacks_extended, _ = self.rows("lacks_columns")[0]
-        if lacks_links:
-            for statement in parts(self.statements["add_columns"]):
-                self.cursor.execute(statement)
-        if lacks_extended:
-            for statement in parts(self.statements["add_extended"]):
+        lacks_links, lacks_extended, lacks_trails, _ = self.rows("lacks_columns")[0]
+        for is_lacking, name in (
+            (lacks_links, "add_columns"),
+            (lacks_extended, "add_extended"),
+            (lacks_trails, "add_trails"),
+        ):
+            for statement in parts(self.statements[name]) if is_lacking else ():
                 self.cursor.execute(statement)
 
     def remove(self, ids: Sequence[int]) -> int:

@@ -119,6 +119,7 @@ local function ack(root, base, queue, now, from)
 
   local outcome, done, any = {}, {}, false
   local finished, gone, freed, changed, times = {[2] = {}, [3] = {}, [CANCELLED] = {}}, {}, {}, {}, {}
+  local failed = {}
   local expiring = {}
   local last_claim, holder  -- most jobs of a call come from one claim
   for i = 1, total do
@@ -150,6 +151,7 @@ local function ack(root, base, queue, now, from)
         if state == 0 then
           into[n + 1], into[n + 2] = kind.run_after, id
           freed[#freed + 1] = id
+          failed[#failed + 1] = {id, claims[i], score, 2}
           times[#times + 1] = kind.run_after
         else
           into[n + 1], into[n + 2] = score, id
@@ -170,6 +172,7 @@ local function ack(root, base, queue, now, from)
     end
     write('HDEL', base .. ':claims', freed)
     write('HSET', base .. ':changed', changed)
+    if #failed > 0 then keep_attempts(root, base, queue, failed, now) end
     for _, state in ipairs(ENDED) do
       local index = into_index[state]
       add(base .. index, finished[state])
@@ -178,7 +181,8 @@ local function ack(root, base, queue, now, from)
     keep_results(root, base, queue, now, results)
     local R = any_tiered and references(root)
     local dropped = R and R.among(base .. ':jobs', gone, R.of_job)
-    for _, key in ipairs({':jobs', ':changed', ':claims', ':links'}) do write('HDEL', base .. key, gone) end
+    for _, key in ipairs({':jobs', ':changed', ':claims'}) do write('HDEL', base .. key, gone) end
+    remove_apart(base, gone)
     if R then R.release(queue, dropped) end
     notify(base, tonumber(now), times)
     if any_extra then

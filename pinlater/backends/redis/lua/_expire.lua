@@ -16,6 +16,7 @@ local function expire(root, queue, jobs, now, budget, dead_letters, words, codes
   local ends, told, pending, cancelled = any_extra and new_ends(root, now), {}, {}, 0
   local new, moves, freed, ended, times = {}, {}, {}, {}, {}
   local at_once, retried, failed = string.format('%.0f', now), 0, 0
+  local ending = {}
   local ended_as_cancelled, of_claim, of_changed = {}, {}, {}  -- claims that expire together are mostly alike: a quarter of the script's time
   for i, id in ipairs(ids) do
     local claim, was = jobs[i][2], changed[i]
@@ -36,7 +37,7 @@ local function expire(root, queue, jobs, now, budget, dead_letters, words, codes
     local priority = byte(claim, DESCRIPTOR_AT - 1)
     local move = moves[priority]
     if not move then
-      move = {out = {}, pending = {}, failed = {}, failed_ids = {}, cancelled_ids = {}}
+      move = {out = {}, pending = {}, failed = {}, failed_ids = {}, cancelled_ids = {}, ending = {}}
       moves[priority] = move
     end
     move.out[#move.out + 1] = id
@@ -54,12 +55,14 @@ local function expire(root, queue, jobs, now, budget, dead_letters, words, codes
       freed[retried], times[retried] = id, jobs[i][3] or at_once
       local n = #move.pending
       move.pending[n + 1], move.pending[n + 2] = times[retried], id
+      move.ending[#move.ending + 1] = {id, claim, 0, 3}
     else
       failed = failed + 1
       if extra then add_end(ends, queue, id, extra, true, STAYS) end
       told[#told + 1] = id
       ended[2 * failed - 1], ended[2 * failed] = at_once, id
       move.failed_ids[#move.failed_ids + 1] = id
+      move.ending[#move.ending + 1] = {id, claim, 0, 3 + ENDS_JOB}
     end
     if codes then codes[id] = code end
   end
@@ -68,6 +71,10 @@ local function expire(root, queue, jobs, now, budget, dead_letters, words, codes
     for i, id in ipairs(move.failed_ids) do
       move.failed[2 * i - 1] = run_after[i]
       move.failed[2 * i] = id
+    end
+    for _, each in ipairs(move.ending) do
+      each[3] = redis.call('ZSCORE', base .. ':s:1:' .. priority, each[1])
+      ending[#ending + 1] = each
     end
     local cancelled_at, into = read('ZMSCORE', base .. ':s:1:' .. priority, move.cancelled_ids), {}
     for i, id in ipairs(move.cancelled_ids) do into[2 * i - 1], into[2 * i] = cancelled_at[i], id end
@@ -78,6 +85,7 @@ local function expire(root, queue, jobs, now, budget, dead_letters, words, codes
   end
   write('HSET', base .. ':changed', new)
   write('HDEL', base .. ':claims', freed)
+  keep_attempts(root, base, queue, ending, now)
   local index = dead_letters and ':dead' or ':ended:3'
   write('ZADD', base .. index, ended)
   if failed > 0 then redis.call('ZADD', root .. index, 'LT', at_once, queue) end

@@ -10,6 +10,13 @@ local function apart(base)
     redis.call('EXISTS', base .. ':tiered') == 1
 end
 
+-- What few jobs have in hashes of its own.
+local function remove_apart(base, ids)
+  if #ids == 0 or redis.call('EXISTS', base .. ':links', base .. ':trails') == 0 then return end
+  write('HDEL', base .. ':links', ids)
+  write('HDEL', base .. ':trails', ids)
+end
+
 local function extra_of(record)
   local e, d, s, i, b, at = {}
   e.timeout, e.expires, e.keep_for, e.slot, e.priority, e.flags, d, s, i, b, at = unpack_record($EXTRA, record)

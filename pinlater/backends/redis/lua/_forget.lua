@@ -10,7 +10,8 @@ local function forget(root, queue, state, ids, now, stays)
   for i, record in ipairs(any_extra and read('HMGET', base .. ':extra', ids) or {}) do
     if record then add_end(ends, queue, ids[i], record, is_live, stays or NOTHING) end
   end
-  for _, hash in ipairs({':jobs', ':changed', ':links', ':undelivered'}) do write('HDEL', base .. hash, ids) end
+  for _, hash in ipairs({':jobs', ':changed', ':undelivered'}) do write('HDEL', base .. hash, ids) end
+  remove_apart(base, ids)
   if state ~= 0 and state ~= WAITING then
     write('HDEL', base .. ':claims', ids)
     if state == 1 then

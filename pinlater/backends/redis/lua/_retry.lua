@@ -23,9 +23,12 @@ local function retry(root, queue, priority, state, given, attempts, run_after, n
   end
   if #ids == 0 then return 0 end
   local changed, new, pending, waiting, times = read('HMGET', base .. ':changed', ids), {}, {}, {}, {}
+  local eligible, finished = read('ZMSCORE', base .. ':s:' .. state .. ':' .. priority, ids), read('ZMSCORE', base .. ':ended:3', ids)
+  for i, id in ipairs(ids) do finished[i] = finished[i] or redis.call('ZSCORE', base .. ':dead', id) end
   write('ZREM', base .. ':s:' .. state .. ':' .. priority, ids)
   write('ZREM', base .. ':ended:3', ids)
   write('ZREM', base .. ':dead', ids)
+  keep_last_attempts(root, base, queue, ids, eligible, finished, state == CANCELLED and 4 or 2)
   write('HDEL', base .. ':claims', ids)
   local again = {}
   for i, id in ipairs(ids) do

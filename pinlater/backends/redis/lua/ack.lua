@@ -10,5 +10,6 @@
 --#include references
 --#include chain
 --#include ends
+--#include trails
 --#include ack
 return (ack(KEYS[1], KEYS[2], ARGV[1], ARGV[2], 3))

@@ -11,6 +11,7 @@
 --#include references
 --#include chain
 --#include ends
+--#include trails
 --#include ack
 --#include sweep
 --#include claim

@@ -13,6 +13,7 @@
 --#include extra
 --#include chain
 --#include ends
+--#include trails
 --#include expire
 local QUEUES = 1000
 local root, left, now = KEYS[1], tonumber(ARGV[1]), ARGV[2]

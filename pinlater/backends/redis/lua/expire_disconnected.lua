@@ -11,6 +11,7 @@
 --#include extra
 --#include chain
 --#include ends
+--#include trails
 --#include expire
 local base, jobs, seen = KEYS[2], {}, {}
 for at = 9, #ARGV, 4 do

@@ -11,6 +11,7 @@
 --#include extra
 --#include chain
 --#include ends
+--#include trails
 --#include expire
 local MAX_TIME = 9007199254740991
 local base, now, jobs, codes, order = KEYS[2], tonumber(ARGV[2]), {}, {}, {}

@@ -70,6 +70,18 @@ end
 
 local now, limit = ARGV[5], tonumber(ARGV[1])
 
+-- Versions before trails remove jobs without theirs: of one queue that has any some are looked at, by chance.
+local TRAILS = 20
+local traced = call('SRANDMEMBER', root .. ':trails')
+if traced then
+  local base, gone = root .. ':q:' .. traced, {}
+  for _, id in ipairs(call('HRANDFIELD', base .. ':trails', TRAILS)) do
+    if call('HEXISTS', base .. ':jobs', id) == 0 then gone[#gone + 1] = id end
+  end
+  write('HDEL', base .. ':trails', gone)
+  if call('EXISTS', base .. ':trails') == 0 then call('SREM', root .. ':trails', traced) end
+end
+
 -- Queue and the rest of up to `limit` members of an index by time whose time has passed.
 local function passed(index)
   local members = call('ZRANGEBYSCORE', root .. index, '-inf', now, 'LIMIT', 0, limit)

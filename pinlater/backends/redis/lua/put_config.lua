@@ -21,6 +21,7 @@ local function drop(queue)
   if call('HDEL', root .. ':queues', queue) == 0 then return end
   for _, index in ipairs({':claimed', ':ended:2', ':ended:3', ':dead', ':until'}) do call('ZREM', root .. index, queue) end
   for _, hash in ipairs({':shares', ':buckets'}) do call('HDEL', root .. hash, queue) end
+  call('SREM', root .. ':trails', queue)
   local base = root .. ':q:' .. queue
   set_aside(base, queue, 'extra')
   set_aside(base, queue, 'keys')
@@ -33,7 +34,7 @@ local function drop(queue)
   if #watched > 0 then redis.pcall('PUBLISH', root .. ':ends', queue .. ':' .. table.concat(watched)) end
   local keys = {
     base .. ':jobs', base .. ':changed', base .. ':claims', base .. ':links', base .. ':expiry', base .. ':ended:2',
-    base .. ':ended:3', base .. ':dead', base .. ':undelivered',
+    base .. ':ended:3', base .. ':dead', base .. ':undelivered', base .. ':trails',
     base .. ':until', base .. ':expired', base .. ':watched', base .. ':results',
   }
   for priority = 1, tonumber(ARGV[3]) do

@@ -14,6 +14,7 @@
 --#include forget
 --#include links
 --#include letters
+--#include trails
 --#include retry
 if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end
 local BLOCKED = 1000

@@ -16,6 +16,7 @@
 --#include forget
 --#include links
 --#include letters
+--#include trails
 --#include retry
 local base = KEYS[2]
 if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end

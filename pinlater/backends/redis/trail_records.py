@@ -1,0 +1,47 @@
+"""The trails of jobs as scripts take and answer them (lua/_trails.lua)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pinlater.backends.base import JobKey
+from pinlater.backends.packed_trails import ATTEMPT, ENDS_JOB, MAX_WORKER_BYTES, attempts_of, packed_attempts
+from pinlater.backends.redis.records import CANCELLED, CLAIM, ID, STATES, Args, lua_format
+from pinlater.model import MAX_ATTEMPTS_KEPT, JobTrail
+
+TRAIL_LAYOUT = {
+    "ATTEMPT": lua_format(ATTEMPT),
+    "ATTEMPT_BYTES": str(ATTEMPT.size),
+    "ENDS_JOB": str(ENDS_JOB),
+    "MAX_WORKER_BYTES": str(MAX_WORKER_BYTES),
+    "MAX_ATTEMPTS_KEPT": str(MAX_ATTEMPTS_KEPT),
+}
+"""What scripts have in place of `$NAME` beside records.LUA_LAYOUT."""
+
+
+def trails(flat: Sequence[Any], amount: int) -> list[JobTrail | None]:
+    """So many trails, by place, from seven values per job that is there (see read_trails.lua)."""
+    found: list[JobTrail | None] = [None] * amount
+    parts = iter(flat)
+    for place, state, run_after_ms, claim, ended_at_ms, record, _ in zip(*[parts] * 7, strict=True):
+        found[place] = JobTrail(
+            attempts_of(
+                record,
+                STATES[state],
+                max(0, int(run_after_ms)),
+                CLAIM.unpack_from(claim)[0] if claim else None,
+                int(ended_at_ms) if ended_at_ms else None,
+                claim[CLAIM.size :].decode(),
+                cancelled=state == CANCELLED,
+            )
+        )
+    return found
+
+
+def trail_args(trails: Sequence[tuple[JobKey, JobTrail]]) -> Args:
+    """What put_trails.lua takes."""
+    args: Args = []
+    for job, trail in trails:
+        args += (job.priority, ID.pack(job.id), packed_attempts(trail.attempts), b"")
+    return args

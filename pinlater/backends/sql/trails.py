@@ -1,0 +1,73 @@
+"""The trails of jobs in an SQL store: the attempts before the last, and the log lines, in the row of a job's links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pinlater.backends.base import JobKey
+from pinlater.backends.packed_trails import added, attempt_to_add, attempts_of, packed_attempts
+from pinlater.backends.sql.records import CANCELLED, STATE_SHOWN, TRAIL
+from pinlater.backends.sql.session import Row, Session
+from pinlater.model import JobTrail
+
+ID, STATE, ELIGIBLE_AT, CLAIMED_AT, FINISHED_AT, CLAIM, RECORD = range(len(TRAIL))
+PRIORITY = len(TRAIL)
+
+
+def keep_attempts(session: Session, ending: Mapping[int, int], now_ms: int) -> None:
+    """Add the attempts of these jobs, which end now with these outcomes, while their rows still have their claims."""
+    rows = session.rows_of("trails", (), sorted(ending))
+    records = [
+        (row[ID], added(row[RECORD], row[ELIGIBLE_AT], row[CLAIMED_AT], now_ms, ending[row[ID]], row[CLAIM]))
+        for row in rows
+    ]
+    session.put("put_attempts", records)
+
+
+def keep_last_attempts(session: Session, ids: Iterable[int]) -> None:
+    """Add the last attempts of these jobs, which ended and are retried now, where they had one."""
+    records = []
+    for row in session.rows_of("trails", (), sorted(ids)):
+        if row[CLAIMED_AT] is None:
+            continue
+        record = attempt_to_add(
+            *(row[RECORD], row[ELIGIBLE_AT], row[CLAIMED_AT], row[FINISHED_AT], row[CLAIM]),
+            cancelled=row[STATE] == CANCELLED,
+        )
+        if record is not None:
+            records.append((row[ID], record))
+    session.put("put_attempts", records)
+
+
+def read_trails(session: Session, queue: str, jobs: Sequence[JobKey]) -> list[JobTrail | None]:
+    session.snapshot()
+    found = _found(session, queue, jobs)
+    return [_trail(row) if (row := found.get(job.id)) and row[PRIORITY] == job.priority else None for job in jobs]
+
+
+def _found(session: Session, queue: str, jobs: Iterable[JobKey]) -> dict[int, Row]:
+    return {row[ID]: row for row in session.rows_of("trails_of", (queue,), sorted({job.id for job in jobs}))}
+
+
+def _trail(row: Row) -> JobTrail:
+    attempts = attempts_of(
+        row[RECORD],
+        STATE_SHOWN[row[STATE]],
+        *(row[ELIGIBLE_AT], row[CLAIMED_AT], row[FINISHED_AT], row[CLAIM]),
+        cancelled=row[STATE] == CANCELLED,
+    )
+    return JobTrail(attempts)
+
+
+def put_trails(session: Session, queue: str, given: Sequence[tuple[JobKey, JobTrail]]) -> list[bool]:
+    found = _found(session, queue, [job for job, _ in given])
+    records: list[Row] = []
+    put = []
+    for job, trail in given:
+        row = found.get(job.id)
+        fits = row is not None and row[PRIORITY] == job.priority and row[RECORD] is None
+        put.append(fits)
+        if fits:
+            records.append((job.id, packed_attempts(trail.attempts)))
+    session.put("put_attempts", records)
+    return put

@@ -1,0 +1,57 @@
+"""What a job went through, as the command line and clients see it: its attempts and what was logged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pinlater import Ack, AttemptOutcome, Client, DequeueRequest, Job
+from pinlater.model import RequestContext
+from tests.server.commands import Shell
+from tests.server.running import running
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running(tmp_path_factory.mktemp("served")) as server:
+        yield f"127.0.0.1:{server.port}"
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[Client]:
+    with Client(address) as made:
+        yield made
+
+
+@pytest.fixture
+def shell(address: str, tmp_path: Path) -> Shell:
+    return Shell(tmp_path, address)
+
+
+def test_the_attempts_of_a_job_are_shown_with_their_workers(client: Client, shell: Shell) -> None:
+    client.create_queue("tried")
+    made, other = client.enqueue("tried", [Job(b"x", 1, attempts_allowed=6), Job(b"y", 2)])
+    for worker in ("web-1:47", "web-2:11"):
+        client.dequeue(DequeueRequest("tried", 1), context=RequestContext(worker))
+        client.ack("tried", failed=[Ack(made, "no\n", permanent=worker == "web-2:11")])
+    attempts = client.lookup([made], include_trail=True)[made].attempts
+    assert attempts is not None
+    assert [(each.number, each.outcome, each.worker) for each in attempts] == [
+        (1, AttemptOutcome.FAILED, "web-1:47"),
+        (2, AttemptOutcome.FAILED, "web-2:11"),
+    ]
+    assert client.lookup([made])[made].attempts is None
+    page = shell("job", "get", made).out
+    assert "attempts       2 of 6\n" in page
+    rows = [line.split() for line in page.splitlines() if line.endswith(("web-1:47", "web-2:11"))]
+    assert [(row[0], row[-2], row[-1]) for row in rows[-2:]] == [
+        ("1", "failed", "web-1:47"),
+        ("2", "failed", "web-2:11"),
+    ]
+    (info,) = json.loads(shell("job", "get", made, "--trail", "-o", "json").out)
+    assert [each["worker"] for each in info["attempts"]] == ["web-1:47", "web-2:11"]
+    assert "attempts" not in json.loads(shell("job", "get", made, "-o", "jsonl").out)
+    assert shell("job", "get", made, other, "--trail", code=2).err
