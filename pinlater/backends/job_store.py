@@ -276,6 +276,9 @@ class JobStore(StorePart):
     async def scan(self, queue: str, request: ScanRequest, now_ms: int) -> list[JobInfo]:
         """A page of jobs by run_after, newest first, then id ascending. Empty only at the end. QueueNotFound.
 
+        With a tag by id alone, newest first: an index has the jobs of a tag in that order, so that a page costs what
+        the tag has, and not what the queue holds.
+
         Where values are large it may be read in slices, as `lookup` does.
         """
 

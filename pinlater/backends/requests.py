@@ -134,7 +134,9 @@ class CheckpointRequest:
 
 
 class ScanPosition(NamedTuple):
-    """A place in the order (run_after descending, id ascending); a scan goes on strictly after it."""
+    """A place in the order (run_after descending, id ascending; of a scan by tag: id descending); a scan goes on
+    strictly after it.
+    """
 
     run_after_ms: int
     id: int
@@ -170,7 +172,7 @@ ENDED_STATES = (StoredState.SUCCEEDED, *STORED_STATES[JobState.FAILED])
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
     """A selection of jobs, and how many of them: in one of these states, with run_after > now (`future`) or <= now,
-    strictly behind `after`.
+    strictly behind `after`; with a `tag`, of those that have it.
 
     At most `limit`, and fewer where bodies (`with_body`) would pass `max_bytes`, but at least one where one is there.
     """
@@ -182,3 +184,4 @@ class ScanRequest:
     after: ScanPosition | None = None
     with_body: bool = False
     max_bytes: int = 2**53 - 1
+    tag: str = ""

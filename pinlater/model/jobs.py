@@ -187,6 +187,12 @@ MAX_KEY_BYTES = 255
 
 MAX_SEND_ID_BYTES = 64
 
+MAX_TAGS = 10
+"""The most on one job."""
+
+MAX_TAG_BYTES = 64
+"""As UTF-8."""
+
 WHILE_KEPT = -1
 """As `dedupe_for_ms`: as long as the job is kept."""
 
@@ -200,6 +206,7 @@ class ExtendedJob(Job):
     instead. `serialize_key`, where not "": jobs of one key, in whichever queues, are handed out one at a time, in the
     order in which they were enqueued. `claim_timeout_ms`: that of its claims where the dequeue names none.
     `expires_at_ms`: not handed out from then on. `send_id`: the same on each resend, which gets the first answer.
+    `tags`: texts by which jobs are found, in the order given.
     """
 
     dedupe_key: str = ""
@@ -209,6 +216,7 @@ class ExtendedJob(Job):
     dedupe_for_ms: int = 0
     expires_at_ms: int | None = None
     send_id: str = ""
+    tags: Sequence[str] = ()
 
     @property
     def is_keyed(self) -> bool:
@@ -317,7 +325,7 @@ class JobInfo:
     What few jobs have is None where they do not: `result` (only where it was asked for, and is still kept), the keys,
     `cancelled` (True: FAILED because it was to stop), `progress`, `waits_for` (the first job of its serialize key,
     while it is not this one; HIDDEN_JOB where the caller may not read that one's queue), `expires_at_ms`,
-    `claim_timeout_ms`, `cancel_requested_by`. `dedupe_for_ms` is not on the wire. `body_stored_at` says in which tier
+    `claim_timeout_ms`, `cancel_requested_by`, `tags`. `dedupe_for_ms` is not on the wire. `body_stored_at` says in which tier
     the body lies, and why (BodyReference.text, .why); None: in its shard. `body_left_out` and `result_left_out` (True,
     or None): it was asked for, and the answer had no room for it. `attempts` and `log_lines` are its trail, only where
     that was asked for; the lines are None for callers who may not see its body.
@@ -354,6 +362,7 @@ class JobInfo:
     body_left_out: bool | None = None
     result_left_out: bool | None = None
     replayed_to: str | None = None
+    tags: list[str] | None = None
     attempts: Sequence[JobAttempt] | None = None
     log_lines: Sequence[LogLine] | None = None
 

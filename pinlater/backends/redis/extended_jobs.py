@@ -30,6 +30,8 @@ from pinlater.backends.redis.records import (
     KEY_ENTRY,
     OFFER,
     PROGRESS,
+    TAG_BYTES,
+    TAGGED,
     TIERED,
     Args,
     first_of_chain,
@@ -273,6 +275,7 @@ def _all_new_args(offers: Sequence[Offer], now_ms: int) -> Args:
             job.priority != priority
             or job.run_after_ms != run_after_ms
             or job.send_id
+            or job.tags
             or job.expires_at_ms is not None
             or offer.only_if_known
             or offer.behind
@@ -313,7 +316,7 @@ def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes]:
         job.dedupe_for_ms,
         offer.slot,
         job.priority,
-        0,
+        TAGGED if job.tags else 0,
         len(dedupe_key),
         len(serialize_key),
         len(send_id),
@@ -324,4 +327,8 @@ def _offer_args(offer: Offer, now_ms: int) -> tuple[bytes, bytes]:
     status = job.custom_status[:MAX_STATUS_CHARS].encode()
     level = job.priority + TIERED if type(job.body) is BodyReference else job.priority
     value = HEAD.pack(now_ms, job.attempts_allowed, level, len(status)) + status + job.body
-    return about + _KEY_LENGTHS[len(serialize_key)] + serialize_key + dedupe_key + b"i" + send_id, value
+    about += _KEY_LENGTHS[len(serialize_key)] + serialize_key + dedupe_key + b"i" + send_id
+    if job.tags:
+        tags = "\n".join(job.tags).encode()
+        about += tags + TAG_BYTES.pack(len(tags))
+    return about, value

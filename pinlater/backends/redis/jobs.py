@@ -237,18 +237,22 @@ class Queries(ScriptCaller):
         after, limit, room = request.after, request.limit, request.max_bytes
         states = _digits(request.states)
         while True:
-            low, high, *place = _behind(after, request.future, now_ms)
-            args = (queue, states, low, high, limit, *place, bodies, room, *request.priorities)
+            low, high, *place = _behind(after, request.future, now_ms, request.tag)
+            args = (queue, states, low, high, limit, *place, bodies, room, request.tag, *request.priorities)
             goes_on, *flat = await self._store.call_queue("scan", queue, args)
             page = [info for _, info in described(flat, queue, self.shard_id)]
             found += page
             left = request.limit - len(found)
-            if left <= 0 or not page or not (goes_on or len(page) == limit):
+            is_over = not goes_on if request.tag else not page or not (goes_on or len(page) == limit)
+            if left <= 0 or is_over:
                 return found
             room -= sum([body_length(info.body or b"") for info in page])
             if bodies:
                 bodies = _BODIES_THAT_FIT
-            after = ScanPosition(page[-1].run_after_ms, int(page[-1].descriptor.rpartition(":")[2]))
+            if request.tag:
+                after = ScanPosition(0, ID.unpack(goes_on)[0])
+            else:
+                after = ScanPosition(page[-1].run_after_ms, int(page[-1].descriptor.rpartition(":")[2]))
             limit = min(left, max(_LEAST_KEYS, 2 * len(page)))
 
     async def stats(
@@ -271,11 +275,13 @@ class Queries(ScriptCaller):
         return StatsPage(levels, None)
 
 
-def _behind(after: ScanPosition | None, future: bool, now_ms: int) -> tuple[int | str, ...]:
+def _behind(after: ScanPosition | None, future: bool, now_ms: int, tag: str) -> tuple[int | str, ...]:
     """The run_after of what is scanned, lowest and highest, and the place in the order to go on from."""
     low, high = _run_after_range(future, now_ms)
     place: tuple[int | str, int | str] = ("", "")
-    if after is not None:
+    if after is not None and tag:
+        place = (0, after.id)
+    elif after is not None:
         if future or after.run_after_ms <= now_ms:
             high = f"({after.run_after_ms}"
         if (after.run_after_ms > now_ms) is future:

@@ -44,6 +44,8 @@ What few jobs have (extended.py); none of it is there while no job has it:
     BASE:s:5:PRIORITY             zset    id -> run_after of CANCELLED jobs; they are in BASE:ended:3 too
     BASE:s:6:PRIORITY             zset    the same of REPLAYED jobs
     BASE:keys                     hash    dedupe key or send id -> the job that it names (KEY_ENTRY; _keys.lua)
+    BASE:tagged                   hash    id -> its tags, a line each
+    BASE:tags                     zset    all with one score: tag, a zero byte, id, a byte of priority; the jobs of each tag
     BASE:until                    zset    id -> expires_at of all PENDING jobs that have one (and of some that were)
     BASE:expired                  zset    the same of those that were set aside
     BASE:results                  hash    id -> RESULT, result
@@ -172,10 +174,16 @@ _CREATED = Struct(">Q")
 """What HEAD begins with; behind it stands what jobs of one kind have in common."""
 
 EXTRA = Struct(">QQqHBBBBBH")
-"""claim time-out, expires_at (0: none), dedupe_for, slot, priority, flags (1 it is to stop, 2 its keys are to show);
+"""claim time-out, expires_at (0: none), dedupe_for, slot, priority, flags (1 it is to stop, 2 its keys are to show, 4 it has
+tags);
 the bytes of dedupe key, serialize key, send id, and of who asked it to stop. There follow the name of the dedupe key
 (see _extra.lua), that of the send id, who asked, and PROGRESS and its text, where it has any.
 """
+
+TAGGED = 4
+"""The flag of jobs with tags. An offer and a description of such a job have these behind the record, and TAG_BYTES."""
+
+TAG_BYTES = Struct(">H")
 
 KEY_AT = 4
 """Where the serialize key begins in the name of a dedupe key, behind a letter and the three digits of its length; the
@@ -234,6 +242,8 @@ LUA_LAYOUT = {
     "EXTRA_TIMEOUT": lua_format(Struct(">Q")),
     "EXTRA_SLOT_AT": str(Struct(">QQq").size + 1),
     "EXTRA_FLAGS_AT": str(Struct(">QQqHB").size + 1),
+    "TAGGED": str(TAGGED),
+    "TAG_BYTES": lua_format(TAG_BYTES),
     "PROGRESS": lua_format(PROGRESS),
     "PROGRESS_BYTES": str(PROGRESS.size),
     "KEY_ENTRY": lua_format(KEY_ENTRY),
@@ -515,7 +525,12 @@ def _result(entry: bytes) -> bytes:
 
 
 def _extend(info: JobInfo, extra: bytes) -> None:
-    timeout_ms, expires_at_ms, dedupe_for_ms, _, _, _, *sizes = EXTRA.unpack_from(extra)
+    timeout_ms, expires_at_ms, dedupe_for_ms, _, _, flags, *sizes = EXTRA.unpack_from(extra)
+    if flags >= TAGGED:
+        end = len(extra) - TAG_BYTES.size
+        tags_at = end - TAG_BYTES.unpack_from(extra, end)[0]
+        info.tags = extra[tags_at:end].decode().split("\n")
+        extra = extra[:tags_at]
     dedupe_bytes, serialize_bytes, send_bytes, by_bytes = sizes
     dedupe_at = EXTRA.size + KEY_AT + serialize_bytes
     by_at = dedupe_at + dedupe_bytes + 1 + send_bytes

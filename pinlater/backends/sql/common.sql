@@ -123,6 +123,17 @@ ON CONFLICT (job_id) DO UPDATE SET cancelled_by = excluded.cancelled_by
 INSERT INTO pinlater_extensions (job_id, fraction, progress, progress_at_ms) VALUES /*rows*/
 ON CONFLICT (job_id) DO UPDATE SET fraction = excluded.fraction, progress = excluded.progress, progress_at_ms = excluded.progress_at_ms
 
+-- name: put_job_tags
+INSERT INTO pinlater_extensions (job_id, tags) VALUES /*rows*/ ON CONFLICT (job_id) DO UPDATE SET tags = excluded.tags
+
+-- name: put_tags
+INSERT INTO pinlater_tags (queue_id, tag, job_id) VALUES /*rows*/
+
+-- name: tagged
+SELECT tagged.job_id, job.state, job.priority, job.run_after_ms
+FROM pinlater_tags tagged JOIN pinlater_jobs job ON job.id = tagged.job_id
+WHERE tagged.queue_id = ? AND tagged.tag = ? AND tagged.job_id < ? ORDER BY tagged.job_id DESC LIMIT ?
+
 -- name: set_job_keys
 UPDATE pinlater_jobs SET job_keys = ? WHERE id = ?
 

@@ -17,7 +17,9 @@ from pinlater.backends.sql.extensions import (
     end,
     extend,
     extensions,
+    put_tags,
     set_extended,
+    tag_flags,
 )
 from pinlater.backends.sql.held_references import share
 from pinlater.backends.sql.keyed_jobs import Returning, queue_by_homes, take_keys
@@ -71,6 +73,7 @@ def _copy_letters(
     known = extensions(session, [row[0] for row in rows if row[6]])
     extended: dict[int, int] = {}
     tiered: dict[int, int] = {}
+    tags: dict[int, bytes] = {}
     for copy_id, (job_id, priority, allowed, crashes, created_at_ms, _, flags) in enumerate(rows, first_id):
         origin = origins.of(priority, job_id)
         history = dead_letter_status(origin, created_at_ms, allowed, crashes, now_ms)
@@ -84,7 +87,11 @@ def _copy_letters(
         if flags and flags & TIERED:
             extended[copy_id] = extended.get(copy_id, 0) | TIERED
             tiered[copy_id] = job_id
+        if job_id in known and (text := known[job_id].tags):
+            extended[copy_id] = tag_flags(extended.get(copy_id, 0))
+            tags[copy_id] = bytes(text)
     set_extended(session, extended)
+    put_tags(session, target_id, tags)
     if tiered:
         share(session, tiered)
     session.run_of("clear_dead_letter_pending", (now_ms,), sorted(row[0] for row in rows))
@@ -145,14 +152,18 @@ def replay(
         letter = letters.of(job.priority, job.id)
         _copy(session, job.id, new_id, home_id, allowed, "", now_ms)
         session.run("put_origin", (new_id, letter, None))
+        new_flags = keys.flags | flags & TIERED
         if flags & TIERED:
             share(session, {new_id: job.id})
-            set_extended(session, {new_id: keys.flags | TIERED})
+        if job.id in known and (text := known[job.id].tags):
+            new_flags = tag_flags(new_flags)
+            put_tags(session, home_id, {new_id: bytes(text)})
         if keys.flags:
             place = new_id if keys.serialize_key else 0
             session.run("set_job_keys", (keys._replace(place=place).dump(), new_id))
-            set_extended(session, {new_id: keys.flags | flags & TIERED})
             session.run_of("hold_back", (), [new_id] if state == WAITING else [])
+        if new_flags:
+            set_extended(session, {new_id: new_flags})
         descriptor = f"{descriptor_prefix(origin.queue, session.shard_id, job.priority)}{new_id}"
         replayed.append(GoneLetter(origin, letter, descriptor))
         new.append(descriptor)

@@ -90,6 +90,29 @@ class Extension(NamedTuple):
     fraction: float | None = None
     progress: str | None = None
     progress_at_ms: int | None = None
+    tags: bytes | None = None
+    """As `dump_tags` writes them."""
+
+
+def dump_tags(tags: Sequence[str]) -> bytes:
+    """One value for all tags of a job, which have no control characters."""
+    return "\n".join(tags).encode()
+
+
+def load_tags(text: bytes) -> list[str]:
+    return bytes(text).decode().split("\n")
+
+
+def tag_flags(flags: int) -> int:
+    """The bits of a job that has these and tags."""
+    return flags | SHOWN if flags & HAS_ENTRY else flags | SHOWN | HAS_WINDOW
+
+
+def put_tags(session: Session, queue_id: int, tags: Mapping[int, bytes]) -> None:
+    """Give tags to new jobs of a queue; their bits are set by the caller."""
+    session.put("put_job_tags", sorted(tags.items()))
+    rows = [(queue_id, tag, job_id) for job_id, text in tags.items() for tag in text.split(b"\n")]
+    session.put("put_tags", sorted(rows))
 
 
 def extensions(session: Session, ids: Iterable[int]) -> dict[int, Extension]:
@@ -139,10 +162,11 @@ def end(session: Session, ends: Sequence[End], stays: Stays, now_ms: int, freed:
         return
     live = [each for each in ends if each.is_live]
     chained = [each.job_id for each in live if each.flags & IN_CHAIN]
-    ending = [each.job_id for each in live if each.flags & HAS_WINDOW]
-    going = [] if stays is Stays.JOB else [each.job_id for each in ends if each.flags & HAS_ENTRY]
+    ending = [each.job_id for each in live if each.flags & HAS_ENTRY and each.flags & HAS_WINDOW]
+    going = [] if stays is Stays.JOB else [each.job_id for each in ends if each.flags & (HAS_ENTRY | HAS_WINDOW)]
     known = extensions(session, [*chained, *ending, *going]) if chained or ending or going else {}
     _end_keys(session, [known[each] for each in going], [known[each] for each in ending], stays, now_ms)
+    session.run_of("remove_tags", (), sorted(each for each in going if known[each].tags))
     session.run_of("remove_expiries", (), sorted(each.job_id for each in live if each.flags & EXPIRES))
     if chained:
         held = [known[each].keys for each in chained]

@@ -13,7 +13,15 @@ from typing import NamedTuple
 from pinlater.backends.base import JobKey
 from pinlater.backends.extended import SEND_ID_KEPT_MS, Offer, Offered, OfferOutcome
 from pinlater.backends.sql.chains import Joining, Member, firsts
-from pinlater.backends.sql.extensions import Extension, dedupe_name, dump_keys, extensions
+from pinlater.backends.sql.extensions import (
+    Extension,
+    dedupe_name,
+    dump_keys,
+    dump_tags,
+    extensions,
+    put_tags,
+    tag_flags,
+)
 from pinlater.backends.sql.held_references import hold, replace_body
 from pinlater.backends.sql.ready_jobs import first_new_id
 from pinlater.backends.sql.records import (
@@ -145,6 +153,7 @@ class _Enqueue:
         self._jobs: list[NewJob] = []
         self._references: dict[int, bytes] = {}
         self._extensions: list[Row] = []
+        self._tags: dict[int, bytes] = {}
         self._expiries: list[Row] = []
         self._live_entries: list[Row] = []
         self._answers: list[Row] = []
@@ -270,6 +279,9 @@ class _Enqueue:
         if type(job.body) is BodyReference:
             flags |= TIERED
             self._references[job_id] = job.body
+        if job.tags:
+            flags = tag_flags(flags)
+            self._tags[job_id] = dump_tags(job.tags)
         held = dump_keys(dedupe, serialize, send[1:], place, slot, window_ms)
         row = new_extended_job(job, held, flags, state, queue_id, job_id, self._now_ms)
         self._jobs.append(row)
@@ -306,6 +318,9 @@ class _Enqueue:
                 self._references = {}
             session.put("put_extensions", self._extensions)
             session.put("put_expiries", self._expiries)
+            if self._tags:
+                put_tags(session, self._queue_id, self._tags)
+                self._tags = {}
         session.put("put_live_keys", sorted(self._live_entries))
         session.put("put_keys", self._answers)
         self._chains.write()

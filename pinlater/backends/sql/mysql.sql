@@ -107,7 +107,16 @@ CREATE TABLE IF NOT EXISTS pinlater_extensions (
     cancelled_by MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,
     fraction DOUBLE NULL,
     progress TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,
-    progress_at_ms BIGINT NULL
+    progress_at_ms BIGINT NULL,
+    tags VARBINARY(1000) NULL
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+-- The jobs of each tag.
+CREATE TABLE IF NOT EXISTS pinlater_tags (
+    queue_id INT UNSIGNED NOT NULL,
+    tag VARBINARY(64) NOT NULL,
+    job_id BIGINT NOT NULL,
+    PRIMARY KEY (queue_id, tag, job_id),
+    KEY pinlater_tags_of_job (job_id)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 -- Dedupe keys and send ids. until_ms: NULL while the job is live, then when the entry counts no more; remove_at_ms: when
 -- `prune` removes it; elsewhere: the descriptor of a job of another shard.
@@ -216,9 +225,11 @@ ALTER TABLE pinlater_jobs ADD KEY pinlater_jobs_ends (claim_expires_at_ms, queue
 SELECT COALESCE(SUM(table_name = 'pinlater_links' AND column_name = 'undelivered'), 0) = 0,
     COALESCE(SUM(table_name = 'pinlater_jobs' AND column_name = 'extended'), 0) = 0,
     COALESCE(SUM(table_name = 'pinlater_links' AND column_name = 'log_lines'), 0) = 0,
-    COALESCE(SUM(table_name = 'pinlater_dropped' AND column_name = 'spot'), 0) = 0
+    COALESCE(SUM(table_name = 'pinlater_dropped' AND column_name = 'spot'), 0) = 0,
+    COALESCE(SUM(table_name = 'pinlater_extensions' AND column_name = 'tags'), 0) = 0
 FROM information_schema.columns
-WHERE table_schema = DATABASE() AND table_name IN ('pinlater_links', 'pinlater_jobs', 'pinlater_dropped')
+WHERE table_schema = DATABASE()
+    AND table_name IN ('pinlater_links', 'pinlater_jobs', 'pinlater_dropped', 'pinlater_extensions')
 
 -- name: add_columns
 ALTER TABLE pinlater_links ADD COLUMN undelivered INT NULL, ADD COLUMN undelivered_attempts INT NULL,
@@ -230,6 +241,9 @@ ALTER TABLE pinlater_links ADD COLUMN attempts BLOB NULL, ADD COLUMN log_lines B
 -- name: add_extended
 -- The description of the table alone changes: jobs go on coming and going.
 ALTER TABLE pinlater_jobs ADD COLUMN extended TINYINT NULL, ADD COLUMN job_keys VARBINARY(1000) NULL, ALGORITHM = INSTANT
+
+-- name: add_tags
+ALTER TABLE pinlater_extensions ADD COLUMN tags VARBINARY(1000) NULL, ALGORITHM = INSTANT
 
 -- name: lock_tables
 -- Making tables commits what came before it; this lock does not mind, and goes with the connection.
@@ -589,6 +603,17 @@ WHERE job.id IN %s
 
 -- name: remove_extensions
 DELETE target FROM pinlater_extensions target FORCE INDEX (PRIMARY) WHERE job_id IN %s
+
+-- name: put_job_tags
+INSERT INTO pinlater_extensions (job_id, tags) VALUES /*rows*/ ON DUPLICATE KEY UPDATE tags = VALUES(tags)
+
+-- name: remove_tags
+DELETE target FROM pinlater_tags target FORCE INDEX (pinlater_tags_of_job) WHERE job_id IN %s
+
+-- name: tagged
+SELECT tagged.job_id, job.state, job.priority, job.run_after_ms
+FROM pinlater_tags tagged FORCE INDEX (PRIMARY) STRAIGHT_JOIN pinlater_jobs job FORCE INDEX (PRIMARY) ON job.id = tagged.job_id
+WHERE tagged.queue_id = %s AND tagged.tag = %s AND tagged.job_id < %s ORDER BY tagged.job_id DESC LIMIT %s
 
 -- name: put_expiries
 INSERT INTO pinlater_expiries (job_id, expires_at_ms) VALUES /*rows*/ ON DUPLICATE KEY UPDATE expires_at_ms = VALUES(expires_at_ms)

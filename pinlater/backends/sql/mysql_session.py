@@ -56,13 +56,15 @@ class MysqlSession(Session):
             self.cursor.execute(statement)
         if self.rows("has_old_index")[0][0]:
             self.run("upgrade")
-        lacks_links, lacks_extended, lacks_trails, _ = self.rows("lacks_columns")[0]
+        lacks_links, lacks_extended, lacks_trails, _, lacks_tags = self.rows("lacks_columns")[0]
         if lacks_links:
             self.run("add_columns")
         if lacks_extended:
             self.run("add_extended")
         if lacks_trails:
             self.run("add_trails")
+        if lacks_tags:
+            self.run("add_tags")
 
     def allocate_revisions(self, count: int) -> int:
         self.run("allocate_revisions", (count,))

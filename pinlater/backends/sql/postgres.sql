@@ -111,8 +111,18 @@ CREATE TABLE IF NOT EXISTS pinlater_extensions (
     cancelled_by TEXT COLLATE "C",
     fraction DOUBLE PRECISION,
     progress TEXT COLLATE "C",
-    progress_at_ms BIGINT
+    progress_at_ms BIGINT,
+    tags BYTEA
 ) WITH ({queue_storage});
+ALTER TABLE pinlater_extensions ADD COLUMN IF NOT EXISTS tags BYTEA; -- in tables of before
+-- The jobs of each tag.
+CREATE TABLE IF NOT EXISTS pinlater_tags (
+    queue_id INTEGER NOT NULL,
+    tag BYTEA NOT NULL,
+    job_id BIGINT NOT NULL,
+    PRIMARY KEY (queue_id, tag, job_id)
+) WITH ({queue_storage});
+CREATE INDEX IF NOT EXISTS pinlater_tags_of_job ON pinlater_tags (job_id);
 -- Dedupe keys and send ids. until_ms: NULL while the job is live, then when the entry counts no more; remove_at_ms: when
 -- `prune` removes it; elsewhere: the descriptor of a job of another shard.
 CREATE TABLE IF NOT EXISTS pinlater_keys (
@@ -219,8 +229,8 @@ CREATE OR REPLACE FUNCTION pinlater_prepend(status TEXT, before TEXT) RETURNS TE
     $$ SELECT left(before || status, 5000) $$;
 
 -- name: lacks_columns
--- A table and columns that the first ones lacked; `schema` makes them.
-SELECT to_regclass('pinlater_subscribers') IS NULL, NOT EXISTS (
+-- Tables and columns that the first ones lacked; `schema` makes them.
+SELECT to_regclass('pinlater_subscribers') IS NULL OR to_regclass('pinlater_tags') IS NULL, NOT EXISTS (
     SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass('pinlater_links') AND attname = 'log_lines')
 
 -- name: lock_tables
@@ -554,6 +564,9 @@ WHERE job.id = ANY(%s)
 
 -- name: remove_extensions
 DELETE FROM pinlater_extensions WHERE job_id = ANY(%s)
+
+-- name: remove_tags
+DELETE FROM pinlater_tags WHERE job_id = ANY(%s)
 
 -- name: remove_expiries
 DELETE FROM pinlater_expiries WHERE job_id = ANY(%s)

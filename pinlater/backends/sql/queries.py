@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pinlater.backends.base import JobKey, LevelCounts, ScanPosition, ScanRequest, StatsPage, StatsPosition
 from pinlater.backends.sql.chains import firsts
-from pinlater.backends.sql.extensions import extensions
+from pinlater.backends.sql.extensions import extensions, load_tags
 from pinlater.backends.sql.held_references import kept_result, stored_at
 from pinlater.backends.sql.records import (
     CANCELLED,
@@ -75,6 +75,8 @@ def _add_extensions(session: Session, rows: Iterable[Row], infos: Mapping[int, J
         info.cancel_requested_by, info.dedupe_for_ms = each.cancelled_by, each.keys.dedupe_for_ms
         if each.progress_at_ms is not None:
             info.progress = JobProgress(each.fraction, each.progress or "", each.progress_at_ms)
+        if each.tags:
+            info.tags = load_tags(each.tags)
 
 
 def results(
@@ -143,12 +145,15 @@ def scan(session: Session, queue: str, request: ScanRequest, now_ms: int) -> lis
     session.snapshot()
     queue_id = session.queue_id(queue)
     bounds = _bounds(request.future, now_ms)
-    places = [
-        _places(session, (queue_id, int(state), priority), bounds, request.after, request.limit)
-        for state in request.states
-        for priority in request.priorities
-    ]
-    ids = [job_id for _, job_id in islice(merge(*places), request.limit)]
+    if request.tag:
+        ids = _tagged(session, queue_id, request, bounds)
+    else:
+        places = [
+            _places(session, (queue_id, int(state), priority), bounds, request.after, request.limit)
+            for state in request.states
+            for priority in request.priorities
+        ]
+        ids = [job_id for _, job_id in islice(merge(*places), request.limit)]
     found = _rows_by_id(session, queue, ids)
     rows = [found[job_id] for job_id in ids if job_id in found]
     texts: dict[int, bytes] = {}
@@ -159,6 +164,25 @@ def scan(session: Session, queue: str, request: ScanRequest, now_ms: int) -> lis
     infos = {row[0]: job_info(row, descriptors, texts.get(row[0])) for row in rows}
     _add_extensions(session, rows, infos)
     return list(infos.values())
+
+
+TAGGED_PER_STATEMENT = 1_000
+
+
+def _tagged(session: Session, queue_id: int, request: ScanRequest, bounds: tuple[int, int]) -> list[int]:
+    """Up to the limit of jobs with a tag, newest first: its entries in turn, whatever state their jobs are in."""
+    (low, high), below = bounds, BEHIND_ALL_IDS if request.after is None else request.after.id
+    states, found = set(map(int, request.states)), list[int]()
+    while True:
+        rows = session.rows("tagged", (queue_id, request.tag.encode(), below, TAGGED_PER_STATEMENT))
+        found += [
+            job_id
+            for job_id, state, priority, run_after_ms in rows
+            if state in states and priority in request.priorities and low <= run_after_ms <= high
+        ]
+        if len(found) >= request.limit or len(rows) < TAGGED_PER_STATEMENT:
+            return found[: request.limit]
+        below = rows[-1][0]
 
 
 def _places(

@@ -25,8 +25,11 @@ OWN_TIMEOUT, EXPIRES, HAS_ENTRY, IN_CHAIN, STOPPING, SHOWN, HAS_WINDOW, TIERED =
 """The bits of a job's `extended`: what it has in other tables, so that nobody looks there in vain. A claim time-out of
 its own; an expiry; a dedupe key or a send id; a serialize key; a request to stop, or of one that ended a row in
 `pinlater_cancelled`; something to show (progress, or the
-keys of a dead letter); an entry that counts beyond the job's end; a reference in place of its body, the sign of the
-column's byte. NULL: nothing, as of nearly all jobs.
+keys of a dead letter, tags); an entry that counts beyond the job's end; a reference in place of its body, the sign of
+the column's byte. NULL: nothing, as of nearly all jobs.
+
+All bits are taken. HAS_WINDOW without HAS_ENTRY says that there are tags: with HAS_ENTRY what a job has is read at its
+removal in any case.
 """
 
 REFERENCE_BIT = 1 << 31
@@ -91,6 +94,7 @@ _WITH_HISTORY = {
 EXTENSION = (
     *("job.id", "job.queue_id", "job.job_keys", "extension.claim_timeout_ms", "extension.expires_at_ms"),
     *("extension.cancelled_by", "extension.fraction", "extension.progress", "extension.progress_at_ms"),
+    "extension.tags",
 )
 LIVE_KEY_ENTRY = ("queue_id", "name", "job_id", "priority", "slot", "window_ms", "is_send_id", "outcome")
 KEY_ENTRY = (*LIVE_KEY_ENTRY, "until_ms", "remove_at_ms", "elsewhere")

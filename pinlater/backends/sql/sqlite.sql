@@ -110,8 +110,17 @@ CREATE TABLE IF NOT EXISTS pinlater_extensions (
     cancelled_by TEXT,
     fraction REAL,
     progress TEXT,
-    progress_at_ms INTEGER
+    progress_at_ms INTEGER,
+    tags BLOB
 );
+-- The jobs of each tag.
+CREATE TABLE IF NOT EXISTS pinlater_tags (
+    queue_id INTEGER NOT NULL,
+    tag BLOB NOT NULL,
+    job_id INTEGER NOT NULL,
+    PRIMARY KEY (queue_id, tag, job_id)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS pinlater_tags_of_job ON pinlater_tags (job_id);
 -- Dedupe keys and send ids. until_ms: NULL while the job is live, then when the entry counts no more; remove_at_ms: when
 -- `prune` removes it; elsewhere: the descriptor of a job of another shard.
 CREATE TABLE IF NOT EXISTS pinlater_keys (
@@ -215,7 +224,8 @@ DROP INDEX IF EXISTS pinlater_jobs_failed;
 SELECT (SELECT COUNT(*) FROM pragma_table_info('pinlater_links') WHERE name = 'undelivered') = 0,
     (SELECT COUNT(*) FROM pragma_table_info('pinlater_jobs') WHERE name = 'extended') = 0,
     (SELECT COUNT(*) FROM pragma_table_info('pinlater_links') WHERE name = 'log_lines') = 0,
-    (SELECT COUNT(*) FROM pragma_table_info('pinlater_dropped') WHERE name = 'spot') = 0
+    (SELECT COUNT(*) FROM pragma_table_info('pinlater_dropped') WHERE name = 'spot') = 0,
+    (SELECT COUNT(*) FROM pragma_table_info('pinlater_extensions') WHERE name = 'tags') = 0
 
 -- name: add_columns
 ALTER TABLE pinlater_links ADD COLUMN undelivered_attempts INTEGER;
@@ -230,6 +240,9 @@ ALTER TABLE pinlater_links ADD COLUMN log_lines BLOB;
 -- The text of the schema alone changes.
 ALTER TABLE pinlater_jobs ADD COLUMN job_keys BLOB;
 ALTER TABLE pinlater_jobs ADD COLUMN extended INTEGER;
+
+-- name: add_tags
+ALTER TABLE pinlater_extensions ADD COLUMN tags BLOB
 
 -- name: has_meta
 SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = 'pinlater_meta'
@@ -549,6 +562,15 @@ WHERE job.id IN (SELECT value FROM json_each(?))
 
 -- name: remove_extensions
 DELETE FROM pinlater_extensions WHERE job_id IN (SELECT value FROM json_each(?))
+
+-- name: remove_tags
+DELETE FROM pinlater_tags INDEXED BY pinlater_tags_of_job WHERE job_id IN (SELECT value FROM json_each(?))
+
+-- name: tagged
+-- CROSS JOIN: the entries of the tag in their order, and then the job of each.
+SELECT tagged.job_id, job.state, job.priority, job.run_after_ms
+FROM pinlater_tags tagged CROSS JOIN pinlater_jobs job ON job.id = tagged.job_id
+WHERE tagged.queue_id = ? AND tagged.tag = ? AND tagged.job_id < ? ORDER BY tagged.job_id DESC LIMIT ?
 
 -- name: remove_expiries
 DELETE FROM pinlater_expiries WHERE job_id IN (SELECT value FROM json_each(?))

@@ -94,11 +94,12 @@ class SqliteSession(Session):
     def make_tables(self) -> None:
         for statement in parts(self.statements["schema"]) + parts(self.statements["upgrade"]):
             self.cursor.execute(statement)
-        lacks_links, lacks_extended, lacks_trails, _ = self.rows("lacks_columns")[0]
+        lacks_links, lacks_extended, lacks_trails, _, lacks_tags = self.rows("lacks_columns")[0]
         for is_lacking, name in (
             (lacks_links, "add_columns"),
             (lacks_extended, "add_extended"),
             (lacks_trails, "add_trails"),
+            (lacks_tags, "add_tags"),
         ):
             for statement in parts(self.statements[name]) if is_lacking else ():
                 self.cursor.execute(statement)

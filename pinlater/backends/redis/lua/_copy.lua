@@ -3,18 +3,20 @@ local function named(queue, shard, priority, id)
   return queue .. ':s' .. shard .. ':p' .. priority .. ':' .. string.format('%.0f', (unpack_record($ID, id)))
 end
 
--- The keys of a job that is copied, where it has any.
+-- The keys and tags of a job that is copied, where it has any.
 local function keys_of(base, id)
   local record = redis.call('HGET', base .. ':extra', id)
   local e = record and extra_of(record)
-  if not e or (e.dedupe == '' and e.serialize == '') then return nil end
+  if not e then return nil end
+  e.tags = e.flags >= TAGGED and redis.call('HGET', base .. ':tagged', id)
+  if e.dedupe == '' and e.serialize == '' and not e.tags then return nil end
   e.timeout, e.expires, e.send, e.by, e.rest = 0, 0, '', '', ''
   return e
 end
 
 -- Store a copy of a job as a new pending one of another queue, to run now; returns its descriptor.
 -- `value` is what the original has in `jobs`: the copy has its body, and its head but for the time, attempts and status.
--- A reference to a body is shared by then. `lowest` is the lowest id that may be given. `e` is what the original has of keys, or nil: of a dead letter they are
+-- A reference to a body is shared by then. `lowest` is the lowest id that may be given. `e` is what the original has of keys and tags, or nil: of a dead letter keys are
 -- to show alone, else its dedupe key must be free.
 local function copy(root, shard, queue, value, attempts, status, now, lowest, origin, origin_attempts, e)
   local base, head = root .. ':q:' .. queue, {unpack_record(HEAD, value)}
@@ -30,6 +32,12 @@ local function copy(root, shard, queue, value, attempts, status, now, lowest, or
       if not come_alive(root, queue, id, e) then state = WAITING end
     else
       e.flags = HISTORY
+    end
+    if e.tags then
+      local tagged, entries = {}, {}
+      note_tags(tagged, entries, id, priority, e.tags)
+      write_tags(base, tagged, entries)
+      e.flags = e.flags + TAGGED
     end
     redis.call('HSET', base .. ':extra', id, pack_extra(e))
   end

@@ -36,6 +36,10 @@ local function describe(root, base, ids, state_of, emit)
       local change, claim, link = changed[at] or '', claims[at] or '', links[at] or ''
       local extra = extras[at] or ''
       local head = state == WAITING and extra ~= '' and waits_behind(root, ids[i], extra) or ''
+      if extra ~= '' and byte(extra, $EXTRA_FLAGS_AT) >= TAGGED then
+        local tags = redis.call('HGET', base .. ':tagged', ids[i]) or ''
+        extra = extra .. tags .. pack($TAG_BYTES, #tags)
+      end
       if not emit(i, values[at], change, claim, expiry, finished or '', link, extra, head) then return #ids end
     end
     first = last + 1

@@ -23,7 +23,14 @@ local function add_end(ends, queue, id, record, is_live, stays)
   local expires, keep_for, slot, priority, flags, dedupe, serialize, send = keys_in(record)
   local own = ends.of_queue[queue] or ends_of(ends, queue)
   ends.any = true
-  if stays ~= STAYS then own.gone[#own.gone + 1] = id end
+  if stays ~= STAYS then
+    own.gone[#own.gone + 1] = id
+    if flags >= TAGGED then  -- it is the highest
+      own.tagged = own.tagged or {}
+      own.tagged[#own.tagged + 1], own.level_of = id, own.level_of or {}
+      own.level_of[id] = string.char(priority)
+    end
+  end
   if is_flagged(flags, HISTORY) then return end
   if is_live and expires > 0 then own.expiring[#own.expiring + 1] = id end
   if is_live and serialize then
@@ -82,6 +89,15 @@ local function finish_ends(ends)
   if not ends.any then return end
   for queue, own in pairs(ends.of_queue) do
     write('HDEL', own.base .. ':extra', own.gone)
+    if own.tagged then
+      local entries = {}
+      for i, tags in ipairs(read('HMGET', own.base .. ':tagged', own.tagged)) do
+        local id = own.tagged[i]
+        for tag in string.gmatch(tags or '', '[^\n]+') do entries[#entries + 1] = tag .. '\0' .. id .. own.level_of[id] end
+      end
+      write('HDEL', own.base .. ':tagged', own.tagged)
+      write('ZREM', own.base .. ':tags', entries)
+    end
     write('ZREM', own.base .. ':until', own.expiring)
     write('ZREM', own.base .. ':expired', own.expiring)
     if #own.names > 0 then end_keys(ends, queue, own, deltas) end

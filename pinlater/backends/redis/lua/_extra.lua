@@ -1,5 +1,6 @@
 -- What few jobs have beside the others, in BASE:extra, and the names of their keys; records.py lays it out.
-local STOP, HISTORY = 1, 2  -- flags: it is to stop; its keys are to show alone (a dead letter)
+-- flags: it is to stop; its keys are to show alone (a dead letter); it has tags
+local STOP, HISTORY, TAGGED = 1, 2, $TAGGED
 local WAITING, CANCELLED, REPLAYED = 4, 5, 6
 local KEPT, SEND_ID_KEPT_MS = 9007199254740991, $SEND_ID_KEPT_MS
 

@@ -12,6 +12,7 @@
 --#include chain
 --#include keys
 --#include links
+--#include tags
 --#include copy
 local BYTES = 33554432
 local root, now, call = KEYS[1], ARGV[2], redis.call

@@ -3,7 +3,7 @@
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   2 now   3 the lowest id that may be given: now in microseconds   4 who publishes   5 version of the
 --          homes, or ''   6 number of jobs   then per job: what the offer says (OFFER, barrier, schedule, mark) with its extra
---          behind, value   then, where the jobs are alike, what `all_new` takes
+--          (and tags) behind, value   then, where the jobs are alike, what `all_new` takes
 -- RETURNS  the first id as a text, where all are PENDING now, the others following it in order; else {a byte
 --          per job: its outcome, 8 more where it is PENDING or has another time by this step, the ids of eight bytes,
 --          a priority of a byte each, the descriptors of jobs of other shards (id 0) by place}; 0 where the homes
@@ -16,6 +16,7 @@
 --#include references
 --#include chain
 --#include keys
+--#include tags
 --#include revise
 local STORED, KEPT_THAT, REPLACED, REJECTED, NOT_HERE, CHAIN_HERE, DIFFERENT = 0, 1, 2, 3, 4, 5, 6
 local ON_REPLACE, ON_REJECT = 1, 2
@@ -98,13 +99,18 @@ end
 
 -- What is known of all the keys, read at once; what the script adds is noted there as well.
 local abouts, extras, names, serialize_keys, schedules = {}, {}, {}, {}, {}
-local expires_of, slot_of, priority_of, dedupe_of, serialize_of, send_of = {}, {}, {}, {}, {}, {}
+local expires_of, slot_of, priority_of, dedupe_of, serialize_of, send_of, tags_of = {}, {}, {}, {}, {}, {}, {}
 for i = 1, offers do
-  local about, extra, _ = ARGV[5 + 2 * i], nil, nil
+  local about, extra, flags, _ = ARGV[5 + 2 * i], nil, nil, nil
   local barrier_bytes, schedule_bytes, mark_bytes = byte(about, $OFFER_BYTES - 2, $OFFER_BYTES)
   extra = sub(about, $OFFER_BYTES + barrier_bytes + schedule_bytes + mark_bytes + 1)
   extras[i] = extra
-  expires_of[i], _, slot_of[i], priority_of[i], _, dedupe_of[i], serialize_of[i], send_of[i] = keys_in(extra)
+  expires_of[i], _, slot_of[i], priority_of[i], flags, dedupe_of[i], serialize_of[i], send_of[i] = keys_in(extra)
+  if flags >= TAGGED then
+    local last = #extra - 2
+    local first = last - unpack_record($TAG_BYTES, extra, last + 1) + 1
+    extras[i], tags_of[i] = sub(extra, 1, first - 1), sub(extra, first, last)
+  end
   if dedupe_of[i] then names[#names + 1] = dedupe_of[i] end
   if send_of[i] then names[#names + 1] = send_of[i] end
   if serialize_of[i] then serialize_keys[#serialize_keys + 1] = serialize_of[i] end
@@ -121,10 +127,12 @@ for i, mark in ipairs(read('HMGET', root .. ':fired', schedules)) do fired[sched
 -- What is to be written: at the end, or before something that has to see it.
 local last = tonumber(call('GET', root .. ':last')) or 0
 local times, earliest = {}, math.huge
+local new_tagged, new_tags
 local new_jobs, new_extras, new_entries, new_windows, new_heads, new_fired, pending, waiting, expiring, slots, stored, tiered
 local function begin()
   new_jobs, new_extras, new_entries, new_windows, new_heads, new_fired = {}, {}, {}, {}, {}, {}
   pending, waiting, expiring, slots, stored, tiered = {}, {}, {}, {}, 0, 0
+  new_tagged, new_tags = {}, {}
 end
 local function note(list, a, b)
   local n = #list
@@ -138,6 +146,7 @@ local function carry_out()
   write('HSET', base .. ':jobs', new_jobs)
   if tiered > 0 then references(root).hold(queue, tiered) end
   write('HSET', base .. ':extra', new_extras)
+  write_tags(base, new_tagged, new_tags)
   write('HSET', base .. ':keys', new_entries)
   write('ZADD', root .. ':windows', new_windows)
   write('HSET', root .. ':heads', new_heads)
@@ -218,6 +227,7 @@ local function store(i, run_after, behind)
   note(new_jobs, id, ARGV[6 + 2 * i])
   if byte(ARGV[6 + 2 * i], $PRIORITY_AT) >= TIERED then tiered = tiered + 1 end
   note(new_extras, id, extras[i])
+  if tags_of[i] then note_tags(new_tagged, new_tags, id, priority, tags_of[i]) end
   if dedupe_of[i] or send_of[i] then
     local job = id .. pack($KEY_ENTRY, 0, slot, priority, STORED)
     if dedupe_of[i] then set_entry(dedupe_of[i], job, slot) end

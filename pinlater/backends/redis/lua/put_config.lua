@@ -35,7 +35,7 @@ local function drop(queue)
   local keys = {
     base .. ':jobs', base .. ':changed', base .. ':claims', base .. ':links', base .. ':expiry', base .. ':ended:2',
     base .. ':ended:3', base .. ':dead', base .. ':undelivered', base .. ':trails',
-    base .. ':until', base .. ':expired', base .. ':watched', base .. ':results',
+    base .. ':until', base .. ':expired', base .. ':watched', base .. ':results', base .. ':tagged', base .. ':tags',
   }
   for priority = 1, tonumber(ARGV[3]) do
     for state = 0, 6 do keys[#keys + 1] = base .. ':s:' .. state .. ':' .. priority end

@@ -17,6 +17,7 @@
 --#include forget
 --#include links
 --#include letters
+--#include tags
 --#include copy
 local root, base, queue, now, call = KEYS[1], KEYS[2], ARGV[1], ARGV[2], redis.call
 if redis.call('HEXISTS', KEYS[1] .. ':queues', ARGV[1]) == 0 then return false end

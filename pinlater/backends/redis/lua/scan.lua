@@ -1,12 +1,14 @@
--- Jobs of one state by run_after, newest first, then by id, oldest first, behind a place in that order.
+-- Jobs of these states by run_after, newest first, then by id, oldest first, behind a place in that order; or those of a
+-- tag, by id, newest first.
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   2 states, a digit each   3 lowest   4 highest run_after (as ZRANGEBYSCORE takes them)   5 limit
 --          6 run_after and 7 id of the place to go on from, or '' and ''   8 with body (2: the first however large, 1, or 0)
---          9 max_bytes
---          10.. priorities
--- RETURNS  first 1 where others may follow within the limit, else 0; then per job as lookup.lua, but the place is
---          always 0; nil: no such queue
--- BOUND    limit jobs of each priority; SLICE_BYTES of values; bodies up to max_bytes
+--          9 max_bytes   10 tag, or ''
+--          11.. priorities
+-- RETURNS  first 1 where others may follow within the limit, else 0, or with a tag the id behind which they may; then per
+--          job as lookup.lua, but the place is always 0; nil: no such queue
+-- BOUND    limit jobs of each priority, or TAGGED_PAGES pages of jobs of the tag; SLICE_BYTES of values; bodies up to
+--          max_bytes
 --#include many
 --#include layout
 --#include size
@@ -62,8 +64,51 @@ local function ordered(key)
   return list
 end
 
-local all, lists = {}, 0
-for p = 10, #ARGV do
+-- Up to `limit` jobs of a tag, whose entries are read in order, whatever they are like; and where to go on, or 0.
+local TAGGED_PAGE, TAGGED_PAGES = 500, 10
+local function tagged(tag)
+  local list, wanted = {}, {}
+  for p = 11, #ARGV do wanted[tonumber(ARGV[p])] = true end
+  local lowest = sub(low, 1, 1) == '(' and tonumber(sub(low, 2)) + 1 or -math.huge
+  local highest = high == '+inf' and math.huge or tonumber(high)
+  local from, id_at, id = '[' .. tag .. '\0', #tag + 2, nil
+  local to = after ~= '' and '(' .. tag .. '\0' .. pack($ID, after_id) or '(' .. tag .. '\1'
+  for _ = 1, TAGGED_PAGES do
+    local members = call('ZREVRANGEBYLEX', base .. ':tags', to, from, 'LIMIT', 0, TAGGED_PAGE)
+    local of_priority, places = {}, {}
+    for i, member in ipairs(members) do
+      local priority = byte(member, id_at + 8)
+      id = sub(member, id_at, id_at + 7)
+      if wanted[priority] then
+        of_priority[priority] = of_priority[priority] or {}
+        table.insert(of_priority[priority], id)
+        places[id] = i
+      end
+    end
+    local found = {}
+    for priority, ids in pairs(of_priority) do
+      for state in string.gmatch(ARGV[2], '%d') do
+        for i, score in ipairs(read('ZMSCORE', base .. ':s:' .. state .. ':' .. priority, ids)) do
+          local time = score and tonumber(score)
+          if time and time >= lowest and time <= highest then
+            found[places[ids[i]]] = {ids[i], score, time, tonumber(state)}
+          end
+        end
+      end
+    end
+    for i = 1, #members do
+      if found[i] then list[#list + 1] = found[i] end
+      if #list == limit then return list, list[limit][1] end
+    end
+    if #members < TAGGED_PAGE then return list, 0 end
+    to = '(' .. tag .. '\0' .. id
+  end
+  return list, id
+end
+
+local all, lists, goes_on = {}, 0, 0
+if ARGV[10] ~= '' then all, goes_on = tagged(ARGV[10]) end
+for p = 11, ARGV[10] == '' and #ARGV or 0 do
   for state in string.gmatch(ARGV[2], '%d') do
     local own = ordered(base .. ':s:' .. state .. ':' .. ARGV[p])
     if #own > 0 then lists = lists + 1 end
@@ -79,7 +124,7 @@ if lists > 1 then
     return number(a[1]) < number(b[1])
   end)
 end
-local ids, out = {}, {0}
+local ids, out = {}, {goes_on}
 local full, first = ARGV[8] ~= '0' and 1 or 0, ARGV[8] == '2'
 for i = 1, math.min(limit, #all) do ids[i] = all[i][1] end
 local room = tonumber(ARGV[9])
@@ -88,7 +133,10 @@ local function emit(i, value, changed, claim, expiry, finished, link, extra, hea
   local n, short = #out, bodiless(value)
   if full == 1 then
     room = room - body_bytes(value)
-    if room < 0 and not first then return false end
+    if room < 0 and not first then
+      out[1] = 0
+      return false
+    end
     first = false
   end
   out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = 0, all[i][4], all[i][1], all[i][2], full
@@ -98,5 +146,5 @@ local function emit(i, value, changed, claim, expiry, finished, link, extra, hea
   return true
 end
 local read_ids = describe(KEYS[1], base, ids, function(i) return all[i][4] end, emit)
-if read_ids < #ids then out[1] = 1 end
+if read_ids < #ids then out[1] = ARGV[10] ~= '' and ids[read_ids] or 1 end
 return out
