@@ -33,7 +33,7 @@ from pinlater.bodies.body_engine import Bodies, StoreInvalid
 from pinlater.cluster.blocked_chains import EVERY_MS as CHAINS_MS
 from pinlater.cluster.blocked_chains import BlockedChains
 from pinlater.cluster.clocks import ClusterClock
-from pinlater.cluster.lease import BOTH_PASSES, KEYS, ServerName
+from pinlater.cluster.lease import BOTH_PASSES, KEYS, TAGS, ServerName
 from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
 from pinlater.cluster.status import Cluster
@@ -145,7 +145,13 @@ class ServerProcess:
         self._stats = stats = StatsCollector(
             shards, queues, membership, clock, metrics, config.stats_interval_ms, priorities=priorities
         )
-        homes = ClusterHomes(shards, queues.entries, clock, lambda: membership.unaware_of(KEYS))
+        homes = ClusterHomes(
+            shards,
+            queues.entries,
+            clock,
+            lambda: membership.unaware_of(KEYS),
+            lambda: membership.unaware_of(TAGS),
+        )
         self._homes_change = HomesChange(shards, queues, membership, homes, clock)
         self._blocked_chains = BlockedChains(
             shards,

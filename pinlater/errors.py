@@ -10,7 +10,8 @@
     │   ├── LimitReached          UNKNOWN   LIMIT_REACHED      its owner has as many of that kind as one may have
     │   ├── ArgumentInvalid                                client only: an argument of another kind; a TypeError too
     │   ├── ValueNotStorable      UNKNOWN   REQUEST_INVALID    a store cannot keep a value of the call; it is well
-    │   └── PartMissing           UNKNOWN   REQUEST_INVALID    a store lacks the part that a call is of; it is well
+    │   ├── PartMissing           UNKNOWN   REQUEST_INVALID    a store lacks the part that a call is of; it is well
+    │   └── TagsNotSupported      UNKNOWN   TAGS_NOT_SUPPORTED a store keeps no tags; it is well
     ├── BodyTooLarge              UNKNOWN   BODY_TOO_LARGE     a body over its bound
     ├── ContinuationInvalid       400
     ├── PasswordInvalid           403
@@ -32,6 +33,7 @@
     │   │   ├── HomeOut           502       HOME_OUT           the shard where jobs of this key live cannot be used
     │   │   ├── HomeMoving        502       HOME_MOVING        the shard where jobs of this key live changes right now
     │   │   ├── KeysNotYet        502       KEYS_NOT_YET       a server of the cluster does not know keys yet
+    │   │   ├── TagsNotYet        502       TAGS_NOT_YET       a server of the cluster does not know tags yet
     │   │   └── StoreFull         502       NOTHING_STORED     the store lacks room for the write
     │   └── OutcomeUnknown        502       OUTCOME_UNKNOWN    the call may or may not have been carried out
     ├── FlowsUnavailable          UNKNOWN   FLOWS_UNAVAILABLE  retryable: the database of flows cannot be reached
@@ -216,6 +218,17 @@ class PartMissing(RequestInvalid):
         )
 
 
+class TagsNotSupported(RequestInvalid):
+    reason = "TAGS_NOT_SUPPORTED"
+
+    @classmethod
+    def of_shard(cls, shard_id: str) -> TagsNotSupported:
+        return cls(
+            f"the store of shard {shard_id!r} keeps no tags; enqueue the job without tags, or use a shard on SQLite, "
+            "Redis, MariaDB or PostgreSQL"
+        )
+
+
 class BodyTooLarge(PinLaterError):
     reason = "BODY_TOO_LARGE"
 
@@ -326,6 +339,10 @@ class HomeMoving(NothingStored):
 
 class KeysNotYet(NothingStored):
     reason = "KEYS_NOT_YET"
+
+
+class TagsNotYet(NothingStored):
+    reason = "TAGS_NOT_YET"
 
 
 class StoreFull(NothingStored):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -11,6 +12,8 @@ from pinlater.errors import RequestInvalid
 from pinlater.model import (
     MAX_KEY_BYTES,
     MAX_SEND_ID_BYTES,
+    MAX_TAG_BYTES,
+    MAX_TAGS,
     WHILE_KEPT,
     ExtendedJob,
     Job,
@@ -56,6 +59,8 @@ def _checked(job: ExtendedJob, max_claim_timeout_ms: int) -> ExtendedJob:
         _text("sendId", job.send_id, MAX_SEND_ID_BYTES)
     if not WHILE_KEPT <= job.dedupe_for_ms <= MAX_DEDUPE_FOR_MS:
         raise RequestInvalid.of("dedupeForMillis", job.dedupe_for_ms, f"-1 to {MAX_DEDUPE_FOR_MS}")
+    if job.tags:
+        read_tags(job.tags)
     timeout_ms, expires_at_ms = job.claim_timeout_ms, job.expires_at_ms
     if timeout_ms is None and expires_at_ms is None:
         return job
@@ -116,6 +121,21 @@ def changed_keys(keys: Sequence[KeyRef]) -> None:
         for field, text in zip(("dedupeKey", "serializeKey"), key, strict=True):
             if text:
                 key_text(field, text)
+
+
+def read_tags(tags: Sequence[str], field: str = "tags") -> None:
+    """Tags that a job gets, or by which jobs are found. RequestInvalid."""
+    if len(tags) > MAX_TAGS:
+        raise RequestInvalid.of(f"the length of {field}", len(tags), f"at most {MAX_TAGS}: leave some out")
+    for tag in tags:
+        _text(f"a tag of {field}", tag, MAX_TAG_BYTES)
+        if any(unicodedata.category(char) == "Cc" for char in tag):
+            raise RequestInvalid.of(
+                f"a tag of {field}", tag, "a text without control characters, as a line break is one"
+            )
+    if len(set(tags)) < len(tags):
+        twice = next(tag for place, tag in enumerate(tags) if tag in tags[:place])
+        raise RequestInvalid.of(field, twice, "each tag once")
 
 
 def _text(field: str, text: str, max_bytes: int) -> None:

@@ -175,6 +175,8 @@ struct PinLaterJob {
   105: optional string sendId,
   /** Not handed out from then on: it ends as FAILED. */
   106: optional i64 expiresAtMillis,
+  /** Up to 10 texts of 1 to 64 bytes, by which jobs are found; none twice, and no control characters. */
+  107: optional list<string> tags,
 }
 
 struct PinLaterEnqueueRequest {
@@ -476,6 +478,7 @@ struct PinLaterJobInfo {
   119: optional list<PinLaterJobAttempt> attempts,
   /** The last 100 lines or 16 KiB, where the trail was asked for and the caller may see the job's body. */
   120: optional list<PinLaterLogLine> logLines,
+  121: optional list<string> tags,
 }
 
 struct PinLaterGetJobCountRequest {
@@ -855,6 +858,11 @@ struct JobSelection {
   15: optional string serializeKey,
   /** Only these, at most 1,000. */
   16: optional list<string> jobDescriptors,
+  /**
+   * Jobs that have all of these; at most 10. Older servers do not see it: add the statusCondition of an empty regex with
+   * isNot, which no job meets there, and which counts for nothing beside tags here.
+   */
+  17: optional list<string> tags,
 }
 
 struct SearchJobsRequest {

@@ -18,6 +18,7 @@ from pinlater.cli.job_text import COLUMNS, job_json, job_row, table_row
 from pinlater.cli.job_views import (
     match_option,
     status_match_option,
+    tag_option,
 )
 from pinlater.cli.output import counted, has_new_keys, output_option, write_all, write_one
 from pinlater.cli.progress import Progress
@@ -59,6 +60,7 @@ class Wanted(NamedTuple):
     newer_ms: int | None
     match: str
     status_match: str = ""
+    tags: tuple[str, ...] = ()
 
 
 NOTHING_WANTED = Wanted(None, None, "")
@@ -77,10 +79,11 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         newer_ms: int | None,
         match: str,
         status_match: str,
+        tags: tuple[str, ...],
         **options: Any,
     ) -> None:
         extent = Extent(None if everything else limit, dry_run, format)
-        command(wanted=Wanted(older_ms, newer_ms, match, status_match), extent=extent, **options)
+        command(wanted=Wanted(older_ms, newer_ms, match, status_match, tags), extent=extent, **options)
 
     decorated: Callable[..., Any] = with_extent
     for option in (
@@ -90,6 +93,7 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="At most so many jobs."
         ),
+        tag_option,
         status_match_option,
         match_option,
         click.option(
@@ -141,7 +145,7 @@ def job_change(
     now_ms = SystemClock().now_ms()
     before_ms = None if wanted.older_ms is None else max(0, now_ms - wanted.older_ms)
     after_ms = None if wanted.newer_ms is None else max(0, now_ms - wanted.newer_ms)
-    if not wanted.status_match:
+    if not (wanted.status_match or wanted.tags):
         return JobChange(
             queue,
             action,
@@ -154,7 +158,7 @@ def job_change(
             run_after_ms=run_after_ms,
         )
     phases = None if state is None else phases_of(state)
-    selection = selection_of(queue, phases, priority, wanted.match, wanted.status_match)
+    selection = selection_of(queue, phases, priority, wanted.match, wanted.status_match, wanted.tags)
     selection = replace(selection, created_before_ms=before_ms, created_after_ms=after_ms)
     return FoundJobsChange(selection, action, attempts=attempts, run_after_ms=run_after_ms)
 
@@ -221,6 +225,8 @@ def _what(change: Change, state: JobState) -> str:
         parts.append(f"created before {time_text(selection.created_before_ms)}")
     if selection.created_after_ms is not None:
         parts.append(f"created since {time_text(selection.created_after_ms)}")
+    if isinstance(selection, JobSelection):
+        parts += [f"with the tag {tag!r}" for tag in selection.tags]
     for what, regex in _patterns(change):
         parts.append(f"with a {what} that matches {regex!r}")
     return ", ".join(parts)

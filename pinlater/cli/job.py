@@ -40,7 +40,8 @@ Examples:
   make-letter | pinlater job enqueue mail -
   pinlater job enqueue mail --lines --file letters.jsonl -o jsonl > descriptors.jsonl
   pinlater job enqueue mail --dedupe-key welcome-17 --on-duplicate reject '{"to": "ada@example.org"}'
-  pinlater job enqueue bank --serialize-key account-9 --expires 1h '{"book": 120}'"""
+  pinlater job enqueue bank --serialize-key account-9 --expires 1h '{"book": 120}'
+  pinlater job enqueue mail --tag tenant:7 --tag welcome '{"to": "ada@example.org"}'"""
 )
 @click.argument("queue", shell_complete=offer_queues)
 @click.argument("body", required=False)

@@ -60,7 +60,7 @@ _words_argument = click.argument(
 )
 
 
-_OF_QUEUE = ("priority", "older_ms", "newer_ms", "match", "status_match")
+_OF_QUEUE = ("priority", "older_ms", "newer_ms", "match", "status_match", "tags")
 """Parameters that say which jobs of a queue are meant."""
 
 
@@ -92,6 +92,7 @@ def _run_named(
 Examples:
   pinlater job retry mail
   pinlater job retry mail:s1:p1:1790000000000000
+  pinlater job retry mail --tag tenant:7 --all
   pinlater job retry mail --priority 2 --attempts 3 --run-after +1h --all
   pinlater job retry --filter 'queue:mail,sms error:*Timeout* ended:<1h'
   pinlater job retry mail --newer-than 2h --status-match 'timed? ?out' --dry-run""",

@@ -56,6 +56,7 @@ def extended_job_options(command: Callable[..., Any]) -> Callable[..., Any]:
         dedupe_for: int | None,
         expires: int | None,
         claim_timeout: int | None,
+        tags: tuple[str, ...],
         **options: Any,
     ) -> None:
         if not dedupe_key and (on_duplicate is not None or dedupe_for is not None):
@@ -69,12 +70,16 @@ def extended_job_options(command: Callable[..., Any]) -> Callable[..., Any]:
             on_duplicate=choice,
             dedupe_for_ms=dedupe_for or 0,
             expires_at_ms=expires,
+            tags=tags,
         )
         command(extended_job=None if job == ExtendedJob(b"") else job, **options)
 
     decorated: Callable[..., Any] = with_extended
     words = [each.name.lower() for each in OnDuplicate]
     for option in (
+        click.option(
+            "--tag", "tags", multiple=True, metavar="TAG", help="A text by which jobs are found, as tenant:7; up to 10."
+        ),
         click.option(
             "--claim-timeout",
             type=duration_option,
@@ -159,7 +164,7 @@ def key_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 queue_of_keys_option = click.option(
-    "--queue", metavar="QUEUE", shell_complete=offer_queues, help="The queue of the jobs that --key names."
+    "--queue", metavar="QUEUE", shell_complete=offer_queues, help="The queue of the jobs that --key or --tag names."
 )
 
 

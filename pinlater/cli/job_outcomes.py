@@ -47,7 +47,7 @@ def _updated_at(text: str | int) -> int:
     epilog="""\b
 Examples:
   pinlater job reschedule mail:s1:p1:1790000000000000 --delay 2h
-  pinlater job reschedule --filter 'queue:mail state:scheduled type:digest' --delay 2h
+  pinlater job reschedule --filter 'queue:mail state:scheduled tag:tenant:7' --delay 2h
   pinlater job reschedule --queue mail --key welcome-17 --run-at 2028-11-01T09:00:00Z
   pinlater job reschedule --queue mail --key digest-17 --body '{"to": "ada@example.org"}' --attempts 5
   pinlater job reschedule mail:s1:p1:1790000000000000 --delay 1h --if-updated-at 2026-11-23T10:00:00.123Z""",

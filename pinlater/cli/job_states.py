@@ -7,6 +7,7 @@ a search while there are few, and else taken from the counts that the servers ke
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import reduce, wraps
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ import click
 from pinlater.cli.completion import one_of
 from pinlater.client.client import Client
 from pinlater.clock import SystemClock
-from pinlater.errors import RequestInvalid
+from pinlater.errors import NoHealthyShards, RequestInvalid
 from pinlater.model import CONTINUATION_END, CONTINUATION_START, JobFilter, JobInfo, JobState
 from pinlater.model.job_selection import FoundJobs, JobPhase, JobSelection, TextCondition
 
@@ -115,7 +116,12 @@ def words_of(phases: Iterable[JobPhase]) -> str:
 
 
 def selection_of(
-    queue: str, phases: Sequence[JobPhase] | None, priority: int | None, match: str, status_match: str
+    queue: str,
+    phases: Sequence[JobPhase] | None,
+    priority: int | None,
+    match: str,
+    status_match: str,
+    tags: Sequence[str] = (),
 ) -> JobSelection:
     return JobSelection(
         queue,
@@ -123,6 +129,7 @@ def selection_of(
         None if priority is None else (priority,),
         (TextCondition(match),) if match else (),
         (TextCondition(status_match),) if status_match else (),
+        tags=tags,
     )
 
 
@@ -179,9 +186,18 @@ def _with(counted: Apart, info: JobInfo) -> Apart:
 
 
 def count_jobs(
-    client: Client, queue: str, wanted: WantedState, priority: int | None, match: str, *, partial: bool
+    client: Client,
+    queue: str,
+    wanted: WantedState,
+    priority: int | None,
+    match: str,
+    tags: Sequence[str] = (),
+    *,
+    partial: bool,
 ) -> int:
     """The errors of Client.count."""
+    if tags:
+        return _count_tagged(client, selection_of(queue, wanted.phases, priority, match, "", tags), wanted, partial)
     futures = (False, True) if wanted.future is None else (wanted.future,)
     filters = [JobFilter(queue, wanted.state, priority, future, match) for future in futures]
     counts = client.counts(filters, allow_partial=partial)
@@ -206,6 +222,19 @@ def count_jobs(
     if wanted.phases == (JobPhase.SCHEDULED,):
         return max(0, counts[-1] - later)
     return max(0, counts[0] - now)
+
+
+def _count_tagged(client: Client, selection: JobSelection, wanted: WantedState, partial: bool) -> int:
+    """NoHealthyShards: a shard cannot be read, and the count is not to be partial."""
+    if wanted.state is JobState.PENDING and wanted.future:
+        selection = replace(selection, phases=(JobPhase.SCHEDULED,))
+    count = 0
+    for page in found_pages(client, selection, _PAGE):
+        if page.missing_shards and not partial:
+            missing = ", ".join(page.missing_shards)
+            raise NoHealthyShards(f"shards cannot be read: {missing}; --partial counts what is there without them")
+        count += len(page.jobs)
+    return count
 
 
 def is_later(info: JobInfo) -> bool:

@@ -95,6 +95,7 @@ def job_row(info: JobInfo) -> Row:
     for name, value in (
         ("dedupe_key", info.dedupe_key),
         ("serialize_key", info.serialize_key),
+        ("tags", info.tags),
         ("waits_for", info.waits_for),
         ("replayed_to", info.replayed_to),
         ("expires_at_ms", info.expires_at_ms),
@@ -213,6 +214,7 @@ def page(info: JobInfo, now_ms: int, why: str = "") -> Iterator[str]:
         ("claim", info.claim_descriptor),
         ("dedupe key", info.dedupe_key),
         ("serialize key", info.serialize_key),
+        ("tags", ", ".join(info.tags or ())),
         ("waits for", _HIDDEN if info.waits_for == HIDDEN_JOB else info.waits_for),
         ("to stop, by", info.cancel_requested_by),
         ("body in", info.body_stored_at),

@@ -86,6 +86,11 @@ status_match_option = click.option(
 )
 
 
+tag_option = click.option(
+    "--tag", "tags", multiple=True, metavar="TAG", help="Only jobs that have this tag; several: all of them."
+)
+
+
 _SLICE = 1_000
 _RESULTS_SLICE = 50
 _NO_WEIGHT = 0
@@ -322,6 +327,7 @@ _ALL_PRIORITIES = "Only jobs of this priority. [default: all]"
 Examples:
   pinlater job scan mail --state failed
   pinlater job scan mail --state scheduled --limit 20
+  pinlater job scan mail --state failed --tag tenant:7
   pinlater job scan mail --state failed --status-match 'timed? ?out' --all -o jsonl
   pinlater job scan mail --state failed --body -o jsonl | jq -r .type | sort | uniq -c"""
 )
@@ -330,6 +336,7 @@ Examples:
 @priority_option(_ALL_PRIORITIES)
 @match_option
 @status_match_option
+@tag_option
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many jobs.")
 @click.option("--all", "everything", is_flag=True, help="All jobs, however many.")
 @click.option("--body", is_flag=True, help="The bodies too: `body` in JSON, and the whole of each in a table.")
@@ -342,12 +349,14 @@ def scan(
     priority: int | None,
     match: str,
     status_match: str,
+    tags: tuple[str, ...],
     limit: int,
     everything: bool,
     body: bool,
     format: str,
 ) -> None:
-    """List jobs of QUEUE in one state, the newest run-after first. Rows are printed as they come.
+    """List jobs of QUEUE in one state, the newest run-after first, with --tag the last that came. Rows are printed as
+    they come.
 
     A table shows what each job does: the type and arguments of a body of the worker framework, without those that are
     marked as secret, or the beginning of any other text. JSON has that with --body, as of `job get`.
@@ -356,12 +365,12 @@ def scan(
     """
     left = None if everything else limit
     columns = WHOLE_BODY_COLUMNS if body else BODY_COLUMNS
-    more = " and match" if match or status_match or priority is not None else ""
+    more = " and match" if match or status_match or tags or priority is not None else ""
     empty = f"no jobs of queue {queue} are in that state{more}; `pinlater queue stats {queue}` counts those of each"
     output = open_output(format, columns, row_of(format, whole_body=body), job_json, empty)
     missing_shards: set[str] = set()
     slice_jobs = _SLICE if left is None else min(_SLICE, left)
-    for found in _pages(client, queue, wanted, priority, match, status_match, slice_jobs):
+    for found in _pages(client, queue, wanted, priority, match, status_match, tags, slice_jobs):
         missing_shards.update(found.missing_shards)
         infos = found.jobs[:left]
         if body or format == "table":
@@ -384,13 +393,20 @@ def _close(output: Output, format: str, missing_shards: set[str]) -> None:
 
 
 def _pages(
-    client: Client, queue: str, wanted: WantedState, priority: int | None, match: str, status_match: str, limit: int
+    client: Client,
+    queue: str,
+    wanted: WantedState,
+    priority: int | None,
+    match: str,
+    status_match: str,
+    tags: Sequence[str],
+    limit: int,
 ) -> Iterator[ScanPage | FoundJobs]:
-    if wanted.future is None or status_match:
+    if wanted.future is None or status_match or tags:
         phases: Sequence[JobPhase] = wanted.phases
         if wanted.state is JobState.PENDING and wanted.future:
             phases = (JobPhase.SCHEDULED,)
-        yield from found_pages(client, selection_of(queue, phases, priority, match, status_match), limit)
+        yield from found_pages(client, selection_of(queue, phases, priority, match, status_match, tags), limit)
         return
     for found in client.scan_pages(JobFilter(queue, wanted.state, priority, wanted.future, match), limit=limit):
         if wanted.state is JobState.FAILED:
@@ -402,12 +418,14 @@ def _pages(
     epilog="""\b
 Examples:
   pinlater job count mail --state pending
+  pinlater job count mail --state failed --tag tenant:7
   pinlater job count mail --state failed --priority 1 --match '"to": "ada@' -o json"""
 )
 @click.argument("queue", shell_complete=offer_queues)
 @wanted_options
 @priority_option(_ALL_PRIORITIES)
 @match_option
+@tag_option
 @click.option("--partial", is_flag=True, help="Count what is there although a shard cannot be read.")
 @output_option
 @talks_to_server
@@ -417,8 +435,9 @@ def count(
     wanted: WantedState,
     priority: int | None,
     match: str,
+    tags: tuple[str, ...],
     partial: bool,
     format: str,
 ) -> None:
     """Count the jobs of QUEUE in one state."""
-    write_one(format, "count", count_jobs(client, queue, wanted, priority, match, partial=partial))
+    write_one(format, "count", count_jobs(client, queue, wanted, priority, match, tags, partial=partial))

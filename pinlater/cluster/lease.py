@@ -33,11 +33,12 @@ KEYS = "keys"
 FLOWS = "flows"
 BOTH_PASSES = "both_passes"
 """Of an hour that comes twice: expressions for every hour fire in both."""
+TAGS = "tags"
 
 REPLAYED_JOBS = "replayed_jobs"
 """Jobs that failed, and whose dead letters were sent back, are in a state of their own."""
 
-KNOWS = (DASHED_NAMES, KEYS, FLOWS, BOTH_PASSES, REPLAYED_JOBS)
+KNOWS = (DASHED_NAMES, KEYS, FLOWS, BOTH_PASSES, REPLAYED_JOBS, TAGS)
 """What earlier versions take for a mistake: nobody begins with it before every live process says that it knows it.
 
 Upgrades go from versions that know dashes and flows, so these two are asked for no more; those versions look for them.

@@ -20,7 +20,7 @@ import structlog
 
 from pinlater.backends.base import ConfigEntry
 from pinlater.clock import Clock
-from pinlater.errors import HomeMoving, HomeOut, KeysNotYet, NothingStored, PinLaterError
+from pinlater.errors import HomeMoving, HomeOut, KeysNotYet, NothingStored, PinLaterError, TagsNotYet
 from pinlater.model import new_version
 from pinlater.queues.replication import ConfigReplicator
 from pinlater.shards.handle import ShardHandle
@@ -44,18 +44,26 @@ _SHOWN = 5
 
 
 class ClusterHomes:
-    """Satisfies shards.keys.key_router.Homes. `unaware`: the live processes that do not know keys."""
+    """Satisfies shards.keys.key_router.Homes. `unaware`: the live processes that do not know keys, and
+    `unaware_of_tags` those that do not know tags.
+    """
 
     def __init__(
-        self, members: ShardSet, entries: ConfigReplicator, clock: Clock, unaware: Callable[[], Sequence[str]]
+        self,
+        members: ShardSet,
+        entries: ConfigReplicator,
+        clock: Clock,
+        unaware: Callable[[], Sequence[str]],
+        unaware_of_tags: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self._members = members
         self._entries = entries
         self._clock = clock
         self._unaware = unaware
+        self._unaware_of_tags = unaware_of_tags
         self._entry: ConfigEntry | None = None
         self._table: HomeTable | None = None
-        self._checked_ms: int | None = None
+        self._checked_ms: dict[type[NothingStored], int] = {}
         self._turn = asyncio.Lock()
 
     # -- what is known -----------------------------------------------------------------------------------------------
@@ -72,18 +80,24 @@ class ClusterHomes:
         return self._table
 
     def check(self) -> None:
-        now_ms = self._clock.now_ms()
-        if self._checked_ms is not None and 0 <= now_ms - self._checked_ms < CHECKED_FOR_MS:
+        self._check("keys", KeysNotYet, self._unaware)
+
+    def check_tags(self) -> None:
+        self._check("tags", TagsNotYet, self._unaware_of_tags)
+
+    def _check(self, what: str, error: type[NothingStored], unaware_processes: Callable[[], Sequence[str]]) -> None:
+        now_ms, checked_ms = self._clock.now_ms(), self._checked_ms.get(error)
+        if checked_ms is not None and 0 <= now_ms - checked_ms < CHECKED_FOR_MS:
             return
-        unaware = self._unaware()
+        unaware = unaware_processes()
         if unaware:
             some = ", ".join(unaware[:_SHOWN])
-            raise KeysNotYet(
-                f"servers of an earlier version are running, which do not know keys: {some}; jobs with keys are taken "
-                "when all are of this version",
+            raise error(
+                f"servers of an earlier version are running, which do not know {what}: {some}; jobs with {what} are "
+                "taken when all are of this version",
                 retry_after_ms=1_000,
             )
-        self._checked_ms = now_ms
+        self._checked_ms[error] = now_ms
 
     async def catch_up(self, handle: ShardHandle) -> None:
         try:

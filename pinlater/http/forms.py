@@ -57,6 +57,15 @@ Wanted = Annotated[
 ]
 
 
+Tags = Annotated[
+    tuple[Annotated[str, Meta(min_length=1)], ...],
+    Meta(
+        max_length=10,
+        description="Texts of 1 to 64 bytes by which jobs are found, none twice, without control characters.",
+    ),
+]
+
+
 class Form(Struct, forbid_unknown_fields=True):
     """What a request says."""
 
@@ -79,6 +88,7 @@ class JobForm(Form):
     on_duplicate: OnDuplicateWord = "keep"
     dedupe_for_ms: Annotated[int, Meta(ge=-1, le=MAX_TIME_MS, description="-1: as long as the job is kept.")] = 0
     expires_at_ms: Time | None = None
+    tags: Tags = ()
 
     def job(self, at: str = "") -> Job:
         return request_of(Job if _of_few_jobs(self) == _DEFAULTS else ExtendedJob, self, at)

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from pinlater.http.forms import ActionWord, Count, Descriptor, Form, Key, Pattern, Priority, Time, Wanted
+from pinlater.http.forms import ActionWord, Count, Descriptor, Form, Key, Pattern, Priority, Tags, Time, Wanted
 from pinlater.http.operator_forms import Limit
 from pinlater.model import MAX_TIME_MS
 
@@ -28,7 +28,8 @@ class SelectionForm(Form):
     """Which jobs are meant: those that meet all that is said. `phases`, `priorities`: one of them is enough.
 
     What is left out does not count. An empty list of `phases`, `priorities` or `descriptors`, and an empty key mean no
-    job at all. A job that has not ended meets no condition on its end. Attempts are those that were taken.
+    job at all. A job that has not ended meets no condition on its end. Attempts are those that were taken. `tags`: jobs
+    that have all of these.
     """
 
     phases: list[PhaseWord] | None = None
@@ -46,6 +47,7 @@ class SelectionForm(Form):
     dedupe_key: Key | None = None
     serialize_key: Key | None = None
     descriptors: list[Descriptor] | None = None
+    tags: Tags = ()
 
 
 class SearchForm(SelectionForm):

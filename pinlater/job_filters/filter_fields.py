@@ -116,6 +116,7 @@ FIELDS: tuple[FilterField, ...] = (
     FilterField("priority", ValueKind.NAMES, "The priority; 1 is the highest.", ("priority:1", "priority:2,3"), True),
     FilterField("key", ValueKind.EXACT, "The dedupe key.", ("key:report-17",), is_once=True),
     FilterField("serialize", ValueKind.EXACT, "The serialize key.", ("serialize:account-7",), is_once=True),
+    FilterField("tag", ValueKind.EXACT, "A tag; several are all wanted. An index finds these jobs.", ("tag:tenant:7",)),
     FilterField(
         "id",
         ValueKind.EXACT,

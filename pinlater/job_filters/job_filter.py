@@ -4,7 +4,7 @@
 
 A line is conditions with spaces between: a field, a colon, and a value, in double quotes where it has spaces; `-` in
 front turns a condition round. Conditions on several fields hold together. Several on the queue, state, priority, type,
-error or id widen what is found: one of them is enough. Several on a status or a body narrow it.
+error or id widen what is found: one of them is enough. Several on a status, a body or tags narrow it.
 """
 
 from __future__ import annotations
@@ -136,6 +136,7 @@ class FilterLine:
             dedupe_key=self._exact("key"),
             serialize_key=self._exact("serialize"),
             descriptors=descriptors if self.descriptors else None,
+            tags=tuple(dict.fromkeys(term.values[0] for term in self.of("tag"))),
         )
         for field, name in (("age", "created"), ("updated", "updated"), ("ended", "ended")):
             for term in self.of(field):

@@ -99,7 +99,7 @@ class JobSelection:
     `phases` and `priorities`: one of them is enough. A time `before` is not included, one `after` is; a job that has
     not ended meets no condition on its end. Attempts are those that were taken: allowed ones less remaining ones.
     `descriptors`: only these jobs, at most 1,000. An empty list of them, or of phases or priorities, and an empty key
-    mean no job at all.
+    mean no job at all. `tags`: jobs that have all of these; an index finds those of the first.
     """
 
     queue: str
@@ -118,6 +118,7 @@ class JobSelection:
     dedupe_key: str | None = None
     serialize_key: str | None = None
     descriptors: Sequence[str] | None = None
+    tags: Sequence[str] = ()
 
     @property
     def selects_nothing(self) -> bool:
@@ -128,7 +129,8 @@ class JobSelection:
 
 @dataclass(slots=True)
 class FoundJobs:
-    """One page of a search: jobs whose time has come, the newest run_after first, then scheduled ones. `looked_at`: how
+    """One page of a search: jobs whose time has come, the newest run_after first, then scheduled ones; by tag each of
+    the two newest first, by when the jobs came in. `looked_at`: how
     many jobs this call looked at; a page may be empty and yet not the last, when its time was over.
     """
 

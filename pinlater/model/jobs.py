@@ -325,10 +325,10 @@ class JobInfo:
     What few jobs have is None where they do not: `result` (only where it was asked for, and is still kept), the keys,
     `cancelled` (True: FAILED because it was to stop), `progress`, `waits_for` (the first job of its serialize key,
     while it is not this one; HIDDEN_JOB where the caller may not read that one's queue), `expires_at_ms`,
-    `claim_timeout_ms`, `cancel_requested_by`, `tags`. `dedupe_for_ms` is not on the wire. `body_stored_at` says in which tier
-    the body lies, and why (BodyReference.text, .why); None: in its shard. `body_left_out` and `result_left_out` (True,
-    or None): it was asked for, and the answer had no room for it. `attempts` and `log_lines` are its trail, only where
-    that was asked for; the lines are None for callers who may not see its body.
+    `claim_timeout_ms`, `cancel_requested_by`, `tags`. `dedupe_for_ms` is not on the wire. `body_stored_at` says in
+    which tier the body lies, and why (BodyReference.text, .why); None: in its shard. `body_left_out` and
+    `result_left_out` (True, or None): it was asked for, and the answer had no room for it. `attempts` and
+    `log_lines` are its trail, only where that was asked for; the lines are None for callers who may not see its body.
     """
 
     descriptor: str

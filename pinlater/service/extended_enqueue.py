@@ -36,6 +36,8 @@ class ExtendedEnqueue:
         """Jobs that were checked, of which so many may run at once. EnqueueRejected, reason DUPLICATE; RequestInvalid
         for a REPLACE of what cannot be replaced; errors of the router.
         """
+        if any(job.tags for job in jobs):
+            self._router.keys.homes.check_tags()
         storing = self._router.enqueue_extended(queue, jobs, now_ms)
         try:
             offered = await self._long_polls.claim_behind(queue, ready, settings, storing)

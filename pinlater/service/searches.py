@@ -124,6 +124,8 @@ class Walk:
         if self._search is None:
             part = self._parts[mark.part]
             query = ScanQuery(self._queue, part.states, self._priorities, part.future, mark.began_ms)
+            if self._conditions is not None:
+                query.tag = self._conditions.tag
             self._search = Search(
                 self._router,
                 self._settings,

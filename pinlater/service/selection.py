@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pinlater import job_limits
 from pinlater.backends.base import StoredState
 from pinlater.errors import RequestInvalid
-from pinlater.extended_limits import read_keys
+from pinlater.extended_limits import read_keys, read_tags
 from pinlater.model import JobInfo, KeyRef
 from pinlater.model.job_selection import JobPhase, JobSelection, TextCondition
 from pinlater.service import validation
@@ -62,6 +62,12 @@ class Conditions:
         self._has_others = any(getattr(selection, name) for name in ("dedupe_key", "serialize_key")) or any(
             getattr(selection, name) is not None for name in (*_TIMES, "min_attempts", "max_attempts")
         )
+        self._has_others = self._has_others or len(selection.tags) > 1
+
+    @property
+    def tag(self) -> str:
+        """The one whose index is read for such jobs; "": none."""
+        return self._selection.tags[0] if self._selection.tags else ""
 
     @property
     def reads_bodies(self) -> bool:
@@ -69,12 +75,13 @@ class Conditions:
 
     @property
     def admit_all(self) -> bool:
-        """There are none."""
+        """There are none, or a tag alone."""
         return not (self._has_others or self._statuses or self._bodies)
 
     async def select(self, jobs: Sequence[JobInfo], ends_at: float) -> list[bool]:
         """Whether each job is meant; of the first ones only when the time is over, but of one at least."""
-        hits = list(map(self._admits, jobs)) if self._has_others else [True] * len(jobs)
+        is_any = not (self._has_others or self._selection.tags)
+        hits = [True] * len(jobs) if is_any else list(map(self._admits, jobs))
         inline_steps = INLINE_STEPS // max(1, len(self._statuses) + len(self._bodies))
         for patterns, text_of in ((self._statuses, _status), (self._bodies, _body)):
             for pattern, is_not in patterns:
@@ -96,6 +103,8 @@ class Conditions:
         if wanted.max_attempts is not None and taken > wanted.max_attempts:
             return False
         if wanted.dedupe_key and job.dedupe_key != wanted.dedupe_key:
+            return False
+        if wanted.tags and not set(wanted.tags).issubset(job.tags or ()):
             return False
         return not wanted.serialize_key or job.serialize_key == wanted.serialize_key
 
@@ -171,6 +180,8 @@ def check_selection(selection: JobSelection, validator: Validator) -> Sequence[i
     keys = KeyRef(selection.dedupe_key or "", selection.serialize_key or "")
     if any(keys):
         read_keys([keys])
+    if selection.tags:
+        read_tags(selection.tags)
     if len(selection.descriptors or ()) > MAX_DESCRIPTORS:
         allowed = f"at most {MAX_DESCRIPTORS}"
         raise RequestInvalid.of("the length of jobDescriptors", len(selection.descriptors or ()), allowed)

@@ -1,8 +1,8 @@
-"""One scan over several shards: by run_after, newest first, then by shard, then by id."""
+"""One scan over several shards: by run_after, newest first, then by shard, then by id; by tag by id, newest first."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class ScanQuery:
-    """A scan of one queue for jobs in these states; `with_body` and `max_bytes` as for a shard."""
+    """A scan of one queue for jobs in these states; `with_body`, `max_bytes` and `tag` as for a shard."""
 
     queue: str
     states: Sequence[StoredState]
@@ -35,6 +35,7 @@ class ScanQuery:
     now_ms: int
     with_body: bool = False
     max_bytes: int = 2**53
+    tag: str = ""
 
 
 @dataclass(slots=True)
@@ -52,12 +53,14 @@ def place_of(job: JobInfo) -> Place:
     return Place(job.run_after_ms, shard[1:], int(job_id))
 
 
-def position_on(shard_id: str, after: Place | None) -> ScanPosition | None:
+def position_on(shard_id: str, after: Place | None, tag: str = "") -> ScanPosition | None:
     """The position from which one shard goes on when all shards together stand at `after`; None: from its first job."""
     if after is None:
         return None
     if shard_id == after.shard:
         return ScanPosition(after.run_after_ms, after.id)
+    if tag:
+        return ScanPosition(after.run_after_ms, after.id + (shard_id > after.shard))
     return ScanPosition(after.run_after_ms, _BEHIND_ALL_IDS if shard_id < after.shard else _BEFORE_ALL_IDS)
 
 
@@ -72,15 +75,16 @@ async def scan_over(handles: Sequence[ShardHandle], query: ScanQuery, after: Pla
                 query.priorities,
                 query.future,
                 limit + 1,
-                position_on(shard.shard_id, after),
+                position_on(shard.shard_id, after, query.tag),
                 query.with_body,
                 query.max_bytes // len(handles),
+                query.tag,
             ),
             query.now_ms,
         ),
     )
     pages = answers(outcomes)
-    jobs, ended = merge_pages(pages, limit, with_body=query.with_body)
+    jobs, ended = merge_pages(pages, limit, with_body=query.with_body, order=_age if query.tag else _order)
     missing = [
         handle
         for handle, outcome in zip(handles, outcomes, strict=True)
@@ -89,7 +93,13 @@ async def scan_over(handles: Sequence[ShardHandle], query: ScanQuery, after: Pla
     return Scanned(jobs, ended, missing)
 
 
-def merge_pages(pages: Sequence[list[JobInfo]], limit: int, *, with_body: bool) -> tuple[list[JobInfo], bool]:
+def merge_pages(
+    pages: Sequence[list[JobInfo]],
+    limit: int,
+    *,
+    with_body: bool,
+    order: Callable[[JobInfo], tuple[int | str, ...]] | None = None,
+) -> tuple[list[JobInfo], bool]:
     """The first jobs of all pages, and whether that was all.
 
     A page that is short of its limit may have been cut for its bytes: nothing behind its last job is certain.
@@ -97,14 +107,20 @@ def merge_pages(pages: Sequence[list[JobInfo]], limit: int, *, with_body: bool) 
     if len(pages) == 1:
         jobs, cut = pages[0], bool(pages[0]) and with_body
     else:
-        jobs = sorted([job for page in pages for job in page], key=_order)
+        order = order or _order
+        jobs = sorted([job for page in pages for job in page], key=order)
         cut = with_body and any(pages)
         if cut:
-            horizon = min(_order(page[-1]) for page in pages if page)
-            jobs = [job for job in jobs if _order(job) <= horizon]
+            horizon = min(order(page[-1]) for page in pages if page)
+            jobs = [job for job in jobs if order(job) <= horizon]
     return jobs[:limit], not cut and len(jobs) <= limit
 
 
 def _order(job: JobInfo) -> tuple[int, str, str]:
     _, shard, _, job_id = job.descriptor.split(":")
     return (-job.run_after_ms, shard, job_id)
+
+
+def _age(job: JobInfo) -> tuple[int, str]:
+    _, shard, _, job_id = job.descriptor.split(":")
+    return (-int(job_id), shard)

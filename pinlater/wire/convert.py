@@ -176,6 +176,8 @@ def job_to_wire(job: Job) -> Any:
         wire.dedupe_for_ms = job.dedupe_for_ms or None
         wire.send_id = job.send_id or None
         wire.expires_at_ms = job.expires_at_ms
+        if job.tags:
+            wire.tags = list(job.tags)
     return wire
 
 
@@ -220,6 +222,7 @@ def job_from_wire(job: Any) -> Job:
         or job.expires_at_ms is not None
         or job.on_duplicate
         or job.dedupe_for_ms
+        or job.tags
     ):
         return Job(*plain)
     return ExtendedJob(
@@ -231,6 +234,7 @@ def job_from_wire(job: Any) -> Job:
         job.dedupe_for_ms or 0,
         job.expires_at_ms,
         job.send_id or "",
+        job.tags or (),
     )
 
 

@@ -26,6 +26,8 @@ _BY_REASON: dict[str, type[PinLaterError]] = {
         errors.HomeOut,
         errors.HomeMoving,
         errors.KeysNotYet,
+        errors.TagsNotYet,
+        errors.TagsNotSupported,
         errors.OutcomeUnknown,
         errors.FlowNotFound,
         errors.ShardNotFound,

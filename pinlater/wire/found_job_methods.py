@@ -8,7 +8,7 @@ from typing import Any
 
 from pinlater.api import Api
 from pinlater.model import ANY_QUEUE, AccessAction, is_descriptor
-from pinlater.model.job_selection import JobSelection
+from pinlater.model.job_selection import JobSelection, TextCondition
 from pinlater.wire.method import Idempotency, Method
 from pinlater.wire.struct_map import BY_HAND, WRITTEN_BY_HAND
 
@@ -18,7 +18,15 @@ name.
 """
 
 
+_NO_TEXT = TextCondition("", is_not=True)
+"""Goes with tags, which older servers do not see: they would mean all jobs, and either refuse this condition or find no
+job that meets it.
+"""
+
+
 def _selection_to_wire(selection: JobSelection) -> JobSelection:
+    if selection.tags:
+        selection = replace(selection, status_conditions=(*selection.status_conditions, _NO_TEXT))
     if not selection.selects_nothing:
         return selection
     return replace(
@@ -35,7 +43,13 @@ def _descriptors_from_wire(selection: Any) -> list[str] | None:
     return None if selection.descriptors is None else [each for each in selection.descriptors if each]
 
 
+def _status_conditions_from_wire(selection: Any) -> list[TextCondition]:
+    conditions = [TextCondition(each.regex, each.is_not or False) for each in selection.status_conditions or ()]
+    return [each for each in conditions if each.regex] if selection.tags else conditions
+
+
 BY_HAND[JobSelection, "descriptors"] = _descriptors_from_wire
+BY_HAND[JobSelection, "status_conditions"] = _status_conditions_from_wire
 WRITTEN_BY_HAND[JobSelection] = _selection_to_wire
 
 

@@ -31,7 +31,7 @@ class Binding:
     What a store need not hold to: `most_body_bytes`, of the largest body that it takes without a tier;
     `whole_jobs`, so many are stored whole or not at all, and of more a part may be, with OutcomeUnknown; `clock_ms`,
     how exact its clock is; not `one_sequence`: ids of one server ascend, those of several come close;
-    not `counts_at_once`: a count of what others change meanwhile is an estimate.
+    not `counts_at_once`: a count of what others change meanwhile is an estimate; not `has_tags`: it keeps none.
     test_relaxations.py tells what it holds to instead.
     """
 
@@ -46,6 +46,7 @@ class Binding:
     clock_ms: int = 1
     one_sequence: bool = True
     counts_at_once: bool = True
+    has_tags: bool = True
     examples: int = 10
     """Of the state machine."""
 
@@ -79,6 +80,7 @@ BINDINGS = (
         clock_ms=1_000,
         one_sequence=False,
         counts_at_once=False,
+        has_tags=False,
         examples=4,
         many_jobs=250,
     ),

@@ -75,8 +75,9 @@ class Held:
 
 
 class MachineBase(RuleBasedStateMachine):
-    def __init__(self, runner: asyncio.Runner, shard: Shard) -> None:
+    def __init__(self, runner: asyncio.Runner, shard: Shard, *, has_tags: bool = True) -> None:
         super().__init__()
+        self.has_tags = has_tags
         self.runner = runner
         self.shard = shard
         self.reference = Reference(shard.shard_id)

@@ -44,6 +44,7 @@ new_offers = st.builds(
         dedupe_for_ms=st.sampled_from([0, 0, 5, 20, WHILE_KEPT]),
         expires_at_ms=st.one_of(st.none(), st.none(), st.integers(1, 30)),
         send_id=st.sampled_from(["", "", "", "s", "t"]),
+        tags=st.sampled_from([(), (), ("t",), ("t", "ü🦆"), ("u",)]),
     ),
     slot=st.just(0),
     only_if_known=st.sampled_from([False, False, False, True]),
@@ -97,6 +98,7 @@ class KeyRules(MachineBase):
             run_after_ms=None if job.run_after_ms is None else self.now_ms + job.run_after_ms,
             expires_at_ms=None if job.expires_at_ms is None else self.now_ms + job.expires_at_ms,
             serialize_key=self.own(job.serialize_key),
+            tags=job.tags if self.has_tags else (),
         )
         return replace(offer, job=own, slot=slot_of(own), schedule=self.own(offer.schedule))
 

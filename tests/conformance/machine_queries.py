@@ -14,7 +14,7 @@ from tests.conformance.machine_base import MachineBase
 from tests.conformance.reference_job import fitting
 from tests.conformance.seen import dequeued, handed_out, looked_up, stored
 from tests.conformance.stats_pages import NO_JOBS, whole_stats
-from tests.conformance.subject import NO_BOUND
+from tests.conformance.subject import NO_BOUND, key_of
 
 
 class QueryRules(MachineBase):
@@ -69,6 +69,14 @@ class QueryRules(MachineBase):
             assert [looked_up(info) for info in seen] == [
                 stored(job, self.reference.waits_for(name, job)) for job in expected
             ]
+
+    @rule(queue=base.queues, tag=st.sampled_from("tu"), state=base.states, wanted=base.some_priorities)
+    def scan_by_tag(self, queue: str, tag: str, state: JobState, wanted: Sequence[int]) -> None:
+        name = queue + self.suffix
+        request = ScanRequest(STORED_STATES[state], wanted, False, 1_000, tag=tag)
+        seen = self.on_shard(self.shard.scan(name, request, self.now_ms))
+        expected = self.on_reference(lambda: self.reference.tagged(name, tag, state, wanted, self.now_ms))
+        assert (None if seen is None else [key_of(info.descriptor).id for info in seen]) == expected
 
     @rule(queue=base.queues, wanted=base.some_priorities, limit=base.limits)
     def stats(self, queue: str, wanted: Sequence[int], limit: int) -> None:

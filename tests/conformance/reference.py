@@ -30,6 +30,11 @@ class Reference(RefLife):
             [job for job in found if (job.run_after_ms > now_ms) is future], key=lambda job: (-job.run_after_ms, job.id)
         )
 
+    def tagged(self, queue: str, tag: str, state: JobState, priorities: Iterable[int], now_ms: int) -> list[int]:
+        """The ids of the jobs that a scan by tag has, of those that are current."""
+        found = self.scan(queue, state, priorities, False, now_ms)
+        return sorted((job.id for job in found if tag in job.tags), reverse=True)
+
     def level(self, queue: str, priority: int, now_ms: int) -> LevelCounts:
         """The statistics of one priority."""
         eligible, in_turn = self.eligible(queue, (priority,), now_ms), self.in_turn(queue, (priority,))
@@ -201,6 +206,7 @@ def can_go(letter: RefJob) -> bool:
 
 
 def show_keys(copy: RefJob, job: RefJob) -> None:
-    """A copy has the keys of the job."""
+    """A copy has the keys of the job, and its tags."""
+    copy.tags = job.tags
     copy.dedupe_key, copy.serialize_key, copy.slot = job.dedupe_key, job.serialize_key, job.slot
     copy.dedupe_for_ms = job.dedupe_for_ms

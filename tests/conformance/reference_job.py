@@ -56,6 +56,7 @@ class RefJob:
 
     cancelled: bool = False
     progress: JobProgress | None = None
+    tags: tuple[str, ...] = ()
 
     @property
     def is_letter(self) -> bool:

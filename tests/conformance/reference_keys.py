@@ -297,6 +297,7 @@ class RefKeys(RefQueues):
         job.dedupe_key, job.serialize_key, job.send_id = new.dedupe_key, new.serialize_key, new.send_id
         job.dedupe_for_ms, job.slot = new.dedupe_for_ms, offer.slot
         job.over_at_ms, job.claim_timeout_ms = new.expires_at_ms, new.claim_timeout_ms
+        job.tags = tuple(new.tags)
         self.queues[queue][new_id] = job
         descriptor = self.descriptor(queue, job)
         if job.send_id:

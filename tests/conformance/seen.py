@@ -58,6 +58,7 @@ def looked_up(info: JobInfo) -> dict[str, object]:
         "stop": (info.cancelled, info.cancel_requested_by),
         "own times": (info.expires_at_ms, info.claim_timeout_ms),
         "progress": info.progress,
+        "tags": info.tags,
     }
 
 
@@ -81,4 +82,5 @@ def stored(job: RefJob, waits_for: str | None) -> dict[str, object]:
         "stop": (job.cancelled or None, job.stop_by),
         "own times": (job.over_at_ms, job.claim_timeout_ms),
         "progress": job.progress,
+        "tags": [*job.tags] or None,
     }

@@ -28,4 +28,4 @@ SETTINGS = settings(
 @pytest.mark.timeout(600 + 10 * MORE)
 def test_a_shard_answers_and_looks_as_the_reference(shard: Shard, binding: Binding, runner: asyncio.Runner) -> None:
     chosen = settings(SETTINGS, max_examples=MORE or binding.examples)
-    run_state_machine_as_test(lambda: ShardMachine(runner, shard), settings=chosen)
+    run_state_machine_as_test(lambda: ShardMachine(runner, shard, has_tags=binding.has_tags), settings=chosen)

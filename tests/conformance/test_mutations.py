@@ -19,6 +19,7 @@ from tests.conformance.mutations_sql import SQL
 from tests.conformance.mutations_sql_keys import KEYS as SQL_KEYS
 from tests.conformance.mutations_sql_listed import LISTED as SQL_LISTED
 from tests.conformance.mutations_sql_postgres import POSTGRES
+from tests.conformance.mutations_tags import TAGS
 from tests.conformance.mutations_trails import TRAILS
 from tests.conformance.subject import START_MS, Subject
 from tests.conformance.test_identity import Stores
@@ -29,7 +30,7 @@ FAILURES = (AssertionError, ValueError, pytest.fail.Exception)
 """What a failing test raises: a wrong answer, other than one job, or no error where one was expected."""
 
 BY_NAME = {binding.name: binding for binding in BINDINGS}
-MUTATIONS = [*REDIS, *REDIS_LISTED, *SQL, *SQL_KEYS, *SQL_LISTED, *POSTGRES, *REFERENCES, *TRAILS, *DYNAMODB]
+MUTATIONS = [*REDIS, *REDIS_LISTED, *SQL, *SQL_KEYS, *SQL_LISTED, *POSTGRES, *REFERENCES, *TAGS, *TRAILS, *DYNAMODB]
 
 
 def parameters() -> Iterator[object]:

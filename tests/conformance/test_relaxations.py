@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
-from pinlater.backends.base import AckRequest, CheckpointRequest
+from pinlater.backends.base import STORED_STATES, AckRequest, CheckpointRequest, ScanRequest
 from pinlater.backends.extended import RescheduleRequest
-from pinlater.errors import BodyTooLarge
+from pinlater.errors import BodyTooLarge, TagsNotSupported
 from pinlater.model import Ack, Checkpoint, DequeuedJob, DequeueRequest, Job, JobState
 from tests.conformance.bindings import BINDINGS, MOST_BODY_BYTES, Binding
 from tests.conformance.crowd import Crowd, at_once
@@ -19,6 +19,7 @@ from tests.conformance.served import QUEUE, Served
 from tests.conformance.subject import START_MS, Subject, key_of
 
 SMALLER_BODIES = [each for each in BINDINGS if each.most_body_bytes < MOST_BODY_BYTES]
+WITHOUT_TAGS = [each for each in BINDINGS if not each.has_tags]
 SEVERAL_SEQUENCES = [each for each in BINDINGS if not each.one_sequence]
 
 
@@ -128,3 +129,14 @@ async def test_statistics_taken_while_jobs_come_and_go_are_about_right(crowd: Cr
     await asyncio.sleep(0)
     page = await crowd[0].shard.stats(crowd[0].queue, (1,), crowd[0].now_ms, None, 1_000)
     assert sum(page.levels[1][:3]) == 40
+
+
+@pytest.mark.parametrize("binding", [each.param() for each in WITHOUT_TAGS], indirect=True)
+async def test_a_store_without_tags_refuses_them_and_finds_none(subject: Subject) -> None:
+    with pytest.raises(TagsNotSupported, match="shard '1' keeps no tags; enqueue the job without tags") as raised:
+        await offer(subject, tags=("t",))
+    assert raised.value.reason == "TAGS_NOT_SUPPORTED"
+    assert await subject.count(JobState.PENDING) == 0
+    await offer(subject)
+    request = ScanRequest(STORED_STATES[JobState.PENDING], (1,), False, 10, tag="t")
+    assert await subject.shard.scan(subject.queue, request, subject.now_ms) == []

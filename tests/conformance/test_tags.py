@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from pinlater.backends.base import STORED_STATES, DeadLetterTarget, ScanPosition, ScanRequest
 from pinlater.backends.extended import HeartbeatRequest
 from pinlater.backends.requests import StoredState
 from pinlater.model import JobInfo, JobState, OnDuplicate, parse_descriptor
+from tests.conformance.bindings import BINDINGS
 from tests.conformance.extended_subject import offer, offer_all, offer_of, stop, store
 from tests.conformance.subject import START_MS, Subject, key_of
 from tests.queues import drop_queue, make_queue
+
+pytestmark = pytest.mark.parametrize("binding", [each.param() for each in BINDINGS if each.has_tags], indirect=True)
 
 ALL = tuple(StoredState)
 LONGEST = "ü" * 32
@@ -55,6 +60,7 @@ async def test_tags_are_shown_and_found(subject: Subject) -> None:
     other = await subject.beside("post")
     there = await store(other, tags=("a",))
     assert await names(other, "a") == [there]
+    assert await names(subject, "a") == [first]
 
 
 async def test_a_page_by_tag_has_what_the_request_says(subject: Subject) -> None:
@@ -71,6 +77,8 @@ async def test_a_page_by_tag_has_what_the_request_says(subject: Subject) -> None
     assert [info.body for info in page] == [b"6", b"5", b"4"]
     ref = parse_descriptor(page[-1].descriptor)
     assert ref is not None
+    rest = await tagged(subject, "t", after=ScanPosition(0, ref.id))
+    assert [info.descriptor for info in rest] == made[3::-1]
     rest = await tagged(subject, "t", after=ScanPosition(0, ref.id), priorities=[2])
     assert [info.descriptor for info in rest] == [made[3], made[1]]
     claimed = await subject.claimed()

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from pinlater.backends.base import ConfigEntry
-from pinlater.errors import HomeOut, KeysNotYet, NothingStored, RequestInvalid
+from pinlater.cluster.lease import TAGS
+from pinlater.errors import HomeOut, KeysNotYet, NothingStored, RequestInvalid, TagsNotYet
 from pinlater.homes.cluster_homes import LOCK_KIND, LOCK_MS, LOCK_NAME
 from pinlater.shards.keys.homes_record import HOMES, HomesRecord, parse_record
 from tests.unit.cluster_stand import ClusterStand, Server, cluster_stand
@@ -82,6 +83,21 @@ async def test_keys_wait_for_servers_that_do_not_know_them() -> None:
             homes.check()
         unaware.clear()
         homes.check()
+
+
+async def test_tags_wait_for_servers_that_do_not_know_them() -> None:
+    async with cluster_stand(1) as at:
+        server = await at.server("a")
+        await at.server("b")
+        await at.round()
+        assert server.membership.unaware_of(TAGS) == []
+        unaware = server.membership.unaware_of("something yet unknown")
+        homes = type(server.homes)(server.members, server.queues.entries, at.clock, list, lambda: unaware)
+        homes.check()
+        with pytest.raises(TagsNotYet, match="do not know tags: b/1"):
+            homes.check_tags()
+        unaware.clear()
+        homes.check_tags()
 
 
 async def test_a_new_shard_is_a_member_when_all_can_use_it() -> None:

@@ -190,6 +190,8 @@ async def _in_progress(store: Store, pk: str, low_ms: int, high_ms: int) -> list
 async def scan(store: Store, queue: str, request: ScanRequest, now_ms: int) -> list[JobInfo]:
     """The places in each partition, merged; only then the jobs, and the bodies that fit."""
     qid = await store.queues.known(queue)
+    if request.tag:
+        return []
     bounds = _bounds(request.future, now_ms)
     cells = [
         (priority, pk, each)

@@ -45,7 +45,7 @@ What few jobs have (extended.py); none of it is there while no job has it:
     BASE:s:6:PRIORITY             zset    the same of REPLAYED jobs
     BASE:keys                     hash    dedupe key or send id -> the job that it names (KEY_ENTRY; _keys.lua)
     BASE:tagged                   hash    id -> its tags, a line each
-    BASE:tags                     zset    all with one score: tag, a zero byte, id, a byte of priority; the jobs of each tag
+    BASE:tags                     zset    the jobs of each tag: tag, a zero byte, id, a byte of priority; one score
     BASE:until                    zset    id -> expires_at of all PENDING jobs that have one (and of some that were)
     BASE:expired                  zset    the same of those that were set aside
     BASE:results                  hash    id -> RESULT, result
@@ -174,10 +174,9 @@ _CREATED = Struct(">Q")
 """What HEAD begins with; behind it stands what jobs of one kind have in common."""
 
 EXTRA = Struct(">QQqHBBBBBH")
-"""claim time-out, expires_at (0: none), dedupe_for, slot, priority, flags (1 it is to stop, 2 its keys are to show, 4 it has
-tags);
-the bytes of dedupe key, serialize key, send id, and of who asked it to stop. There follow the name of the dedupe key
-(see _extra.lua), that of the send id, who asked, and PROGRESS and its text, where it has any.
+"""claim time-out, expires_at (0: none), dedupe_for, slot, priority, flags (1 it is to stop, 2 its keys are to show, 4
+there are tags); the bytes of dedupe key, serialize key, send id, and of who asked it to stop. There follow the name of
+the dedupe key (see _extra.lua), that of the send id, who asked, and PROGRESS and its text, where it has any.
 """
 
 TAGGED = 4

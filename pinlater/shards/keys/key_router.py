@@ -60,6 +60,9 @@ class Homes(Protocol):
     def check(self) -> None:
         """KeysNotYet: a live process of the cluster does not know keys."""
 
+    def check_tags(self) -> None:
+        """TagsNotYet: a live process of the cluster does not know tags."""
+
     async def catch_up(self, handle: ShardHandle) -> None:
         """Learn what this shard knows of homes and queues, and tell it what it does not. Raises nothing."""
 
@@ -85,6 +88,8 @@ class FixedHomes:
         raise NoHealthyShards("no shard is known yet", retry_after_ms=1_000)
 
     def check(self) -> None: ...
+
+    def check_tags(self) -> None: ...
 
     async def catch_up(self, handle: ShardHandle) -> None: ...
 
