@@ -1085,6 +1085,8 @@ struct Schedule {
   15: optional bool paused = false,
   /** The program that made it and keeps it; "" for people. */
   16: optional string madeBy = "",
+  /** Of each of its jobs, as PinLaterJob.tags; an empty list: none. */
+  17: optional list<string> tags,
 }
 
 struct ScheduleView {

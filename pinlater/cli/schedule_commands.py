@@ -101,6 +101,9 @@ Examples:
 @click.option("--file", type=click.File("rb"), help="The body is what this file holds; - for standard input.")
 @priority_option("1 is the highest. [default: 1]")
 @click.option("--attempts", type=click.IntRange(1, 2**31 - 1), help="How often a job may be tried. [default: 2]")
+@click.option(
+    "--tag", "tags", multiple=True, metavar="TAG", help="A text by which its jobs are found; up to 10; '': none."
+)
 @click.option("--serialize-key", metavar="KEY", help="Its jobs run one after the other, as all of this key; '': none.")
 @click.option(
     "--misfire",
@@ -137,6 +140,7 @@ def set_schedule(
     file: BinaryIO | None,
     priority: int | None,
     attempts: int | None,
+    tags: tuple[str, ...],
     serialize_key: str | None,
     misfire: str | None,
     max_catch_up: int | None,
@@ -162,6 +166,7 @@ def set_schedule(
         priority=priority,
         attempts_allowed=attempts,
         serialize_key=serialize_key,
+        tags=[tag for tag in tags if tag] if tags else None,
         misfire=None if misfire is None else _MISFIRES[misfire],
         max_catch_up=max_catch_up,
         jitter_ms=jitter,
@@ -267,6 +272,7 @@ def _write_view(format: str, view: ScheduleView) -> None:
         "priority": shown.priority,
         "attempts": shown.attempts_allowed,
         "serialize_key": shown.serialize_key or None,
+        "tags": ", ".join(shown.tags) or None,
         "misfire": _misfire_text(shown),
         "jitter": duration_text(shown.jitter_ms),
         "start": time_text(shown.start_ms) or None,

@@ -19,10 +19,10 @@ from pinlater.model import RequestContext
 from pinlater.wire.message import WireLimits
 from pinlater.wire.methods import CHECKPOINT
 
-ANSWER_LIMITS = WireLimits(walk_over_bytes=256 * 1024, max_steps=320_000)
+ANSWER_LIMITS = WireLimits(walk_over_bytes=256 * 1024, max_steps=480_000)
 """Larger answers are walked before they are decoded. To walk one with 1,000 jobs of 200 bytes costs eight times what it
 costs to decode it; the worst that a server can send below this size takes the decoder some 0.1 s.
-10,000 jobs with all that is known of them, the most that a server answers with, are 180,000 steps."""
+10,000 jobs with all that is known of them and ten tags each, the most that a server answers with, have room."""
 
 
 RECEIPT_TIMEOUT_S = 10.0

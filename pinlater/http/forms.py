@@ -58,11 +58,8 @@ Wanted = Annotated[
 
 
 Tags = Annotated[
-    tuple[Annotated[str, Meta(min_length=1)], ...],
-    Meta(
-        max_length=10,
-        description="Texts of 1 to 64 bytes by which jobs are found, none twice, without control characters.",
-    ),
+    list[str],
+    Meta(max_length=10, description="1 to 64 bytes of UTF-8 each, none twice, and without control characters."),
 ]
 
 
@@ -88,7 +85,7 @@ class JobForm(Form):
     on_duplicate: OnDuplicateWord = "keep"
     dedupe_for_ms: Annotated[int, Meta(ge=-1, le=MAX_TIME_MS, description="-1: as long as the job is kept.")] = 0
     expires_at_ms: Time | None = None
-    tags: Tags = ()
+    tags: Tags = []
 
     def job(self, at: str = "") -> Job:
         return request_of(Job if _of_few_jobs(self) == _DEFAULTS else ExtendedJob, self, at)

@@ -7,7 +7,20 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from pinlater.http.encodings import Encoding
-from pinlater.http.forms import Count, Duration, Form, Key, Pattern, Priority, StateWord, Time, Value, Wait, Wanted
+from pinlater.http.forms import (
+    Count,
+    Duration,
+    Form,
+    Key,
+    Pattern,
+    Priority,
+    StateWord,
+    Tags,
+    Time,
+    Value,
+    Wait,
+    Wanted,
+)
 from pinlater.model import MAX_TIME_MS
 from pinlater.model.callers import MAX_ROLES
 
@@ -148,6 +161,7 @@ class ScheduleForm(Form):
     priority: Priority | None = None
     attempts_allowed: Count | None = None
     serialize_key: Key | None = None
+    tags: Tags | None = None
     misfire: MisfireWord | None = None
     max_catch_up: Count | None = None
     jitter_ms: Annotated[int, Meta(ge=0, le=MAX_TIME_MS)] | None = None

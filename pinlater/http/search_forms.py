@@ -47,7 +47,7 @@ class SelectionForm(Form):
     dedupe_key: Key | None = None
     serialize_key: Key | None = None
     descriptors: list[Descriptor] | None = None
-    tags: Tags = ()
+    tags: Tags = []
 
 
 class SearchForm(SelectionForm):

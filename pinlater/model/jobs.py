@@ -193,6 +193,9 @@ MAX_TAGS = 10
 MAX_TAG_BYTES = 64
 """As UTF-8."""
 
+CONTROL = re.compile(r"[\0-\x1f\x7f-\x9f]")
+"""Characters that no tag has."""
+
 WHILE_KEPT = -1
 """As `dedupe_for_ms`: as long as the job is kept."""
 

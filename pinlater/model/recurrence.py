@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pinlater.model.jobs import CONTINUATION_END, ExtendedJob, Job
@@ -57,6 +58,8 @@ class Schedule:
     end_ms: int | None = None
     paused: bool = False
     made_by: str = ""
+    tags: Sequence[str] = ()
+    """Of each job."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,6 +85,7 @@ class ScheduleChange:
     end_ms: int | None = None
     paused: bool | None = None
     made_by: str | None = None
+    tags: Sequence[str] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,7 +110,9 @@ class ScheduleView:
         if self.body_size != len(shown.body):
             raise ValueError(f"the body of {shown.name} has {self.body_size} bytes, and {len(shown.body)} came")
         plain = (shown.body, shown.priority, None, shown.attempts_allowed)
-        return ExtendedJob(*plain, serialize_key=shown.serialize_key) if shown.serialize_key else Job(*plain)
+        if not (shown.serialize_key or shown.tags):
+            return Job(*plain)
+        return ExtendedJob(*plain, serialize_key=shown.serialize_key, tags=shown.tags)
 
 
 @dataclass(slots=True)

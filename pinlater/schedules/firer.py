@@ -397,6 +397,7 @@ class ScheduleFirer:
             schedule.attempts_allowed,
             dedupe_key=f"{SCHEDULE_PREFIX}{schedule.name}/{time_ms}",
             serialize_key=schedule.serialize_key,
+            tags=schedule.tags,
         )
         return self._calls.fire(
             schedule.queue, job, known.record.entry_name, known.record.mark(time_ms), self._clock.now_ms()

@@ -11,6 +11,7 @@ import structlog
 
 from pinlater.backends.base import ConfigEntry
 from pinlater.errors import RequestInvalid
+from pinlater.extended_limits import read_tags
 from pinlater.model import (
     MAX_CATCH_UP,
     MAX_KEY_BYTES,
@@ -108,6 +109,7 @@ def read_record(entry: ConfigEntry | None) -> ScheduleRecord | None:
         stored = json.loads(entry.text)
         schedule = Schedule(name=name, **{field: stored[field] for field in _FIELDS if field in stored})
         schedule.body = base64.b64decode(stored.get("body", ""))
+        schedule.tags = tuple(schedule.tags)
         schedule.misfire = Misfire(stored.get("misfire", _PLAIN.misfire))
         return ScheduleRecord(
             schedule=schedule,
@@ -145,6 +147,8 @@ def changed(
     for name in ("start_ms", "end_ms"):
         if name in new:
             new[name] = new[name] or None
+    if "tags" in new:
+        new["tags"] = tuple(new["tags"])
     schedule = replace(had, **new)
     _check(schedule)
     if before is not None and schedule == had and not begins_anew:
@@ -183,6 +187,7 @@ def _check(schedule: Schedule) -> None:
     key = schedule.serialize_key
     if len(key.encode()) > MAX_KEY_BYTES or key.startswith("@"):
         raise RequestInvalid.of("serializeKey", key, f"up to {MAX_KEY_BYTES} bytes of UTF-8, with no @ in front")
+    read_tags(schedule.tags)
     if not 1 <= schedule.max_catch_up <= MAX_CATCH_UP:
         raise RequestInvalid.of("maxCatchUp", schedule.max_catch_up, f"1 to {MAX_CATCH_UP}")
     if not 0 <= schedule.jitter_ms <= MAX_JITTER_MS:

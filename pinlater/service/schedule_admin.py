@@ -76,6 +76,8 @@ class ScheduleAdmin:
         begins_anew = change.paused is False and await self._is_silent(change.name)
         record, is_changed = self._book.preview(change, who, only_if_version, begins_anew=begins_anew)
         self._check_job(record.schedule)
+        if change.tags:
+            self._router.keys.homes.check_tags()
         if dry_run:
             return ScheduleUpdated(await self._view(record, NEXT_SHOWN, True), is_changed)
         record, made = await self._book.change(

@@ -83,7 +83,7 @@ SQL = [
     *step(
         "dead_letters",
         "            share(session, {new_id: job.id})\n",
-        "",
+        "            pass\n",
         refs.test_a_letter_that_goes_back_shares_it_too,
     ),
     *step(

@@ -182,7 +182,12 @@ ENDS = [
         "if window_ms:",
         dedupe.test_a_resend_gets_the_first_answer_until_ten_minutes_after_the_end,
     ),
-    *step("extensions", "live if each.flags & HAS_WINDOW]", "live if False]", dedupe.test_a_window_begins_at_the_end),
+    *step(
+        "extensions",
+        "live if each.flags & HAS_ENTRY and each.flags & HAS_WINDOW]",
+        "live if False]",
+        dedupe.test_a_window_begins_at_the_end,
+    ),
     *sql("drop_keys", "is_send_id = 0 AND", "", dedupe.test_a_send_id_is_remembered_after_a_removal),
     *sql("drop_keys_over", f"until_ms >= {MAX_TIME_MS}", "1 = 0", dedupe.test_a_key_that_counts_while_its_job_is_kept),
     *sql(
@@ -193,7 +198,7 @@ ENDS = [
     ),
     *step(
         "extensions",
-        "[] if stays is Stays.JOB else [each.job_id for each in ends if each.flags & HAS_ENTRY]",
+        "[] if stays is Stays.JOB else [each.job_id for each in ends if each.flags & (HAS_ENTRY | HAS_WINDOW)]",
         "[]",
         dedupe.test_cancel_and_delete_end_the_window,
     ),

@@ -6,7 +6,7 @@ import pytest
 
 from pinlater.client.pool import ANSWER_LIMITS
 from pinlater.config.loader import load
-from pinlater.model import Ack, Job, JobInfo, JobProgress, JobState, RequestContext
+from pinlater.model import MAX_TAGS, Ack, Job, JobInfo, JobProgress, JobState, RequestContext
 from pinlater.server.limits import ServerLimits
 from pinlater.service.settings import ServiceSettings
 from pinlater.wire import convert
@@ -78,6 +78,7 @@ def test_an_answer_may_hold_the_most_jobs_with_all_that_is_known_of_them() -> No
             claim_timeout_ms=13,
             cancel_requested_by="somebody",
             body_stored_at="s3::mail::1790000000000::0123456789abcdef (size, delay)",
+            tags=[f"tenant:{tag}" for tag in range(MAX_TAGS)],
         )
         for number in range(MOST)
     }

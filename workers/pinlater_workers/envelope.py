@@ -30,6 +30,9 @@ from pinlater_workers.pydantic_models import is_model, write_model
 
 __all__ = ["ENCODINGS", "Encoding", "Envelope", "next_body", "plain", "read_envelope", "write_envelope"]
 
+TAGS_HEADER = "pinlater-tags"
+"""Tells the job its tags, a line each."""
+
 VERSION_TYPE = "PINLATER/"
 """What the name of the type begins with for a body of a later version. No type has a name with a slash."""
 

@@ -179,10 +179,8 @@ there are tags); the bytes of dedupe key, serialize key, send id, and of who ask
 the dedupe key (see _extra.lua), that of the send id, who asked, and PROGRESS and its text, where it has any.
 """
 
-TAGGED = 4
-"""The flag of jobs with tags. An offer and a description of such a job have these behind the record, and TAG_BYTES."""
-
-TAG_BYTES = Struct(">H")
+TAGGED, TAG_BYTES = 4, Struct(">H")
+"""The flag of jobs with tags. An offer and a description of one have these behind the record, and how many bytes."""
 
 KEY_AT = 4
 """Where the serialize key begins in the name of a dedupe key, behind a letter and the three digits of its length; the
@@ -526,18 +524,14 @@ def _result(entry: bytes) -> bytes:
 def _extend(info: JobInfo, extra: bytes) -> None:
     timeout_ms, expires_at_ms, dedupe_for_ms, _, _, flags, *sizes = EXTRA.unpack_from(extra)
     if flags >= TAGGED:
-        end = len(extra) - TAG_BYTES.size
-        tags_at = end - TAG_BYTES.unpack_from(extra, end)[0]
-        info.tags = extra[tags_at:end].decode().split("\n")
-        extra = extra[:tags_at]
+        tags_at = len(extra) - TAG_BYTES.size - TAG_BYTES.unpack(extra[-TAG_BYTES.size :])[0]
+        info.tags, extra = extra[tags_at : -TAG_BYTES.size].decode().split("\n"), extra[:tags_at]
     dedupe_bytes, serialize_bytes, send_bytes, by_bytes = sizes
     dedupe_at = EXTRA.size + KEY_AT + serialize_bytes
     by_at = dedupe_at + dedupe_bytes + 1 + send_bytes
     at = by_at + by_bytes
-    serialize_key, dedupe_key = (
-        extra[EXTRA.size + KEY_AT : dedupe_at].decode(),
-        extra[dedupe_at : dedupe_at + dedupe_bytes].decode(),
-    )
+    serialize_key = extra[EXTRA.size + KEY_AT : dedupe_at].decode()
+    dedupe_key = extra[dedupe_at : dedupe_at + dedupe_bytes].decode()
     cancelled_by = extra[by_at:at].decode()
     info.claim_timeout_ms, info.expires_at_ms = timeout_ms or None, expires_at_ms or None
     info.dedupe_key, info.serialize_key = dedupe_key or None, serialize_key or None

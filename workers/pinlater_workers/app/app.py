@@ -109,6 +109,7 @@ class App:
         likewise; jobs of one such key, in whichever queues, run one at a time, in the order they were enqueued.
         `expires`: so long after it is due, a job that has not begun fails. `claim_timeout`: how long a claim of a job
         holds whose dequeue says nothing else. `keep_result`: what the function returns is kept for those who ask.
+        `tags`: up to 10 texts on each job, by which people find and change such jobs, as in ("tenant:7",).
 
         `cron`, as in "0 3 * * *", in `timezone` (UTC unless said), or `every`, as in "10m": the cluster enqueues it
         again and again, without arguments, once `pinlater-worker schedules --apply` has told it so. `misfire`: for the

@@ -36,6 +36,7 @@ class RawJobOptions(TypedDict, total=False):
     serialize: KeyOption | None
     expires: Duration | None
     claim_timeout: Duration | None
+    tags: Sequence[str]
 
 
 class JobOptions(RawJobOptions, total=False):

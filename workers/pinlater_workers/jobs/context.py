@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from pinlater.log_guard import GuardedLogger
 from pinlater.model import MAX_PROGRESS_CHARS, MAX_STATUS_CHARS, Checkpoint, DequeuedJob
-from pinlater_workers.envelope import Envelope, next_body, write_envelope
+from pinlater_workers.envelope import TAGS_HEADER, Envelope, next_body, write_envelope
 from pinlater_workers.errors import ClaimLost, JobStopped
 from pinlater_workers.jobs.attempt_record import AttemptRecord
 
@@ -148,6 +148,11 @@ class JobContext:
     def headers(self) -> Mapping[str, str]:
         """What travels with the job: a trace context, and what middleware added."""
         return {} if self.envelope is None else self.envelope.headers
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Those that its producer gave it by this framework; a raw job does not know them."""
+        return tuple(self.headers.get(TAGS_HEADER, "").split("\n")) if TAGS_HEADER in self.headers else ()
 
     def begin(self) -> None:
         """The attempt begins, here and now."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, T
 from pinlater.log_guard import GuardedLogger
 from pinlater.model import EnqueueOutcome, ExtendedJob, Job, OnDuplicate, is_queue_name
 from pinlater.schedule import Delay, delay_seconds, moment_ms
+from pinlater_workers.envelope import TAGS_HEADER
 from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
 from pinlater_workers.jobs.enqueue_calls import send_all, send_all_async
 from pinlater_workers.jobs.handle import AsyncJobHandle, JobHandle
@@ -51,9 +52,10 @@ class OptionArguments(TypedDict, total=False):
     expires: Delay | datetime | None
     claim_timeout: Delay | None
     keep_result: bool | None
+    tags: Sequence[str] | None
 
 
-_OF_KEYS = ("unique", "unique_for", "on_duplicate", "serialize", "expires", "claim_timeout")
+_OF_KEYS = ("unique", "unique_for", "on_duplicate", "serialize", "expires", "claim_timeout", "tags")
 
 
 class EnqueueOptions(Generic[P]):
@@ -235,6 +237,7 @@ class EnqueueOptions(Generic[P]):
             on_duplicate=extension.get("on_duplicate", settings.on_duplicate) if dedupe_key else OnDuplicate.KEEP,
             dedupe_for_ms=int(window_s) if window_s == KEPT else round(window_s * 1000),
             expires_at_ms=expires_at_ms,
+            tags=extension.get("tags", settings.tags),
         )
 
     def _checked(self, jobs: Sequence[Job], handles: list[HandleT]) -> list[HandleT]:
@@ -264,7 +267,9 @@ class EnqueueOptions(Generic[P]):
     def _all_headers(self) -> dict[str, str]:
         if self._job_type.settings.raw:
             return {}
-        return self._job_type.app.headers(self._job_type.name, self._headers)
+        headers = self._job_type.app.headers(self._job_type.name, self._headers)
+        tags = (self._extension or {}).get("tags", self._job_type.settings.tags)
+        return {**headers, TAGS_HEADER: "\n".join(tags)} if tags else headers
 
     def _at_ms(self) -> int | None:
         if self._delay_s is None:

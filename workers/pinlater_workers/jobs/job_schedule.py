@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pinlater.model import SCHEDULE_NAME_ALLOWED, Schedule, is_schedule_name
 from pinlater.timetable import CronTimetable, IntervalTimetable
+from pinlater_workers.envelope import TAGS_HEADER
 from pinlater_workers.errors import ArgumentsInvalid, ConfigurationError
 from pinlater_workers.jobs.job_type import JobType
 
@@ -18,7 +19,8 @@ def schedule_of(job_type: JobType, made_by: str = "") -> Schedule | None:
             f"job {job_type.name!r} has a schedule, which has the name of the job; allowed: {SCHEDULE_NAME_ALLOWED}"
         )
     try:
-        body = job_type.write_body((b"",) if job_type.is_raw else (), {}, {})
+        headers = {TAGS_HEADER: "\n".join(settings.tags)} if settings.tags and not job_type.is_raw else {}
+        body = job_type.write_body((b"",) if job_type.is_raw else (), {}, headers)
         key = (job_type.serialize.key((), {}) or "") if job_type.serialize else ""
     except ArgumentsInvalid as error:
         raise ConfigurationError(
@@ -38,6 +40,7 @@ def schedule_of(job_type: JobType, made_by: str = "") -> Schedule | None:
         misfire=settings.misfire,
         jitter_ms=round(settings.jitter_s * 1000),
         made_by=made_by,
+        tags=settings.tags,
     )
 
 

@@ -77,9 +77,8 @@ class JobType:
         self._settings = settings
         self.unique = self._template("unique", settings.unique)
         self.serialize = self._template("serialize", settings.serialize)
-        self.extends = bool(
-            self.unique or self.serialize or settings.expires_s is not None or settings.claim_timeout_s is not None
-        )
+        has_times = settings.expires_s is not None or settings.claim_timeout_s is not None
+        self.extends = bool(self.unique or self.serialize or has_times or settings.tags)
         """Its jobs have what few jobs have."""
         self._results: ResultCodec | None = None
         self.keeps = settings.keep_result
@@ -173,9 +172,9 @@ class JobType:
 
         `delay`: seconds, a text as in "5m", or a timedelta; `run_after`: an aware datetime, or milliseconds since 1970.
         `priority`, `queue`, `attempts`: others than the type's. `headers`: texts that travel with the job, which
-        middleware sees. `unique`, `unique_for`, `on_duplicate`, `serialize`, `expires`, `claim_timeout`, `keep_result`:
-        as for `App.job`, in place of the type's; unique=False and serialize=False for no key, and `expires` may be an
-        aware datetime. ValueError: what cannot be.
+        middleware sees. `unique`, `unique_for`, `on_duplicate`, `serialize`, `expires`, `claim_timeout`, `keep_result`,
+        `tags`: as for `App.job`, in place of the type's; unique=False and serialize=False for no key, and `expires` may
+        be an aware datetime. ValueError: what cannot be.
         """
         return EnqueueOptions(self, **options)
 

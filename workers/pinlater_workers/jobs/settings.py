@@ -8,7 +8,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pinlater.durations import parse_duration
-from pinlater.model import MIN_INTERVAL_MS, QUEUE_NAME_ALLOWED, WHILE_KEPT, Misfire, OnDuplicate, is_queue_name
+from pinlater.model import (
+    CONTROL,
+    MAX_TAG_BYTES,
+    MAX_TAGS,
+    MIN_INTERVAL_MS,
+    QUEUE_NAME_ALLOWED,
+    WHILE_KEPT,
+    Misfire,
+    OnDuplicate,
+    is_queue_name,
+)
 from pinlater.schedule import Delay
 from pinlater.setting_kinds import Choice, Flag, Text
 from pinlater.timetable import CRON_ALLOWED, ZONE_ALLOWED, CronTimetable, TimetableInvalid, checked_zone
@@ -49,7 +59,8 @@ class JobSettings:
     counted in. `secret`: the parameters whose values no display shows. `batch`: so many jobs at most for one call of
     the function; None: it takes one job. `batch_wait_s`: how long the first of a batch waits for others.
     `unique`, `serialize`: what makes the keys of a job, None: none. `unique_for_s`: how long after its end no second
-    job of the key comes into being; KEPT: as long as it is kept. `expires_s`: counts from when it is due.
+    job of the key comes into being; KEPT: as long as it is kept. `expires_s`: counts from when it is due. `tags`: of
+    each job, for those who look for it.
     `cron` in `timezone`, or `every_s`: its schedule, which `pinlater-worker schedules --apply` brings to the cluster.
     """
 
@@ -72,6 +83,7 @@ class JobSettings:
     expires_s: float | None = None
     claim_timeout_s: float | None = None
     keep_result: bool = False
+    tags: tuple[str, ...] = ()
     cron: str = ""
     timezone: str = "UTC"
     every_s: float | None = None
@@ -137,6 +149,22 @@ def _names(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+TAGS_ALLOWED = (
+    f'a list of up to {MAX_TAGS} texts of 1 to {MAX_TAG_BYTES} bytes, as in ["tenant:7"], none twice, and without '
+    "control characters"
+)
+
+
+def tag_names(value: object) -> tuple[str, ...]:
+    """TypeError or ValueError: what cannot be tags."""
+    tags = _names(value)
+    if len(tags) > MAX_TAGS or len(set(tags)) < len(tags):
+        raise ValueError
+    if not all(1 <= len(tag.encode()) <= MAX_TAG_BYTES and not CONTROL.search(tag) for tag in tags):
+        raise ValueError
+    return tags
+
+
 def _exception(name: object) -> type[BaseException]:
     kind = name
     if isinstance(name, str):
@@ -171,6 +199,7 @@ JOB_KEYS: dict[str, Key] = {
     "expires": duration("expires_s", 0.001, LONGEST_WINDOW_S),
     "claim_timeout": duration("claim_timeout_s", 0.001, LONGEST_CLAIM_S),
     "keep_result": key("keep_result", Flag()),
+    "tags": Key("tags", tag_names, TAGS_ALLOWED),
     "cron": Key("cron", cron_expression, CRON_ALLOWED),
     "timezone": Key("timezone", time_zone, ZONE_ALLOWED),
     "every": duration("every_s", MIN_INTERVAL_MS / 1000, LONGEST_WINDOW_S),

@@ -129,6 +129,10 @@ class Run:
         return self.info.serialize_key or ""
 
     @property
+    def tags(self) -> tuple[str, ...]:
+        return tuple(self.info.tags or ())
+
+    @property
     def cancelled(self) -> bool:
         return self.info.cancelled or False
 
