@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from urllib.parse import quote
 
 from markupsafe import Markup, escape
@@ -38,13 +37,13 @@ def bytes_text(value: int) -> str:
     return f"{value:,} B" if unit == "B" else f"{size:,.1f} {unit}"
 
 
-def time_element(ms: int | None, *, is_span: bool = False) -> Markup:
-    """A moment, told by how far it is from now; the moment itself is shown by the browser, in its viewer's zone.
-    `is_span`: how long something has lasted since then.
+def time_element(ms: int | None, now_ms: int, *, is_span: bool = False) -> Markup:
+    """A moment, told by how far it is from now; a script shows it as the viewer has chosen. `is_span`: how long
+    something has lasted since then.
     """
     if ms is None:
         return Markup("")
-    passed_ms = time.time() * 1000 - ms
+    passed_ms = now_ms - ms
     text = span_text(max(0.0, passed_ms)) if is_span else ago_text(passed_ms)
     moment = utc_moment(ms)
     if moment is None:  # no script can say it otherwise
@@ -59,15 +58,15 @@ def time_element(ms: int | None, *, is_span: bool = False) -> Markup:
     )
 
 
-def detail_text(detail: str) -> Markup:
+def detail_text(detail: str, now_ms: int) -> Markup:
     """What an entry of the audit tells, with its moments as such.
 
-    >>> detail_text("paused=true, paused_until=<b>")
+    >>> detail_text("paused=true, paused_until=<b>", 0)
     Markup('paused=true, paused_until=&lt;b&gt;')
     """
     parts = _MOMENT.split(detail)  # every second one is a moment
     return Markup("").join(
-        time_element(int(part)) if index % 2 else escape(printable(part)) for index, part in enumerate(parts)
+        time_element(int(part), now_ms) if index % 2 else escape(printable(part)) for index, part in enumerate(parts)
     )
 
 

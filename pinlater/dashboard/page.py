@@ -36,6 +36,9 @@ T = TypeVar("T")
 LIVE_HEADER = "X-Live"
 """Of a script that wants what has changed on an open page: the element <main> alone, or 304."""
 
+NOW_HEADER = "X-Now"
+"""Of what that script gets: the servers' clock, as that of a viewer may be wrong."""
+
 FORM_FIELD = "form"
 """Names a form among those of a page that are sent to one address."""
 
@@ -160,7 +163,7 @@ class Page:
         layout = "live.html" if is_live else "base.html"
         notices = [] if is_live else self._take_notices()
         html = self.templates.render(template, layout=layout, page=self, notices=notices, **values)
-        headers = {"Vary": f"Cookie, {LIVE_HEADER}"}
+        headers = {"Vary": f"Cookie, {LIVE_HEADER}", NOW_HEADER: str(self.now_ms)}
         if is_live and status == HTTPStatus.OK:
             headers["ETag"] = f'"{sha256(without_clocks(html).encode()).hexdigest()[:32]}"'
             if self.request.headers.get("If-None-Match") == headers["ETag"]:

@@ -6,7 +6,6 @@ ones among them. All others are sent to the login.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -114,8 +113,8 @@ class Dashboard:
     def __init__(self, api: Api, site: ApiSite, settings: DashboardSettings) -> None:
         self.settings = settings
         self.static = StaticFiles()
-        self.templates = TemplateEngine(self.static)
         self.snapshots = Snapshots(api, site.owner_of)
+        self.templates = TemplateEngine(self.static, self.snapshots.now_ms)
         self.links = OneTimeLinks()
         asks_as = RequestContext("history", token=settings.history_token or None)
         self.history = History(api, asks_as, settings.history_path)
@@ -199,7 +198,7 @@ class Dashboard:
             context,
             rights,
             self._site.session_or_new(request),
-            int(time.time() * 1000),
+            self.snapshots.now_ms(),
             self.templates,
             self.snapshots,
             self.history,

@@ -8,6 +8,7 @@ share of their time, however many pages and queues there are.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -49,6 +50,8 @@ waits for each in turn.
 """
 
 PROBE_S = 0.5
+CLOCK_SLACK_MS = 1_000
+"""Clocks of this machine and a server that differ by less are taken for one."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -85,6 +88,7 @@ class Snapshots:
         self._loads: set[asyncio.Task[Any]] = set()
         self._rows: FairEntries[tuple[ClusterStatus, list[QueueRow]]] = FairEntries("http_queue_rows", MAX_ROWS)
         self._rights: FairEntries[AccessView] = FairEntries("http_rights", MAX_RIGHTS)
+        self._ahead_ms = 0
         self._away: FairEntries[float] = FairEntries("http_away", MAX_RIGHTS)
         """Until when the loads of a caller fail at once."""
         self.pools: Sequence[FairEntries[Any]] = (self._kept, self._rows, self._rights, self._away)
@@ -151,6 +155,10 @@ class Snapshots:
         """The caller has changed something: what it asks for from now on is to show it. Others see it soon."""
         self._kept.forget(self._owner_of(context))
 
+    def now_ms(self) -> int:
+        """By the servers' clock, which is not always that of this machine."""
+        return int(time.time() * 1000) + self._ahead_ms
+
     async def close(self) -> None:
         for task in self._loads:
             task.cancel()
@@ -190,6 +198,14 @@ class Snapshots:
         return known
 
     async def _cluster(self, context: RequestContext) -> ClusterStatus:
+        began_ms = int(time.time() * 1000)
+        status = await self._cluster_status(context)
+        ended_ms = int(time.time() * 1000)
+        is_same = began_ms - CLOCK_SLACK_MS <= status.now_ms <= ended_ms + CLOCK_SLACK_MS
+        self._ahead_ms = 0 if is_same else status.now_ms - ended_ms
+        return status
+
+    async def _cluster_status(self, context: RequestContext) -> ClusterStatus:
         try:
             return await self._api.cluster_status(context=context)
         except Forbidden:

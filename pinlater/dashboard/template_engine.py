@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ class TemplateEngine:
     `segment`, for parts of paths, do their own. A value that is not there is an error.
     """
 
-    def __init__(self, static: StaticFiles) -> None:
+    def __init__(self, static: StaticFiles, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)) -> None:
         folder = resources.files("pinlater.dashboard") / "templates"
         self._environment = Environment(
             loader=FileSystemLoader(Path(str(folder))),
@@ -42,9 +44,9 @@ class TemplateEngine:
             "number": formats.number_text,
             "bytes": formats.bytes_text,
             "span": span_text,
-            "moment": formats.time_element,
+            "moment": lambda ms, is_span=False: formats.time_element(ms, now_ms(), is_span=is_span),
             "segment": formats.segment,
-            "detail": formats.detail_text,
+            "detail": lambda detail: formats.detail_text(detail, now_ms()),
             "lines": formats.lines_text,
         }
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import time
 from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
+import pytest
 from playwright.sync_api import Browser, Page, Response, expect
 
 from pinlater.durations import ago_text, span_text
 from pinlater.model import Job
-from tests.browser.chromium import visit
+from tests.browser.chromium import ZONE, visit
 from tests.browser.stand import Stand
 
 MINUTE_MS = 60_000
@@ -94,6 +97,55 @@ def test_times_pass_and_their_moment_is_in_the_zone_of_the_reader(browser: Brows
         expect(moment).to_have_attribute("title", re.compile(r"GMT\+5:30|IST"))
 
 
+@pytest.mark.parametrize("ahead_s", [-180, 3_600])
+def test_ages_go_by_the_clock_of_the_servers(browser: Browser, sqlite_stand: Stand, ahead_s: int) -> None:
+    """Whatever the viewer's clock says."""
+    with visit(browser, sqlite_stand.address, sqlite_stand.cookies("operator")) as (page, _):
+        page.clock.set_fixed_time(datetime.fromtimestamp(time.time() + ahead_s, UTC))
+        page.goto("/dashboard/cluster")
+        age = page.locator("main time[data-span]").first
+        lasted_s = time.time() - int(age.get_attribute("data-ms") or 0) / 1000
+        expect(age).to_have_text(
+            re.compile("|".join(re.escape(span_text((lasted_s + each) * 1000)) for each in range(8)))
+        )
+        assert abs(page.evaluate("Times.now()") / 1000 - time.time()) < 8
+
+
+def test_times_are_shown_as_chosen_and_the_choice_is_remembered(browser: Browser, sqlite_stand: Stand) -> None:
+    with visit(browser, sqlite_stand.address, sqlite_stand.cookies("operator")) as (page, watch):
+        page.goto("/dashboard/audit")
+        moment = page.locator("main time").first
+        expect(moment).to_have_text(re.compile(" ago$"))
+        at = datetime.fromtimestamp(int(moment.get_attribute("data-ms") or 0) / 1000, UTC)
+        page.get_by_label("How times are shown").select_option("UTC")
+        expect(moment).to_have_text(f"{at:%Y-%m-%d %H:%M:%S}")
+        page.goto("/dashboard")
+        expect(page.locator(".values th[data-zone]").first).to_have_text("Time (UTC)")
+        page.get_by_label("How times are shown").select_option("local time")
+        page.goto("/dashboard/audit")
+        here = at.astimezone(ZoneInfo(ZONE))
+        expect(page.locator(f"main time[data-ms='{moment.get_attribute('data-ms')}']").first).to_contain_text(
+            f"{here:%H:%M:%S}"
+        )
+        watch.check()
+
+
+def test_a_page_that_is_paused_asks_for_nothing(browser: Browser, sqlite_stand: Stand) -> None:
+    with visit(browser, sqlite_stand.address, sqlite_stand.cookies("viewer")) as (page, _):
+        page.clock.install()
+        page.goto("/dashboard/queues")
+        with page.expect_response(_is_live):
+            page.clock.run_for(MINUTE_MS)
+        page.keyboard.press("p")
+        expect(page.get_by_role("button", name="Pause this page")).to_have_attribute("aria-pressed", "true")
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.clock.run_for(MINUTE_MS)
+        assert asked == []
+        with page.expect_response(_is_live):
+            page.keyboard.press("p")
+
+
 def test_a_page_that_nobody_sees_asks_for_nothing(browser: Browser, sqlite_stand: Stand) -> None:
     with visit(browser, sqlite_stand.address, sqlite_stand.cookies("viewer")) as (page, _):
         page.clock.install()
@@ -132,7 +184,8 @@ def test_times_pass_in_the_words_in_which_the_server_writes_them(browser: Browse
     with visit(browser, sqlite_stand.address, sqlite_stand.cookies("viewer")) as (page, _):
         page.clock.set_fixed_time(NOW)
         page.goto("/dashboard/queues")
-        page.evaluate(_ADD_TIMES, [NOW.timestamp() * 1000, *wanted])
+        page.get_by_role("button", name="Pause this page").click()
+        page.evaluate(_ADD_TIMES, [page.evaluate("Times.now()"), *wanted])
         expect(page.locator("time[id]").last).not_to_be_empty()
         found = (
             "Object.fromEntries([...document.querySelectorAll('time[id]')].map(each => [each.id, each.textContent]))"

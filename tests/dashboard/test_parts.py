@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -114,6 +115,24 @@ async def test_what_fails_is_tried_again() -> None:
     api.fails = False
     await asyncio.sleep(KEPT_S)
     assert await snapshots.get(me, "names", lambda: api.queue_names(context=me)) == {"load-2"}
+    await snapshots.close()
+
+
+async def test_the_clock_of_the_servers_counts() -> None:
+    class FastApi(CountingApi):
+        ahead_ms = 3 * 60_000
+
+        async def cluster_status(
+            self, *, queues: Sequence[str] | None = None, context: RequestContext | None = None
+        ) -> ClusterStatus:
+            return ClusterStatus(int(time.time() * 1000) + self.ahead_ms, [], [], [])
+
+    api = FastApi()
+    snapshots = Snapshots(api)
+    for ahead_ms, told_ms in ((3 * 60_000, 3 * 60_000), (-3 * 60_000, -3 * 60_000), (300, 0)):
+        api.ahead_ms = ahead_ms
+        await snapshots.cluster(RequestContext("web"), fresh=True)
+        assert abs(snapshots.now_ms() - time.time() * 1000 - told_ms) < 500
     await snapshots.close()
 
 

@@ -2,19 +2,18 @@
 // viewer's zone. The values are those of the table beneath each chart; without this script the table says it all.
 "use strict";
 (() => {
-  const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
-  const day = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
-  const moment = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
-  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const CLOCK = { hour: "2-digit", minute: "2-digit" };
+  const DAY = { day: "numeric", month: "short" };
+  const MOMENT = { dateStyle: "medium", timeStyle: "short" };
   const reading = new Map(); // of the id of a chart, the step that is read there
 
   const tellZone = () => {
     for (const each of document.querySelectorAll(".plot text[data-ms]")) {
       const ms = Number(each.dataset.ms);
-      each.textContent = (each.dataset.form === "day" ? day : clock).format(ms);
+      each.textContent = Times.text(ms, each.dataset.form === "day" ? DAY : CLOCK);
     }
-    for (const each of document.querySelectorAll(".values th[data-ms]")) each.textContent = moment.format(Number(each.dataset.ms));
-    for (const each of document.querySelectorAll(".values th[data-zone]")) each.textContent = `Time (${zone})`;
+    for (const each of document.querySelectorAll(".values th[data-ms]")) each.textContent = Times.text(Number(each.dataset.ms), MOMENT);
+    for (const each of document.querySelectorAll(".values th[data-zone]")) each.textContent = `Time (${Times.zone()})`;
   };
 
   const rowOf = (chart, at) => chart.querySelector(`.values th[data-at="${at}"]`)?.parentElement;

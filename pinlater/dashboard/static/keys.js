@@ -1,4 +1,5 @@
-// The keyboard: ? lists the shortcuts, / goes to the filter, g and a letter to a page, Esc closes what is open.
+// The keyboard: ? lists the shortcuts, / goes to the filter, g and a letter to a page, p pauses the page, Esc closes
+// what is open.
 "use strict";
 (() => {
   const WITHIN_MS = 1500;
@@ -32,6 +33,8 @@
       }
     } else if (event.key === "g") {
       goUntil = Date.now() + WITHIN_MS;
+    } else if (event.key === "p") {
+      document.querySelector("[data-pause]:not([hidden])")?.click();
     } else if (event.key === "?") {
       event.preventDefault();
       dialog.showModal();

@@ -9,40 +9,7 @@
   let awaySince = 0;
   let timer = 0;
   let ended = false;
-
-  // -- times: the same as pinlater/durations.py writes -----------------------------------------------------------------
-
-  const STEPS = [[86400, "d", 3600, "h"], [3600, "h", 60, "min"], [60, "min", 1, "s"]];
-
-  const spanText = (ms) => {
-    if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
-    const seconds = Math.floor(ms / 1000);
-    for (const [size, unit, part, partUnit] of STEPS) {
-      if (seconds >= size) {
-        const rest = Math.floor((seconds % size) / part);
-        return `${Math.floor(seconds / size)} ${unit}` + (rest ? ` ${rest} ${partUnit}` : "");
-      }
-    }
-    return `${seconds} s`;
-  };
-
-  const agoText = (ms) => {
-    if (Math.abs(ms) < 1000) return "now";
-    return ms > 0 ? `${spanText(ms)} ago` : `in ${spanText(-ms)}`;
-  };
-
-  const zone = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
-
-  const tellTimes = () => {
-    const now = Date.now();
-    for (const each of document.querySelectorAll("time[data-ms]")) {
-      const ms = Number(each.dataset.ms);
-      const text = "span" in each.dataset ? spanText(Math.max(0, now - ms)) : agoText(now - ms);
-      if (each.textContent !== text) each.textContent = text;
-      const title = zone.format(ms);
-      if (each.title !== title) each.title = title;
-    }
-  };
+  let paused = false;
 
   // -- what has changed ------------------------------------------------------------------------------------------------
 
@@ -70,7 +37,6 @@
     Idiomorph.morph(main, html, { ignoreActiveValue: true, callbacks });
     document.title = `${main.dataset.title} · PinLater`;
     document.dispatchEvent(new CustomEvent("pinlater:shown"));
-    tellTimes();
   };
 
   const say = (text, href, link) => {
@@ -91,8 +57,8 @@
   };
 
   const isAway = (why) => {
-    awaySince ||= Date.now();
-    const since = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" }).format(awaySince);
+    awaySince ||= Times.now();
+    const since = Times.text(awaySince, { timeStyle: "medium" });
     const text = `${why} since ${since}. What you see is from then; this page tries again every two seconds.`;
     if (!away.textContent.startsWith(text)) say(text);
   };
@@ -105,6 +71,7 @@
         redirect: "error",
         signal: AbortSignal.timeout(WITHIN_MS),
       });
+      Times.setNow(response.headers.get("X-Now"));
       if (response.status === 401) {
         ended = true;
         const after = encodeURIComponent(location.pathname + location.search);
@@ -126,7 +93,7 @@
 
   const next = async () => {
     clearTimeout(timer);
-    if (document.hidden || ended || document.body.dataset.live === "off") return;
+    if (document.hidden || ended || paused || document.body.dataset.live === "off") return;
     await look();
     clearTimeout(timer);
     timer = setTimeout(next, EVERY_MS);
@@ -149,6 +116,16 @@
     for (const each of document.querySelectorAll("details.action[open], details.menu[open]")) {
       if (!each.contains(event.target)) each.open = false;
     }
+  });
+
+  // -- the pause -------------------------------------------------------------------------------------------------------
+
+  const pause = document.querySelector("[data-pause]");
+  pause.hidden = document.body.dataset.live === "off";
+  pause.addEventListener("click", () => {
+    paused = !paused;
+    pause.setAttribute("aria-pressed", String(paused));
+    next();
   });
 
   document.addEventListener("submit", (event) => {
@@ -178,8 +155,6 @@
 
   document.addEventListener("pinlater:shown", begin);
   document.addEventListener("visibilitychange", next);
-  setInterval(tellTimes, 1000);
   begin();
-  tellTimes();
   timer = setTimeout(next, EVERY_MS);
 })();
