@@ -20,7 +20,10 @@ from pinlater.http.problems import detail_of
 _HINTS: tuple[tuple[type[PinLaterError], str], ...] = (
     (ServerUnreachable, "No server answers. Look at its log, and whether it runs: pinlater cluster status"),
     (MethodUnknown, "The servers are older than this page. Replace them with ones of this version."),
-    (FlowsUnavailable, "Look at the database of flows, which --flows names. This page tries again by itself."),
+    (
+        FlowsUnavailable,
+        "This page tries again by itself. If that does not help, look at the database of flows, which --flows names.",
+    ),
     (FlowNotFound, "The page Flows has those that there are."),
     (NoHealthyShards, "No shard answers. The page Cluster says why."),
     (ShardConnectionFailed, "A shard does not answer. The page Cluster says which one and why."),

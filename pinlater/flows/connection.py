@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +22,11 @@ _THREADS = 4
 ANSWER_S = 20.0
 """A call that has no answer after so long is given up."""
 
+OPEN_S = 3.0
+"""Its first opening, which loads SQLAlchemy, may take longer on a machine that has much to do: that is no fault of it.
+Less than pages of the dashboard wait.
+"""
+
 CLOSE_S = 5.0
 
 
@@ -38,7 +42,7 @@ class FlowConnection:
         self._url = url
         self._bounds = bounds
         self._refusal = refusal
-        self._opening = threading.Lock()
+        self._opening: asyncio.Future[FlowDatabase] | None = None
         self._database: FlowDatabase | None = None
         self._threads: ThreadPoolExecutor | None = None
 
@@ -58,23 +62,37 @@ class FlowConnection:
         if self._threads is None:
             amount = 1 if self._url.startswith("sqlite") else _THREADS
             self._threads = ThreadPoolExecutor(amount, thread_name_prefix="flows")
+        database = self._database or await self._open(self._threads)
         try:
             async with asyncio.timeout(ANSWER_S):
-                return await asyncio.get_running_loop().run_in_executor(self._threads, self._do, work)
+                return await asyncio.get_running_loop().run_in_executor(self._threads, work, database)
         except TimeoutError:
             raise FlowsUnavailable(
                 f"the database of flows has not answered within {ANSWER_S:g} s: send it again", retry_after_ms=5_000
             ) from None
 
-    def _do(self, work: Callable[[FlowDatabase], T]) -> T:
-        if self._database is None:
-            with self._opening:
-                if self._database is None:
-                    self._database = _opened(self._url, self._bounds)
-        return work(self._database)
+    async def _open(self, threads: ThreadPoolExecutor) -> FlowDatabase:
+        """Once for all who need it. It goes on where it takes longer than they wait; then nothing of theirs is done."""
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().run_in_executor(threads, open_database, self._url, self._bounds)
+            self._opening.add_done_callback(self._end_opening)
+        done, _ = await asyncio.wait([self._opening], timeout=OPEN_S)
+        for opening in done:
+            return opening.result()
+        raise FlowsUnavailable(
+            "the database of flows is still being opened: send it again in a moment", retry_after_ms=1_000
+        )
+
+    def _end_opening(self, opening: asyncio.Future[FlowDatabase]) -> None:
+        """Where it failed the next call tries again."""
+        self._opening = None
+        if not opening.cancelled() and opening.exception() is None:
+            self._database = opening.result()
 
     async def close(self) -> None:
         """After the calls that are under way, if they end soon."""
+        if self._opening is not None:
+            await asyncio.wait([self._opening], timeout=CLOSE_S)
         if self._threads is not None:
             last = self._threads.submit(int)
             self._threads.shutdown(wait=False)
@@ -83,7 +101,7 @@ class FlowConnection:
             self._database.close()
 
 
-def _opened(url: str, bounds: Callable[[str], OwnerBounds]) -> FlowDatabase:
+def open_database(url: str, bounds: Callable[[str], OwnerBounds]) -> FlowDatabase:
     # SQLAlchemy is loaded by the first flow, not by every server
     try:
         from pinlater.flows.database import FlowDatabase  # noqa: PLC0415
