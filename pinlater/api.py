@@ -51,6 +51,7 @@ from pinlater.model.flow_words import (
     Assignment,
     FlowCreated,
     FlowItemsPage,
+    FlowRetry,
     FlowsPage,
     FlowState,
     FlowStatus,
@@ -413,6 +414,27 @@ class Api(Protocol):
     ) -> FlowStatus:
         """Try again what the flow is stuck with: children that could not be made, of one stage or all, by another
         expression where one is given, and a callback that was given up.
+        """
+
+    async def retry_flow_items(
+        self,
+        flow_id: str,
+        numbers: Sequence[int] = (),
+        *,
+        stage: str = "",
+        failed: bool = False,
+        and_follows: bool = False,
+        context: RequestContext | None = None,
+    ) -> FlowRetry:
+        """Try items of a flow again that have ended: those of these numbers, up to 1,000, or with `failed` all that
+        have failed, of one stage where it is named; children that could not be made are made again. A flow that is
+        over opens, and its next end has the next number.
+
+        Refused, each with its reason in the answer: an item that has not ended, or has succeeded; one whose stage, or
+        one below, was stopped; one below whose stage a caller has sealed one. With `and_follows` only what has not
+        ended is: what had followed from an item is removed first, and stages that were stopped go on.
+
+        Up to 10,000 failed items are one transaction. FlowsUnavailable, retryable, while an older server lives.
         """
 
     async def assign_item(

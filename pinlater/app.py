@@ -33,7 +33,7 @@ from pinlater.bodies.body_engine import Bodies, StoreInvalid
 from pinlater.cluster.blocked_chains import EVERY_MS as CHAINS_MS
 from pinlater.cluster.blocked_chains import BlockedChains
 from pinlater.cluster.clocks import ClusterClock
-from pinlater.cluster.lease import BOTH_PASSES, KEYS, TAGS, ServerName
+from pinlater.cluster.lease import BOTH_PASSES, FLOW_RETRIES, KEYS, TAGS, ServerName
 from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
 from pinlater.cluster.status import Cluster
@@ -286,6 +286,7 @@ class ServerProcess:
             refusal,
             lambda: len(membership.alive()) > 1,
             lambda owner: self._gate.bounds_of(owner),
+            lambda: membership.unaware_of(FLOW_RETRIES),
         )
 
     def _describe(self) -> Mapping[str, Any]:

@@ -1331,6 +1331,10 @@ struct FlowStatus {
   11: optional CallbackStatus callback,
   /** What keeps it from going on, and what to do. */
   12: optional list<string> troubles,
+  /** How often it was over: the number of its latest end. */
+  13: optional i32 ends = 0,
+  /** Nothing of it is pending, and children that could not be made keep it open. */
+  14: optional bool isStuck = false,
 }
 
 struct GetFlowsRequest {
@@ -1398,6 +1402,32 @@ struct ResumeFlowRequest {
   2: optional string stage = "",
   /** In place of the one of this stage; "": as it is. */
   3: optional string expression = "",
+}
+
+struct RetryFlowItemsRequest {
+  1: required string flowId,
+  /** At most 1,000. */
+  2: optional list<i64> numbers,
+  /** With failed: of this stage alone. */
+  3: optional string stage = "",
+  /** In place of numbers: all that have failed. */
+  4: optional bool failed = false,
+  /** What had followed from them is removed first, and stages that were stopped go on. */
+  5: optional bool andFollows = false,
+}
+
+struct RefusedItems {
+  1: required string reason,
+  2: required i64 count,
+  /** Of the first ones, where they are known. */
+  3: optional list<i64> numbers,
+}
+
+struct RetryFlowItemsResponse {
+  1: required FlowStatus flow,
+  2: required i64 retried,
+  3: required i64 removed,
+  4: optional list<RefusedItems> refused,
 }
 
 struct AssignItemRequest {
@@ -1668,5 +1698,9 @@ service PinLater {
 
   /** Why pending jobs do not run. Of a job whose shard is out it says that, whatever state it is in. */
   ExplainJobsResponse explainJobs(1: RequestContext context, 2: ExplainJobsRequest request)
+      throws (1: PinLaterException e),
+
+  /** Tries items again that have ended; a flow that is over opens again. */
+  RetryFlowItemsResponse retryFlowItems(1: RequestContext context, 2: RetryFlowItemsRequest request)
       throws (1: PinLaterException e),
 }

@@ -22,6 +22,7 @@ from pinlater.cli.connection import (
     talks_patiently,
     talks_to_server,
 )
+from pinlater.cli.exit_codes import EXIT_INCOMPLETE
 from pinlater.cli.flow_files import ItemKeys, Line, read_flow, read_lines
 from pinlater.cli.flow_views import flow_argument, items, list_flows, metadata_of, status, wait
 from pinlater.cli.job import opened
@@ -382,6 +383,51 @@ def resume(client: Client, flow_id: str, stage: str, expression: str) -> None:
     for problem in found.troubles:
         say(problem)
     say(f"flow {flow_id} {'is over' if found.completed_ms is not None else 'goes on'}")
+
+
+@flow.command(
+    short_help="Try items again that have ended; a flow that is over opens again.",
+    epilog="""\b
+Examples:
+  pinlater flow retry 4f1c0b… --failed
+  pinlater flow retry 4f1c0b… --failed --stage pay
+  pinlater flow retry 4f1c0b… 17 18
+  pinlater flow retry 4f1c0b… 17 --and-follows
+
+\b
+Exit codes: 0 all that was meant is tried again; 5 some of it was refused, which is said with the reason; others as of
+all commands.""",
+)
+@flow_argument
+@click.argument("numbers", nargs=-1, type=click.IntRange(1), metavar="[ITEM]...")
+@click.option("--failed", is_flag=True, help="All items that have failed.")
+@click.option("--stage", default="", metavar="NAME", shell_complete=offer_stages, help="With --failed: of this stage.")
+@click.option(
+    "--and-follows",
+    is_flag=True,
+    help="Remove first what had followed from them, and let stages go on that were stopped.",
+)
+@talks_to_server
+def retry(client: Client, flow_id: str, numbers: Sequence[int], failed: bool, stage: str, and_follows: bool) -> None:
+    """Try items again, by their numbers as `flow items` lists them, or all that have failed. Each gets a whole round of
+    tries. A flow that is over opens again; its next end has the next number, and its callback comes once more.
+
+    Refused is an item that has not ended or has succeeded, one whose stage was stopped or cancelled, and one below
+    whose stage a caller has sealed one. --and-follows takes all of these that have ended.
+    """
+    if bool(numbers) == failed:
+        raise click.UsageError("give numbers of items, or --failed")
+    if stage and not failed:
+        raise click.UsageError("--stage is for --failed: a number names its item by itself")
+    found = client.retry_flow_items(flow_id, numbers, stage=stage, failed=failed, and_follows=and_follows)
+    for each in found.refused:
+        named = f" ({', '.join(map(str, each.numbers[:10]))})" if each.numbers else ""
+        say(f"{counted(each.count, 'item')} not retried{named}: {each.reason}")
+    removed = f", and {found.removed:,} that had followed are removed" if found.removed else ""
+    verb = "is" if found.retried == 1 else "are"
+    say(f"{counted(found.retried, 'item')} of flow {flow_id} {verb} tried again{removed}")
+    if found.refused:
+        raise SystemExit(EXIT_INCOMPLETE)
 
 
 for command in (status, items, wait, list_flows):

@@ -195,7 +195,10 @@ def wait(client: Client, flow_id: str, timeout: int | None, format: str) -> None
         say("it was cancelled")
         raise SystemExit(EXIT_FAILED)
     if failed:
-        say(f"{counted(failed, 'item')} failed: `pinlater flow items {flow_id} --state failed`")
+        say(
+            f"{counted(failed, 'item')} failed: `pinlater flow items {flow_id} --state failed` says why, and "
+            f"`pinlater flow retry {flow_id} --failed` tries again"
+        )
     if any(each.applet_errors for each in status.stages):
         say(f"items have no children: `pinlater flow status {flow_id}` says why")
     elif not failed:

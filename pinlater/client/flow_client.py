@@ -13,6 +13,7 @@ from pinlater.model.flow_words import (
     Assignment,
     FlowCreated,
     FlowItemsPage,
+    FlowRetry,
     FlowsPage,
     FlowState,
     FlowStatus,
@@ -134,6 +135,32 @@ class FlowClient:
         """Try again what the flow is stuck with."""
         return self._background.run(
             AsyncClient.resume_flow, flow_id, stage=stage, expression=expression, context=context, timeout=timeout
+        )
+
+    def retry_flow_items(
+        self,
+        flow_id: str,
+        numbers: Sequence[int] = (),
+        *,
+        stage: str = "",
+        failed: bool = False,
+        and_follows: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> FlowRetry:
+        """Try items again that have ended: those of these numbers, or with `failed` all that have failed. A flow that
+        is over opens again. What was refused is in the answer, with the reason; `and_follows` removes first what had
+        followed from them, and lets stages go on that were stopped.
+        """
+        return self._background.run(
+            AsyncClient.retry_flow_items,
+            flow_id,
+            numbers,
+            stage=stage,
+            failed=failed,
+            and_follows=and_follows,
+            context=context,
+            timeout=timeout,
         )
 
     def assign_item(

@@ -11,6 +11,7 @@ from pinlater.model.flow_words import (
     Assignment,
     FlowCreated,
     FlowItemsPage,
+    FlowRetry,
     FlowsPage,
     FlowState,
     FlowStatus,
@@ -121,6 +122,25 @@ class FlowClientCalls(ClientCalls):
     ) -> FlowStatus:
         """Try again what the flow is stuck with."""
         return await self._call(flow_methods.RESUME_FLOW, context, timeout, flow_id, stage, expression)
+
+    @checked
+    async def retry_flow_items(
+        self,
+        flow_id: str,
+        numbers: Sequence[int] = (),
+        *,
+        stage: str = "",
+        failed: bool = False,
+        and_follows: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> FlowRetry:
+        """Try items again that have ended: those of these numbers, or with `failed` all that have failed. A flow that
+        is over opens again. What was refused is in the answer, with the reason; `and_follows` removes first what had
+        followed from them, and lets stages go on that were stopped.
+        """
+        values = (flow_id, numbers, stage, failed, and_follows)
+        return await self._call(flow_methods.RETRY_FLOW_ITEMS, context, timeout, *values)
 
     @checked
     async def assign_item(

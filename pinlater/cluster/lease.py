@@ -38,7 +38,10 @@ TAGS = "tags"
 REPLAYED_JOBS = "replayed_jobs"
 """Jobs that failed, and whose dead letters were sent back, are in a state of their own."""
 
-KNOWS = (DASHED_NAMES, KEYS, FLOWS, BOTH_PASSES, REPLAYED_JOBS, TAGS)
+FLOW_RETRIES = "flow_retries"
+"""Flows that were over, and run again."""
+
+KNOWS = (DASHED_NAMES, KEYS, FLOWS, BOTH_PASSES, REPLAYED_JOBS, TAGS, FLOW_RETRIES)
 """What earlier versions take for a mistake: nobody begins with it before every live process says that it knows it.
 
 Upgrades go from versions that know dashes and flows, so these two are asked for no more; those versions look for them.

@@ -1,4 +1,4 @@
-"""Changes of a flow: seal a stage, cancel, resume, delete."""
+"""Changes of a flow: seal a stage, cancel, resume, delete, try items again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from pinlater.dashboard.flow_detail import PATH
+from pinlater.dashboard.flow_detail import MAX_DIGITS, PATH
 from pinlater.dashboard.flow_list import PATH as FLOWS
 from pinlater.dashboard.page import Page, PageRoute
 from pinlater.errors import OutcomeUnknown, ServerUnreachable
@@ -40,6 +40,30 @@ async def resume(page: Page) -> web.Response:
     return page.redirect(page.back, f"Flow {flow.name} {'goes on' if flow.completed_ms is None else 'is over'}.")
 
 
+def _items(count: int) -> str:
+    return f"{count:,} item{'' if count == 1 else 's'}"
+
+
+async def retry(page: Page) -> web.Response:
+    """All items that have failed, or the one of a number."""
+    flow_id, number = _begin(page), page.form.get("number", "")
+    named = [int(number)] if number.isascii() and number.isdecimal() and len(number) <= MAX_DIGITS else []
+    if number:
+        page.back += f"?number={quote(number, safe='')}#items"
+    came = await page.api.retry_flow_items(
+        flow_id,
+        named or ([0] if number else []),
+        failed=not number,
+        and_follows=bool(page.form.get("and_follows")),
+        context=page.context,
+    )
+    sentences = [f"{_items(came.retried)} {'is' if came.retried == 1 else 'are'} tried again"]
+    if came.removed:
+        sentences.append(f"{_items(came.removed)} that had followed {'is' if came.removed == 1 else 'are'} gone")
+    sentences += [f"{_items(each.count)} not: {each.reason}" for each in came.refused]
+    return page.redirect(page.back, "; ".join(sentences) + ".", is_bad=bool(came.refused))
+
+
 async def delete(page: Page) -> web.Response:
     flow_id = _begin(page)
     try:
@@ -54,5 +78,6 @@ PAGES = (  # only the servers know the queues of a flow, and they ask for the ri
     PageRoute("POST", f"{PATH}/seal", seal, None),
     PageRoute("POST", f"{PATH}/cancel", cancel, None),
     PageRoute("POST", f"{PATH}/resume", resume, None),
+    PageRoute("POST", f"{PATH}/retry", retry, None),
     PageRoute("POST", f"{PATH}/delete", delete, None),
 )

@@ -16,12 +16,12 @@ from pinlater.dashboard.page import Page, PageRoute
 from pinlater.errors import FlowsUnavailable
 from pinlater.model import CONTINUATION_END, CONTINUATION_START
 from pinlater.model.flow_words import AppletKind, FlowItem, ItemState
-from pinlater.wire.flow_methods import CANCEL_FLOW, DELETE_FLOW, RESUME_FLOW, SEAL_STAGE
+from pinlater.wire.flow_methods import CANCEL_FLOW, DELETE_FLOW, RESUME_FLOW, RETRY_FLOW_ITEMS, SEAL_STAGE
 
 PATH = f"{FLOWS}/{{flow}}"
 PAGE_SIZE = 25
 ITEM_STATES = {state.name.lower(): state for state in ItemState}
-_MOST_DIGITS = 18
+MAX_DIGITS = 18
 
 
 class ItemFilter(NamedTuple):
@@ -40,7 +40,7 @@ class ItemFilter(NamedTuple):
     def numbers(self) -> tuple[int, ...]:
         """Of none where it is no number: there is no item 0."""
         text = self.number
-        is_number = text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
+        is_number = text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
         return (int(text) if is_number else 0,) if text else ()
 
 
@@ -69,6 +69,7 @@ class FlowRights(NamedTuple):
 
     cancel: bool
     resume: bool
+    retry: bool
     delete: bool
     seals: Sequence[str]
     bodies: bool
@@ -76,13 +77,13 @@ class FlowRights(NamedTuple):
     @classmethod
     def of(cls, page: Page, tree: FlowTree) -> FlowRights:
         rights, queues = page.rights, tree.queues
-        cancel, resume, delete = (
+        cancel, resume, retry, delete = (
             all(rights.may_call(method, queue) for queue in queues)
-            for method in (CANCEL_FLOW, RESUME_FLOW, DELETE_FLOW)
+            for method in (CANCEL_FLOW, RESUME_FLOW, RETRY_FLOW_ITEMS, DELETE_FLOW)
         )
         stages = [node.status.stage for node in tree.nodes if node.takes_items]
         seals = [stage.name for stage in stages if rights.may_call(SEAL_STAGE, stage.queue)]
-        return cls(cancel, resume, delete, seals, all(map(rights.sees_bodies, queues)))
+        return cls(cancel, resume, retry, delete, seals, all(map(rights.sees_bodies, queues)))
 
 
 async def flow_detail(page: Page) -> web.Response:

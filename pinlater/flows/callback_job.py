@@ -27,6 +27,7 @@ def status_document(status: FlowStatus) -> dict[str, Any]:
         "metadata": dict(status.metadata),
         "createdMs": status.created_ms,
         "completedMs": status.completed_ms,
+        "end": status.ends,
         "stages": [
             {
                 "name": each.stage.name,

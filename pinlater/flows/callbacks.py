@@ -93,8 +93,8 @@ class FlowCallbacks:
         self._tasks = BackgroundTasks()
         self._turns = asyncio.Semaphore(_TAKING)
         self._posts, self._jobs = CallbackLanes(self._tasks), CallbackLanes(self._tasks)
-        self._begun: set[int] = set()
-        """The flows whose callbacks are in a lane."""
+        self._begun: set[str] = set()
+        """The ids of callbacks that are in a lane."""
 
     def check(self, callback: CompletionCallback) -> None:
         """RequestInvalid: it could never be made."""
@@ -156,7 +156,7 @@ class FlowCallbacks:
         """In the lane of its receiver and of who made the flow; where nobody was known, of the queue in which it began:
         only who may enqueue there makes such flows. One for which there is no room is taken again later.
         """
-        if due.flow in self._begun:
+        if due.id in self._begun:
             return
         callback, stages = due.callback, due.status.stages
         owner = due.owner or f"queue {stages[0].stage.queue}" if stages else due.owner
@@ -164,7 +164,7 @@ class FlowCallbacks:
         if callback.url:
             lanes, receiver = self._posts, urlsplit(callback.url).netloc.lower()
         if lanes.add(owner, receiver, partial(self._make_one, due, self._clock.now_ms() + TAKEN_MS)):
-            self._begun.add(due.flow)
+            self._begun.add(due.id)
         else:
             self._metrics.add(1, "limits_hit", "waiting_callbacks")
 
@@ -180,7 +180,7 @@ class FlowCallbacks:
             _log.warning("flow_callback_put_off", flow=due.status.id, error=error.message)
             return False
         finally:
-            self._begun.discard(due.flow)
+            self._begun.discard(due.id)
 
     async def _make(self, due: DueCallback) -> bool:
         """Whether its receiver has answered, be it with an error."""
@@ -199,14 +199,14 @@ class FlowCallbacks:
         now_ms = self._clock.now_ms()
         if not failure:
             self._metrics.add(1, "flow_callbacks", "made")
-            await self._connection.call(lambda database: database.callback_made(due.flow, now_ms))
+            await self._connection.call(lambda database: database.callback_made(due, now_ms))
             return has_answered
         tries = due.tries + 1
         pause_s = exponential_backoff_s(tries, FIRST_PAUSE_S, LONGEST_AWAY_S if is_away else LONGEST_PAUSE_S)
         retry_ms = None if tries >= TRIES and not is_away else now_ms + round(pause_s * 1_000)
         self._metrics.add(1, "flow_callbacks", "given_up" if retry_ms is None else "failed")
         _log.warning("flow_callback_failed", flow=due.status.id, tries=tries, given_up=retry_ms is None, error=failure)
-        await self._connection.call(lambda database: database.callback_failed(due.flow, failure, retry_ms, now_ms))
+        await self._connection.call(lambda database: database.callback_failed(due, failure, retry_ms, now_ms))
         return has_answered
 
     async def _post_over_http(self, due: DueCallback) -> tuple[str, bool]:

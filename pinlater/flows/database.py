@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from pinlater.backends.sql.driver_texts import driver_text
 from pinlater.data_folder.private_files import make_private_database
 from pinlater.errors import FlowsUnavailable, RequestInvalid, StageSealed
-from pinlater.flows import end_records, owned_flows, queue_feed, stops, views
+from pinlater.flows import end_records, owned_flows, queue_feed, retries, stops, views
 from pinlater.flows.applets import check_expression, make_children
 from pinlater.flows.budgets import Budget
 from pinlater.flows.ends import (
@@ -32,8 +32,10 @@ from pinlater.flows.ends import (
     QueuedJob,
     Recorded,
     Resumed,
+    RetriedItems,
     SeesBodies,
     WaitingItem,
+    WantedItems,
     sees_none,
 )
 from pinlater.flows.engines import CHANGES, LOOKS, is_conflict, make_engine
@@ -421,15 +423,28 @@ class FlowDatabase:
         self._transaction(lambda connection: stops.mend(connection, flow_id, stage, expression, now_ms))
 
     def make_children(
-        self, flow_id: str, after: int, made: Mapping[int, Sequence[MadeChildren]], now_ms: int
+        self,
+        flow_id: str,
+        after: int,
+        made: Mapping[int, Sequence[MadeChildren]],
+        now_ms: int,
+        only: Sequence[int] = (),
     ) -> Resumed:
-        """The children of some items, behind that one, that have none yet as they could not be made. `made`: what was
-        made of them since, by their numbers. FlowNotFound.
+        """The children of some items, behind that one, that have none yet as they could not be made; among these alone,
+        where some are named. `made`: what was made of them since, by their numbers. FlowNotFound.
         """
         return self._transaction(
             lambda connection: stops.make_children(
-                connection, flow_id, after, made, now_ms, OwnerRoom(connection, self._bounds)
+                connection, flow_id, after, made, now_ms, OwnerRoom(connection, self._bounds), only
             )
+        )
+
+    def retry(self, flow_id: str, wanted: WantedItems, now_ms: int) -> RetriedItems:
+        """Items that have ended are tried again, and the flow opens where it was over; of those that have failed up to
+        10,000. Nothing else of the flow changes but by `and_follows`. FlowNotFound, RequestInvalid.
+        """
+        return self._transaction(
+            lambda connection: retries.retry(connection, flow_id, wanted, now_ms, OwnerRoom(connection, self._bounds))
         )
 
     # -- owners --------------------------------------------------------------------------------------------------------
@@ -489,18 +504,19 @@ class FlowDatabase:
 
         return self._transaction(work)
 
-    def callback_made(self, flow: int, now_ms: int) -> None:
-        self._set_callback(flow, done_ms=now_ms, error=None, tries=CALLBACKS.c.tries + 1)
+    def callback_made(self, due: DueCallback, now_ms: int) -> None:
+        self._set_callback(due, done_ms=now_ms, error=None, tries=CALLBACKS.c.tries + 1)
 
-    def callback_failed(self, flow: int, error: str, retry_ms: int | None, now_ms: int) -> None:
+    def callback_failed(self, due: DueCallback, error: str, retry_ms: int | None, now_ms: int) -> None:
         """`retry_ms` None: it is given up."""
         again = {"done_ms": now_ms} if retry_ms is None else {"due_ms": retry_ms}
         text = error[: end_records.MAX_ERROR_CHARS].replace("\0", "")
-        self._set_callback(flow, error=text, tries=CALLBACKS.c.tries + 1, **again)
+        self._set_callback(due, error=text, tries=CALLBACKS.c.tries + 1, **again)
 
-    def _set_callback(self, flow: int, **values: Any) -> None:
-        of_flow = CALLBACKS.c.flow == flow
-        self._transaction(lambda connection: connection.execute(sa.update(CALLBACKS).where(of_flow).values(**values)))
+    def _set_callback(self, due: DueCallback, **values: Any) -> None:
+        """Nothing where the flow has been opened again meanwhile, and may have another one."""
+        this = sa.and_(CALLBACKS.c.flow == due.flow, CALLBACKS.c.id == due.id)
+        self._transaction(lambda connection: connection.execute(sa.update(CALLBACKS).where(this).values(**values)))
 
     # -- looking -------------------------------------------------------------------------------------------------------
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from pinlater.model.flow_words import Applet, CompletionCallback, FlowStatus, Stage
+from pinlater.model.flow_words import Applet, CompletionCallback, FlowStatus, RefusedItems, Stage
 
 
 class MadeChildren(NamedTuple):
@@ -110,6 +111,31 @@ class Resumed(NamedTuple):
     last: int
     over: list[str]
     unmade: Mapping[int, UnmadeChildren] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedItems:
+    """Which items are to be retried: those of these numbers; or, where there are none, those that have failed by
+    `until_ms`, of one stage where it is named. `and_follows`: what they have brought about is taken back first.
+    """
+
+    numbers: Sequence[int] = ()
+    stage: str = ""
+    until_ms: int = 0
+    and_follows: bool = False
+
+
+class RetriedItems(NamedTuple):
+    """What a retry came to. `retried`: how many items; of `broken`, some of these, the children are still to be made.
+    `removed`: how many had followed from them; `jobs`: those of the removed ones. `is_last`: no more are to be retried.
+    """
+
+    retried: int
+    removed: int
+    refused: Sequence[RefusedItems]
+    broken: Sequence[int]
+    jobs: Sequence[QueuedJob]
+    is_last: bool
 
 
 class WaitingItem(NamedTuple):

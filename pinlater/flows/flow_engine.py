@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import methodcaller
@@ -12,12 +12,12 @@ import structlog
 
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock
-from pinlater.errors import PinLaterError, QueueNotFound
+from pinlater.errors import FlowsUnavailable, PinLaterError, QueueNotFound
 from pinlater.flows.budgets import MAX_STEPS
 from pinlater.flows.callbacks import FlowCallbacks, PostCall
 from pinlater.flows.child_maker import MAX_HELD_BYTES, QUICK_STEPS, ChildMaker
 from pinlater.flows.connection import FlowConnection
-from pinlater.flows.ends import MadeChildren, Recorded, UnmadeChildren
+from pinlater.flows.ends import MadeChildren, Recorded, RetriedItems, UnmadeChildren, WantedItems
 from pinlater.flows.item_ends import ItemEnds
 from pinlater.flows.keeper import FlowKeeper
 from pinlater.flows.waits import FlowWaits
@@ -35,6 +35,8 @@ _SELF = "flows"
 
 _LONGEST_PAUSE_S = 60.0
 
+_OLDER_SERVER = "server {} is of a version that retries no items of flows: upgrade it first"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowSettings:
@@ -47,7 +49,8 @@ class FlowSettings:
 
 class Flows:
     """`name` is this process's among all of the cluster. `refusal` says why this server must have no flows now, "" if
-    it may; `has_others`: there are live processes beside this one. `jobs_ready` hears of jobs that may be handed
+    it may; `has_others`: there are live processes beside this one; `unaware_of_retries` names those
+    of them that do not know flows which were opened again. `jobs_ready` hears of jobs that may be handed
     out, as `JobEvents.ready`. `bounds` says what an owner of flows may have. `post`: see FlowCallbacks.
     """
 
@@ -63,10 +66,11 @@ class Flows:
         refusal: Callable[[], str] = str,
         has_others: Callable[[], bool] = bool,
         bounds: Callable[[str], OwnerBounds] = lambda owner: NO_BOUNDS,
+        unaware_of_retries: Callable[[], Sequence[str]] = tuple,
         post: PostCall | None = None,
     ) -> None:
         self._router, self._queues, self._clock, self._jobs_ready = router, queues, clock, jobs_ready
-        self.has_others = has_others
+        self.has_others, self.unaware_of_retries = has_others, unaware_of_retries
         self.connection = connection = FlowConnection(settings.url, refusal, bounds)
         self.waits = FlowWaits(connection, metrics)
         self.callbacks = FlowCallbacks(
@@ -132,11 +136,40 @@ class Flows:
             await self.maker.check([Stage(stage, "", "", "-", Applet(AppletKind.MAP, expression))])
         now_ms = self._clock.now_ms()
         await self.connection.call(lambda database: database.mend(flow_id, stage, expression, now_ms))
+        return await self._make_missing(flow_id, (), caller)
+
+    async def retry(
+        self, flow_id: str, numbers: Sequence[int], stage: str, and_follows: bool, caller: str
+    ) -> AsyncIterator[RetriedItems]:
+        """Try items again that have ended: those of these numbers, or all that have failed by now, of a stage where it
+        is named; see FlowDatabase.retry. In steps, each of which is done whole. FlowNotFound, RequestInvalid;
+        FlowsUnavailable: it goes on when it is called again.
+        """
+        behind = self.unaware_of_retries()
+        if behind:
+            raise FlowsUnavailable(_OLDER_SERVER.format(behind[0]), retry_after_ms=5_000)
+        until_ms = self._clock.now_ms()
+        wanted = WantedItems(numbers=numbers, stage=stage, until_ms=until_ms, and_follows=and_follows)
+        is_last = False
+        while not is_last:
+            now_ms = self._clock.now_ms()
+            step = await self.connection.call(lambda database: database.retry(flow_id, wanted, now_ms))  # noqa: B023
+            is_last = step.is_last
+            if step.retried:
+                self.keeper.wake()
+            await self.keeper.cancel_jobs(step.jobs)
+            if step.broken:
+                self.are_over(await self._make_missing(flow_id, step.broken, caller))
+            yield step
+
+    async def _make_missing(self, flow_id: str, only: Sequence[int], caller: str) -> list[str]:
+        """See FlowDatabase.make_children. The id of the flow, if it is over by that."""
+        now_ms = self._clock.now_ms()
         over: list[str] = []
         after = 0
         made: Mapping[int, Sequence[MadeChildren]] = {}
         while True:
-            step = methodcaller("make_children", flow_id, after, made, now_ms)
+            step = methodcaller("make_children", flow_id, after, made, now_ms, only)
             resumed = await self.connection.call(step)
             over += resumed.over
             if resumed.unmade:

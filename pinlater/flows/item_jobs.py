@@ -26,7 +26,7 @@ def item_job(item: WaitingItem) -> ExtendedJob:
         envelope(stage.job, item.payload, headers) if stage.job else item.payload,
         stage.priority,
         item.retry_ms,
-        max(1, stage.max_failures + 1 - item.failures),
+        stage.max_failures + 1 - item.failures % (stage.max_failures + 1),  # a retry begins a round of tries
         dedupe_key=item_key(item.number),
         serialize_key=item.serialize_key,
     )

@@ -116,7 +116,7 @@ def _change(connection: sa.Connection, by: OwnerCounts) -> None:
     # what a server added that knows no owners was not counted, and is removed with the rest
     values = {name: sa.case((count < 0, 0), else_=count) for name, count in after.items()}
     of_owner = sa.update(OWNERS).where(OWNERS.c.owner == by.owner)
-    if not connection.execute(of_owner.values(values)).rowcount and by.flows >= 0:
+    if not connection.execute(of_owner.values(values)).rowcount and min(by.flows, by.items) >= 0:
         connection.execute(sa.insert(OWNERS).values(by._asdict()))
 
 

@@ -7,7 +7,6 @@ Items are taken before their stages, in the order of their numbers.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,7 +18,7 @@ import sqlalchemy as sa
 
 from pinlater.errors import FlowNotFound, RequestInvalid
 from pinlater.flows.many_rows import among, insert_in_order, insert_unless_taken
-from pinlater.flows.tables import CALLBACKS, FLOWS, ITEMS, STAGES
+from pinlater.flows.tables import CALLBACKS, FLOWS, ITEMS, REOPENED_FLOWS, STAGES
 from pinlater.model.flow_words import FlowState, ItemState, NewItem, Stage
 
 APPLET_SUFFIX = " applet"
@@ -27,6 +26,11 @@ APPLET_SUFFIX = " applet"
 
 KEYS_AT_ONCE = 500
 COUNTERS = ("items", "pending", "queued", "succeeded", "failed", "applet_errors")
+
+ENDS_BEFORE = sa.func.coalesce(
+    sa.select(REOPENED_FLOWS.c.ends).where(REOPENED_FLOWS.c.flow == FLOWS.c.number).scalar_subquery(), 0
+).label("ends_before")
+"""Of a flow: how many ends it had when it was opened again last."""
 
 _COUNT = (
     sa.update(STAGES)
@@ -230,7 +234,7 @@ def complete(
 
 
 def _end(connection: sa.Connection, flow: int, now_ms: int) -> list[str]:
-    of_number = sa.select(FLOWS).where(FLOWS.c.number == flow)
+    of_number = sa.select(FLOWS, ENDS_BEFORE).where(FLOWS.c.number == flow)
     row = connection.execute(for_update(connection, of_number)).mappings().one()
     if row["completed_ms"] is not None:
         return []
@@ -238,6 +242,20 @@ def _end(connection: sa.Connection, flow: int, now_ms: int) -> list[str]:
     ended = {"state": state, "completed_ms": now_ms, "reap_ms": now_ms + row["ttl_ms"], "stopping_ms": None}
     connection.execute(sa.update(FLOWS).where(FLOWS.c.number == flow).values(**ended))
     if row["on_complete"]:
-        made = {"flow": flow, "id": secrets.token_hex(16), "due_ms": now_ms, "tries": 0}
+        made = {"flow": flow, "id": f"{row['id']}/{row['ends_before'] + 1}", "due_ms": now_ms, "tries": 0}
         connection.execute(sa.insert(CALLBACKS).values(**made))
     return [row["id"]]
+
+
+def reopen(connection: sa.Connection, flow: Mapping[Any, Any]) -> None:
+    """A flow that is over runs again; `flow` is its row, which is locked. A callback that was not made yet is not made
+    any more: the next end has its own.
+    """
+    number = flow["number"]
+    opened = {"state": FlowState.RUNNING, "completed_ms": None, "reap_ms": None}
+    connection.execute(sa.update(FLOWS).where(FLOWS.c.number == number).values(**opened))
+    connection.execute(sa.delete(CALLBACKS).where(CALLBACKS.c.flow == number))
+    of_flow = REOPENED_FLOWS.c.flow == number
+    more = sa.update(REOPENED_FLOWS).where(of_flow).values(ends=REOPENED_FLOWS.c.ends + 1)
+    if not connection.execute(more).rowcount:
+        connection.execute(sa.insert(REOPENED_FLOWS).values(flow=number, ends=1))

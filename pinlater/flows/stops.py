@@ -13,6 +13,7 @@ from pinlater.errors import LimitReached, RequestInvalid
 from pinlater.flows import end_records
 from pinlater.flows.applets import AppletFailed
 from pinlater.flows.ends import MadeChildren, QueuedJob, Resumed, UnmadeChildren
+from pinlater.flows.many_rows import among
 from pinlater.flows.owned_flows import OwnerRoom, forget
 from pinlater.flows.rows import (
     StageRow,
@@ -27,7 +28,7 @@ from pinlater.flows.rows import (
     lock_stages,
     spec_of,
 )
-from pinlater.flows.tables import CALLBACKS, FAILURES, FLOW_KEYS, FLOWS, ITEMS, STAGES
+from pinlater.flows.tables import CALLBACKS, FAILURES, FLOW_KEYS, FLOWS, ITEMS, REOPENED_FLOWS, STAGES
 from pinlater.model.flow_words import AppletKind, ItemState, NewItem
 
 SLICE = 100
@@ -100,7 +101,7 @@ def remove(connection: sa.Connection, flow: int, limit: int) -> bool:
     if len(numbers) == limit:
         return False
     uncount = forget(connection, flow)
-    for table in (CALLBACKS, FLOW_KEYS, STAGES):
+    for table in (CALLBACKS, FLOW_KEYS, REOPENED_FLOWS, STAGES):
         connection.execute(sa.delete(table).where(table.c.flow == flow))
     connection.execute(sa.delete(FLOWS).where(FLOWS.c.number == flow))
     uncount()
@@ -130,6 +131,7 @@ def make_children(
     made: Mapping[int, Sequence[MadeChildren]],
     now_ms: int,
     room: OwnerRoom,
+    only: Sequence[int] = (),
 ) -> Resumed:
     """See FlowDatabase.make_children."""
     found = find_flow(connection, flow_id)
@@ -146,6 +148,7 @@ def make_children(
         ITEMS.c.state == ItemState.SUCCEEDED,
         ITEMS.c.number > after,
         ITEMS.c.applet_error.is_not(None),
+        *([among(connection, ITEMS.c.number, only)] if only else []),
     )
     numbers = _first_few(connection, is_broken)
     broken = (
@@ -178,7 +181,7 @@ def make_children(
     for number, place, payload, result in rows:
         if stages[flow, place].is_hidden:  # what its job returned stays what it is
             of_number = sa.update(ITEMS).where(ITEMS.c.number == number)
-            connection.execute(of_number.values(**_again(stages[flow, place]), result=None, applet_error=None))
+            connection.execute(of_number.values(**another_round(stages[flow, place]), result=None, applet_error=None))
             for name, change in (("succeeded", -1), ("pending", 1), ("applet_errors", -1)):
                 counts[flow, place][name] += change
             continue
@@ -226,10 +229,10 @@ def _try_again(connection: sa.Connection, row: StageRow, makers: Sequence[NewIte
     """Jobs that were to make items, and failed, wait for another round of tries; how many."""
     of_keys = ITEMS.c.dedupe_key.in_([each.dedupe_key for each in makers])
     failed = ITEMS.c.flow == row.flow, ITEMS.c.place == row.place, of_keys, ITEMS.c.state == ItemState.FAILED
-    return connection.execute(sa.update(ITEMS).where(*failed).values(**_again(row))).rowcount
+    return connection.execute(sa.update(ITEMS).where(*failed).values(**another_round(row))).rowcount
 
 
-def _again(row: StageRow) -> dict[str, Any]:
+def another_round(row: StageRow) -> dict[str, Any]:
     """A whole round of tries. It begins at a multiple of their number, which the last one may not have reached."""
     tries = row.stage.max_failures + 1
     return {**_AGAIN, "failures": ITEMS.c.failures + (tries - ITEMS.c.failures % tries) % tries}

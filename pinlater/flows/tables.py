@@ -161,6 +161,15 @@ CALLBACKS = sa.Table(
     **{name: value for name, value in _OPTIONS.items() if name != "sqlite_autoincrement"},
 )
 
+REOPENED_FLOWS = sa.Table(
+    "flow_reopened",
+    METADATA,
+    sa.Column("flow", _MS, primary_key=True, autoincrement=False),
+    sa.Column("ends", sa.Integer, nullable=False),
+    **{name: value for name, value in _OPTIONS.items() if name != "sqlite_autoincrement"},
+)
+"""How many ends a flow had when it was opened again last. One that never was has no row here."""
+
 OWNED_FLOWS = sa.Table(
     "flow_owned",
     METADATA,

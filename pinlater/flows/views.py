@@ -15,7 +15,7 @@ from pinlater.flows.end_records import MAX_REASON_CHARS
 from pinlater.flows.ends import DueCallback, SeesBodies, sees_none
 from pinlater.flows.flow_keys import Sees, keys_of, numbers_of_key, queues_of_flows
 from pinlater.flows.flow_limits import MAX_CALL_BYTES
-from pinlater.flows.rows import APPLET_SUFFIX, find_flow, for_update, stage_of
+from pinlater.flows.rows import APPLET_SUFFIX, ENDS_BEFORE, find_flow, for_update, stage_of
 from pinlater.flows.tables import CALLBACKS, FAILURES, FLOWS, ITEMS, OWNED_FLOWS, STAGES
 from pinlater.model.flow_words import (
     Applet,
@@ -55,7 +55,10 @@ _MOST_READ = 5_000
 
 def status(connection: sa.Connection, flow_id: str, sees: SeesBodies) -> FlowStatus:
     """FlowNotFound."""
-    return _statuses(connection, [find_flow(connection, flow_id)], sees)[0]
+    found = connection.execute(sa.select(FLOWS, ENDS_BEFORE).where(FLOWS.c.id == flow_id)).mappings().one_or_none()
+    if found is None:
+        raise FlowNotFound.named(flow_id)
+    return _statuses(connection, [found], sees)[0]
 
 
 def flows(
@@ -92,7 +95,7 @@ def flows(
     if len(shown) > limit:
         del shown[limit:]
         below = shown[-1]
-    rows = sa.select(FLOWS).where(FLOWS.c.number.in_(shown)).order_by(FLOWS.c.number.desc())
+    rows = sa.select(FLOWS, ENDS_BEFORE).where(FLOWS.c.number.in_(shown)).order_by(FLOWS.c.number.desc())
     return _statuses(connection, connection.execute(rows).mappings().all(), sees), below
 
 
@@ -165,6 +168,10 @@ def _status(
         CompletionCallback(**json.loads(flow["on_complete"])) if flow["on_complete"] else None,
         callback,
         _problems(flow, rows, callback, causes),
+        flow["ends_before"] + (flow["completed_ms"] is not None),
+        flow["completed_ms"] is None
+        and not any(row["pending"] for row in rows)
+        and any(row["applet_errors"] and row["stop_reason"] is None for row in rows),
     )
 
 

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from pinlater.http.answers import NextCursor
 from pinlater.http.flow_forms import AppletForm, CallbackForm, FlowWord, ItemWord, OnFailureWord
 from pinlater.http.model_map import Answer, answer_of, has_fields_of
-from pinlater.model.flow_words import ItemFailure, Stage, StageStatus
+from pinlater.model.flow_words import ItemFailure, RefusedItems, Stage, StageStatus
 
 Sent = Annotated[Raw, Meta(description="The JSON value, as it was sent.")]
 
@@ -55,7 +55,8 @@ class CallbackAnswer(Answer):
 
 class FlowAnswer(Answer):
     """A flow in numbers; parents stand before their children. `troubles`: what keeps it from going on, and what to do
-    about it.
+    about it. `ends`: how often it was over, and so the number of its latest end. `is_stuck`: none of its items is
+    pending, and children that could not be made keep it open.
     """
 
     id: str
@@ -70,6 +71,24 @@ class FlowAnswer(Answer):
     on_complete: CallbackForm | None = None
     callback: CallbackAnswer | None = None
     troubles: list[str] | None = None
+    ends: int = 0
+    is_stuck: bool = False
+
+
+@has_fields_of(RefusedItems)
+class RefusedItemsAnswer(Answer):
+    """Items that were not retried, for one reason. `numbers`: of the first ones, where they are known."""
+
+
+class RetriedItemsAnswer(Answer):
+    """The flow as it is now, how many items are tried again, how many that had followed from them were removed, and
+    what was refused.
+    """
+
+    flow: FlowAnswer
+    retried: int
+    removed: int
+    refused: list[RefusedItemsAnswer] = []
 
 
 class FlowsAnswer(Answer):

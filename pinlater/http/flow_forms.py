@@ -24,6 +24,7 @@ ItemKey = Annotated[str, Meta(max_length=200)]
 Backoff = Annotated[int, Meta(ge=0, le=MAX_TIME_MS, description="Milliseconds.")]
 MaxFailures = Annotated[int, Meta(ge=0, le=99, description="So often an item may fail, and is tried again.")]
 TimeToLive = Annotated[int, Meta(ge=0, le=MAX_TIME_MS, description="So many milliseconds it is kept after its end.")]
+ItemNumber = Annotated[int, Meta(ge=1, le=MAX_TIME_MS)]
 ItemLimit = Annotated[int, Meta(ge=1, le=1_000)]
 FlowWord = Literal["running", "complete", "cancelled"]
 ItemWord = Literal["pending", "succeeded", "failed"]
@@ -130,6 +131,17 @@ class ResumeForm(Form):
 
     stage: AnyStage = ""
     expression: str = ""
+
+
+class RetryItemsForm(Form):
+    """Try items again that have ended: those of `numbers`; or, with `failed`, all that have failed, of one stage where
+    it is named. `and_follows`: what had followed from them is removed first, and stages that were stopped go on.
+    """
+
+    numbers: Annotated[list[ItemNumber], Meta(max_length=1_000)] = []
+    stage: AnyStage = ""
+    failed: bool = False
+    and_follows: bool = False
 
 
 class AssignForm(Form):

@@ -117,6 +117,18 @@ async def _resume_flow(incoming: Incoming, form: forms.ResumeForm) -> answers.Fl
 
 @FLOW_ROUTES.add(
     FLOWS,
+    "POST /v1/flows/{flow}/retry",
+    methods.RETRY_FLOW_ITEMS,
+    example={"failed": True, "stage": "pay"},
+)
+async def _retry_flow_items(incoming: Incoming, form: forms.RetryItemsForm) -> answers.RetriedItemsAnswer:
+    """Try items again that have ended; a flow that is over opens again."""
+    found = await incoming.call(Api.retry_flow_items, form, incoming.path["flow"])
+    return answer_of(answers.RetriedItemsAnswer, found)
+
+
+@FLOW_ROUTES.add(
+    FLOWS,
     "POST /v1/flow-items/{item}/assign",
     methods.ASSIGN_ITEM,
     example={"claim_timeout_ms": 60_000},

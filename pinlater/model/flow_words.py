@@ -192,7 +192,11 @@ class CallbackStatus:
 
 @dataclass(frozen=True, slots=True)
 class FlowStatus:
-    """A flow in numbers. `troubles`: what keeps it from going on, each a sentence that says what to do."""
+    """A flow in numbers. `troubles`: what keeps it from going on, each a sentence that says what to do.
+
+    `ends`: how often it was over, and so the number of its latest end; a retry opens it again. `is_stuck`: none of its
+    items is pending, and children that could not be made keep it open.
+    """
 
     id: str
     name: str
@@ -206,6 +210,29 @@ class FlowStatus:
     on_complete: CompletionCallback | None = None
     callback: CallbackStatus | None = None
     troubles: Sequence[str] = field(default_factory=list)
+    ends: int = 0
+    is_stuck: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedItems:
+    """Items that were not retried, for one reason: how many, and the numbers of the first, where they are known."""
+
+    reason: str
+    count: int
+    numbers: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRetry:
+    """The answer to a retry of items: the flow as it is now, how many items are tried again, and how many that had
+    followed from them were removed.
+    """
+
+    flow: FlowStatus
+    retried: int
+    removed: int
+    refused: Sequence[RefusedItems] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,12 +42,14 @@ from pinlater.model.flow_words import (
     Assignment,
     FlowCreated,
     FlowItemsPage,
+    FlowRetry,
     FlowsPage,
     FlowState,
     FlowStatus,
     ItemState,
     NewFlow,
     NewItem,
+    RefusedItems,
 )
 from pinlater.service import validation
 from pinlater.service.audit import OPEN
@@ -238,6 +240,8 @@ class FlowCalls:
     ) -> FlowsPage:
         below, sees = _position(continuation), _sees_bodies(context)
         limit = min(self._validator.limit(limit), MAX_PAGE)
+        if not self._on.connection.is_made:  # nobody has made a flow, and a look need not make the database
+            return FlowsPage([], CONTINUATION_END)
         may_read = _seen_by(context, READ)
         found, next_below = await self._on.connection.call(
             lambda database: database.flows(name, dedupe_key, state, below, limit, may_read, sees)
@@ -328,6 +332,36 @@ class FlowCalls:
         more = f", stage {stage}" if stage else ""
         await self._note(context, "resume_flow", status, f"{more}, by {expression}" if expression else more)
         return self._with_problems(status)
+
+    async def retry(
+        self,
+        flow_id: str,
+        numbers: Sequence[int],
+        stage: str,
+        failed: bool,
+        and_follows: bool,
+        context: RequestContext | None,
+    ) -> FlowRetry:
+        if bool(numbers) == failed:
+            raise RequestInvalid("which items are to be retried? name their numbers, or all that have failed")
+        if stage and numbers:
+            raise RequestInvalid.of("stage", stage, "none beside numbers, which name their items")
+        if len(numbers) > MAX_PAGE:
+            raise RequestInvalid.of("the length of numbers", len(numbers), f"at most {MAX_PAGE}")
+        flows = self._on
+        queues = await self._may(flow_id, _OPERATE, context)
+        await self._take_items(flows, sorted(set(queues.values()) - self._queues.flow_queues), context)
+        retried = removed = 0
+        refused: list[RefusedItems] = []
+        async for step in flows.retry(flow_id, tuple(dict.fromkeys(numbers)), stage, and_follows, owner(context)):
+            retried, removed = retried + step.retried, removed + step.removed
+            refused += step.refused
+        sees = _sees_bodies(context)
+        status = await flows.connection.call(lambda database: database.status(flow_id, sees))
+        if retried:
+            followers = f", with {removed} that had followed" if removed else ""
+            await self._note(context, "retry_flow_items", status, f", {retried} retried{followers}")
+        return FlowRetry(self._with_problems(status), retried, removed, refused)
 
     # -- assigning -----------------------------------------------------------------------------------------------------
 
@@ -523,6 +557,18 @@ class FlowApi:
         self, flow_id: str, *, stage: str = "", expression: str = "", context: RequestContext | None = None
     ) -> FlowStatus:
         return await self._flow_calls.resume(flow_id, stage, expression, context)
+
+    async def retry_flow_items(
+        self,
+        flow_id: str,
+        numbers: Sequence[int] = (),
+        *,
+        stage: str = "",
+        failed: bool = False,
+        and_follows: bool = False,
+        context: RequestContext | None = None,
+    ) -> FlowRetry:
+        return await self._flow_calls.retry(flow_id, numbers, stage, failed, and_follows, context)
 
     async def assign_item(
         self, number: int, *, claim_timeout_ms: int | None = None, context: RequestContext | None = None

@@ -113,6 +113,16 @@ CANCEL_FLOW = Method(
 )
 DELETE_FLOW = Method("deleteFlow", Api.delete_flow, Idempotency.ONCE, _OPERATE, queues_of_flow)
 RESUME_FLOW = Method("resumeFlow", Api.resume_flow, Idempotency.REPEAT, _OPERATE, queues_of_flow)
+RETRY_FLOW_ITEMS = Method(
+    "retryFlowItems",
+    Api.retry_flow_items,
+    Idempotency.REPEAT,
+    _OPERATE,
+    queues_of_flow,
+    idempotency_of=lambda flow_id, numbers=(), stage="", failed=False, and_follows=False: (
+        Idempotency.ONCE if and_follows else Idempotency.REPEAT
+    ),
+)
 ASSIGN_ITEM = Method(
     "assignItem",
     Api.assign_item,

@@ -82,6 +82,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "cancelFlow": (NO_FLOW,),
     "deleteFlow": (NO_FLOW,),
     "resumeFlow": (NO_FLOW, "", ""),
+    "retryFlowItems": (NO_FLOW, (), "", True, False),
     "assignItem": (1, None),
     "updateToken": ("made", HASH, ["viewer"], "", None, False),
     "getTokens": (),

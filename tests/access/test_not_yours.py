@@ -214,6 +214,10 @@ CALLS: dict[str, list[Callable[[Named], tuple[Any, ...]]]] = {
     "cancelFlow": [lambda it: (it.flow,), lambda it: (it.shared,)],
     "deleteFlow": [lambda it: (it.flow,), lambda it: (it.shared,)],
     "resumeFlow": [lambda it: (it.flow, "", ""), lambda it: (it.shared, "pay", "payload")],
+    "retryFlowItems": [
+        lambda it: (it.flow, (), "", True, False),
+        lambda it: (it.shared, (it.item,), "", False, True),
+    ],
     "assignItem": [lambda it: (it.item, None), lambda it: (it.item, -1)],
     "updateToken": [lambda it: (it.token, HASH, ["viewer"], "", None, False)],
     "getTokens": [lambda _: ()],
@@ -253,6 +257,7 @@ REQUESTS: dict[str, tuple[str, Callable[[Named], Any]]] = {
     "add_flow_items": ("", lambda _: {"stage": "pay", "items": [{"payload": 1}]}),
     "seal_flow": ("", lambda _: {}),
     "resume_flow": ("", lambda _: {}),
+    "retry_flow_items": ("", lambda _: {"failed": True}),
     "assign_flow_item": ("", lambda _: {}),
     "post_job": ("", lambda it: {"name": it.key, "dedupeKey": it.key, "queue": OWN, "items": [{"payload": 1}]}),
     "get_job_items": ("?jobId={flow}", lambda _: None),

@@ -250,6 +250,34 @@ def test_a_flow_that_is_stuck_says_so_and_is_resumed_by_another_expression(
     assert f"{path}/resume" not in visitor.actions(path)
 
 
+def test_items_that_failed_are_tried_again_by_one_and_all_together(place: Place, visitor: Visitor, word: str) -> None:
+    flow = made(place.client, word, 3)
+    work(place.client, word, [b'{"amount": 7}', "no contract", "no contract either"])
+    path = f"{FLOWS}/{flow}"
+    done, first, second = (item.number for item in place.client.get_flow_items(flow, stage="calculate").items)
+    asked = visitor.text(path)
+    assert f"The 2 items of flow {word} that failed are tried again" in asked
+    assert f"Item {done} runs again; its result, and what has followed from it, is removed." in asked
+    (failed,) = place.client.get_flow_items(flow, numbers=[first]).items
+    of_job = visitor.get(f"/dashboard/jobs/{failed.job.replace(':', '%3A')}").text
+    assert f'href="{path}?number={first}#items">item {first}</a>' in of_job
+    assert "/retry" not in of_job, "that of the job would say that it is in another state"
+    assert "1 item is tried again." in visitor.press(path, f"{path}/retry", number=str(first))
+    assert [item.number for item in place.client.get_flow_items(flow, state=ItemState.FAILED).items] == [second]
+    assert "1 item is tried again." in visitor.press(path, f"{path}/retry", number="")
+    assert place.client.get_flow_items(flow, state=ItemState.FAILED).items == []
+    refused_again = visitor.press(path, f"{path}/retry", number=str(done))
+    assert "0 items are tried again; 1 item not: it has succeeded, and its children are there" in refused_again
+    again = visitor.press(path, f"{path}/retry", number=str(done), and_follows="1")
+    assert "1 item is tried again; 1 item that had followed is gone." in again
+    assert "the flow has no such item" in refused(visitor, path, f"{path}/retry", number="x")
+    work(place.client, word, [b"1", b"1", b"1"])
+    work(place.client, f"{word}-pay", [b"1", b"1", b"1"])
+    awaited(visitor, path, "complete")
+    last, *_ = [each for each in place.client.audit(limit=50) if each.target == flow]
+    assert (last.action, last.detail) == ("retry_flow_items", f"{word}, 3 items, 1 retried, with 1 that had followed")
+
+
 def test_what_may_not_be_seen_or_changed_is_neither(ruled: Place, word: str) -> None:
     flow = made(ruled.client, word, stages=[Stage("calculate", "calculate_wage", "sms")], sealed=False)
     work(ruled.client, "sms", [b'{"amount": "a secret result"}', "a secret reason"])
@@ -261,9 +289,19 @@ def test_what_may_not_be_seen_or_changed_is_neither(ruled: Place, word: str) -> 
     assert not any(secret in shown for secret in ("a secret", "&#34;user&#34;", '"user"'))
     (done,) = ruled.client.get_flow_items(flow, state=ItemState.SUCCEEDED).items
     viewer.get(f"{path}/items/{done.number}/result", status=403)
-    for action, form in (("seal", {"stage": "calculate"}), ("cancel", {}), ("resume", {}), ("delete", {})):
+    for action, form in (
+        ("seal", {"stage": "calculate"}),
+        ("cancel", {}),
+        ("resume", {}),
+        ("retry", {}),
+        ("delete", {}),
+    ):
         assert "may not" in refused(viewer, path, f"{path}/{action}", **form)
-    assert operator.actions(path) == {f"{path}/cancel", f"{path}/delete"}  # adding and sealing need enqueue
+    assert operator.actions(path) == {
+        f"{path}/cancel",
+        f"{path}/delete",
+        f"{path}/retry",
+    }  # adding and sealing need enqueue
     assert "a secret result" in operator.get(path).text
     assert "there is no flow" in of_mail.text(path, status=404)
     assert rows(of_mail, f"{FLOWS}?name={word}") == []
@@ -369,7 +407,7 @@ def test_a_database_of_flows_that_is_away_is_a_part_of_the_page(tmp_path: Path, 
             awaited(visitor, f"{FLOWS}/{flow}", "0 of 4")
             proxy.cut()
             for path, rest in ((FLOWS, "Flows"), (f"{FLOWS}/{flow}", flow), ("/dashboard/queues/away", "Settings")):
-                shown = awaited(visitor, path, "Look at the database of flows, which --flows names", rest)
+                shown = awaited(visitor, path, "look at the database of flows, which --flows names", rest)
                 assert "This page cannot be shown" not in shown
             proxy.heal()
             awaited(visitor, f"{FLOWS}/{flow}", "0 of 4")

@@ -159,6 +159,7 @@ ROWS: dict[str, Row] = {
     "cancelFlow": lambda stock: _request(flow_id="no-such-flow"),
     "deleteFlow": lambda stock: _request(flow_id="no-such-flow"),
     "resumeFlow": _flow,
+    "retryFlowItems": lambda stock: _request(flow_id=stock.flow, failed=True),
     "assignItem": lambda stock: _request(number=stock.number),
 }
 """By the name of the method, what makes a call of it that can be carried out."""

@@ -64,6 +64,7 @@ COMMANDS: dict[str, Words | None] = {
     "flow create": NOTHING_STORED,
     "flow delete": NOTHING_STORED,
     "flow resume": NOTHING_STORED,
+    "flow retry": NOTHING_STORED,
     "flow seal": NOTHING_STORED,
     "flow wait": NOTHING_STORED,
     "flow list": (),

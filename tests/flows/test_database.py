@@ -453,15 +453,15 @@ def test_callbacks_are_due_until_they_are_made_or_given_up(database: FlowDatabas
     flow_id = flow_of(database, ROOT, sealed=["calculate"], on_complete=CALLBACK)
     [due] = database.take_callbacks(START_MS, START_MS, 10)
     assert (due.callback, due.tries, due.status.id) == (CALLBACK, 0, flow_id)
-    database.callback_failed(due.flow, "refused", START_MS + 5, START_MS)
+    database.callback_failed(due, "refused", START_MS + 5, START_MS)
     assert database.take_callbacks(START_MS + 4, START_MS, 10) == []
     assert [each.id for each in database.take_callbacks(START_MS + 5, START_MS, 10)] == [due.id]
-    database.callback_failed(due.flow, "refused", None, START_MS)
+    database.callback_failed(due, "refused", None, START_MS)
     assert "given up after 2 tries: refused" in database.status(flow_id).troubles[0]
     assert not database.open_flows()
     database.resume(flow_id, "", "", START_MS)
     assert database.open_flows()
-    database.callback_made(database.take_callbacks(START_MS, START_MS, 1)[0].flow, START_MS)
+    database.callback_made(database.take_callbacks(START_MS, START_MS, 1)[0], START_MS)
     assert (database.status(flow_id).troubles, database.open_flows()) == ([], False)
 
 

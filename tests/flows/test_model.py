@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pinlater.errors import StageSealed
-from pinlater.flows.ends import EndOutcome, ItemEnd
+from pinlater.flows.ends import EndOutcome, ItemEnd, WantedItems
 from pinlater.model.flow_words import Applet, AppletKind, FlowState, ItemState, NewFlow, NewItem, OnFailure, Stage
 from tests.flows.stand import START_MS, check_counters, feed, opened
 
@@ -35,6 +35,10 @@ class ModelItem:
     stage: int
     state: ItemState = ItemState.PENDING
     claims: list[str] = field(default_factory=list)
+    tried_before: int = 0
+    """So many of its failures count no more, as it was retried."""
+
+    parent: int = 0
     is_broken: bool = False
     """Its children could not be made, and still can."""
 
@@ -86,14 +90,15 @@ class FlowModel(RuleBasedStateMachine):
                     item.state = ItemState.FAILED
                     item.claims.append("stopped")
 
-    def children(self, stage: int, count: int) -> None:
+    def children(self, stage: int, parents: Sequence[int]) -> None:
         """Learn the numbers of children: they are the newest of their stage."""
         if stage > 2 or self.stopped[stage]:
             return
         found = self.database.items(self.flow_id, NAMES[stage], None, "", (), 0, 1_000)[0]
         fresh = [item.number for item in found if item.number not in self.items]
-        assert len(fresh) == count
-        self.items.update((number, ModelItem(stage)) for number in fresh)
+        assert len(fresh) == len(parents)
+        for number, parent in zip(sorted(fresh), parents, strict=True):
+            self.items[number] = ModelItem(stage, parent=parent)
 
     @rule(stage=st.integers(0, 2), count=st.integers(0, 3), seal=st.booleans())
     def add(self, stage: int, count: int, seal: bool) -> None:
@@ -137,7 +142,7 @@ class FlowModel(RuleBasedStateMachine):
         if item.stage == 0 and b"bad" in result and not self.is_mended and not self.stopped[1]:
             item.is_broken = True
         else:
-            self.children(item.stage + 1, {0: RESULTS[result], 1: 1, 2: 0}[item.stage])
+            self.children(item.stage + 1, [number] * {0: RESULTS[result], 1: 1, 2: 0}[item.stage])
         self.settle()
 
     @rule(mends=st.booleans())
@@ -145,10 +150,10 @@ class FlowModel(RuleBasedStateMachine):
         self.database.resume(self.flow_id, "two" if mends else "", MENDED if mends else "", START_MS)
         self.is_mended |= mends
         if self.is_mended:
-            broken = [item for item in self.items.values() if item.is_broken]
-            for item in broken:
-                item.is_broken = False
-            self.children(1, len(broken))
+            broken = sorted(number for number, item in self.items.items() if item.is_broken)
+            for number in broken:
+                self.items[number].is_broken = False
+            self.children(1, broken)
             self.settle()
 
     @rule(data=st.data(), claim=st.sampled_from(["", "c1", "c2"]), limit=st.integers(1, 20))
@@ -162,7 +167,7 @@ class FlowModel(RuleBasedStateMachine):
         had_ended = item.state is not ItemState.PENDING
         if item.state is ItemState.PENDING and not (claim and claim in item.claims):
             item.claims.append(claim)
-            if len(item.claims) > STAGES[item.stage].max_failures:
+            if len(item.claims) - item.tried_before > STAGES[item.stage].max_failures:
                 item.state = ItemState.FAILED
         expected = {ItemState.PENDING: EndOutcome.RETRY, ItemState.FAILED: EndOutcome.FAILED}
         assert told is expected.get(item.state, EndOutcome.ENDED)
@@ -170,6 +175,55 @@ class FlowModel(RuleBasedStateMachine):
             stages = range(3) if self.on_failure is OnFailure.STOP_FLOW else [item.stage]
             self.stop([stage for stage in stages if not self.stopped[stage]], limit)
         self.settle()
+
+    @rule(data=st.data(), all_failed=st.booleans(), and_follows=st.booleans())
+    def retry(self, data: st.DataObject, all_failed: bool, and_follows: bool) -> None:
+        failed = [number for number, item in self.items.items() if item.state is ItemState.FAILED]
+        broken = [number for number, item in self.items.items() if item.is_broken or item.is_given_up]
+        named: list[int] = []
+        if self.items and not all_failed:
+            named = data.draw(st.lists(st.sampled_from(sorted(self.items)), min_size=1, max_size=4, unique=True))
+        wanted = named or [*failed, *broken]
+        came = self.database.retry(
+            self.flow_id, WantedItems(numbers=named, until_ms=START_MS, and_follows=and_follows), START_MS
+        )
+        followers = self.followers(named) if and_follows else set()
+        again, made = set[int](), set[int]()
+        for number in set(wanted) - followers:
+            item = self.items[number]
+            is_stopped = any(self.stopped[item.stage :])
+            if item.state is ItemState.PENDING or (is_stopped and not and_follows):
+                continue
+            if item.state is ItemState.FAILED or (named and and_follows):
+                again.add(number)
+            elif number in broken:
+                made.add(number)
+        assert (came.retried, came.removed, set(came.broken)) == (len(again | made), len(followers), made)
+        if again or made:
+            self.reopen({self.items[number].stage for number in again | made})
+        for number in followers:
+            del self.items[number]
+        for number in again:
+            item = self.items[number]
+            item.state, item.is_broken, item.is_given_up = ItemState.PENDING, False, False
+            item.tried_before = len(item.claims)
+
+    def followers(self, named: Sequence[int]) -> set[int]:
+        found = {number for number, item in self.items.items() if item.parent in named}
+        return found | (self.followers(sorted(found)) if found else set())
+
+    def reopen(self, stages: set[int]) -> None:
+        """Stages that only their parents' ends had sealed are open, and those that were stopped go on."""
+        first = min(stages)
+        for index in range(2, first, -1):
+            if self.sealed[index - 1] and not self.keeps_open(index - 1):
+                self.sealed[index] = False
+        for index in range(first, 3):
+            self.stopped[index] = False
+            for item in self.items.values():
+                if item.stage == index and item.is_given_up:
+                    item.is_given_up, item.is_broken = False, True
+        self.is_cancelled = False
 
     @rule(limit=st.integers(1, 20))
     def cancel(self, limit: int) -> None:

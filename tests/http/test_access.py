@@ -56,6 +56,7 @@ REQUESTS: dict[str, tuple[str, Any]] = {
     "add_flow_items": ("", {"stage": "s", "items": [{"payload": 1}]}),
     "seal_flow": ("", {}),
     "resume_flow": ("", {}),
+    "retry_flow_items": ("", {"failed": True}),
     "assign_flow_item": ("", {}),
     "post_job": ("", {"name": "s", "queue": "pay"}),
     "get_job_items": ("?jobId={flow}", None),

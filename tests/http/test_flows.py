@@ -202,3 +202,28 @@ def test_what_is_wrong_is_named(caller: Caller, queue: str, change: dict[str, An
 def test_what_the_server_refuses(caller: Caller, queue: str, change: dict[str, Any]) -> None:
     form = {"name": "wrong", "stages": stages(queue), **change}
     assert caller.refused("POST", "/v1/flows", form)[:2] == (400, "REQUEST_INVALID")
+
+
+def test_what_has_failed_is_tried_again_and_what_is_refused_has_its_reason(caller: Caller, queue: str) -> None:
+    flow = made(caller, queue, 1, 2, sealed=["calculate"])
+    done = succeed(caller, queue, 7)
+    for _ in range(2):
+        job = dequeued(caller, queue)
+        claim = {name: job[name] for name in ("descriptor", "claim_descriptor")}
+        caller.done("POST", f"/v1/queues/{queue}/ack", {"failed": [claim]})
+    succeed(caller, f"{queue}_pay", None)
+    over = caller.done("GET", f"/v1/flows/{flow}?wait_ms=20000")
+    assert (over["state"], over["ends"]) == ("complete", 1)
+    numbers = [each["number"] for each in caller.done("GET", f"/v1/flows/{flow}/items?stage=calculate")["items"]]
+    came = caller.done("POST", f"/v1/flows/{flow}/retry", {"numbers": numbers})
+    assert (came["retried"], came["removed"], came["flow"]["state"], came["flow"]["ends"]) == (1, 0, "running", 1)
+    (refused,) = came["refused"]
+    assert (refused["count"], len(refused["numbers"])) == (1, 1)
+    assert refused["reason"].startswith("it has succeeded, and its children are there")
+    assert done["body"] in (1, 2)
+    succeed(caller, queue, 8)
+    succeed(caller, f"{queue}_pay", None)
+    over = caller.done("GET", f"/v1/flows/{flow}?wait_ms=20000")
+    assert (over["state"], over["ends"], [each["succeeded"] for each in over["stages"]]) == ("complete", 2, [2, 2])
+    for wrong in ({}, {"numbers": numbers, "failed": True}, {"numbers": numbers, "stage": "pay"}):
+        assert caller.refused("POST", f"/v1/flows/{flow}/retry", wrong)[:2] == (400, "REQUEST_INVALID")

@@ -278,6 +278,9 @@ class EveryCall:
         named = types.FlowIdRequest(flowId=made.id)
         assert client.resumeFlow(context, types.ResumeFlowRequest(flowId=made.id)).id == made.id
         assert client.cancelFlow(context, named).state == types.FlowState.COMPLETE
+        again = types.RetryFlowItemsRequest(flowId=made.id, numbers=[number], andFollows=True)
+        came = client.retryFlowItems(context, again)
+        assert (came.retried, came.removed, came.flow.ends, came.flow.state) == (1, 0, 1, types.FlowState.RUNNING)
         client.deleteFlow(context, named)
         assert not client.getFlows(context, types.GetFlowsRequest(dedupeKey=made.id)).flows
         assert self.refused(client.getFlow, types.GetFlowRequest(flowId=made.id)) == "UNKNOWN"

@@ -45,6 +45,7 @@ ARGUMENTS = {
     "flow cancel": ["4f1c0b", "--yes"],
     "flow delete": ["4f1c0b", "--yes"],
     "flow resume": ["4f1c0b"],
+    "flow retry": ["4f1c0b", "--failed"],
     "flow list": [],
     "bodies status": [],
     "bodies sweep": [],

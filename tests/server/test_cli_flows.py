@@ -295,6 +295,33 @@ def test_what_a_flow_is_stuck_with_is_shown_and_resumed(
     assert json.loads(flow("wait", made, "-o", "jsonl").stdout)["state"] == "complete"
 
 
+def test_items_are_tried_again_and_wait_answers_the_latest_end(flow: Command, client: Client, queue: str) -> None:
+    made = flow.made(
+        "again", "--stage", f"a:{queue}", "--stage", f"b:{queue}_b", "--seal", "--items", "-", stdin="1\n2"
+    )
+    work(client, queue, [None, 0])
+    work(client, f"{queue}_b", [0])
+    flow("wait", made, code=5)
+    (failed,) = json.loads(flow("items", made, "--state", "failed", "-o", "json").stdout)
+    done = next(
+        each["number"] for each in json.loads(flow("items", made, "-o", "json").stdout) if each["state"] != "failed"
+    )
+    came = flow("retry", made, str(failed["number"]), str(done), code=5)
+    assert f"1 item not retried ({done}): it has succeeded, and its children are there" in came.stderr
+    assert f"1 item of flow {made} is tried again" in came.stderr
+    work(client, queue, [0])
+    work(client, f"{queue}_b", [0])
+    (status,) = json.loads(flow("wait", made, "-o", "json").stdout)
+    assert (status["state"], status["ends"]) == ("complete", 2)
+    assert "0 items" in flow("retry", made, "--failed").stderr
+    assert "1 that had followed are removed" in flow("retry", made, str(done), "--and-follows").stderr
+    work(client, queue, [0])
+    work(client, f"{queue}_b", [0])
+    assert json.loads(flow("wait", made, "-o", "json").stdout)[0]["ends"] == 3
+    for wrong in ([], ["1", "--failed"], ["1", "--stage", "a"], ["0"]):
+        flow("retry", made, *wrong, code=2)
+
+
 def test_who_may_only_read_is_refused_and_a_stranger_sees_no_flow(flow: Command, client: Client, queue: str) -> None:
     made = flow.made("mails", "--stage", f"send:{queue}", "--seal", "--items", "-", stdin='"secret"')
     work(client, queue, [None])
@@ -310,6 +337,7 @@ def test_who_may_only_read_is_refused_and_a_stranger_sees_no_flow(flow: Command,
         ["cancel", made, "--yes"],
         ["delete", made, "--yes"],
         ["resume", made],
+        ["retry", made, "--failed"],
         ["create", "x", "--stage", f"send:{queue}"],
     ):
         refused = flow(*command, code=1, **viewer)

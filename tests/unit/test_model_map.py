@@ -87,6 +87,7 @@ CALLS: list[tuple[Any, Any, int, set[str]]] = [
     (Api.lookup, forms.LookupForm, 1, set()),
     (Api.lookup, operator_forms.LookupQuery, 1, {"queue", "keys"}),
     (Api.resume_flow, flow_forms.ResumeForm, 1, set()),
+    (Api.retry_flow_items, flow_forms.RetryItemsForm, 1, set()),
     (Api.scan, operator_forms.JobPageQuery, 1, set()),
     (Api.seal_stage, flow_forms.SealForm, 1, set()),
     (Api.search_jobs, search_forms.SearchForm, 1, set()),

@@ -205,6 +205,8 @@ async function flow() {
   assert.deepStrictEqual(items.map((each) => `${each.result}`), ['3']);
   await call('resumeFlow', new types.ResumeFlowRequest({ flowId: id }));
   await call('cancelFlow', new types.FlowIdRequest({ flowId: id }));
+  const failed = new types.RetryFlowItemsRequest({ flowId: id, failed: true });
+  assert.strictEqual(Number((await call('retryFlowItems', failed)).retried), 0);
   await call('deleteFlow', new types.FlowIdRequest({ flowId: id }));
   const { flows } = await call('getFlows', new types.GetFlowsRequest({ name: 'sums' }));
   assert.deepStrictEqual(flows.filter((each) => each.id === id), []);

@@ -15,7 +15,7 @@ import msgspec
 
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError, StageSealed
-from pinlater.model.flow_words import FlowState, FlowStatus, NewItem
+from pinlater.model.flow_words import FlowRetry, FlowState, FlowStatus, NewItem
 from pinlater.schedule import Delay, delay_seconds
 from pinlater_workers.app.app import App
 from pinlater_workers.errors import ConfigurationError
@@ -53,7 +53,7 @@ class EndedStage(msgspec.Struct, frozen=True, rename="camel"):
 
 class FlowEnd(msgspec.Struct, frozen=True, rename="camel"):
     """What a completion callback is told, as the argument `flow`. `state`: COMPLETE or CANCELLED. Times: milliseconds
-    since 1970.
+    since 1970. `end`: how many ends it has had, this one included; a retry opens a flow again.
     """
 
     id: str
@@ -64,6 +64,7 @@ class FlowEnd(msgspec.Struct, frozen=True, rename="camel"):
     created_ms: int
     completed_ms: int | None
     stages: list[EndedStage]
+    end: int = 1
 
     @property
     def is_cancelled(self) -> bool:
@@ -188,6 +189,14 @@ class FlowRun(_FlowHandle):
         """What waits fails, what runs is asked to stop, and the flow ends as cancelled."""
         return self._client.cancel_flow(self.id)
 
+    def retry(self, numbers: Iterable[int] = (), *, and_follows: bool = False) -> FlowRetry:
+        """Try items again that have ended, those of these numbers, else all that have failed; a flow that is over
+        opens again. What was refused is in the answer, with the reason. `and_follows`: what had followed from them is
+        removed first, and stages go on that were stopped.
+        """
+        named = list(numbers)
+        return self._client.retry_flow_items(self.id, named, failed=not named, and_follows=and_follows)
+
     def wait(self, timeout: Delay | None = None) -> FlowStatus:
         """Until the flow is over. TimeoutError: it is not within so much time.
 
@@ -272,6 +281,10 @@ class AsyncFlowRun(_FlowHandle):
 
     async def cancel(self) -> FlowStatus:
         return await self._client.cancel_flow(self.id)
+
+    async def retry(self, numbers: Iterable[int] = (), *, and_follows: bool = False) -> FlowRetry:
+        named = list(numbers)
+        return await self._client.retry_flow_items(self.id, named, failed=not named, and_follows=and_follows)
 
     async def wait(self, timeout: Delay | None = None) -> FlowStatus:
         patience, outage = Patience(timeout, self._app.clock), _Outage(self._app.clock, timeout)
