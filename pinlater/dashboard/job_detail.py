@@ -13,7 +13,6 @@ from pinlater.dashboard.job_rows import JobRow, job_row
 from pinlater.dashboard.job_timeline import timeline
 from pinlater.dashboard.page import Page, PageRoute
 from pinlater.errors import PinLaterError
-from pinlater.flows.item_jobs import item_number
 from pinlater.job_body import FLOW_HEADER, ITEM_HEADER
 from pinlater.model import AccessAction, JobInfo, JobState, is_descriptor, is_queue_name
 from pinlater.model.job_holds import JobHold
@@ -23,6 +22,9 @@ from pinlater.wire.methods import CANCEL, ENQUEUE, RESCHEDULE
 PATH = f"{JOBS}/{{descriptor}}"
 _SCHEDULE_KEY = "@schedule/"
 """With this begins the dedupe key of a job that a schedule has enqueued."""
+
+_ITEM_KEY = "@flow/"
+"""And of one that carries an item of a flow: whether that is tried again is said on the page of the flow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ def job_rights(page: Page, info: JobInfo) -> JobRights:
     changes = may(CHANGE_FOUND_JOBS, queue)
     is_pending, is_failed = info.state is JobState.PENDING, info.state is JobState.FAILED
     return JobRights(
-        retry=changes and is_failed and not item_number(info.dedupe_key),  # of an item its flow's page has the button
+        retry=changes and is_failed and not (info.dedupe_key or "").startswith(_ITEM_KEY),
         cancel=may(CANCEL, queue) and is_pending,
         stop=may(CANCEL, queue) and info.state is JobState.IN_PROGRESS and info.cancel_requested_by is None,
         delete=changes and not is_pending and info.state is not JobState.IN_PROGRESS,
