@@ -58,7 +58,9 @@ WHOLE_OF_A_SEAM = {
     **dict.fromkeys(["Client", "AsyncClient", "MemoryClient", "AsyncMemoryClient"], "a method for each call"),
     **dict.fromkeys(["RedisShard", "DynamodbShard"], "a method for each operation of the five parts"),
     **dict.fromkeys(["SqlShard", "ServerShard", "SqliteShard", "MysqlShard", "PostgresShard"], "the same"),
-    **dict.fromkeys(["ResilientShard", "BatchingShard", "TieredShard"], "the same, of which it changes some"),
+    **dict.fromkeys(
+        ["ShardDecorator", "ResilientShard", "BatchingShard", "TieredShard"], "the same, of which it changes some"
+    ),
 }
 """Classes that are longer than a file may be with all that they inherit, because of what they stand for."""
 

@@ -21,7 +21,7 @@ import pytest
 import redis
 
 from pinlater import Client, ExtendedJob
-from pinlater.backends.redis.records import REFERENCES_VERSION
+from pinlater.backends.redis.store_version import REFERENCES_VERSION
 from pinlater.backends.sql.coordination import LAST_VERSION
 from tests.server.running import WITHIN_S, running
 from tests.stores.places import Places

@@ -74,7 +74,6 @@ ROOT and, where they work on one queue, BASE as KEYS, and derive the rest: all i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import repeat
@@ -93,6 +92,7 @@ from pinlater.backends.base import (
     UnrenewedClaim,
 )
 from pinlater.backends.extended import SEND_ID_KEPT_MS
+from pinlater.backends.redis.store_version import EXTENDED_VERSION, REFERENCES_VERSION
 from pinlater.model import MAX_STATUS_CHARS, DequeuedJob, Job, JobInfo, JobProgress, JobState, descriptor_prefix
 from pinlater.model.body_reference import BodyReference
 from pinlater.model.status_text import CUT_MARK, MAX_WITH_MARK, NOT_REPLACED, NOT_REPLACED_END
@@ -109,24 +109,8 @@ def base_key(root: bytes, queue: str) -> bytes:
     return b"%s:q:%s" % (root, queue.encode())
 
 
-EXTENDED_VERSION, REFERENCES_VERSION = 2, 3
-"""Stands behind the shard id in the identity once there were extended jobs, as `1 (version 2)`, and while there are
-references to bodies: versions before take it for another shard then, and leave it alone. What an older version must
-not open any more gets the next number: 7ab42ca0 refuses that whether or not it was told an id, those before keys only
-with an id (or by the record in their data folder).
-"""
-
 TIERED = 128
 """Is added to the priority of a HEAD or a RESULT: a reference stands in place of the body (_references.lua)."""
-
-_VERSION_OF_SHARD = re.compile(r"([A-Za-z0-9]*)(?: \(version ([0-9]+)\))?")
-
-
-def shard_and_version(text: str) -> tuple[str, int]:
-    """The shard id of an identity, and the version of the store."""
-    found = _VERSION_OF_SHARD.fullmatch(text)
-    return (found[1], int(found[2] or 1)) if found else (text, 1)
-
 
 HEAD = Struct(">QIBH")
 """created_at, attempts_allowed, priority, bytes of the first status; the first status and the body follow."""

@@ -25,7 +25,8 @@ from pinlater.backends.redis.address import RedisAddress
 from pinlater.backends.redis.cluster_slots import GUARD, ClusterNodes
 from pinlater.backends.redis.connection import PipelinedConnection, ReplyError, is_read_only, mapped, reason
 from pinlater.backends.redis.failover import Endpoint, FailoverListener, ReplicatedConnection, find_primary
-from pinlater.backends.redis.records import LUA_LAYOUT, Arg, root_key, shard_and_version
+from pinlater.backends.redis.records import LUA_LAYOUT, Arg, root_key
+from pinlater.backends.redis.store_version import shard_and_version
 from pinlater.backends.redis.trail_records import TRAIL_LAYOUT
 from pinlater.errors import (
     NothingStored,

@@ -12,8 +12,8 @@ from pinlater.backends.redis.coordination import ConfigCommands, Coordination, M
 from pinlater.backends.redis.extended_jobs import ExtendedCommands, KeyHomes
 from pinlater.backends.redis.jobs import AdminCommands, JobCommands, Queries
 from pinlater.backends.redis.pubsub import PubSub
-from pinlater.backends.redis.records import REFERENCES_VERSION, shard_and_version
 from pinlater.backends.redis.scripts import RedisStore
+from pinlater.backends.redis.store_version import REFERENCES_VERSION, shard_and_version
 from pinlater.errors import StoreRefused
 
 CONNECT_TIMEOUT_MS = 2_000
