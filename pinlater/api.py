@@ -46,6 +46,7 @@ from pinlater.model import (
     WorkerReport,
     WorkersPage,
 )
+from pinlater.model.alarm_views import AlarmsPage
 from pinlater.model.body_words import BodiesChange, BodiesStep, BodyTiers
 from pinlater.model.flow_words import (
     Assignment,
@@ -299,6 +300,27 @@ class Api(Protocol):
     ) -> WorkersPage:
         """One page of the workers of the cluster, by name, host and pid; of one queue, or of one name, where that is
         given. ContinuationInvalid. Works without shards, by what the server itself heard.
+        """
+
+    async def get_alarms(
+        self, *, ended: bool = False, limit: int = 200, context: RequestContext | None = None
+    ) -> AlarmsPage:
+        """What is broken, the worst first, of the queues that the caller may read; or what was, the latest first. Works
+        without shards, but for what ended. NoHealthyShards.
+        """
+
+    async def mute_alarm(
+        self,
+        name: str,
+        for_ms: int,
+        reason: str = "",
+        password: str = "",
+        *,
+        subject: str = "",
+        context: RequestContext | None = None,
+    ) -> None:
+        """Show the alarms of a condition, or of one subject of it, as known for so long; 0 ends that. PasswordInvalid,
+        RequestInvalid, NoHealthyShards.
         """
 
     async def audit(

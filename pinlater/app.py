@@ -29,6 +29,7 @@ from pinlater.access.guesses import TokenGuesses
 from pinlater.access.peers import PeerSecret
 from pinlater.access.rules_file import RulesFile
 from pinlater.access.tokens import TokenBook
+from pinlater.alarms.judge import JUDGE_EVERY_MS, Judge
 from pinlater.bodies.body_engine import Bodies, StoreInvalid
 from pinlater.cluster.blocked_chains import EVERY_MS as CHAINS_MS
 from pinlater.cluster.blocked_chains import BlockedChains
@@ -86,6 +87,7 @@ TOKEN_USES_MS = 60_000
 STATS_MS = 500
 """How often it is seen whether a shard is to be counted again."""
 
+SHOWN_ALARMS = 50
 SHOWN_WORKERS = 200
 """So many are on the status page."""
 
@@ -164,6 +166,7 @@ class ServerProcess:
         )
         self._cluster = Cluster(shards, queues, membership, stats, clock, lambda: homes.table)
         self._workers = workers = WorkerList(shards, clock, me.lease_name)
+        self._judge = judge = Judge(shards, queues, membership, stats, self._cluster, workers, clock)
 
         # the calls
         router = Router(shards, homes)
@@ -194,6 +197,7 @@ class ServerProcess:
             metrics=metrics,
             cluster=self._cluster,
             workers=workers,
+            judge=judge,
             pending=pending,
             events=events,
             features=Features(flows, bodies, membership.unaware_of),
@@ -294,7 +298,13 @@ class ServerProcess:
         exposed: dict[str, Any] = {"exposed": self._exposed} if self._exposed else {}
         if self._bodies is not None:
             exposed["tiers"] = list(self._bodies.tiers.all)
-        return {**exposed, **self._overflow.describe(), **self._workers.describe(), **self._homes_change.describe()}
+        return {
+            **exposed,
+            **self._overflow.describe(),
+            **self._workers.describe(),
+            **self._homes_change.describe(),
+            **self._firer.describe(),
+        }
 
     async def _sync_shard(self, member: ShardHandle) -> None:
         """A shard that is to serve has said its time; what is due there goes by what that says of all clocks."""
@@ -342,6 +352,7 @@ class ServerProcess:
             blocked_chains=self._blocked_chains,
         )
         every = self._periodic.every
+        every(JUDGE_EVERY_MS, "alarms", self._judge.tick)
         every(TOKEN_USES_MS, "token uses", self._tokens.note_uses)
         if self._gate.has_rules:
             every(RULES_MS, "rules", self._gate.look)
@@ -368,7 +379,8 @@ class ServerProcess:
             return self._metrics.snapshot()
         if kind == "status":
             workers = await self._workers.page(limit=SHOWN_WORKERS)
-            return {**asdict(await self._cluster.status()), "workers": asdict(workers)}
+            alarms = asdict(await self._judge.page(SHOWN_ALARMS))
+            return {**asdict(await self._cluster.status()), "workers": asdict(workers), "alarms": alarms}
         if kind == "remarks":
             return [*remarks(self._members, self._clock), *([self._exposed] if self._exposed else [])]
         return unready_reasons(self._members, self._membership, self._overflow)
@@ -386,6 +398,7 @@ class ServerProcess:
             await self._flows.close()
         await self._stats.close()
         await self._periodic.close()
+        await self._judge.close()
         await self._membership.give_up()
         await self._overflow.close()
         await self._workers.close()

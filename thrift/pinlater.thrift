@@ -1553,6 +1553,77 @@ struct AccessView {
   100: optional list<StoredCount> stored,
 }
 
+/** How bad an alarm is, the worst first. */
+enum AlarmSeverity {
+  CRITICAL = 0,
+  WARNING = 1,
+  INFO = 2,
+}
+
+struct GetAlarmsRequest {
+  /** Those that ended in place of those that stand, the latest first. */
+  1: optional bool ended = false,
+  2: optional i32 limit = 200,
+}
+
+/** What is wrong as well because of the alarm that absorbed it. */
+struct AbsorbedAlarm {
+  1: required string name,
+  2: required string title,
+  3: optional string queueName,
+}
+
+/** A condition that holds of one subject: a queue, a shard, a server process; "" is the cluster. */
+struct Alarm {
+  1: required string name,
+  2: required string subject,
+  3: required AlarmSeverity severity,
+  4: required string title,
+  5: required i64 sinceMillis,
+  6: optional string queueName,
+  /** How much it is now, in what the title counts, and the most that it was. */
+  7: optional i64 size,
+  8: optional i64 peak,
+  9: optional string why,
+  /** Of jobs of all queues: "" for who may not read them. */
+  10: optional string impact,
+  /** What jobs said: "" for who may not see bodies. */
+  11: optional string error,
+  12: optional string action,
+  13: optional string command,
+  /** The page of the dashboard where its cause is. */
+  14: optional string path,
+  15: optional list<AbsorbedAlarm> absorbed,
+  16: optional i64 endedMillis,
+  17: optional i64 mutedUntilMillis,
+  18: optional string mutedBy,
+  19: optional string mutedWhy,
+}
+
+struct GetAlarmsResponse {
+  1: required i64 nowMillis,
+  /** The worst first. */
+  2: required list<Alarm> alarms,
+  /** The server process that judged, as SERVER/PROCESS, and when it did so last. */
+  3: optional string judgedBy,
+  4: optional i64 judgedAtMillis,
+  /** No shard can be reached: a server judged by what it knows itself. */
+  5: optional bool isAlone = false,
+  /** Alarms that are too many to be listed. */
+  6: optional i64 more,
+}
+
+struct MuteAlarmRequest {
+  /** The condition. */
+  1: required string name,
+  /** Of one subject; "": of all. */
+  2: optional string subject = "",
+  /** So long from now; 0 ends a mute. */
+  3: required i64 forMillis,
+  4: optional string reason = "",
+  5: optional string password = "",
+}
+
 service PinLater {
   void createQueue(1: RequestContext context, 2: string name) throws (1: PinLaterException e),
 
@@ -1703,4 +1774,10 @@ service PinLater {
   /** Tries items again that have ended; a flow that is over opens again. */
   RetryFlowItemsResponse retryFlowItems(1: RequestContext context, 2: RetryFlowItemsRequest request)
       throws (1: PinLaterException e),
+  /** What is broken, since when, why, and what to do: of the queues that the caller may read. */
+  GetAlarmsResponse getAlarms(1: RequestContext context, 2: GetAlarmsRequest request)
+      throws (1: PinLaterException e),
+
+  /** An alarm that is known is shown as such until a time. */
+  void muteAlarm(1: RequestContext context, 2: MuteAlarmRequest request) throws (1: PinLaterException e),
 }

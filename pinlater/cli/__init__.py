@@ -44,6 +44,7 @@ COMMANDS = {
     "bodies": Entry("pinlater.cli.bodies_commands", "Look at bodies in tiers; sweep, verify and move them."),
     "worker": Entry("pinlater.cli.worker", "Look at the workers."),
     "cluster": Entry("pinlater.cli.cluster", "Look at a cluster as a whole."),
+    "alarms": Entry("pinlater.cli.alarm_commands", "Show what is broken, since when, why, and what to do."),
     "top": Entry("pinlater.cli.top", "Watch a cluster, live."),
     "check": Entry("pinlater.cli.check", "Judge a cluster by thresholds, for Nagios and its kind."),
     "token": Entry("pinlater.cli.token_commands", "Make, list and revoke tokens, which say who calls."),

@@ -21,8 +21,9 @@ from pinlater.cli.times import seconds_or_duration_ms
 from pinlater.client.addresses import cluster_check, target_cluster
 from pinlater.client.client import Client
 from pinlater.durations import age_text
-from pinlater.errors import PinLaterError
+from pinlater.errors import MethodUnknown, PinLaterError
 from pinlater.model import ClusterStatus, QueueStatus, ShardView
+from pinlater.model.alarm_views import AlarmsPage, Severity
 from pinlater.model.job_selection import JobPhase
 from pinlater.printable import printable
 from pinlater.redaction import redact
@@ -196,10 +197,20 @@ class Verdict:
         return f"PINLATER {self.level.name} - {text}" + (f" | {' '.join(self._figures)}" if self._figures else "")
 
 
-def judge(status: ClusterStatus, plan: CheckPlan) -> tuple[Level, str]:
-    """The exit code and the line."""
+_OF_FIGURES = ("shard_out", "shard_full", "server_unready", "server_problem")
+"""Conditions that the figures of the cluster tell of, each with thresholds of its own."""
+
+_LEVELS = {Severity.CRITICAL: Level.CRITICAL, Severity.WARNING: Level.WARNING}
+
+
+def judge(status: ClusterStatus, plan: CheckPlan, alarms: AlarmsPage | None = None) -> tuple[Level, str]:
+    """The exit code and the line. `alarms` None: they do not count."""
     verdict = Verdict()
     _judge_cluster(verdict, status, plan.cluster())
+    for alarm in alarms.alarms if alarms is not None else ():
+        is_meant = not plan.queues or not alarm.queue or alarm.queue in plan.queues
+        if alarm.severity in _LEVELS and is_meant and not alarm.is_muted and alarm.name not in _OF_FIGURES:
+            verdict.add(_LEVELS[alarm.severity], alarm.title)
     known = {queue.name: queue for queue in status.queues}
     for name in sorted(plan.queues or plan.of_queue):
         if name not in known:
@@ -321,6 +332,7 @@ Examples:
   pinlater check --cluster mail                     thresholds from the cluster's table in clusters.toml
   pinlater check --warn ready=1000,oldest=5m --crit ready=10000,oldest=30m
   pinlater check --queue letters --crit oldest=2m,failed=100
+  pinlater check --no-alarms                        by the thresholds alone
   pinlater check --crit shards-out=0,servers=2
 
 \b
@@ -343,16 +355,30 @@ Exit codes: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN (also: no server could be rea
     shell_complete=offer_queues,
     help="Only this queue; repeatable. [default: all]",
 )
+@click.option("--no-alarms", is_flag=True, help="By the thresholds alone: alarms do not count.")
 @talks_to_server
-def check(client: Client, warn: tuple[str, ...], crit: tuple[str, ...], queues: tuple[str, ...]) -> None:
-    """Judge a cluster by thresholds, in one line with the figures, and by the exit code, as Nagios plugins do.
+def check(
+    client: Client, warn: tuple[str, ...], crit: tuple[str, ...], queues: tuple[str, ...], no_alarms: bool
+) -> None:
+    """Judge a cluster by its alarms and by thresholds, in one line with the figures, and by the exit code, as Nagios
+    plugins do.
 
-    They come from --warn and --crit, and else from the table `check` of the cluster that --cluster or PINLATER_CLUSTER
-    names in clusters.toml.
+    Alarms are those of `pinlater alarms` that are not muted: a critical one is CRITICAL, a warning WARNING, and the
+    others do not count. Thresholds come from --warn and --crit, and else from the table `check` of the cluster that
+    --cluster or PINLATER_CLUSTER names in clusters.toml.
     """
     plan = _plan(click.get_current_context().params, warn, crit, queues)
-    level, line = judge(client.cluster_status(queues=queues or None), plan)
+    status = client.cluster_status(queues=queues or None)
+    level, line = judge(status, plan, None if no_alarms else _alarms(client))
     _end(printable(line), level)
+
+
+def _alarms(client: Client) -> AlarmsPage | None:
+    """None: the server is of an earlier version, which judges none."""
+    try:
+        return client.get_alarms()
+    except MethodUnknown:
+        return None
 
 
 def _plan(

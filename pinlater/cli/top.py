@@ -19,8 +19,9 @@ from pinlater.cli.output import counted
 from pinlater.cli.times import duration_option, time_text
 from pinlater.client.client import Client
 from pinlater.durations import age_text
-from pinlater.errors import PinLaterError
+from pinlater.errors import MethodUnknown, PinLaterError
 from pinlater.model import ClusterStatus, QueueStatus, ServerView, ShardView, queue_order
+from pinlater.model.alarm_views import AlarmsPage
 from pinlater.text_table import Column, TextTable, cut_text
 
 END = "\x04"
@@ -103,7 +104,23 @@ _QUEUES = (
 )
 
 
-def frame(status: ClusterStatus, servers: str, width: int, height: int | None = None) -> list[str]:
+def alarm_line(page: AlarmsPage | None) -> str:
+    """The worst of the alarms first, in one line; "" where all is well, or nobody judges."""
+    titles = [each.title for each in page.alarms if not each.is_muted] if page is not None else []
+    return f"{counted(len(titles), 'alarm')}: {'; '.join(titles)}" if titles else ""
+
+
+def alarms_of(client: Client) -> AlarmsPage | None:
+    """None: the server is of an earlier version."""
+    try:
+        return client.get_alarms()
+    except MethodUnknown:
+        return None
+
+
+def frame(
+    status: ClusterStatus, servers: str, width: int, height: int | None = None, alarms: AlarmsPage | None = None
+) -> list[str]:
     """Servers, shards, and the queues with the busiest first, in at most `height` lines (None: all of it).
 
     `servers` are the addresses that were asked.
@@ -114,7 +131,7 @@ def frame(status: ClusterStatus, servers: str, width: int, height: int | None = 
     full = sum(each.is_full for each in status.shards)
     head += f"  {len(status.shards) - out}/{len(status.shards)} shards in" + (f", {full} full" if full else "")
     head += f"  {counted(len(status.queues), 'queue')}"
-    lines = [head, ""]
+    lines = [head, *filter(None, [alarm_line(alarms)]), ""]
     lines += TextTable(_SERVERS).lines([_server(each, status.now_ms) for each in status.servers], width)
     lines += ["", *TextTable(_SHARDS).lines([_shard(each) for each in status.shards], width)]
     queues = sorted(status.queues, key=_busiest_first)
@@ -211,7 +228,7 @@ def top(client: Client, interval_ms: int, once: bool) -> None:
     servers = ", ".join(map(str, client.servers))
     if once or not is_terminal():
         width, _ = size()
-        click.echo("\n".join(frame(client.cluster_status(), servers, width)))
+        click.echo("\n".join(frame(client.cluster_status(), servers, width, alarms=alarms_of(client))))
         return
     try:
         with screen():
@@ -225,7 +242,7 @@ def _watch(client: Client, servers: str, interval_s: float) -> None:
     problem = ""
     while True:
         try:
-            status = client.cluster_status()
+            status, alarms = client.cluster_status(), alarms_of(client)
             problem = ""
         except PinLaterError as error:
             problem = error.message
@@ -233,7 +250,7 @@ def _watch(client: Client, servers: str, interval_s: float) -> None:
         if problem:
             lines = [cut_text(line, width) for line in (f"pinlater {servers}", "", problem)]
         else:
-            lines = frame(status, servers, width, height)
+            lines = frame(status, servers, width, height, alarms)
         draw(lines)
         if key_within(interval_s) in ("q", "Q", END):
             return

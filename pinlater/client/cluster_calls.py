@@ -23,6 +23,7 @@ from pinlater.model import (
     TokenView,
     WorkersPage,
 )
+from pinlater.model.alarm_views import AlarmsPage
 from pinlater.model.body_words import BodiesChange, BodiesStep, BodyTiers
 from pinlater.model.job_holds import JobHold
 from pinlater.model.job_selection import FoundJobs, FoundJobsChange, JobSelection
@@ -156,6 +157,37 @@ class ClusterCalls(ClientCalls):
         return await self._call(
             operator_methods.GET_WORKERS, context, timeout, queue, name, include_running, continuation, limit
         )
+
+    @checked
+    async def get_alarms(
+        self,
+        *,
+        ended: bool = False,
+        limit: int = 200,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> AlarmsPage:
+        """What is broken, the worst first; or what was, the latest first. MethodUnknown: an older server, which judges
+        nothing.
+        """
+        return await self._call(operator_methods.GET_ALARMS, context, timeout, ended, limit)
+
+    @checked
+    async def mute_alarm(
+        self,
+        name: str,
+        for_ms: int,
+        reason: str = "",
+        password: str = "",
+        *,
+        subject: str = "",
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Show the alarms of a condition, or of one subject of it, as known for so long; 0 ends that. PasswordInvalid,
+        RequestInvalid.
+        """
+        await self._call(operator_methods.MUTE_ALARM, context, timeout, name, for_ms, reason, password, subject)
 
     @checked
     async def audit(

@@ -24,6 +24,7 @@ from pinlater.model import (
     TokenView,
     WorkersPage,
 )
+from pinlater.model.alarm_views import AlarmsPage
 from pinlater.model.body_words import BodiesChange, BodiesStep, BodyTiers
 from pinlater.model.job_holds import JobHold
 from pinlater.model.job_selection import FoundJobs, FoundJobsChange, JobSelection
@@ -178,6 +179,37 @@ class ClusterClient:
             limit=limit,
             context=context,
             timeout=timeout,
+        )
+
+    def get_alarms(
+        self,
+        *,
+        ended: bool = False,
+        limit: int = 200,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> AlarmsPage:
+        """What is broken, the worst first; or what was, the latest first. MethodUnknown: an older server, which judges
+        nothing.
+        """
+        return self._background.run(AsyncClient.get_alarms, ended=ended, limit=limit, context=context, timeout=timeout)
+
+    def mute_alarm(
+        self,
+        name: str,
+        for_ms: int,
+        reason: str = "",
+        password: str = "",
+        *,
+        subject: str = "",
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Show the alarms of a condition, or of one subject of it, as known for so long; 0 ends that. PasswordInvalid,
+        RequestInvalid.
+        """
+        self._background.run(
+            AsyncClient.mute_alarm, name, for_ms, reason, password, subject=subject, context=context, timeout=timeout
         )
 
     def audit(

@@ -21,9 +21,6 @@ from pinlater.shards.rendezvous import rendezvous_pick
 _log = structlog.get_logger("pinlater.cluster")
 
 
-COUNTED = ("enqueued", "dequeued", "succeeded", "failed", "retried")
-"""What is counted per queue, in the order of the numbers in `Lease.counters`; each since the process began."""
-
 MAX_QUEUES = 500
 """A lease has the counters of so many queues at most."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from pinlater.clock import Clock
 from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
-from pinlater.model import EVERY_QUEUE, ClusterStatus, PauseView, QueueStatus, ShardView
+from pinlater.model import DEAD_LETTERS, EVERY_QUEUE, ClusterStatus, PauseView, QueueStatus, ShardView
 from pinlater.queues.directory import QueueDirectory
 from pinlater.queues.settings import QueueSettings
 from pinlater.setting_kinds import rate_text
@@ -80,10 +80,11 @@ class Cluster:
     def _with_rates(self, names: Iterable[str] | None) -> list[QueueStatus]:
         found = self._stats.status(names)
         per_second = self._membership.rates.per_second()
+        letters = {target.queue for target in self._queues.dead_letter_targets().values()}
         for status in found:
             status.rates = per_second.get(status.name, {})
             settings = self._queues.settings(status.name)
-            status.flags = flags(settings)
+            status.flags = flags(settings) + ([DEAD_LETTERS] if status.name in letters else [])
             status.pause = pause(settings)
         return found
 

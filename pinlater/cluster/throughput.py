@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from heapq import nlargest
 from typing import NamedTuple
 
-from pinlater.cluster.lease import COUNTED, MAX_QUEUES, Lease
+from pinlater.cluster.lease import MAX_QUEUES, Lease
 from pinlater.metrics import Metrics
-from pinlater.model import ProcessCounters
+from pinlater.model.operator_views import COUNTED, ProcessCounters
 
 READINGS = 4
 """A rate is over the time between the first and the last of so many leases of a process."""

@@ -27,6 +27,7 @@ from pinlater.cluster.worker_entries import (
     decode_entries,
     encode_worker,
     entries,
+    newest,
     sums,
 )
 from pinlater.errors import ContinuationInvalid, PinLaterError
@@ -216,6 +217,17 @@ class WorkerList:
             last = worker
         return page
 
+    async def observed(self, leases: Iterable[Lease]) -> list[SeenWorker] | None:
+        """All workers that were heard of in the last minute, those that have stopped too. None: that is not known, as
+        no shard could be read in time. Where no process heard of a worker, no shard is read.
+        """
+        if any(lease.more.get(DESCRIBED) for lease in leases):
+            missing = await self._refresh()
+            if missing and len(missing) >= len(self._members.all):
+                return None
+        since_ms = self._clock.now_ms() - KEEP_MS
+        return [each for each in newest(self._known()) if each.seen_ms > since_ms]
+
     def describe(self) -> Mapping[str, Any]:
         """For the lease of this process: whether it heard of workers of late."""
         since_ms = self._clock.now_ms() - KEEP_MS
@@ -239,8 +251,10 @@ class WorkerList:
 
     def _alive(self) -> list[SeenWorker]:
         """As far as they are known now."""
-        read = [worker for entry in self._read.values() for worker in entry.workers]
-        return alive([*self._heard.values(), *read], self._clock.now_ms() - KEEP_MS)
+        return alive(self._known(), self._clock.now_ms() - KEEP_MS)
+
+    def _known(self) -> list[SeenWorker]:
+        return [*self._heard.values(), *(worker for entry in self._read.values() for worker in entry.workers)]
 
     async def _refresh(self) -> list[str]:
         """The shards of which too little is known; those that are slow are not waited for long."""

@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from pinlater.api import Api
-from pinlater.dashboard.counter_ledger import CounterLedger, spread
+from pinlater.counter_ledger import CounterLedger, spread
 from pinlater.dashboard.history_file import HOUR
 from pinlater.dashboard.history_store import HistoryStore
 from pinlater.dashboard.job_sampler import JobSampler

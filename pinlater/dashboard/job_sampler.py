@@ -12,9 +12,10 @@ from time import monotonic
 
 from pinlater.api import Api
 from pinlater.dashboard.failure_sample import sample_of, type_of
-from pinlater.dashboard.queue_record import COUNTED, QueueRecord
+from pinlater.dashboard.queue_record import QueueRecord
 from pinlater.errors import Forbidden, PinLaterError, QueueNotFound
 from pinlater.model import JobFilter, JobInfo, JobState, RequestContext
+from pinlater.model.operator_views import COUNTED
 
 BUDGET = 0.008
 """The part of the time that the calls may take."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -36,7 +37,9 @@ _SHOWS: dict[str, tuple[str, Callable[[QueueRow], bool]]] = {
 
 
 async def queue_list(page: Page) -> web.Response:
-    found = await page.part(page.snapshots.queue_rows(page.context))
+    found, alarms = await asyncio.gather(
+        page.part(page.snapshots.queue_rows(page.context)), page.part(page.snapshots.alarms(page.context))
+    )
     if isinstance(found, PartFailed):
         return page.render("queues.html", cluster=found)
     status, every = found
@@ -57,6 +60,7 @@ async def queue_list(page: Page) -> web.Response:
         "queues.html",
         cluster=status,
         rows=shown,
+        marks={} if isinstance(alarms, PartFailed) else alarms.by_queue(),
         lines=sparklines(page, [row.name for row in shown]),
         begin=begin,
         found=len(rows),

@@ -15,9 +15,6 @@ import msgspec
 
 from pinlater.dashboard import duration_buckets
 
-COUNTED = ("enqueued", "dequeued", "succeeded", "failed", "retried")
-"""In the order of the numbers that servers tell."""
-
 MAX_WORDS = 8
 """Of reasons or types in a record; the others are together."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from pinlater.model import LevelView, PauseView, QueueStatus, queue_order
+from pinlater.model import DEAD_LETTERS, LevelView, PauseView, QueueStatus, queue_order
 
 
 @dataclass(slots=True)
@@ -57,6 +57,11 @@ class QueueRow:
         return self.pause is not None or "paused" in self.flags
 
     @property
+    def has_dead_letters(self) -> bool:
+        """Another queue names it for its dead letters."""
+        return DEAD_LETTERS in self.flags
+
+    @property
     def jobs(self) -> int:
         """In every state."""
         live = self.ready + self.scheduled + self.waiting + self.running
@@ -73,15 +78,17 @@ def rows_of(queues: Iterable[QueueStatus]) -> list[QueueRow]:
 
 
 def sum_of(rows: Iterable[QueueRow]) -> QueueRow:
-    """All of them together, as one row without a name."""
+    """All of them together, as one row without a name. Dead letters wait for nobody: they are in neither `ready` nor
+    `oldest_ms`.
+    """
     total = QueueRow("")
     for row in rows:
-        total.ready += row.ready
+        total.ready += 0 if row.has_dead_letters else row.ready
         total.scheduled += row.scheduled
         total.waiting += row.waiting
         total.running += row.running
         total.failed += row.failed
-        total.oldest_ms = _earlier(total.oldest_ms, row.oldest_ms)
+        total.oldest_ms = _earlier(total.oldest_ms, None if row.has_dead_letters else row.oldest_ms)
         for name, rate in row.rates.items():
             total.rates[name] = total.rates.get(name, 0.0) + rate
     return total

@@ -25,6 +25,7 @@ from pinlater.errors import (
 )
 from pinlater.http.fair_shares import FairEntries
 from pinlater.model import AccessView, ClusterStatus, QueueStatus, QueueView, RequestContext, WorkersPage
+from pinlater.model.alarm_views import AlarmsPage
 
 KEPT_S = 2.0
 """At least; a page asks anew as often."""
@@ -226,6 +227,10 @@ class Snapshots:
         """Of a queue, or of "@defaults". QueueNotFound."""
         (view,) = await self.call(context, Api.get_queues, (name,))
         return view
+
+    async def alarms(self, context: RequestContext) -> AlarmsPage:
+        """What is broken, as the servers judge it, of the queues that the caller may read."""
+        return await self.call(context, Api.get_alarms)
 
     async def workers(self, context: RequestContext, queue: str = "") -> WorkersPage:
         """Of one queue, or of all: the first page, with what they run."""

@@ -23,6 +23,7 @@ from pinlater.model import (
     TokenView,
     WorkersPage,
 )
+from pinlater.model.alarm_views import AbsorbedAlarm, Alarm, AlarmsPage
 from pinlater.model.owner_bounds import OwnedKind
 
 
@@ -69,6 +70,27 @@ class WorkersAnswer(Answer):
 
     next_cursor: NextCursor | None = None
     missing_shards: MissingShards | None = None
+
+
+@has_fields_of(AbsorbedAlarm)
+class AbsorbedAnswer(Answer):
+    """What is wrong as well because of an alarm."""
+
+
+@has_fields_of(Alarm)
+class AlarmAnswer(Answer):
+    """A condition that holds of one subject: a queue, a shard, a server process; "" is the cluster."""
+
+    absorbed: list[AbsorbedAnswer]
+
+
+@has_fields_of(AlarmsPage)
+class AlarmsAnswer(Answer):
+    """Alarms, the worst first, or those that ended, the latest first. `is_alone`: no shard can be reached, so a server
+    judged by what it knows itself.
+    """
+
+    alarms: list[AlarmAnswer]
 
 
 class AuditAnswer(Answer):

@@ -84,6 +84,19 @@ class WorkersQuery(Form):
     cursor: Cursor = ""
 
 
+class AlarmsQuery(Form):
+    ended: Annotated[bool, Meta(description="Those that are over, the latest first.")] = False
+    limit: Limit = 200
+
+
+class MuteForm(Form):
+    """Alarms of a condition, or of one subject of it, are shown as known for so long; 0 ends that."""
+
+    for_ms: Annotated[int, Meta(ge=0)]
+    reason: str = ""
+    subject: str = ""
+
+
 class AuditQuery(Form):
     limit: Limit = 100
     before_ms: Time | None = None

@@ -120,6 +120,25 @@ async def _get_workers(incoming: Incoming, query: forms.WorkersQuery) -> answers
     return answer_of(answers.WorkersAnswer, await incoming.call(Api.get_workers, query))
 
 
+@OPERATOR_ROUTES.add(CLUSTER, "GET /v1/alarms", operator_methods.GET_ALARMS)
+async def _get_alarms(incoming: Incoming, query: forms.AlarmsQuery) -> answers.AlarmsAnswer:
+    """What is broken, since when, why, and what to do; the worst first."""
+    return answer_of(answers.AlarmsAnswer, await incoming.call(Api.get_alarms, query))
+
+
+@OPERATOR_ROUTES.add(CLUSTER, "PUT /v1/alarms/{alarm}/mute", operator_methods.MUTE_ALARM)
+async def _mute_alarm(incoming: Incoming, form: forms.MuteForm) -> None:
+    """Show the alarms of a condition as known for a while."""
+    await incoming.api.mute_alarm(
+        incoming.path["alarm"],
+        form.for_ms,
+        form.reason,
+        incoming.password,
+        subject=form.subject,
+        context=incoming.context,
+    )
+
+
 @OPERATOR_ROUTES.add(CLUSTER, "GET /v1/audit", operator_methods.GET_AUDIT)
 async def _get_audit(incoming: Incoming, query: forms.AuditQuery) -> answers.AuditAnswer:
     """A page of the changes by operators, the latest first."""

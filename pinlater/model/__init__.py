@@ -74,6 +74,7 @@ from pinlater.model.jobs import (
     version_ms,
 )
 from pinlater.model.operator_views import (
+    DEAD_LETTERS,
     AuditEntry,
     BlockedChain,
     Changed,
@@ -133,6 +134,7 @@ __all__ = [
     "CONTINUATION_END",
     "CONTINUATION_START",
     "CONTROL",
+    "DEAD_LETTERS",
     "EVERY_QUEUE",
     "HIDDEN_JOB",
     "MAX_ATTEMPTS_KEPT",

@@ -66,12 +66,16 @@ class PauseView:
     until_ms: int | None = None
 
 
+DEAD_LETTERS = "dead letters"
+"""The flag of a queue that another one names for its dead letters: nobody is expected to work on its jobs."""
+
+
 @dataclass(slots=True)
 class QueueStatus:
     """A queue in numbers. `counted_at_ms` is when the oldest of them was counted, but for jobs that ended where
     `ended_counted_at_ms` is set: they were counted before the others, the oldest of them then. Rates are over the
-    whole cluster, per second, over the last few seconds. `flags` are words like "paused", "draining", "limited".
-    `pause` is set where it is paused; by servers of before it is not.
+    whole cluster, per second, over the last few seconds. `flags` are words like "paused", "draining", "limited",
+    DEAD_LETTERS. `pause` is set where it is paused; by servers of before it is not.
     """
 
     name: str
@@ -157,6 +161,10 @@ class ServerView:
     overflow_jobs: int | None = None
     shards_full: list[str] = field(default_factory=list)
     exposed: str = ""
+
+
+COUNTED = ("enqueued", "dequeued", "succeeded", "failed", "retried")
+"""What a server process counts of each queue, in the order of the numbers that it tells."""
 
 
 @dataclass(slots=True)

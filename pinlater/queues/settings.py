@@ -99,6 +99,11 @@ class QueueSettings:
         "",
         "A job that failed for good is copied to this queue, which has none of its own.",
     )
+    latency_goal_ms: int | None = _row(
+        OrNone(Duration(1000, 3650 * DAY_MS)),
+        None,
+        "No ready job should wait for longer: an alarm ([alarms.md](alarms.md)); none: 5m.",
+    )
     crash_budget: int = _as_of_server(
         "crash-budget", "A job whose workers were lost so often fails whatever attempts remain; 0: no bound."
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -41,6 +41,11 @@ LONGEST_WAIT_S = 1.0
 MAX_TIMES = 100
 """Of one schedule in one turn, where many are late."""
 
+DESCRIBED = "unfired_schedules"
+"""What a lease says beside what it knows itself, of so many schedules, with so long problems."""
+
+MOST_DESCRIBED = 20
+MOST_CHARS = 200
 MAX_FIRING = 64
 """Calls under way at once."""
 
@@ -156,6 +161,15 @@ class ScheduleFirer:
         """Why a schedule could not be fired, as far as this process tried."""
         known = self._known.get(record.schedule.name)
         return known.error if known is not None else ""
+
+    def describe(self) -> Mapping[str, Any]:
+        """For the lease of this process: the schedules that it cannot fire, with their queues and why; some of them."""
+        failed = [
+            (name, known.record.schedule.queue, known.error[:MOST_CHARS])
+            for name, known in self._known.items()
+            if known.error
+        ]
+        return {DESCRIBED: failed[:MOST_DESCRIBED]} if failed else {}
 
     # -- what there is -------------------------------------------------------------------------------------------------
 

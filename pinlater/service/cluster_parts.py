@@ -1,11 +1,14 @@
-"""The parts of the cluster that a service asks, as it sees them: the status of all, and the list of workers."""
+"""The parts of the cluster that a service asks, as it sees them: the status of all, its alarms, and the list of
+workers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from pinlater.alarms.judgement import Mute
 from pinlater.model import ClusterStatus, WorkerReport, WorkersPage
+from pinlater.model.alarm_views import AlarmsPage
 
 
 class StatusOfAll(Protocol):
@@ -15,6 +18,19 @@ class StatusOfAll(Protocol):
         self, queues: Sequence[str] | None, may_read: Callable[[str], bool], counters_since_ms: int | None
     ) -> ClusterStatus:
         """See Api.cluster_status."""
+
+
+class JudgedAlarms(Protocol):
+    """The alarms of the cluster, of all queues."""
+
+    async def page(self, limit: int) -> AlarmsPage:
+        """Those that stand, the worst first."""
+
+    async def ended_page(self, limit: int) -> AlarmsPage:
+        """Those that ended, the latest first. NoHealthyShards."""
+
+    async def mute(self, mute: Mute) -> None:
+        """Show some as known until a time; one that has passed ends that. NoHealthyShards."""
 
 
 class ReportedWorkers(Protocol):

@@ -47,17 +47,19 @@ from pinlater.model import (
     WorkerReport,
     WorkersPage,
 )
+from pinlater.model.alarm_views import AlarmsPage
 from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.directory import QueueDirectory
 from pinlater.schedules.book import ScheduleBook
 from pinlater.schedules.record import ScheduleRecord
 from pinlater.service import server_jobs, worker_reports
 from pinlater.service.admin_password import AdminPassword
+from pinlater.service.alarm_calls import AlarmCalls
 from pinlater.service.audit import Audit
 from pinlater.service.body_calls import BodyApi, BodyCalls
 from pinlater.service.bulk_ops import BulkOps
 from pinlater.service.bulk_slices import BulkSlices
-from pinlater.service.cluster_parts import ReportedWorkers, StatusOfAll
+from pinlater.service.cluster_parts import JudgedAlarms, ReportedWorkers, StatusOfAll
 from pinlater.service.connection_claims import ConnectionClaims, DisconnectReaper
 from pinlater.service.dequeuer import Dequeuer
 from pinlater.service.descriptors import ClaimTokens
@@ -106,6 +108,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi):
         metrics: Metrics | None = None,
         cluster: StatusOfAll | None = None,
         workers: ReportedWorkers | None = None,
+        judge: JudgedAlarms | None = None,
         pending: PendingCounts | None = None,
         events: JobEvents | None = None,
         features: Features = NO_FEATURES,
@@ -150,6 +153,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi):
         self._flow_calls = FlowCalls(context, self._assigned)
         self._usage = StoredUsage(context)
         self._holds = HoldReasons(context, self)
+        self._alarm_calls = AlarmCalls(context, judge)
         self._overflow: OverflowCalls | None = None
         queues.on_change(long_polls.settings_changed)
         queues.on_change(self._queue_changed)
@@ -513,6 +517,23 @@ class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi):
         for worker in page.workers if queue else ():  # the others are for who may read all queues
             worker.keep_queues(lambda each: may_read(context, each))
         return page
+
+    async def get_alarms(
+        self, *, ended: bool = False, limit: int = 200, context: RequestContext | None = None
+    ) -> AlarmsPage:
+        return await self._alarm_calls.page(ended, self._validator.limit(limit), context)
+
+    async def mute_alarm(
+        self,
+        name: str,
+        for_ms: int,
+        reason: str = "",
+        password: str = "",
+        *,
+        subject: str = "",
+        context: RequestContext | None = None,
+    ) -> None:
+        await self._alarm_calls.mute(name, subject, for_ms, reason, password, self._operator(context))
 
     async def audit(
         self, *, limit: int = 100, before_ms: int | None = None, context: RequestContext | None = None

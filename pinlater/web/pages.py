@@ -8,6 +8,7 @@ from typing import Any
 
 from pinlater.durations import ago_text, span_text
 from pinlater.model import queue_order
+from pinlater.model.alarm_views import Severity
 from pinlater.model.job_selection import PHASE_WORDS
 from pinlater.printable import printable
 from pinlater.schedule import utc_text
@@ -40,20 +41,20 @@ td::before{{content:attr(data-label);flex:none}}}}
 
 
 def cluster_page(status: View, api: str = "") -> str:
-    """`status` is a model.ClusterStatus as JSON holds it, and with `workers` a model.WorkersPage; `api` is the address
-    of the HTTP interface, "" where there is none.
+    """`status` is a model.ClusterStatus as JSON holds it, with `alarms` an AlarmsPage and `workers` a
+    model.WorkersPage, where they are known; `api` is the address of the HTTP interface, "" where there is none.
     """
     now_ms = status["now_ms"]
     shards, servers = status["shards"], status["servers"]
     queues = sorted(status["queues"], key=lambda queue: queue_order(queue["name"]))
     workers = status.get("workers") or {"total": 0}
-    problems = _problems(shards, servers)
+    alarms = status.get("alarms") or _NOT_JUDGED
     failed = sum(any(level["failed"] for level in queue["levels"]) for queue in queues)
     paused = sum(queue["pause"] is not None for queue in queues)
     notices = [f"failed jobs in {failed:,} of {len(queues):,} queues"] if failed else []
-    notices += sorted({server["exposed"] for server in servers} - {""})
+    notices += [alarm["title"] for alarm in alarms["alarms"] if alarm["severity"] == Severity.INFO]
     notices += [f"{paused:,} queue{'' if paused == 1 else 's'} paused"] if paused else []
-    verdict = ("bad", "; ".join(problems)) if problems else ("good", "well")
+    verdict = _verdict(alarms)
     link = f'<a href="{_text(api)}'
     parts = [
         _HEAD.format(title=_text(verdict[1])),
@@ -81,12 +82,20 @@ def cluster_page(status: View, api: str = "") -> str:
     return "".join((*parts, "</body></html>\n"))
 
 
-def _problems(shards: Sequence[View], servers: Sequence[View]) -> list[str]:
-    out = [shard["id"] for shard in shards if shard["state"] != "in"]
-    full = [shard["id"] for shard in shards if shard["is_full"]]
-    unready = [f"{server['server']}/{server['process']}" for server in servers if not server["is_ready"]]
-    found = [("shards out", out), ("shards full", full), ("not ready", unready)]
-    return [f"{words}: {', '.join(names)}" for words, names in found if names]
+_NOT_JUDGED: View = {"alarms": (), "is_alone": False, "judged_at_ms": None}
+
+
+def _verdict(alarms: View) -> tuple[str, str]:
+    """By the worst that is not muted: its class of the style, and all their titles."""
+    shown = [
+        alarm for alarm in alarms["alarms"] if alarm["muted_until_ms"] is None and alarm["severity"] < Severity.INFO
+    ]
+    titles = [alarm["title"] for alarm in shown]
+    if alarms["is_alone"]:
+        titles.append("no shard can be reached: this is what one server knows by itself")
+    if titles:
+        return ("bad", "; ".join(titles))
+    return ("held", "not judged yet") if alarms["judged_at_ms"] is None else ("good", "well")
 
 
 def _shard(shard: View) -> Sequence[Cell]:

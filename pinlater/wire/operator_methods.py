@@ -11,6 +11,7 @@ from pinlater.wire.method import (
     Access,
     Idempotency,
     Method,
+    any_queue,
     every_queue,
     queue_or_every,
     queues_or_any,
@@ -36,4 +37,8 @@ UPDATE_SHARD = Method(
 )
 GET_CLUSTER_STATUS = Method("getClusterStatus", Api.cluster_status, Idempotency.READ, _READ, queues_or_every)
 GET_WORKERS = Method("getWorkers", Api.get_workers, Idempotency.READ, _READ, queue_or_every)
+GET_ALARMS = Method("getAlarms", Api.get_alarms, Idempotency.READ, _READ, any_queue)
+MUTE_ALARM = Method(
+    "muteAlarm", Api.mute_alarm, Idempotency.REPEAT, _OPERATE, every_queue, access=Access.ADMIN_PASSWORD
+)
 GET_AUDIT = Method("getAudit", Api.audit, Idempotency.READ, _OPERATE, every_queue)

@@ -66,6 +66,8 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "updateQueue": ("mail", "", {"max_attempts": "3"}, [], False),
     "updateShard": ("1", "", False, False),
     "getClusterStatus": (None,),
+    "getAlarms": (False, 10),
+    "muteAlarm": ("no_worker", 1_000, "known", "", ""),
     "getAudit": (10, None),
     "getBodyTiers": (),
     "changeBodies": (BodiesChange(BodiesAction.SWEEP, dry_run=True),),

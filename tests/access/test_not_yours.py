@@ -179,6 +179,8 @@ CALLS: dict[str, list[Callable[[Named], tuple[Any, ...]]]] = {
     ],
     "updateShard": [lambda it: (it.key, "", False, False)],
     "getClusterStatus": [lambda it: ([it.queue],), lambda it: ([OWN, it.queue],)],
+    "getAlarms": [lambda _: (False, 10), lambda _: (True, 10)],
+    "muteAlarm": [lambda it: ("no_worker", 1_000, "known", "", it.queue)],
     "getAudit": [lambda _: (10, None)],
     "getBodyTiers": [lambda _: ()],
     "changeBodies": [lambda _: (BodiesChange(BodiesAction.SWEEP, dry_run=True),)],
@@ -230,6 +232,7 @@ CALLS: dict[str, list[Callable[[Named], tuple[Any, ...]]]] = {
 
 NAMED_JOBS: Callable[[Named], Any] = lambda it: {"descriptors": [it.job]}  # noqa: E731
 REQUESTS: dict[str, tuple[str, Callable[[Named], Any]]] = {
+    "mute_alarm": ("", lambda it: {"for_ms": 1_000, "reason": "known", "subject": it.queue}),
     "enqueue": ("", lambda it: {"body": "x", "dedupe_key": it.key}),
     "enqueue_batch": ("", lambda it: {"jobs": [{"body": "x", "dedupe_key": it.key}]}),
     "dequeue": ("", lambda _: {}),
@@ -451,6 +454,7 @@ def test_what_is_there_and_what_is_not_have_one_answer_over_http(place: Place, r
                         "worker_name": named.worker,
                         "assignment": named.assignment,
                         "shard": named.key,
+                        "alarm": "no_worker",
                     }
                     path = (route.path + query).format_map(names)
                     response = caller.request(route.verb, path, json=body(named))

@@ -9,17 +9,14 @@ from collections.abc import Callable
 import pytest
 
 from pinlater import Client
-from pinlater.dashboard import audit_list, overview, queue_list
-from pinlater.dashboard.queue_rows import QueueRow, busiest
+from pinlater.dashboard import audit_list, queue_list
+from pinlater.dashboard.queue_rows import QueueRow, busiest, sum_of
 from pinlater.model import (
+    DEAD_LETTERS,
     Ack,
-    ClusterStatus,
     DequeueRequest,
     Job,
-    LevelView,
-    QueueStatus,
     WorkerReport,
-    WorkersPage,
 )
 from pinlater.model.workers import WorkerJob
 from tests.dashboard.conftest import Place
@@ -214,25 +211,27 @@ def test_files_are_kept_for_good_under_the_hash_of_what_is_in_them(place: Place,
         assert anybody.client.get(odd).status_code in (303, 404)
 
 
-def test_alarms_come_first(place: Place, visitor: Visitor, queue: str) -> None:
-    place.client.enqueue(queue, [Job(b"x")])
-    place.client.update_queue(queue, place.password, set={"paused": "true"})
-    until(lambda: "paused with jobs that wait" in visitor.text("/dashboard"))
+def test_alarms_come_first_and_mark_their_queues(place: Place, visitor: Visitor, queue: str) -> None:
+    long_ago_ms = int(time.time() * 1000) - 600_000
+    place.client.enqueue(queue, [Job(b"x", run_after_ms=long_ago_ms)])
+    until(lambda: f"{queue}: no worker takes its 1 ready job" in visitor.text("/dashboard"))
     html = visitor.get("/dashboard").text
-    assert html.index("paused with jobs that wait") < html.index("Ready")
+    assert html.index("no worker takes its") < html.index("Ready")
     assert re.search(r"<title>\(\d+\) Overview", html)
+    assert f"{queue} alarm" in visitor.text(f"/dashboard/queues?name={queue}")
+    place.client.mute_alarm("no_worker", 60_000, "known", place.password, subject=queue)
+    until(lambda: f"{queue}: no worker" not in visitor.text("/dashboard"))
+    assert "1 muted" in visitor.text("/dashboard")
+    (muted,) = [each for each in place.client.get_alarms().alarms if each.queue == queue]
+    assert muted.muted_why == "known"
+    assert any(each.action == "mute_alarm" and each.target == f"no_worker/{queue}" for each in place.client.audit())
+    place.client.delete_queue(queue, place.password)
 
 
-def test_a_queue_that_nobody_polls_is_an_alarm() -> None:
-    now_ms = 10_000_000
-    waits = QueueStatus("mail", now_ms, [LevelView(1, ready=3, oldest_ready_ms=now_ms - 300_000)])
-    status = ClusterStatus(now_ms, [], [], [waits])
-    none = WorkersPage(now_ms, [], 0, 0, 0, 0)
-    (alarm,) = overview.alarms(status, [QueueRow.of(waits)], none)
-    assert alarm.text == "mail: no worker takes jobs, the oldest waits for 5 min"
-    assert overview.alarms(status, [QueueRow.of(waits)], None) == []
-    waits.rates["dequeued"] = 1.0
-    assert overview.alarms(status, [QueueRow.of(waits)], none) == []
+def test_dead_letters_wait_for_nobody() -> None:
+    letters = QueueRow("dead", ready=2_002, oldest_ms=1_000, flags=[DEAD_LETTERS])
+    total = sum_of([letters, QueueRow("mail", ready=684, oldest_ms=9_000)])
+    assert (total.ready, total.oldest_ms) == (684, 9_000)
 
 
 def test_the_busiest_queues_are_shown_by_name() -> None:

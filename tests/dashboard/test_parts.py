@@ -33,7 +33,7 @@ def test_a_shard_that_is_away_is_a_part_of_the_page(tmp_path: Path, durable_redi
         with Client(f"127.0.0.1:{server.port}") as client:
             client.create_queue("mail")
         visitor = Visitor(address).open(password=PASSWORD)
-        assert "All is well: 2 shards in use" in visitor.text("/dashboard")
+        until(lambda: "All is well: 2 shards in use" in visitor.text("/dashboard"))
         durable_redis_server.kill()
         until(lambda: "Shard 2 is out" in visitor.text("/dashboard"))
         for page in ("", "/queues", "/queues/mail", "/workers", "/cluster", "/audit"):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinlater.dashboard.counter_ledger import spread
+from pinlater.counter_ledger import spread
 from pinlater.dashboard.duration_buckets import GROWTH, HIGHEST, buckets_of, percentile_ms
 from pinlater.dashboard.queue_record import (
     UNREADABLE,

@@ -135,6 +135,8 @@ ROWS: dict[str, Row] = {
     "updateQueue": _settings,
     "updateShard": lambda stock: _request(shard_id="no-such-shard", password=stock.password),
     "getClusterStatus": lambda stock: {},
+    "getAlarms": lambda stock: {},
+    "muteAlarm": lambda stock: _request(name="no_worker", for_ms=1_000, reason="known", password=stock.password),
     "getAudit": lambda stock: {},
     "getWorkers": lambda stock: {},
     "getBodyTiers": lambda stock: {},

@@ -29,11 +29,13 @@ IN_PATH = {
     "schedule": "s",
     "shard": "1",
     "token": "made",
+    "alarm": "no_worker",
     "worker": "ada",
     "assignment": AssignmentRef(NOBODY, "web:1:1790000000000:1-c0ffee:ada").id(),
 }
 FLOW = {"name": "f", "stages": [{"name": "s", "queue": "pay"}]}
 REQUESTS: dict[str, tuple[str, Any]] = {
+    "mute_alarm": ("", {"for_ms": 1_000, "reason": "known"}),
     "enqueue": ("", {"body": "x"}),
     "enqueue_batch": ("", {"jobs": [{"body": "x"}]}),
     "dequeue": ("", {}),

@@ -330,6 +330,9 @@ class EveryCall:
         client.updateShard(context, types.UpdateShardRequest(shardId="1", password=self.password, dequeueOnly=False))
         status = client.getClusterStatus(context, types.GetClusterStatusRequest(queueNames=[self.queue]))
         assert [(shard.id, shard.state) for shard in status.shards] == [("1", "in")]
+        mute = types.MuteAlarmRequest(name="no_worker", forMillis=60_000, reason="späne", password=self.password)
+        client.muteAlarm(context, mute)
+        assert client.getAlarms(context, types.GetAlarmsRequest(ended=True)).nowMillis > 0
         entries = client.getAudit(context, types.GetAuditRequest(limit=1000)).entries
         assert any(entry.target == self.queue and entry.who == SOURCE for entry in entries)
 

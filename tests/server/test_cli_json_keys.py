@@ -87,6 +87,7 @@ COMMAND_LINES: dict[str, tuple[str, set[str]]] = {
     "bodies verify": ("BodiesStep", set()),
     "bodies move --all": ("BodiesStep", set()),
     "worker list": ("WorkerInfo", set()),
+    "alarms list --ended": ("AlarmAnswer", set()),
     "cluster status": ("ClusterStatus WorkersAnswer", set()),
     "audit": ("AuditEntry", set()),
     "token create web --role producer --replace": ("TokenView", {"token"}),

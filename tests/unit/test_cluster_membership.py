@@ -7,9 +7,10 @@ import json
 
 from structlog.testing import capture_logs
 
-from pinlater.cluster.lease import COUNTED, KNOWS, MAX_QUEUES, Lease, decode, encode
+from pinlater.cluster.lease import KNOWS, MAX_QUEUES, Lease, decode, encode
 from pinlater.cluster.membership import KIND, PLACES
 from pinlater.errors import OutcomeUnknown
+from pinlater.model.operator_views import COUNTED
 from tests.unit.breaking import HeldClock
 from tests.unit.cluster_stand import LEASE_MS, ClusterStand, Server, cluster_stand
 

@@ -81,6 +81,7 @@ def test_what_changes_nothing_is_told_apart() -> None:
     assert reads == {
         "explainJobs",
         "getAccess",
+        "getAlarms",
         "getAudit",
         "getBodyTiers",
         "getClusterStatus",

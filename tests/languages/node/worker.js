@@ -258,6 +258,9 @@ async function steer(now) {
   );
   const { workers } = await call('getWorkers', new types.GetWorkersRequest({ queueName: queue }));
   assert.deepStrictEqual(workers.map((each) => each.name), [queue]);
+  const mute = { name: 'no_worker', forMillis: 60000, reason: 'known', password };
+  await call('muteAlarm', new types.MuteAlarmRequest(mute));
+  assert.ok(Array.isArray((await call('getAlarms', new types.GetAlarmsRequest({}))).alarms));
   const { entries } = await call('getAudit', new types.GetAuditRequest({ limit: 1000 }));
   assert.ok(entries.some((entry) => entry.target === queue && entry.who === SOURCE));
 }

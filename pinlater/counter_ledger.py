@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pinlater.dashboard.queue_record import COUNTED
-from pinlater.model import ProcessCounters
+from pinlater.model.operator_views import COUNTED, ProcessCounters
 
 Numbers = tuple[int, ...]
 _NOTHING: Numbers = (0,) * len(COUNTED)

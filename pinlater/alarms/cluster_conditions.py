@@ -1,0 +1,185 @@
+"""The conditions of shards, servers, and what the cluster does by itself. Pure functions of the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pinlater.alarms.condition import Finding
+from pinlater.alarms.evidence import Evidence
+from pinlater.durations import age_text, spaced
+from pinlater.model import ShardView
+from pinlater.model.alarm_views import Severity
+
+COUNT_AGE_MS = 60_000
+"""Counts may be so old."""
+
+_CLUSTER_PAGE = "/dashboard/cluster"
+_DRAINS = ("draining", "starting")
+_UNOPENED = "unopened"
+
+
+def cause_text(shard: ShardView) -> str:
+    """Why a shard cannot be used, as a sentence without the name of the shard before it."""
+    text = shard.trouble.removeprefix(f"shard {shard.id}: ").strip()
+    return text or f"It is {shard.state}."
+
+
+def _jobs(number: int) -> str:
+    return f"{number:,} job{'' if number == 1 else 's'}"
+
+
+def shard_out(evidence: Evidence) -> Iterator[Finding]:
+    now = evidence.now
+    for shard in now.shards:
+        seen_out = [f"{each.server}/{each.process}" for each in now.servers if shard.id in each.shards_out]
+        is_out = shard.state != "in"
+        if not is_out and not seen_out:
+            continue
+        if not shard.id:  # a store that no one has opened yet: its id is in it
+            title = f"A shard cannot be opened: {shard.store}"
+        elif is_out:
+            title = f"Shard {shard.id} is out"
+        else:
+            title = f"Shard {shard.id} is out at {', '.join(seen_out)}"
+        held = shard.jobs or 0
+        impact = f"{_jobs(held)} that had not ended are held there" if is_out and shard.jobs is not None else ""
+        if impact and shard.is_home:
+            impact += "; jobs with keys that live there are refused until it is back"
+        yield Finding(
+            subject=shard.id or shard.store,
+            title=title,
+            severity=None if now.is_any_shard_in else Severity.CRITICAL,
+            size=held,
+            why=cause_text(shard),
+            impact=impact,
+            action="Start its store again, or repair the way to it; it comes back by itself then. Only where it is "
+            f"lost for good: pinlater shard give-up {shard.id or 'ID'}",
+            command="pinlater shard health",
+            path=_CLUSTER_PAGE,
+        )
+
+
+def shard_full(evidence: Evidence) -> Iterator[Finding]:
+    now = evidence.now
+    takers = [shard for shard in now.shards if shard.state == "in" and not shard.dequeue_only]
+    is_last = bool(takers) and all(shard.is_full for shard in takers)
+    for shard in now.shards:
+        if shard.state == "in" and shard.is_full:
+            yield Finding(
+                subject=shard.id,
+                title=f"Shard {shard.id} is full and takes no new jobs",
+                severity=Severity.CRITICAL if is_last else None,
+                why=cause_text(shard),
+                action="Give its store more room, or let jobs that ended go sooner (succeeded_ttl, failed_ttl).",
+                command="pinlater shard health",
+                path=_CLUSTER_PAGE,
+            )
+
+
+def server_unready(evidence: Evidence) -> Iterator[Finding]:
+    for each in evidence.now.servers:
+        if not each.is_ready and each.trouble not in _DRAINS:
+            name = f"{each.server}/{each.process}"
+            yield Finding(
+                subject=name,
+                title=f"Server process {name} is not ready",
+                why=each.trouble,
+                action=f"Look at its log, at {each.address}.",
+                command="pinlater cluster status",
+                path=_CLUSTER_PAGE,
+            )
+
+
+def server_problem(evidence: Evidence) -> Iterator[Finding]:
+    for each in evidence.now.servers:
+        if each.is_ready and each.trouble:
+            name = f"{each.server}/{each.process}"
+            yield Finding(
+                subject=name,
+                title=f"Server process {name}: {each.trouble}",
+                why="Its lease says so.",
+                action="Set the clock of that machine right, best by NTP.",
+                command="pinlater cluster status",
+                path=_CLUSTER_PAGE,
+            )
+
+
+def homes_stuck(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.now.homes_problem:
+        yield Finding(
+            subject="",
+            title="Keys cannot move to other shards",
+            why=evidence.now.homes_problem,
+            action="Bring back what keeps them, or give a shard up that is lost.",
+            command="pinlater shard list",
+            path=_CLUSTER_PAGE,
+        )
+
+
+def chain_blocked(evidence: Evidence) -> Iterator[Finding]:
+    for shard in evidence.now.shards:
+        for chain in shard.blocked_chains:
+            queue = chain.first.partition(":")[0]
+            others = "1 other" if chain.waiting == 1 else f"{chain.waiting:,} others"
+            yield Finding(
+                subject=f"{queue}/{chain.serialize_key}",
+                title=f"{queue}: {chain.first} keeps {others} of serialize key {chain.serialize_key!r} waiting",
+                queue=queue,
+                since_ms=chain.since_ms,
+                size=chain.waiting,
+                why="Jobs of one serialize key run one after the other.",
+                action="See why the first job does not end; cancel it where it never will.",
+                command=f"pinlater job get {chain.first}",
+                path=f"/dashboard/jobs/{chain.first}",
+            )
+
+
+def counts_old(evidence: Evidence) -> Iterator[Finding]:
+    now = evidence.now
+    if not now.is_any_shard_in:
+        return
+    old = {
+        each.name: now.now_ms - each.counted_at_ms
+        for each in now.queues.values()
+        if each.counted_at_ms and now.now_ms - each.counted_at_ms > COUNT_AGE_MS
+    }
+    if old:
+        oldest_ms = max(old.values())
+        yield Finding(
+            subject="",
+            title=f"The counts of {len(old):,} queue{'' if len(old) == 1 else 's'} are old: "
+            f"the oldest of {spaced(age_text(oldest_ms))} ago",
+            since_ms=now.now_ms - oldest_ms + COUNT_AGE_MS,
+            size=len(old),
+            why="A store counts slowly, or the server that counts it is busy or away.",
+            action="See which shard is slow.",
+            command="pinlater shard health",
+            path=_CLUSTER_PAGE,
+        )
+
+
+def schedule_silent(evidence: Evidence) -> Iterator[Finding]:
+    for name, (queue, problem) in sorted(evidence.now.schedule_problems.items()):
+        yield Finding(
+            subject=name,
+            title=f"Schedule {name} does not fire",
+            queue=queue,
+            why=problem,
+            action="Correct the schedule, or what keeps its jobs from being stored.",
+            command=f"pinlater schedule get {name}",
+            path=f"/dashboard/schedules/{name}",
+        )
+
+
+def exposed(evidence: Evidence) -> Iterator[Finding]:
+    for text in sorted({each.exposed for each in evidence.now.servers} - {""}):
+        names = sorted({each.server for each in evidence.now.servers if each.exposed == text})
+        yield Finding(
+            subject=text[:100],
+            title=text,
+            size=len(names),
+            why=f"So it is at {', '.join(names)}.",
+            action="Set an admin password, or rules.",
+            command="pinlater access show",
+            path=_CLUSTER_PAGE,
+        )

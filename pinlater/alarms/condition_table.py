@@ -1,0 +1,184 @@
+"""THE TABLE of conditions, causes before effects: the judge goes by it, and docs/alarms.md is written from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pinlater.alarms import cluster_conditions as of_cluster
+from pinlater.alarms import queue_conditions as of_queues
+from pinlater.alarms.condition import Condition
+from pinlater.durations import duration_text
+from pinlater.model.alarm_views import Severity
+
+CRITICAL, WARNING, INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
+_NOT_WORKED_ON = "dead-letter queues (queues that another one names), paused queues, queues without ready jobs"
+
+CONDITIONS: tuple[Condition, ...] = (
+    Condition(
+        name="shard_out",
+        severity=WARNING,
+        holds="A shard is out, at all server processes or at some. Critical where none is left.",
+        threshold="at once; see [operations.md](operations.md) for when a shard is taken out",
+        not_for="a store that is only being opened for the first time",
+        remedy="Start its store again, or repair the way to it. It comes back by itself. `pinlater shard give-up ID` "
+        "is for one that is lost for good.",
+        find=of_cluster.shard_out,
+        absorbs=("homes_stuck", "counts_old", "schedule_silent"),
+    ),
+    Condition(
+        name="shard_full",
+        severity=WARNING,
+        holds="The store of a shard has no room for new jobs. Critical where no shard has.",
+        threshold="at once",
+        remedy="Give the store more room, or let jobs that ended go sooner (`succeeded_ttl`, `failed_ttl`).",
+        find=of_cluster.shard_full,
+    ),
+    Condition(
+        name="server_unready",
+        severity=WARNING,
+        holds="A server process is alive and not ready.",
+        threshold="at once",
+        not_for="a process that starts or drains",
+        remedy="Look at its log.",
+        find=of_cluster.server_unready,
+    ),
+    Condition(
+        name="server_problem",
+        severity=WARNING,
+        holds="Something is wrong with a server process that is ready: its clock is off.",
+        threshold="`clock-tolerance`",
+        set_where="the server's configuration",
+        remedy="Set the clock of that machine right.",
+        find=of_cluster.server_problem,
+    ),
+    Condition(
+        name="worker_gone",
+        severity=CRITICAL,
+        holds="A worker that was there is gone, and had not said that it stops. One alarm for each queue it took from. "
+        "Info where others are left.",
+        threshold="a minute after its last report; told for 15 minutes where others are left",
+        not_for="workers that stop orderly, as in a deploy; a worker of the same name in its place; dead-letter queues",
+        remedy="See on that machine why it ended, and start it again.",
+        find=of_queues.worker_gone,
+        absorbs=("no_worker", "waits_long", "backlog_grows"),
+    ),
+    Condition(
+        name="no_worker",
+        severity=CRITICAL,
+        holds="No worker takes from a queue with ready jobs, and nothing was handed out.",
+        threshold=f"the oldest ready job waits for {duration_text(of_queues.NO_WORKER_MS)}",
+        not_for=_NOT_WORKED_ON,
+        remedy="Start a worker for the queue, or pause the queue.",
+        find=of_queues.no_worker,
+        absorbs=("waits_long", "backlog_grows"),
+    ),
+    Condition(
+        name="failing",
+        severity=CRITICAL,
+        holds="Of 10 jobs or more that ended in 5 minutes, 20 % failed for good.",
+        threshold="20 % of 10 jobs in 5 minutes; ends below 10 % for 5 minutes",
+        not_for="single jobs",
+        remedy="Read the errors, and retry the jobs when the cause is mended.",
+        find=of_queues.failing,
+        absorbs=("attempts_failing",),
+        quiet_ms=300_000,
+    ),
+    Condition(
+        name="attempts_failing",
+        severity=WARNING,
+        holds="20 % of the attempts of 5 minutes failed, and twice as large a part as in the hour before.",
+        threshold="20 % of 10 attempts in 5 minutes; ends below 10 % for 5 minutes",
+        not_for="what fails as often all the time",
+        remedy="Read the errors of jobs that wait for their next attempt.",
+        find=of_queues.attempts_failing,
+        quiet_ms=300_000,
+    ),
+    Condition(
+        name="worker_silent",
+        severity=WARNING,
+        holds="The process of a worker is there, and its event loop does not move.",
+        threshold="as its heartbeat process says",
+        remedy="See what keeps it busy.",
+        find=of_queues.worker_silent,
+    ),
+    Condition(
+        name="slots_stuck",
+        severity=WARNING,
+        holds="Jobs did not end when they were to stop, and keep slots of workers.",
+        threshold="1 slot",
+        remedy="See what these jobs wait for. The slots come back with a restart of the worker.",
+        find=of_queues.slots_stuck,
+    ),
+    Condition(
+        name="chain_blocked",
+        severity=WARNING,
+        holds="The first job of a serialize key keeps too many others waiting, or for too long.",
+        threshold="`blocked-chain-jobs`, `blocked-chain-age`",
+        set_where="the server's configuration",
+        remedy="See why that job does not end; cancel it where it never will.",
+        find=of_cluster.chain_blocked,
+    ),
+    Condition(
+        name="backlog_grows",
+        severity=WARNING,
+        holds="A backlog of 100 ready jobs or more grew for 10 minutes, by 5 % at least.",
+        threshold="10 minutes",
+        not_for=_NOT_WORKED_ON,
+        remedy="Start more workers for the queue, or slow down who enqueues.",
+        find=of_queues.backlog_grows,
+        absorbs=("waits_long",),
+    ),
+    Condition(
+        name="waits_long",
+        severity=WARNING,
+        holds="The oldest ready job of a queue waits for too long.",
+        threshold=f"`latency_goal` of the queue, else {duration_text(of_queues.LATENCY_MS)}",
+        set_where="`pinlater queue set QUEUE latency_goal=30s`",
+        not_for=f"{_NOT_WORKED_ON}, scheduled jobs",
+        remedy="Start more workers for the queue, or see what its jobs wait for.",
+        find=of_queues.waits_long,
+    ),
+    Condition(
+        name="schedule_silent",
+        severity=WARNING,
+        holds="A schedule cannot be fired.",
+        threshold="1 time",
+        not_for="schedules that are paused",
+        remedy="Correct the schedule, or what keeps its jobs from being stored.",
+        find=of_cluster.schedule_silent,
+    ),
+    Condition(
+        name="homes_stuck",
+        severity=WARNING,
+        holds="Keys cannot move to other shards as they should.",
+        threshold="at once",
+        remedy="Bring back what keeps them, or give a shard up that is lost.",
+        find=of_cluster.homes_stuck,
+    ),
+    Condition(
+        name="counts_old",
+        severity=WARNING,
+        holds="Counts of queues are old, so alarms and autoscalers that stand on them are late.",
+        threshold=duration_text(of_cluster.COUNT_AGE_MS),
+        remedy="See which shard is slow.",
+        find=of_cluster.counts_old,
+    ),
+    Condition(
+        name="paused_long",
+        severity=INFO,
+        holds="A queue with ready jobs is paused for long, with no end.",
+        threshold=duration_text(of_queues.PAUSED_MS),
+        not_for="pauses that end by themselves (`pinlater queue pause --for`)",
+        remedy="Resume the queue if the reason is gone.",
+        find=of_queues.paused_long,
+    ),
+    Condition(
+        name="exposed",
+        severity=INFO,
+        holds="Callers may do more at a server than an operator may want.",
+        threshold="at once",
+        remedy="Set an admin password, or rules.",
+        find=of_cluster.exposed,
+    ),
+)
+BY_NAME: Mapping[str, Condition] = {each.name: each for each in CONDITIONS}

@@ -1,0 +1,295 @@
+"""Evidence: a snapshot of the cluster, and the history that a judge keeps of those before. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pinlater.counter_ledger import CounterLedger
+from pinlater.model import ClusterStatus, ProcessCounters, QueueStatus, ServerView, ShardView, WorkerInfo
+from pinlater.model.alarm_views import Alarm
+from pinlater.model.operator_views import COUNTED
+
+MINUTE_MS = 60_000
+WINDOW_MINUTES = 5
+"""Rates of failures are over so many."""
+
+HOUR_MINUTES = 60
+READINGS = 11
+"""Of a backlog, one a minute: the first is ten minutes before the last."""
+
+LEAST_BACKLOG = 100
+"""A queue with fewer ready jobs has no backlog."""
+
+_DEQUEUED = COUNTED.index("dequeued")
+_DEQUEUED_FOR_MS = 600_000
+"""So long it is remembered when jobs of a queue were handed out last."""
+
+_ENDS = [COUNTED.index(word) for word in ("succeeded", "failed", "retried")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFacts:
+    """A queue in the numbers that conditions look at, over all its priorities."""
+
+    name: str
+    ready: int = 0
+    running: int = 0
+    oldest_ready_ms: int | None = None
+    dequeued_per_second: float = 0.0
+    enqueued_per_second: float = 0.0
+    is_paused: bool = False
+    paused_since_ms: int | None = None
+    paused_until_ms: int | None = None
+    paused_by: str = ""
+    counted_at_ms: int = 0
+
+    @classmethod
+    def of(cls, status: QueueStatus) -> QueueFacts:
+        pause = status.pause
+        oldest = [level.oldest_ready_ms for level in status.levels if level.oldest_ready_ms is not None]
+        return cls(
+            name=status.name,
+            ready=sum(level.ready for level in status.levels),
+            running=sum(level.in_progress for level in status.levels),
+            oldest_ready_ms=min(oldest, default=None),
+            dequeued_per_second=status.rates.get("dequeued", 0.0),
+            enqueued_per_second=status.rates.get("enqueued", 0.0),
+            is_paused=pause is not None,
+            paused_since_ms=None if pause is None else pause.at_ms,
+            paused_until_ms=None if pause is None else pause.until_ms,
+            paused_by="" if pause is None else pause.by,
+            counted_at_ms=status.counted_at_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSeen:
+    """A worker, and whether it said that it stops or has stopped."""
+
+    worker: WorkerInfo
+    is_stopping: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """A cluster at one moment. `workers` None: it is not known which there are.
+
+    `dead_letter_queues` are those that another queue names, `latency_goals` for how long jobs of a queue may wait where
+    that was set, `counters` what server processes have counted where that changed, and `schedule_problems` the queue of
+    a schedule that does not fire, and why, by the schedule's name.
+    """
+
+    now_ms: int
+    servers: Sequence[ServerView] = ()
+    shards: Sequence[ShardView] = ()
+    queues: Mapping[str, QueueFacts] = field(default_factory=dict)
+    homes_problem: str = ""
+    counters: Sequence[ProcessCounters] = ()
+    workers: Sequence[WorkerSeen] | None = ()
+    dead_letter_queues: frozenset[str] = frozenset()
+    latency_goals: Mapping[str, int] = field(default_factory=dict)
+    schedule_problems: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    @cached_property
+    def working(self) -> list[QueueFacts]:
+        """Queues that workers are to empty: neither paused, nor for dead letters; those with the most jobs first."""
+        found = [
+            each for each in self.queues.values() if not each.is_paused and each.name not in self.dead_letter_queues
+        ]
+        return sorted(found, key=lambda each: (-each.ready, each.name))
+
+    @cached_property
+    def polled(self) -> dict[str, int]:
+        """How many workers take from each queue, of those that do not stop."""
+        found: dict[str, int] = {}
+        for each in self.workers or ():
+            if not each.is_stopping:
+                for queue in each.worker.queues:
+                    found[queue] = found.get(queue, 0) + 1
+        return found
+
+    @property
+    def is_any_shard_in(self) -> bool:
+        return any(shard.state == "in" for shard in self.shards)
+
+
+def snapshot_of(status: ClusterStatus, **more: object) -> Snapshot:
+    """What a server knows of its cluster; `more` are the fields that a status does not have."""
+    return Snapshot(
+        now_ms=status.now_ms,
+        servers=status.servers,
+        shards=status.shards,
+        queues={each.name: QueueFacts.of(each) for each in status.queues},
+        homes_problem=status.homes_trouble,
+        counters=status.counters or (),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LostWorker:
+    """A worker that is gone and had not said that it stops. `noticed_ms`: when it was missed."""
+
+    worker: WorkerInfo
+    noticed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """How the attempts of some time ended."""
+
+    succeeded: int = 0
+    failed: int = 0
+    retried: int = 0
+
+    @property
+    def ended(self) -> int:
+        """Jobs."""
+        return self.succeeded + self.failed
+
+    @property
+    def attempts(self) -> int:
+        return self.succeeded + self.failed + self.retried
+
+    @property
+    def failed_share(self) -> float:
+        """Of the jobs that ended."""
+        return self.failed / self.ended if self.ended else 0.0
+
+    @property
+    def failed_attempts_share(self) -> float:
+        return (self.failed + self.retried) / self.attempts if self.attempts else 0.0
+
+
+class ClusterHistory:
+    """What was in the snapshots before, as far as a condition needs it.
+
+    It keeps counts by the minute for the last minutes and by five minutes for the hour, of queues where attempts end;
+    readings of queues with a backlog; and the workers that were there.
+    """
+
+    def __init__(self) -> None:
+        self._workers: dict[str, WorkerInfo] = {}
+        self._lost: dict[str, LostWorker] = {}
+        self._ledger = CounterLedger()
+        self._dequeued_ms: dict[str, int] = {}
+        self._minutes: dict[int, dict[str, list[int]]] = {}
+        self._spans: dict[int, dict[str, list[int]]] = {}
+        self._backlogs: dict[str, deque[tuple[int, int]]] = {}
+        self._first_ms: int | None = None
+        self._taken_ms: int | None = None
+
+    def take(self, now: Snapshot) -> None:
+        """A further snapshot."""
+        self._first_ms = now.now_ms if self._first_ms is None else self._first_ms
+        self._take_workers(now)
+        self._take_counters(now)
+        self._take_backlogs(now)
+        self._taken_ms = now.now_ms
+
+    @property
+    def watched_ms(self) -> int:
+        """For how long there have been snapshots."""
+        return (self._taken_ms or 0) - (self._first_ms or 0)
+
+    # -- workers -----------------------------------------------------------------------------------------------------
+
+    def _take_workers(self, now: Snapshot) -> None:
+        if now.workers is None:
+            return
+        here = {each.worker.id: each for each in now.workers}
+        for gone in self._workers.keys() - here.keys():
+            self._lost[gone] = LostWorker(self._workers.pop(gone), now.now_ms)
+        for id, each in here.items():
+            self._lost.pop(id, None)
+            if each.is_stopping:
+                self._workers.pop(id, None)
+            else:
+                self._workers[id] = each.worker
+        self._lost = {id: each for id, each in self._lost.items() if now.now_ms - each.noticed_ms <= _LOST_FOR_MS}
+
+    def lost(self) -> list[LostWorker]:
+        """Workers that were there and are gone, those that were missed first at the beginning."""
+        return sorted(self._lost.values(), key=lambda each: (each.noticed_ms, each.worker.name, each.worker.id))
+
+    # -- ends --------------------------------------------------------------------------------------------------------
+
+    def _take_counters(self, now: Snapshot) -> None:
+        minute = now.now_ms // MINUTE_MS
+        for queue, numbers in self._ledger.take(now.counters, self._taken_ms, now.now_ms).items():
+            if numbers[_DEQUEUED]:
+                self._dequeued_ms[queue] = now.now_ms
+            new = [numbers[at] for at in _ENDS]
+            if any(new):
+                _add(self._minutes.setdefault(minute, {}), queue, new)
+        least_ms = now.now_ms - _DEQUEUED_FOR_MS
+        self._dequeued_ms = {queue: at_ms for queue, at_ms in self._dequeued_ms.items() if at_ms > least_ms}
+        for old in [each for each in self._minutes if each <= minute - WINDOW_MINUTES]:
+            span = self._spans.setdefault(old // WINDOW_MINUTES, {})
+            for queue, sums in self._minutes.pop(old).items():
+                _add(span, queue, sums)
+        least = (minute - HOUR_MINUTES) // WINDOW_MINUTES
+        self._spans = {span: queues for span, queues in self._spans.items() if span >= least}
+
+    def dequeued_ms(self, queue: str) -> int:
+        """When jobs of it were handed out last, as far as that is known; else 0."""
+        return self._dequeued_ms.get(queue, 0)
+
+    def ends(self) -> dict[str, Ends]:
+        """By queue, of the last minutes."""
+        return _summed(self._minutes.values())
+
+    def ends_before(self, queue: str) -> Ends:
+        """Of the hour before these minutes."""
+        of_queue = [{queue: each[queue]} for each in self._spans.values() if queue in each]
+        return _summed(of_queue).get(queue, Ends())
+
+    # -- backlogs ----------------------------------------------------------------------------------------------------
+
+    def _take_backlogs(self, now: Snapshot) -> None:
+        minute = now.now_ms // MINUTE_MS
+        large = {each.name: each.ready for each in now.queues.values() if each.ready >= LEAST_BACKLOG}
+        self._backlogs = {queue: found for queue, found in self._backlogs.items() if queue in large}
+        for queue, ready in large.items():
+            readings = self._backlogs.setdefault(queue, deque(maxlen=READINGS))
+            if not readings or readings[-1][0] != minute:
+                readings.append((minute, ready))
+
+    def backlog(self, queue: str) -> Sequence[int]:
+        """How many jobs were ready, minute by minute; empty where that is not known for ten minutes."""
+        readings = self._backlogs.get(queue, ())
+        return [ready for _, ready in readings] if len(readings) == READINGS else []
+
+
+_LOST_FOR_MS = 86_400_000
+"""So long a lost worker is remembered at most."""
+
+
+def _add(sums: dict[str, list[int]], queue: str, numbers: Sequence[int]) -> None:
+    into = sums.setdefault(queue, [0] * len(numbers))
+    for place, number in enumerate(numbers):
+        into[place] += number
+
+
+def _summed(parts: Iterable[Mapping[str, Sequence[int]]]) -> dict[str, Ends]:
+    sums: dict[str, list[int]] = {}
+    for part in parts:
+        for queue, numbers in part.items():
+            _add(sums, queue, numbers)
+    return {queue: Ends(*numbers) for queue, numbers in sums.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a condition may look at: the snapshot, what was before, and the alarms that stand."""
+
+    now: Snapshot
+    past: ClusterHistory = field(default_factory=ClusterHistory)
+    standing: Mapping[tuple[str, str], Alarm] = field(default_factory=dict)
+
+    def stands(self, name: str, subject: str) -> bool:
+        """An alarm that stands ends by another threshold than it begins by."""
+        return (name, subject) in self.standing

@@ -1,0 +1,201 @@
+"""The judge of alarms: the server process that owns the first shard of the leases looks at the cluster every few
+seconds, and keeps what it finds in the shards, where all processes read it.
+
+With no shard that can be used each process judges by what it knows itself, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import structlog
+
+from pinlater.alarms import alarm_entries
+from pinlater.alarms.alarm_entries import StandingEntry
+from pinlater.alarms.evidence import Snapshot, WorkerSeen, snapshot_of
+from pinlater.alarms.judgement import Judgement, Mute
+from pinlater.clock import Clock
+from pinlater.cluster.membership import Membership
+from pinlater.cluster.stats import StatsCollector
+from pinlater.cluster.status import Cluster
+from pinlater.cluster.worker_list import WorkerList
+from pinlater.errors import NoHealthyShards, PinLaterError
+from pinlater.model.alarm_views import Alarm, AlarmsPage
+from pinlater.queues.directory import QueueDirectory
+from pinlater.schedules.firer import DESCRIBED
+from pinlater.shards.handle import NOT_TRIED, ShardHandle
+from pinlater.shards.shard_set import ShardSet
+
+_log = structlog.get_logger("pinlater.alarms")
+JUDGE_EVERY_MS = 5_000
+SHARE = 0.001
+"""The part of the time that judging may take, a tenth of what the snapshot takes: a cluster of very many queues is
+judged less often.
+"""
+
+WRITE_EVERY_MS = 60_000
+"""What did not change is written so often, so that others see that it still counts."""
+
+READ_FOR_S = 1.0
+READ_WITHIN_S = 2.0
+
+
+class Judge:
+    """That of one process, which judges while it is its turn."""
+
+    def __init__(
+        self,
+        members: ShardSet,
+        queues: QueueDirectory,
+        membership: Membership,
+        stats: StatsCollector,
+        cluster: Cluster,
+        workers: WorkerList,
+        clock: Clock,
+    ) -> None:
+        self._members = members
+        self._queues = queues
+        self._membership = membership
+        self._stats = stats
+        self._cluster = cluster
+        self._workers = workers
+        self._clock = clock
+        self._judgement: Judgement | None = None
+        """None: it is not the turn of this process."""
+        self._mutes: list[Mute] = []
+        self._is_alone = False
+        self._entry: StandingEntry | None = None
+        self._written: tuple[tuple[Alarm, ...], int] | None = None
+        self._written_ms = 0
+        self._counted_ms = 0
+        self._rest_until_ms = 0
+        self._read_until_s = 0.0
+        self._reading: asyncio.Task[StandingEntry | None] | None = None
+
+    # -- judging -----------------------------------------------------------------------------------------------------
+
+    async def tick(self) -> None:
+        """Judge, where it is this process's turn and it has rested long enough from the last time."""
+        places = self._membership.places()
+        self._is_alone = not places
+        if places and not self._membership.owns(places[0].shard.shard_id):
+            self._judgement = self._written = None
+            return
+        if self._clock.now_ms() < self._rest_until_ms:
+            return
+        loop = asyncio.get_running_loop()
+        now_ms = self._clock.now_ms()
+        try:
+            judgement = self._judgement or await self._begin(places, now_ms)
+            if places:
+                self._mutes = await alarm_entries.read_mutes(places[:1], now_ms)
+        except PinLaterError as error:  # that shard is about to be out
+            _log.warning("alarms_not_read", error=error.message)
+            return
+        snapshot = await self._snapshot()
+        began_s = loop.time()
+        judged = judgement.judge(snapshot, self._mutes)
+        took_ms = (loop.time() - began_s) * 1000
+        self._rest_until_ms = now_ms + int(took_ms / SHARE) - JUDGE_EVERY_MS // 2
+        for alarm in judged.ended:
+            _log.info("alarm_ended", alarm=alarm.name, subject=alarm.subject, since_ms=alarm.since_ms)
+        name = self._membership.me.lease_name
+        self._entry = StandingEntry(name, snapshot.now_ms, tuple(judged.standing), judged.more)
+        if places:
+            await self._write(places, self._entry, judged.ended)
+
+    async def _begin(self, places: list[ShardHandle], now_ms: int) -> Judgement:
+        """It is this process's turn from now on."""
+        before = await alarm_entries.read_standing(places, now_ms) if places else None
+        self._judgement, self._counted_ms = Judgement(), 0
+        if before is not None:
+            self._judgement.resume(before.alarms, now_ms)
+        return self._judgement
+
+    async def _write(self, places: list[ShardHandle], entry: StandingEntry, ended: list[Alarm]) -> None:
+        now_ms = self._clock.now_ms()
+        for alarm in ended:
+            await alarm_entries.put_ended(places, alarm, now_ms)
+        state = entry.alarms, entry.more
+        is_known = state == self._written and 0 <= now_ms - self._written_ms < WRITE_EVERY_MS
+        if not is_known and await alarm_entries.put_standing(places, entry, now_ms):
+            self._written, self._written_ms = state, now_ms
+
+    async def _snapshot(self) -> Snapshot:
+        """Of the queues that have jobs somewhere; the others have nothing to be judged."""
+        await self._stats.refresh()
+        names = self._stats.published.queues()
+        status = await self._cluster.status(names, counters_since_ms=self._counted_ms)
+        self._counted_ms = status.now_ms - 2 * self._membership.renew_every_ms
+        status.shards = [each for each in status.shards if each.trouble != NOT_TRIED]
+        leases = self._membership.alive()
+        observed = await self._workers.observed(leases)
+        goals = {name: self._queues.settings(name).latency_goal_ms for name in names}
+        return snapshot_of(
+            status,
+            workers=None
+            if observed is None
+            else [
+                WorkerSeen(each.view(include_running=False), each.report.is_stopping or each.report.has_stopped)
+                for each in observed
+            ],
+            dead_letter_queues=frozenset(each.queue for each in self._queues.dead_letter_targets().values()),
+            latency_goals={name: goal for name, goal in goals.items() if goal is not None},
+            schedule_problems={
+                str(name): (str(queue), str(problem))
+                for lease in leases
+                for name, queue, problem in lease.more.get(DESCRIBED, ())
+            },
+        )
+
+    # -- for everybody -----------------------------------------------------------------------------------------------
+
+    async def page(self, limit: int) -> AlarmsPage:
+        """The alarms that stand, as they were judged last, by whichever process."""
+        entry = await self._latest()
+        if entry is None:
+            return AlarmsPage(self._clock.now_ms(), is_alone=self._is_alone)
+        return AlarmsPage(
+            self._clock.now_ms(),
+            [*entry.alarms[:limit]],
+            entry.judged_by,
+            entry.judged_at_ms,
+            self._is_alone,
+            entry.more + max(0, len(entry.alarms) - limit),
+        )
+
+    async def ended_page(self, limit: int) -> AlarmsPage:
+        """The last that ended. NoHealthyShards: none can be read."""
+        self._members.require_any()
+        ended = await alarm_entries.read_ended(self._membership.places(), self._clock.now_ms())
+        latest = await self._latest()
+        page = AlarmsPage(self._clock.now_ms(), ended[:limit])
+        return page if latest is None else replace(page, judged_by=latest.judged_by, judged_at_ms=latest.judged_at_ms)
+
+    async def mute(self, mute: Mute) -> None:
+        """From the next judgement on, until it ends. NoHealthyShards."""
+        healthy = self._members.healthy()
+        if not await alarm_entries.put_mute(healthy, mute, self._clock.now_ms()):
+            raise self._members.none_left() if not healthy else NoHealthyShards("no shard took the mute")
+
+    async def _latest(self) -> StandingEntry | None:
+        if self._judgement is not None:
+            return self._entry
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._read_until_s:
+            self._read_until_s = loop.time() + READ_FOR_S
+            self._reading = loop.create_task(
+                alarm_entries.read_standing(self._membership.places(), self._clock.now_ms())
+            )
+        if self._reading is not None:
+            await asyncio.wait([self._reading], timeout=READ_WITHIN_S)
+            if self._reading.done() and not self._reading.cancelled() and self._reading.exception() is None:
+                self._entry = self._reading.result() or self._entry
+        return self._entry
+
+    async def close(self) -> None:
+        """Wait for no answer any more."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)

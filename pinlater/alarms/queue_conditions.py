@@ -1,0 +1,260 @@
+"""The conditions of queues and their workers. Pure functions of the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pinlater.alarms.condition import Finding
+from pinlater.alarms.evidence import Evidence, LostWorker, QueueFacts
+from pinlater.durations import age_text, spaced
+from pinlater.model.alarm_views import Severity
+
+NO_WORKER_MS = 60_000
+LATENCY_MS = 300_000
+PAUSED_MS = 3_600_000
+LOST_FOR_MS = 900_000
+"""A lost worker is told of for so long where others are left."""
+
+LEAST_ENDED, FAILED_SHARE, RECOVERED_SHARE, TIMES_AS_MANY = 10, 0.2, 0.1, 2.0
+WATCHED_MS = 900_000
+"""A judge that has watched for less knows too little of a queue in which hardly anything ended before."""
+
+GROWTH = 1.05
+"""By so much at least a backlog grows in ten minutes."""
+
+_WORKERS_PAGE = "/dashboard/workers"
+
+
+def _span(ms: int) -> str:
+    return spaced(age_text(ms))
+
+
+def _jobs(number: int, kind: str) -> str:
+    return f"{number:,} {kind} job{'' if number == 1 else 's'}"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def no_worker(evidence: Evidence) -> Iterator[Finding]:
+    """A queue of whose jobs none was taken lately, and that no worker says it takes from."""
+    now = evidence.now
+    if now.workers is None:
+        return
+    for queue in now.working:
+        if not queue.ready or queue.oldest_ready_ms is None or queue.dequeued_per_second or queue.name in now.polled:
+            continue
+        waits_ms = now.now_ms - max(queue.oldest_ready_ms, evidence.past.dequeued_ms(queue.name))
+        if waits_ms > NO_WORKER_MS:
+            yield Finding(
+                subject=queue.name,
+                title=f"{queue.name}: no worker takes its {_jobs(queue.ready, 'ready')}",
+                queue=queue.name,
+                queues=frozenset((queue.name,)),
+                since_ms=now.now_ms - waits_ms + NO_WORKER_MS,
+                size=queue.ready,
+                why=f"The oldest waits for {_span(now.now_ms - queue.oldest_ready_ms)}, nothing was handed out lately, "
+                "and no worker names this queue.",
+                impact=f"{_jobs(queue.ready, 'ready')} wait",
+                action="Start a worker for this queue, or pause the queue if that is meant.",
+                command=f"pinlater-worker --app YOUR.MODULE:app --queues {queue.name}",
+                path=f"/dashboard/queues/{queue.name}",
+            )
+
+
+def worker_gone(evidence: Evidence) -> Iterator[Finding]:
+    """One for each queue that lost a worker which had not said that it stops."""
+    now = evidence.now
+    if now.workers is None:
+        return
+    by_queue: dict[str, list[LostWorker]] = {}
+    for each in evidence.past.lost():
+        for taken_from in each.worker.queues:
+            by_queue.setdefault(taken_from, []).append(each)
+    for name, gone in by_queue.items():
+        left = now.polled.get(name, 0)
+        lost = [each for each in gone if not _is_replaced(evidence, each)]
+        if left and (not lost or now.now_ms - max(each.noticed_ms for each in lost) > LOST_FOR_MS):
+            continue
+        if not lost or name in now.dead_letter_queues:
+            continue
+        queue = now.queues.get(name, QueueFacts(name=name))
+        severity = Severity.INFO if left or queue.is_paused else Severity.CRITICAL
+        who = sorted(f"{each.worker.name} on {each.worker.host}" for each in lost)
+        many = f"{len(lost):,} worker{' is' if len(lost) == 1 else 's are'} gone"
+        yield Finding(
+            subject=name,
+            title=f"{name}: {many}, {left:,} left" if left else f"{name}: {many}, and none is left",
+            queue=name,
+            queues=frozenset((name,)),
+            since_ms=min(each.worker.seen_ms for each in lost),
+            severity=severity,
+            size=max(queue.ready, len(lost)),
+            why=f"{_names(who)}: not heard of any more, and had not said that it stops.",
+            impact=f"{_jobs(queue.ready, 'ready')} wait" if queue.ready else "",
+            action="See on that machine why it ended (killed, out of memory, network), and start it again.",
+            command=f"pinlater worker list --queue {name}",
+            path=_WORKERS_PAGE,
+        )
+
+
+def _is_replaced(evidence: Evidence, lost: LostWorker) -> bool:
+    """A worker of the same name began after it was last heard of."""
+    return any(
+        each.worker.name == lost.worker.name and each.worker.started_ms >= lost.worker.seen_ms - 60_000
+        for each in evidence.now.workers or ()
+    )
+
+
+def worker_silent(evidence: Evidence) -> Iterator[Finding]:
+    silent = [each.worker for each in evidence.now.workers or () if each.worker.silent_since_ms is not None]
+    if silent:
+        names = sorted(f"{each.name} on {each.host}" for each in silent)
+        yield Finding(
+            subject="",
+            title=f"{len(silent):,} worker{' is' if len(silent) == 1 else 's are'} silent, although the process is "
+            "there",
+            since_ms=min(each.silent_since_ms or 0 for each in silent),
+            size=len(silent),
+            why=f"{_names(names)}: no sign of life from its event loop.",
+            action="See what keeps it busy: a job that never yields in the asyncio pool, swap, a stopped process.",
+            command="pinlater worker list",
+            path=_WORKERS_PAGE,
+        )
+
+
+def slots_stuck(evidence: Evidence) -> Iterator[Finding]:
+    stuck = [each.worker for each in evidence.now.workers or () if each.worker.stuck_slots]
+    if stuck:
+        slots = sum(each.stuck_slots for each in stuck)
+        names = sorted(f"{each.name} on {each.host}" for each in stuck)
+        yield Finding(
+            subject="",
+            title=f"{slots:,} slot{' of workers is' if slots == 1 else 's of workers are'} stuck",
+            size=slots,
+            why=f"{_names(names)}: jobs there did not end when they were to stop.",
+            action="See what these jobs wait for; the slots come back with a restart of the worker.",
+            command="pinlater worker list --running",
+            path=_WORKERS_PAGE,
+        )
+
+
+def failing(evidence: Evidence) -> Iterator[Finding]:
+    """Jobs that failed for good, of those that ended in the last minutes."""
+    for queue, ends in evidence.past.ends().items():
+        if queue in evidence.now.dead_letter_queues and not ends.ended:
+            continue
+        least, share = (1, RECOVERED_SHARE) if evidence.stands("failing", queue) else (LEAST_ENDED, FAILED_SHARE)
+        if ends.ended >= least and ends.failed_share >= share:
+            yield Finding(
+                subject=queue,
+                title=f"{queue}: {ends.failed_share:.0%} of the jobs fail",
+                queue=queue,
+                queues=frozenset((queue,)),
+                size=ends.failed,
+                why=f"In 5 minutes {ends.failed:,} of {ends.ended:,} jobs that ended failed for good.",
+                impact=f"{_jobs(ends.failed, 'failed')} in 5 minutes",
+                action="Read the errors; retry the jobs when the cause is mended.",
+                command=f"pinlater job scan {queue} --state failed",
+                path=f"/dashboard/jobs?filter=queue:{queue}+state:failed",
+            )
+
+
+def attempts_failing(evidence: Evidence) -> Iterator[Finding]:
+    """Attempts that failed, of jobs that are tried again, and twice as often as in the hour before."""
+    for queue, ends in evidence.past.ends().items():
+        share = ends.failed_attempts_share
+        if evidence.stands("attempts_failing", queue):
+            is_found = share >= RECOVERED_SHARE
+        else:
+            before = evidence.past.ends_before(queue)
+            is_known = before.attempts >= LEAST_ENDED or evidence.past.watched_ms >= WATCHED_MS
+            is_worse = is_known and share >= TIMES_AS_MANY * before.failed_attempts_share
+            is_found = ends.attempts >= LEAST_ENDED and share >= FAILED_SHARE and is_worse
+        if is_found:
+            yield Finding(
+                subject=queue,
+                title=f"{queue}: {share:.0%} of the attempts fail",
+                queue=queue,
+                queues=frozenset((queue,)),
+                size=ends.failed + ends.retried,
+                why=f"In 5 minutes {ends.failed + ends.retried:,} of {ends.attempts:,} attempts failed, at least twice "
+                "as often as in the hour before.",
+                action="Read the errors of jobs that wait for their next attempt.",
+                command=f"pinlater job scan {queue} --state scheduled",
+                path=f"/dashboard/jobs?filter=queue:{queue}+state:scheduled",
+            )
+
+
+def waits_long(evidence: Evidence) -> Iterator[Finding]:
+    now = evidence.now
+    for queue in now.working:
+        if not queue.ready or queue.oldest_ready_ms is None:
+            continue
+        goal_ms = now.latency_goals.get(queue.name, LATENCY_MS)
+        waits_ms = now.now_ms - queue.oldest_ready_ms
+        if waits_ms > goal_ms:
+            yield Finding(
+                subject=queue.name,
+                title=f"{queue.name}: the oldest ready job waits for {_span(waits_ms)}",
+                queue=queue.name,
+                queues=frozenset((queue.name,)),
+                since_ms=queue.oldest_ready_ms + goal_ms,
+                size=queue.ready,
+                why=f"{_jobs(queue.ready, 'ready')}, {queue.dequeued_per_second:.1f}/s are handed out, and none is to "
+                f"wait for more than {_span(goal_ms)}.",
+                impact=f"{_jobs(queue.ready, 'ready')} wait",
+                action="Start more workers for this queue, or see what its jobs wait for.",
+                command=f"pinlater worker list --queue {queue.name} --running",
+                path=f"/dashboard/queues/{queue.name}",
+            )
+
+
+def backlog_grows(evidence: Evidence) -> Iterator[Finding]:
+    for queue in evidence.now.working:
+        readings = evidence.past.backlog(queue.name)
+        if not readings:
+            continue
+        first, middle, last = readings[0], readings[len(readings) // 2], readings[-1]
+        if not (last > middle > first and last >= first * GROWTH):
+            continue
+        per_minute = (last - first) / (len(readings) - 1)
+        surplus = queue.dequeued_per_second - queue.enqueued_per_second
+        empty = f"empty in {_span(int(queue.ready / surplus * 1000))}" if surplus > 0 else "never empty"
+        yield Finding(
+            subject=queue.name,
+            title=f"{queue.name}: its backlog of {_jobs(queue.ready, 'ready')} grows by {per_minute:,.0f} a minute",
+            queue=queue.name,
+            queues=frozenset((queue.name,)),
+            size=queue.ready,
+            why=f"It has grown for 10 minutes; {queue.enqueued_per_second:.1f}/s come, "
+            f"{queue.dequeued_per_second:.1f}/s are handed out: {empty} at these rates.",
+            impact=f"{_jobs(queue.ready, 'ready')} wait",
+            action="Start more workers for this queue, or slow down who enqueues.",
+            command=f"pinlater worker list --queue {queue.name}",
+            path=f"/dashboard/queues/{queue.name}",
+        )
+
+
+def paused_long(evidence: Evidence) -> Iterator[Finding]:
+    now = evidence.now
+    for queue in now.queues.values():
+        since_ms = queue.paused_since_ms
+        if not queue.is_paused or not queue.ready or since_ms is None or queue.paused_until_ms is not None:
+            continue
+        if now.now_ms - since_ms > PAUSED_MS:
+            by = f" by {queue.paused_by}" if queue.paused_by else ""
+            yield Finding(
+                subject=queue.name,
+                title=f"{queue.name}: paused for {_span(now.now_ms - since_ms)}, with {_jobs(queue.ready, 'ready')}",
+                queue=queue.name,
+                since_ms=since_ms + PAUSED_MS,
+                size=queue.ready,
+                why=f"It was paused{by}, with no end.",
+                impact=f"{_jobs(queue.ready, 'ready')} wait",
+                action="Resume it if the reason is gone.",
+                command=f"pinlater queue resume {queue.name}",
+                path=f"/dashboard/queues/{queue.name}",
+            )

@@ -1,0 +1,139 @@
+"""Alarms of a real server, as every face shows them: the command line, HTTP, `check`, `top` and the status page."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+import pytest
+
+from pinlater import Client, DequeueRequest, Job
+from pinlater.errors import PasswordInvalid, RequestInvalid
+from pinlater.model import WorkerReport
+from pinlater.model.alarm_views import Alarm
+from tests.server.commands import Shell
+from tests.server.running import running
+
+LONG_MS = 600_000
+TITLE = "mail: no worker takes its 3 ready jobs"
+
+
+class Place(NamedTuple):
+    client: Client
+    address: str
+    api: str
+    site: str
+    password: str
+
+    def alarm(self, name: str, subject: str) -> Alarm | None:
+        found = [each for each in self.client.get_alarms().alarms if each.key == (name, subject)]
+        return found[0] if found else None
+
+
+def until(check: Callable[[], bool]) -> None:
+    """A judgement comes every few seconds."""
+    deadline_s = time.monotonic() + 60
+    while not check():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """With three jobs that became ready ten minutes ago, a letter that is as old, and a queue that is paused."""
+    folder = tmp_path_factory.mktemp("alarms")
+    with running(folder, "--api", "127.0.0.1:0", "--http", "127.0.0.1:0") as server:
+        server.wait_for("ready")
+        api = str(server.wait_for("api_ready")["address"]).rstrip("/")
+        site = str(server.wait_for("http_ready")["address"]).rstrip("/")
+        password = (folder / "pinlater-data" / "admin-password").read_text().strip()
+        with Client(f"127.0.0.1:{server.port}") as client:
+            for name in ("mail", "letters", "later"):
+                client.create_queue(name)
+            client.update_queue("mail", password, set={"dead_letter_queue": "letters"})
+            client.update_queue("later", password, set={"paused": "true"})
+            old = Job(b"x", run_after_ms=int(time.time() * 1000) - LONG_MS)
+            for name, jobs in (("mail", 3), ("letters", 1), ("later", 1)):
+                client.enqueue(name, [old] * jobs)
+            place = Place(client, f"127.0.0.1:{server.port}", api, site, password)
+            until(lambda: place.alarm("no_worker", "mail") is not None)
+            yield place
+
+
+@pytest.fixture
+def shell(place: Place, tmp_path: Path) -> Shell:
+    return Shell(tmp_path, place.address)
+
+
+def test_the_queue_that_nobody_works_on_is_the_only_alarm(place: Place) -> None:
+    page = place.client.get_alarms()
+    (alarm,) = [each for each in page.alarms if each.name != "exposed"]
+    assert (alarm.title, alarm.queue, alarm.size) == (TITLE, "mail", 3)
+    assert [each.name for each in alarm.absorbed] == ["waits_long"]
+    assert alarm.since_ms < page.now_ms - LONG_MS + 120_000
+    assert page.judged_at_ms is not None
+    assert not page.is_alone
+
+
+def test_every_face_shows_it(place: Place, shell: Shell) -> None:
+    listed = shell("alarms").out
+    assert f"  {TITLE}\n" in listed
+    assert "  $ pinlater-worker --app YOUR.MODULE:app --queues mail\n" in listed
+    (row,) = [each for each in json.loads(shell("alarms", "-o", "json").out) if each["name"] == "no_worker"]
+    answer = httpx.get(f"{place.api}/v1/alarms").json()
+    (sent,) = [each for each in answer["alarms"] if each["name"] == "no_worker"]
+    assert (row["title"], row["severity"], row["since_ms"]) == (TITLE, "critical", sent["since_ms"])
+    assert sent["command"] == row["command"]
+    assert f"alarm: {TITLE}" in shell("top", "--once").out.splitlines()[1].replace("alarms", "alarm")
+    checked = shell("check", code=2).out
+    assert checked.startswith("PINLATER CRITICAL - ")
+    assert TITLE in checked
+    assert TITLE not in shell("check", "--no-alarms").out
+    assert TITLE not in shell("check", "--queue", "later").out
+    until(lambda: TITLE in httpx.get(place.site).text)
+
+
+def test_a_mute_needs_a_reason_a_condition_and_the_password(place: Place, shell: Shell) -> None:
+    with pytest.raises(PasswordInvalid):
+        place.client.mute_alarm("no_worker", 60_000, "known", "wrong")
+    wrong = (("no_workr", 1, "x"), ("no_worker", -1, "x"), ("no_worker", 2**40, "x"), ("no_worker", 1, ""))
+    for name, for_ms, reason in wrong:
+        with pytest.raises(RequestInvalid):
+            place.client.mute_alarm(name, for_ms, reason, place.password)
+    password = {"PINLATER_ADMIN_PASSWORD": place.password}
+    assert (
+        "did you mean no_worker?"
+        in shell("alarms", "mute", "no_workr", "--for", "1h", "--reason", "x", **password, code=2).err
+    )
+
+
+def test_what_is_muted_is_listed_as_such_and_counts_no_more(place: Place, shell: Shell) -> None:
+    mute = ("mute", "no_worker", "--subject", "mail", "--for", "2h", "--reason", "the provider is down")
+    shell("alarms", *mute, PINLATER_ADMIN_PASSWORD=place.password)
+    until(lambda: (alarm := place.alarm("no_worker", "mail")) is not None and alarm.is_muted)
+    assert "muted by" in shell("alarms").out
+    assert "the provider is down" in shell("alarms").out
+    assert TITLE not in shell("check").out
+    (entry,) = [each for each in place.client.audit() if each.action == "mute_alarm"]
+    assert (entry.target, entry.detail) == ("no_worker/mail", "for 2h: the provider is down")
+    put = httpx.put(
+        f"{place.api}/v1/alarms/no_worker/mute",
+        json={"for_ms": 0, "subject": "mail"},
+        headers={"X-Admin-Password": place.password},
+    )
+    assert put.status_code in (200, 204), put.text
+    until(lambda: (alarm := place.alarm("no_worker", "mail")) is not None and not alarm.is_muted)
+
+
+def test_it_ends_when_a_worker_takes_the_jobs(place: Place, shell: Shell) -> None:
+    report = WorkerReport("a1", "shop", 5_000, "host-1", 7, {"mail": 1}, 4)
+    place.client.dequeue(DequeueRequest("mail", 3, worker=report))
+    until(lambda: place.alarm("no_worker", "mail") is None)
+    assert shell("alarms").err.startswith("pinlater: all is well") or "exposed" in shell("alarms", "-o", "json").out
+    (row,) = [each for each in json.loads(shell("alarms", "--ended", "-o", "json").out) if each["name"] == "no_worker"]
+    assert (row["peak"], row["subject"]) == (3, "mail")
+    assert TITLE in shell("alarms", "--ended").out

@@ -1,0 +1,403 @@
+"""Each condition by recorded snapshots: where it begins, where it ends, and what it must not be raised for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pinlater.alarms.alarms_page import docs_page
+from pinlater.alarms.condition_table import BY_NAME, CONDITIONS
+from pinlater.alarms.evidence import Evidence, QueueFacts, Snapshot, WorkerSeen
+from pinlater.alarms.judgement import Judged, Judgement
+from pinlater.model import BlockedChain, ProcessCounters, ServerView, ShardView, WorkerInfo
+from pinlater.model.alarm_views import Alarm, Severity
+
+NOW = 1_800_000_000_000
+MINUTE = 60_000
+IN = ShardView("1", "redis", "in", False)
+READY_SERVER = ServerView("a", "1", "a:9010", NOW - 3_600_000, NOW, True)
+
+
+def snapshot(*queues: QueueFacts, at_ms: int = NOW, **more: Any) -> Snapshot:
+    more = {"shards": [IN], "servers": [READY_SERVER], **more}
+    return Snapshot(now_ms=at_ms, queues={each.name: each for each in queues}, **more)
+
+
+def queue(name: str = "mail", ready: int = 3, waits_ms: int = 0, at_ms: int = NOW, **more: Any) -> QueueFacts:
+    return QueueFacts(name=name, ready=ready, oldest_ready_ms=at_ms - waits_ms, counted_at_ms=at_ms, **more)
+
+
+def worker(id: str = "w1", *queues: str, name: str = "web", at_ms: int = NOW, **more: Any) -> WorkerInfo:
+    fields: dict[str, Any] = {"started_ms": at_ms - 3_600_000, "seen_ms": at_ms, "stuck_slots": 0, "is_stopping": False}
+    fields |= more
+    return WorkerInfo(
+        id,
+        name,
+        "host-1",
+        7,
+        dict.fromkeys(queues or ("mail",), 1),
+        4,
+        1,
+        fields["stuck_slots"],
+        [],
+        None,
+        {},
+        fields["is_stopping"],
+        fields["started_ms"],
+        fields["seen_ms"],
+        fields.get("silent_since_ms"),
+    )
+
+
+def names(judged: Judged) -> list[str]:
+    return [alarm.name for alarm in judged.standing]
+
+
+def judge_all(*snapshots: Snapshot, judgement: Judgement | None = None) -> Judged:
+    judgement = judgement or Judgement()
+    return [judgement.judge(each) for each in snapshots][-1]
+
+
+def only(judged: Judged) -> Alarm:
+    (alarm,) = judged.standing
+    return alarm
+
+
+# -- no worker ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_without_a_worker_is_an_alarm_after_a_minute() -> None:
+    assert judge_all(snapshot(queue(waits_ms=MINUTE))).standing == []
+    alarm = only(judge_all(snapshot(queue(waits_ms=MINUTE + 1, ready=1_204))))
+    assert (alarm.name, alarm.severity, alarm.queue, alarm.since_ms) == (
+        "no_worker",
+        Severity.CRITICAL,
+        "mail",
+        NOW - 1,
+    )
+    assert alarm.title == "mail: no worker takes its 1,204 ready jobs"
+
+
+LONG = 10 * MINUTE
+
+
+@pytest.mark.parametrize(
+    ("facts", "more"),
+    [
+        pytest.param(queue(waits_ms=LONG), {"dead_letter_queues": frozenset({"mail"})}, id="dead letters"),
+        pytest.param(queue(waits_ms=LONG, is_paused=True, paused_since_ms=NOW - LONG), {}, id="paused"),
+        pytest.param(queue(ready=0, waits_ms=LONG), {}, id="no ready jobs"),
+        pytest.param(QueueFacts(name="mail", counted_at_ms=NOW), {}, id="no jobs"),
+    ],
+)
+def test_what_nobody_is_to_work_on_raises_nothing(facts: QueueFacts, more: dict[str, Any]) -> None:
+    assert judge_all(snapshot(facts, **more)).standing == []
+
+
+def test_a_queue_with_a_worker_has_one() -> None:
+    waits = queue(waits_ms=2 * MINUTE)
+    assert judge_all(snapshot(waits, workers=[WorkerSeen(worker())])).standing == []
+    assert names(judge_all(snapshot(waits, workers=[WorkerSeen(worker("w", "other"))]))) == ["no_worker"]
+    assert names(judge_all(snapshot(waits, workers=[WorkerSeen(worker(), is_stopping=True)]))) == ["no_worker"]
+    assert judge_all(snapshot(waits, workers=None)).standing == []  # nobody knows which there are
+    assert judge_all(snapshot(replace(waits, dequeued_per_second=0.1))).standing == []
+
+
+def test_a_queue_whose_jobs_were_handed_out_in_the_last_minute_has_a_worker() -> None:
+    def at(ms: int, dequeued: int) -> Snapshot:
+        counters = [ProcessCounters("a/1", NOW - LONG, NOW + ms, {"mail": (100, dequeued, 0, 0, 0)})]
+        return snapshot(queue(waits_ms=2 * MINUTE + ms, at_ms=NOW + ms), at_ms=NOW + ms, counters=counters)
+
+    judgement = Judgement()
+    assert judge_all(at(0, 5), at(5_000, 6), judgement=judgement).standing == []
+    assert judge_all(at(65_000, 6), judgement=judgement).standing == []
+    assert names(judge_all(at(65_001, 6), judgement=judgement)) == ["no_worker"]
+
+
+def test_each_queue_has_an_alarm_of_its_own_with_the_largest_first() -> None:
+    judged = judge_all(snapshot(*[queue(f"q{size}", size, 2 * MINUTE) for size in (5, 70, 12)]))
+    assert [alarm.subject for alarm in judged.standing] == ["q70", "q12", "q5"]
+
+
+# -- workers -----------------------------------------------------------------------------------------------------------
+
+
+def with_workers(at_ms: int, *workers: WorkerSeen) -> Snapshot:
+    return snapshot(queue(at_ms=at_ms), at_ms=at_ms, workers=workers)
+
+
+def test_a_worker_that_is_gone_is_an_alarm_of_each_of_its_queues() -> None:
+    here, other = WorkerSeen(worker("w1", "mail", "sms")), WorkerSeen(worker("w2", "sms", name="other"))
+    judged = judge_all(with_workers(NOW, here, other), with_workers(NOW + 5_000, other))
+    by_queue = {alarm.subject: alarm for alarm in judged.standing}
+    assert {subject: alarm.severity for subject, alarm in by_queue.items()} == {
+        "mail": Severity.CRITICAL,
+        "sms": Severity.INFO,
+    }
+    assert by_queue["mail"].title == "mail: 1 worker is gone, and none is left"
+    assert by_queue["sms"].title == "sms: 1 worker is gone, 1 left"
+    assert by_queue["mail"].since_ms == NOW
+    assert "web on host-1" in by_queue["mail"].why
+
+
+def test_a_deploy_raises_nothing() -> None:
+    old, stopping = WorkerSeen(worker()), WorkerSeen(worker(), is_stopping=True)
+    new = WorkerSeen(worker("w2", started_ms=NOW + 5_000, at_ms=NOW + 10_000))
+    judged = judge_all(with_workers(NOW, old), with_workers(NOW + 5_000, stopping), with_workers(NOW + 10_000, new))
+    assert judged.standing == []
+
+
+def test_a_worker_in_the_place_of_the_lost_one_ends_the_alarm() -> None:
+    judgement = Judgement()
+    judge_all(with_workers(NOW, WorkerSeen(worker())), with_workers(NOW + 5_000), judgement=judgement)
+    assert [alarm.name for alarm in judgement.standing] == ["worker_gone"]
+    new = WorkerSeen(worker("w2", started_ms=NOW + 8_000, at_ms=NOW + 10_000))
+    judged = judge_all(with_workers(NOW + 10_000, new), judgement=judgement)
+    assert judged.standing == []
+    assert [(alarm.name, alarm.ended_ms) for alarm in judged.ended] == [("worker_gone", NOW + 10_000)]
+
+
+def test_a_lost_worker_among_others_is_told_of_for_a_quarter_of_an_hour() -> None:
+    left = WorkerSeen(worker("w2", name="other"))
+    judgement = Judgement()
+    judge_all(with_workers(NOW, WorkerSeen(worker()), left), with_workers(NOW + 5_000, left), judgement=judgement)
+    assert names(judge_all(with_workers(NOW + 5_000 + 15 * MINUTE, left), judgement=judgement)) == ["worker_gone"]
+    assert judge_all(with_workers(NOW + 5_001 + 15 * MINUTE, left), judgement=judgement).standing == []
+
+
+def test_a_killed_worker_and_what_comes_of_it_are_one_alarm() -> None:
+    judgement = Judgement()
+    later = NOW + 6 * MINUTE
+    judged = judge_all(
+        with_workers(NOW, WorkerSeen(worker())),
+        with_workers(NOW + 5_000),
+        snapshot(queue("mail", 9, 6 * MINUTE, later), queue("sms", waits_ms=2 * MINUTE, at_ms=later), at_ms=later),
+        judgement=judgement,
+    )
+    assert [(alarm.name, alarm.subject) for alarm in judged.standing] == [("worker_gone", "mail"), ("no_worker", "sms")]
+    assert [each.name for each in judged.standing[0].absorbed] == ["no_worker", "waits_long"]
+    assert judged.ended == []
+
+
+def test_silent_workers_and_stuck_slots_are_told_of() -> None:
+    silent = worker("w1", silent_since_ms=NOW - MINUTE, stuck_slots=2)
+    judged = judge_all(snapshot(workers=[WorkerSeen(silent), WorkerSeen(worker("w2"))]))
+    assert {alarm.title for alarm in judged.standing} == {
+        "1 worker is silent, although the process is there",
+        "2 slots of workers are stuck",
+    }
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+def ends(at_ms: int, succeeded: int, failed: int, retried: int = 0) -> Snapshot:
+    """What the only server process has counted of the queue since it began."""
+    numbers = {"mail": (0, 0, succeeded, failed, retried)}
+    return snapshot(at_ms=at_ms, counters=[ProcessCounters("a/1", NOW - 3_600_000, at_ms, numbers)])
+
+
+@pytest.mark.parametrize(
+    ("succeeded", "failed", "expected"),
+    [(8, 2, ["failing"]), (8, 1, []), (7, 2, []), (9, 2, []), (0, 10, ["failing"])],
+    ids=["at the bound", "nine jobs", "nine jobs, of which many", "below the bound", "all"],
+)
+def test_a_fifth_of_ten_jobs_that_fail_is_an_alarm(succeeded: int, failed: int, expected: list[str]) -> None:
+    judged = judge_all(ends(NOW, 1_000, 1_000), ends(NOW + 5_000, 1_000 + succeeded, 1_000 + failed))
+    assert names(judged) == expected
+
+
+def test_failures_end_when_they_were_few_for_five_minutes() -> None:
+    judgement = Judgement()
+    judge_all(ends(NOW, 0, 0), ends(NOW + 5_000, 8, 2), judgement=judgement)
+    few = ends(NOW + MINUTE, 108, 2)
+    assert names(judge_all(few, judgement=judgement)) == ["failing"]  # quiet, for no time yet
+    assert names(judge_all(ends(NOW + 5 * MINUTE, 108, 2), judgement=judgement)) == ["failing"]
+    judged = judge_all(ends(NOW + 5 * MINUTE + 5_000, 108, 2), judgement=judgement)
+    assert judged.standing == []
+    assert [(alarm.name, alarm.peak) for alarm in judged.ended] == [("failing", 2)]
+
+
+def test_attempts_that_fail_twice_as_often_as_before_are_a_warning() -> None:
+    judgement = Judgement()
+    usual = [ends(NOW + minute * MINUTE, 100 * minute, 0, 10 * minute) for minute in range(10)]
+    assert judge_all(*usual, judgement=judgement).standing == []
+    worse = ends(NOW + 14 * MINUTE, 900 + 80, 0, 90 + 20)
+    alarm = only(judge_all(worse, judgement=judgement))
+    assert (alarm.name, alarm.severity) == ("attempts_failing", Severity.WARNING)
+
+
+def test_attempts_are_not_judged_where_nothing_of_before_is_known() -> None:
+    assert judge_all(ends(NOW, 0, 0), ends(NOW + 15 * MINUTE - 1, 8, 0, 3)).standing == []
+    calm = ends(NOW + 15 * MINUTE, 0, 0)
+    assert names(judge_all(ends(NOW, 0, 0), calm, ends(NOW + 15 * MINUTE + 5_000, 8, 0, 3))) == ["attempts_failing"]
+
+
+def test_attempts_that_fail_as_always_raise_nothing() -> None:
+    judgement = Judgement()
+    at_ms, succeeded, retried = NOW, 0, 0
+    found = []
+    for _ in range(40):
+        at_ms, succeeded, retried = at_ms + MINUTE, succeeded + 70, retried + 30
+        found.append(names(judge_all(ends(at_ms, succeeded, 0, retried), judgement=judgement)))
+    assert found == [[]] * 40
+
+
+def test_a_server_that_begins_anew_is_not_counted_twice() -> None:
+    restarted = snapshot(
+        at_ms=NOW + 10_000, counters=[ProcessCounters("a/1", NOW + 6_000, NOW + 10_000, {"mail": (0, 0, 9, 0, 0)})]
+    )
+    assert judge_all(ends(NOW, 500, 400), restarted).standing == []
+
+
+# -- waits and backlogs ------------------------------------------------------------------------------------------------
+
+
+def polled(*queues: QueueFacts, **more: Any) -> Snapshot:
+    at_ms = more.get("at_ms", NOW)
+    return snapshot(*queues, workers=[WorkerSeen(worker("w", *(each.name for each in queues), at_ms=at_ms))], **more)
+
+
+def test_a_wait_is_long_after_five_minutes_or_the_goal_of_the_queue() -> None:
+    assert judge_all(polled(queue(waits_ms=5 * MINUTE))).standing == []
+    alarm = only(judge_all(polled(queue(waits_ms=5 * MINUTE + 1))))
+    assert (alarm.name, alarm.severity, alarm.since_ms) == ("waits_long", Severity.WARNING, NOW - 1)
+    goals = {"mail": 30_000}
+    assert names(judge_all(polled(queue(waits_ms=30_001), latency_goals=goals))) == ["waits_long"]
+    assert judge_all(polled(queue(waits_ms=LONG), latency_goals={"mail": 2 * LONG})).standing == []
+
+
+def grown(sizes: Sequence[int]) -> list[Snapshot]:
+    """A reading each minute."""
+    times = [NOW + place * MINUTE for place in range(len(sizes))]
+    return [polled(queue(ready=size, at_ms=at_ms), at_ms=at_ms) for size, at_ms in zip(sizes, times, strict=True)]
+
+
+def test_a_backlog_that_grows_for_ten_minutes_is_a_warning() -> None:
+    sizes = [200 + 50 * place for place in range(11)]
+    assert judge_all(*grown(sizes[:10])).standing == []
+    alarm = only(judge_all(*grown(sizes)))
+    assert alarm.title == "mail: its backlog of 700 ready jobs grows by 50 a minute"
+    assert "never empty" in alarm.why
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param([700 - 50 * place for place in range(11)], id="shrinks"),
+        pytest.param([500] * 5 + [900] * 6, id="jumped once"),
+        pytest.param([1_000 + place for place in range(11)], id="hardly grows"),
+        pytest.param([5 * place for place in range(11)], id="small"),
+    ],
+)
+def test_other_backlogs_raise_nothing(sizes: list[int]) -> None:
+    assert judge_all(*grown(sizes)).standing == []
+
+
+def test_a_pause_that_was_forgotten_is_worth_knowing() -> None:
+    def paused(ms: int, **more: Any) -> QueueFacts:
+        return queue(waits_ms=2 * ms, is_paused=True, paused_since_ms=NOW - ms, paused_by="me", **more)
+
+    assert judge_all(snapshot(paused(60 * MINUTE))).standing == []
+    alarm = only(judge_all(snapshot(paused(60 * MINUTE + 1))))
+    assert (alarm.name, alarm.severity) == ("paused_long", Severity.INFO)
+    assert judge_all(snapshot(paused(2 * 60 * MINUTE, paused_until_ms=NOW + MINUTE))).standing == []
+    assert judge_all(snapshot(replace(paused(2 * 60 * MINUTE), ready=0))).standing == []
+
+
+# -- shards and servers ------------------------------------------------------------------------------------------------
+
+
+def test_a_shard_that_is_out_says_what_it_holds_and_what_to_do() -> None:
+    out = ShardView("2", "redis", "out", False, trouble="shard 2: connection refused", jobs=69, is_home=True)
+    judgement = Judgement()
+    judge_all(snapshot(shards=[IN, out]), judgement=judgement)
+    alarm = only(judge_all(snapshot(shards=[IN, out], at_ms=NOW + MINUTE), judgement=judgement))
+    assert (alarm.name, alarm.subject, alarm.severity) == ("shard_out", "2", Severity.WARNING)
+    assert (alarm.since_ms, alarm.why, alarm.size) == (NOW, "connection refused", 69)
+    assert alarm.impact.startswith("69 jobs that had not ended are held there; jobs with keys")
+    assert "pinlater shard give-up 2" in alarm.action
+    assert only(judge_all(snapshot(shards=[out]))).severity is Severity.CRITICAL
+
+
+def test_a_shard_that_one_server_cannot_use_is_told_of() -> None:
+    cut_off = replace(READY_SERVER, process="2", shards_out=["1"])
+    assert only(judge_all(snapshot(servers=[READY_SERVER, cut_off]))).title == "Shard 1 is out at a/2"
+
+
+def test_old_counts_of_a_shard_that_is_out_are_its_alarm() -> None:
+    old = replace(queue(ready=0), counted_at_ms=NOW - MINUTE - 1)
+    assert names(judge_all(snapshot(old))) == ["counts_old"]
+    assert judge_all(snapshot(replace(old, counted_at_ms=NOW - MINUTE))).standing == []
+    assert judge_all(snapshot(replace(old, counted_at_ms=0))).standing == []  # never counted: it is being made
+    out = ShardView("2", "redis", "out", False, trouble="gone")
+    alarm = only(judge_all(snapshot(old, shards=[IN, out])))
+    assert [each.name for each in alarm.absorbed] == ["counts_old"]
+
+
+def test_a_full_shard_is_critical_where_no_other_takes_jobs() -> None:
+    full = ShardView("1", "redis", "in", False, trouble="maxmemory", is_full=True)
+    assert only(judge_all(snapshot(shards=[full, replace(IN, id="2")]))).severity is Severity.WARNING
+    assert only(judge_all(snapshot(shards=[full]))).severity is Severity.CRITICAL
+
+
+def test_a_server_that_is_not_ready_is_an_alarm_unless_it_drains() -> None:
+    unready = replace(READY_SERVER, process="2", is_ready=False)
+    assert names(judge_all(snapshot(servers=[replace(unready, trouble="no store")]))) == ["server_unready"]
+    for word in ("draining", "starting"):
+        assert judge_all(snapshot(servers=[replace(unready, trouble=word)])).standing == []
+    assert names(judge_all(snapshot(servers=[replace(READY_SERVER, trouble="its clock is 3 s off")]))) == [
+        "server_problem"
+    ]
+
+
+def test_what_servers_say_of_the_cluster_is_told_of() -> None:
+    chain = BlockedChain("tenant:7", "mail:s1:p1:5", 12, NOW - LONG)
+    judged = judge_all(
+        snapshot(
+            shards=[replace(IN, blocked_chains=[chain])],
+            servers=[replace(READY_SERVER, exposed="everybody may do all")],
+            homes_problem="shard 3 is away",
+            schedule_problems={"nightly": ("mail", "no such queue")},
+        )
+    )
+    assert sorted(names(judged)) == ["chain_blocked", "exposed", "homes_stuck", "schedule_silent"]
+    by_name = {alarm.name: alarm for alarm in judged.standing}
+    assert (by_name["chain_blocked"].queue, by_name["chain_blocked"].since_ms) == ("mail", NOW - LONG)
+    assert by_name["schedule_silent"].queue == "mail"
+
+
+# -- all of them -------------------------------------------------------------------------------------------------------
+
+
+def test_a_busy_healthy_cluster_raises_nothing() -> None:
+    busy = [
+        queue("mail", 5_000, 20_000, dequeued_per_second=50.0, enqueued_per_second=50.0),
+        queue("mail_dead", 700, 48 * 60 * MINUTE),
+        queue("later", 10, MINUTE, is_paused=True, paused_since_ms=NOW - 10 * MINUTE),
+    ]
+    calm = polled(*busy, dead_letter_queues=frozenset({"mail_dead"}))
+    assert judge_all(calm, replace(calm, now_ms=NOW + 5_000)).standing == []
+
+
+def test_the_page_is_as_the_table_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "alarms.md").read_text(encoding="utf-8")
+    assert page == docs_page(), "write it anew: python -m pinlater.alarms > docs/alarms.md"
+
+
+def test_the_table_is_in_order() -> None:
+    """Causes stand before what they absorb, and each condition that is absorbed is one."""
+    places = {each.name: place for place, each in enumerate(CONDITIONS)}
+    assert len(places) == len(BY_NAME) == len(CONDITIONS)
+    assert [
+        (each.name, effect) for each in CONDITIONS for effect in each.absorbs if places[effect] <= places[each.name]
+    ] == []
+
+
+@pytest.mark.parametrize("condition", CONDITIONS, ids=lambda each: each.name)
+def test_a_condition_finds_nothing_where_there_is_nothing(condition: Any) -> None:
+    assert list(condition.find(Evidence(snapshot()))) == []

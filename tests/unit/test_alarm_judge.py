@@ -1,0 +1,195 @@
+"""The judge: one process of the cluster judges, all know what it found, and another one goes on where it left off."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from pinlater.alarms.alarm_entries import KEPT_ENDED, put_ended, read_ended, read_mutes
+from pinlater.alarms.judge import JUDGE_EVERY_MS, WRITE_EVERY_MS, Judge
+from pinlater.alarms.judgement import Mute
+from pinlater.cluster.worker_list import WorkerList
+from pinlater.errors import NoHealthyShards
+from pinlater.model import Job
+from pinlater.model.alarm_views import AlarmsPage
+from tests.unit.cluster_stand import ClusterStand, Server, cluster_stand
+
+MINUTE = 60_000
+
+
+class Stand:
+    """A cluster whose servers have judges."""
+
+    def __init__(self, cluster: ClusterStand) -> None:
+        self.cluster = cluster
+        self.judges: dict[str, Judge] = {}
+        self.workers: dict[str, WorkerList] = {}
+
+    async def server(self, name: str) -> Server:
+        server = await self.cluster.server(name)
+        workers = WorkerList(server.members, server.time, server.membership.me.lease_name)
+        self.workers[name] = workers
+        self.judges[name] = Judge(
+            server.members, server.queues, server.membership, server.stats, server.cluster, workers, server.time
+        )
+        return server
+
+    async def pass_time(self, ms: int = JUDGE_EVERY_MS) -> None:
+        """So much later everybody has counted, told of itself, and judged where it is its turn."""
+        self.cluster.clock.tick(ms)
+        await self.cluster.round()
+        for server in self.cluster.servers:
+            await server.queues.poll()
+            await server.stats.tick()
+            await server.stats.drain()
+        for server in self.cluster.servers:
+            await self.judges[server.membership.me.server].tick()
+
+    async def pages(self) -> list[AlarmsPage]:
+        """What each server answers."""
+        return [await self.judges[each.membership.me.server].page(100) for each in self.cluster.servers]
+
+    def judging(self) -> Server:
+        """The server whose turn it is."""
+        (found,) = [
+            each for each in self.cluster.servers if each.membership.owns(each.membership.places()[0].shard.shard_id)
+        ]
+        return found
+
+
+@asynccontextmanager
+async def alarm_stand() -> AsyncIterator[Stand]:
+    """Two servers over two shards."""
+    async with cluster_stand(2) as cluster:
+        at = Stand(cluster)
+        try:
+            for name in ("a", "b"):
+                await at.server(name)
+            await cluster.round()
+            yield at
+        finally:
+            for judge in at.judges.values():
+                await judge.close()
+            for workers in at.workers.values():
+                await workers.close()
+
+
+@asynccontextmanager
+async def one_alarm() -> AsyncIterator[Stand]:
+    """Three jobs that no worker takes, for two minutes."""
+    async with alarm_stand() as at:
+        first = at.cluster.servers[0]
+        await first.queues.create("mail", "me")
+        await first.router.enqueue("mail", [Job(b"x")] * 3, first.time.now_ms())
+        await at.pass_time()
+        await at.pass_time(2 * MINUTE)
+        yield at
+
+
+async def test_all_servers_show_what_one_of_them_judged() -> None:
+    async with one_alarm() as stand:
+        pages = await stand.pages()
+        assert [[alarm.key for alarm in page.alarms] for page in pages] == [[("no_worker", "mail")]] * 2
+        assert {page.judged_by for page in pages} == {stand.judging().membership.me.lease_name}
+        assert [page.is_alone for page in pages] == [False, False]
+        assert pages[0].alarms == pages[1].alarms
+
+
+async def test_an_alarm_that_ended_can_be_read() -> None:
+    async with one_alarm() as stand:
+        server = stand.cluster.servers[0]
+        await server.queues.change("mail", {"paused": "true"}, (), False, "me")
+        await stand.pass_time()
+        assert [page.alarms for page in await stand.pages()] == [[], []]
+        for judge in stand.judges.values():
+            (ended,) = (await judge.ended_page(10)).alarms
+            assert (ended.key, ended.ended_ms, ended.peak) == (("no_worker", "mail"), server.time.now_ms(), 3)
+
+
+async def test_another_server_goes_on_where_the_judge_left_off() -> None:
+    async with one_alarm() as stand:
+        judging = stand.judging()
+        (before,) = (await stand.pages())[0].alarms
+        stand.cluster.kill(judging)
+        await stand.pass_time(MINUTE)
+        (page,) = await stand.pages()
+        (alarm,) = page.alarms
+        assert (alarm.since_ms, page.judged_by) == (before.since_ms, stand.judging().membership.me.lease_name)
+        assert stand.judging() is not judging
+
+
+async def test_the_first_shard_of_the_leases_may_go() -> None:
+    async with one_alarm() as stand:
+        (before,) = (await stand.pages())[0].alarms
+        first = stand.cluster.servers[0].membership.places()[0].shard.shard_id
+        for server in stand.cluster.servers:
+            (member,) = [each for each in server.members.all if each.shard.shard_id == first]
+            member.eject("it is gone")
+        await stand.pass_time()
+        alarms = {alarm.name: alarm for alarm in (await stand.pages())[0].alarms}
+        assert alarms.keys() == {"no_worker", "shard_out"}
+        assert alarms["no_worker"].since_ms == before.since_ms
+
+
+async def test_a_mute_is_shown_until_it_ends() -> None:
+    async with one_alarm() as stand:
+        server, judge = stand.cluster.servers[0], stand.judges["b"]
+        until_ms = server.time.now_ms() + 10 * MINUTE
+        await judge.mute(Mute("no_worker", "mail", until_ms, "me", "known"))
+        await stand.pass_time()
+        (alarm,) = (await stand.pages())[0].alarms
+        assert (alarm.muted_until_ms, alarm.muted_by, alarm.muted_why) == (until_ms, "me", "known")
+        await stand.pass_time(10 * MINUTE)
+        assert not (await stand.pages())[0].alarms[0].is_muted
+
+
+async def test_a_mute_is_ended_by_one_that_has_ended() -> None:
+    async with one_alarm() as stand:
+        server, judge = stand.cluster.servers[0], stand.judges["a"]
+        await judge.mute(Mute("no_worker", "", server.time.now_ms() + MINUTE, "me", "known"))
+        await stand.pass_time()
+        assert (await stand.pages())[0].alarms[0].is_muted
+        await judge.mute(Mute("no_worker", "", server.time.now_ms(), "me", ""))
+        await stand.pass_time()
+        assert not (await stand.pages())[0].alarms[0].is_muted
+        assert await read_mutes(server.members.healthy(), server.time.now_ms()) == []
+
+
+async def test_a_healthy_cluster_is_written_once_a_minute() -> None:
+    async with alarm_stand() as stand:
+        await stand.pass_time()
+        versions = []
+        for _ in range(WRITE_EVERY_MS // JUDGE_EVERY_MS):
+            await stand.pass_time()
+            entries = await stand.cluster.stores[0].kv_list("alarm", stand.cluster.clock.now_ms())
+            versions.append(entries["standing"].version)
+        assert versions[-1] == versions[0] + 1
+
+
+async def test_with_no_shard_each_server_judges_by_itself() -> None:
+    async with one_alarm() as stand:
+        for server in stand.cluster.servers:
+            for member in server.members.all:
+                member.eject("it is gone")
+        await stand.pass_time()
+        for page in await stand.pages():
+            assert page.is_alone
+            assert [alarm.name for alarm in page.alarms if alarm.name == "shard_out"] == ["shard_out"] * 2
+        with pytest.raises(NoHealthyShards):
+            await stand.judges["a"].ended_page(10)
+        with pytest.raises(NoHealthyShards):
+            await stand.judges["a"].mute(Mute("no_worker", "", 1, "me", "x"))
+
+
+async def test_the_last_that_ended_are_kept() -> None:
+    async with one_alarm() as stand:
+        server = stand.judging()
+        (alarm,) = (await stand.pages())[0].alarms
+        now_ms = server.time.now_ms()
+        for number in range(KEPT_ENDED + 5):
+            await put_ended(server.membership.places(), replace(alarm, ended_ms=now_ms + number), now_ms + number)
+        kept = await read_ended(server.membership.places(), now_ms)
+        assert [each.ended_ms for each in kept] == [now_ms + number for number in range(KEPT_ENDED + 4, 4, -1)]
