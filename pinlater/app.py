@@ -166,7 +166,9 @@ class ServerProcess:
         )
         self._cluster = Cluster(shards, queues, membership, stats, clock, lambda: homes.table)
         self._workers = workers = WorkerList(shards, clock, me.lease_name)
-        self._judge = judge = Judge(shards, queues, membership, stats, self._cluster, workers, clock)
+        self._judge = judge = Judge(
+            shards, queues, membership, stats, self._cluster, workers, clock, priorities=priorities
+        )
 
         # the calls
         router = Router(shards, homes)
@@ -304,6 +306,7 @@ class ServerProcess:
             **self._workers.describe(),
             **self._homes_change.describe(),
             **self._firer.describe(),
+            **self._judge.describe(),
         }
 
     async def _sync_shard(self, member: ShardHandle) -> None:

@@ -43,7 +43,10 @@ def shard_out(evidence: Evidence) -> Iterator[Finding]:
             title = f"Shard {shard.id} is out at {', '.join(seen_out)}"
         held = shard.jobs or 0
         impact = f"{_jobs(held)} that had not ended are held there" if is_out and shard.jobs is not None else ""
-        if impact and shard.is_home:
+        refused = now.refused.get(shard.id, 0)
+        if impact and refused:
+            impact += f"; {refused:,} call{'' if refused == 1 else 's'} with keys that live there were refused"
+        elif impact and shard.is_home:
             impact += "; jobs with keys that live there are refused until it is back"
         yield Finding(
             subject=shard.id or shard.store,

@@ -75,7 +75,8 @@ CONDITIONS: tuple[Condition, ...] = (
     Condition(
         name="failing",
         severity=CRITICAL,
-        holds="Of 10 jobs or more that ended in 5 minutes, 20 % failed for good.",
+        holds="Of 10 jobs or more that ended in 5 minutes, 20 % failed for good: of one type where bodies name it, "
+        "as those of the worker framework do (estimated from a sample), else of the queue.",
         threshold="20 % of 10 jobs in 5 minutes; ends below 10 % for 5 minutes",
         not_for="single jobs",
         remedy="Read the errors, and retry the jobs when the cause is mended.",

@@ -73,13 +73,23 @@ class WorkerSeen:
     is_stopping: bool = False
 
 
+@dataclass(slots=True)
+class TypeSample:
+    """Jobs of one type that ended lately, as far as they were examined, and the last line of the status of one."""
+
+    succeeded: int = 0
+    failed: int = 0
+    error: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """A cluster at one moment. `workers` None: it is not known which there are.
 
     `dead_letter_queues` are those that another queue names, `latency_goals` for how long jobs of a queue may wait where
     that was set, `counters` what server processes have counted where that changed, and `schedule_problems` the queue of
-    a schedule that does not fire, and why, by the schedule's name.
+    a schedule that does not fire, and why, by the schedule's name. `types` are samples of jobs that ended, by queue and
+    type of job ("": it names none), and `refused` the calls that a shard which is out was needed for.
     """
 
     now_ms: int
@@ -92,6 +102,8 @@ class Snapshot:
     dead_letter_queues: frozenset[str] = frozenset()
     latency_goals: Mapping[str, int] = field(default_factory=dict)
     schedule_problems: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    types: Mapping[str, Mapping[str, TypeSample]] = field(default_factory=dict)
+    refused: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def working(self) -> list[QueueFacts]:
@@ -144,6 +156,23 @@ class Ends:
     succeeded: int = 0
     failed: int = 0
     retried: int = 0
+
+    def of_types(self, samples: Mapping[str, TypeSample]) -> dict[str, Ends]:
+        """What that was of each type, by the parts that these have in a sample; empty where it does not say."""
+        succeeded, failed = (
+            sum(each.succeeded for each in samples.values()),
+            sum(each.failed for each in samples.values()),
+        )
+        if (self.succeeded and not succeeded) or (self.failed and not failed):
+            return {}
+        return {
+            name: Ends(
+                round(self.succeeded * each.succeeded / succeeded) if succeeded else 0,
+                round(self.failed * each.failed / failed) if failed else 0,
+            )
+            for name, each in samples.items()
+            if name
+        }
 
     @property
     def ended(self) -> int:

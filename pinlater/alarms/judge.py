@@ -7,12 +7,17 @@ With no shard that can be used each process judges by what it knows itself, and 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from time import thread_time
+from typing import Any
 
 import structlog
 
 from pinlater.alarms import alarm_entries
 from pinlater.alarms.alarm_entries import StandingEntry
+from pinlater.alarms.end_sampler import EndSampler
 from pinlater.alarms.evidence import Snapshot, WorkerSeen, snapshot_of
 from pinlater.alarms.judgement import Judgement, Mute
 from pinlater.clock import Clock
@@ -37,6 +42,9 @@ judged less often.
 WRITE_EVERY_MS = 60_000
 """What did not change is written so often, so that others see that it still counts."""
 
+REFUSED = "refused_calls"
+"""What a lease says, by shard."""
+
 READ_FOR_S = 1.0
 READ_WITHIN_S = 2.0
 
@@ -53,6 +61,8 @@ class Judge:
         cluster: Cluster,
         workers: WorkerList,
         clock: Clock,
+        *,
+        priorities: Sequence[int] = (1, 2, 3),
     ) -> None:
         self._members = members
         self._queues = queues
@@ -61,6 +71,7 @@ class Judge:
         self._cluster = cluster
         self._workers = workers
         self._clock = clock
+        self._sampler = EndSampler(members, priorities, clock)
         self._judgement: Judgement | None = None
         """None: it is not the turn of this process."""
         self._mutes: list[Mute] = []
@@ -84,7 +95,6 @@ class Judge:
             return
         if self._clock.now_ms() < self._rest_until_ms:
             return
-        loop = asyncio.get_running_loop()
         now_ms = self._clock.now_ms()
         try:
             judgement = self._judgement or await self._begin(places, now_ms)
@@ -94,9 +104,12 @@ class Judge:
             _log.warning("alarms_not_read", error=error.message)
             return
         snapshot = await self._snapshot()
-        began_s = loop.time()
+        judgement.observe(snapshot)
+        if failing := judgement.failing_queues():
+            snapshot = replace(snapshot, types=await self._sampler.types(failing))
+        began_s = thread_time()
         judged = judgement.judge(snapshot, self._mutes)
-        took_ms = (loop.time() - began_s) * 1000
+        took_ms = (thread_time() - began_s) * 1000
         self._rest_until_ms = now_ms + int(took_ms / SHARE) - JUDGE_EVERY_MS // 2
         for alarm in judged.ended:
             _log.info("alarm_ended", alarm=alarm.name, subject=alarm.subject, since_ms=alarm.since_ms)
@@ -122,15 +135,24 @@ class Judge:
         if not is_known and await alarm_entries.put_standing(places, entry, now_ms):
             self._written, self._written_ms = state, now_ms
 
+    def describe(self) -> Mapping[str, Any]:
+        """For the lease of this process: the calls that shards which are out were needed for."""
+        refused = {each.shard.shard_id: each.refused_calls for each in self._members.all if each.refused_calls}
+        return {REFUSED: refused} if refused else {}
+
     async def _snapshot(self) -> Snapshot:
-        """Of the queues that have jobs somewhere; the others have nothing to be judged."""
+        """Of the queues that have jobs somewhere, and all that was counted; without samples."""
         await self._stats.refresh()
         names = self._stats.published.queues()
-        status = await self._cluster.status(names, counters_since_ms=self._counted_ms)
+        status = await self._cluster.status(names)
+        status.counters = self._membership.counters.since(self._counted_ms, self._queues.has)
         self._counted_ms = status.now_ms - 2 * self._membership.renew_every_ms
         status.shards = [each for each in status.shards if each.trouble != NOT_TRIED]
         leases = self._membership.alive()
         observed = await self._workers.observed(leases)
+        refused = Counter[str]()
+        for lease in leases:
+            refused.update(lease.more.get(REFUSED, {}))
         goals = {name: self._queues.settings(name).latency_goal_ms for name in names}
         return snapshot_of(
             status,
@@ -142,6 +164,7 @@ class Judge:
             ],
             dead_letter_queues=frozenset(each.queue for each in self._queues.dead_letter_targets().values()),
             latency_goals={name: goal for name, goal in goals.items() if goal is not None},
+            refused=refused,
             schedule_problems={
                 str(name): (str(queue), str(problem))
                 for lease in leases

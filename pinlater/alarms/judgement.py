@@ -55,14 +55,22 @@ class Judgement:
         """The worst first."""
         return sorted(self._standing.values(), key=lambda each: each.order)
 
+    def failing_queues(self) -> list[str]:
+        """Where jobs failed for good in the last minutes, those with the most first."""
+        failed = {queue: ends.failed for queue, ends in self._past.ends().items() if ends.failed}
+        return sorted(failed, key=lambda queue: (-failed[queue], queue))
+
     def resume(self, standing: Sequence[Alarm], now_ms: int) -> None:
         """Go on with what another judge has found."""
         self._standing = {each.key: each for each in standing}
         self._found_ms = dict.fromkeys(self._standing, now_ms)
 
-    def judge(self, now: Snapshot, mutes: Sequence[Mute] = ()) -> Judged:
-        """The alarms by a further snapshot."""
+    def observe(self, now: Snapshot) -> None:
+        """A further snapshot, before it is judged."""
         self._past.take(now)
+
+    def judge(self, now: Snapshot, mutes: Sequence[Mute] = ()) -> Judged:
+        """The alarms by the snapshot that was observed last."""
         evidence = Evidence(now, self._past, self._standing)
         found = [_Found(condition, finding) for condition in self._conditions for finding in condition.find(evidence)]
         raised: dict[tuple[str, str], Alarm] = {}

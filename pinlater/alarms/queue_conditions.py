@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pinlater.alarms.condition import Finding
-from pinlater.alarms.evidence import Evidence, LostWorker, QueueFacts
+from pinlater.alarms.evidence import Ends, Evidence, LostWorker, QueueFacts
 from pinlater.durations import age_text, spaced
 from pinlater.model.alarm_views import Severity
 
@@ -142,24 +142,41 @@ def slots_stuck(evidence: Evidence) -> Iterator[Finding]:
 
 
 def failing(evidence: Evidence) -> Iterator[Finding]:
-    """Jobs that failed for good, of those that ended in the last minutes."""
+    """Jobs that failed for good, of those that ended in the last minutes: by type where that is known."""
     for queue, ends in evidence.past.ends().items():
-        if queue in evidence.now.dead_letter_queues and not ends.ended:
-            continue
-        least, share = (1, RECOVERED_SHARE) if evidence.stands("failing", queue) else (LEAST_ENDED, FAILED_SHARE)
-        if ends.ended >= least and ends.failed_share >= share:
-            yield Finding(
-                subject=queue,
-                title=f"{queue}: {ends.failed_share:.0%} of the jobs fail",
-                queue=queue,
-                queues=frozenset((queue,)),
-                size=ends.failed,
-                why=f"In 5 minutes {ends.failed:,} of {ends.ended:,} jobs that ended failed for good.",
-                impact=f"{_jobs(ends.failed, 'failed')} in 5 minutes",
-                action="Read the errors; retry the jobs when the cause is mended.",
-                command=f"pinlater job scan {queue} --state failed",
-                path=f"/dashboard/jobs?filter=queue:{queue}+state:failed",
-            )
+        samples = evidence.now.types.get(queue, {})
+        by_type = {
+            name: each
+            for name, each in ends.of_types(samples).items()
+            if _fails(each, evidence.stands("failing", f"{queue}/{name}"))
+        }
+        for name, each in by_type.items():
+            yield _failing(queue, f"{queue}/{name}", each, samples[name].error, f" of type {name}")
+        if not by_type and _fails(ends, evidence.stands("failing", queue)):
+            error = next((each.error for each in samples.values() if each.error), "")
+            yield _failing(queue, queue, ends, error)
+
+
+def _fails(ends: Ends, stands: bool) -> bool:
+    least, share = (1, RECOVERED_SHARE) if stands else (LEAST_ENDED, FAILED_SHARE)
+    return ends.ended >= least and ends.failed_share >= share
+
+
+def _failing(queue: str, subject: str, ends: Ends, error: str, of_type: str = "") -> Finding:
+    about = "about " if of_type else ""
+    return Finding(
+        subject=subject,
+        title=f"{subject}: {ends.failed_share:.0%} of the jobs fail",
+        queue=queue,
+        queues=frozenset((queue,)),
+        size=ends.failed,
+        why=f"In 5 minutes {about}{ends.failed:,} of {ends.ended:,} jobs{of_type} that ended failed for good.",
+        impact=f"{_jobs(ends.failed, 'failed')} in 5 minutes",
+        error=error,
+        action="Read the errors; retry the jobs when the cause is mended.",
+        command=f"pinlater job scan {queue} --state failed",
+        path=f"/dashboard/jobs?filter=queue:{queue}+state:failed",
+    )
 
 
 def attempts_failing(evidence: Evidence) -> Iterator[Finding]:

@@ -74,6 +74,8 @@ class ShardHandle:
         """The largest time that jobs were stored at there, as of the last ping."""
         self.last_error = NOT_TRIED
         """Why it is out, or would be if that happened more often; "" while all is well."""
+        self.refused_calls = 0
+        """Since it is out: calls that needed it, and no other shard, as their keys live there."""
         self.full = ""
         """Why the store has no room for new jobs, and what to do; "" while it has."""
         self._full_for = Pause(FIRST_ROOM_PAUSE_MS, ROOM_PAUSE_MS)
@@ -182,6 +184,7 @@ class ShardHandle:
 
     def readmit(self) -> None:
         self.last_error = ""
+        self.refused_calls = 0
         self.health.admit(self._clock.now_ms())
 
     # -- room --------------------------------------------------------------------------------------------------------

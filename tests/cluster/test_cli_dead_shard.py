@@ -259,15 +259,15 @@ def test_changes_are_recorded_with_what_they_missed(command: Command) -> None:
 
 
 def test_a_check_warns_and_thresholds_decide(command: Command) -> None:
-    assert command("check", code=1).stdout.startswith("PINLATER WARNING - shard 2 out")
-    assert "shards_out=1;0;0" in command("check", "--crit", "shards-out=0", code=2).stdout
-    fine = command("check", "--warn", "shards-out=1,ready=1000000", "--queue", "mail")
+    assert command("check", "--no-alarms", code=1).stdout.startswith("PINLATER WARNING - shard 2 out")
+    assert "shards_out=1;0;0" in command("check", "--no-alarms", "--crit", "shards-out=0", code=2).stdout
+    fine = command("check", "--no-alarms", "--warn", "shards-out=1,ready=1000000", "--queue", "mail")
     assert fine.stdout.startswith("PINLATER OK - 4 of 4 processes ready")
     assert "mail_ready=" in fine.stdout
-    assert "CRITICAL" in command("check", "--crit", "servers=3", code=2).stdout
+    assert "CRITICAL" in command("check", "--no-alarms", "--crit", "servers=3", code=2).stdout
     assert (
         "queue nowhere does not exist"
-        in command("check", "--queue", "nowhere", "--warn", "shards-out=1", code=3).stdout
+        in command("check", "--no-alarms", "--queue", "nowhere", "--warn", "shards-out=1", code=3).stdout
     )
 
 
@@ -276,7 +276,8 @@ def test_top_shows_the_dead_shard(command: Command) -> None:
     assert "1/2 shards in" in shown
     assert "OUT" in shown
     assert "mail" in shown
-    assert len(COMMANDS) == 18
+    assert "Shard 2 is out" in command("alarms", code=0).stdout
+    assert len(COMMANDS) == 19
 
 
 # -- and it comes back -------------------------------------------------------------------------------------------------
@@ -288,6 +289,6 @@ def test_the_shard_that_comes_back_has_heard_of_all_of_it(cluster: TwoServers, c
     assert settings(command, "mail")["max_attempts"] == ("21", "queue")
     stats = command("queue", "stats", "mail", "made").stdout
     assert "made" in stats
-    eventually(lambda: command("check", code=None).stdout.startswith("PINLATER OK"))
+    eventually(lambda: command("check", "--no-alarms", code=None).stdout.startswith("PINLATER OK"))
     assert command("queue", "set", "mail", "max_attempts=22").stderr == ""
     assert command("queue", "drain", "made").stderr.endswith("pinlater: queue made is drained\n")

@@ -295,7 +295,7 @@ async def test_a_full_store_takes_no_new_jobs_goes_on_with_all_else_and_is_told_
             _, metrics = await asyncio.to_thread(get, server, "/metrics")
             assert 'pinlater_shard_full{shard="1"} 1.0' in metrics
             assert 'pinlater_shard_in{shard="1"} 1.0' in metrics
-            assert "shards full: 1" in (await asyncio.to_thread(get, server, "/"))[1]
+            assert "Shard 1 is full" in (await asyncio.to_thread(get, server, "/"))[1]
 
             await make_room(store, client)
 

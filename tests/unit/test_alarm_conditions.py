@@ -11,7 +11,7 @@ import pytest
 
 from pinlater.alarms.alarms_page import docs_page
 from pinlater.alarms.condition_table import BY_NAME, CONDITIONS
-from pinlater.alarms.evidence import Evidence, QueueFacts, Snapshot, WorkerSeen
+from pinlater.alarms.evidence import Evidence, QueueFacts, Snapshot, TypeSample, WorkerSeen
 from pinlater.alarms.judgement import Judged, Judgement
 from pinlater.model import BlockedChain, ProcessCounters, ServerView, ShardView, WorkerInfo
 from pinlater.model.alarm_views import Alarm, Severity
@@ -59,7 +59,10 @@ def names(judged: Judged) -> list[str]:
 
 def judge_all(*snapshots: Snapshot, judgement: Judgement | None = None) -> Judged:
     judgement = judgement or Judgement()
-    return [judgement.judge(each) for each in snapshots][-1]
+    for each in snapshots:
+        judgement.observe(each)
+        judged = judgement.judge(each)
+    return judged
 
 
 def only(judged: Judged) -> Alarm:
@@ -247,6 +250,34 @@ def test_attempts_that_fail_as_always_raise_nothing() -> None:
     assert found == [[]] * 40
 
 
+def samples(**types: tuple[int, int]) -> dict[str, dict[str, TypeSample]]:
+    """By type of job of the queue: how many of the sample succeeded, and failed."""
+    return {"mail": {name: TypeSample(*numbers, f"{name} failed") for name, numbers in types.items()}}
+
+
+def test_one_type_of_job_that_fails_does_not_vanish_among_the_others() -> None:
+    first, then = ends(NOW, 0, 0), ends(NOW + 5_000, 920, 40)
+    assert judge_all(first, then).standing == []
+    judged = judge_all(first, replace(then, types=samples(invoice=(16, 40), greet=(184, 0))))
+    alarm = only(judged)
+    assert (alarm.subject, alarm.queue, alarm.error) == ("mail/invoice", "mail", "invoice failed")
+    assert alarm.title == "mail/invoice: 35% of the jobs fail"
+    assert "about 40 of 114 jobs of type invoice" in alarm.why
+
+
+def test_a_type_with_few_jobs_raises_nothing() -> None:
+    few = replace(ends(NOW + 5_000, 995, 5), types=samples(invoice=(0, 5), greet=(200, 0)))
+    assert judge_all(ends(NOW, 0, 0), few).standing == []
+
+
+def test_where_bodies_name_no_type_the_queue_counts() -> None:
+    types = {"mail": {"": TypeSample(8, 4, "it did not work")}}
+    alarm = only(judge_all(ends(NOW, 0, 0), replace(ends(NOW + 5_000, 8, 4), types=types)))
+    assert (alarm.subject, alarm.error) == ("mail", "it did not work")
+    gone = replace(ends(NOW + 5_000, 8, 4), types=samples(invoice=(0, 4)))  # jobs that succeed are not kept
+    assert only(judge_all(ends(NOW, 0, 0), gone)).subject == "mail"
+
+
 def test_a_server_that_begins_anew_is_not_counted_twice() -> None:
     restarted = snapshot(
         at_ms=NOW + 10_000, counters=[ProcessCounters("a/1", NOW + 6_000, NOW + 10_000, {"mail": (0, 0, 9, 0, 0)})]
@@ -321,6 +352,8 @@ def test_a_shard_that_is_out_says_what_it_holds_and_what_to_do() -> None:
     assert (alarm.since_ms, alarm.why, alarm.size) == (NOW, "connection refused", 69)
     assert alarm.impact.startswith("69 jobs that had not ended are held there; jobs with keys")
     assert "pinlater shard give-up 2" in alarm.action
+    refused = only(judge_all(snapshot(shards=[IN, out], refused={"2": 164})))
+    assert refused.impact.endswith("held there; 164 calls with keys that live there were refused")
     assert only(judge_all(snapshot(shards=[out]))).severity is Severity.CRITICAL
 
 

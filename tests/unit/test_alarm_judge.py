@@ -11,9 +11,10 @@ import pytest
 from pinlater.alarms.alarm_entries import KEPT_ENDED, put_ended, read_ended, read_mutes
 from pinlater.alarms.judge import JUDGE_EVERY_MS, WRITE_EVERY_MS, Judge
 from pinlater.alarms.judgement import Mute
+from pinlater.backends.requests import AckRequest
 from pinlater.cluster.worker_list import WorkerList
 from pinlater.errors import NoHealthyShards
-from pinlater.model import Job
+from pinlater.model import Job, parse_descriptor
 from pinlater.model.alarm_views import AlarmsPage
 from tests.unit.cluster_stand import ClusterStand, Server, cluster_stand
 
@@ -193,3 +194,39 @@ async def test_the_last_that_ended_are_kept() -> None:
             await put_ended(server.membership.places(), replace(alarm, ended_ms=now_ms + number), now_ms + number)
         kept = await read_ended(server.membership.places(), now_ms)
         assert [each.ended_ms for each in kept] == [now_ms + number for number in range(KEPT_ENDED + 4, 4, -1)]
+
+
+async def test_the_type_of_job_that_fails_is_found_in_the_store() -> None:
+    async with alarm_stand() as stand:
+        first = stand.cluster.servers[0]
+        await first.queues.create("mail", "me")
+        await stand.pass_time()
+        body = b'PINLATER/1 application/json\n{"job": "invoice"}'
+        jobs = [Job(body, attempts_allowed=1)] * 12 + [Job(body.replace(b"invoice", b"greet"))] * 4
+        store = stand.cluster.stores[0]
+        await store.enqueue("mail", jobs, stand.cluster.clock.now_ms())
+        claimed = await stand.cluster.claimed(store, "mail", 16)
+        failed = [job.descriptor for job in claimed if job.body == body][:4]
+        acks = [
+            AckRequest(ref.priority, ref.id, job.descriptor not in failed, append_status="Refused: no")
+            for job in claimed
+            if (ref := parse_descriptor(job.descriptor))
+        ]
+        await store.ack("mail", acks, stand.cluster.clock.now_ms())
+        first.metrics.add(12, "jobs_acked", "mail", 1, "succeeded")
+        first.metrics.add(4, "jobs_acked", "mail", 1, "failed")
+        await stand.pass_time()
+        await stand.pass_time()
+        (alarm,) = (await stand.pages())[0].alarms
+        assert (alarm.name, alarm.subject, alarm.size) == ("failing", "mail/invoice", 4)
+        assert "Refused: no" in alarm.error
+
+
+async def test_calls_that_a_shard_is_needed_for_are_counted_while_it_is_out() -> None:
+    async with alarm_stand() as stand:
+        for server in stand.cluster.servers:
+            server.members.all[0].eject("it is gone")
+            server.members.all[0].refused_calls += 7
+        assert [stand.judges[name].describe() for name in ("a", "b")] == [{"refused_calls": {"1": 7}}] * 2
+        stand.cluster.servers[0].members.all[0].readmit()
+        assert stand.judges["a"].describe() == {}

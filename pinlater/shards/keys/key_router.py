@@ -282,6 +282,7 @@ class KeyRouter:
         if handle is None:
             raise HomeOut(f"shard {shard_id}, where keys of this call live, is not in the configuration of this server")
         if not handle.is_healthy:
+            handle.refused_calls += 1
             why = handle.last_error or "no answer"
             raise HomeOut(f"shard {shard_id}, where keys of this call live, cannot be used now: {why}")
         return handle
