@@ -603,6 +603,8 @@ struct QueueView {
   1: required string name,
   2: required string version,
   3: required map<string, QueueSettingValue> settings,
+  /** Others name it as their dead-letter queue. */
+  4: optional bool holdsDeadLetters,
 }
 
 struct GetQueuesResponse {
@@ -859,10 +861,12 @@ struct JobSelection {
   /** Only these, at most 1,000. */
   16: optional list<string> jobDescriptors,
   /**
-   * Jobs that have all of these; at most 10. Older servers do not see it: add the statusCondition of an empty regex with
-   * isNot, which no job meets there, and which counts for nothing beside tags here.
+   * Jobs that have all of these; at most 10. Older servers see neither this nor originQueue: add the statusCondition of
+   * an empty regex with isNot, which no job meets there, and which counts for nothing beside them here.
    */
   17: optional list<string> tags,
+  /** Copies of jobs of this queue, as its dead letters are. */
+  18: optional string originQueue,
 }
 
 struct SearchJobsRequest {

@@ -33,7 +33,7 @@ from pinlater.model import (
     JobsChanged,
     JobState,
 )
-from pinlater.model.job_selection import FoundJobsChange, JobSelection, phases_of
+from pinlater.model.job_selection import FoundJobsChange, JobPhase, JobSelection, phases_of
 from pinlater.printable import json_text
 
 _SLICE = 1_000
@@ -140,12 +140,13 @@ def job_change(
     state: JobState | None = None,
     attempts: int | None = None,
     run_after_ms: int | None = None,
+    origin_queue: str = "",
 ) -> Change:
-    """Ages count by this machine's clock."""
+    """Ages count by this machine's clock. `origin_queue`: of copies of its jobs alone."""
     now_ms = SystemClock().now_ms()
     before_ms = None if wanted.older_ms is None else max(0, now_ms - wanted.older_ms)
     after_ms = None if wanted.newer_ms is None else max(0, now_ms - wanted.newer_ms)
-    if not (wanted.status_match or wanted.tags):
+    if not (wanted.status_match or wanted.tags or origin_queue):
         return JobChange(
             queue,
             action,
@@ -158,8 +159,12 @@ def job_change(
             run_after_ms=run_after_ms,
         )
     phases = None if state is None else phases_of(state)
+    if phases is not None and action is JobAction.REPLAY:
+        phases = [phase for phase in phases if phase is not JobPhase.REPLAYED]
     selection = selection_of(queue, phases, priority, wanted.match, wanted.status_match, wanted.tags)
-    selection = replace(selection, created_before_ms=before_ms, created_after_ms=after_ms)
+    selection = replace(
+        selection, created_before_ms=before_ms, created_after_ms=after_ms, origin_queue=origin_queue or None
+    )
     return FoundJobsChange(selection, action, attempts=attempts, run_after_ms=run_after_ms)
 
 

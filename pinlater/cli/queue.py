@@ -352,15 +352,32 @@ def _rate(text: str | float) -> float:
     return per_second
 
 
+def _dead_letter_queue(client: Client, queue: str) -> str:
+    """Where the dead letters of a queue go; "": nowhere, as those of a dead-letter queue itself."""
+    (view,) = client.get_queues([queue])
+    setting = view.settings.get("dead_letter_queue")
+    return "" if setting is None or setting.value == "none" else setting.value
+
+
 @click.command(
     short_help="Send dead letters back to where they came from.",
     epilog="""\b
 Examples:
   pinlater queue replay mail_dead
+  pinlater queue replay mail                         what came from mail, wherever its dead letters lie
+  pinlater queue replay all_dead --from mail --dry-run
   pinlater queue replay mail_dead --newer-than 2h --match '"to": "ada@' --dry-run
   pinlater queue replay mail_dead --all --rate 100/s --attempts 3""",
 )
-@click.argument("queue", metavar="DLQ", shell_complete=offer_queues)
+@click.argument("queue", metavar="QUEUE", shell_complete=offer_queues)
+@click.option(
+    "--from",
+    "origin_queue",
+    metavar="QUEUE",
+    default="",
+    shell_complete=offer_queues,
+    help="Only dead letters that came from this queue.",
+)
 @priority_or_all_option("all")
 @click.option(
     "--state",
@@ -378,6 +395,7 @@ Examples:
 def replay(
     client: Client,
     queue: str,
+    origin_queue: str,
     priority: int | None,
     state: JobState | None,
     attempts: int | None,
@@ -385,11 +403,20 @@ def replay(
     wanted: Wanted,
     extent: Extent,
 ) -> None:
-    """Send dead letters of the queue DLQ back to the queues that they came from, and print how many.
+    """Send dead letters back to the queues that they came from, and print how many.
 
-    The age of a dead letter counts from when it came to DLQ. One that arrives while it runs is left alone.
+    QUEUE is where they lie. A queue that has a dead-letter queue stands for its own dead letters there.
+
+    The age of a dead letter counts from when it came to the dead-letter queue. One that arrives while it runs is left
+    alone. The job that it is the letter of is `replayed` from then on: no retry takes it.
     """
-    change = job_change(queue, JobAction.REPLAY, priority, wanted, state=state, attempts=attempts)
+    letters = "" if origin_queue else _dead_letter_queue(client, queue)
+    if letters:
+        say(f"dead letters of {queue} lie in {letters}: those that came from {queue} go back")
+        queue, origin_queue = letters, queue
+    change = job_change(
+        queue, JobAction.REPLAY, priority, wanted, state=state, attempts=attempts, origin_queue=origin_queue
+    )
     run_change(client, change, replace(extent, per_second=rate))
 
 

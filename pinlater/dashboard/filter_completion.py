@@ -49,7 +49,7 @@ def complete(line: str, cursor: int, known: Mapping[str, Mapping[str, str]]) -> 
         comma = line.find(",", cursor, piece.end)
         end = piece.end if comma < 0 else comma
     typed = line[begin:cursor].lower()
-    options = _best(typed, _values(field, known.get(field.name, {})))
+    options = _best(typed, _values(field, known.get("queue" if field.name == "origin" else field.name, {})))
     if len(options) == 1 and options[0].text == line[begin:end]:
         options = []  # it is there already
     return Completion(begin, end, options)

@@ -48,7 +48,8 @@ def job_rights(page: Page, info: JobInfo) -> JobRights:
     queue = info.descriptor.partition(":")[0]
     may = page.rights.may_call
     changes = may(CHANGE_FOUND_JOBS, queue)
-    is_pending, is_failed = info.state is JobState.PENDING, info.state is JobState.FAILED
+    is_pending = info.state is JobState.PENDING
+    is_failed = info.state is JobState.FAILED and info.replayed_to is None
     return JobRights(
         retry=changes and is_failed and not (info.dedupe_key or "").startswith(_ITEM_KEY),
         cancel=may(CANCEL, queue) and is_pending,

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from pinlater.dashboard.flow_list import flows_of_queue
 from pinlater.dashboard.history_view import queue_history_view
+from pinlater.dashboard.letter_counts import LettersFrom, LettersIn, letters_from, letters_in
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
 from pinlater.dashboard.queue_list import PATH as QUEUES
 from pinlater.dashboard.queue_rows import QueueRow
@@ -79,12 +80,15 @@ async def queue_detail(page: Page) -> web.Response:
     name = page.queue
     view = await page.snapshots.settings(page.context, name)  # QueueNotFound is the whole page
     has_flow_items = is_on(view, "flow_items")
-    status, workers, history, schedules, flows = await asyncio.gather(
+    letter_queue = value_of(view, "dead_letter_queue")
+    may_replay = page.rights.may_call(CHANGE_FOUND_JOBS, letter_queue or name)
+    status, workers, history, schedules, flows, letters = await asyncio.gather(
         page.part(page.snapshots.queue(page.context, name)),
         page.part(page.snapshots.workers(page.context, name)),
         queue_history_view(page, name),
         schedules_of_queue(page, name),
         flows_of_queue(page, name, takes_items=has_flow_items),
+        page.part(_letters(page, view, letter_queue, may_replay=may_replay)),
     )
     rights = page.rights
     return page.render(
@@ -101,12 +105,23 @@ async def queue_detail(page: Page) -> web.Response:
         schedules=schedules,
         schedule_path=lambda row: schedule_path(page, row.schedule),
         flows=flows,
-        dead_letter_queue=value_of(view, "dead_letter_queue"),
+        dead_letter_queue=letter_queue,
+        letters=letters,
+        holds_letters=view.holds_dead_letters,
         failed_ttl=value_of(view, "failed_ttl"),
         may_set=rights.may_call(UPDATE_QUEUE, name),
         may_delete=rights.may_call(DELETE_QUEUE, name),
-        may_replay=rights.may_call(CHANGE_FOUND_JOBS, name),
+        may_replay=may_replay,
     )
+
+
+async def _letters(
+    page: Page, view: QueueView, letter_queue: str, *, may_replay: bool
+) -> LettersFrom | LettersIn | None:
+    """Its dead letters, or those that lie in it; None: there can be none, or the caller could do nothing with them."""
+    if letter_queue:
+        return await letters_from(page, letter_queue, view.name) if may_replay else None
+    return await letters_in(page, view.name) if view.holds_dead_letters else None
 
 
 def value_of(view: QueueView, name: str) -> str:

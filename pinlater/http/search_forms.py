@@ -29,7 +29,7 @@ class SelectionForm(Form):
 
     What is left out does not count. An empty list of `phases`, `priorities` or `descriptors`, and an empty key mean no
     job at all. A job that has not ended meets no condition on its end. Attempts are those that were taken. `tags`: jobs
-    that have all of these.
+    that have all of these. `origin_queue`: copies of jobs of that queue, as its dead letters are.
     """
 
     phases: list[PhaseWord] | None = None
@@ -46,6 +46,7 @@ class SelectionForm(Form):
     max_attempts: Attempts | None = None
     dedupe_key: Key | None = None
     serialize_key: Key | None = None
+    origin_queue: str | None = None
     descriptors: list[Descriptor] | None = None
     tags: Tags = []
 

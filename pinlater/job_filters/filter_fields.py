@@ -118,6 +118,13 @@ FIELDS: tuple[FilterField, ...] = (
     FilterField("serialize", ValueKind.EXACT, "The serialize key.", ("serialize:account-7",), is_once=True),
     FilterField("tag", ValueKind.EXACT, "A tag; several are all wanted. An index finds these jobs.", ("tag:tenant:7",)),
     FilterField(
+        "origin",
+        ValueKind.EXACT,
+        "The queue that a dead letter, or another copy, came from.",
+        ("origin:mail",),
+        is_once=True,
+    ),
+    FilterField(
         "id",
         ValueKind.EXACT,
         "The descriptor of a job; several name several jobs.",

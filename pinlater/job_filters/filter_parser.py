@@ -223,6 +223,8 @@ def _read_exact(piece: FilterPiece, field: FilterField) -> tuple[str, tuple[str,
         _refuse(piece, f"{field.name} has no value; write it as in {' or '.join(field.examples)}")
     if field.name == "id" and not is_descriptor(piece.value):
         _refuse(piece, f"{piece.value[:80]!r} is no descriptor; they are such as {field.examples[0].partition(':')[2]}")
+    if field.name == "origin" and not is_queue_name(piece.value):
+        _refuse(piece, f"{piece.value[:80]!r} is no name of a queue")
     return "", (piece.value,)
 
 

@@ -137,6 +137,7 @@ class FilterLine:
             serialize_key=self._exact("serialize"),
             descriptors=descriptors if self.descriptors else None,
             tags=tuple(dict.fromkeys(term.values[0] for term in self.of("tag"))),
+            origin_queue=self._exact("origin"),
         )
         for field, name in (("age", "created"), ("updated", "updated"), ("ended", "ended")):
             for term in self.of(field):

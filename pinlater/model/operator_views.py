@@ -23,11 +23,12 @@ class SettingView(NamedTuple):
 
 @dataclass(slots=True)
 class QueueView:
-    """A queue and all its settings, by name."""
+    """A queue and all its settings, by name. `holds_dead_letters`: others name it as their dead-letter queue."""
 
     name: str
     version: str
     settings: dict[str, SettingView]
+    holds_dead_letters: bool = False
 
 
 @dataclass(slots=True)

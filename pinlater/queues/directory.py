@@ -138,7 +138,9 @@ class QueueDirectory:
             raise QueueNotFound.of(name)
         entry = self.entries.latest.get(name)
         settings = self._unpaused(self._defaults) if name == DEFAULTS else self.settings(name)
-        return queue_view(name, entry.version if entry else "", settings, self._layers)
+        holds = name in self._derived.dead_letter_queues
+        version = entry.version if entry else ""
+        return queue_view(name, version, settings, self._layers, holds_dead_letters=holds)
 
     def on_change(self, callback: Callable[[str], None]) -> None:
         """Call it with the name of each queue that came, went or has other settings; "" may mean any of them."""

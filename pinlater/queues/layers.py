@@ -133,7 +133,9 @@ class Layers:
         yield "file default", self.file_defaults
 
 
-def queue_view(name: str, version: str, settings: QueueSettings, layers: Layers) -> QueueView:
+def queue_view(
+    name: str, version: str, settings: QueueSettings, layers: Layers, *, holds_dead_letters: bool
+) -> QueueView:
     """Every setting as people write it, and where it comes from. `settings` are those that count for the queue now."""
     sources = list(layers.sources(name))
     return QueueView(
@@ -146,6 +148,7 @@ def queue_view(name: str, version: str, settings: QueueSettings, layers: Layers)
             )
             for each in SETTINGS
         },
+        holds_dead_letters,
     )
 
 
@@ -188,6 +191,11 @@ class DerivedSettings:
                 attempts = self._settings(target).max_attempts
                 found[name] = DeadLetterTarget(target, _ATTEMPTS if attempts is None else attempts)
         return found
+
+    @cached_property
+    def dead_letter_queues(self) -> Set[str]:
+        """Those that others name as such."""
+        return frozenset(target.queue for target in self.dead_letter_targets.values())
 
     @cached_property
     def flow_queues(self) -> Set[str]:

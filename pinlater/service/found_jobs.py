@@ -375,7 +375,9 @@ def _meant(selection: JobSelection) -> tuple[object, ...]:
     plain = [getattr(selection, name) for name in _PLAIN_FIELDS]
     keys = [selection.dedupe_key or "", selection.serialize_key or ""]  # as older servers digest them
     phases, priorities = selection.phases or (), selection.priorities or ()
-    return (sorted(map(int, phases)), sorted(priorities), *conditions, *plain, *keys, *sorted(selection.tags))
+    origin = [selection.origin_queue] if selection.origin_queue else []
+    more = (*plain, *keys, *sorted(selection.tags), *origin)
+    return (sorted(map(int, phases)), sorted(priorities), *conditions, *more)
 
 
 _PLAIN_FIELDS = ["queue", *[each.name for each in fields(JobSelection) if each.type == "int | None"]]
@@ -407,6 +409,7 @@ def _change_text(change: FoundJobsChange) -> str:
         ("dedupe key", selection.dedupe_key or None),
         ("serialize key", selection.serialize_key or None),
         ("tags", " and ".join(selection.tags) or None),
+        ("from", selection.origin_queue or None),
         ("gets attempts", change.attempts),
         ("runs after", None if change.run_after_ms is None else utc_text(change.run_after_ms)),
         ("also running ones", "" if change.stops_running else None),

@@ -59,10 +59,11 @@ class Conditions:
         self._selection = selection
         self._statuses = _patterns("statusConditions", selection.status_conditions)
         self._bodies = _patterns(regex_field or "bodyConditions", selection.body_conditions)
-        self._has_others = any(getattr(selection, name) for name in ("dedupe_key", "serialize_key")) or any(
-            getattr(selection, name) is not None for name in (*_TIMES, "min_attempts", "max_attempts")
+        self._has_others = (
+            any(getattr(selection, name) for name in ("dedupe_key", "serialize_key", "origin_queue"))
+            or any(getattr(selection, name) is not None for name in (*_TIMES, "min_attempts", "max_attempts"))
+            or len(selection.tags) > 1
         )
-        self._has_others = self._has_others or len(selection.tags) > 1
 
     @property
     def tag(self) -> str:
@@ -105,6 +106,8 @@ class Conditions:
         if wanted.dedupe_key and job.dedupe_key != wanted.dedupe_key:
             return False
         if wanted.tags and not set(wanted.tags).issubset(job.tags or ()):
+            return False
+        if wanted.origin_queue and (job.origin or "").partition(":")[0] != wanted.origin_queue:
             return False
         return not wanted.serialize_key or job.serialize_key == wanted.serialize_key
 
@@ -182,6 +185,8 @@ def check_selection(selection: JobSelection, validator: Validator) -> Sequence[i
         read_keys([keys])
     if selection.tags:
         read_tags(selection.tags)
+    if selection.origin_queue:
+        validation.existing_queue(selection.origin_queue)
     if len(selection.descriptors or ()) > MAX_DESCRIPTORS:
         allowed = f"at most {MAX_DESCRIPTORS}"
         raise RequestInvalid.of("the length of jobDescriptors", len(selection.descriptors or ()), allowed)

@@ -19,13 +19,13 @@ name.
 
 
 _NO_TEXT = TextCondition("", is_not=True)
-"""Goes with tags, which older servers do not see: they would mean all jobs, and either refuse this condition or find no
-job that meets it.
+"""Goes with what older servers do not see of a selection: they would mean all jobs, and either refuse this condition or
+find no job that meets it.
 """
 
 
 def _selection_to_wire(selection: JobSelection) -> JobSelection:
-    if selection.tags:
+    if selection.tags or selection.origin_queue:
         selection = replace(selection, status_conditions=(*selection.status_conditions, _NO_TEXT))
     if not selection.selects_nothing:
         return selection
@@ -35,6 +35,7 @@ def _selection_to_wire(selection: JobSelection) -> JobSelection:
         priorities=selection.priorities or None,
         dedupe_key=selection.dedupe_key or None,
         serialize_key=selection.serialize_key or None,
+        origin_queue=selection.origin_queue or None,
         descriptors=_NO_JOB,
     )
 
@@ -45,7 +46,8 @@ def _descriptors_from_wire(selection: Any) -> list[str] | None:
 
 def _status_conditions_from_wire(selection: Any) -> list[TextCondition]:
     conditions = [TextCondition(each.regex, each.is_not or False) for each in selection.status_conditions or ()]
-    return [each for each in conditions if each.regex] if selection.tags else conditions
+    hides_some = selection.tags or selection.origin_queue
+    return [each for each in conditions if each.regex] if hides_some else conditions
 
 
 BY_HAND[JobSelection, "descriptors"] = _descriptors_from_wire

@@ -77,23 +77,45 @@ def test_counted_jobs_are_told_as_counted(place: Place, visitor: Visitor, queue:
     assert "Cancelled 6 jobs" in done(visitor, begun(visitor, question()))
 
 
-def test_dead_letters_of_a_queue_go_back(place: Place, visitor: Visitor, queue: str) -> None:
-    """By the link on its page; other jobs there are left alone."""
-    letters = f"{queue}-letters"
-    place.client.create_queue(letters)
-    place.client.update_queue(queue, place.password, set={"dead_letter_queue": letters})
-    fail(place.client, queue, *["no\n"] * 3)
+def test_dead_letters_go_back_queue_by_queue(place: Place, visitor: Visitor, queue: str) -> None:
+    """By the links on the pages of their queue and of the one where they lie; other jobs there are left alone."""
+    letters, other = f"{queue}-letters", f"{queue}-other"
+    for name in (letters, other):
+        place.client.create_queue(name)
+    for name in (queue, other):
+        place.client.update_queue(name, place.password, set={"dead_letter_queue": letters})
+    failed = fail(place.client, queue, *["no\n"] * 3)
+    fail(place.client, other, "no\n", "no\n")
     place.client.enqueue(letters, Job(b"no dead letter"))
-    (link,) = re.findall(r'id="replay" href="([^"]+)"', visitor.get(f"/dashboard/queues/{letters}").text)
 
-    def question() -> str:
-        return visitor.get(link.replace("&amp;", "&")).text
+    def button(name: str, which: str) -> str:
+        """Where the button leads; "": it is not there."""
+        found = re.findall(rf'id="{which}" href="([^"]+)"', visitor.get(f"/dashboard/queues/{name}").text)
+        return found[0].replace("&amp;", "&") if found else ""
 
-    patiently(lambda: "3 jobs would be touched now" in text_of(question()))
-    assert "Replayed 3 jobs" in done(visitor, begun(visitor, question()))
+    patiently(lambda: "Replay its 3 dead letters" in visitor.text(f"/dashboard/queues/{queue}"))
+    held = visitor.text(f"/dashboard/queues/{letters}")
+    assert held.index(f"{queue} 3 Replay those of {queue}") < held.index(f"{other} 2 Replay those of {other}")
+    question = visitor.get(button(queue, "replay")).text
+    assert "3 jobs would be touched now" in text_of(question)
+    assert "Replayed 3 jobs" in done(visitor, begun(visitor, question))
     assert len(place.client.dequeue(DequeueRequest(queue, 10))) == 3
+    assert place.client.count(JobFilter(letters, JobState.PENDING)) == 3
+
+    patiently(lambda: button(queue, "replay") == "")
+    assert "None of its dead letters lies there" in visitor.text(f"/dashboard/queues/{queue}")
+    patiently(lambda: "3 replayed" in visitor.text(f"/dashboard/queues/{queue}"))
+    replayed = visitor.text(f"/dashboard/jobs/{failed[0]}")
+    assert "Its dead letter was replayed as" in replayed
+    assert "Replayed as" in replayed
+    assert 'id="retry"' not in visitor.get(f"/dashboard/jobs/{failed[0]}").text
+
+    question = visitor.get(button(letters, f"replay-{other}")).text
+    assert "2 jobs would be touched now" in text_of(question)
+    assert "Replayed 2 jobs" in done(visitor, begun(visitor, question))
     assert place.client.count(JobFilter(letters, JobState.PENDING)) == 1
-    assert "0 jobs would be touched now" in text_of(question())
+    patiently(lambda: "No dead letter lies here" in visitor.text(f"/dashboard/queues/{letters}"))
+    assert button(letters, "replay") == ""
 
 
 def test_selected_jobs_are_changed_and_no_others(place: Place, visitor: Visitor, queue: str) -> None:

@@ -186,6 +186,75 @@ def test_states_have_one_word_on_every_command(shell: Shell, queue: str, client:
         assert listed["state"] == word
 
 
+def _dead_letters(client: Client, queue: str, amount: int) -> list[str]:
+    """Jobs of the queue that failed for good, and have letters in QUEUE-dead."""
+    client.create_queue(f"{queue}-dead")
+    client.update_queue(queue, PASSWORD, set={"dead_letter_queue": f"{queue}-dead"})
+    failed = client.enqueue(queue, [Job(b"")] * amount)
+    _finish(client, queue, fail=amount, succeed=0)
+    give_up_at = time.monotonic() + 60
+    while any(info.moved_to is None for info in client.lookup(failed).values()):
+        assert time.monotonic() < give_up_at
+        time.sleep(0.05)
+    return failed
+
+
+def test_a_failure_that_was_replayed_is_told_from_one_that_was_not(shell: Shell, client: Client) -> None:
+    name = "letters_of_one"
+    client.create_queue(name)
+    first, second = _dead_letters(client, name, 2)
+    letter = client.lookup([first])[first].moved_to
+    done = shell("queue", "replay", name, "--limit", "1")
+    assert done.out == "1\n"
+    assert f"dead letters of {name} lie in {name}-dead: those that came from {name} go back" in done.err
+    replayed, other = (first, second) if client.lookup([first])[first].replayed_to else (second, first)
+    new = client.lookup([replayed])[replayed].replayed_to
+    assert client.lookup([new])[new].origin is not None
+    (totals,) = rows("table", shell("queue", "stats", name).out)
+    assert [totals[word] for word in ("failed", "replayed", "ready")] == ["1", "1", "1"]
+    assert shell("job", "count", name, "--state", "replayed").out == "1\n"
+    assert shell("job", "count", name, "--state", "failed").out == "1\n"
+    (scanned,) = rows("table", shell("job", "scan", name, "--state", "replayed").out)
+    assert (scanned["descriptor"], scanned["state"]) == (replayed, "replayed")
+    page = shell("job", "get", replayed).out
+    assert re.search(r"^state +replayed$", page, re.MULTILINE)
+    assert re.search(rf"^replayed as +{new}$", page, re.MULTILINE)
+    assert json.loads(shell("job", "get", replayed, "-o", "json").out)[0]["replayed_to"] == new
+    assert f"left alone: {replayed}: it is replayed" in shell("job", "retry", replayed, code=5).err
+    assert shell("job", "retry", name, "--all").out == "1\n"
+    assert client.lookup([other])[other].state is JobState.PENDING
+    assert letter is not None
+    assert client.count(JobFilter(f"{name}-dead", JobState.PENDING)) == 0
+    assert shell("queue", "replay", f"{name}-dead").out == "0\n"
+
+
+def test_only_the_letters_of_one_queue_go_back(shell: Shell, client: Client) -> None:
+    for name in ("letters_a", "letters_b"):
+        client.create_queue(name)
+    _dead_letters(client, "letters_a", 2)
+    client.update_queue("letters_b", PASSWORD, set={"dead_letter_queue": "letters_a-dead"})
+    client.enqueue("letters_b", Job(b""))
+    _finish(client, "letters_b", fail=1, succeed=0)
+    give_up_at = time.monotonic() + 60
+    while client.count(JobFilter("letters_a-dead", JobState.PENDING)) < 3:
+        assert time.monotonic() < give_up_at
+        time.sleep(0.05)
+    assert shell("queue", "replay", "letters_a-dead", "--from", "letters_b", "--dry-run").out.startswith("1\n")
+    assert shell("queue", "replay", "letters_a", "--state", "pending").out == "2\n"
+    assert client.count(JobFilter("letters_a-dead", JobState.PENDING)) == 1
+
+
+def test_a_job_whose_letter_runs_is_left_alone_by_a_retry(shell: Shell, client: Client) -> None:
+    name = "letters_that_run"
+    client.create_queue(name)
+    (failed,) = _dead_letters(client, name, 1)
+    (letter,) = client.dequeue(DequeueRequest(f"{name}-dead", 1))
+    for words in ([failed], [name, "--all"]):
+        refused = shell("job", "retry", *words, code=5 if words == [failed] else 0)
+        assert f"left alone: {failed}: its dead letter runs now, {letter.descriptor}" in refused.err
+        assert refused.out == "0\n"
+
+
 def test_many_jobs_are_counted_as_the_servers_last_did(
     shell: Shell, queue: str, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

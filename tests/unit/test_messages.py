@@ -37,7 +37,7 @@ from pinlater.model import (
     RequestContext,
 )
 from pinlater.model.flow_words import Assignment
-from pinlater.model.job_selection import JobSelection
+from pinlater.model.job_selection import JobSelection, TextCondition
 from pinlater.model.owner_bounds import NO_BOUNDS
 from pinlater.wire.codec import decode_call, decode_reply, encode_call, encode_reply
 from pinlater.wire.interface import LAYOUTS, struct
@@ -250,6 +250,16 @@ def test_words_that_only_a_newer_server_knows_are_left_out() -> None:
     view.identity, view.roles, view.grants, view.stored = "token:web", [], [grant], [count]
     shown = METHODS["getAccess"].result(view)
     assert ([list(each.actions) for each in shown.grants], shown.stored) == ([["read"]], [])
+
+
+def test_an_older_server_does_not_take_the_letters_of_one_queue_for_all_jobs() -> None:
+    """It does not see the queue, and refuses a condition that is empty, or finds no job that meets it."""
+    args = SEARCH_JOBS.arguments(ME, JobSelection("dead", status_conditions=[TextCondition("why")], origin_queue="q"))
+    assert [each.regex for each in args.request.selection.status_conditions] == ["why", ""]
+    assert args.request.selection.status_conditions[1].is_not
+    selection = JobSelection("dead", status_conditions=[TextCondition("why", True)], origin_queue="q")
+    (read, *_others) = served(SEARCH_JOBS, [selection], Protocol.BINARY)
+    assert (read.status_conditions, read.origin_queue) == ([TextCondition("why", True)], "q")
 
 
 def test_a_selection_of_nothing_names_a_job_that_is_none() -> None:

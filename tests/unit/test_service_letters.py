@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from pinlater.cluster.lease import REPLAYED_JOBS
+from pinlater.errors import ContinuationInvalid, QueueNotFound
 from pinlater.model import Ack, DequeueRequest, Job, JobAction, JobChange, JobInfo, JobState
 from pinlater.model.job_selection import FoundJobsChange, JobPhase, JobSelection
 from tests.unit.stand import Stand, stand
@@ -68,6 +71,38 @@ async def test_no_retry_takes_a_job_whose_letter_was_replayed() -> None:
         assert sorted(job.descriptor for job in found.jobs) == sorted(jobs)
         assert sorted(job.state for job in new.values()) == [JobState.PENDING] * 3
         assert (await at.service.search_jobs(JobSelection("mail", (JobPhase.FAILED, JobPhase.CANCELLED)))).jobs == []
+
+
+async def test_letters_are_found_and_sent_back_by_the_queue_that_they_came_from() -> None:
+    async with stand(2) as at:
+        for name in ("dead", "sms"):
+            await at.service.create_queue(name)
+        jobs, _ = await dead_letters(at, 3)
+        await dead_letters(at, 2, "sms")
+        await at.service.enqueue("dead", [Job(b"no letter")])
+        at.clock.tick(1)
+        of_mail = JobSelection("dead", origin_queue="mail")
+        found = await at.service.search_jobs(of_mail)
+        assert sorted(job.origin or "" for job in found.jobs) == sorted(jobs)
+        dry = await at.service.change_found_jobs(FoundJobsChange(of_mail, JobAction.REPLAY, dry_run=True))
+        done = await at.service.change_found_jobs(FoundJobsChange(of_mail, JobAction.REPLAY))
+        assert (dry.changed, done.changed) == (3, 3)
+        assert sum(job.origin is not None for job in (await at.service.search_jobs(JobSelection("dead"))).jobs) == 2
+        assert (await at.service.search_jobs(JobSelection("dead", origin_queue=""))).jobs == []
+        with pytest.raises(QueueNotFound):
+            await at.service.search_jobs(JobSelection("dead", origin_queue="no queue"))
+
+
+async def test_a_continuation_for_the_letters_of_one_queue_is_not_good_for_those_of_another() -> None:
+    async with stand(1) as at:
+        for name in ("dead", "sms"):
+            await at.service.create_queue(name)
+        await dead_letters(at, 3)
+        page = await at.service.search_jobs(JobSelection("dead", origin_queue="mail"), limit=1)
+        with pytest.raises(ContinuationInvalid):
+            await at.service.search_jobs(
+                JobSelection("dead", origin_queue="sms"), limit=1, continuation=page.continuation
+            )
 
 
 async def test_while_an_older_server_lives_a_replay_leaves_the_job_as_it_is() -> None:
