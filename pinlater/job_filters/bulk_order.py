@@ -52,7 +52,7 @@ ACTIONS: dict[str, BulkAction] = {
             "Retry",
             "retrying",
             "retried",
-            "They go back to their queues and run again.",
+            "They go back to their queues and run again; their dead letters go. A job whose letter runs is left alone.",
         ),
         BulkAction(
             "cancel",
