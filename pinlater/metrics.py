@@ -75,6 +75,7 @@ FAMILIES: dict[str, Family] = {
     "jobs_given_back": Family("counter", ("queue",), "Jobs that were requeued with all attempts: nobody took them."),
     "jobs_collected": Family("counter", ("queue",), "Jobs pruned: their time to live was over."),
     "jobs_buried": Family("counter", ("queue",), "Jobs copied to their queue's dead-letter queue."),
+    "letters_stored": Family("counter", ("queue",), "Dead letters that came into the queue."),
     "jobs_retried_by_operator": Family("counter", ("queue",), "FAILED jobs sent back by a command."),
     "jobs_deleted_by_operator": Family("counter", ("queue",), "Jobs deleted or cancelled by a command."),
     "dequeues_limited": Family(

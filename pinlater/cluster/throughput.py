@@ -141,6 +141,7 @@ _AT = {word: place for place, word in enumerate(COUNTED)}
 _BY_FAMILY = {
     "jobs_enqueued": _AT["enqueued"],
     "flow_items_queued": _AT["enqueued"],
+    "letters_stored": _AT["enqueued"],
     "jobs_dequeued": _AT["dequeued"],
     "jobs_expired": _AT["failed"],
 }

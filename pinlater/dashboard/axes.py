@@ -17,8 +17,18 @@ _TIME_STEPS = (
     *(_H * each for each in (1, 2, 3, 6, 12)),
     *(_D * each for each in (1, 2, 7, 14, 30, 90, 365)),
 )
+_MARKS = (
+    *(1, 2, 5, 10, 20, 50, 100, 200, 500),
+    *(_S * each for each in (1, 2, 5, 10, 30)),
+    *(_MIN * each for each in (1, 2, 5, 10, 30)),
+    *(_H * each for each in (1, 2, 6, 12)),
+    *(_D * each for each in (1, 2, 7, 14, 30, 90, 365)),
+)
+"""Of logarithmic axes of few decades; of others _DECADES."""
+
 _DECADES = (1, 10, 100, _S, 10 * _S, _MIN, 10 * _MIN, _H, 6 * _H, _D, 7 * _D, 30 * _D, 365 * _D)
 _MOST_STEPS = 4
+_MOST_MARKS = 7
 
 
 class Tick(NamedTuple):
@@ -46,16 +56,19 @@ class Axis(NamedTuple):
         return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
-def number_axis(highest: float) -> Axis:
-    """From 0 on, in steps of 1, 2 or 5 and so many tens.
+def number_axis(highest: float, *, is_whole: bool = False) -> Axis:
+    """From 0 on, in steps of 1, 2 or 5 and so many tens. `is_whole`: of things that there are no halves of.
 
     >>> [tick.label for tick in number_axis(37).ticks], [tick.label for tick in number_axis(0.3).ticks]
     (['0', '10', '20', '30', '40'], ['0', '0.1', '0.2', '0.3'])
+    >>> [tick.label for tick in number_axis(2, is_whole=True).ticks]
+    ['0', '1', '2']
     """
     highest = highest if highest > 0 else 1
     rough = highest / _MOST_STEPS
     tens = 10.0 ** floor(log10(rough))
     step = next(tens * each for each in (1, 2, 5, 10) if tens * each >= rough * 0.999)
+    step = max(step, 1.0) if is_whole else step
     return _even(int(step) if step >= 1 else step, highest, number_text)
 
 
@@ -73,12 +86,23 @@ def log_time_axis(lowest_ms: float, highest_ms: float) -> Axis:
     """
     >>> [tick.label for tick in log_time_axis(20, 3000).ticks]
     ['10 ms', '100 ms', '1 s', '10 s']
+    >>> [tick.label for tick in log_time_axis(210, 900).ticks], [tick.label for tick in log_time_axis(5, 5).ticks]
+    (['200 ms', '500 ms', '1 s'], ['2 ms', '5 ms', '10 ms'])
     """
-    first = max((at for at, each in enumerate(_DECADES) if each <= lowest_ms), default=0)
-    last = min((at for at, each in enumerate(_DECADES) if each >= highest_ms), default=len(_DECADES) - 1)
-    marks = _DECADES[first : max(last, first + 1) + 1]
+    marks = _around(_MARKS, lowest_ms, highest_ms)
+    if len(marks) > _MOST_MARKS:
+        marks = _around(_DECADES, lowest_ms, highest_ms)
     axis = Axis(marks[0], marks[-1], (), is_log=True)
     return axis._replace(ticks=[Tick(axis.place(each), axis_time_text(each)) for each in marks])
+
+
+def _around(marks: Sequence[int], lowest: float, highest: float) -> Sequence[int]:
+    """From the last one that is not above the lowest to the first that is not below the highest; three at least."""
+    first = max((at for at, each in enumerate(marks) if each <= lowest), default=0)
+    last = min((at for at, each in enumerate(marks) if each >= highest), default=len(marks) - 1)
+    while last - first < 2:
+        first, last = max(0, first - 1), min(len(marks) - 1, last + 1)
+    return marks[first : last + 1]
 
 
 def _even(step: float, highest: float, text: Callable[[float], str]) -> Axis:

@@ -81,7 +81,8 @@ class Chart:
         tops = [ends[1] for stack in self.stacks for ends in stack if ends is not None]
         highest = max(tops, default=0.0)
         if self.measure == "number":
-            return number_axis(highest)
+            values = [value for line in self.lines for value in line.values if value is not None]
+            return number_axis(highest, is_whole=all(float(value).is_integer() for value in values))
         if self.measure == "time":
             return time_axis(highest)
         return log_time_axis(min(tops, default=1.0), highest)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from zlib import crc32
 
 from pinlater.dashboard.charts import AREA, BARS, LINES, Chart, ChartLine
 from pinlater.dashboard.duration_buckets import percentile_ms
@@ -22,8 +23,12 @@ _COUNTS = (
     ("retried", "Tried again", "orange"),
 )
 _PARTS = (("Half within (p50)", 0.5, "green"), ("p95", 0.95, "orange"), ("p99", 0.99, "red"))
-_STYLES = ("red", "orange", "blue", "green", "purple", "sky")
-_NOTHING_YET = "Nothing is recorded of this time. A minute is shown when it is over."
+_STYLES = (
+    *("red", "orange", "blue", "green", "purple", "sky"),
+    *("teal", "pink", "brown", "lime", "indigo", "gold"),
+)
+_NOTHING_YET = "Nothing is recorded yet: the history has just begun. A minute is shown when it is over."
+_NOTHING_THEN = "Nothing is recorded of this time. A minute is shown when it is over."
 
 
 def throughput(series: Series) -> Chart:
@@ -108,10 +113,13 @@ def _chart(
     note: str = "",
     empty: str = "",
 ) -> Chart:
-    if not any(point.record is not None for point in series.points):
-        empty = _NOTHING_YET
+    recorded = sum(point.record is not None for point in series.points)
+    if not recorded:
+        empty = _NOTHING_THEN if series.has_begun else _NOTHING_YET
     elif not has_any and not empty:
-        empty = "Nothing happened in this time."
+        empty = "Nothing happened in this time." if recorded > 1 else "Nothing has happened yet: one point is recorded."
+    if recorded == 1 and kind != BARS:
+        note = f"One point is recorded so far, of {_step_text(series)}: a line needs two. {note}".rstrip()
     starts = [point.start_ms for point in series.points]
     return Chart(name, title, unit, kind, measure, starts, series.span.step * MINUTE_MS, lines, note, empty)
 
@@ -153,10 +161,8 @@ def _failures(
     whole = series.total
     most = fewer_words(words(whole), MOST_BARS)
     known = sum(words(whole).values())
-    lines = [
-        ChartLine(word, "grey" if word == OTHER else _STYLES[at % len(_STYLES)], [], number_text(jobs))
-        for at, (word, jobs) in enumerate(most.items())
-    ]
+    styles = styles_of(most)
+    lines = [ChartLine(word, styles[word], [], number_text(jobs)) for word, jobs in most.items()]
     if whole.failed > known and known:
         lines.append(ChartLine(UNKNOWN, "pale", [], number_text(whole.failed - known)))
     drawn = [replace(line, values=_jobs_of(series, line.name, most, words)) for line in lines]
@@ -170,6 +176,20 @@ def _failures(
     elif not known:
         empty = f"{number_text(whole.failed)} jobs failed; none of them was looked at."
     return _chart(series, name, title, f"jobs per {_step_text(series)}", BARS, "number", drawn, known, note, empty)
+
+
+def styles_of(words: Collection[str]) -> dict[str, str]:
+    """The colour of each name is its own, whatever its rank; where two share one, the later name takes the next.
+
+    >>> styles_of(["TimeoutError", "KeyError", "other"]) == styles_of(["other", "KeyError", "TimeoutError"])
+    True
+    """
+    styles: dict[str, str] = {}
+    for word in sorted(words):
+        at = crc32(word.encode("utf-8", "replace")) % len(_STYLES)
+        in_turn = _STYLES[at:] + _STYLES[:at]
+        styles[word] = "grey" if word == OTHER else next(style for style in in_turn if style not in styles.values())
+    return styles
 
 
 def _jobs_of(

@@ -12,6 +12,7 @@ from pinlater.errors import (
     NoHealthyShards,
     Overloaded,
     PinLaterError,
+    QueueNotFound,
     ServerUnreachable,
     ShardConnectionFailed,
 )
@@ -24,6 +25,7 @@ _HINTS: tuple[tuple[type[PinLaterError], str], ...] = (
         FlowsUnavailable,
         "This page tries again by itself. If that does not help, look at the database of flows, which --flows names.",
     ),
+    (QueueNotFound, "The page Queues has those that there are."),
     (FlowNotFound, "The page Flows has those that there are."),
     (NoHealthyShards, "No shard answers. The page Cluster says why."),
     (ShardConnectionFailed, "A shard does not answer. The page Cluster says which one and why."),
@@ -31,6 +33,12 @@ _HINTS: tuple[tuple[type[PinLaterError], str], ...] = (
     (Overloaded, "The servers have much to do. This page tries again by itself."),
 )
 _FLOWS_ARE_OFF = "Start it with --flows sqlite, or with the address of a database; docs/flows.md says more."
+
+
+def text_for_people(error: PinLaterError) -> str:
+    """What went wrong, without the calls by which programs put it right."""
+    text = detail_of(error)
+    return f"{text.partition(';')[0]}." if isinstance(error, QueueNotFound) else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,4 +53,4 @@ class PartFailed:
         if isinstance(error, FlowsUnavailable) and not error.retryable:
             return cls("Flows are off: this server was started without them.", _FLOWS_ARE_OFF)
         hint = next((text for kind, text in _HINTS if isinstance(error, kind)), "This page tries again by itself.")
-        return cls(detail_of(error), hint)
+        return cls(text_for_people(error), hint)

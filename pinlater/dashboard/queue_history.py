@@ -69,6 +69,8 @@ class Series:
     points: Sequence[Point]
     since_ms: int | None = None
     cut_ms: int | None = None
+    has_begun: bool = True
+    """Something was recorded at some time."""
 
     @cached_property
     def total(self) -> QueueRecord:
@@ -257,4 +259,4 @@ def _point(start: int, records: Iterable[QueueRecord]) -> Point:
 
 def _series(queue: str, span: Span, points: list[Point], since: int | None, cut: int, first: int) -> Series:
     since_ms = since * MINUTE_MS if since is not None and since > first else None
-    return Series(queue, span, points, since_ms, cut * MINUTE_MS if cut > first else None)
+    return Series(queue, span, points, since_ms, cut * MINUTE_MS if cut > first else None, since is not None)

@@ -43,7 +43,7 @@ from pinlater.dashboard.bulk_runs import BulkRuns
 from pinlater.dashboard.links import VALID_S, OneTimeLinks
 from pinlater.dashboard.page import LIVE_HEADER, NavItem, Page, PageRoute
 from pinlater.dashboard.page_rights import Rights
-from pinlater.dashboard.part_failed import PartFailed
+from pinlater.dashboard.part_failed import PartFailed, text_for_people
 from pinlater.dashboard.queue_history import History
 from pinlater.dashboard.snapshots import Snapshots
 from pinlater.dashboard.static_files import PATH as STATIC
@@ -51,7 +51,7 @@ from pinlater.dashboard.static_files import StaticFiles
 from pinlater.dashboard.template_engine import TemplateEngine
 from pinlater.errors import Forbidden, MethodUnknown, PinLaterError, RequestInvalid
 from pinlater.http.caller import API, OtherSite, context_of, has_credential, has_token, is_change, is_of_browser
-from pinlater.http.problems import detail_of, status_of
+from pinlater.http.problems import status_of
 from pinlater.http.route import PASSWORD_HEADER, add_route
 from pinlater.http.sessions import BrowserSession, is_csrf_token
 from pinlater.http.site import LOGIN, PAGE_POLICY, SITE, ApiSite
@@ -230,7 +230,7 @@ class Dashboard:
 
     def _failed(self, page: Page, error: PinLaterError) -> web.Response:
         if is_change(page.request) and not isinstance(error, Forbidden):
-            return page.redirect(page.back, detail_of(error), is_bad=True)
+            return page.redirect(page.back, text_for_people(error), is_bad=True)
         status = status_of(error, has_credential=True)
         failure = page.failed(error)
         if page.is_live and status >= HTTPStatus.INTERNAL_SERVER_ERROR:

@@ -130,6 +130,7 @@ class CopyDeadLetters:
         for queue, jobs in counts.items():
             summary.add(queue, "moved", jobs)
             self._metrics.add(jobs, "jobs_buried", queue)
+            self._metrics.add(jobs, "letters_stored", targets[queue].queue)
             self._wake(targets[queue].queue, jobs)
         return sum(counts.values())
 

@@ -228,6 +228,7 @@ class OverflowStore:
         copied = await self.store.dead_letter(STEP_JOBS, self._clock.now_ms(), targets)
         for queue, jobs in copied.items():
             self._context.metrics.add(jobs, "jobs_buried", queue)
+            self._context.metrics.add(jobs, "letters_stored", targets[queue].queue)
             self.mover.jobs_arrived(targets[queue].queue)
 
     def _jobs_may_arrive(self, queue: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -98,6 +99,47 @@ def test_what_is_stacked_stands_on_what_is_below() -> None:
     assert [what for what, _, _ in found.shapes] == ["wash", "stroke", "wash", "stroke"]
     bars = chart(BARS, [1, 0], [2, 3])
     assert [course.count("Z") for _, _, course in bars.shapes] == [2, 1]
+
+
+def test_a_colour_belongs_to_a_name_whatever_its_rank() -> None:
+    def styles(**reasons: int) -> dict[str, str]:
+        drawn = history_charts.failures_by_reason(series(QueueRecord(failed=sum(reasons.values()), reasons=reasons)))
+        return {line.name: line.style for line in drawn.lines}
+
+    first = styles(KeyError=5, TimeoutError=3, ValueError=2, other=1)
+    assert styles(KeyError=1, TimeoutError=7, ValueError=9, other=20) == first
+    assert len(set(first.values())) == 4
+    assert styles(TimeoutError=1)["TimeoutError"] == first["TimeoutError"]
+    many = styles(**{f"E{number}": 10 + number for number in range(6)})
+    assert len(set(many.values())) == len(many)
+
+
+def test_a_chart_says_that_its_history_is_young() -> None:
+    young = replace(series(None, None), has_begun=False)
+    assert "has just begun" in history_charts.throughput(young).empty
+    assert "of this time" in history_charts.throughput(series(None)).empty
+    assert "one point is recorded" in history_charts.throughput(series(QueueRecord(), None)).empty
+    assert history_charts.throughput(series(QueueRecord(), QueueRecord())).empty == "Nothing happened in this time."
+    one = history_charts.throughput(series(None, QueueRecord(enqueued=4)))
+    assert "One point is recorded so far" in one.note
+    assert "One point" not in history_charts.throughput(series(QueueRecord(enqueued=4), QueueRecord())).note
+
+
+def test_axes_of_few_decades_and_of_few_things_have_marks_that_help() -> None:
+    for low, high in (
+        (210, 900),
+        (5, 5),
+        (1, 2),
+        (86, 95),
+        (50_000, 70_000),
+        (20, 3_000),
+        (1, 10**9),
+        (10**12, 10**12),
+    ):
+        assert 3 <= len(log_time_axis(low, high).ticks) <= 13, (low, high)
+    assert [tick.label for tick in number_axis(1, is_whole=True).ticks] == ["0", "1"]
+    assert [tick.label for tick in chart(LINES, [1, 2]).y_axis.ticks] == ["0", "1", "2"]
+    assert [tick.label for tick in chart(LINES, [0.1, 0.4]).y_axis.ticks] == ["0", "0.1", "0.2", "0.3", "0.4"]
 
 
 @pytest.mark.parametrize("axis", [number_axis(0), number_axis(1e9), time_axis(0), time_axis(1e12), log_time_axis(5, 5)])

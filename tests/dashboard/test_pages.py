@@ -265,3 +265,25 @@ def test_pages_and_their_files_come_compressed_where_a_browser_takes_that(visito
     plain = visitor.get("/dashboard", Accept_Encoding="identity")
     assert "Content-Encoding" not in plain.headers
     assert visitor.client.head("/dashboard").status_code == 200
+
+
+def test_what_is_not_there_is_said_without_names_of_calls(visitor: Visitor) -> None:
+    shown = visitor.text("/dashboard/queues/nowhere", status=404)
+    assert "queue 'nowhere' does not exist." in shown
+    assert "The page Queues has those that there are." in shown
+    assert "createQueue" not in shown
+
+
+def test_the_way_out_of_a_question_is_not_named_like_the_deed(place: Place, visitor: Visitor, queue: str) -> None:
+    (job,) = place.client.enqueue(queue, [Job(b"x")])
+    for path in (f"/dashboard/jobs/{job}", f"/dashboard/queues/{queue}", "/dashboard/cluster"):
+        for form in re.findall(r'<form class="panel".*?</form>', visitor.get(path).text, re.DOTALL):
+            sends, leaves = re.findall(r"<button[^>]*>([^<]+)</button>", form)
+            assert leaves in ("Keep it", "Leave it", "Let it run"), path
+            assert sends != leaves
+
+
+def test_the_page_to_try_the_calls_leads_back(visitor: Visitor) -> None:
+    page = visitor.get("/docs").text
+    assert '<a href="/">Back to the pages</a>' in page
+    assert visitor.client.get("/").headers["Location"] == "/dashboard"

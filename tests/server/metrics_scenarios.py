@@ -114,6 +114,7 @@ async def what_maintenance_does_later(client: AsyncClient) -> Counts:
     await client.ack("ended", [Ack(good)], [Ack(bad, permanent=True)])
     return {
         ("jobs_buried", "ended"): 1,
+        ("letters_stored", "dead"): 1,
         ("jobs_collected", "ended"): 2,
         ("queue_jobs", "1", "dead", "1", "ready"): 1,
     }

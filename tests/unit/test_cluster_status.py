@@ -146,9 +146,10 @@ def test_what_fails_without_an_ack_counts_too() -> None:
         ("claims_expired", "cancelled"),
         ("jobs_expired",),
         ("flow_items_queued",),
+        ("letters_stored",),
     ):
         metrics.add(1, family, "mail", *rest)
-    assert QueueCounters(metrics).read() == {"mail": (1, 0, 0, 3, 1)}
+    assert QueueCounters(metrics).read() == {"mail": (2, 0, 0, 3, 1)}
 
 
 def test_a_clock_that_is_set_back_begins_anew() -> None:

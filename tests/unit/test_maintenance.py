@@ -120,6 +120,7 @@ async def test_dead_letters_are_moved_and_who_waits_for_them_is_told_of_it() -> 
         assert await counts(at, at.stores[0], "dead") == [2, 0, 0, 0]
         assert server.woken == [("dead", 2)]
         assert server.metrics.counters["jobs_buried", "mail"] == 2
+        assert server.metrics.counters["letters_stored", "dead"] == 2
         assert [log["moved"] for log in logs if log["event"] == "jobs_buried"] == [2]
 
 

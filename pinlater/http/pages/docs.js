@@ -1,6 +1,13 @@
 // The page to try the calls: a form for each operation of the OpenAPI document. All text is put in as text.
 'use strict';
 
+try {
+  const theme = localStorage.getItem('pinlater.theme'); // which the dashboard's switch writes
+  if (theme === 'light' || theme === 'dark') document.documentElement.dataset.theme = theme;
+} catch {
+  // storage is closed to pages: as the system says
+}
+
 // The address of the site, without a / at its end: it may be below a path of a proxy.
 const site = document.currentScript.src.replace(/\/docs\/docs\.js$/, '');
 
