@@ -325,10 +325,10 @@ class JobStore(StorePart):
 
         The copy is PENDING with run_after now, same body and priority, the target's attempts, the original's status
         after a line of its history (`dead_letter_status`), and `origin`; the original stays FAILED, with `moved_to`,
-        and was updated now. The copy has the original's keys to show, and for `replay`: they count for nothing else. A
-        job without a target, or whose target queue is not there, stays pending, and does not block others. A job that
-        was retried or removed is not copied. Returns how many jobs left each queue. A queue with nothing pending costs
-        nothing.
+        and was updated now. The copy has the original's tags, and its keys to show, and for `replay`: they count for
+        nothing else. A job without a target, or whose target queue is not there, stays pending, and does not block
+        others. A job that was retried or removed is not copied. Returns how many jobs left each queue. A queue with
+        nothing pending costs nothing.
         """
 
     @operation("collect")

@@ -28,8 +28,10 @@ class KeyStore(StorePart):
         decides by `on_duplicate`; keys are unique per queue and serialize key, so one with another serialize key (or
         none) is another key. REPLACE sets body, run_after (None: now) and both numbers of attempts, of what is PENDING
         or WAITING, and nothing else of the job but `updated_at_ms`. Else the job is stored: PENDING, or WAITING where
-        its serialize key has a live job here already. The first extended job of a store raises its version: processes
-        of older versions, which would misread it, cannot open it any more. QueueNotFound, and then nothing is stored.
+        its serialize key has a live job here already. Its tags go with it, when it is removed. A store that keeps no
+        tags raises TagsNotSupported, and then nothing is stored. The first extended job of a store raises its version:
+        processes of older versions, which would misread it, cannot open it any more. QueueNotFound, and then nothing is
+        stored.
         """
 
     @operation(reads=True, optional=True)

@@ -68,9 +68,9 @@ class OperatorStore(StorePart):
 
         Same body and priority, run_after now, `attempts` allowed (None: as many as the origin was), the letter's status
         and its descriptor as `origin`; it is no dead letter itself. The new descriptors; None where nothing was done.
-        The new job has the keys of the origin and its `dedupe_for_ms`, but no send id, expiry, claim time-out or
-        progress; where its dedupe key has a live job, nothing is done (`taken_keys`).
-        A letter named twice goes once. `homes_version`: as for `retry_listed`. QueueNotFound.
+        The new job has the tags and the keys of the origin and its `dedupe_for_ms`, but no send id, expiry, claim
+        time-out or progress; where its dedupe key has a live job, nothing is done (`taken_keys`). A letter named twice
+        goes once. `homes_version`: as for `retry_listed`. QueueNotFound.
 
         In the same step the origin, where it is here, FAILED, and this letter is its `moved_to`, becomes REPLAYED, with
         the new descriptor as `replayed_to` in place of `moved_to`, and is updated now. It is pruned as it would have

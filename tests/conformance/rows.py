@@ -44,9 +44,11 @@ from tests.conformance import test_service_results as results
 from tests.conformance import test_service_searches as searches
 from tests.conformance import test_service_settings as service_settings
 from tests.conformance import test_service_shards as shards
+from tests.conformance import test_service_tags as service_tags
 from tests.conformance import test_states as states
 from tests.conformance import test_stats as stats
 from tests.conformance import test_status_text as status
+from tests.conformance import test_tags as tags
 from tests.conformance import test_tokens as tokens
 from tests.conformance import test_trails as trails
 from tests.conformance import test_undelivered as undelivered
@@ -519,5 +521,16 @@ DECISIONS: Mapping[str, Tests] = {
         trails.test_copies_begin_with_no_attempts,
         trails.test_trails_go_with_their_jobs,
         trails.test_a_job_that_came_from_another_store_goes_on_with_its_trail,
+    ),
+    "41": (
+        tags.test_tags_are_shown_and_found,
+        tags.test_a_page_by_tag_has_what_the_request_says,
+        tags.test_replace_keeps_the_tags_that_stand,
+        tags.test_what_is_removed_is_found_by_its_tags_no_more,
+        tags.test_a_deleted_queue_leaves_no_tags_to_the_next_of_its_name,
+        tags.test_letters_and_what_is_sent_back_have_the_tags,
+        service_tags.test_jobs_of_a_tag_are_found_the_last_first_over_all_shards,
+        service_tags.test_tags_that_cannot_be_are_refused_and_nothing_is_stored,
+        homes_change.test_tags_wait_for_servers_that_do_not_know_them,
     ),
 }

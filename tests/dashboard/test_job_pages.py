@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import time
@@ -11,6 +12,7 @@ import pytest
 
 from pinlater import Ack, DequeueRequest, Job, JobFilter, JobState
 from pinlater.model import ExtendedJob, JobInfo, RequestContext
+from pinlater.model.job_selection import JobSelection
 from tests.dashboard.conftest import Place
 from tests.dashboard.test_job_list import call, fail
 from tests.dashboard.visitor import Visitor, csrf_of
@@ -104,6 +106,25 @@ def test_a_ready_job_says_why_it_does_not_run(place: Place, visitor: Visitor, qu
     assert hold.text.startswith("Its queue is paused by ")
     assert shown.count(hold.text) == 2  # above, and in the time-line
     assert "waits for a worker" not in shown
+
+
+def test_tags_are_links_to_the_jobs_that_have_them_and_a_copy_has_them(
+    place: Place, visitor: Visitor, queue: str
+) -> None:
+    tags = ("tenant:7", 'a "quoted" \\ <b>')
+    (made,) = place.client.enqueue(queue, [ExtendedJob(b"first", tags=tags)])
+    place.client.enqueue(queue, [ExtendedJob(b"other", tags=["tenant:70"])])
+    page = visitor.get(page_of(made)).text
+    links = re.findall(r'<a class="tag" href="([^"]+)">([^<]+)</a>', page)
+    assert [html.unescape(text) for _, text in links] == [*tags]
+    for link, _ in links:
+        found = visitor.get(html.unescape(link)).text
+        assert page_of(made) in found
+        assert "other" not in visitor.text(html.unescape(link))
+    visitor.press(page_of(made), f"{page_of(made)}/copy", queue=queue, when="now")
+    both = place.client.search_jobs(JobSelection(queue, tags=tags)).jobs
+    assert len(both) == 2
+    assert all(job.tags == [*tags] for job in both)
 
 
 def test_what_is_no_job_is_not_found(visitor: Visitor, queue: str) -> None:

@@ -100,6 +100,27 @@ def test_many_jobs_in_one_request(caller: Caller, queue: str) -> None:
     assert response.json()["detail"].startswith("dedupe_key of job 3 is ''")
 
 
+def test_jobs_are_found_counted_and_changed_by_their_tags(caller: Caller, queue: str) -> None:
+    mine = [enqueued(caller, queue, tags=["tenant:7", str(number)]) for number in range(3)]
+    enqueued(caller, queue, tags=["tenant:8"])
+    enqueued(caller, queue)
+    search = f"/v1/queues/{queue}/jobs/search"
+    found = caller.done("POST", search, {"tags": ["tenant:7"]})
+    assert [each["descriptor"] for each in found["jobs"]] == mine[::-1]
+    assert found["jobs"][0]["tags"] == ["tenant:7", "2"]
+    (one,) = caller.done("POST", search, {"tags": ["tenant:7", "1"]})["jobs"]
+    assert one["descriptor"] == mine[1]
+    assert "tags" not in caller.done("POST", search, {"phases": ["ready"]})["jobs"][0]
+    change = {"action": "cancel", "tags": ["tenant:7"], "dry_run": True}
+    path = f"{search}/change"
+    assert caller.done("POST", path, change)["changed"] == 3
+    assert caller.done("POST", path, {**change, "dry_run": False})["changed"] == 3
+    assert caller.done("GET", f"/v1/queues/{queue}/jobs/count?state=pending") == {"count": 2}
+    for wrong in (["a", "a"], [""], ["x" * 65], ["a\u0000b"]):
+        problem = caller.refused("POST", f"/v1/queues/{queue}/jobs", {"body": "x", "tags": wrong})
+        assert problem[:2] == (400, "REQUEST_INVALID")
+
+
 def test_an_idempotency_key_makes_it_safe_to_send_again(caller: Caller, queue: str) -> None:
     path = f"/v1/queues/{queue}/jobs"
     first = caller.done("POST", path, {"body": "1"}, Idempotency_Key="order-1")

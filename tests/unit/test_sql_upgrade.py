@@ -320,6 +320,7 @@ async def test_a_store_of_this_version_gets_columns_that_came_later_and_keeps_it
     await shard.close()
     for column in ("undelivered", "undelivered_attempts", "undelivered_run_after_ms"):
         _carried_out(url, f"ALTER TABLE pinlater_links DROP COLUMN {column}")
+    _carried_out(url, "ALTER TABLE pinlater_extensions DROP COLUMN tags")
     shard = make(url, "1")
     await shard.open()
     try:
@@ -329,6 +330,8 @@ async def test_a_store_of_this_version_gets_columns_that_came_later_and_keeps_it
         claim = UnrenewedClaim(key.priority, key.id, job.claim_descriptor, job.claim_expires_at_ms)
         assert await shard.requeue_undelivered("mail", [claim], NOW_MS) == 1
         assert _carried_out(url, "SELECT value FROM pinlater_meta WHERE name = 'schema_version'") == "2"
+        await shard.enqueue_extended("mail", keyed(tags=("t",)), NOW_MS)
+        assert _carried_out(url, "SELECT COUNT(*) FROM pinlater_extensions WHERE tags IS NOT NULL") == 1
     finally:
         await shard.close()
 
