@@ -151,15 +151,15 @@ def table_row(info: JobInfo, *, whole_body: bool = False) -> Row:
         **job_row(info),
         "state": state,
         "attempts": attempts_text(info),
-        "custom_status": _last_line(info.custom_status),
+        "custom_status": last_status_line(info.custom_status),
     }
     return row if info.body is None else {**row, "body": _one_line(info.body, None if whole_body else _BODY_CHARS)}
 
 
-def _last_line(status: str) -> str:
+def last_status_line(status: str) -> str:
     """Of a failure its own line: those of its traceback stand in from the edge.
 
-    >>> _last_line("attempt 1: a\\nattempt 2: b\\n  File x\\n")
+    >>> last_status_line("attempt 1: a\\nattempt 2: b\\n  File x\\n")
     '... attempt 2: b'
     """
     lines = [line for line in status.splitlines() if line.strip()] or [""]

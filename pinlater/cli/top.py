@@ -1,113 +1,28 @@
-"""`pinlater top`: a live picture of a cluster, on a terminal that is drawn over and gives single keys."""
+"""`pinlater top`: a live picture of a cluster, with keys that mark, open, sort, pause and resume queues."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import select
-import shutil
-import sys
-import termios
-import tty
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import click
 
-from pinlater.cli.cluster import flags_text, no_queues, oldest_age_ms, state_text, totals
-from pinlater.cli.connection import EXIT_CODES, ServerCommand, talks_to_server
-from pinlater.cli.output import counted
-from pinlater.cli.times import duration_option, time_text
+from pinlater.cli.admin import needs_password
+from pinlater.cli.connection import EXIT_CODES, ServerCommand, error_text, talks_to_server
+from pinlater.cli.job_states import selection_of
+from pinlater.cli.key_screen import END, TypedKeys, aside, draw, is_terminal, screen, size
+from pinlater.cli.queue_settings import switch_off, switch_on
+from pinlater.cli.times import duration_option
+from pinlater.cli.top_frame import ORDERS, TopView, frame, looks_in_order, queue_frame
 from pinlater.client.client import Client
-from pinlater.durations import age_text
 from pinlater.errors import MethodUnknown, PinLaterError
-from pinlater.model import ClusterStatus, QueueStatus, ServerView, ShardView, queue_order
+from pinlater.model import ClusterStatus
 from pinlater.model.alarm_views import AlarmsPage
-from pinlater.text_table import Column, TextTable, cut_text
+from pinlater.model.job_selection import JobPhase
+from pinlater.text_table import cut_text
 
-END = "\x04"
-"""Ctrl-D."""
-
-_HIDE_CURSOR, _SHOW_CURSOR = "\033[?25l", "\033[?25h"
-_ALTERNATE, _BACK = "\033[?1049h", "\033[?1049l"
-_HOME, _REST_OF_LINE, _BELOW = "\033[H", "\033[K", "\033[J"
-
-
-def is_terminal() -> bool:
-    """Both what is read and what is written."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
-
-
-@contextlib.contextmanager
-def screen() -> Iterator[None]:
-    """A page of its own, without a cursor and with keys that come at once; all is as before at the end."""
-    before = termios.tcgetattr(sys.stdin)
-    try:
-        tty.setcbreak(sys.stdin)
-        click.echo(_ALTERNATE + _HIDE_CURSOR, nl=False)
-        yield
-    finally:
-        click.echo(_SHOW_CURSOR + _BACK, nl=False)
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
-
-
-def draw(lines: Sequence[str]) -> None:
-    """In place of what is shown; written at once, so that nothing flickers."""
-    click.echo(_HOME + "\r\n".join(line + _REST_OF_LINE for line in lines) + _BELOW, nl=False)
-
-
-def size() -> tuple[int, int]:
-    """Columns and lines; such as usual where there is no terminal."""
-    return shutil.get_terminal_size((120, 40))
-
-
-def key_within(seconds: float) -> str:
-    """The next key; "" if none comes, END where none can come any more."""
-    readable, _, _ = select.select([sys.stdin], [], [], seconds)
-    return os.read(sys.stdin.fileno(), 64)[:1].decode("ascii", "replace") or END if readable else ""
-
-
-_SERVERS = (
-    Column("SERVER", 9),
-    Column("ADDRESS", 5),
-    Column("STATE", 8),
-    Column("UP", 3, True),
-    Column("MAINTAINS", 4),
-    Column("OUT", 6),
-    Column("OVERFLOW", 2, True),
-    Column("TROUBLE", 7),
-)
-_SHARDS = (
-    Column("SHARD", 9),
-    Column("STATE", 8),
-    Column("JOBS", 6, True),
-    Column("GOOD", 5, True),
-    Column("STORE", 2),
-    Column("TROUBLE", 7),
-)
-_RATES = ("enqueued", "dequeued", "succeeded", "failed", "retried")
-_QUEUES = (
-    Column("QUEUE", 9),
-    Column("READY", 8, True),
-    Column("SCHEDULED", 4, True),
-    Column("WAITING", 5, True),
-    Column("RUNNING", 8, True),
-    Column("FAILED", 5, True),
-    Column("CANCELLED", 3, True),
-    Column("REPLAYED", 2, True),
-    Column("OLDEST", 7, True),
-    Column("IN/S", 6, True),
-    Column("OUT/S", 6, True),
-    Column("DONE/S", 3, True),
-    Column("FAIL/S", 4, True),
-    Column("RETRY/S", 3, True),
-    Column("FLAGS"),
-)
-
-
-def alarm_line(page: AlarmsPage | None) -> str:
-    """The worst of the alarms first, in one line; "" where all is well, or nobody judges."""
-    titles = [each.title for each in page.alarms if not each.is_muted] if page is not None else []
-    return f"{counted(len(titles), 'alarm')}: {'; '.join(titles)}" if titles else ""
+_FAILURES = 10
+_BY_KEYS = {"up": -1, "down": 1, "page up": -10, "page down": 10, "home": -(10**6), "end": 10**6}
 
 
 def alarms_of(client: Client) -> AlarmsPage | None:
@@ -118,93 +33,13 @@ def alarms_of(client: Client) -> AlarmsPage | None:
         return None
 
 
-def frame(
-    status: ClusterStatus, servers: str, width: int, height: int | None = None, alarms: AlarmsPage | None = None
-) -> list[str]:
-    """Servers, shards, and the queues with the busiest first, in at most `height` lines (None: all of it).
-
-    `servers` are the addresses that were asked.
-    """
-    ready = sum(each.is_ready for each in status.servers)
-    out = sum(each.state != "in" for each in status.shards)
-    head = f"pinlater {servers}  {time_text(status.now_ms)[:19]}Z  {ready}/{len(status.servers)} processes ready"
-    full = sum(each.is_full for each in status.shards)
-    head += f"  {len(status.shards) - out}/{len(status.shards)} shards in" + (f", {full} full" if full else "")
-    head += f"  {counted(len(status.queues), 'queue')}"
-    lines = [head, *filter(None, [alarm_line(alarms)]), ""]
-    lines += TextTable(_SERVERS).lines([_server(each, status.now_ms) for each in status.servers], width)
-    lines += ["", *TextTable(_SHARDS).lines([_shard(each) for each in status.shards], width)]
-    queues = sorted(status.queues, key=_busiest_first)
-    rows = [_queue(each, status.now_ms) for each in queues]
-    lines += ["", *(TextTable(_QUEUES).lines(rows, width) if rows else [no_queues(status)])]
-    lines = [cut_text(line, width) for line in lines]
-    if height is not None and len(lines) > height:
-        hidden = len(lines) - height + 1
-        word = "more queues" if hidden <= len(queues) else "more lines"
-        lines = [*lines[: height - 1], cut_text(f"... {hidden} {word}", width)]
-    return lines
-
-
-def _busiest_first(queue: QueueStatus) -> tuple[float, int, tuple[list[tuple[str, int]], str]]:
-    counts = totals(queue)
-    moving = sum(queue.rates.get(word, 0.0) for word in ("enqueued", "dequeued"))
-    return -round(moving, 1), -(counts["ready"] + counts["in_progress"]), queue_order(queue.name)
-
-
-def _server(view: ServerView, now_ms: int) -> list[str]:
-    return [
-        f"{view.server}/{view.process}",
-        view.address,
-        "ready" if view.is_ready else "NOT READY",
-        age_text(now_ms - view.started_ms),
-        ",".join(view.maintains),
-        ",".join(view.shards_out),
-        "" if view.overflow_jobs is None else f"{view.overflow_jobs:,}",
-        view.trouble,
-    ]
-
-
-def _shard(view: ShardView) -> list[str]:
-    word = state_text(view)
-    state = word if word == "in" else word.upper()
-    return [
-        view.id,
-        f"{state}, dequeue only" if view.dequeue_only else state,
-        "?" if view.jobs is None else f"{view.jobs:,}",
-        f"{view.good}/{view.samples}",
-        view.store,
-        view.trouble,
-    ]
-
-
-def _queue(queue: QueueStatus, now_ms: int) -> list[str]:
-    counts = totals(queue)
-    oldest_ms = oldest_age_ms(queue, now_ms)
-    return [
-        queue.name,
-        f"{counts['ready']:,}",
-        f"{counts['scheduled']:,}",
-        f"{counts['waiting']:,}" if counts["waiting"] else "",
-        f"{counts['in_progress']:,}",
-        f"{counts['failed']:,}",
-        f"{counts['cancelled']:,}" if counts["cancelled"] else "",
-        f"{counts['replayed']:,}" if counts["replayed"] else "",
-        "" if oldest_ms is None else age_text(oldest_ms),
-        *(_per_second(queue.rates.get(word, 0.0)) for word in _RATES),
-        flags_text(queue, now_ms),
-    ]
-
-
-def _per_second(rate: float) -> str:
-    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}".replace("0.0", "0")
-
-
 @click.command(
     cls=ServerCommand,
     epilog=f"""\b
 Examples:
   pinlater top
   pinlater top --interval 500ms --cluster mail
+  pinlater top --sort failed
   pinlater top --once > now.txt
 
 {EXIT_CODES}""",
@@ -218,39 +53,128 @@ Examples:
     help="How often it is drawn. [default: 2s]",
 )
 @click.option("--once", is_flag=True, help="One picture, and end; so too where it is not on a terminal.")
+@click.option(
+    "--sort", "order", type=click.Choice(list(ORDERS)), default="worst", show_default=True, help="Which first."
+)
+@needs_password
 @talks_to_server
-def top(client: Client, interval_ms: int, once: bool) -> None:
-    """Watch a cluster: its servers and shards, and its queues with the busiest first.
+def top(client: Client, interval_ms: int, once: bool, order: str) -> None:
+    """Watch a cluster: its servers and shards, and its queues with the worst first.
 
-    Rates are per second over the whole cluster. What does not fit into the width is left out, the least important
-    first. q or Ctrl-C ends it; while no server answers, it goes on trying.
+    Rates are per second over the whole cluster. The counts at the top are without dead letters. What does not fit into
+    the width is cut, texts first, then left out, the least important first. While no server answers, it goes on trying.
+
+    Keys: arrows, PgUp and PgDn mark a queue, Enter opens it and q goes back; s sorts by something else; p pauses the
+    queue that is marked, or resumes it, when that is confirmed, with the admin password where it is needed. q or Ctrl-C
+    ends it.
     """
     servers = ", ".join(map(str, client.servers))
     if once or not is_terminal():
         width, _ = size()
-        click.echo("\n".join(frame(client.cluster_status(), servers, width, alarms=alarms_of(client))))
+        click.echo("\n".join(frame(client.cluster_status(), servers, width, None, alarms_of(client), order)))
         return
     try:
         with screen():
-            _watch(client, servers, interval_ms / 1000)
+            _Picture(client, servers, TopView(order)).watch(interval_ms / 1000)
     except KeyboardInterrupt:
         return
 
 
-def _watch(client: Client, servers: str, interval_s: float) -> None:
-    """Until q."""
-    problem = ""
-    while True:
+class _Picture:
+    """What is shown, and what keys do to it."""
+
+    def __init__(self, client: Client, servers: str, view: TopView) -> None:
+        self._client = client
+        self._servers = servers
+        self._view = view
+        self._status: ClusterStatus | None = None
+        self._problem = ""
+        self._alarms: AlarmsPage | None = None
+        self._confirmed: Callable[[], None] | None = None
+
+    def watch(self, interval_s: float) -> None:
+        """Until q."""
+        keys = TypedKeys()
+        look_at_s = 0.0
+        while True:
+            if time.monotonic() >= look_at_s:
+                self._look()
+                look_at_s = time.monotonic() + interval_s
+            draw(self._lines())
+            key = keys.within(look_at_s - time.monotonic())
+            if key == END or (key in ("q", "Q") and not self._view.opened):
+                return
+            if key and self._press(key):
+                look_at_s = 0.0
+
+    def _look(self) -> None:
         try:
-            status, alarms = client.cluster_status(), alarms_of(client)
-            problem = ""
+            self._status, self._alarms = self._client.cluster_status(), alarms_of(self._client)
+            self._problem = ""
         except PinLaterError as error:
-            problem = error.message
+            self._problem = error.message
+
+    def _lines(self) -> list[str]:
         width, height = size()
-        if problem:
-            lines = [cut_text(line, width) for line in (f"pinlater {servers}", "", problem)]
-        else:
-            lines = frame(status, servers, width, height, alarms)
-        draw(lines)
-        if key_within(interval_s) in ("q", "Q", END):
+        if self._problem or self._status is None:
+            return [cut_text(line, width) for line in (f"pinlater {self._servers}", "", self._problem)]
+        if not self._view.opened:
+            return frame(self._status, self._servers, width, height, self._alarms, self._view.order, self._view)
+        name = self._view.opened
+        queue = next((each for each in self._status.queues if each.name == name), None)
+        try:
+            workers = self._client.get_workers(queue=name, limit=1)
+            selection = selection_of(name, [JobPhase.FAILED], None, "", "")
+            failed = self._client.search_jobs(selection, limit=_FAILURES).jobs if queue is not None else []
+        except PinLaterError as error:
+            return [cut_text(line, width) for line in (f"queue {name}", "", error_text(error))]
+        return queue_frame(queue, workers, failed, self._status.now_ms, (width, height), self._view)
+
+    def _press(self, key: str) -> bool:
+        """Whether there is something new to look at."""
+        view, confirmed = self._view, self._confirmed
+        view.asks = view.tells = ""
+        self._confirmed = None
+        if confirmed is not None:
+            if key in ("y", "Y"):
+                confirmed()
+            return True
+        if key in _BY_KEYS:
+            view.move(self._names(), _BY_KEYS[key])
+        elif key == "s":
+            view.next_order()
+        elif key == "enter":
+            view.opened = view.marked
+        elif key in ("back", "q", "Q"):
+            view.opened = ""
+        elif key == "p":
+            self._ask_for_pause()
+        return False
+
+    def _names(self) -> Sequence[str]:
+        if self._status is None:
+            return ()
+        return [look.queue.name for look in looks_in_order(self._status, self._alarms, self._view.order)]
+
+    def _ask_for_pause(self) -> None:
+        name = self._view.opened or self._view.marked
+        queue = next((each for each in self._status.queues if each.name == name), None) if self._status else None
+        if queue is None:
             return
+        is_paused = "paused" in queue.flags
+        self._view.asks = f"{'Resume' if is_paused else 'Pause'} queue {name}? [y/N]"
+        self._confirmed = lambda: self._set_paused(name, paused=not is_paused)
+
+    def _set_paused(self, name: str, *, paused: bool) -> None:
+        try:
+            with aside():
+                if paused:
+                    switch_on(self._client, name, "paused", {})
+                else:
+                    switch_off(self._client, name, "paused")
+        except PinLaterError as error:
+            self._view.tells = error_text(error)
+        except (click.UsageError, click.Abort) as error:
+            self._view.tells = f"queue {name} stays as it is: {getattr(error, 'message', 'no password')}"
+        else:
+            self._view.tells = f"queue {name} is {'paused; p resumes it' if paused else 'resumed'}"

@@ -24,10 +24,10 @@ def _take_terminal() -> None:
 class Terminal:
     """A command whose standard streams are a terminal, of unknown width unless `columns` are given."""
 
-    def __init__(self, folder: Path, address: str, *arguments: str, columns: int = 0) -> None:
+    def __init__(self, folder: Path, address: str, *arguments: str, columns: int = 0, lines: int = 40) -> None:
         self._ours, theirs = pty.openpty()
         if columns:
-            termios.tcsetwinsize(theirs, (40, columns))
+            termios.tcsetwinsize(theirs, (lines, columns))
         environment = {"PATH": os.environ["PATH"], "PINLATER_SERVER": address, "HOME": str(folder)}
         self._process = subprocess.Popen(
             [PROGRAM, *arguments],

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from pinlater.cli.top import frame
-from pinlater.model import ClusterStatus, LevelView, PauseView, QueueStatus, ServerView, ShardView
+from pinlater.cli.top_frame import TopView, frame, queue_frame
+from pinlater.model import (
+    DEAD_LETTERS,
+    ClusterStatus,
+    JobInfo,
+    JobState,
+    LevelView,
+    PauseView,
+    QueueStatus,
+    ServerView,
+    ShardView,
+    WorkersPage,
+)
+from pinlater.model.alarm_views import Alarm, AlarmsPage, Severity
 
 NOW_MS = 1_790_000_000_000
 
@@ -29,12 +43,12 @@ STATUS = ClusterStatus(
 )
 
 
-def test_all_of_it_is_there_and_the_busiest_queue_first() -> None:
+def test_all_of_it_is_there_and_the_worst_queue_first() -> None:
     lines = frame(STATUS, "10.0.0.1:9010", 240)
     text = "\n".join(lines)
     for word in ("1/2 processes ready", "1/2 shards in", "NOT READY", "OUT", "dequeue only", "12,345", "1,234,567"):
         assert word in text
-    assert [line.split()[0] for line in lines[-3:]] == ["busy", "large", "idle"]
+    assert [line.split()[0] for line in lines[-3:]] == ["large", "busy", "idle"]
     assert "paused, limited to 5/s" in text
     assert "1m1s" in text
     assert "\x1b" not in text
@@ -63,9 +77,61 @@ def test_what_is_too_much_for_the_height_is_counted() -> None:
     assert frame(STATUS, "a:1", 120, len(whole)) == whole
     short = frame(STATUS, "a:1", 120, len(whole) - 1)
     assert len(short) == len(whole) - 1
-    assert short[-1] == "... 2 more queues"
+    assert short[-3:] == whole[-3:]  # of the servers and shards there is less
+    assert frame(STATUS, "a:1", 120, 8)[-1] == "... 2 more queues"
     assert frame(STATUS, "a:1", 120, 3)[-1].endswith("more lines")
 
 
 def test_a_cluster_of_which_nothing_is_known_is_drawn_too() -> None:
     assert "0/0 shards in" in frame(ClusterStatus(NOW_MS, [], [], []), "a:1", 80)[0]
+
+
+def test_failures_come_before_waits_and_dead_letters_last_and_apart() -> None:
+    failing, letters = queue("failing", 0, 0.0), queue("letters", 700, 9.0, (DEAD_LETTERS,))
+    failing.rates["failed"] = 2.0
+    status = ClusterStatus(NOW_MS, [], [], [queue("calm", 3, 9.0), letters, failing])
+    lines = frame(status, "a:1", 120)
+    assert [line.split()[0] for line in lines[-3:]] == ["failing", "calm", "letters"]
+    assert lines[1] == "3 ready  10 running  2,469,134 scheduled  4 failed  oldest 1m1s  1,235,274 dead letters"
+
+
+def test_queues_with_alarms_come_first_and_the_alarms_stand_at_the_top() -> None:
+    calm = Alarm("no_worker", "busy", Severity.WARNING, "busy: no worker takes its 3 ready jobs", NOW_MS, "busy")
+    muted = replace(calm, subject="idle", queue="idle", title="idle: known", muted_until_ms=NOW_MS + 1)
+    lines = frame(STATUS, "a:1", 120, alarms=AlarmsPage(NOW_MS, [calm, muted]))
+    assert [line.split()[0] for line in lines[-3:]] == ["busy", "large", "idle"]
+    assert lines[2] == "1 alarm: busy: no worker takes its 3 ready jobs"
+
+
+@pytest.mark.parametrize(("order", "first"), [("name", "busy"), ("ready", "large"), ("running", "busy")])
+def test_queues_are_sorted_by_other_things_too(order: str, first: str) -> None:
+    assert frame(STATUS, "a:1", 120, order=order)[-3].split()[0] == first
+
+
+def test_the_marked_queue_stays_in_the_picture_of_a_usual_terminal() -> None:
+    names = [f"q{each}" for each in range(99)]
+    queues = [queue(name, 0, 0.0) for name in names]
+    many = ClusterStatus(NOW_MS, STATUS.servers * 9, STATUS.shards * 9, queues)
+    view = TopView()
+    for by in (0, 40, 10**6, -30):
+        view.move(names, by)
+        lines = frame(many, "a:1", 80, 24, view=view)
+        assert len(lines) == 24
+        assert max(map(len, lines)) <= 80
+        (marked,) = [line for line in lines if line.startswith("> ")]
+        assert marked.split()[1] == view.marked
+        assert lines[-1].startswith("q quit")
+        assert "NOT READY" in "\n".join(lines)  # what has a problem is first among many servers
+        assert any(line.endswith("more queues") for line in lines)
+
+
+def test_one_queue_shows_its_levels_workers_and_failures() -> None:
+    view = TopView(opened="mail", asks="Pause queue mail? [y/N]")
+    workers = WorkersPage(NOW_MS, [], 2, 8, 5, 0)
+    failed = [JobInfo("mail:s1:p1:1790000000000000", JobState.FAILED, 1, 2, 0, "no\x1b answer", NOW_MS, NOW_MS, NOW_MS)]
+    lines = queue_frame(queue("mail", 5, 1.0, ("limited to 5/s",)), workers, failed, NOW_MS, (80, 24), view)
+    text = "\n".join(lines)
+    for word in ("queue mail", "limited to 5/s", "enqueued 1.0/s", "2 workers, 5 of 8 slots busy", r"no\x1b answer"):
+        assert word in text
+    assert lines[-1] == "Pause queue mail? [y/N]"
+    assert "does not exist" in "\n".join(queue_frame(None, workers, [], NOW_MS, (80, 24), view))
