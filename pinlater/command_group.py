@@ -10,6 +10,10 @@ import click
 
 from pinlater.near_names import meant_name
 
+_OF_SERVERS = ("--server", "--cluster", "--token-file", "--ca", "--client-cert", "--client-key", "--server-name")
+_BEFORE_COMMANDS = {*_OF_SERVERS, "--timeout", "--output", "-o", "--json-keys", "--time", "--color"}
+"""Options of most commands, each with a value, that may stand before the command too."""
+
 
 class CommandGroup(click.Group):
     """click knows no names of commands that are imported when they are used, and its older versions suggest none.
@@ -20,6 +24,19 @@ class CommandGroup(click.Group):
     def __init__(self, *args: Any, elsewhere: Mapping[str, str] | None = None, **more: Any) -> None:
         super().__init__(*args, **more)
         self._elsewhere = dict(elsewhere or {})
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Options that the command takes, and that stand before it, go behind its name."""
+        own = {name for parameter in self.get_params(ctx) for name in (*parameter.opts, *parameter.secondary_opts)}
+        moved, kept, at = list[str](), list[str](), 0
+        while at < len(args) and args[at].startswith("-") and args[at] != "--":
+            name, has_value, _ = args[at].partition("=")
+            size = 1 if has_value or name not in _BEFORE_COMMANDS else 2
+            (moved if name in _BEFORE_COMMANDS and name not in own else kept).extend(args[at : at + size])
+            at += size
+        if at < len(args) and moved:
+            args = [*kept, args[at], *moved, *args[at + 1 :]]
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*self.commands, *self._elsewhere])

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, takewhile
 from typing import NamedTuple
 from unicodedata import category, east_asian_width
 
 from pinlater.printable import printable
 
+Paint = Callable[[str, str], str]
 _GAP, _REST = "  ", "..."
 _NEEDED = 7
 """Columns of this worth are never left out."""
@@ -45,12 +46,15 @@ class TextTable:
         # a table of one column has no heading, so that it can be fed to a shell
         self._headings = [[each.heading.upper() for each in self._columns]] if len(self._columns) > 1 else []
 
-    def lines(self, rows: Iterable[Iterable[object]], width: int | None = None) -> list[str]:
+    def lines(
+        self, rows: Iterable[Iterable[object]], width: int | None = None, paint: Paint | None = None
+    ) -> list[str]:
         """The lines of these rows, the first time after that of the headings.
 
         With a `width` they have no more cells, if that can be: columns that matter little and are empty go first, then
         long texts are cut, then texts of the least worth go, then texts are cut shorter, then numbers of the least
-        worth go. Which columns are left is decided once, as the headings are.
+        worth go. Which columns are left is decided once, as the headings are. `paint` makes of a heading and a cell
+        what a terminal shows in colour, and no wider.
         """
         values = list(map(list, rows))
         texts = [list(map(cell_text, row)) for row in values]
@@ -69,7 +73,7 @@ class TextTable:
         for cells in texts:
             self._widths = list(map(max, self._widths, map(text_width, cells)))
         widths = self._widths if width is None else self._fitted(width, is_first)
-        return [self._line(cells, self._kept, widths) for cells in texts]
+        return [self._line(cells, self._kept, widths, paint) for cells in texts]
 
     def _fitted(self, width: int, may_leave_out: bool) -> list[int]:
         """The widths with which the columns fit, without those that are left out for it."""
@@ -102,11 +106,12 @@ class TextTable:
     def _is_small(self, at: int, is_number: bool) -> bool:
         return self._columns[at].worth < _NEEDED and self._columns[at].is_number is is_number
 
-    def _line(self, cells: Sequence[str], kept: Iterable[int], widths: Sequence[int]) -> str:
+    def _line(self, cells: Sequence[str], kept: Iterable[int], widths: Sequence[int], paint: Paint | None) -> str:
         padded = []
         for at in kept:
             text = cut_text(cells[at], widths[at])
             space = " " * (widths[at] - text_width(text))
+            text = text if paint is None else paint(self._columns[at].heading, text)
             padded.append(space + text if self._columns[at].is_number else text + space)
         return _GAP.join(padded).rstrip()
 

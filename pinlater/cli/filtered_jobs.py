@@ -79,7 +79,7 @@ def found_by_filter(
     for queue in queues.names:
         selection = line.selection(queue, queues.now_ms, queues.priorities_of(queue))
         if selection is not None and phases is not None:
-            selection.phases = [each for each in selection.phases or () if each in phases]
+            selection.phases = [each for each in line.phases if each in phases]
         if selection is None or selection.selects_nothing:
             continue
         for found in found_pages(client, selection, _PAGE if left is None else min(_PAGE, left)):

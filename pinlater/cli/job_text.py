@@ -11,9 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pinlater.cli.output import Row, ToRow, counted, json_object, whole
-from pinlater.cli.times import time_text
+from pinlater.cli.times import from_now, time_text
 from pinlater.clock import SystemClock
-from pinlater.durations import age_text, duration_text
+from pinlater.durations import duration_text
 from pinlater.model import HIDDEN_JOB, JobAttempt, JobInfo, JobProgress, JobState
 from pinlater.model.job_selection import phase_of
 from pinlater.printable import json_text, printable, printable_lines
@@ -243,16 +243,6 @@ def progress_text(progress: JobProgress) -> str:
     """
     share = [] if progress.fraction is None else [f"{int(progress.fraction * 100)}%"]
     return " ".join([*share, *([progress.text] if progress.text else [])])
-
-
-def from_now(time_ms: int, now_ms: int) -> str:
-    """
-    >>> from_now(1_000, 63_000), from_now(63_000, 1_000), from_now(1_000, 1_200)
-    ('1m2s ago', 'in 1m2s', 'now')
-    """
-    if abs(time_ms - now_ms) < 1_000:
-        return "now"
-    return f"{age_text(now_ms - time_ms)} ago" if time_ms < now_ms else f"in {age_text(time_ms - now_ms)}"
 
 
 def _field(label: str, text: str) -> str:

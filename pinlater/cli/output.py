@@ -13,6 +13,9 @@ from typing import Any, Protocol
 
 import click
 
+from pinlater.cli.table_looks import has_colors, looks_options, painted, shows_ages
+from pinlater.cli.times import MomentText, from_now
+from pinlater.clock import SystemClock
 from pinlater.printable import json_text, printable
 from pinlater.text_table import Column, TextTable, cell_text, terminal_width
 
@@ -53,7 +56,12 @@ class Table:
     def write(self, things: Iterable[Any]) -> None:
         cells = [[row.get(column.heading) for column in self._columns] for row in map(self._row, things)]
         if cells:
-            _echo_lines(self._table.lines(cells, terminal_width()))
+            if shows_ages():
+                now_ms = SystemClock().now_ms()
+                cells = [[_age(cell, now_ms) for cell in row] for row in cells]
+            has_paint = has_colors()
+            lines = self._table.lines(cells, terminal_width(), painted if has_paint else None)
+            _echo_lines(lines, color=has_paint or None)
             self._empty = ""
 
     def close(self) -> None:
@@ -174,17 +182,22 @@ def json_keys_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """-o, as the argument `format`, and --json-keys."""
+    """-o, as the argument `format`, with --json-keys, --color and --time."""
+    command = looks_options(command)
     return click.option(
         "-o", "--output", "format", type=click.Choice(FORMATS), default="table", show_default=True, help="How to print."
     )(json_keys_option(command))
 
 
-def _echo_lines(lines: Iterable[str]) -> None:
-    """All at once: one write and one flush for rows that came together."""
+def _age(cell: Any, now_ms: int) -> Any:
+    return from_now(cell.ms, now_ms) if isinstance(cell, MomentText) else cell
+
+
+def _echo_lines(lines: Iterable[str], *, color: bool | None = None) -> None:
+    """All at once: one write and one flush for rows that came together. `color`: those in them go to any stream."""
     text = "\n".join(lines)
     if text:
-        click.echo(text)
+        click.echo(text, color=color)
 
 
 def counted(number: int, thing: str) -> str:

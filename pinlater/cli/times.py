@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from pinlater.clock import SystemClock
-from pinlater.durations import parse_duration_ms
+from pinlater.durations import age_text, parse_duration_ms
 from pinlater.model import MAX_TIME_MS
 from pinlater.schedule import utc_text
 
@@ -42,9 +42,30 @@ def parse_moment_ms(text: str, now_ms: int) -> int:
     return moment_ms
 
 
+class MomentText(str):
+    """A time as a text, of which a table can say how long ago it was."""
+
+    __slots__ = ("ms",)
+    ms: int
+
+
 def time_text(time_ms: int | None) -> str:
     """A time in UTC to the millisecond; "" for none, the bare number where it is beyond the calendar."""
-    return "" if time_ms is None else utc_text(time_ms, f"%Y-%m-%dT%H:%M:%S.{time_ms % 1000:03d}Z")
+    if time_ms is None:
+        return ""
+    text = MomentText(utc_text(time_ms, f"%Y-%m-%dT%H:%M:%S.{time_ms % 1000:03d}Z"))
+    text.ms = time_ms
+    return text
+
+
+def from_now(time_ms: int, now_ms: int) -> str:
+    """
+    >>> from_now(1_000, 63_000), from_now(63_000, 1_000), from_now(1_000, 1_200)
+    ('1m2s ago', 'in 1m2s', 'now')
+    """
+    if abs(time_ms - now_ms) < 1_000:
+        return "now"
+    return f"{age_text(now_ms - time_ms)} ago" if time_ms < now_ms else f"in {age_text(time_ms - now_ms)}"
 
 
 def duration_option(text: str | int, low_ms: int = 1) -> int:

@@ -129,7 +129,7 @@ class FilterLine:
         descriptors = tuple(each for each in self.descriptors if each.partition(":")[0] == queue)
         selection = JobSelection(
             queue,
-            tuple(self.phases),
+            None if len(self.phases) == len(JobPhase) else tuple(self.phases),  # older servers do not know all
             self.priorities(priorities),
             (*self._texts("body"), *self._patterns("type", type_regex)),
             (*self._texts("status"), *self._patterns("error", error_regex)),

@@ -22,13 +22,17 @@ def _take_terminal() -> None:
 
 
 class Terminal:
-    """A command whose standard streams are a terminal, of unknown width unless `columns` are given."""
+    """A command whose standard streams are a terminal, of unknown width unless `columns` are given; `more` is for its
+    environment.
+    """
 
-    def __init__(self, folder: Path, address: str, *arguments: str, columns: int = 0, lines: int = 40) -> None:
+    def __init__(
+        self, folder: Path, address: str, *arguments: str, columns: int = 0, lines: int = 40, **more: str
+    ) -> None:
         self._ours, theirs = pty.openpty()
         if columns:
             termios.tcsetwinsize(theirs, (lines, columns))
-        environment = {"PATH": os.environ["PATH"], "PINLATER_SERVER": address, "HOME": str(folder)}
+        environment = {"PATH": os.environ["PATH"], "PINLATER_SERVER": address, "HOME": str(folder)} | more
         self._process = subprocess.Popen(
             [PROGRAM, *arguments],
             cwd=folder,

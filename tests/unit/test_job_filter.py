@@ -176,7 +176,7 @@ def test_a_line_of_every_field_selects_by_all_of_them() -> None:
 
 
 def test_an_empty_line_selects_every_job() -> None:
-    assert selected("") == JobSelection("mail", EVERY_PHASE)
+    assert selected("") == JobSelection("mail")
 
 
 def test_states_priorities_and_queues_can_be_left_out() -> None:
