@@ -409,6 +409,29 @@ async def test_a_letter_that_goes_back_shares_it_too(subject: Subject) -> None:
     assert await dropped(subject) == [one]
 
 
+async def test_a_letter_that_goes_with_a_retry_lets_go_of_its_share(subject: Subject) -> None:
+    one = reference()
+    _, descriptor, _ = await letter(subject, one)
+    assert await subject.retry_listed(descriptor) == 1
+    assert await dropped(subject) == []
+    job = await subject.claimed()
+    assert (job.descriptor, job.body) == (descriptor, one)
+    await subject.ack(AckRequest(*key_of(descriptor), True), rules=KEPT_NOT)
+    assert await dropped(subject) == [one]
+
+
+async def test_a_replayed_job_that_is_pruned_lets_go_of_its_share(subject: Subject) -> None:
+    one = reference()
+    dead, _, copy = await letter(subject, one)
+    (new,) = await dead.replay(copy.descriptor)
+    subject.tick(DAY_MS)
+    assert await subject.prune(failed_ttl_ms=0) == {subject.queue: 1}
+    assert await dropped(subject) == []
+    await subject.claimed()
+    await subject.ack(AckRequest(*key_of(new or ""), True), rules=KEPT_NOT)
+    assert await dropped(subject) == [one]
+
+
 async def test_a_body_that_is_shared_is_replaced_for_one_job_alone(subject: Subject) -> None:
     one = reference()
     dead, descriptor, copy = await letter(subject, one)
