@@ -43,7 +43,9 @@ from pinlater.model import (
     ScheduleUpdated,
     TokenView,
     Unreceived,
+    WorkerCommand,
     WorkerReport,
+    WorkersCommanded,
     WorkersPage,
 )
 from pinlater.model.alarm_views import AlarmsPage
@@ -321,6 +323,21 @@ class Api(Protocol):
     ) -> None:
         """Show the alarms of a condition, or of one subject of it, as known for so long; 0 ends that. PasswordInvalid,
         RequestInvalid, NoHealthyShards.
+        """
+
+    async def command_workers(
+        self,
+        command: WorkerCommand,
+        workers: Sequence[str] = (),
+        *,
+        host: str = "",
+        name: str = "",
+        all_workers: bool = False,
+        context: RequestContext | None = None,
+    ) -> WorkersCommanded:
+        """What workers are to do: those of these ids (or HOST:PID), all of a host, of a name or of both, or all of the
+        cluster; an answer for each. It is carried out when a worker reports next, after 15 seconds at most, and lasts
+        until its process ends. It needs the right to operate all queues of a worker. RequestInvalid: nothing is named.
         """
 
     async def audit(

@@ -165,7 +165,7 @@ class ServerProcess:
             max_age_ms=config.blocked_chain_age_ms,
         )
         self._cluster = Cluster(shards, queues, membership, stats, clock, lambda: homes.table)
-        self._workers = workers = WorkerList(shards, clock, me.lease_name)
+        self._workers = workers = WorkerList(shards, clock, me.lease_name, lambda: membership.alive())
         self._judge = judge = Judge(
             shards, queues, membership, stats, self._cluster, workers, clock, priorities=priorities
         )

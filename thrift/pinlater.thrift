@@ -253,6 +253,8 @@ struct WorkerReport {
   13: optional bool hasStopped = false,
   /** Its process has not moved for so long; another process reports for it. */
   14: optional i64 silentMillis,
+  /** It takes no more jobs for now. Not set: it knows no commands. */
+  15: optional bool isQuiet,
 }
 
 struct PinLaterDequeueRequest {
@@ -574,6 +576,15 @@ struct JobHeartbeat {
   4: optional string text,
 }
 
+enum WorkerCommand {
+  /** It takes no more jobs; those it has it ends. */
+  QUIET = 0,
+  /** It takes jobs again. */
+  RESUME = 1,
+  /** It takes no more jobs, and ends when those it has have ended. */
+  STOP = 2,
+}
+
 struct HeartbeatJobsRequest {
   1: required string queueName,
   2: required list<JobHeartbeat> heartbeats,
@@ -585,6 +596,10 @@ struct HeartbeatJobsResponse {
   1: required list<HeartbeatOutcome> outcomes,
   /** By job descriptor, for those whose outcome is CANCEL: who asked. */
   2: optional map<string, string> cancelledBy,
+  /** What the worker is to do whose report came along, until it has a report that says so. */
+  3: optional WorkerCommand command,
+  /** Of two commands the one with the greater number is the newer; a worker carries each out once. */
+  4: optional i64 commandNumber,
 }
 
 struct GetQueuesRequest {
@@ -1034,6 +1049,8 @@ struct WorkerInfo {
   15: optional i64 silentSinceMillis,
   /** Who reported it: an entry of another identity is another worker, whatever its id. */
   100: optional string identity,
+  /** It takes no more jobs for now. Not set: it knows no commands. */
+  101: optional bool isQuiet,
 }
 
 struct GetWorkersResponse {
@@ -1048,6 +1065,42 @@ struct GetWorkersResponse {
   7: optional string continuation = CONTINUATION_END,
   /** Shards that could not be read: workers that only other servers heard of may be missing. */
   8: optional list<string> missingShards,
+}
+
+struct CommandWorkersRequest {
+  1: required WorkerCommand command,
+  /** By their ids, or as HOST:PID. */
+  2: optional list<string> workers,
+  /** All on this host. */
+  3: optional string host = "",
+  /** All of this name. */
+  4: optional string name = "",
+  5: optional bool allWorkers = false,
+}
+
+enum CommandOutcome {
+  /** The worker gets it with its next report. */
+  TAKEN = 0,
+  NOT_KNOWN = 1,
+  /** It is of a version that knows no commands. */
+  TOO_OLD = 2,
+  /** The caller may not operate all of its queues. */
+  FORBIDDEN = 3,
+}
+
+struct CommandedWorker {
+  /** Its own, or the text by which one that is not known was named. */
+  1: required string id,
+  2: required CommandOutcome outcome,
+  3: optional string name = "",
+  4: optional string host = "",
+  5: optional i32 pid = 0,
+}
+
+struct CommandWorkersResponse {
+  1: required list<CommandedWorker> workers,
+  /** They could not be read: more workers may be meant. */
+  2: optional list<string> missingShards,
 }
 
 /** What becomes of the times of a schedule at which no server was there. */
@@ -1778,10 +1831,15 @@ service PinLater {
   /** Tries items again that have ended; a flow that is over opens again. */
   RetryFlowItemsResponse retryFlowItems(1: RequestContext context, 2: RetryFlowItemsRequest request)
       throws (1: PinLaterException e),
+
   /** What is broken, since when, why, and what to do: of the queues that the caller may read. */
   GetAlarmsResponse getAlarms(1: RequestContext context, 2: GetAlarmsRequest request)
       throws (1: PinLaterException e),
 
   /** An alarm that is known is shown as such until a time. */
   void muteAlarm(1: RequestContext context, 2: MuteAlarmRequest request) throws (1: PinLaterException e),
+
+  /** What workers are to do: each hears it with its next report. */
+  CommandWorkersResponse commandWorkers(1: RequestContext context, 2: CommandWorkersRequest request)
+      throws (1: PinLaterException e),
 }

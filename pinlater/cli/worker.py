@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import click
 
 from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import EXIT_CODES, ServerGroup, say, talks_to_server
 from pinlater.cli.exit_codes import EXIT_INCOMPLETE
-from pinlater.cli.output import Row, counted, has_new_keys, open_output, output_option, renamed, whole
+from pinlater.cli.output import Row, counted, has_new_keys, json_object, open_output, output_option, renamed, whole
 from pinlater.cli.times import time_text
 from pinlater.client.client import Client
 from pinlater.durations import age_text
 from pinlater.errors import MethodUnknown
-from pinlater.model import CONTINUATION_END, CONTINUATION_START, WorkerInfo, WorkersPage, parse_descriptor
+from pinlater.model import (
+    CONTINUATION_END,
+    CONTINUATION_START,
+    CommandedWorker,
+    CommandOutcome,
+    WorkerCommand,
+    WorkerInfo,
+    WorkersPage,
+    parse_descriptor,
+)
 
+OUTCOME_COLUMNS = ("name", "host", "pid", "outcome", "worker")
 COLUMNS = ("name", "host", "pid", "queues", "slots", "longest", "version", "up", whole("seen", 5), "state")
 RUNNING_COLUMNS = ("name", "host", "pid", "queue", whole("job"), "type", "running", whole("since", 5))
 PAGE = 500
+NO_COMMANDS = "this server is of an earlier version, which gives workers no commands"
 TOO_OLD = "this server is of an earlier version, which keeps no list of workers"
 
 
@@ -69,10 +81,12 @@ def worker_json(worker: WorkerInfo, now_ms: int) -> Row:
 
 
 def state_text(worker: WorkerInfo, now_ms: int) -> str:
-    """In a few words: working, stopping, or since when its process has not moved."""
+    """In a few words: working, quiet, stopping, or since when its process has not moved."""
     if worker.silent_since_ms is not None:
         return f"silent for {age_text(now_ms - worker.silent_since_ms)}"
-    return "stopping" if worker.is_stopping else "working"
+    if worker.is_stopping:
+        return "stopping"
+    return "quiet" if worker.is_quiet else "working"
 
 
 def running_rows(worker: WorkerInfo, now_ms: int) -> Iterator[Row]:
@@ -108,11 +122,13 @@ def summary_text(page: WorkersPage) -> str:
 Examples:
   pinlater worker list
   pinlater worker list --queue mail --running
+  pinlater worker quiet --host web-1
+  pinlater worker stop web-1:4711
 
 {EXIT_CODES}""",
 )
 def worker() -> None:
-    """Look at the workers of a cluster."""
+    """Look at the workers of a cluster, and let them rest or end."""
 
 
 @worker.command(
@@ -165,3 +181,103 @@ def list_workers(client: Client, queue: str | None, name: str | None, running: b
     if missing:
         say(f"could not be read: shard {', '.join(missing)}; workers may be missing")
         raise SystemExit(EXIT_INCOMPLETE)
+
+
+def _meant(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Which workers a command is for."""
+    decorated = command
+    for option in (
+        talks_to_server,
+        output_option,
+        click.option("--all", "everybody", is_flag=True, help="All workers of the cluster."),
+        click.option("--app", "app", default="", metavar="NAME", help="All of this name, as `worker list` shows it."),
+        click.option("--host", default="", metavar="HOST", help="All on this host."),
+        click.argument("workers", nargs=-1, metavar="[WORKER]..."),
+    ):
+        decorated = option(decorated)
+    return decorated
+
+
+def _command_row(commanded: CommandedWorker) -> Row:
+    return {
+        "name": commanded.name or None,
+        "host": commanded.host or None,
+        "pid": commanded.pid or None,
+        "outcome": str(commanded.outcome).replace("_", " "),
+        "worker": commanded.id,
+    }
+
+
+def _give(
+    client: Client,
+    command: WorkerCommand,
+    workers: Sequence[str],
+    host: str,
+    app: str,
+    everybody: bool,
+    format: str,
+) -> None:
+    if sum((bool(workers), bool(host or app), everybody)) != 1:
+        raise click.UsageError("give workers, or --host and --app, or --all")
+    try:
+        given = client.command_workers(command, workers, host=host, name=app, all_workers=everybody)
+    except MethodUnknown as unknown:
+        raise MethodUnknown(NO_COMMANDS) from unknown
+    to_row = _command_row if format == "table" else json_object
+    empty = "there is no such worker; `pinlater worker list` lists all"
+    output = open_output(format, OUTCOME_COLUMNS, to_row, json_object, empty)
+    output.write(given.workers)
+    output.close()
+    if given.missing_shards:
+        say(f"could not be read: shard {', '.join(given.missing_shards)}; more workers may be meant")
+    if given.missing_shards or any(each.outcome is not CommandOutcome.TAKEN for each in given.workers):
+        raise SystemExit(EXIT_INCOMPLETE)
+
+
+@worker.command(
+    short_help="Let workers take no more jobs.",
+    epilog="""\b
+Examples:
+  pinlater worker quiet web-1:4711
+  pinlater worker quiet --host web-1
+  pinlater worker quiet --app shop.jobs
+  pinlater worker quiet --all""",
+)
+@_meant
+def quiet(client: Client, workers: Sequence[str], host: str, app: str, everybody: bool, format: str) -> None:
+    """Let workers take no more jobs; those they have they end. WORKER is HOST:PID as `worker list` shows them, or the
+    id that JSON has.
+
+    It takes effect within 15 seconds, lasts until `worker resume` or the end of the process, and the list shows it.
+    Each worker is answered: taken, not known, too old for commands, or forbidden, where this caller may not operate all
+    of its queues.
+    """
+    _give(client, WorkerCommand.QUIET, workers, host, app, everybody, format)
+
+
+@worker.command(
+    short_help="Let quiet workers take jobs again.",
+    epilog="""\b
+Examples:
+  pinlater worker resume web-1:4711
+  pinlater worker resume --all""",
+)
+@_meant
+def resume(client: Client, workers: Sequence[str], host: str, app: str, everybody: bool, format: str) -> None:
+    """Let workers take jobs again that are quiet, or that were to stop and still have jobs."""
+    _give(client, WorkerCommand.RESUME, workers, host, app, everybody, format)
+
+
+@worker.command(
+    short_help="Let workers end when their jobs have ended.",
+    epilog="""\b
+Examples:
+  pinlater worker stop web-1:4711
+  pinlater worker stop --host web-1 --app shop.jobs""",
+)
+@_meant
+def stop(client: Client, workers: Sequence[str], host: str, app: str, everybody: bool, format: str) -> None:
+    """Let workers take no more jobs, and end when those they have have ended, however long these take. What starts them
+    (systemd, Kubernetes) may start them again.
+    """
+    _give(client, WorkerCommand.STOP, workers, host, app, everybody, format)

@@ -179,10 +179,16 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
         """For the end of a worker: dequeues that wait are answered soon, with jobs where some are on their way already.
 
         A dequeue that is broken off otherwise loses these, and an attempt of each. The answer can also be an error,
-        OutcomeUnknown: then the server has taken back what it claimed. This client can make no more dequeues that wait.
+        OutcomeUnknown: then the server has taken back what it claimed. This client can make no more dequeues that wait
+        before `resume_long_polls`.
         """
         self._waits_no_more = True
         self._dispatcher.cancel_long_polls("the client waits for no more jobs")
+
+    def resume_long_polls(self) -> None:
+        """Dequeues can wait again, after `cancel_long_polls`."""
+        self._waits_no_more = False
+        self._dispatcher.resume_long_polls()
 
     end_waits = cancel_long_polls
     """By the name that it had before."""

@@ -21,6 +21,8 @@ from pinlater.model import (
     SchedulesPage,
     ScheduleUpdated,
     TokenView,
+    WorkerCommand,
+    WorkersCommanded,
     WorkersPage,
 )
 from pinlater.model.alarm_views import AlarmsPage
@@ -188,6 +190,25 @@ class ClusterCalls(ClientCalls):
         RequestInvalid.
         """
         await self._call(operator_methods.MUTE_ALARM, context, timeout, name, for_ms, reason, password, subject)
+
+    async def command_workers(
+        self,
+        command: WorkerCommand,
+        workers: Sequence[str] = (),
+        *,
+        host: str = "",
+        name: str = "",
+        all_workers: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> WorkersCommanded:
+        """What workers are to do: those of these ids (or HOST:PID), all of a host, of a name or of both, or all of the
+        cluster; an answer for each. A worker hears it with its next report, and it lasts until its process ends.
+        MethodUnknown: an older server.
+        """
+        return await self._call(
+            operator_methods.COMMAND_WORKERS, context, timeout, command, workers, host, name, all_workers
+        )
 
     @checked
     async def audit(

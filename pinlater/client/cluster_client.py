@@ -22,6 +22,8 @@ from pinlater.model import (
     SchedulesPage,
     ScheduleUpdated,
     TokenView,
+    WorkerCommand,
+    WorkersCommanded,
     WorkersPage,
 )
 from pinlater.model.alarm_views import AlarmsPage
@@ -210,6 +212,32 @@ class ClusterClient:
         """
         self._background.run(
             AsyncClient.mute_alarm, name, for_ms, reason, password, subject=subject, context=context, timeout=timeout
+        )
+
+    def command_workers(
+        self,
+        command: WorkerCommand,
+        workers: Sequence[str] = (),
+        *,
+        host: str = "",
+        name: str = "",
+        all_workers: bool = False,
+        context: RequestContext | None = None,
+        timeout: float | None = None,
+    ) -> WorkersCommanded:
+        """What workers are to do: those of these ids (or HOST:PID), all of a host, of a name or of both, or all of the
+        cluster; an answer for each. A worker hears it with its next report, and it lasts until its process ends.
+        MethodUnknown: an older server.
+        """
+        return self._background.run(
+            AsyncClient.command_workers,
+            command,
+            workers,
+            host=host,
+            name=name,
+            all_workers=all_workers,
+            context=context,
+            timeout=timeout,
         )
 
     def audit(

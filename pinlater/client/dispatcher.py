@@ -82,6 +82,9 @@ class CallTransport(Protocol):
     def cancel_long_polls(self, why: str) -> None:
         """Long polls are answered soon, and none can be made any more."""
 
+    def resume_long_polls(self) -> None:
+        """They can be made again."""
+
     async def close(self, why: str) -> None:
         """No call is carried any more."""
 
@@ -120,6 +123,11 @@ class Dispatcher:
         """Long polls are answered soon, and none can be made any more."""
         self._long_polls_cancelled = True
         self._servers.cancel_long_polls(why)
+
+    def resume_long_polls(self) -> None:
+        """They can be made again."""
+        self._long_polls_cancelled = False
+        self._servers.resume_long_polls()
 
     async def close(self, why: str) -> None:
         """Closes every connection; no call is sent any more."""

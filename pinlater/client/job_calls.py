@@ -16,7 +16,7 @@ from pinlater.errors import RequestInvalid
 from pinlater.model import (
     Cancelled,
     Heartbeat,
-    HeartbeatAnswer,
+    HeartbeatAnswers,
     JobInfo,
     KeyRef,
     RequestContext,
@@ -52,10 +52,10 @@ class JobCalls(ClientCalls):
         worker: WorkerReport | None = None,
         context: RequestContext | None = None,
         timeout: float | None = None,
-    ) -> list[HeartbeatAnswer]:
+    ) -> HeartbeatAnswers:
         """Restart the time-outs of claims, and change nothing else but the progress; an answer per heartbeat, in order.
         LOST: the job may run elsewhere. CANCEL: it is to stop. MethodUnknown: an older server; `checkpoint` is a
-        heartbeat there.
+        heartbeat there. `command` of the answers: what the worker is to do whose report goes along.
         """
         response = await self._call(methods.HEARTBEAT, context, timeout, queue, heartbeats, worker)
         return heartbeat_answers_from_wire(heartbeats, response)

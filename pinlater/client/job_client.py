@@ -12,7 +12,7 @@ from pinlater.client.background import BackgroundClient
 from pinlater.model import (
     Cancelled,
     Heartbeat,
-    HeartbeatAnswer,
+    HeartbeatAnswers,
     JobInfo,
     KeyRef,
     RequestContext,
@@ -35,10 +35,10 @@ class JobClient:
         worker: WorkerReport | None = None,
         context: RequestContext | None = None,
         timeout: float | None = None,
-    ) -> list[HeartbeatAnswer]:
+    ) -> HeartbeatAnswers:
         """Restart the time-outs of claims, and change nothing else but the progress; an answer per heartbeat, in order.
         LOST: the job may run elsewhere. CANCEL: it is to stop. MethodUnknown: an older server; `checkpoint` is a
-        heartbeat there.
+        heartbeat there. `command` of the answers: what the worker is to do whose report goes along.
         """
         return self._background.run(
             AsyncClient.heartbeat, queue, heartbeats, worker=worker, context=context, timeout=timeout

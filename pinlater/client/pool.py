@@ -139,6 +139,10 @@ class Pool:
         for connection in list(self._open):
             connection.half_close()
 
+    def resume_calls(self) -> None:
+        """There can be calls again, over new connections, after `cancel_calls`."""
+        self._closed_because = ""
+
     def retire(self) -> None:
         """No new calls will come; each connection is closed as soon as it carries none."""
         self._is_retired = True

@@ -144,6 +144,10 @@ class Server:
         """Long polls are answered soon, and none can be made any more."""
         self.long_polls.cancel_calls(why)
 
+    def resume_long_polls(self) -> None:
+        """They can be made again."""
+        self.long_polls.resume_calls()
+
     def close(self, why: str) -> None:
         self.calls.close(why)
         self.long_polls.close(why)
@@ -208,6 +212,11 @@ class ServerList:
         """Long polls are answered soon, and none can be made any more."""
         for server in (*self.servers, *self._retired):
             server.cancel_long_polls(why)
+
+    def resume_long_polls(self) -> None:
+        """They can be made again."""
+        for server in self.servers:
+            server.resume_long_polls()
 
     async def close(self, why: str) -> None:
         """Closes every connection; nothing is looked up any more."""

@@ -77,6 +77,7 @@ class SeenWorker:
             seen_ms,
             _ago(seen_ms, report.silent_ms) if report.silent_ms else None,
             self.identity,
+            report.is_quiet,
         )
 
 
@@ -109,6 +110,7 @@ def bounded(report: WorkerReport) -> WorkerReport:
         report.is_stopping,
         report.has_stopped,
         _number(report.silent_ms),
+        report.is_quiet,
     )
 
 

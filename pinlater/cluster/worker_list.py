@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import methodcaller
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from pinlater.backends.base import KvEntry
 from pinlater.background_tasks import BackgroundTasks
 from pinlater.clock import Clock
 from pinlater.cluster.lease import Lease
+from pinlater.cluster.worker_commands import KEEP_MS, WorkerCommands
 from pinlater.cluster.worker_entries import (
     SeenWorker,
     alive,
@@ -42,8 +43,6 @@ KIND = "worker"
 DESCRIBED = "hears_workers"
 """What a lease says beside what it knows itself."""
 
-KEEP_MS = 60_000
-"""A worker that has not been heard of for so long is gone."""
 
 WRITE_AFTER_S = 5.0
 SOON_S = 0.25
@@ -80,7 +79,9 @@ class _Read(NamedTuple):
 class WorkerList:
     """The workers of the cluster. `process` is the name of this one, SERVER/PROCESS, and unlike all others."""
 
-    def __init__(self, members: ShardSet, clock: Clock, process: str) -> None:
+    def __init__(self, members: ShardSet, clock: Clock, process: str, leases: Callable[[], Sequence[Lease]] = tuple):
+        """`leases`: those of the processes that live, which say where there are commands."""
+        self.commands = WorkerCommands(members, clock, process, leases)
         self._members = members
         self._clock = clock
         self._process = process
@@ -182,6 +183,7 @@ class WorkerList:
         if self._timer is not None:
             self._timer.cancel()
             self._begin_write()
+        await self.commands.close()
         await self._tasks.drain(CLOSE_WITHIN_S)
         await self._tasks.cancel()
 
@@ -228,10 +230,16 @@ class WorkerList:
         since_ms = self._clock.now_ms() - KEEP_MS
         return [each for each in newest(self._known()) if each.seen_ms > since_ms]
 
+    async def known(self) -> tuple[list[SeenWorker], list[str]]:
+        """All that live, in the order of the list, and the shards of which too little is known."""
+        missing = await self._refresh()
+        return self._alive(), missing
+
     def describe(self) -> Mapping[str, Any]:
         """For the lease of this process: whether it heard of workers of late."""
         since_ms = self._clock.now_ms() - KEEP_MS
-        return {DESCRIBED: True} if any(each.seen_ms > since_ms for each in self._heard.values()) else {}
+        heard = {DESCRIBED: True} if any(each.seen_ms > since_ms for each in self._heard.values()) else {}
+        return {**heard, **self.commands.describe()}
 
     async def set_gauges(self, metrics: Metrics, queues: Collection[str], leases: Iterable[Lease]) -> None:
         """As the whole cluster has them; by queue for these. What takes long is as it was. Where no process heard of a
@@ -302,8 +310,8 @@ class WorkerList:
         return {(shard_id, name): known[name] for name in found}
 
 
-def _phase(report: WorkerReport) -> tuple[bool, bool]:
-    return report.is_stopping, report.has_stopped
+def _phase(report: WorkerReport) -> tuple[bool, bool, bool | None]:
+    return report.is_stopping, report.has_stopped, report.is_quiet
 
 
 def _read_continuation(text: str) -> tuple[str, str, int, str] | None:

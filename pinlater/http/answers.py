@@ -104,9 +104,13 @@ class HeartbeatOutcomeAnswer(Answer):
 
 
 class HeartbeatsAnswer(Answer):
-    """What became of each sign of life, in order: first `heartbeats`, then `jobs`."""
+    """What became of each sign of life, in order: first `heartbeats`, then `jobs`. `command`: what the worker is to do
+    whose report came along; it carries out each `command_number` once, and none that is less than the last one.
+    """
 
     answers: list[HeartbeatOutcomeAnswer]
+    command: Literal["quiet", "resume", "stop"] | None = None
+    command_number: int | None = None
 
 
 def dequeued(jobs: Sequence[DequeuedJob], encoding: Encoding) -> DequeuedAnswer:

@@ -157,7 +157,9 @@ class WorkerJobForm(Form):
 
 
 class WorkerForm(Form):
-    """A worker's report of itself, for the list of workers. `id` is of this run of its process, `up_ms` its age."""
+    """A worker's report of itself, for the list of workers. `id` is of this run of its process, `up_ms` its age.
+    `is_quiet`: whether it takes no more jobs for now, of one that does what a heartbeat's answer commands.
+    """
 
     id: str
     name: str
@@ -173,6 +175,7 @@ class WorkerForm(Form):
     is_stopping: bool = False
     has_stopped: bool = False
     silent_ms: Annotated[int, Meta(ge=0, le=MAX_TIME_MS)] = 0
+    is_quiet: bool | None = None
 
 
 class DequeueForm(Form):

@@ -8,7 +8,7 @@ from pinlater.http.encodings import refusal
 from pinlater.http.model_map import answer_of, answers_of, request_of, requests_of, words_of
 from pinlater.http.problems import NotThere
 from pinlater.http.route import IDEMPOTENCY_HEADER, Incoming, RouteTable
-from pinlater.model import JobChange, JobFilter, RescheduleJob
+from pinlater.model import HeartbeatAnswers, JobChange, JobFilter, RescheduleJob
 from pinlater.model.job_selection import FoundJobsChange, JobSelection
 from pinlater.wire import found_job_methods, methods
 
@@ -74,7 +74,12 @@ async def _ack(incoming: Incoming, form: forms.AcksForm) -> answers.AckedAnswer:
 async def _heartbeat(incoming: Incoming, form: forms.HeartbeatsForm) -> answers.HeartbeatsAnswer:
     """Keep claims, and say how far the jobs are."""
     found = await incoming.call(Api.heartbeat, form, incoming.queue, form.signs())
-    return answers.HeartbeatsAnswer(answers_of(answers.HeartbeatOutcomeAnswer, found))
+    outcomes = answers_of(answers.HeartbeatOutcomeAnswer, found)
+    sent = found.command if isinstance(found, HeartbeatAnswers) else None
+    if sent is None:
+        return answers.HeartbeatsAnswer(outcomes)
+    (word,) = words_of([sent.command])
+    return answers.HeartbeatsAnswer(outcomes, word, sent.number)
 
 
 @JOB_ROUTES.add(WORKERS, "POST /v1/queues/{queue}/checkpoint", methods.CHECKPOINT)

@@ -15,6 +15,7 @@ from pinlater.http.model_map import Answer, BodyValue, answer_of, has_fields_of
 from pinlater.model import (
     AccessAction,
     AuditEntry,
+    CommandedWorker,
     Schedule,
     ScheduleView,
     ServerView,
@@ -91,6 +92,18 @@ class AlarmsAnswer(Answer):
     """
 
     alarms: list[AlarmAnswer]
+
+
+@has_fields_of(CommandedWorker)
+class CommandedWorkerAnswer(Answer):
+    """What became of a command for one worker; `id` is the text by which it was named where it is `not_known`."""
+
+
+class WorkersCommandedAnswer(Answer):
+    """An answer for each worker that was meant. Of `missing_shards` nothing is known: more may be meant."""
+
+    workers: list[CommandedWorkerAnswer]
+    missing_shards: MissingShards | None = None
 
 
 class AuditAnswer(Answer):

@@ -97,6 +97,18 @@ class MuteForm(Form):
     subject: str = ""
 
 
+class CommandWorkersForm(Form):
+    """What workers are to do: those of these ids, or HOST:PID; all of a host, of a name or of both; or all. `quiet`:
+    take no more jobs. `resume`: take jobs again. `stop`: take none, and end when those they have have ended.
+    """
+
+    command: Literal["quiet", "resume", "stop"]
+    workers: Annotated[list[str], Meta(max_length=1_000)] = []
+    host: str = ""
+    name: str = ""
+    all_workers: bool = False
+
+
 class AuditQuery(Form):
     limit: Limit = 100
     before_ms: Time | None = None

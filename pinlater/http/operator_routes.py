@@ -139,6 +139,17 @@ async def _mute_alarm(incoming: Incoming, form: forms.MuteForm) -> None:
     )
 
 
+@OPERATOR_ROUTES.add(
+    CLUSTER,
+    "POST /v1/workers/commands",
+    operator_methods.COMMAND_WORKERS,
+    example={"command": "quiet", "host": "web-1"},
+)
+async def _command_workers(incoming: Incoming, form: forms.CommandWorkersForm) -> answers.WorkersCommandedAnswer:
+    """Let workers take no more jobs, take jobs again, or end when their jobs have."""
+    return answer_of(answers.WorkersCommandedAnswer, await incoming.call(Api.command_workers, form))
+
+
 @OPERATOR_ROUTES.add(CLUSTER, "GET /v1/audit", operator_methods.GET_AUDIT)
 async def _get_audit(incoming: Incoming, query: forms.AuditQuery) -> answers.AuditAnswer:
     """A page of the changes by operators, the latest first."""

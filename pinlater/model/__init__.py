@@ -50,6 +50,7 @@ from pinlater.model.jobs import (
     ExtendedJob,
     Heartbeat,
     HeartbeatAnswer,
+    HeartbeatAnswers,
     HeartbeatOutcome,
     Job,
     JobFilter,
@@ -125,7 +126,15 @@ from pinlater.model.trail import (
     JobTrail,
     LogLine,
 )
-from pinlater.model.workers import WorkerJob, WorkerReport
+from pinlater.model.workers import (
+    CommandedWorker,
+    CommandOutcome,
+    NumberedCommand,
+    WorkerCommand,
+    WorkerJob,
+    WorkerReport,
+    WorkersCommanded,
+)
 
 __all__ = [
     "ANONYMOUS",
@@ -174,6 +183,8 @@ __all__ = [
     "ClaimAnswer",
     "ClaimOutcome",
     "ClusterStatus",
+    "CommandOutcome",
+    "CommandedWorker",
     "ConnectionRef",
     "DequeueFromQueuesRequest",
     "DequeueRequest",
@@ -186,6 +197,7 @@ __all__ = [
     "Grant",
     "Heartbeat",
     "HeartbeatAnswer",
+    "HeartbeatAnswers",
     "HeartbeatOutcome",
     "Job",
     "JobAction",
@@ -202,6 +214,7 @@ __all__ = [
     "LevelView",
     "LogLine",
     "Misfire",
+    "NumberedCommand",
     "OnDuplicate",
     "PauseView",
     "ProcessCounters",
@@ -223,10 +236,12 @@ __all__ = [
     "ShardView",
     "TokenView",
     "Unreceived",
+    "WorkerCommand",
     "WorkerInfo",
     "WorkerJob",
     "WorkerJobInfo",
     "WorkerReport",
+    "WorkersCommanded",
     "WorkersPage",
     "any_extended",
     "claim_source",

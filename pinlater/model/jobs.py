@@ -17,7 +17,7 @@ from pinlater.model.callers import Caller, holder_of
 from pinlater.model.connection_ref import ConnectionRef
 from pinlater.model.trail import AttemptOutcome, JobAttempt, LogLine
 from pinlater.model.word_enum import WordEnum
-from pinlater.model.workers import WorkerReport
+from pinlater.model.workers import NumberedCommand, WorkerReport
 
 MAX_TIME_MS = 2**53 - 1
 """The largest time: the largest integer that a double (Redis scores, Lua numbers) holds exactly."""
@@ -412,6 +412,12 @@ class HeartbeatAnswer(NamedTuple):
 
     outcome: HeartbeatOutcome
     cancelled_by: str = ""
+
+
+class HeartbeatAnswers(list[HeartbeatAnswer]):
+    """One for each heartbeat, in order. `command`: what the worker is to do whose report came with them."""
+
+    command: NumberedCommand | None = None
 
 
 @dataclass(slots=True)

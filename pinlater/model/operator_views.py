@@ -276,7 +276,8 @@ class WorkerInfo:
 
     `running` are up to 100 jobs, those that run longest first, and empty where they were not asked for;
     `longest_since_ms` is since when the first of them runs. `silent_since_ms`: its process has not moved since then.
-    `identity`: who reported it; None: an earlier version heard it, which does not keep that.
+    `identity`: who reported it; None: an earlier version heard it, which does not keep that. `is_quiet`: it takes no
+    more jobs for now; None: it knows no commands.
     """
 
     id: str
@@ -295,6 +296,7 @@ class WorkerInfo:
     seen_ms: int
     silent_since_ms: int | None = None
     identity: str | None = None
+    is_quiet: bool | None = None
 
     def keep_queues(self, is_kept: Callable[[str], bool]) -> None:
         """Leave out what it says of other queues."""

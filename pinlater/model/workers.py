@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pinlater.model.word_enum import WordEnum
 
 
 @dataclass(slots=True)
@@ -21,7 +24,8 @@ class WorkerReport:
     reports the one with more is the newer.
 
     `queues` are names with weights, `running` the jobs that run longest, and `versions` those of what it is made of.
-    With `has_stopped` it leaves the list. `silent_ms`: its process has not moved for so long.
+    With `has_stopped` it leaves the list. `silent_ms`: its process has not moved for so long. `is_quiet`: whether it
+    takes no more jobs for now; None: it is of a version that knows no commands.
     """
 
     id: str
@@ -38,3 +42,49 @@ class WorkerReport:
     is_stopping: bool = False
     has_stopped: bool = False
     silent_ms: int = 0
+    is_quiet: bool | None = None
+
+
+class WorkerCommand(WordEnum):
+    """What a worker is to do: QUIET takes no more jobs, RESUME takes jobs again, STOP ends when its jobs have."""
+
+    QUIET = 0
+    RESUME = 1
+    STOP = 2
+
+
+class CommandOutcome(WordEnum):
+    """TAKEN: the worker gets it with its next report. NOT_KNOWN: there is no such worker, or none that the caller may
+    see. TOO_OLD: it is of a version that knows no commands. FORBIDDEN: the caller may not operate all of its queues.
+    """
+
+    TAKEN = 0
+    NOT_KNOWN = 1
+    TOO_OLD = 2
+    FORBIDDEN = 3
+
+
+class NumberedCommand(NamedTuple):
+    """A command on its way to its worker; of two the one with the greater number is the newer."""
+
+    command: WorkerCommand
+    number: int
+
+
+@dataclass(slots=True)
+class CommandedWorker:
+    """What became of a command for one worker. `id`: its own, or the text by which it was named, of one NOT_KNOWN."""
+
+    id: str
+    outcome: CommandOutcome
+    name: str = ""
+    host: str = ""
+    pid: int = 0
+
+
+@dataclass(slots=True)
+class WorkersCommanded:
+    """An answer for each worker that was meant. `missing_shards` could not be read: more may be meant."""
+
+    workers: Sequence[CommandedWorker]
+    missing_shards: Sequence[str] = ()

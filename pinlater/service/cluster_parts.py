@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from pinlater.alarms.judgement import Mute
-from pinlater.model import ClusterStatus, WorkerReport, WorkersPage
+from pinlater.cluster.worker_entries import SeenWorker
+from pinlater.model import ClusterStatus, NumberedCommand, WorkerCommand, WorkerReport, WorkersPage
 from pinlater.model.alarm_views import AlarmsPage
 
 
@@ -33,11 +34,28 @@ class JudgedAlarms(Protocol):
         """Show some as known until a time; one that has passed ends that. NoHealthyShards."""
 
 
+class CommandsOnTheirWay(Protocol):
+    """What workers are to do."""
+
+    async def give(self, command: WorkerCommand, workers: Sequence[SeenWorker]) -> None:
+        """See WorkerCommands.give."""
+
+    async def for_worker(self, key: tuple[str | None, str]) -> NumberedCommand | None:
+        """See WorkerCommands.for_worker."""
+
+
 class ReportedWorkers(Protocol):
     """The list of workers."""
 
     def receive(self, report: WorkerReport, identity: str) -> None:
         """A worker of this identity says something of itself. Raises nothing."""
+
+    @property
+    def commands(self) -> CommandsOnTheirWay:
+        """Those to workers."""
+
+    async def known(self) -> tuple[Sequence[SeenWorker], Sequence[str]]:
+        """All that live, and the shards that could not be read."""
 
     async def page(self, queue: str, name: str, *, include_running: bool, continuation: str, limit: int) -> WorkersPage:
         """See Api.get_workers."""

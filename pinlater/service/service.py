@@ -23,6 +23,7 @@ from pinlater.model import (
     Changed,
     Checkpoint,
     ClusterStatus,
+    CommandOutcome,
     ConnectionRef,
     DequeuedFromQueues,
     DequeuedJob,
@@ -44,7 +45,9 @@ from pinlater.model import (
     ScheduleUpdated,
     TokenView,
     Unreceived,
+    WorkerCommand,
     WorkerReport,
+    WorkersCommanded,
     WorkersPage,
 )
 from pinlater.model.alarm_views import AlarmsPage
@@ -52,10 +55,10 @@ from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.directory import QueueDirectory
 from pinlater.schedules.book import ScheduleBook
 from pinlater.schedules.record import ScheduleRecord
-from pinlater.service import server_jobs, worker_reports
+from pinlater.service import server_jobs, worker_commands, worker_reports
 from pinlater.service.admin_password import AdminPassword
 from pinlater.service.alarm_calls import AlarmCalls
-from pinlater.service.audit import Audit
+from pinlater.service.audit import OPEN, Audit
 from pinlater.service.body_calls import BodyApi, BodyCalls
 from pinlater.service.bulk_ops import BulkOps
 from pinlater.service.bulk_slices import BulkSlices
@@ -313,10 +316,13 @@ class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi):
         self._validator.source(context)
         connection = None if context is None else context.connection
         try:
-            return await self._heartbeats.beat(queue, heartbeats, connection)
+            answers = await self._heartbeats.beat(queue, heartbeats, connection)
         except NamesOverflow:
             assert self._overflow is not None
-            return await self._overflow.heartbeat(queue, heartbeats, context)
+            answers = await self._overflow.heartbeat(queue, heartbeats, context)
+        if worker is not None and worker.is_quiet is not None and self._workers is not None:
+            return await worker_commands.answered(self._workers, worker, answers, context)
+        return answers
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -534,6 +540,23 @@ class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi):
         context: RequestContext | None = None,
     ) -> None:
         await self._alarm_calls.mute(name, subject, for_ms, reason, password, self._operator(context))
+
+    async def command_workers(
+        self,
+        command: WorkerCommand,
+        workers: Sequence[str] = (),
+        *,
+        host: str = "",
+        name: str = "",
+        all_workers: bool = False,
+        context: RequestContext | None = None,
+    ) -> WorkersCommanded:
+        meant = worker_commands.MeantWorkers(workers, host, name, all_workers)
+        commanded = await worker_commands.give(self._workers, command, meant, context)
+        if any(each.outcome is CommandOutcome.TAKEN for each in commanded.workers):
+            detail = worker_commands.counts_text(commanded)
+            await self._audit.write(self._who(context), f"{command}_workers", meant.text, detail, part=OPEN)
+        return commanded
 
     async def audit(
         self, *, limit: int = 100, before_ms: int | None = None, context: RequestContext | None = None

@@ -28,11 +28,14 @@ from pinlater.model import (
     ExtendedJob,
     Heartbeat,
     HeartbeatAnswer,
+    HeartbeatAnswers,
     HeartbeatOutcome,
     Job,
     JobInfo,
+    NumberedCommand,
     OnDuplicate,
     RequestContext,
+    WorkerCommand,
     WorkerReport,
     any_extended,
     parse_descriptor,
@@ -61,6 +64,7 @@ _ACK_OUTCOMES = number_reader(AckOutcome, "outcomes")
 _ENQUEUE_OUTCOMES = number_reader(EnqueueOutcome, "outcomes")
 _CANCEL_OUTCOMES = number_reader(CancelOutcome, "outcomes")
 _HEARTBEAT_OUTCOMES = number_reader(HeartbeatOutcome, "outcomes")
+_WORKER_COMMANDS = number_reader(WorkerCommand, "command")
 
 
 def _priority(descriptor: str) -> int:
@@ -315,7 +319,17 @@ def heartbeat_answers_to_wire(heartbeats: Sequence[Heartbeat], answers: Sequence
         for heartbeat, answer in zip(heartbeats, answers, strict=True)
         if answer.outcome is HeartbeatOutcome.CANCEL
     }
-    return filled(_HeartbeatResponse, outcomes=[answer.outcome for answer in answers], cancelled_by=stops or None)
+    outcomes = [answer.outcome for answer in answers]
+    sent = answers.command if isinstance(answers, HeartbeatAnswers) else None
+    if sent is None:
+        return filled(_HeartbeatResponse, outcomes=outcomes, cancelled_by=stops or None)
+    return filled(
+        _HeartbeatResponse,
+        outcomes=outcomes,
+        cancelled_by=stops or None,
+        command=sent.command,
+        command_number=sent.number,
+    )
 
 
 # -- a client reads results --------------------------------------------------------------------------------------------
@@ -370,11 +384,13 @@ def cancelled_from_wire(response: Any) -> Cancelled:
     )
 
 
-def heartbeat_answers_from_wire(heartbeats: Sequence[Heartbeat], response: Any) -> list[HeartbeatAnswer]:
+def heartbeat_answers_from_wire(heartbeats: Sequence[Heartbeat], response: Any) -> HeartbeatAnswers:
     if len(response.outcomes) != len(heartbeats):
         raise ProtocolError(f"{len(response.outcomes)} answers came to {len(heartbeats)} heartbeats")
     stops = response.cancelled_by or {}
-    answers = []
+    answers = HeartbeatAnswers()
+    if response.command is not None:
+        answers.command = NumberedCommand(_WORKER_COMMANDS[response.command], response.command_number or 0)
     for heartbeat, number in zip(heartbeats, response.outcomes, strict=True):
         outcome = _HEARTBEAT_OUTCOMES[number]
         by = stops.get(heartbeat.descriptor, "") if outcome is HeartbeatOutcome.CANCEL else ""

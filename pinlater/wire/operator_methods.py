@@ -41,4 +41,7 @@ GET_ALARMS = Method("getAlarms", Api.get_alarms, Idempotency.READ, _READ, any_qu
 MUTE_ALARM = Method(
     "muteAlarm", Api.mute_alarm, Idempotency.REPEAT, _OPERATE, every_queue, access=Access.ADMIN_PASSWORD
 )
+COMMAND_WORKERS = Method("commandWorkers", Api.command_workers, Idempotency.REPEAT, _OPERATE, any_queue)
+"""The service asks for the right on the queues of each worker."""
+
 GET_AUDIT = Method("getAudit", Api.audit, Idempotency.READ, _OPERATE, every_queue)

@@ -27,6 +27,7 @@ from pinlater.model import (
     QueueShare,
     RescheduleJob,
     ScheduleChange,
+    WorkerCommand,
 )
 from pinlater.model.body_words import BodiesAction, BodiesChange
 from pinlater.model.flow_words import NewFlow, NewItem, Stage
@@ -72,6 +73,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "getBodyTiers": (),
     "changeBodies": (BodiesChange(BodiesAction.SWEEP, dry_run=True),),
     "getWorkers": ("mail", "", False, "0", 10),
+    "commandWorkers": (WorkerCommand.QUIET, ("none",), "", "", False),
     "updateSchedule": (ScheduleChange(name="nightly", queue="mail", every_ms=3_600_000), "", False, None),
     "getSchedules": (None, "mail", "", False, 0, "0", 10),
     "deleteSchedule": ("nightly", "", None),

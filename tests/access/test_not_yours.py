@@ -32,6 +32,7 @@ from pinlater.model import (
     QueueShare,
     RescheduleJob,
     ScheduleChange,
+    WorkerCommand,
     WorkerReport,
 )
 from pinlater.model.body_words import BodiesAction, BodiesChange
@@ -184,6 +185,10 @@ CALLS: dict[str, list[Callable[[Named], tuple[Any, ...]]]] = {
     "getAudit": [lambda _: (10, None)],
     "getBodyTiers": [lambda _: ()],
     "changeBodies": [lambda _: (BodiesChange(BodiesAction.SWEEP, dry_run=True),)],
+    "commandWorkers": [
+        lambda it: (WorkerCommand.QUIET, (), "", it.worker, False),
+        lambda it: (WorkerCommand.QUIET, (it.worker,), "", "", False),
+    ],
     "getWorkers": [
         lambda it: (it.queue, "", False, "0", 10),
         lambda it: (OWN, it.worker, True, "0", 10),
@@ -253,6 +258,7 @@ REQUESTS: dict[str, tuple[str, Callable[[Named], Any]]] = {
     "get_schedule": (f"?queue={OWN}", lambda _: None),
     "get_schedules": (f"?queue={OWN}", lambda _: None),
     "change_schedule": ("", lambda _: {"queue": OWN, "cron": "0 3 * * *", "body": "x"}),
+    "command_workers": ("", lambda it: {"command": "quiet", "name": it.worker}),
     "get_workers": (f"?queue={OWN}&name={{worker_name}}", lambda _: None),
     "get_flows": ("?name={key}", lambda _: None),
     "get_jobs": ("?dedupeKey={key}", lambda _: None),

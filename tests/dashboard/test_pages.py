@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,7 @@ from pinlater.model import (
     Job,
     WorkerReport,
 )
-from pinlater.model.workers import WorkerJob
+from pinlater.model.workers import WorkerCommand, WorkerJob
 from tests.dashboard.conftest import Place
 from tests.dashboard.visitor import Visitor, text_of
 
@@ -115,6 +116,29 @@ def test_workers_say_what_they_run(place: Place, visitor: Visitor, queue: str) -
     assert f"mailer-{queue}" in visitor.text(f"/dashboard/queues/{queue}")
     assert "No such worker" in visitor.text("/dashboard/workers?name=nobody")
     visitor.get("/dashboard/workers?cursor=nonsense")
+
+
+def test_workers_are_told_to_rest_go_on_and_end(place: Place, visitor: Visitor, queue: str) -> None:
+    report = WorkerReport(
+        id=f"w-{queue}", name=f"mailer-{queue}", host=f"vm-{queue}", pid=4711, up_ms=90_000, queues={queue: 2}, slots=4,
+        is_quiet=False,
+    )  # fmt: skip
+    place.client.create_queue(queue)
+    place.client.heartbeat(queue, [], worker=report)
+    path, action = f"/dashboard/workers?queue={queue}", "/dashboard/workers/commands"
+    until(lambda: f"mailer-{queue}" in visitor.text(path))
+    assert "It takes no more jobs, and ends those it has." in visitor.text(path)
+    shown = visitor.press(path, action, command="quiet", worker=report.id, host="", name="")
+    assert "They take no more jobs, within 15 seconds: 1 taken." in shown
+    answers = place.client.heartbeat(queue, [], worker=replace(report, up_ms=90_001, is_quiet=True))
+    assert answers.command is not None
+    assert answers.command.command is WorkerCommand.QUIET
+    until(lambda: "quiet" in visitor.text(path))
+    assert "It takes jobs again." in visitor.text(path)
+    shown = visitor.press(path, action, command="stop", worker="", host=f"vm-{queue}", name="")
+    assert "They end when their jobs have ended: 1 taken." in shown
+    shown = visitor.press(path, action, command="stop", worker="", host="nowhere", name="")
+    assert "no worker was meant" in shown
 
 
 def test_the_audit_is_filtered_and_paged(place: Place, visitor: Visitor) -> None:

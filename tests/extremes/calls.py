@@ -138,6 +138,7 @@ ROWS: dict[str, Row] = {
     "getAlarms": lambda stock: {},
     "muteAlarm": lambda stock: _request(name="no_worker", for_ms=1_000, reason="known", password=stock.password),
     "getAudit": lambda stock: {},
+    "commandWorkers": lambda stock: _request(command=0, workers=["no-such-worker"]),
     "getWorkers": lambda stock: {},
     "getBodyTiers": lambda stock: {},
     "changeBodies": lambda stock: {},

@@ -106,6 +106,30 @@ def test_workers_say_who_they_are(caller: Caller, queue: str) -> None:
     assert "next_cursor" not in last
 
 
+def test_a_worker_over_http_hears_what_it_is_to_do(caller: Caller, queue: str) -> None:
+    old = {"id": f"old-{queue}", "name": queue, "up_ms": 1, "host": queue, "pid": 1, "queues": {queue: 1}, "slots": 2}
+    new = {**old, "id": f"new-{queue}", "pid": 2, "is_quiet": False}
+    beat = f"/v1/queues/{queue}/heartbeat"
+    for worker in (old, new):
+        assert caller.done("POST", beat, {"worker": worker}) == {"answers": []}
+    given = caller.done("POST", "/v1/workers/commands", {"command": "quiet", "host": queue})
+    assert [(each["pid"], each["outcome"]) for each in given["workers"]] == [(1, "too_old"), (2, "taken")]
+    assert "command" not in caller.done("POST", beat, {"worker": {**old, "up_ms": 2}})
+    heard = caller.done("POST", beat, {"worker": {**new, "up_ms": 2, "is_quiet": True}})
+    assert heard["command"] == "quiet"
+    (shown,) = [each for each in caller.done("GET", f"/v1/workers?name={queue}")["workers"] if each["pid"] == 2]
+    assert shown["is_quiet"] is True
+    named = caller.done("POST", "/v1/workers/commands", {"command": "resume", "workers": [f"{queue}:2", "nobody:1"]})
+    assert [(each["id"], each["outcome"]) for each in named["workers"]] == [
+        (f"new-{queue}", "taken"),
+        ("nobody:1", "not_known"),
+    ]
+    later = caller.done("POST", beat, {"worker": {**new, "up_ms": 3}})
+    assert (later["command"], later["command_number"] > heard["command_number"]) == ("resume", True)
+    for wrong in ({"command": "quiet"}, {"command": "stop", "host": "x", "all_workers": True}):
+        assert caller.refused("POST", "/v1/workers/commands", wrong)[:2] == (400, "REQUEST_INVALID")
+
+
 def test_pages_of_the_audit_have_each_entry_once(caller: Caller, queue: str) -> None:
     for number in range(5):
         caller.done("PUT", f"/v1/queues/{queue}_{number}")

@@ -359,7 +359,14 @@ class EveryCall:
         (worker,) = found.workers
         assert (found.total, found.slots, worker.name, worker.queues) == (1, 4, "wörker", {self.queue: 2})
         assert [(each.jobType, worker.seenMillis - each.sinceMillis) for each in worker.running] == [("send", 2_000)]
-        report.upMillis, report.hasStopped = 60_001, True
+        quiet = types.CommandWorkersRequest(command=types.WorkerCommand.QUIET, workers=[report.id])
+        assert client.commandWorkers(context, quiet).workers[0].outcome == types.CommandOutcome.TOO_OLD
+        report.upMillis, report.isQuiet = 60_001, False
+        beat = types.HeartbeatJobsRequest(queueName=self.queue, heartbeats=[], worker=report)
+        assert client.heartbeatJobs(context, beat).command is None
+        assert client.commandWorkers(context, quiet).workers[0].outcome == types.CommandOutcome.TAKEN
+        assert client.heartbeatJobs(context, beat).command == types.WorkerCommand.QUIET
+        report.upMillis, report.hasStopped = 60_002, True
         client.dequeueJobs(context, types.PinLaterDequeueRequest(queueName=self.queue, limit=1, worker=report))
         assert client.getWorkers(context, wanted).workers == []
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pinlater import Client, DequeueRequest
-from pinlater.model import WorkerJob, WorkerReport
+from pinlater.model import WorkerCommand, WorkerJob, WorkerReport
 from pinlater.wire.codec import WireCall, encode_application_exception
 from pinlater.wire.message import ApplicationErrorKind
 from tests.server.commands import Shell
@@ -139,3 +140,35 @@ async def test_a_server_of_before_is_told_apart(tmp_path: Path) -> None:
     assert told.err.splitlines() == [
         "pinlater: UNKNOWN_METHOD: this server is of an earlier version, which keeps no list of workers"
     ]
+
+
+def test_workers_are_commanded_by_name_host_and_app(shell: Shell, address: str) -> None:
+    with Client(address) as client:
+        for number in (1, 2):
+            report = WorkerReport(
+                f"c{number}", "print", 1_000, "host-9", number, {"mail": 1}, 1, is_quiet=False if number == 1 else None
+            )
+            client.heartbeat("mail", [], worker=report)
+        assert rows(shell("worker", "quiet", "host-9:1", "nobody:7", code=5).out) == [
+            ["print", "host-9", "1", "taken", "c1"],
+            ["-", "-", "-", "not", "known", "nobody:7"],
+        ]
+        answers = client.heartbeat("mail", [], worker=replace(report, id="c1", pid=1, up_ms=2_000, is_quiet=True))
+        assert answers.command is not None
+        assert answers.command.command is WorkerCommand.QUIET
+        assert [row for row in rows(shell("worker", "list", "--name", "print").out) if row[-1] == "quiet"]
+        assert rows(shell("worker", "stop", "--host", "host-9", "--app", "print", code=5).out) == [
+            ["print", "host-9", "1", "taken", "c1"],
+            ["print", "host-9", "2", "too", "old", "c2"],
+        ]
+        (found,) = json.loads(shell("worker", "resume", "c1", "-o", "json").out)
+        assert (found["outcome"], found["name"]) == ("taken", "print")
+        assert "no such worker" in shell("worker", "quiet", "--host", "nowhere").err
+        for wrong in ([], ["c1", "--all"], ["c1", "--host", "h"]):
+            shell("worker", "quiet", *wrong, code=2)
+        for number in (1, 2):
+            client.heartbeat("mail", [], worker=replace(report, id=f"c{number}", up_ms=9_000, has_stopped=True))
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()[1:]]

@@ -82,6 +82,7 @@ CALLS: list[tuple[Any, Any, int, set[str]]] = [
     (Api.get_flows, job_tree_forms.TreesQuery, 0, set()),
     (Api.get_schedules, operator_forms.ScheduleQuery, 1, {"queue", "made_by", "continuation", "limit"}),
     (Api.get_schedules, operator_forms.SchedulesQuery, 1, set()),
+    (Api.command_workers, operator_forms.CommandWorkersForm, 0, set()),
     (Api.get_workers, operator_forms.WorkersQuery, 0, set()),
     (Api.heartbeat, forms.HeartbeatsForm, 2, set()),
     (Api.lookup, forms.LookupForm, 1, set()),

@@ -30,10 +30,18 @@ from pinlater.cluster.worker_list import (
     WRITES_APART_S,
     WorkerList,
 )
-from pinlater.errors import ContinuationInvalid, StoreRefused
-from pinlater.model import CONTINUATION_END, CONTINUATION_START, WorkerJob, WorkerReport, WorkersPage
+from pinlater.errors import ContinuationInvalid, PinLaterError, StoreRefused
+from pinlater.model import (
+    ANONYMOUS,
+    CONTINUATION_END,
+    CONTINUATION_START,
+    WorkerCommand,
+    WorkerJob,
+    WorkerReport,
+    WorkersPage,
+)
 from pinlater.wire.codec import encode_reply
-from tests.unit.breaking import HeldTime, until_quiet
+from tests.unit.breaking import HeldClock, HeldTime, until_quiet
 from tests.unit.cluster_stand import ClusterStand, Server, cluster_stand
 
 REPORT = WorkerReport(
@@ -58,10 +66,13 @@ class Stand:
         self.cluster = cluster
         self.lists: list[WorkerList] = []
 
-    async def server(self, name: str) -> tuple[Server, WorkerList]:
-        server = await self.cluster.server(name)
-        self.lists.append(WorkerList(server.members, server.clock, server.membership.me.lease_name))
-        return server, self.lists[-1]
+    async def server(self, name: str, clock: HeldClock | None = None) -> tuple[Server, WorkerList]:
+        made: list[WorkerList] = []
+        server = await self.cluster.server(name, clock=clock, describe=lambda: made[0].describe() if made else {})
+        membership = server.membership
+        made.append(WorkerList(server.members, server.clock, membership.me.lease_name, membership.alive))
+        self.lists.append(made[0])
+        return server, made[0]
 
 
 @pytest.fixture
@@ -465,3 +476,75 @@ def test_others_have_their_turn_behind_each_entry_that_is_read() -> None:
         reading.send(None)
     seen = [SeenWorker(REPORT, 5, "token:shop")]
     assert ended.value.value == {"a": seen, "b": None, "c": seen}
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+KNOWS = replace(REPORT, is_quiet=False)
+KEY = (ANONYMOUS, "a1")
+
+
+async def seen_by(workers: WorkerList) -> list[SeenWorker]:
+    return (await workers.known())[0]
+
+
+async def told(stand: Stand) -> None:
+    """Every server says in its lease what it has to say, and reads those of the others."""
+    for _ in range(2):
+        for server in stand.cluster.servers:
+            await server.membership.renew()
+
+
+async def test_a_command_reaches_the_server_that_the_worker_reports_to(stand: Stand) -> None:
+    _, one = await stand.server("a")
+    _, other = await stand.server("b")
+    other.receive(KNOWS)
+    assert await other.commands.for_worker(KEY) is None
+    await one.commands.give(WorkerCommand.QUIET, await seen_by(other))
+    await told(stand)
+    first = await other.commands.for_worker(KEY)
+    assert first is not None
+    assert first.command is WorkerCommand.QUIET
+    assert await other.commands.for_worker((ANONYMOUS, "b2")) is None
+    assert await other.commands.for_worker(("token:x", "a1")) is None, "an id of another caller is another worker"
+
+
+async def test_the_command_that_was_given_last_counts_also_where_its_server_is_behind(stand: Stand) -> None:
+    clock = HeldClock()
+    clock.tick(-5_000)
+    _, one = await stand.server("a", clock)
+    _, other = await stand.server("b")
+    other.receive(KNOWS)
+    (worker,) = await seen_by(other)
+    await other.commands.give(WorkerCommand.QUIET, [worker])
+    given = await other.commands.for_worker(KEY)
+    assert given is not None
+    await one.commands.give(WorkerCommand.RESUME, [worker])
+    await told(stand)
+    last = await other.commands.for_worker(KEY)
+    assert last is not None
+    assert (last.command, last.number > given.number) == (WorkerCommand.RESUME, True)
+
+
+async def test_a_command_is_forgotten_after_a_minute_and_costs_no_look_where_none_is_given(stand: Stand) -> None:
+    server, one = await stand.server("a")
+    one.receive(KNOWS)
+    reads = [store.begun["kv_list"] for store in server.reach]
+    assert await one.commands.for_worker(KEY) is None
+    assert [store.begun["kv_list"] for store in server.reach] == reads
+    await one.commands.give(WorkerCommand.STOP, await seen_by(one))
+    assert await one.commands.for_worker(KEY) is not None
+    stand.cluster.clock.tick(KEEP_MS)
+    assert await one.commands.for_worker(KEY) is None
+    assert one.describe() == {}
+
+
+async def test_a_command_that_no_shard_can_keep_is_refused(stand: Stand) -> None:
+    server, one = await stand.server("a")
+    one.receive(KNOWS)
+    workers = await seen_by(one)
+    for store in server.reach:
+        store.failures["kv_put"] = [StoreRefused("no")] * 10
+    with pytest.raises(PinLaterError):
+        await one.commands.give(WorkerCommand.QUIET, workers)
+    assert await one.commands.for_worker(KEY) is None

@@ -205,6 +205,9 @@ async function flow() {
   assert.deepStrictEqual(items.map((each) => `${each.result}`), ['3']);
   await call('resumeFlow', new types.ResumeFlowRequest({ flowId: id }));
   await call('cancelFlow', new types.FlowIdRequest({ flowId: id }));
+  const quiet = new types.CommandWorkersRequest({ command: types.WorkerCommand.QUIET, workers: ['nobody'] });
+  const [nobody] = (await call('commandWorkers', quiet)).workers;
+  assert.strictEqual(nobody.outcome, types.CommandOutcome.NOT_KNOWN);
   const failed = new types.RetryFlowItemsRequest({ flowId: id, failed: true });
   assert.strictEqual(Number((await call('retryFlowItems', failed)).retried), 0);
   await call('deleteFlow', new types.FlowIdRequest({ flowId: id }));

@@ -22,6 +22,7 @@ from pinlater.model import (
     HeartbeatOutcome,
     JobInfo,
     JobState,
+    NumberedCommand,
     WorkerReport,
     parse_descriptor,
 )
@@ -81,10 +82,15 @@ class BeatResult:
 
 
 class HeartbeatCalls:
-    """The heartbeat calls of one client; while its servers have none, MethodUnknown, at once."""
+    """The heartbeat calls of one client; while its servers have none, MethodUnknown, at once. `commanded` hears what
+    the worker is to do whose report went along.
+    """
 
-    def __init__(self, client: AsyncClient) -> None:
+    def __init__(
+        self, client: AsyncClient, commanded: Callable[[NumberedCommand], None] = lambda command: None
+    ) -> None:
         self.client = client
+        self._commanded = commanded
         self._unknown_until_s = -math.inf
 
     async def heartbeat(
@@ -94,10 +100,14 @@ class HeartbeatCalls:
         if monotonic() < self._unknown_until_s:
             raise MethodUnknown("heartbeatJobs")
         try:
-            return await self.client.heartbeat(queue, heartbeats, worker=report, timeout=timeout_s)
+            answers = await self.client.heartbeat(queue, heartbeats, worker=report, timeout=timeout_s)
         except MethodUnknown:
             self._unknown_until_s = monotonic() + ASK_AGAIN_S
             raise
+        command = getattr(answers, "command", None)
+        if command is not None:
+            self._commanded(command)
+        return answers
 
 
 async def beat(

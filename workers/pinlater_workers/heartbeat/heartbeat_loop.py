@@ -13,9 +13,17 @@ from typing import Any
 
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.pool import PoolLimits
-from pinlater.errors import PinLaterError
+from pinlater.errors import MethodUnknown, PinLaterError
 from pinlater.log_guard import GuardedLogger
-from pinlater.model import CONTINUATION_END, CONTINUATION_START, JobFilter, JobState, WorkerReport, claim_source
+from pinlater.model import (
+    CONTINUATION_END,
+    CONTINUATION_START,
+    JobFilter,
+    JobState,
+    NumberedCommand,
+    WorkerReport,
+    claim_source,
+)
 from pinlater_workers.heartbeat.beats import BeatResult, BeatSchedule, HeartbeatCalls, beat
 from pinlater_workers.heartbeat.messages import (
     Alive,
@@ -31,6 +39,7 @@ from pinlater_workers.heartbeat.messages import (
     ToProcess,
     ToWorker,
     WatchClaims,
+    WorkerCommanded,
     WorkerState,
 )
 from pinlater_workers.heartbeat.reports import SOON_S, ReportSchedule
@@ -74,7 +83,8 @@ class HeartbeatLoop:
             sticky_s=STAY_S,
             on_disconnect=self._disconnected,
         )
-        self._calls = HeartbeatCalls(self._client)
+        self._hears_commands = begin.hears_commands
+        self._calls = HeartbeatCalls(self._client, self._note_command)
         self._hears_cancels = begin.hears_cancels
         self._unread = UnreadClaims(self._calls, begin, self._timeout_s, self._table.known)
 
@@ -166,13 +176,20 @@ class HeartbeatLoop:
         return self._reports.take(now_s, self._unread.spoke_s, self._table.entries())
 
     async def _report(self, now_s: float, timeout_s: float) -> None:
-        """A checkpoint of nothing, which every server knows, for the report that it carries."""
+        """A heartbeat of nothing, for the report that it carries; where a server does not know that, a checkpoint."""
         report = self._take_report(now_s)
         try:
-            await self._client.checkpoint(self._reports.queue, [], worker=report, timeout=timeout_s)
+            try:
+                await self._calls.heartbeat(self._reports.queue, [], report, timeout_s)
+            except MethodUnknown:
+                await self._client.checkpoint(self._reports.queue, [], worker=report, timeout=timeout_s)
         except PinLaterError:  # what is wrong with the servers, the worker's dequeues say
             self._reports.failed(monotonic())
             self._news.set()
+
+    def _note_command(self, command: NumberedCommand) -> None:
+        if self._hears_commands:
+            self._send(WorkerCommanded(int(command.command), command.number))
 
     async def _until_next(self) -> None:
         """News, or the time of the next beat; a little later, so that what comes together is beaten together."""

@@ -37,6 +37,7 @@ from pinlater_workers.heartbeat.messages import (
     ToProcess,
     ToWorker,
     WatchClaims,
+    WorkerCommanded,
     WorkerState,
     read_by_worker,
     written,
@@ -72,6 +73,7 @@ class Heartbeats:
     nobody could read of them. `source` is to be this worker's alone then.
     `describe` says what the worker runs; the process tells the servers every now and then, for the list of workers.
     A process that dies is replaced at once and told of every claim; until the next one beats this event loop does.
+    `commanded(command)` is called with what an operator wants the worker to do, also more than once.
     `failed(error)` is called, once, when no process comes to beat any more.
     `blocked_by()` is called in a thread when this event loop does not go round for long: the process logs what it says,
     and ends this one when that goes on beyond a job's time limit, where it `may_end` it.
@@ -92,6 +94,7 @@ class Heartbeats:
         tls: Tls | None = None,
         token: Token | None = None,
         failed: Callable[[ConfigurationError], None] = lambda error: None,
+        commanded: Callable[[WorkerCommanded], None] = lambda command: None,
         blocked_by: Callable[[], BlockedBy] = BlockedBy,
         may_end: bool = False,
     ) -> None:
@@ -108,6 +111,7 @@ class Heartbeats:
             token,
             hears_cancels=True,
             hears_ready=True,
+            hears_commands=True,
             may_end=may_end,
         )
         self._blocked_by = blocked_by
@@ -116,6 +120,7 @@ class Heartbeats:
         self._on_ended = ended
         self._on_cancelled = cancelled
         self._on_failed = failed
+        self._on_command = commanded
         self._describe = describe
         self._described: WorkerState | None = None
         """As the process knows it."""
@@ -338,6 +343,9 @@ class Heartbeats:
 
     def _received(self, message: ToWorker) -> None:
         assert not isinstance(message, ProcessReady)
+        if isinstance(message, WorkerCommanded):
+            self._on_command(message)
+            return
         numbers = [number for number in message.numbers if number in self._claims]
         if isinstance(message, ClaimsCancelled):
             for number, by in zip(message.numbers, message.by, strict=True):

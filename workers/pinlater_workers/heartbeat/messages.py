@@ -66,6 +66,8 @@ class WorkerState(msgspec.Struct):
     versions: dict[str, str]
     is_stopping: bool = False
     has_stopped: bool = False
+    is_quiet: bool | None = None
+    """None: it knows no commands."""
 
 
 class Begin(msgspec.Struct, tag="Begin", omit_defaults=True):
@@ -87,6 +89,8 @@ class Begin(msgspec.Struct, tag="Begin", omit_defaults=True):
     """The worker knows ClaimsCancelled."""
     hears_ready: bool = False
     """The worker knows ProcessReady."""
+    hears_commands: bool = False
+    """The worker knows WorkerCommanded."""
     may_end: bool = False
     """The worker is a process of its own, which may be ended where a job blocks it for good."""
 
@@ -155,6 +159,14 @@ class ClaimsCancelled(msgspec.Struct, tag="Cancelled"):
     by: list[str]
 
 
+class WorkerCommanded(msgspec.Struct, tag="Commanded"):
+    """To the worker: what an operator wants it to do; the same one comes again until it is a minute old."""
+
+    command: int
+    number: int
+    """The greater, the newer."""
+
+
 class AskBlocked(msgspec.Struct):
     """To the witness, a thread of the worker: what holds up the event loop?"""
 
@@ -169,7 +181,7 @@ class BlockedBy(msgspec.Struct):
 
 
 ToProcess = Begin | WatchClaims | ForgetClaims | SendProgress | Alive
-ToWorker = ProcessReady | ClaimsRenewed | ClaimsFailing | ClaimsEnded | ClaimsCancelled
+ToWorker = ProcessReady | ClaimsRenewed | ClaimsFailing | ClaimsEnded | ClaimsCancelled | WorkerCommanded
 
 read_by_process = msgspec.msgpack.Decoder(ToProcess).decode
 read_by_worker = msgspec.msgpack.Decoder(ToWorker).decode

@@ -65,7 +65,7 @@ class ReportSchedule:
     def tell(self, state: WorkerState, now_s: float) -> None:
         """The worker says what it runs now. A report is due at once where it starts or stops."""
         before, self._state, self._state_at_s = self._state, state, now_s
-        is_known = before is not None and before.is_stopping == state.is_stopping
+        is_known = before is not None and (before.is_stopping, before.is_quiet) == (state.is_stopping, state.is_quiet)
         if not is_known or state.has_stopped:
             self.due_s = now_s
 
@@ -98,6 +98,7 @@ class ReportSchedule:
             state.is_stopping,
             state.has_stopped,
             _ms(silent_s),
+            state.is_quiet,
         )
 
     def failed(self, now_s: float) -> None:

@@ -19,7 +19,7 @@ from pinlater.model import Checkpoint, DequeuedJob, Heartbeat
 from pinlater_workers.errors import ClaimLost, ConfigurationError
 from pinlater_workers.heartbeat.beats import HeartbeatCalls
 from pinlater_workers.heartbeat.heartbeats import Heartbeats
-from pinlater_workers.heartbeat.messages import BlockedBy, HeartbeatEntry, ProgressEntry, WorkerState
+from pinlater_workers.heartbeat.messages import BlockedBy, HeartbeatEntry, ProgressEntry, WorkerCommanded, WorkerState
 from pinlater_workers.jobs.context import StopReason, TakeProgress
 from pinlater_workers.jobs.running_job import RunningJob
 from pinlater_workers.worker.ack_batches import MAX_RESULTS, Result
@@ -69,6 +69,7 @@ class ClaimKeeper:
         token: Token | None = None,
         failed: Callable[[ConfigurationError], None] = lambda error: None,
         blocked_by: Callable[[], BlockedBy] = BlockedBy,
+        commanded: Callable[[WorkerCommanded], None] = lambda command: None,
         *,
         may_end: bool = False,
     ) -> None:
@@ -90,6 +91,7 @@ class ClaimKeeper:
             token=token,
             failed=failed,
             blocked_by=blocked_by,
+            commanded=commanded,
             may_end=may_end,
         )
         self._progress: dict[RunningJob, TakeProgress] = {}

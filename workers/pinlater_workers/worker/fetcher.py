@@ -135,14 +135,14 @@ class Fetcher:
         self._creating: set[str] = set()
         self._first_look = not self._sole
         """Which queues are paused, or not there, is asked before anything is waited for."""
-        self._stopped = False
+        self._stopped = self._is_quiet = False
         self._checks_token = False
         self.good_s = time.monotonic()
         """When a server last answered."""
 
     def go_on(self) -> None:
         """Sends the dequeue that there are free slots for, if none is under way. Called whenever something changed."""
-        if self._stopped or self._is_under_way:
+        if self._stopped or self._is_quiet or self._is_under_way:
             return
         jobs = self._jobs
         free = jobs.free()
@@ -166,6 +166,25 @@ class Fetcher:
         self._jobs.reserved += fetch.limit
         riding = self._acks.piggyback(self._sole)
         self._start(self._fetch(fetch, riding))
+
+    @property
+    def is_fetching(self) -> bool:
+        """Jobs may come by a dequeue that is under way."""
+        return bool(self._tasks)
+
+    def rest(self) -> None:
+        """No more jobs until `resume`, but for those that are on their way already."""
+        self._is_quiet = True
+
+    def cancel_wait(self) -> None:
+        """The dequeue that waits is answered soon, while the fetcher rests."""
+        if self._is_quiet:
+            self._client.cancel_long_polls()
+
+    def resume(self) -> None:
+        self._is_quiet = False
+        self._client.resume_long_polls()
+        self.go_on()
 
     async def stop(self) -> None:
         """No more jobs, but for those that are on their way already; they come before this returns."""
@@ -311,7 +330,7 @@ class Fetcher:
         """A queue that gave nothing but an error is asked again with the others. Where there are no others, a while is
         left to them.
         """
-        if self._stopped:
+        if self._stopped or self._is_quiet:
             return  # a wait that was cut short says nothing of the queues
         errors, self._first_look = fetched.queue_errors, False
         if not errors:
@@ -324,7 +343,7 @@ class Fetcher:
 
     def _failed(self, error: PinLaterError) -> None:
         """A dequeue as a whole."""
-        if self._stopped:
+        if self._stopped or self._is_quiet:
             return
         if not isinstance(error, UNANSWERED):
             self.good_s = time.monotonic()

@@ -49,7 +49,7 @@ class WorkerIdentity:
         """What the servers of this client know of workers of other versions."""
         return OtherVersions(client, self._id, self._app_version, self._began_s)
 
-    def state(self, jobs: RunningJobs, *, is_stopping: bool) -> WorkerState:
+    def state(self, jobs: RunningJobs, *, is_stopping: bool, is_quiet: bool) -> WorkerState:
         """What the worker runs now; the jobs that began first are named, those that hold stuck slots before them."""
         stuck = jobs.pool.stuck_jobs() if jobs.pool.stuck else ()
         begun = jobs.begun()
@@ -71,6 +71,7 @@ class WorkerIdentity:
             running,
             self._versions,
             is_stopping,
+            is_quiet=is_quiet,
         )
 
 

@@ -21,6 +21,7 @@ from pinlater_workers.pools.router import PoolRouter
 from pinlater_workers.worker.ack_sender import AckSender
 from pinlater_workers.worker.batches import BatchQueues
 from pinlater_workers.worker.claims import CheckpointWriter, ClaimKeeper
+from pinlater_workers.worker.commands import CommandedState
 from pinlater_workers.worker.fetcher import Fetcher
 from pinlater_workers.worker.identity import WorkerIdentity
 from pinlater_workers.worker.jobs import JobLoader, RunningJobs, TimeLimitReaper
@@ -124,6 +125,7 @@ class Engine:
             app.token,
             stop.fail,
             self._blocked_by,
+            lambda command: self._commanded.receive(command),
             may_end=may_end,
         )
         incidents = IncidentLog()
@@ -155,6 +157,8 @@ class Engine:
         )
         parts = self._acks, incidents, self._jobs, prefetch, stop.look_at, batch_queues
         self._fetcher = Fetcher(self._client, settings, *parts)
+        self._commanded = CommandedState(self._fetcher, self._has_jobs, self._rest_or_go_on, self._leave)
+        self._resting: asyncio.Task[None] | None = None
         self._reaper = TimeLimitReaper(self._jobs, self._claims, self._on_reaped)
         self._binding: asyncio.Task[None] | None = None
         self.is_stuck = False
@@ -189,18 +193,42 @@ class Engine:
             for name, queue in self._fetcher.view().items()
         }
         return WorkerView(
-            0.0 if is_full else now_s - max(self._fetcher.good_s, self._jobs.freed_s),
+            0.0 if is_full or self._commanded.is_quiet else now_s - max(self._fetcher.good_s, self._jobs.freed_s),
             self._settings.concurrency,
             running.total(),
             self._jobs.pool.stuck,
             self._acks.unacked,
-            self._stop.requested.is_set(),
+            self._is_ending,
             queues,
             self._jobs.at_hand_of().total() + self._jobs.gathered,
         )
 
     def _describe(self) -> WorkerState:
-        return self._identity.state(self._jobs, is_stopping=self._stop.requested.is_set())
+        return self._identity.state(self._jobs, is_stopping=self._is_ending, is_quiet=self._commanded.is_quiet)
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._commanded.is_leaving or self._stop.requested.is_set()
+
+    def _has_jobs(self) -> bool:
+        return next(self._jobs.held(), None) is not None
+
+    def _rest_or_go_on(self) -> None:
+        """As an operator wants. The connection of a dequeue that waits closes when it rests, and claims are bound to
+        it: they are bound to another one first.
+        """
+        self._claims.say_alive()
+        if self._commanded.is_quiet and (self._resting is None or self._resting.done()):
+            self._claims.hand_over_all()
+            self._resting = asyncio.get_running_loop().create_task(self._rest())
+
+    async def _rest(self) -> None:
+        await self._checkpoints.keep(list(self._jobs.held()))
+        self._fetcher.cancel_wait()
+
+    def _leave(self) -> None:
+        if not self._stop.requested.is_set():
+            self._stop.ask()
 
     def _blocked_by(self) -> BlockedBy:
         """In the thread of the witness."""
@@ -231,9 +259,10 @@ class Engine:
         await self._acks.close(HURRIED_ACKS_S if self._stop.hurried.is_set() else LAST_ACKS_S)
 
     async def _end_binding(self) -> None:
-        if self._binding is not None:
-            self._binding.cancel()
-            await asyncio.gather(self._binding, return_exceptions=True)
+        tasks = [task for task in (self._binding, self._resting) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _on_reaped(self) -> None:
         """Slots of stuck threads may have become free; or too many are stuck."""
