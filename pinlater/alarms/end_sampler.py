@@ -29,7 +29,7 @@ MAX_ERROR_CHARS = 300
 
 
 @dataclass(slots=True)
-class _Looked:
+class _Sampled:
     at_ms: int
     types: Mapping[str, TypeSample] = field(default_factory=dict)
 
@@ -68,23 +68,23 @@ class EndSampler:
         self._members = members
         self._priorities = priorities
         self._clock = clock
-        self._looked: dict[str, _Looked] = {}
+        self._sampled: dict[str, _Sampled] = {}
 
     async def types(self, queues: Sequence[str]) -> dict[str, Mapping[str, TypeSample]]:
         """Of these queues, those with the most failures first, as far as they were examined lately. Raises nothing."""
         now_ms = self._clock.now_ms()
-        self._looked = {queue: each for queue, each in self._looked.items() if queue in queues}
+        self._sampled = {queue: each for queue, each in self._sampled.items() if queue in queues}
         due = [queue for queue in queues if now_ms - self._at_ms(queue) >= EVERY_MS]
         for queue in due[:MOST_QUEUES]:
             try:
-                self._looked[queue] = _Looked(now_ms, sample_of_types(await self._ended(queue, now_ms)))
+                self._sampled[queue] = _Sampled(now_ms, sample_of_types(await self._ended(queue, now_ms)))
             except PinLaterError:  # a store or a tier is away: by the queue alone, then
-                self._looked[queue] = _Looked(now_ms)
-        return {queue: each.types for queue, each in self._looked.items()}
+                self._sampled[queue] = _Sampled(now_ms)
+        return {queue: each.types for queue, each in self._sampled.items()}
 
     def _at_ms(self, queue: str) -> int:
-        looked = self._looked.get(queue)
-        return 0 if looked is None else looked.at_ms
+        sampled = self._sampled.get(queue)
+        return 0 if sampled is None else sampled.at_ms
 
     async def _ended(self, queue: str, now_ms: int) -> list[JobInfo]:
         since_ms = now_ms - WINDOW_MINUTES * MINUTE_MS

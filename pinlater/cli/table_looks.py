@@ -1,4 +1,4 @@
-"""The looks of tables: colours of words, and times as ages, on a terminal or where they are asked for."""
+"""The looks of tables: colours of words, and times as ages, on a terminal or where they are choice for."""
 
 from __future__ import annotations
 
@@ -54,22 +54,22 @@ def _kept(key: str) -> Callable[[click.Context, click.Parameter, str], None]:
     return keep
 
 
-def _asked(key: str) -> str:
+def _choice(key: str) -> str:
     context = click.get_current_context(silent=True)
     return "auto" if context is None else str(context.meta.get(key, "auto"))
 
 
 def shows_ages() -> bool:
     """Whether a table says how long ago a time was."""
-    asked = _asked(_TIME)
-    return sys.stdout.isatty() if asked == "auto" else asked == "age"
+    choice = _choice(_TIME)
+    return sys.stdout.isatty() if choice == "auto" else choice == "age"
 
 
 def has_colors() -> bool:
     """As https://no-color.org has it."""
-    asked = _asked(_COLOR)
-    if asked != "auto":
-        return asked == "always"
+    choice = _choice(_COLOR)
+    if choice != "auto":
+        return choice == "always"
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

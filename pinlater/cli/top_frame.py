@@ -141,21 +141,21 @@ ORDERS: dict[str, Callable[[QueueLook], tuple[Any, ...]]] = {
 
 def looks_in_order(status: ClusterStatus, alarms: AlarmsPage | None, order: str) -> list[QueueLook]:
     places: dict[str, int] = {}
-    for at, alarm in enumerate(_told(alarms)):
+    for at, alarm in enumerate(_unmuted(alarms)):
         places.setdefault(alarm.queue, at)
     looks = [QueueLook(each, status.now_ms, places.get(each.name)) for each in status.queues]
     key = ORDERS[order]
     return sorted(looks, key=lambda look: (*key(look), queue_order(look.queue.name)))
 
 
-def _told(alarms: AlarmsPage | None) -> list[Alarm]:
+def _unmuted(alarms: AlarmsPage | None) -> list[Alarm]:
     """Those that nobody has muted, the worst first."""
     return [each for each in alarms.alarms if not each.is_muted] if alarms is not None else []
 
 
 def alarm_line(alarms: AlarmsPage | None) -> str:
     """The worst of the alarms first, in one line; "" where all is well, or nobody judges."""
-    titles = [each.title for each in _told(alarms)]
+    titles = [each.title for each in _unmuted(alarms)]
     return f"{counted(len(titles), 'alarm')}: {'; '.join(titles)}" if titles else ""
 
 

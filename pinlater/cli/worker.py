@@ -269,6 +269,7 @@ def resume(client: Client, workers: Sequence[str], host: str, app: str, everybod
 
 
 @worker.command(
+    "stop",
     short_help="Let workers end when their jobs have ended.",
     epilog="""\b
 Examples:
@@ -276,7 +277,7 @@ Examples:
   pinlater worker stop --host web-1 --app shop.jobs""",
 )
 @_meant
-def stop(client: Client, workers: Sequence[str], host: str, app: str, everybody: bool, format: str) -> None:
+def stop_workers(client: Client, workers: Sequence[str], host: str, app: str, everybody: bool, format: str) -> None:
     """Let workers take no more jobs, and end when those they have have ended, however long these take. What starts them
     (systemd, Kubernetes) may start them again.
     """

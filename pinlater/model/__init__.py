@@ -33,7 +33,6 @@ from pinlater.model.jobs import (
     MAX_TIME_MS,
     QUEUE_NAME_ALLOWED,
     QUEUE_NAME_PATTERN,
-    RECORD_VERSION,
     WHILE_KEPT,
     Ack,
     AckOutcome,
@@ -69,10 +68,8 @@ from pinlater.model.jobs import (
     descriptor_prefix,
     is_descriptor,
     is_queue_name,
-    new_version,
     parse_descriptor,
     queue_order,
-    version_ms,
 )
 from pinlater.model.operator_views import (
     DEAD_LETTERS,
@@ -104,6 +101,7 @@ from pinlater.model.queue_shares import (
     QueueShare,
     in_weighted_order,
 )
+from pinlater.model.record_version import RECORD_VERSION, new_version, version_ms
 from pinlater.model.recurrence import (
     MAX_CATCH_UP,
     MIN_INTERVAL_MS,

@@ -7,7 +7,6 @@ Job that DequeuedJob or JobInfo has.
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -585,21 +584,3 @@ def claim_source(claim_descriptor: str) -> str:
     """
     parts = claim_descriptor.split(":", CLAIM_PARTS_BEFORE_SOURCE)
     return parts[CLAIM_PARTS_BEFORE_SOURCE] if len(parts) > CLAIM_PARTS_BEFORE_SOURCE else ""
-
-
-RECORD_VERSION = re.compile(r"[0-9]{16}-[0-9a-f]{8}", re.ASCII)
-
-
-def new_version(now_ms: int, above: str = "") -> str:
-    """A version for a change that is made now, higher than `above`, and like no other one.
-
-    >>> new_version(0, "1790000000000000-0123abcd")[:17]
-    '1790000000000001-'
-    """
-    micros = max(now_ms * 1000, int(above[:16]) + 1 if above else 0)
-    return f"{micros:016d}-{secrets.token_hex(4)}"
-
-
-def version_ms(version: str) -> int:
-    """When a version was made."""
-    return int(version[:16]) // 1000

@@ -55,7 +55,7 @@ from pinlater.queues.cluster_limits import PendingCounts
 from pinlater.queues.directory import QueueDirectory
 from pinlater.schedules.book import ScheduleBook
 from pinlater.schedules.record import ScheduleRecord
-from pinlater.service import server_jobs, worker_commands, worker_reports
+from pinlater.service import commanded_workers, server_jobs, worker_reports
 from pinlater.service.admin_password import AdminPassword
 from pinlater.service.alarm_calls import AlarmCalls
 from pinlater.service.audit import OPEN, Audit
@@ -321,7 +321,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi):
             assert self._overflow is not None
             answers = await self._overflow.heartbeat(queue, heartbeats, context)
         if worker is not None and worker.is_quiet is not None and self._workers is not None:
-            return await worker_commands.answered(self._workers, worker, answers, context)
+            return await commanded_workers.answered(self._workers, worker, answers, context)
         return answers
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -551,10 +551,10 @@ class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi):
         all_workers: bool = False,
         context: RequestContext | None = None,
     ) -> WorkersCommanded:
-        meant = worker_commands.MeantWorkers(workers, host, name, all_workers)
-        commanded = await worker_commands.give(self._workers, command, meant, context)
+        meant = commanded_workers.MeantWorkers(workers, host, name, all_workers)
+        commanded = await commanded_workers.give(self._workers, command, meant, context)
         if any(each.outcome is CommandOutcome.TAKEN for each in commanded.workers):
-            detail = worker_commands.counts_text(commanded)
+            detail = commanded_workers.counts_text(commanded)
             await self._audit.write(self._who(context), f"{command}_workers", meant.text, detail, part=OPEN)
         return commanded
 

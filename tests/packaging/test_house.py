@@ -55,7 +55,9 @@ STORES = tuple(f"pinlater/backends/{store}/" for store in ("dynamodb", "redis", 
 """Their functions carry out the operations of one protocol, and share its names."""
 
 WHOLE_OF_A_SEAM = {
-    **dict.fromkeys(["Client", "AsyncClient", "MemoryClient", "AsyncMemoryClient"], "a method for each call"),
+    **dict.fromkeys(
+        ["Service", "Client", "AsyncClient", "MemoryClient", "AsyncMemoryClient"], "a method for each call"
+    ),
     **dict.fromkeys(["RedisShard", "DynamodbShard"], "a method for each operation of the five parts"),
     **dict.fromkeys(["SqlShard", "ServerShard", "SqliteShard", "MysqlShard", "PostgresShard"], "the same"),
     **dict.fromkeys(
