@@ -133,7 +133,7 @@ def test_jobs_that_are_named_one_by_one_are_not_asked_about(queue: Queue) -> Non
 
 
 def test_a_queue_is_deleted_with_a_word_on_what_it_holds(queue: Queue) -> None:
-    counts = "1,203 ready or waiting, 0 scheduled, 0 running, 0 succeeded, 0 failed or cancelled"
+    counts = "1,203 ready or waiting, 0 scheduled, 0 running, 0 succeeded, 0 failed, cancelled or replayed"
     holds = f"pinlater: queue {queue.name} holds {counts}"
     terminal = queue.on_terminal("queue", "delete", queue.name)
     terminal.until(f"Delete queue '{queue.name}' and all its jobs? [y/N]")

@@ -48,7 +48,15 @@ EXPECTED: dict[str, Any] = json.loads((FILES / "expected.json").read_text("utf-8
 MINUTE_MS = 60_000
 SINCE = {
     *("result", "dedupe_key", "serialize_key", "dedupe_for_ms", "cancelled", "cancel_requested_by", "progress"),
-    *("waits_for", "expires_at_ms", "claim_timeout_ms", "body_stored_at", "body_left_out", "result_left_out"),
+    *(
+        "waits_for",
+        "expires_at_ms",
+        "claim_timeout_ms",
+        "body_stored_at",
+        "body_left_out",
+        "result_left_out",
+        "replayed_to",
+    ),
 }
 """What jobs of before do not have."""
 
