@@ -8,7 +8,7 @@ import pytest
 
 from pinlater.backends.base import ClaimRequest, LevelCounts
 from pinlater.backends.extended import RescheduleRequest
-from pinlater.model import AckOutcome, CancelOutcome, ClaimOutcome, JobInfo, JobState, RescheduleOutcome
+from pinlater.model import AckOutcome, AttemptOutcome, CancelOutcome, ClaimOutcome, JobInfo, JobState, RescheduleOutcome
 from tests.conformance.crowd import Crowd, at_once
 from tests.conformance.extended_subject import store
 from tests.conformance.stats_pages import NO_JOBS, whole_stats
@@ -214,6 +214,15 @@ async def test_a_replayed_job_is_deleted_as_one_that_failed(subject: Subject, li
     assert await subject.find(descriptor) is None
     subject.tick(DAY_MS)
     assert await subject.prune(failed_ttl_ms=0) == {}
+
+
+async def test_a_replayed_job_keeps_what_its_attempts_were(subject: Subject) -> None:
+    dead, descriptor, letter = await failed_with_letter(subject)
+    before = await subject.shard.read_trails(subject.queue, [key_of(descriptor)])
+    assert before[0] is not None
+    assert [each.outcome for each in before[0].attempts] == [AttemptOutcome.FAILED]
+    await dead.replay(letter.descriptor)
+    assert await subject.shard.read_trails(subject.queue, [key_of(descriptor)]) == before
 
 
 async def test_a_replayed_job_has_ended_for_every_call(subject: Subject) -> None:

@@ -8,10 +8,10 @@
 --#include layout
 --#include trails
 local base, out = KEYS[2], {}
-local WAITING, ended_at = 4, {[2] = {':ended:2'}, [3] = {':ended:3', ':dead'}, [5] = {':ended:3'}}
+local WAITING, ended_at = 4, {[2] = {':ended:2'}, [3] = {':ended:3', ':dead'}, [5] = {':ended:3'}, [6] = {':ended:3'}}
 for at = 2, #ARGV, 2 do
   local priority, id = ARGV[at], ARGV[at + 1]
-  for state = 0, 5 do
+  for state = 0, 6 do
     local run_after = redis.call('ZSCORE', base .. ':s:' .. state .. ':' .. priority, id)
     if run_after then
       local finished, n = false, #out
