@@ -164,7 +164,7 @@ def key_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 queue_of_keys_option = click.option(
-    "--queue", metavar="QUEUE", shell_complete=offer_queues, help="The queue of the jobs that --key or --tag names."
+    "--queue", metavar="QUEUE", shell_complete=offer_queues, help="The queue of the jobs that --key names."
 )
 
 

@@ -26,11 +26,11 @@ NAMES = sorted(load_statements("sqlite.sql"))
 MYSQL_ONLY = {"queue_id_if_eligible", "lock_and_skip", "claim_several", "snapshot", "has_old_index"}
 MYSQL_ONLY |= {"lock_tables", "unlock_tables"}
 SQLITE_ONLY = {"remove_links"}
-NOT_IN_POSTGRES = {"remove_links", "upgrade", "add_columns", "add_extended", "add_tags"}
+NOT_IN_POSTGRES = {"remove_links", "upgrade", "add_columns", "add_extended", "add_tags", "add_trails"}
 NOT_IN_POSTGRES |= {"insert_jobs_row", "insert_extended_jobs_row"}
 POSTGRES_ONLY = {"lock_tables", "snapshot", "claim_several", "lock_chains", "lock_queue_id_by_homes"}
 POSTGRES_ONLY |= {"subscribe", "unsubscribe", "prune_subscribers", "notify"}
-MAKE_TABLES = {"schema", "upgrade", "add_columns", "add_extended", "add_tags"}
+MAKE_TABLES = {"schema", "upgrade", "add_columns", "add_extended", "add_tags", "add_trails"}
 OVER_ALL_QUEUES = {"queues_without_config_entry", "deleted_queues", "oldest_ended"}
 FROM_ONE_END = {"most_blocked", "longest_blocked", "barriers", "any_references"}
 """These read an index from its beginning, up to a limit."""
