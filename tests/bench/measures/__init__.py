@@ -34,6 +34,7 @@ NAMES = (
     "keyed",
     "result_wait",
     "far_ahead",
+    "tags",
     "schedules",
     "flows",
     "idle",
