@@ -26,12 +26,15 @@ LINES, AREA, BARS = "lines", "area", "bars"
 
 @dataclass(frozen=True, slots=True)
 class ChartLine:
-    """One thing that is drawn. `style` is a class of the style sheet; `sum_text` stands beside it in the legend."""
+    """One thing that is drawn. `style` is a class of the style sheet; `sum_text` stands beside it in the legend;
+    `jobs`: the filter that finds its jobs, "" for none.
+    """
 
     name: str
     style: str
     values: Values
     sum_text: str = ""
+    jobs: str = ""
 
 
 @dataclass(frozen=True)

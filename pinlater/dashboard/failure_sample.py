@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping
 from pinlater.dashboard import duration_buckets
 from pinlater.dashboard.queue_record import MAX_WORD_CHARS, OTHER, QueueRecord, add_words
 from pinlater.job_body import describe_body
+from pinlater.job_filters.filter_fields import SERVER_ERRORS
 from pinlater.model import JobInfo, JobState
 
-CLAIM_EXPIRED, CONNECTION_LOST = "claim expired", "connection lost"
-CRASHES, TOO_LATE = "too many crashes", "not handed out in time"
-_WITHOUT_END = {CLAIM_EXPIRED, CONNECTION_LOST, CRASHES, TOO_LATE}
+_WITHOUT_END = set(SERVER_ERRORS)
 """These were not ended by their worker, so how long they ran says nothing."""
 
 _ATTEMPT = re.compile(
@@ -27,12 +26,7 @@ _ATTEMPT = re.compile(
 )
 """A line of the worker framework, one of a program's own that names its exception, or one of the server."""
 
-_OF_SERVER = {
-    "claim expired": CLAIM_EXPIRED,
-    "claim released": CONNECTION_LOST,
-    "failed: crash budget": CRASHES,
-    "failed: EXPIRED": TOO_LATE,
-}
+_OF_SERVER = {begin: name for name, begin in SERVER_ERRORS.items()}
 
 
 def reason_of(status: str) -> str:
@@ -50,6 +44,19 @@ def reason_of(status: str) -> str:
     if found["server"]:
         return _OF_SERVER[found["server"]]
     return str(found["type"] or found["plain"])[:MAX_WORD_CHARS]
+
+
+def error_lines(status: str) -> dict[str, str]:
+    """The kinds of error that a status tells of, each with the last line that does.
+
+    >>> error_lines("attempt 1 of 2: KeyError: 'a'\nattempt 2 of 2: KeyError: 'b'\n  File\n[claim expired at 5, x]")
+    {'KeyError': "attempt 2 of 2: KeyError: 'b'", 'claim expired': '[claim expired at 5, x]'}
+    """
+    found = {}
+    for line in _ATTEMPT.finditer(status):
+        name = _OF_SERVER[line["server"]] if line["server"] else str(line["type"] or line["plain"])[:MAX_WORD_CHARS]
+        found[name] = status[line.start() :].partition("\n")[0]
+    return found
 
 
 def type_of(body: bytes | None) -> str:

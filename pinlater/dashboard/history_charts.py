@@ -12,6 +12,7 @@ from pinlater.dashboard.formats import number_text
 from pinlater.dashboard.history_recorder import MINUTE_MS
 from pinlater.dashboard.queue_history import Point, Series
 from pinlater.dashboard.queue_record import OTHER, QueueRecord, fewer_words
+from pinlater.job_filters.job_filter import FilterLine, Term, in_order
 
 MOST_BARS = 6
 UNKNOWN = "not looked at"
@@ -23,10 +24,7 @@ _COUNTS = (
     ("retried", "Tried again", "orange"),
 )
 _PARTS = (("Half within (p50)", 0.5, "green"), ("p95", 0.95, "orange"), ("p99", 0.99, "red"))
-_STYLES = (
-    *("red", "orange", "blue", "green", "purple", "sky"),
-    *("teal", "pink", "brown", "lime", "indigo", "gold"),
-)
+_STYLES = ("red", "orange", "blue", "green", "purple", "teal", "pink", "lime", "gold")
 _NOTHING_YET = "Nothing is recorded yet: the history has just begun. A minute is shown when it is over."
 _NOTHING_THEN = "Nothing is recorded of this time. A minute is shown when it is over."
 
@@ -86,7 +84,7 @@ def runs(series: Series) -> Chart:
 
 
 def failures_by_reason(series: Series) -> Chart:
-    return _failures(series, "reasons", "Failures by reason", lambda record: record.reasons, "")
+    return _failures(series, "reasons", "Failures by reason", "error", lambda record: record.reasons, "")
 
 
 def failures_by_type(series: Series, missing: str = "", *, is_withheld: bool = False) -> Chart:
@@ -95,7 +93,7 @@ def failures_by_type(series: Series, missing: str = "", *, is_withheld: bool = F
     def types(record: QueueRecord) -> Mapping[str, int]:
         return {} if is_withheld else record.types
 
-    return _failures(series, "types", "Failures by type of job", types, missing)
+    return _failures(series, "types", "Failures by type of job", "type", types, missing)
 
 
 # -- pieces ------------------------------------------------------------------------------------------------------------
@@ -156,13 +154,20 @@ def _none_seen(series: Series) -> str:
 
 
 def _failures(
-    series: Series, name: str, title: str, words: Callable[[QueueRecord], Mapping[str, int]], missing: str
+    series: Series, name: str, title: str, field: str, words: Callable[[QueueRecord], Mapping[str, int]], missing: str
 ) -> Chart:
+    """`field`: of filters, by which the jobs of a word are found."""
     whole = series.total
     most = fewer_words(words(whole), MOST_BARS)
     known = sum(words(whole).values())
     styles = styles_of(most)
-    lines = [ChartLine(word, styles[word], [], number_text(jobs)) for word, jobs in most.items()]
+
+    def jobs_of(word: str) -> str:
+        terms = [Term(field, (word,)), Term("state", ("failed",)), *([Term("queue", (queue,))] if queue else [])]
+        return "" if word == OTHER else FilterLine(in_order(terms)).text()
+
+    queue = series.queue
+    lines = [ChartLine(word, styles[word], [], number_text(jobs), jobs_of(word)) for word, jobs in most.items()]
     if whole.failed > known and known:
         lines.append(ChartLine(UNKNOWN, "pale", [], number_text(whole.failed - known)))
     drawn = [replace(line, values=_jobs_of(series, line.name, most, words)) for line in lines]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from aiohttp import web
 
+from pinlater.dashboard.error_groups import ErrorGroup, ErrorGroups, find_errors, of_failed
 from pinlater.dashboard.filter_completion import complete
 from pinlater.dashboard.job_rows import JobRow, job_row
 from pinlater.dashboard.job_search import JobSearch, SearchedPage
@@ -14,7 +16,7 @@ from pinlater.dashboard.page import Page, PageRoute, PartFailed
 from pinlater.errors import PinLaterError, RequestInvalid
 from pinlater.job_filters.bulk_order import ACTIONS, BulkAction
 from pinlater.job_filters.filter_fields import FIELDS, STATE_GROUPS
-from pinlater.job_filters.filter_parser import FilterError, parse_filter
+from pinlater.job_filters.filter_parser import FilterError, parse_filter, pieces
 from pinlater.job_filters.job_filter import FilterLine
 from pinlater.model import AccessAction, JobAction, QueueStatus, queue_order
 from pinlater.model.job_selection import JobPhase
@@ -47,7 +49,7 @@ async def queue_statuses(page: Page, *, fresh: bool = False) -> list[QueueStatus
 async def job_list(page: Page) -> web.Response:
     text, cursor = page.query.get("filter", ""), page.query.get("cursor", "")
     statuses = await queue_statuses(page)
-    counted = [] if isinstance(statuses, PartFailed) else statuses
+    counted: Sequence[QueueStatus] = [] if isinstance(statuses, PartFailed) else statuses
     wrong: FilterError | None = None
     line = FilterLine()
     try:
@@ -64,6 +66,7 @@ async def job_list(page: Page) -> web.Response:
             wrong = FilterError(error.message, 0, len(text))
         except PinLaterError as error:
             found = page.failed(error)
+    errors = await page.part(find_errors(page, line, counted)) if wrong is None else ErrorGroups()
     rows: list[JobRow] = []
     if isinstance(found, SearchedPage):
         rows = [
@@ -83,6 +86,9 @@ async def job_list(page: Page) -> web.Response:
         is_first=not cursor,
         states=_states(line, search),
         queues=[_queue(line, name, search.by_queue[name]) for name in queues[:MAX_QUEUES]],
+        errors=errors,
+        error_facets=[] if isinstance(errors, PartFailed) else [_error(line, group) for group in errors.groups],
+        may_retry=may_change(page, queues),
         more_queues=max(0, len(queues) - MAX_QUEUES),
         shows_queue=len(queues) != 1,
         of_about=search.of_about,
@@ -125,6 +131,21 @@ def _queue(line: FilterLine, name: str, amount: int) -> Facet:
     return Facet(name, amount, is_on, line.with_values("queue", *([] if is_on else [name])).text())
 
 
+class ErrorFacet(NamedTuple):
+    """`filter` is the line after a click on the error; `jobs`: the line of its jobs alone."""
+
+    group: ErrorGroup
+    is_on: bool
+    filter: str
+    jobs: str
+
+
+def _error(line: FilterLine, group: ErrorGroup) -> ErrorFacet:
+    is_on = [term.values for term in line.of("error")] == [(group.name,)]
+    jobs = of_failed(line).with_values("error", group.name)
+    return ErrorFacet(group, is_on, (line.with_values("error") if is_on else jobs).text(), jobs.text())
+
+
 async def completions(page: Page) -> web.Response:
     """What can come next in a line, for the script of the list."""
     text, cursor = page.query.get("filter", ""), page.query.get("at", "")
@@ -135,6 +156,14 @@ async def completions(page: Page) -> web.Response:
         known.setdefault("queue", {})[status.name] = f"{jobs:,} to do" if jobs else ""
         for level in status.levels:
             known["priority"].setdefault(str(level.priority), "")
+    around = " ".join(piece.raw for piece in pieces(text) if piece.field.lower() != "error")
+    with suppress(FilterError):
+        if "error" in text:
+            errors = await page.part(
+                find_errors(page, parse_filter(around), [] if isinstance(statuses, PartFailed) else statuses)
+            )
+            groups = [] if isinstance(errors, PartFailed) else errors.groups
+            known["error"] = {group.name: f"{group.jobs:,} failed" for group in groups}
     at = int(cursor) if cursor.isascii() and cursor.isdecimal() and len(cursor) < 6 else len(text)
     found = complete(text, at, known)
     options = [{"text": option.text, "note": option.note} for option in found.options]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pinlater.dashboard.job_timeline import ATTEMPT_LINE
+from pinlater.dashboard.job_timeline import attempt_text
 from pinlater.job_body import FIRST_LINE, describe_body
 from pinlater.model import JobInfo
 from pinlater.model.job_selection import JobPhase, phase_of
@@ -82,7 +82,5 @@ def call_text(info: JobInfo, *, sees_bodies: bool) -> tuple[str, bool]:
 def last_line(status: str) -> str:
     """That of the last attempt, without when and where it was; or of whoever wrote last."""
     lines = [line for line in status.splitlines() if line.strip() and not line.startswith("  ")]
-    line = lines[-1].strip() if lines else ""
-    if (attempt := ATTEMPT_LINE.fullmatch(line)) is not None:
-        line = attempt["text"]
+    line = attempt_text(lines[-1]) if lines else ""
     return line if len(line) <= MAX_SAID_CHARS else f"{line[: MAX_SAID_CHARS - 1]}…"

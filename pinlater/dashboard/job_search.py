@@ -128,13 +128,16 @@ class JobSearch:
         statuses: Sequence[QueueStatus],
         now_ms: int,
         sees_bodies: Callable[[str], bool],
+        *,
+        bodies: bool = True,
     ) -> None:
-        """`statuses`: all queues that the caller may read, as they were last counted."""
+        """`statuses`: all queues that the caller may read, as they were last counted. `bodies`: jobs come with them."""
         self._api = api
         self._context = context
         self._line = line
         self._now_ms = now_ms
         self._sees_bodies = sees_bodies
+        self._with_bodies = bodies
         meant = MeantQueues(line, statuses)
         self._priorities_of = meant.priorities_of
         self.counts, self.by_queue = meant.counts, meant.by_queue
@@ -145,8 +148,8 @@ class JobSearch:
 
     # -- a page --------------------------------------------------------------------------------------------------------
 
-    async def page(self, cursor_text: str, limit: int) -> SearchedPage:
-        """Up to `limit` jobs. MethodUnknown: the servers are older."""
+    async def page(self, cursor_text: str, limit: int, within_s: float = WITHIN_S) -> SearchedPage:
+        """Up to `limit` jobs, as far as it gets in so long. MethodUnknown: the servers are older."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         known = read_cursor(cursor_text)
@@ -166,14 +169,14 @@ class JobSearch:
                 last = following[-1]
                 group = self._group([QueuePlace(name, CONTINUATION_START) for name in following], page)
                 continue
-            await self._ask(group, page, began_s + WITHIN_S, limit)
+            await self._ask(group, page, began_s + within_s, limit)
             room = limit - len(page.jobs)
             taken = self._take(group, room, by_key)
             page.jobs += taken
             group = [each for each in group if not each.is_over]
             if len(page.jobs) >= limit:
                 break
-            if loop.time() >= began_s + WITHIN_S:
+            if loop.time() >= began_s + within_s:
                 page.is_over = True
                 break
         page.took_s = loop.time() - began_s
@@ -246,7 +249,7 @@ class JobSearch:
         return await self._api.search_jobs(
             each.selection,
             limit=limit,
-            include_body=self._sees_bodies(each.place.queue),
+            include_body=self._with_bodies and self._sees_bodies(each.place.queue),
             max_ms=max_ms,
             continuation=each.place.continuation,
             context=self._context,

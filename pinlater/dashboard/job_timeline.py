@@ -102,6 +102,12 @@ def timeline(info: JobInfo, now_ms: int, why: str = "", *, sees_texts: bool = Tr
     return Timeline(steps, notes)
 
 
+def attempt_text(line: str) -> str:
+    """What a line of a status says of an attempt, without its number, when and where it was; others as they are."""
+    line = line.strip()
+    return line if (attempt := ATTEMPT_LINE.fullmatch(line)) is None else attempt["text"]
+
+
 def _parts(line: str) -> list[str]:
     """A worker's text without an end of line has the line that a server wrote behind it in the same one."""
     for found in _BEGINS.finditer(line, 1):

@@ -50,6 +50,14 @@ _MEANINGS = {
 STATES = {phase.word: (phase, meaning) for phase, meaning in _MEANINGS.items()}
 """The states that a filter names, and what each means."""
 
+SERVER_ERRORS = {
+    "claim expired": "claim expired",
+    "connection lost": "claim released",
+    "too many crashes": "failed: crash budget",
+    "not handed out in time": "failed: EXPIRED",
+}
+"""Errors that are no exceptions, and how the lines begin, behind a [, by which servers note them in a status."""
+
 STATE_GROUPS: dict[str, tuple[str, ...]] = {
     "pending": ("ready", "scheduled", "waiting"),
     "ended": ("succeeded", "failed", "cancelled", "replayed"),
@@ -85,8 +93,8 @@ FIELDS: tuple[FilterField, ...] = (
     FilterField(
         "error",
         ValueKind.PATTERN,
-        "The type of exception of a failed attempt, as the worker framework notes it.",
-        ("error:ValueError", "error:*Timeout*"),
+        f"What an attempt failed with: the type of its exception, or {', '.join(SERVER_ERRORS)}.",
+        ("error:ValueError", "error:*Timeout*", 'error:"claim expired"'),
         True,
     ),
     FilterField(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from pinlater.job_filters.filter_fields import BY_NAME, FIELDS, STATES, ValueKind
+from pinlater.job_filters.filter_fields import BY_NAME, FIELDS, SERVER_ERRORS, STATES, ValueKind
 from pinlater.model import MAX_TIME_MS
 from pinlater.model.callers import matches
 from pinlater.model.job_selection import JobPhase, JobSelection, TextCondition
@@ -203,9 +203,12 @@ def type_regex(types: Sequence[str]) -> str:
 
 
 def error_regex(errors: Sequence[str]) -> str:
-    """For statuses with the line of an attempt that one of these exceptions ended."""
-    names = [re.escape(each).replace(r"\*", r"[^\s:(]*") for each in errors]
-    return rf"(?m)^attempt [0-9]+(?: of [0-9]+)?: (?:{'|'.join(names)})(?:[\s:(;]|$)"
+    """For statuses with the line of an attempt that one of these exceptions ended, or with that of a server."""
+    names = [re.escape(each).replace(r"\*", r"[^\s:(]*") for each in errors if each not in SERVER_ERRORS]
+    lines = [rf"\[{SERVER_ERRORS[each]}" for each in errors if each in SERVER_ERRORS]
+    if names:
+        lines.append(rf"(?:attempt [0-9]+(?: of [0-9]+)?: )?(?:{'|'.join(names)})(?:[\s:(,;]|$)")
+    return rf"(?m)^(?:{'|'.join(lines)})"
 
 
 def quoted(text: str) -> str:
