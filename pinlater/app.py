@@ -40,6 +40,7 @@ from pinlater.cluster.stats import StatsCollector
 from pinlater.cluster.status import Cluster
 from pinlater.cluster.worker_list import WorkerList
 from pinlater.config import Config, ConfigInvalid, from_plain, secrets_of
+from pinlater.data_folder.disk import describe_disk
 from pinlater.data_folder.identity import RecordBroken, new_server_id, server_id
 from pinlater.errors import PinLaterError, StoreRefused
 from pinlater.flows.flow_engine import Flows
@@ -307,6 +308,7 @@ class ServerProcess:
             **self._homes_change.describe(),
             **self._firer.describe(),
             **self._judge.describe(),
+            **describe_disk(self._folder),
         }
 
     async def _sync_shard(self, member: ShardHandle) -> None:

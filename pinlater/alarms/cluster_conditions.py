@@ -174,6 +174,38 @@ def schedule_silent(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
+def overflow_used(evidence: Evidence) -> Iterator[Finding]:
+    jobs: dict[str, int] = {}
+    for each in evidence.now.servers:
+        if each.overflow_jobs:
+            jobs[each.server] = max(jobs.get(each.server, 0), each.overflow_jobs)
+    for server, kept in jobs.items():
+        yield Finding(
+            subject=server,
+            title=f"Server {server} keeps jobs on its own disk",
+            size=kept,
+            why="No shard took them. They are handed out from there, and move to a shard as soon as one takes jobs.",
+            impact=f"{_jobs(kept)} would be lost with that disk",
+            action="Bring a shard back, or give the stores more room.",
+            command="pinlater shard health",
+            path=_CLUSTER_PAGE,
+        )
+
+
+def disk_low(evidence: Evidence) -> Iterator[Finding]:
+    for server, (free, total) in sorted(evidence.now.low_disks.items()):
+        yield Finding(
+            subject=server,
+            title=f"Server {server}: {free / total:.0%} of the disk of its data folder is free",
+            size=round(100 * (1 - free / total)),
+            why=f"{free / 2**30:,.1f} of {total / 2**30:,.1f} GiB are free. Without room the embedded store takes no "
+            "new jobs, and jobs that no shard takes cannot be kept.",
+            action="Make room there, or let jobs that ended go sooner (succeeded_ttl, failed_ttl).",
+            command="df -h",
+            path=_CLUSTER_PAGE,
+        )
+
+
 def exposed(evidence: Evidence) -> Iterator[Finding]:
     for text in sorted({each.exposed for each in evidence.now.servers} - {""}):
         names = sorted({each.server for each in evidence.now.servers if each.exposed == text})

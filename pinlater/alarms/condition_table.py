@@ -23,7 +23,7 @@ CONDITIONS: tuple[Condition, ...] = (
         remedy="Start its store again, or repair the way to it. It comes back by itself. `pinlater shard give-up ID` "
         "is for one that is lost for good.",
         find=of_cluster.shard_out,
-        absorbs=("homes_stuck", "counts_old", "schedule_silent"),
+        absorbs=("overflow_used", "homes_stuck", "counts_old", "schedule_silent"),
     ),
     Condition(
         name="shard_full",
@@ -32,6 +32,15 @@ CONDITIONS: tuple[Condition, ...] = (
         threshold="at once",
         remedy="Give the store more room, or let jobs that ended go sooner (`succeeded_ttl`, `failed_ttl`).",
         find=of_cluster.shard_full,
+        absorbs=("overflow_used",),
+    ),
+    Condition(
+        name="disk_low",
+        severity=WARNING,
+        holds="Little is free on the disk of a server's data folder.",
+        threshold="10 %",
+        remedy="Make room there, or let jobs that ended go sooner (`succeeded_ttl`, `failed_ttl`).",
+        find=of_cluster.disk_low,
     ),
     Condition(
         name="server_unready",
@@ -56,7 +65,8 @@ CONDITIONS: tuple[Condition, ...] = (
         severity=CRITICAL,
         holds="A worker that was there is gone, and had not said that it stops. One alarm for each queue it took from. "
         "Info where others are left.",
-        threshold="a minute after its last report; told for 15 minutes where others are left",
+        threshold="15s after its connection broke, else a minute after its last report; told for 15 minutes where "
+        "others are left",
         not_for="workers that stop orderly, as in a deploy; a worker of the same name in its place; dead-letter queues",
         remedy="See on that machine why it ended, and start it again.",
         find=of_queues.worker_gone,
@@ -147,6 +157,14 @@ CONDITIONS: tuple[Condition, ...] = (
         not_for="schedules that are paused",
         remedy="Correct the schedule, or what keeps its jobs from being stored.",
         find=of_cluster.schedule_silent,
+    ),
+    Condition(
+        name="overflow_used",
+        severity=WARNING,
+        holds="Jobs lie on a server's own disk, since no shard took them.",
+        threshold="1 job",
+        remedy="Bring a shard back, or give the stores more room.",
+        find=of_cluster.overflow_used,
     ),
     Condition(
         name="homes_stuck",

@@ -29,7 +29,7 @@ MAX_ERROR_CHARS = 300
 
 
 @dataclass(slots=True)
-class _Sampled:
+class _Examined:
     at_ms: int
     types: Mapping[str, TypeSample] = field(default_factory=dict)
 
@@ -68,23 +68,23 @@ class EndSampler:
         self._members = members
         self._priorities = priorities
         self._clock = clock
-        self._sampled: dict[str, _Sampled] = {}
+        self._examined: dict[str, _Examined] = {}
 
     async def types(self, queues: Sequence[str]) -> dict[str, Mapping[str, TypeSample]]:
         """Of these queues, those with the most failures first, as far as they were examined lately. Raises nothing."""
         now_ms = self._clock.now_ms()
-        self._sampled = {queue: each for queue, each in self._sampled.items() if queue in queues}
+        self._examined = {queue: each for queue, each in self._examined.items() if queue in queues}
         due = [queue for queue in queues if now_ms - self._at_ms(queue) >= EVERY_MS]
         for queue in due[:MOST_QUEUES]:
             try:
-                self._sampled[queue] = _Sampled(now_ms, sample_of_types(await self._ended(queue, now_ms)))
+                self._examined[queue] = _Examined(now_ms, sample_of_types(await self._ended(queue, now_ms)))
             except PinLaterError:  # a store or a tier is away: by the queue alone, then
-                self._sampled[queue] = _Sampled(now_ms)
-        return {queue: each.types for queue, each in self._sampled.items()}
+                self._examined[queue] = _Examined(now_ms)
+        return {queue: each.types for queue, each in self._examined.items()}
 
     def _at_ms(self, queue: str) -> int:
-        sampled = self._sampled.get(queue)
-        return 0 if sampled is None else sampled.at_ms
+        examined = self._examined.get(queue)
+        return 0 if examined is None else examined.at_ms
 
     async def _ended(self, queue: str, now_ms: int) -> list[JobInfo]:
         since_ms = now_ms - WINDOW_MINUTES * MINUTE_MS
@@ -92,4 +92,4 @@ class EndSampler:
         for state in (StoredState.SUCCEEDED, StoredState.FAILED):
             query = ScanQuery(queue, (state,), self._priorities, False, now_ms, with_body=True, max_bytes=MOST_BYTES)
             jobs += (await scan_over(self._members.healthy(), query, None, MOST_JOBS)).jobs
-        return [job for job in jobs if (job.finished_at_ms or 0) >= since_ms]
+        return [job for job in jobs if job.updated_at_ms >= since_ms]

@@ -89,7 +89,8 @@ class Snapshot:
     `dead_letter_queues` are those that another queue names, `latency_goals` for how long jobs of a queue may wait where
     that was set, `counters` what server processes have counted where that changed, and `schedule_problems` the queue of
     a schedule that does not fire, and why, by the schedule's name. `types` are samples of jobs that ended, by queue and
-    type of job ("": it names none), and `refused` the calls that a shard which is out was needed for.
+    type of job ("": it names none), `refused` the calls that a shard which is out was needed for, and `low_disks` the
+    bytes free on the disk of a server's data folder, and all of them, where few are.
     """
 
     now_ms: int
@@ -104,6 +105,7 @@ class Snapshot:
     schedule_problems: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     types: Mapping[str, Mapping[str, TypeSample]] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
+    low_disks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @cached_property
     def working(self) -> list[QueueFacts]:

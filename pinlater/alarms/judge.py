@@ -25,6 +25,7 @@ from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
 from pinlater.cluster.status import Cluster
 from pinlater.cluster.worker_list import WorkerList
+from pinlater.data_folder.disk import DESCRIBED as DISK_LOW
 from pinlater.errors import NoHealthyShards, PinLaterError
 from pinlater.model.alarm_views import Alarm, AlarmsPage
 from pinlater.queues.directory import QueueDirectory
@@ -41,6 +42,9 @@ judged less often.
 
 WRITE_EVERY_MS = 60_000
 """What did not change is written so often, so that others see that it still counts."""
+
+LOST_AFTER_MS = 15_000
+"""After its connection broke a worker that has not reported for so long is gone: they report every ten seconds."""
 
 REFUSED = "refused_calls"
 """What a lease says, by shard."""
@@ -161,10 +165,17 @@ class Judge:
             else [
                 WorkerSeen(each.view(include_running=False), each.report.is_stopping or each.report.has_stopped)
                 for each in observed
+                if each.lost_ms is None or status.now_ms - each.lost_ms < LOST_AFTER_MS
             ],
             dead_letter_queues=frozenset(each.queue for each in self._queues.dead_letter_targets().values()),
             latency_goals={name: goal for name, goal in goals.items() if goal is not None},
             refused=refused,
+            low_disks={
+                lease.server: (int(free), int(total))
+                for lease in leases
+                for free, total in [lease.more.get(DISK_LOW, (0, 0))]
+                if total
+            },
             schedule_problems={
                 str(name): (str(queue), str(problem))
                 for lease in leases

@@ -42,6 +42,8 @@ class SeenWorker:
     report: WorkerReport
     seen_ms: int
     identity: str | None = None
+    lost_ms: int | None = None
+    """Since then the connection by which it reported is broken."""
 
     @property
     def key(self) -> tuple[str | None, str]:

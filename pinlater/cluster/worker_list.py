@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from operator import methodcaller
 from typing import Any, NamedTuple
 
@@ -125,6 +126,19 @@ class WorkerList:
             self._forget_oldest_of(max(self._kept_bytes, key=self._kept_bytes.__getitem__))
         is_known = known is not None and _phase(known.report) == _phase(kept_report)
         self._write_within(WRITE_AFTER_S if is_known else SOON_S)
+
+    def connection_lost(self, identity: str, id: str) -> None:
+        """The connection by which a worker reported broke: others are told that, until it reports again. Raises
+        nothing.
+        """
+        known = self._heard.get((identity, id))
+        if known is None or known.report.has_stopped or known.lost_ms is not None:
+            return
+        worker = replace(known, lost_ms=self._clock.now_ms())
+        line = encode_worker(worker)
+        self._kept_bytes[identity] += len(line) - len(self._lines[worker.key])
+        self._heard[worker.key], self._lines[worker.key] = worker, line
+        self._write_within(SOON_S)
 
     def _forget_oldest_of(self, identity: str | None) -> None:
         """The worker of this identity, which has most, that was heard of longest ago."""

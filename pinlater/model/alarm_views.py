@@ -38,9 +38,10 @@ class AbsorbedAlarm:
 class Alarm:
     """One condition that holds of one subject: a queue, a shard, a server process; "" is the cluster.
 
-    `queue` says who may see it: whoever may read that queue, or with "" whoever may read any. `impact` tells of jobs of
-    all queues, and `error` of what jobs said: both are "" for who may not see that. `size` is how much it is now, in
-    what `title` counts, and `peak` the most that it was. `path` is the page of the dashboard where its cause is.
+    `queue` says who may see it: whoever may read that queue, or with "" whoever may read any. `size` is how much it is
+    now, in what `title` counts, and `peak` the most that it was; these and `impact` tell of jobs, of all queues where
+    `queue` is "", and `error` of what jobs said: nothing for who may not see that. `path` is the page of the dashboard
+    where its cause is.
     """
 
     name: str
@@ -83,9 +84,12 @@ class Alarm:
         """
         if self.queue and not may_read(self.queue, False):
             return None
+        sees_jobs = may_read(self.queue or EVERY_QUEUE, False)
         return replace(
             self,
-            impact=self.impact if may_read(self.queue or EVERY_QUEUE, False) else "",
+            size=self.size if sees_jobs else 0,
+            peak=self.peak if sees_jobs else 0,
+            impact=self.impact if sees_jobs else "",
             error=self.error if may_read(self.queue or EVERY_QUEUE, True) else "",
             absorbed=tuple(each for each in self.absorbed if not each.queue or may_read(each.queue, False)),
         )

@@ -17,7 +17,8 @@ class ConnectionRef:
     `claims` are the claims bound to it, by job descriptor; `is_broken`: it broke; `peer` is the caller's address as
     sockets have it; `certificate_names` are those in the certificate that the caller has proved to have, without their
     kind, () for none; `is_closed`: it is there no more, for whatever reason; `holder`: whose share of what all callers
-    have in common its last call took, "" where that is not known.
+    have in common its last call took, "" where that is not known; `worker`: the identity and the id in the last report
+    of a worker that came by it.
     """
 
     claims: dict[str, BoundClaim] = field(default_factory=dict, repr=False)
@@ -26,6 +27,7 @@ class ConnectionRef:
     certificate_names: tuple[str, ...] = ()
     is_closed: bool = False
     holder: str = ""
+    worker: tuple[str, str] | None = None
 
 
 @dataclass(slots=True, eq=False)

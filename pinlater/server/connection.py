@@ -244,7 +244,7 @@ class ServerConnection(asyncio.Protocol):
         if ref.is_broken:
             return
         ref.is_broken = not self._was_handed_over and self.state.drain is None
-        if ref.claims:
+        if ref.claims or ref.worker is not None:
             self._handler.connection_lost(ref, error)
 
     # From bytes to calls

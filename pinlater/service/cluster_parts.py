@@ -50,6 +50,9 @@ class ReportedWorkers(Protocol):
     def receive(self, report: WorkerReport, identity: str) -> None:
         """A worker of this identity says something of itself. Raises nothing."""
 
+    def connection_lost(self, identity: str, id: str) -> None:
+        """The connection by which a worker reported broke. Raises nothing."""
+
     @property
     def commands(self) -> CommandsOnTheirWay:
         """Those to workers."""

@@ -211,7 +211,10 @@ class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi):
         """A connection broke that had been silent for `idle_ms`: after the grace, the claims that are bound to it are
         released, but for those that were renewed meanwhile, by whichever server.
         """
-        self.connection_claims.broke(connection, idle_ms)
+        if connection.worker is not None and self._workers is not None:
+            self._workers.connection_lost(*connection.worker)
+        if connection.claims:
+            self.connection_claims.broke(connection, idle_ms)
 
     def unbind(self, connection: ConnectionRef) -> None:
         """A connection has left that did not break: the time-outs of its claims decide."""

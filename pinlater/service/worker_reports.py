@@ -19,7 +19,10 @@ def receive(workers: ReportedWorkers, report: WorkerReport, context: RequestCont
     if report.queues and not queues and not report.has_stopped:
         return
     running = [job for job in report.running if may(context, CONSUME, job.job_descriptor.partition(":")[0])]
-    workers.receive(replace(report, queues=queues, running=running), reporter(context))
+    identity = reporter(context)
+    if context is not None and context.connection is not None:
+        context.connection.worker = identity, report.id
+    workers.receive(replace(report, queues=queues, running=running), identity)
 
 
 def reporter(context: RequestContext | None) -> str:

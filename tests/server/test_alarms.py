@@ -137,3 +137,18 @@ def test_it_ends_when_a_worker_takes_the_jobs(place: Place, shell: Shell) -> Non
     (row,) = [each for each in json.loads(shell("alarms", "--ended", "-o", "json").out) if each["name"] == "no_worker"]
     assert (row["peak"], row["subject"]) == (3, "mail")
     assert TITLE in shell("alarms", "--ended").out
+
+
+def test_a_worker_that_was_killed_is_one_alarm_soon(place: Place) -> None:
+    """Its process ends, and its connections with it; the jobs that it had are back, and nobody takes them."""
+    report = WorkerReport("k1", "killed", 5_000, "host-2", 8, {"sms": 1}, 4)
+    place.client.create_queue("sms")
+    with Client(place.address) as worker:
+        worker.dequeue(DequeueRequest("sms", 1, worker=report))
+        until(lambda: any(each.name == "killed" for each in place.client.get_workers().workers))
+        seen_ms = int(time.time() * 1000)
+        until(lambda: (place.client.get_alarms().judged_at_ms or 0) > seen_ms)
+    until(lambda: place.alarm("worker_gone", "sms") is not None)
+    alarm = place.alarm("worker_gone", "sms")
+    assert alarm is not None
+    assert alarm.title == "sms: 1 worker is gone, and none is left"

@@ -14,7 +14,7 @@ from pinlater.alarms.condition_table import BY_NAME, CONDITIONS
 from pinlater.alarms.evidence import Evidence, QueueFacts, Snapshot, TypeSample, WorkerSeen
 from pinlater.alarms.judgement import Judged, Judgement
 from pinlater.model import BlockedChain, ProcessCounters, ServerView, ShardView, WorkerInfo
-from pinlater.model.alarm_views import Alarm, Severity
+from pinlater.model.alarm_views import AbsorbedAlarm, Alarm, Severity
 
 NOW = 1_800_000_000_000
 MINUTE = 60_000
@@ -402,6 +402,37 @@ def test_what_servers_say_of_the_cluster_is_told_of() -> None:
     by_name = {alarm.name: alarm for alarm in judged.standing}
     assert (by_name["chain_blocked"].queue, by_name["chain_blocked"].since_ms) == ("mail", NOW - LONG)
     assert by_name["schedule_silent"].queue == "mail"
+
+
+def test_jobs_on_the_disk_of_a_server_are_the_shards_fault_where_one_is_out() -> None:
+    keeps = replace(READY_SERVER, overflow_jobs=12)
+    alarm = only(judge_all(snapshot(servers=[keeps])))
+    assert (alarm.name, alarm.size, alarm.title) == ("overflow_used", 12, "Server a keeps jobs on its own disk")
+    assert judge_all(snapshot(servers=[replace(keeps, overflow_jobs=0)])).standing == []
+    out = ShardView("2", "redis", "out", False, trouble="gone")
+    assert [each.name for each in only(judge_all(snapshot(servers=[keeps], shards=[out]))).absorbed] == [
+        "overflow_used"
+    ]
+
+
+def test_a_disk_that_fills_is_a_warning() -> None:
+    alarm = only(judge_all(snapshot(low_disks={"a": (9 * 2**30, 100 * 2**30)})))
+    assert alarm.title == "Server a: 9% of the disk of its data folder is free"
+
+
+def test_a_caller_sees_no_more_than_it_may() -> None:
+    effects = (AbsorbedAlarm("no_worker", "mail waits", "mail"), AbsorbedAlarm("no_worker", "pay waits", "pay"))
+    alarm = Alarm("x", "1", Severity.INFO, "t", 1, size=7, peak=9, impact="7 jobs", error="E: ada", absorbed=effects)
+    shown = alarm.shown_to(lambda queue, bodies: queue == "mail" and not bodies)
+    assert shown is not None
+    assert (shown.size, shown.peak, shown.impact, shown.error) == (0, 0, "", "")
+    assert [each.queue for each in shown.absorbed] == ["mail"]
+    of_mail = replace(alarm, queue="mail")
+    shown = of_mail.shown_to(lambda queue, bodies: queue == "mail" and not bodies)
+    assert shown is not None
+    assert (shown.size, shown.impact, shown.error) == (7, "7 jobs", "")
+    assert of_mail.shown_to(lambda queue, bodies: queue == "pay") is None
+    assert of_mail.shown_to(lambda queue, bodies: True) == of_mail
 
 
 # -- all of them -------------------------------------------------------------------------------------------------------

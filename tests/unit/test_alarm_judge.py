@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from pinlater.alarms.alarm_entries import KEPT_ENDED, put_ended, read_ended, read_mutes
-from pinlater.alarms.judge import JUDGE_EVERY_MS, WRITE_EVERY_MS, Judge
+from pinlater.alarms.judge import JUDGE_EVERY_MS, LOST_AFTER_MS, WRITE_EVERY_MS, Judge
 from pinlater.alarms.judgement import Mute
 from pinlater.backends.requests import AckRequest
 from pinlater.cluster.worker_list import WorkerList
 from pinlater.errors import NoHealthyShards
-from pinlater.model import Job, parse_descriptor
-from pinlater.model.alarm_views import AlarmsPage
+from pinlater.model import ANONYMOUS, Job, WorkerReport, parse_descriptor
+from pinlater.model.alarm_views import AlarmsPage, Severity
 from tests.unit.cluster_stand import ClusterStand, Server, cluster_stand
 
 MINUTE = 60_000
@@ -230,3 +230,36 @@ async def test_calls_that_a_shard_is_needed_for_are_counted_while_it_is_out() ->
         assert [stand.judges[name].describe() for name in ("a", "b")] == [{"refused_calls": {"1": 7}}] * 2
         stand.cluster.servers[0].members.all[0].readmit()
         assert stand.judges["a"].describe() == {}
+
+
+async def test_a_worker_that_was_killed_is_told_of_soon_after_its_connection_broke() -> None:
+    async with alarm_stand() as stand:
+        first, report = stand.cluster.servers[0], WorkerReport("w1", "shop", 5_000, "host-1", 7, {"mail": 1}, 4)
+        await first.queues.create("mail", "me")
+        stand.workers["a"].receive(report)
+        await stand.pass_time()
+        stand.workers["a"].connection_lost(ANONYMOUS, "w1")
+        await stand.pass_time(LOST_AFTER_MS - 1)
+        assert (await stand.pages())[0].alarms == []
+        await stand.pass_time()
+        (alarm,) = (await stand.pages())[0].alarms
+        assert (alarm.key, alarm.severity) == (("worker_gone", "mail"), Severity.CRITICAL)
+        stand.workers["a"].receive(replace(report, up_ms=25_000))  # it was only cut off
+        await stand.pass_time()
+        assert (await stand.pages())[0].alarms == []
+
+
+async def test_a_worker_that_reconnects_or_has_stopped_is_not_gone() -> None:
+    async with alarm_stand() as stand:
+        report = WorkerReport("w1", "shop", 5_000, "host-1", 7, {"mail": 1}, 4)
+        await stand.cluster.servers[0].queues.create("mail", "me")
+        stand.workers["a"].receive(report)
+        await stand.pass_time()
+        stand.workers["a"].connection_lost(ANONYMOUS, "w1")
+        stand.workers["a"].receive(replace(report, up_ms=6_000))
+        await stand.pass_time(LOST_AFTER_MS)
+        assert (await stand.pages())[0].alarms == []
+        stand.workers["a"].receive(replace(report, up_ms=7_000, has_stopped=True))
+        stand.workers["a"].connection_lost(ANONYMOUS, "w1")
+        await stand.pass_time(LOST_AFTER_MS)
+        assert (await stand.pages())[0].alarms == []
