@@ -21,6 +21,11 @@ Encoding = Literal["json", "msgpack"]
 ENCODINGS: tuple[Encoding, ...] = ("json", "msgpack")
 CONTENT_TYPES: dict[Encoding, str] = {"json": "application/json", "msgpack": "application/msgpack"}
 
+FIRST_LINES: dict[Encoding, bytes] = {
+    encoding: f"PINLATER/{VERSION} {name}\n".encode() for encoding, name in CONTENT_TYPES.items()
+}
+"""As they are written; FIRST_LINE reads those of other languages and versions too."""
+
 FIRST_LINE = re.compile(rb"PINLATER/([0-9]{1,9}) +([^\n]{1,100})\n")
 
 SECRET_HEADER = "pinlater-secret"
@@ -58,6 +63,20 @@ DECODERS: dict[Encoding, Callable[[memoryview], EnvelopeMap]] = {
     "json": msgspec.json.Decoder(EnvelopeMap).decode,
     "msgpack": msgspec.msgpack.Decoder(EnvelopeMap).decode,
 }
+
+
+def call_body(job: str, arguments: list[Any] | dict[str, Any]) -> bytes:
+    """The body of a call, in JSON. `arguments`: in order, or by name. ValueError: there can be no such type of job.
+
+    >>> call_body("resize", {"size": 200})
+    b'PINLATER/1 application/json\\n{"job":"resize","kwargs":{"size":200}}'
+    """
+    if not job.strip() or not job.isprintable() or "/" in job:
+        raise ValueError(f"{job[:80]!r} is no type of job")
+    call = EnvelopeMap(job, kwargs=arguments) if isinstance(arguments, dict) else EnvelopeMap(job, arguments)
+    return FIRST_LINES["json"] + msgspec.json.encode(call)
+
+
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What a decoder raises for a map that cannot be read."""
 

@@ -11,6 +11,7 @@ import click
 
 from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import EXIT_CODES, ServerGroup, priority_option, talks_patiently
+from pinlater.cli.job_calls import call_options
 from pinlater.cli.job_changes import cancel, delete, retry
 from pinlater.cli.job_keys import (
     enqueued_rows,
@@ -36,6 +37,7 @@ _MOST_ATTEMPTS = 2**31 - 1
     epilog="""\b
 Examples:
   pinlater job enqueue mail '{"to": "ada@example.org"}'
+  pinlater job enqueue mail --job shop.send --args '{"to": "ada@example.org"}'
   pinlater job enqueue mail --file letter.json --priority 2 --run-after +10m
   make-letter | pinlater job enqueue mail -
   pinlater job enqueue mail --lines --file letters.jsonl -o jsonl > descriptors.jsonl
@@ -45,6 +47,7 @@ Examples:
 )
 @click.argument("queue", shell_complete=offer_queues)
 @click.argument("body", required=False)
+@call_options
 @click.option("--body", "body_option", metavar="TEXT", help="The body, for one that begins with a dash; - as below.")
 @click.option(
     "--file", "file", type=click.Path(allow_dash=True), help="The body is what this file holds; - for standard input."
@@ -70,6 +73,7 @@ def enqueue(
     client: Client,
     queue: str,
     body: str | None,
+    call: bytes | None,
     body_option: str | None,
     file: str | None,
     lines: bool,
@@ -83,9 +87,10 @@ def enqueue(
 ) -> None:
     """Store jobs in QUEUE, and print their descriptors.
 
-    The body is BODY; for -, and without any, it is read from standard input, which must not be empty. With --lines jobs
-    are stored in slices of 1,000, and each slice is stored whole or not at all. With --resend, and with
-    any option of keys or expiry, it is sent again by itself where an answer is lost, and is stored once all the same.
+    With --job the body is a call of that type of job, as workers of the framework read it. Else it is BODY; for -, and
+    without any, it is read from standard input, which must not be empty. With --lines jobs are stored in slices of
+    1,000, and each slice is stored whole or not at all. With --resend, and with any option of keys or expiry, it is
+    sent again by itself where an answer is lost, and is stored once all the same.
 
     With --dedupe-key it also prints what became of the job: STORED; KEPT, where another one has that key, whose
     descriptor it prints; or REPLACED.
@@ -93,7 +98,7 @@ def enqueue(
     named = extended_job is not None and extended_job.dedupe_key != ""
     if named and lines:
         raise click.UsageError("--dedupe-key is the name of one job; --lines enqueues many")
-    source = _source(body, body_option, file, lines)
+    source = _source(body, body_option, file, lines, call)
     output = open_output(format, ["descriptor", "outcome"] if named else ["descriptor"], to_json=lower_outcome)
     with Progress("jobs enqueued") as progress:
         plain = (Job(each, priority, run_after, attempts, status) for each in _bodies(source, lines))
@@ -105,11 +110,17 @@ def enqueue(
     output.close()
 
 
-def _source(body: str | None, body_option: str | None, file: str | None, lines: bool) -> str | bytes:
+def _source(
+    body: str | None, body_option: str | None, file: str | None, lines: bool, call: bytes | None
+) -> str | bytes:
     """A body as bytes, or the name of the file to read. UsageError: more than one of them, or none."""
     given = [each for each in (body, body_option, file) if each is not None]
+    if call is not None:
+        if given or lines:
+            raise click.UsageError("--job makes the body; leave BODY, --body, --file and --lines out")
+        return call
     if len(given) > 1:
-        raise click.UsageError("give one of BODY, --body and --file")
+        raise click.UsageError("give one of BODY, --body, --file and --job")
     if file is not None:
         return file
     if given and given != ["-"]:

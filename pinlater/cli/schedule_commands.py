@@ -24,6 +24,7 @@ from pinlater.cli.connection import (
     talks_to_server,
 )
 from pinlater.cli.exit_codes import EXIT_FAILED
+from pinlater.cli.job_calls import call_options
 from pinlater.cli.job_text import text_fields
 from pinlater.cli.output import Row, has_new_keys, json_object, output_option, whole, write_all, write_one
 from pinlater.cli.times import duration_option, duration_or_zero_option, moment_option, time_text
@@ -87,6 +88,7 @@ def _moment_or_none(text: str) -> int:
     epilog=f"""\b
 Examples:
   pinlater schedule set nightly --queue reports --cron '0 3 * * *' --timezone Europe/Berlin --body '{{"all": true}}'
+  pinlater schedule set report --queue reports --cron '0 6 * * 1' --job reports.weekly --args '{{"all": true}}'
   pinlater schedule set poll --queue feeds --every 10m --jitter 30s --file poll.json
   pinlater schedule set nightly --cron '30 2 * * 1-5' --dry-run
   pinlater schedule set nightly --misfire run-all --max-catch-up 7 --end none
@@ -97,6 +99,7 @@ Examples:
 @click.option("--cron", metavar="EXPRESSION", help="When, in five fields, as in '30 3 * * 1-5'.")
 @click.option("--timezone", metavar="ZONE", help="That of --cron, as in Europe/Berlin. [default: UTC]")
 @click.option("--every", type=duration_option, metavar="DURATION", help="In place of --cron: 1s or more.")
+@call_options
 @click.option("--body", metavar="TEXT", help="The body of its jobs, up to 64 KiB.")
 @click.option("--file", type=click.File("rb"), help="The body is what this file holds; - for standard input.")
 @priority_option("1 is the highest. [default: 1]")
@@ -136,6 +139,7 @@ def set_schedule(
     cron: str | None,
     timezone: str | None,
     every: int | None,
+    call: bytes | None,
     body: str | None,
     file: BinaryIO | None,
     priority: int | None,
@@ -154,12 +158,14 @@ def set_schedule(
 ) -> None:
     if cron is not None and every is not None:
         raise click.UsageError("give one of --cron and --every")
-    if body is not None and file is not None:
-        raise click.UsageError("give one of --body and --file")
+    if sum(each is not None for each in (body, file, call)) > 1:
+        raise click.UsageError("give one of --body, --file and --job")
+    if body is not None:
+        call = body.encode("utf-8", "surrogateescape")
     change = ScheduleChange(
         name=name,
         queue=queue,
-        body=file.read() if file is not None else None if body is None else body.encode("utf-8", "surrogateescape"),
+        body=call if file is None else file.read(),
         cron=cron,
         timezone=timezone,
         every_ms=every,

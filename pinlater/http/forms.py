@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import fields
 from operator import attrgetter
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
 from pinlater.http.encodings import Encoding, refusal
 from pinlater.http.model_map import request_of, requests_of
+from pinlater.job_body import call_body
 from pinlater.model import (
     MAX_KEY_BYTES,
     MAX_PROGRESS_CHARS,
@@ -63,6 +64,10 @@ Tags = Annotated[
 ]
 
 
+JobName = Annotated[str, Meta(description="A type of job of the worker framework; in the place of a body.")]
+JobArguments = Annotated[list[Any] | dict[str, Any], Meta(description="Of `job`: in order, or by name.")]
+
+
 class Form(Struct, forbid_unknown_fields=True):
     """What a request says."""
 
@@ -70,10 +75,30 @@ class Form(Struct, forbid_unknown_fields=True):
 # -- producers ---------------------------------------------------------------------------------------------------------
 
 
-class JobForm(Form):
-    """A job to enqueue."""
+class CalledForm(Form):
+    """A body, or the type of job and the arguments that the worker framework is to call."""
 
-    body: Value
+    body: Value | UnsetType = UNSET
+    job: JobName | None = None
+    args: JobArguments | UnsetType = UNSET
+
+    def body_of_call(self, at: str = "") -> bytes | None:
+        """What the worker framework reads; None: no type of job is named. RequestInvalid."""
+        if self.job is None:
+            if self.args is not UNSET:
+                raise refusal(f"{at}args", "they are those of a job: name it in `job`")
+            return None
+        if self.body is not UNSET:
+            raise refusal(f"{at}body", "give the body, or `job` with `args`")
+        try:
+            return call_body(self.job, [] if isinstance(self.args, UnsetType) else self.args)
+        except ValueError as error:
+            raise refusal(f"{at}job", str(error)) from None
+
+
+class JobForm(CalledForm):
+    """A job to enqueue: its body, or the type of job and the arguments that the worker framework is to call."""
+
     body_encoding: Encoding = "text"
     priority: Priority = 1
     run_after_ms: Time | None = None
@@ -87,8 +112,15 @@ class JobForm(Form):
     expires_at_ms: Time | None = None
     tags: Tags = []
 
-    def job(self, at: str = "") -> Job:
-        return request_of(Job if _of_few_jobs(self) == _DEFAULTS else ExtendedJob, self, at)
+    def made(self, at: str = "") -> Job:
+        """RequestInvalid."""
+        kind = Job if _of_few_jobs(self) == _DEFAULTS else ExtendedJob
+        body = self.body_of_call(at)
+        if body is not None:
+            return request_of(kind, self, at, body=body)
+        if self.body is UNSET:
+            raise refusal(f"{at}body", "it is missing; give it, or `job` with `args`")
+        return request_of(kind, self, at)
 
 
 _NAMES_OF_FEW = [field.name for field in fields(ExtendedJob)[len(fields(Job)) :]]

@@ -25,7 +25,7 @@ async def _enqueue(incoming: Incoming, form: forms.JobForm) -> answers.EnqueuedA
     key = incoming.headers.get(IDEMPOTENCY_HEADER)
     if key is not None:
         forms.with_idempotency_key([form], key, is_batch=False)
-    descriptors = await incoming.api.enqueue(incoming.queue, [form.job()], context=incoming.context)
+    descriptors = await incoming.api.enqueue(incoming.queue, [form.made()], context=incoming.context)
     return answers.enqueued(descriptors)[0]
 
 
@@ -35,7 +35,7 @@ async def _enqueue_batch(incoming: Incoming, form: forms.JobsForm) -> answers.En
     key = incoming.headers.get(IDEMPOTENCY_HEADER)
     if key is not None:
         forms.with_idempotency_key(form.jobs, key, is_batch=True)
-    jobs = [each.job(f"jobs[{at}].") for at, each in enumerate(form.jobs)]
+    jobs = [each.made(f"jobs[{at}].") for at, each in enumerate(form.jobs)]
     descriptors = await incoming.api.enqueue(incoming.queue, jobs, context=incoming.context)
     return answers.EnqueuedJobsAnswer(answers.enqueued(descriptors))
 

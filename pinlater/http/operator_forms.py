@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from pinlater.http.encodings import Encoding
 from pinlater.http.forms import (
+    CalledForm,
     Count,
     Duration,
     Form,
@@ -17,7 +18,6 @@ from pinlater.http.forms import (
     StateWord,
     Tags,
     Time,
-    Value,
     Wait,
     Wanted,
 )
@@ -174,11 +174,10 @@ class TokenForm(Form):
     replace: Annotated[bool, Meta(description="Revoke the one of this name that is there.")] = False
 
 
-class ScheduleForm(Form):
+class ScheduleForm(CalledForm):
     """A schedule to make or change; what is left out stays as it is, or as a new schedule has it."""
 
     queue: str | None = None
-    body: Value | UnsetType = UNSET
     body_encoding: Encoding = "text"
     cron: str | None = None
     timezone: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from pinlater.api import Api
 from pinlater.errors import ContinuationInvalid, QueueNotFound
@@ -187,7 +188,9 @@ async def _get_schedule(incoming: Incoming, query: forms.ScheduleQuery) -> answe
 @OPERATOR_ROUTES.add(SCHEDULES, "PATCH /v1/schedules/{schedule}", schedule_methods.UPDATE_SCHEDULE)
 async def _change_schedule(incoming: Incoming, form: forms.ScheduleForm) -> answers.ScheduleUpdatedAnswer:
     """Make or change a schedule."""
-    change = request_of(ScheduleChange, form, name=incoming.path["schedule"])
+    body = form.body_of_call()
+    given: dict[str, Any] = {} if body is None else {"body": body}
+    change = request_of(ScheduleChange, form, name=incoming.path["schedule"], **given)
     updated = await incoming.call(Api.update_schedule, form, change, incoming.password)
     return answer_of(answers.ScheduleUpdatedAnswer, updated, schedule=answers.schedule(updated.view))
 

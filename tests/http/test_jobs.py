@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pinlater_workers.envelope import Envelope, read_envelope
 from tests.http.calls import Caller, problem_of
 
 NOBODY = "http:s1:p1:1790000000000000"
@@ -495,3 +496,29 @@ def test_a_search_for_what_cannot_be_is_refused(
 ) -> None:
     path = f"/v1/queues/{queue}/jobs/search"
     assert caller.refused("POST", path, wrong) == (400, "REQUEST_INVALID", field)
+
+
+@pytest.mark.parametrize("args", [["ada", 3], {"to": "ada", "times": 3}])
+def test_a_call_of_the_worker_framework_is_made_of_a_type_of_job_and_its_arguments(
+    caller: Caller, queue: str, args: list[object] | dict[str, object]
+) -> None:
+    caller.done("POST", f"/v1/queues/{queue}/jobs", {"job": "shop.send", "args": args}, status=201)
+    caller.done("POST", f"/v1/queues/{queue}/jobs/batch", {"jobs": [{"job": "shop.send"}]}, status=201)
+    first, second = (read_envelope(job["body"].encode()) for job in dequeued(caller, queue))
+    called = {"args": args} if isinstance(args, list) else {"kwargs": args}
+    assert (first, second) == (Envelope("shop.send", **called), Envelope("shop.send"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({}, "body: it is missing"),
+        ({"job": "send", "body": "x"}, "body: give the body, or `job` with `args`"),
+        ({"args": []}, "args: they are those of a job"),
+        ({"job": "a/b"}, "job: 'a/b' is no type of job"),
+    ],
+)
+def test_a_job_has_a_body_or_a_call(caller: Caller, queue: str, fields: dict[str, object], why: str) -> None:
+    response = caller.send("POST", f"/v1/queues/{queue}/jobs", fields)
+    assert response.status_code == 400
+    assert why in problem_of(response)["detail"]

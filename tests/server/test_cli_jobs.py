@@ -322,7 +322,9 @@ def test_a_table_on_a_terminal_fits_its_width(address: str, client: Client, tmp_
     client.create_queue("fits")
     (made,) = client.enqueue("fits", [Job(b"x" * 500, 1, 2**52, custom_status="why " * 100)])
     for width in (80, 120, 160):
-        terminal = Terminal(tmp_path, address, "job", "scan", "fits", "--state", "scheduled", columns=width)
+        terminal = Terminal(
+            tmp_path, address, "job", "scan", "fits", "--state", "scheduled", "--color", "never", columns=width
+        )
         assert terminal.ended() == 0
         lines = terminal.shown.splitlines()
         assert max(map(len, lines)) <= width, lines
@@ -334,7 +336,7 @@ def test_a_table_on_a_terminal_fits_its_width(address: str, client: Client, tmp_
 def test_stats_and_settings_fit_a_terminal(address: str, client: Client, shell: Shell, tmp_path: Path) -> None:
     name = "fits_" + "x" * 30
     client.create_queue(name)
-    terminal = Terminal(tmp_path, address, "queue", "stats", name, columns=90)
+    terminal = Terminal(tmp_path, address, "queue", "stats", name, "--color", "never", columns=90)
     assert terminal.ended() == 0
     heading, line = terminal.shown.splitlines()
     assert max(len(heading), len(line)) <= 90

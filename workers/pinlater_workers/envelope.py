@@ -19,6 +19,7 @@ from pinlater.job_body import (
     DECODERS,
     ENCODINGS,
     FIRST_LINE,
+    FIRST_LINES,
     UNREADABLE,
     VERSION,
     Encoding,
@@ -35,8 +36,6 @@ TAGS_HEADER = "pinlater-tags"
 
 VERSION_TYPE = "PINLATER/"
 """What the name of the type begins with for a body of a later version. No type has a name with a slash."""
-
-_FIRST_LINES = {encoding: f"PINLATER/{VERSION} {name}\n".encode() for encoding, name in CONTENT_TYPES.items()}
 
 
 class Envelope(msgspec.Struct, frozen=True, gc=False):
@@ -82,7 +81,7 @@ def write_envelope(envelope: Envelope) -> bytes:
     """The body. TypeError, ValueError, OverflowError or RecursionError: a value that the encoding does not have."""
     attempts = envelope.attempts
     written = EnvelopeMap(envelope.job, envelope.args, envelope.kwargs, envelope.headers, envelope.snoozes, attempts)
-    return _FIRST_LINES[envelope.encoding] + _ENCODERS[envelope.encoding](written)
+    return FIRST_LINES[envelope.encoding] + _ENCODERS[envelope.encoding](written)
 
 
 def read_envelope(body: bytes) -> Envelope | None:
@@ -90,7 +89,7 @@ def read_envelope(body: bytes) -> Envelope | None:
 
     A higher version than ours is a job of a type that nobody here knows, named after the version.
     """
-    for ours, line in _FIRST_LINES.items():
+    for ours, line in FIRST_LINES.items():
         if body.startswith(line):
             encoding, start = ours, len(line)
             break
