@@ -11,7 +11,7 @@ import click
 from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import EXIT_CODES, ServerGroup, say, talks_to_server
 from pinlater.cli.exit_codes import EXIT_INCOMPLETE
-from pinlater.cli.output import Row, counted, has_new_keys, json_object, open_output, output_option, renamed, whole
+from pinlater.cli.output import Row, counted, has_new_keys, open_output, output_option, renamed, whole
 from pinlater.cli.times import time_text
 from pinlater.client.client import Client
 from pinlater.durations import age_text
@@ -69,7 +69,7 @@ def worker_row(worker: WorkerInfo, now_ms: int) -> Row:
 def worker_json(worker: WorkerInfo, now_ms: int) -> Row:
     """The JSON of before: every field, and each running job that was asked for."""
     row = asdict(worker)
-    del row["is_stopping"]
+    del row["is_stopping"], row["is_quiet"]
     of_job = renamed(job_descriptor="job", job_type="type")
     return row | {
         "running": [{**of_job(job), "since": time_text(job["since_ms"])} for job in row["running"]],
@@ -223,9 +223,8 @@ def _give(
         given = client.command_workers(command, workers, host=host, name=app, all_workers=everybody)
     except MethodUnknown as unknown:
         raise MethodUnknown(NO_COMMANDS) from unknown
-    to_row = _command_row if format == "table" else json_object
     empty = "there is no such worker; `pinlater worker list` lists all"
-    output = open_output(format, OUTCOME_COLUMNS, to_row, json_object, empty)
+    output = open_output(format, OUTCOME_COLUMNS, _command_row, empty=empty)
     output.write(given.workers)
     output.close()
     if given.missing_shards:

@@ -8,7 +8,7 @@ import msgspec
 
 from pinlater.http import answers, flow_answers, operator_answers
 from pinlater.http.model_map import Answer, answer_of
-from pinlater.model import AccessView, JobInfo, QueueView, ScheduleView
+from pinlater.model import AccessView, CommandedWorker, JobInfo, QueueView, ScheduleView
 from pinlater.model.alarm_views import Alarm
 from pinlater.model.flow_words import FlowItem, FlowStatus
 from pinlater.model.owner_bounds import IdentityUsage
@@ -16,6 +16,7 @@ from pinlater.model.owner_bounds import IdentityUsage
 _ANSWERS: dict[type, type[Answer]] = {
     Alarm: operator_answers.AlarmAnswer,
     AccessView: operator_answers.AccessAnswer,
+    CommandedWorker: operator_answers.CommandedWorkerAnswer,
     FlowItem: flow_answers.ItemAnswer,
     FlowStatus: flow_answers.FlowAnswer,
     IdentityUsage: operator_answers.IdentityUsageAnswer,

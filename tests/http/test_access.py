@@ -56,6 +56,7 @@ REQUESTS: dict[str, tuple[str, Any]] = {
     "change_schedule": ("", {"queue": "mail", "cron": "0 3 * * *", "body": "x", "dry_run": True}),
     "create_flow": ("", FLOW),
     "add_flow_items": ("", {"stage": "s", "items": [{"payload": 1}]}),
+    "command_workers": ("", {"command": "quiet", "workers": ["nobody"]}),
     "seal_flow": ("", {}),
     "resume_flow": ("", {}),
     "retry_flow_items": ("", {"failed": True}),

@@ -9,8 +9,8 @@ import pytest
 from pinlater import AsyncClient, Client
 from tests.packaging.client_calls import PARTS, Part
 
-ASYNC_ONLY = {"cancel_long_polls", "end_waits"}
-"""For the end of a worker, which runs on asyncio."""
+ASYNC_ONLY = {"cancel_long_polls", "end_waits", "resume_long_polls"}
+"""For a worker that ends or rests, which runs on asyncio."""
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.file)
