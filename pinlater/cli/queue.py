@@ -28,7 +28,7 @@ from pinlater.cli.job_states import Apart, count_apart, state_choice
 from pinlater.cli.output import NO_QUEUES, Row, has_new_keys, open_output, output_option, renamed, write_all
 from pinlater.cli.progress import Left, wait_until_empty
 from pinlater.client.client import Client
-from pinlater.errors import PinLaterError, PriorityNotSupported, QueueNotFound, ServerUnreachable
+from pinlater.errors import Forbidden, PinLaterError, PriorityNotSupported, QueueNotFound, ServerUnreachable
 from pinlater.model import JobAction, JobFilter, JobState, queue_order
 from pinlater.model.job_selection import PENDING_PHASES, JobPhase
 from pinlater.setting_kinds import Rate
@@ -353,8 +353,13 @@ def _rate(text: str | float) -> float:
 
 
 def _dead_letter_queue(client: Client, queue: str) -> str:
-    """Where the dead letters of a queue go; "": nowhere, as those of a dead-letter queue itself."""
-    (view,) = client.get_queues([queue])
+    """Where the dead letters of a queue go; "": nowhere, as those of a dead-letter queue itself, or the caller may not
+    see that.
+    """
+    try:
+        (view,) = client.get_queues([queue])
+    except Forbidden:
+        return ""
     setting = view.settings.get("dead_letter_queue")
     return "" if setting is None or setting.value == "none" else setting.value
 

@@ -17,7 +17,7 @@ _BY_WORD = {
     ),
     **dict.fromkeys(("succeeded", "in", "done", "complete", "rescheduled", "stored"), "green"),
     **dict.fromkeys(("running", "open", "requested"), "cyan"),
-    **dict.fromkeys(("scheduled", "cancelled", "kept", "replaced", "sealed"), "bright_black"),
+    **dict.fromkeys(("scheduled", "cancelled", "replayed", "kept", "replaced", "sealed"), "bright_black"),
 }
 _OF_WORDS = ("state", "outcome")
 _OF_PROBLEMS = ("trouble", "troubles", "problem")
