@@ -14,13 +14,13 @@ TAGS = [
     *step("queries", "and low <= run_after_ms <= high", "", tags.test_a_page_by_tag_has_what_the_request_says),
     *step("queries", "priority in request.priorities and", "", tags.test_a_page_by_tag_has_what_the_request_says),
     *step(
-        "admin",
+        "dead_letters",
         "    put_tags(session, target_id, tags)\n",
         "",
         tags.test_letters_and_what_is_sent_back_have_the_tags,
     ),
     *step(
-        "admin",
+        "dead_letters",
         "            new_flags = tag_flags(new_flags)\n",
         "",
         tags.test_letters_and_what_is_sent_back_have_the_tags,
