@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from pinlater import job_limits
 from pinlater.errors import RequestInvalid
 from pinlater.model import (
-    CONTROL,
+    CONTROL_CHAR,
     MAX_KEY_BYTES,
     MAX_SEND_ID_BYTES,
     MAX_TAG_BYTES,
@@ -129,7 +129,7 @@ def read_tags(tags: Sequence[str], field: str = "tags") -> None:
         raise RequestInvalid.of(f"the length of {field}", len(tags), f"at most {MAX_TAGS}: leave some out")
     for tag in tags:
         _text(f"a tag of {field}", tag, MAX_TAG_BYTES)
-        if CONTROL.search(tag):
+        if CONTROL_CHAR.search(tag):
             raise RequestInvalid.of(
                 f"a tag of {field}", tag, "a text without control characters, as a line break is one"
             )

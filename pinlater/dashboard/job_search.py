@@ -265,7 +265,8 @@ class JobSearch:
 
     def _take(self, group: Sequence[_Queue], room: int, by_key: set[str]) -> list[JobInfo]:
         """The newest of what the queues of a group found; each queue then stands behind what is taken of it."""
-        candidates = [(_order(job, self._now_ms), job, each) for each in group for job in each.found]
+        order = _order_of_tag if self._line.of("tag") else _order
+        candidates = [(order(job, self._now_ms), job, each) for each in group for job in each.found]
         candidates.sort(key=lambda candidate: candidate[0])
         taken = candidates[:room]
         counts: dict[int, int] = {}
@@ -303,3 +304,8 @@ class JobSearch:
 def _order(job: JobInfo, now_ms: int) -> tuple[bool, int, str]:
     """What may run by now, or could have, and then what is for later; of each the newest first."""
     return job.run_after_ms > now_ms, -job.run_after_ms, job.descriptor
+
+
+def _order_of_tag(job: JobInfo, now_ms: int) -> tuple[bool, int, str]:
+    """That of a search by tag: of each the last that came first."""
+    return job.run_after_ms > now_ms, -int(job.descriptor.rpartition(":")[2]), job.descriptor

@@ -192,7 +192,7 @@ MAX_TAGS = 10
 MAX_TAG_BYTES = 64
 """As UTF-8."""
 
-CONTROL = re.compile(r"[\0-\x1f\x7f-\x9f]")
+CONTROL_CHAR = re.compile(r"[\0-\x1f\x7f-\x9f]")
 """Characters that no tag has."""
 
 WHILE_KEPT = -1

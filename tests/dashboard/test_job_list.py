@@ -114,6 +114,22 @@ def test_states_and_queues_stand_beside_the_list_and_change_the_filter(
     assert f'href="/dashboard/jobs?filter=queue%3A{queue}" aria-current="true"' in failed
 
 
+def test_pages_by_tag_over_two_queues_show_every_job_once(place: Place, visitor: Visitor, queue: str) -> None:
+    """By when the jobs came, whatever their times are."""
+    other, made = f"{queue[:60]}_b", []
+    place.client.create_queue(other)
+    for number in range(40):
+        for name in (queue, other):
+            made += place.client.enqueue(name, [ExtendedJob(b"", run_after_ms=10_000 - number, tags=["t"])])
+        place.client.enqueue(queue, [Job(b"")])
+    path, shown = address(f"queue:{queue},{other} tag:t"), list[str]()
+    while path:
+        page = visitor.get(path).text
+        shown += JOB.findall(page)
+        path = next_page(page)
+    assert shown == made[::-1]
+
+
 def test_pages_follow_each_other_and_none_is_shown_twice(place: Place, visitor: Visitor, queue: str) -> None:
     made = place.client.enqueue(queue, [Job(b"x", run_after_ms=1_790_000_000_000 + number) for number in range(120)])
     counted(visitor, queue, "ready 120")

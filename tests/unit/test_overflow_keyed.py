@@ -33,6 +33,7 @@ async def test_a_job_with_a_dedupe_key_is_kept_once_and_moves_with_all_it_has(tm
             dedupe_for_ms=HOUR_MS,
             claim_timeout_ms=7_000,
             expires_at_ms=it.clock.now_ms() + HOUR_MS,
+            tags=("tenant:7", "b"),
         )
         (kept,) = await enqueue(it, job)
         assert overflow_of(kept) is not None
@@ -50,6 +51,7 @@ async def test_a_job_with_a_dedupe_key_is_kept_once_and_moves_with_all_it_has(tm
             7_000,
             job.expires_at_ms,
         )
+        assert info.tags == ["tenant:7", "b"]
         after = await enqueue(it, ExtendedJob(b"c", dedupe_key="k"))
         assert list(after) == [descriptor]
 

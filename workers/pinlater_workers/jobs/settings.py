@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pinlater.durations import parse_duration
 from pinlater.model import (
-    CONTROL,
+    CONTROL_CHAR,
     MAX_TAG_BYTES,
     MAX_TAGS,
     MIN_INTERVAL_MS,
@@ -160,7 +160,7 @@ def tag_names(value: object) -> tuple[str, ...]:
     tags = _names(value)
     if len(tags) > MAX_TAGS or len(set(tags)) < len(tags):
         raise ValueError
-    if not all(1 <= len(tag.encode()) <= MAX_TAG_BYTES and not CONTROL.search(tag) for tag in tags):
+    if not all(1 <= len(tag.encode()) <= MAX_TAG_BYTES and not CONTROL_CHAR.search(tag) for tag in tags):
         raise ValueError
     return tags
 
