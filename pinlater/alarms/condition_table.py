@@ -67,7 +67,7 @@ CONDITIONS: tuple[Condition, ...] = (
         "Info where others are left.",
         threshold="15s after its connection broke, else a minute after its last report; told for 15 minutes where "
         "others are left",
-        not_for="workers that stop orderly, as in a deploy; a worker of the same name in its place; dead-letter queues",
+        not_for="workers that stop orderly, as in a deploy, or rest; one of the same name in its place; dead-letter queues",
         remedy="See on that machine why it ended, and start it again.",
         find=of_queues.worker_gone,
         absorbs=("no_worker", "waits_long", "backlog_grows"),

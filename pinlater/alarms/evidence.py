@@ -67,7 +67,7 @@ class QueueFacts:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSeen:
-    """A worker, and whether it said that it stops or has stopped."""
+    """A worker, and whether it takes no more jobs, as it is meant: it stops, has stopped, or was told to rest."""
 
     worker: WorkerInfo
     is_stopping: bool = False

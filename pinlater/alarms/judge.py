@@ -24,6 +24,7 @@ from pinlater.clock import Clock
 from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
 from pinlater.cluster.status import Cluster
+from pinlater.cluster.worker_entries import SeenWorker
 from pinlater.cluster.worker_list import WorkerList
 from pinlater.data_folder.disk import DESCRIBED as DISK_LOW
 from pinlater.errors import NoHealthyShards, PinLaterError
@@ -163,7 +164,7 @@ class Judge:
             workers=None
             if observed is None
             else [
-                WorkerSeen(each.view(include_running=False), each.report.is_stopping or each.report.has_stopped)
+                WorkerSeen(each.view(include_running=False), _takes_no_more(each))
                 for each in observed
                 if each.lost_ms is None or status.now_ms - each.lost_ms < LOST_AFTER_MS
             ],
@@ -233,3 +234,9 @@ class Judge:
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
+
+
+def _takes_no_more(worker: SeenWorker) -> bool:
+    """As it is meant: it stops, has stopped, or was told to rest."""
+    report = worker.report
+    return report.is_stopping or report.has_stopped or bool(report.is_quiet)

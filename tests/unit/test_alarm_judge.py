@@ -263,3 +263,16 @@ async def test_a_worker_that_reconnects_or_has_stopped_is_not_gone() -> None:
         stand.workers["a"].connection_lost(ANONYMOUS, "w1")
         await stand.pass_time(LOST_AFTER_MS)
         assert (await stand.pages())[0].alarms == []
+
+
+async def test_a_worker_that_rests_takes_no_jobs_and_may_go() -> None:
+    async with one_alarm() as stand:
+        report = WorkerReport("w1", "shop", 5_000, "host-1", 7, {"mail": 1}, 4)
+        stand.workers["a"].receive(report)
+        await stand.pass_time()
+        assert (await stand.pages())[0].alarms == []
+        stand.workers["a"].receive(replace(report, up_ms=6_000, is_quiet=True))
+        await stand.pass_time()
+        assert [alarm.name for alarm in (await stand.pages())[0].alarms] == ["no_worker"]
+        await stand.pass_time(2 * MINUTE)
+        assert [alarm.name for alarm in (await stand.pages())[0].alarms] == ["no_worker"]
