@@ -29,6 +29,7 @@ from pinlater.access.guesses import TokenGuesses
 from pinlater.access.peers import PeerSecret
 from pinlater.access.rules_file import RulesFile
 from pinlater.access.tokens import TokenBook
+from pinlater.alarms.flow_watch import FlowWatch
 from pinlater.alarms.judge import JUDGE_EVERY_MS, Judge
 from pinlater.bodies.body_engine import Bodies, StoreInvalid
 from pinlater.cluster.blocked_chains import EVERY_MS as CHAINS_MS
@@ -167,9 +168,6 @@ class ServerProcess:
         )
         self._cluster = Cluster(shards, queues, membership, stats, clock, lambda: homes.table)
         self._workers = workers = WorkerList(shards, clock, me.lease_name, lambda: membership.alive())
-        self._judge = judge = Judge(
-            shards, queues, membership, stats, self._cluster, workers, clock, priorities=priorities
-        )
 
         # the calls
         router = Router(shards, homes)
@@ -184,6 +182,17 @@ class ServerProcess:
 
         events = JobEvents()
         self._flows = flows = self._new_flows(config, router, me, events)
+        self._judge = judge = Judge(
+            shards,
+            queues,
+            membership,
+            stats,
+            self._cluster,
+            workers,
+            clock,
+            priorities=priorities,
+            flows=None if flows is None else FlowWatch(flows.connection, queues),
+        )
         self._firer = ScheduleFirer(schedules, router, membership, clock, metrics, events.ready, clock.steady)
         bodies = None
         if self._bodies is not None:

@@ -206,6 +206,20 @@ def disk_low(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
+def flow_stuck(evidence: Evidence) -> Iterator[Finding]:
+    for flow in evidence.now.stuck_flows:
+        title = f"Flow {flow.name} cannot go on" if flow.is_whole else f"Flow {flow.name} cannot go on with some items"
+        yield Finding(
+            subject=flow.id,
+            title=title,
+            queue=flow.queue,
+            why=flow.why,
+            action="Correct the expression of that stage, or what keeps its callback, and resume the flow.",
+            command=f"pinlater flow resume {flow.id}",
+            path=f"/dashboard/flows/{flow.id}",
+        )
+
+
 def exposed(evidence: Evidence) -> Iterator[Finding]:
     for text in sorted({each.exposed for each in evidence.now.servers} - {""}):
         names = sorted({each.server for each in evidence.now.servers if each.exposed == text})

@@ -67,7 +67,7 @@ CONDITIONS: tuple[Condition, ...] = (
         "Info where others are left.",
         threshold="15s after its connection broke, else a minute after its last report; told for 15 minutes where "
         "others are left",
-        not_for="workers that stop orderly, as in a deploy, or rest; one of the same name in its place; dead-letter queues",
+        not_for="workers that stop orderly, as in a deploy, or rest; one of the same name in place; dead-letter queues",
         remedy="See on that machine why it ended, and start it again.",
         find=of_queues.worker_gone,
         absorbs=("no_worker", "waits_long", "backlog_grows"),
@@ -157,6 +157,15 @@ CONDITIONS: tuple[Condition, ...] = (
         not_for="schedules that are paused",
         remedy="Correct the schedule, or what keeps its jobs from being stored.",
         find=of_cluster.schedule_silent,
+    ),
+    Condition(
+        name="flow_stuck",
+        severity=WARNING,
+        holds="A flow cannot go on, or not with all of its items: children of items could not be made.",
+        threshold="1 flow, of the 100 that were made last and run; seen within 15 s",
+        not_for="flows whose items wait for workers, and flows whose database is only being opened",
+        remedy="Correct the expression of that stage, and resume the flow.",
+        find=of_cluster.flow_stuck,
     ),
     Condition(
         name="overflow_used",

@@ -82,6 +82,19 @@ class TypeSample:
     error: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class StuckFlow:
+    """A flow that runs and cannot go on as it should, the queue of its first stage, and why. `is_whole`: none of its
+    items is under way.
+    """
+
+    id: str
+    name: str
+    queue: str
+    is_whole: bool
+    why: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """A cluster at one moment. `workers` None: it is not known which there are.
@@ -106,6 +119,7 @@ class Snapshot:
     types: Mapping[str, Mapping[str, TypeSample]] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
     low_disks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    stuck_flows: Sequence[StuckFlow] = ()
 
     @cached_property
     def working(self) -> list[QueueFacts]:

@@ -19,6 +19,7 @@ from pinlater.alarms import alarm_entries
 from pinlater.alarms.alarm_entries import StandingEntry
 from pinlater.alarms.end_sampler import EndSampler
 from pinlater.alarms.evidence import Snapshot, WorkerSeen, snapshot_of
+from pinlater.alarms.flow_watch import FlowWatch
 from pinlater.alarms.judgement import Judgement, Mute
 from pinlater.clock import Clock
 from pinlater.cluster.membership import Membership
@@ -68,6 +69,7 @@ class Judge:
         clock: Clock,
         *,
         priorities: Sequence[int] = (1, 2, 3),
+        flows: FlowWatch | None = None,
     ) -> None:
         self._members = members
         self._queues = queues
@@ -77,6 +79,7 @@ class Judge:
         self._workers = workers
         self._clock = clock
         self._sampler = EndSampler(members, priorities, clock)
+        self._flows = flows
         self._judgement: Judgement | None = None
         """None: it is not the turn of this process."""
         self._mutes: list[Mute] = []
@@ -171,6 +174,7 @@ class Judge:
             dead_letter_queues=frozenset(each.queue for each in self._queues.dead_letter_targets().values()),
             latency_goals={name: goal for name, goal in goals.items() if goal is not None},
             refused=refused,
+            stuck_flows=() if self._flows is None else await self._flows.stuck(),
             low_disks={
                 lease.server: (int(free), int(total))
                 for lease in leases

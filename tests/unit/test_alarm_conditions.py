@@ -11,7 +11,7 @@ import pytest
 
 from pinlater.alarms.alarms_page import docs_page
 from pinlater.alarms.condition_table import BY_NAME, CONDITIONS
-from pinlater.alarms.evidence import Evidence, QueueFacts, Snapshot, TypeSample, WorkerSeen
+from pinlater.alarms.evidence import Evidence, QueueFacts, Snapshot, StuckFlow, TypeSample, WorkerSeen
 from pinlater.alarms.judgement import Judged, Judgement
 from pinlater.model import BlockedChain, ProcessCounters, ServerView, ShardView, WorkerInfo
 from pinlater.model.alarm_views import AbsorbedAlarm, Alarm, Severity
@@ -413,6 +413,13 @@ def test_jobs_on_the_disk_of_a_server_are_the_shards_fault_where_one_is_out() ->
     assert [each.name for each in only(judge_all(snapshot(servers=[keeps], shards=[out]))).absorbed] == [
         "overflow_used"
     ]
+
+
+def test_a_flow_that_cannot_go_on_is_a_warning() -> None:
+    flow = StuckFlow("f1d0", "payroll", "pay", True, "the children of 2 items of stage pay could not be made")
+    alarm = only(judge_all(snapshot(stuck_flows=[flow])))
+    assert (alarm.title, alarm.queue, alarm.why) == ("Flow payroll cannot go on", "pay", flow.why)
+    assert alarm.command == "pinlater flow resume f1d0"
 
 
 def test_a_disk_that_fills_is_a_warning() -> None:
