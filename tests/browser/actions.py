@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pinlater import Client, JobFilter, JobState
 from pinlater.errors import FlowNotFound
-from pinlater.model import Ack, DequeueRequest, Job, JobInfo, ScheduleChange
+from pinlater.model import Ack, DequeueRequest, Job, JobInfo, ScheduleChange, WorkerCommand, WorkerReport
 from pinlater.model.flow_words import Applet, AppletKind, FlowState, NewFlow, NewItem, Stage
 from tests.access.cluster import until
 from tests.browser.hostile import planted
@@ -128,6 +128,37 @@ def _flow(client: Client, expression: str = "") -> Made:
         client.ack(name, [Ack(job.descriptor, claim_descriptor=job.claim_descriptor, result=b"3")], [])
         until(lambda: client.get_flow(flow).troubles)
     return made
+
+
+def _failed_flow(client: Client) -> Made:
+    """One of whose items has failed."""
+    made = _flow(client)
+    (job,) = client.dequeue(DequeueRequest(made["queue"], 1, wait_ms=10_000))
+    client.ack(made["queue"], [], [Ack(job.descriptor, claim_descriptor=job.claim_descriptor, append_status="no")])
+    until(lambda: client.get_flow(made["flow"]).stages[0].failed)
+    return made
+
+
+def _worker(client: Client) -> Made:
+    """One that does what it is told, in the list of workers."""
+    made = _queue(client)
+    made |= {"worker": f"w{made['queue']}", "up_ms": "1000"}
+    client.heartbeat(made["queue"], [], worker=_report(made))
+    return made
+
+
+def _report(made: Made, *, has_stopped: bool = False) -> WorkerReport:
+    """The next one of that worker."""
+    made["up_ms"] = str(int(made["up_ms"]) + 1)
+    queues = {made["queue"]: 1}
+    return WorkerReport(
+        made["worker"], "acted", int(made["up_ms"]), "vm", 1, queues, 1, has_stopped=has_stopped, is_quiet=False
+    )
+
+
+def _is_quiet(client: Client, made: Made) -> bool:
+    command = client.heartbeat(made["queue"], [], worker=_report(made)).command
+    return command is not None and command.command is WorkerCommand.QUIET
 
 
 def _is_deleted(client: Client, made: Made) -> bool:
@@ -386,6 +417,31 @@ ACTIONS = (
         lambda client, made: not client.get_flow(made["flow"]).troubles,
         {"Make them from now on by": "[payload]"},
         chooses={"Only the items of": "second"},
+    ),
+    Action(
+        "try failed items of a flow again",
+        f"{_FLOW}/retry",
+        _failed_flow,
+        _FLOW,
+        "#retry",
+        "The 1 item of flow {name} that failed is tried again",
+        "Retry failed",
+        "1 item is tried again",
+        lambda client, made: not client.get_flow(made["flow"]).stages[0].failed,
+        audited="{flow}",
+    ),
+    Action(
+        "let a worker rest",
+        "/dashboard/workers/commands",
+        _worker,
+        "/dashboard/workers?queue={queue}",
+        "#quiet-{worker}",
+        "It takes no more jobs, and ends those it has.",
+        "Quiet",
+        "They take no more jobs, within 15 seconds: 1 taken",
+        _is_quiet,
+        audited="{worker}",
+        clean_up=lambda client, made: client.heartbeat(made["queue"], [], worker=_report(made, has_stopped=True)),
     ),
     Action(
         "cancel a flow",

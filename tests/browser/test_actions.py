@@ -21,7 +21,7 @@ def test_every_change_of_the_product_is_in_the_table() -> None:
 def begin(page: Page, action: Action, made: Made) -> None:
     """Up to the button that sends it."""
     page.goto(action.path.format(**made))
-    opened = page.locator(action.opens)
+    opened = page.locator(action.opens.format(**made))
     opened.locator("summary").click()
     expect(opened).to_contain_text(action.asks.format(**made))
     for label, text in action.fills.items():
@@ -30,8 +30,8 @@ def begin(page: Page, action: Action, made: Made) -> None:
         opened.get_by_label(label).select_option(text)
 
 
-def send(page: Page, action: Action) -> None:
-    page.locator(action.opens).get_by_role("button", name=action.sends, exact=True).click()
+def send(page: Page, action: Action, made: Made) -> None:
+    page.locator(action.opens.format(**made)).get_by_role("button", name=action.sends, exact=True).click()
 
 
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.name)
@@ -41,7 +41,7 @@ def test_an_action_asks_is_done_and_told(browser: Browser, stand: Stand, action:
         try:
             begin(page, action, made)
             assert not action.happened(client, made)
-            send(page, action)
+            send(page, action, made)
             expect(page.locator("#notices")).to_contain_text(action.tells.format(**made))
             until(lambda: action.happened(client, made))
             if action.audited:
@@ -62,7 +62,7 @@ def test_an_action_needs_no_script(browser: Browser, sqlite_stand: Stand, action
         made = action.prepare(client)
         try:
             begin(page, action, made)
-            send(page, action)
+            send(page, action, made)
             expect(page.locator("#notices")).to_contain_text(action.tells.format(**made))
             until(lambda: action.happened(client, made))
         finally:
