@@ -19,6 +19,7 @@ from pinlater.errors import Forbidden, PinLaterError, RequestInvalid
 from pinlater.model import (
     Ack,
     CancelOutcome,
+    CommandOutcome,
     ExtendedJob,
     Heartbeat,
     HeartbeatOutcome,
@@ -26,6 +27,7 @@ from pinlater.model import (
     RescheduleJob,
     RescheduleOutcome,
     ScheduleChange,
+    WorkerCommand,
     WorkerInfo,
     WorkerJob,
     WorkerReport,
@@ -47,12 +49,16 @@ queues = ["bob*"]
 may = ["enqueue", "read"]
 queues = ["pay", "told", "nightly"]
 
+[roles.half]
+may = ["read", "operate"]
+queues = ["bob-mail", "anybody"]
+
 [[rules]]
 who = ["anonymous"]
 may = ["enqueue", "operate"]
 queues = ["anybody"]
 """
-ROLES = {"ann": "ann", "bob": "bob", "bob2": "bob", "maker": "maker", "ops": "admin"}
+ROLES = {"ann": "ann", "bob": "bob", "bob2": "bob", "maker": "maker", "half": "half", "ops": "admin"}
 BOB = WorkerReport("run-b", "shop", 10_000, "host-b", 7, {"bob-mail": 1}, 8, 2)
 
 
@@ -169,6 +175,41 @@ def test_nobody_ends_or_changes_the_entry_of_another_identity(door: Door, ops: C
     }
     door.report("bob", "bob-mail", replace(BOB, id=run, up_ms=10_002, has_stopped=True))
     assert list(listed(ops, run)) == ["token:ann"]
+
+
+def test_a_worker_does_what_those_say_who_may_operate_all_of_its_queues(
+    server: RunningServer, door: Door, ops: Client, run: str
+) -> None:
+    both = replace(BOB, id=run, queues={"bob-mail": 1, "bob-news": 1}, is_quiet=False)
+    door.report("bob", "bob-mail", both)
+    with (
+        Client(f"127.0.0.1:{server.port}", token=token_of("half")) as half,
+        Client(f"127.0.0.1:{server.port}") as anybody,
+        Client(f"127.0.0.1:{server.port}", token=token_of("bob")) as bob,
+    ):
+
+        def told(client: Client, **meant: Any) -> list[tuple[str, CommandOutcome]]:
+            given = client.command_workers(WorkerCommand.QUIET, **meant)
+            return [(each.id, each.outcome) for each in given.workers if each.id == run]
+
+        assert told(half, workers=[run]) == [(run, CommandOutcome.FORBIDDEN)]
+        assert told(half, all_workers=True) == [(run, CommandOutcome.FORBIDDEN)]
+        assert told(anybody, workers=[run]) == [(run, CommandOutcome.NOT_KNOWN)]
+        assert told(anybody, all_workers=True) == []
+        with pytest.raises(Forbidden):
+            told(bob, workers=[run])
+        answers = bob.heartbeat("bob-mail", [], worker=replace(both, up_ms=10_001))
+        assert answers.command is None
+        assert told(ops, workers=[run]) == [(run, CommandOutcome.TAKEN)]
+        forged = bob.heartbeat("bob-mail", [], worker=replace(both, id=f"{run}-2", up_ms=10_001))
+        assert forged.command is None
+        answers = bob.heartbeat("bob-mail", [], worker=replace(both, up_ms=10_002))
+        assert answers.command is not None
+        assert answers.command.command is WorkerCommand.QUIET
+        one = replace(both, up_ms=10_003, queues={"bob-mail": 1})
+        door.report("bob", "bob-mail", one)
+        assert told(half, workers=[run]) == [(run, CommandOutcome.TAKEN)]
+        door.report("bob", "bob-mail", replace(one, up_ms=10_004, has_stopped=True))
 
 
 def test_a_report_counts_for_queues_that_its_caller_may_consume(
