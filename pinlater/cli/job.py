@@ -9,9 +9,9 @@ from typing import BinaryIO
 
 import click
 
+from pinlater.cli.call_options import call_options
 from pinlater.cli.completion import offer_queues
 from pinlater.cli.connection import EXIT_CODES, ServerGroup, priority_option, talks_patiently
-from pinlater.cli.job_calls import call_options
 from pinlater.cli.job_changes import cancel, delete, retry
 from pinlater.cli.job_keys import (
     enqueued_rows,

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from pinlater.cli.admin import PASSWORD_HELP, PASSWORD_VARIABLE, admin_password, needs_password
+from pinlater.cli.call_options import call_options
 from pinlater.cli.completion import offer_queues, offer_schedules
 from pinlater.cli.connection import (
     EXIT_CODES,
@@ -24,7 +25,6 @@ from pinlater.cli.connection import (
     talks_to_server,
 )
 from pinlater.cli.exit_codes import EXIT_FAILED
-from pinlater.cli.job_calls import call_options
 from pinlater.cli.job_text import text_fields
 from pinlater.cli.output import Row, has_new_keys, json_object, output_option, whole, write_all, write_one
 from pinlater.cli.times import duration_option, duration_or_zero_option, moment_option, time_text

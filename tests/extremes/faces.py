@@ -87,6 +87,7 @@ COMMANDS: dict[str, Words | None] = {
     "worker stop": NOTHING_STORED,
     "cluster status": (),
     "top": ("--once",),
+    "watch": ("--for", "1ms", "--interval", "10ms"),
     "check": (),
     "token list": (),
     "access show": (),

@@ -57,6 +57,7 @@ ARGUMENTS = {
     "worker stop": ["--host", "web-1"],
     "cluster status": [],
     "top": ["--once"],
+    "watch": ["--for", "1ms", "--interval", "10ms"],
     "audit": [],
     "token create": ["web", "--role", "producer"],
     "token list": [],

@@ -92,11 +92,15 @@ def shell(address: str, tmp_path: Path) -> Shell:
         "job count mial --state failed",
         "job retry mial",
         "job cancel --queue mial --yes",
+        "job get --filter queue:mial",
+        "job delete --filter queue:mial&state:failed --yes",
+        "watch mial",
         "schedule set x --queue mial --every 10m --body x --yes",
     ],
 )
 def test_a_queue_that_does_not_exist_is_told_with_the_one_that_may_be_meant(shell: Shell, command: str) -> None:
-    (line,) = shell(*command.split(), code=1, PINLATER_ADMIN_PASSWORD=PASSWORD).err.splitlines()[-1:]
+    words = [word.replace("&", " ") for word in command.split()]
+    (line,) = shell(*words, code=1, PINLATER_ADMIN_PASSWORD=PASSWORD).err.splitlines()[-1:]
     assert "queue 'mial' does not exist (did you mean mail?); " in line
 
 

@@ -50,6 +50,7 @@ COMMANDS_OF_STATS = {
     "output",
     "progress",
     "queue",
+    "table_looks",
     "target",
     "times",
 }
