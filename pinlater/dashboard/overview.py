@@ -9,7 +9,7 @@ from aiohttp import web
 
 from pinlater.dashboard.history_view import all_queues_view, sparklines
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
-from pinlater.dashboard.queue_rows import busiest, sum_of
+from pinlater.dashboard.queue_rows import sum_of, worst_first
 from pinlater.model.alarm_views import OLD_MS, AlarmsPage
 
 MOST_QUEUES = 15
@@ -28,7 +28,8 @@ async def overview(page: Page) -> web.Response:
             "overview.html", status=200, cluster=found, workers=workers, history=history, **_of_alarms(alarms)
         )
     status, rows = found
-    shown = busiest(rows, MOST_QUEUES)
+    standing = [] if isinstance(alarms, PartFailed) else [each.queue for each in alarms.alarms if not each.is_muted]
+    shown = worst_first(rows, status.now_ms, standing, page.history.failed_in_hour())[:MOST_QUEUES]
     return page.render(
         "overview.html",
         cluster=status,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -113,6 +114,9 @@ class History:
         self.drawings: FairEntries[tuple[int, asyncio.Task[tuple[Series, Any]]]] = FairEntries(
             "http_drawings", MOST_DRAWN
         )
+        self._failed: dict[int, dict[str, int]] = {}
+        self._failed_minutes: list[int] = []
+        self._failed_in_hour: Counter[str] = Counter()
 
     async def open(self) -> None:
         await self.store.open()
@@ -133,6 +137,20 @@ class History:
         recent = self.store.recent
         minutes = [recent.get(minute) for minute in range(last - SPARK_MINUTES, last)]
         return {queue: Sparkline([_done(records, queue) for records in minutes]) for queue in queues}
+
+    def failed_in_hour(self, now_ms: int | None = None) -> Mapping[str, int]:
+        """Jobs that failed for good in the last hour, by queue. A minute that is over is read once."""
+        last = _minute(now_ms)
+        recent = self.store.recent
+        minutes = [minute for minute in range(last - SPARK_MINUTES, last) if minute in recent]
+        if minutes != self._failed_minutes:
+            self._failed = {
+                minute: self._failed[minute] if minute in self._failed else _failed_of(recent[minute])
+                for minute in minutes
+            }
+            self._failed_minutes = minutes
+            self._failed_in_hour = sum((Counter(each) for each in self._failed.values()), Counter())
+        return self._failed_in_hour
 
     async def drawn(
         self, owner: Hashable, name: Hashable, queue: str, span: Span, draw: Callable[[Series], T]
@@ -237,6 +255,11 @@ class _Minutes(NamedTuple):
 
 def _minute(now_ms: int | None) -> int:
     return (int(time.time() * 1000) if now_ms is None else now_ms) // MINUTE_MS
+
+
+def _failed_of(records: Mapping[str, bytes]) -> dict[str, int]:
+    failed = {queue: unpack(packed).failed for queue, packed in records.items() if queue != ALL_QUEUES}
+    return {queue: jobs for queue, jobs in failed.items() if jobs}
 
 
 def _done(records: Mapping[str, bytes] | None, queue: str) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pinlater.model import DEAD_LETTERS, LevelView, PauseView, QueueStatus, queue_order
@@ -94,16 +94,23 @@ def sum_of(rows: Iterable[QueueRow]) -> QueueRow:
     return total
 
 
-def busiest(rows: Sequence[QueueRow], most: int) -> list[QueueRow]:
-    """So many of those with the most going on, by name: rows that change places are hard to read."""
-    chosen = sorted(rows, key=lambda row: (*_weight(row), row.name))[:most]
-    return sorted(chosen, key=lambda row: queue_order(row.name))
+def worst_first(
+    rows: Iterable[QueueRow], now_ms: int, alarms: Sequence[str], failed_in_hour: Mapping[str, int]
+) -> list[QueueRow]:
+    """Queues with alarms first, then those whose jobs failed in this hour, then those where failed jobs lie, then by
+    waits, then by what moves. `alarms`: the queues of the alarms that stand, the worst first. Only classes of size
+    count, each twice as large as the one before: rows that change places at each look are hard to read.
+    """
+    places = {queue: place for place, queue in reversed(list(enumerate(alarms)))}
 
+    def badness(row: QueueRow) -> tuple[object, ...]:
+        is_held = row.is_paused or row.has_dead_letters
+        waits_ms = 0 if is_held or row.oldest_ms is None else max(0, now_ms - row.oldest_ms)
+        moving = row.ready + row.waiting + row.running + 10 * (row.rate("enqueued") + row.rate("dequeued"))
+        sizes = (failed_in_hour.get(row.name, 0), row.failed, waits_ms // 10_000, moving, row.scheduled + row.succeeded)
+        return places.get(row.name, len(places)), *(-int(size).bit_length() for size in sizes), queue_order(row.name)
 
-def _weight(row: QueueRow) -> tuple[float, ...]:
-    """What moves counts most, then what failed, then what lies there."""
-    moving = row.ready + row.waiting + row.running + 10 * (row.rate("enqueued") + row.rate("dequeued"))
-    return -moving, -row.failed, -(row.scheduled + row.succeeded)
+    return sorted(rows, key=badness)
 
 
 def _earlier(one_ms: int | None, other_ms: int | None) -> int | None:

@@ -229,6 +229,16 @@ async def test_minutes_become_hours_and_both_are_shown(at: Stand) -> None:
     assert line["sms"].done == [0] * 60
 
 
+async def test_failures_of_the_last_hour_are_counted_by_queue(at: Stand) -> None:
+    await at.recorder.poll()
+    for _ in range(65):
+        at.servers.count("mail", 0, 0, 0, 2)
+        at.servers.count("sms", 1)
+        await pass_minutes(at.servers, at.recorder, 1, step_ms=30_000)
+    assert at.history.failed_in_hour(at.servers.now_ms) == {"mail": 120}
+    assert at.history.failed_in_hour(at.servers.now_ms + 59 * 60_000) == {"mail": 2}
+
+
 async def test_an_hour_that_was_put_away_is_there_after_a_restart(in_file: Stand) -> None:
     at = in_file
     await at.recorder.poll()

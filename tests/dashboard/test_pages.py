@@ -11,7 +11,7 @@ import pytest
 
 from pinlater import Client
 from pinlater.dashboard import audit_list, queue_list
-from pinlater.dashboard.queue_rows import QueueRow, busiest, sum_of
+from pinlater.dashboard.queue_rows import QueueRow, sum_of, worst_first
 from pinlater.model import (
     DEAD_LETTERS,
     Ack,
@@ -258,10 +258,19 @@ def test_dead_letters_wait_for_nobody() -> None:
     assert (total.ready, total.oldest_ms) == (684, 9_000)
 
 
-def test_the_busiest_queues_are_shown_by_name() -> None:
-    rows = [QueueRow(f"idle-{number}") for number in range(30)]
-    rows += [QueueRow("moves", rates={"enqueued": 2.0}), QueueRow("failed", failed=3), QueueRow("waits", ready=1)]
-    assert [row.name for row in busiest(rows, 3)] == ["failed", "moves", "waits"]
+def test_the_worst_queues_come_first() -> None:
+    now_ms = 1_790_000_000_000
+    rows = [QueueRow(f"moves-{number}", ready=100, rates={"enqueued": 20.0}) for number in range(30)]
+    rows += [QueueRow("idle"), QueueRow("alarmed"), QueueRow("worse"), QueueRow("failed", failed=100_000)]
+    rows += [QueueRow("fails", failed=3), QueueRow("waits", ready=1, oldest_ms=now_ms - 600_000)]
+    held_ms = now_ms - 6_000_000
+    rows += [QueueRow("paused", ready=1, oldest_ms=held_ms, flags=["paused"])]
+    rows += [QueueRow("letters", ready=1, oldest_ms=held_ms, flags=[DEAD_LETTERS])]
+    names = [row.name for row in worst_first(rows, now_ms, ["worse", "alarmed", "worse", ""], {"fails": 2})]
+    assert names[:6] == ["worse", "alarmed", "fails", "failed", "waits", "moves-0"]
+    assert names[-1] == "idle"
+    steady = [QueueRow("a", ready=130), QueueRow("b", ready=140)]
+    assert [row.name for row in worst_first(steady, now_ms, [], {})] == ["a", "b"]
 
 
 def failed_jobs(client: Client, queue: str, number: int) -> None:
