@@ -19,6 +19,7 @@ from multidict import MultiDict, MultiMapping
 
 from pinlater.api import Api
 from pinlater.dashboard.bulk_runs import BulkRuns
+from pinlater.dashboard.page_parts import news_for
 from pinlater.dashboard.page_rights import Rights
 from pinlater.dashboard.part_failed import PartFailed as PartFailed
 from pinlater.dashboard.queue_history import History
@@ -35,6 +36,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 LIVE_HEADER = "X-Live"
 """Of a script that wants what has changed on an open page: the element <main> alone, or 304."""
+
+PARTS_HEADER = "X-Parts"
+"""Of that script: the hashes of the parts that it has. It gets those that are new."""
 
 NOW_HEADER = "X-Now"
 """Of what that script gets: the servers' clock, as that of a viewer may be wrong."""
@@ -168,6 +172,11 @@ class Page:
             headers["ETag"] = f'"{sha256(without_clocks(html).encode()).hexdigest()[:32]}"'
             if self.request.headers.get("If-None-Match") == headers["ETag"]:
                 return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+            if PARTS_HEADER in self.request.headers:
+                news = news_for(html, self.request.headers[PARTS_HEADER])
+                response = web.Response(body=news, content_type="application/json", headers=headers)
+                response.enable_compression()
+                return response
         return web.Response(status=status, text=html, content_type="text/html", headers=headers)
 
     def stays(self, status: int, why: str) -> web.Response:

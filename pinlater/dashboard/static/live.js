@@ -6,6 +6,7 @@
   const WITHIN_MS = 10000;
   const away = document.getElementById("away");
   let etag = "";
+  let parts = new Map(); // of the page as it was fetched last, by their hashes
   let awaySince = 0;
   let timer = 0;
   let ended = false;
@@ -63,10 +64,22 @@
     if (!away.textContent.startsWith(text)) say(text);
   };
 
+  // Only what is new of a page comes; all of what does not come in parts.
+  const whole = async (response, had) => {
+    if (!(response.headers.get("Content-Type") || "").startsWith("application/json")) {
+      parts = new Map();
+      return response.text();
+    }
+    const news = await response.json();
+    parts = new Map(news.map(([mark, html]) => [mark, html ?? had.get(mark)]));
+    return news.map(([mark]) => parts.get(mark)).join("");
+  };
+
   const look = async () => {
+    const had = parts;
     try {
       const response = await fetch(location.pathname + location.search, {
-        headers: etag ? { "X-Live": "1", "If-None-Match": etag } : { "X-Live": "1" },
+        headers: { "X-Live": "1", "X-Parts": [...had.keys()].join(",") || "none", ...(etag && { "If-None-Match": etag }) },
         cache: "no-store",
         redirect: "error",
         signal: AbortSignal.timeout(WITHIN_MS),
@@ -82,7 +95,7 @@
       const isText = (response.headers.get("Content-Type") || "").startsWith("text/plain");
       if (response.status >= 500 && isText) return isAway(await response.text());
       if (!response.ok && response.status !== 404) return isAway(`The server answers with an error (${response.status})`);
-      const html = await response.text();
+      const html = await whole(response, had);
       etag = response.headers.get("ETag") || "";
       isBack();
       put(html);
