@@ -191,6 +191,21 @@ struct PinLaterEnqueueResponse {
   100: optional list<EnqueueOutcome> outcomes,
 }
 
+/** How far a job is, as its worker said last. */
+struct JobProgress {
+  /** 0.0 to 1.0. */
+  1: optional double fraction,
+  2: optional string text,
+  3: optional i64 atMillis,
+}
+
+/** A line that the worker of a job logged, in the attempt of that number. */
+struct PinLaterLogLine {
+  1: optional i64 atMillis,
+  2: optional i32 attempt,
+  3: optional string text,
+}
+
 struct PinLaterJobAckInfo {
   1: required string jobDescriptor,
   2: optional string appendCustomStatus = "",
@@ -202,6 +217,10 @@ struct PinLaterJobAckInfo {
   101: optional bool permanent = false,
   /** With a success: kept for callers that ask for it, up to the queue's max_result. */
   102: optional binary result,
+  /** The last progress of the job, with a claimDescriptor; its time is that of the ack. */
+  103: optional JobProgress progress,
+  /** With a claimDescriptor: added to the log of the job. Their attempt is the one that is acked. */
+  104: optional list<PinLaterLogLine> logLines,
 }
 
 struct PinLaterJobAckRequest {
@@ -397,14 +416,6 @@ struct PinLaterLookupJobRequest {
   104: optional bool includeTrail = false,
 }
 
-/** How far a job is, as its worker said last. */
-struct JobProgress {
-  /** 0.0 to 1.0. */
-  1: optional double fraction,
-  2: optional string text,
-  3: optional i64 atMillis,
-}
-
 /** How an attempt ended. */
 enum PinLaterAttemptOutcome {
   SUCCEEDED = 1,
@@ -426,13 +437,6 @@ struct PinLaterJobAttempt {
   5: optional PinLaterAttemptOutcome outcome,
   /** The source that its claim names. */
   6: optional string worker,
-}
-
-/** A line that the worker of a job logged, in the attempt of that number. */
-struct PinLaterLogLine {
-  1: optional i64 atMillis,
-  2: optional i32 attempt,
-  3: optional string text,
 }
 
 struct PinLaterJobInfo {
@@ -574,6 +578,8 @@ struct JobHeartbeat {
   3: optional double fraction,
   /** Cut at 200 characters. */
   4: optional string text,
+  /** Added to the log of the job; a line that is there already is not added again. Cut at 1,024 bytes each. */
+  5: optional list<PinLaterLogLine> logLines,
 }
 
 enum WorkerCommand {

@@ -8,24 +8,28 @@ does. The calls are those of `base.Shard`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
 from pinlater.model import BlockedChain as BlockedChain
-from pinlater.model import ExtendedJob
+from pinlater.model import ExtendedJob, LogLine
 from pinlater.model import HeartbeatAnswer as HeartbeatAnswer
 
 
 @dataclass(slots=True)
 class HeartbeatRequest:
-    """A sign of life of one claim; `fraction` and `text`, where not None, are the job's progress from now on."""
+    """A sign of life of one claim; `fraction` and `text`, where not None, are the job's progress from now on.
+    `log_lines` are added to its log, as lines of the attempt that runs.
+    """
 
     priority: int
     id: int
     claim_descriptor: str
     fraction: float | None = None
     text: str | None = None
+    log_lines: Sequence[LogLine] = ()
 
 
 @dataclass(slots=True)

@@ -197,7 +197,8 @@ class JobStore(StorePart):
     @operation(batch=1)
     async def heartbeat(self, queue: str, heartbeats: Sequence[HeartbeatRequest], now_ms: int) -> list[HeartbeatAnswer]:
         """Restart the time-outs of these claims, in order, from now, also where a checkpoint had set a later expiry;
-        nothing else of the jobs changes but their progress (and `updated_at_ms`), which later ends and attempts keep.
+        nothing else of the jobs changes but their progress (and `updated_at_ms`), which later ends and attempts keep,
+        and their logs (TrailStore).
         LOST where the job is not in progress under that claim; CANCEL where it is to stop. An unknown queue: all LOST.
         """
 

@@ -1,4 +1,5 @@
-"""The record of a job's attempts that came before its last one, as all stores keep it: packed, and apart from the job.
+"""The record of a job's attempts that came before its last one, and its log lines, as all stores keep them: packed, and
+apart from the job.
 
 The last attempt follows from what the job has itself (its claim, run_after and end), so that a job which succeeds at
 once has no record. One is added when a failure or an expiry sends a job back, when a claim that expired ends the job
@@ -9,10 +10,19 @@ The record begins with how many attempts were added ever. Redis writes it by its
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 
-from pinlater.model import MAX_ATTEMPTS_KEPT, AttemptOutcome, JobAttempt, JobState, claim_source
+from pinlater.model import (
+    MAX_ATTEMPTS_KEPT,
+    MAX_LOG_BYTES,
+    MAX_LOG_LINES,
+    AttemptOutcome,
+    JobAttempt,
+    JobState,
+    LogLine,
+    claim_source,
+)
 
 TOTAL = Struct(">I")
 """What the record begins with."""
@@ -24,6 +34,9 @@ ENDS_JOB = 128
 """Is added to the outcome of an attempt with which its job ended."""
 
 MAX_WORKER_BYTES = 128
+
+LINE = Struct(">QIH")
+"""Of a log line: its time, the number of its attempt, bytes of its text; that follows."""
 
 _AT_SIZE = ATTEMPT.size - 1
 """Where an entry has the length of its last part."""
@@ -91,6 +104,47 @@ def _entries(record: bytes) -> Iterator[tuple[int, int, int, int, str]]:
         at += ATTEMPT.size
         yield eligible_at_ms, claimed_at_ms, ended_at_ms, code, record[at : at + size].decode(errors="ignore")
         at += size
+
+
+def attempt_of(record: bytes | None) -> int:
+    """The number of the attempt that runs."""
+    return (TOTAL.unpack_from(record)[0] if record else 0) + 1
+
+
+def packed_lines(lines: Iterable[LogLine], attempt: int | None = None) -> bytes:
+    """`attempt`: the number of all of them; None: each has its own."""
+    entries = []
+    for line in lines:
+        text = line.text.encode()
+        entries.append(LINE.pack(line.at_ms, line.attempt if attempt is None else attempt, len(text)) + text)
+    return b"".join(entries)
+
+
+def with_lines(log: bytes | None, attempt: int, lines: Iterable[LogLine]) -> bytes:
+    """A log with further lines of an attempt, without those that it has already, and without the first of too many."""
+    known = [packed_lines([line]) for line in lines_of(log)]
+    for line in lines:
+        entry = packed_lines([line], attempt)
+        if entry not in known:
+            known.append(entry)
+    known = known[-MAX_LOG_LINES:]
+    size = sum(map(len, known)) - LINE.size * len(known)
+    first = 0
+    while size > MAX_LOG_BYTES:
+        size -= len(known[first]) - LINE.size
+        first += 1
+    return b"".join(known[first:])
+
+
+def lines_of(log: bytes | None) -> tuple[LogLine, ...]:
+    """The lines of a log."""
+    lines, at = [], 0
+    while log and at < len(log):
+        at_ms, attempt, size = LINE.unpack_from(log, at)
+        at += LINE.size
+        lines.append(LogLine(log[at : at + size].decode(errors="replace"), at_ms, attempt))
+        at += size
+    return tuple(lines)
 
 
 def attempt_to_add(

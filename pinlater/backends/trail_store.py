@@ -17,7 +17,11 @@ class TrailStore(StorePart):
     An attempt ends by an ack, by an expiry, by a release of its claim, or as cancelled; one that is requeued was none.
     The last MAX_ATTEMPTS_KEPT of a job are kept, through a retry of an operator too, until the job is removed. A copy
     (`dead_letter`, `replay`) begins with none. A job that succeeds at its first attempt costs no write and no byte
-    more. The numbers of attempts follow one another, but for those that an older version ended: these are not kept.
+    more. The numbers of attempts follow one another; those that an older version ended are not kept, and not counted.
+
+    A heartbeat adds lines to the log of its job: the last MAX_LOG_LINES, and of these the last whose texts come to no
+    more than MAX_LOG_BYTES, are kept as long as the job. A line that is there already, with the same time, attempt and
+    text, is not added again.
     """
 
     @operation(reads=True, bulk=True, optional=True)
@@ -30,7 +34,7 @@ class TrailStore(StorePart):
 
     @operation(batch=1, optional=True)
     async def put_trails(self, queue: str, given: Sequence[tuple[JobKey, JobTrail]]) -> list[bool]:
-        """Give jobs that came from another store the trails that they had there: of the attempts those that have ended.
-        False where the job is not there, or has a record of attempts or lines already, which stay.
+        """Give jobs that came from another store the trails that they had there: the attempts that have ended, and the
+        log. False where the job is not there, or has a record of attempts or lines already, which stay.
         """
         return [False] * len(given)

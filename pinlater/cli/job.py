@@ -18,6 +18,7 @@ from pinlater.cli.job_keys import (
     extended,
     extended_job_options,
 )
+from pinlater.cli.job_log import log
 from pinlater.cli.job_outcomes import reschedule, wait
 from pinlater.cli.job_views import count, get, scan, slices
 from pinlater.cli.output import lower_outcome, open_output, output_option
@@ -183,5 +184,5 @@ def job() -> None:
     """Enqueue, look at, wait for, retry, reschedule, cancel and delete jobs."""
 
 
-for command in (enqueue, get, wait, scan, count, retry, reschedule, cancel, delete):
+for command in (enqueue, get, log, wait, scan, count, retry, reschedule, cancel, delete):
     job.add_command(command)

@@ -231,6 +231,10 @@ def page(info: JobInfo, now_ms: int, why: str = "") -> Iterator[str]:
         yield from _result(info.result)
     if info.attempts:
         yield from _attempts(info.attempts, now_ms)
+    if info.log_lines:
+        yield "log"
+        for line in info.log_lines:
+            yield f"  {time_text(line.at_ms)}  {line.attempt:>2}  {printable(line.text)}"
     yield from _status(info.custom_status)
     if info.body is not None:
         yield from _body(info.body)

@@ -9,7 +9,7 @@ from markupsafe import Markup, escape
 
 from pinlater.durations import ago_text, span_text
 from pinlater.printable import printable, printable_lines
-from pinlater.schedule import utc_moment
+from pinlater.schedule import utc_moment, utc_text
 
 _MOMENT = re.compile(r"(?<=paused_until=)([0-9]{13})(?![0-9])", re.ASCII)
 
@@ -56,6 +56,14 @@ def time_element(ms: int | None, now_ms: int, *, is_span: bool = False) -> Marku
         f"{moment:%Y-%m-%d %H:%M:%S} UTC",
         text,
     )
+
+
+def clock_text(ms: int) -> str:
+    """
+    >>> clock_text(1790000000123)
+    '14:13:20.123'
+    """
+    return utc_text(ms, f"%H:%M:%S.{ms % 1000:03d}")
 
 
 def detail_text(detail: str, now_ms: int) -> Markup:

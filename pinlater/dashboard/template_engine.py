@@ -46,6 +46,7 @@ class TemplateEngine:
             "span": span_text,
             "moment": lambda ms, is_span=False: formats.time_element(ms, now_ms(), is_span=is_span),
             "segment": formats.segment,
+            "clock": formats.clock_text,
             "detail": lambda detail: formats.detail_text(detail, now_ms()),
             "lines": formats.lines_text,
         }

@@ -17,6 +17,8 @@ from pinlater.http.model_map import request_of, requests_of
 from pinlater.job_body import call_body
 from pinlater.model import (
     MAX_KEY_BYTES,
+    MAX_LOG_LINE_BYTES,
+    MAX_LOG_LINES,
     MAX_PROGRESS_CHARS,
     MAX_QUEUES,
     MAX_STATUS_CHARS,
@@ -52,6 +54,8 @@ ActionWord = Literal["retry", "delete", "cancel", "replay"]
 OnDuplicateWord = Literal["keep", "replace", "reject"]
 Descriptor = Annotated[str, Meta(description="The name of a job, as an enqueue or a dequeue gave it.")]
 ClaimDescriptor = Annotated[str, Meta(description="The name of a claim, as the dequeue gave it.")]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+ProgressText = Annotated[str, Meta(max_length=MAX_PROGRESS_CHARS)]
 Value = Annotated[Raw, Meta(description="A string; with the encoding `json` any JSON value. It stands for bytes.")]
 Wanted = Annotated[
     Encoding, Meta(description="How bodies and results are to come, where they can: else as text, else in base64.")
@@ -138,6 +142,23 @@ class JobsForm(Form):
 # -- workers -----------------------------------------------------------------------------------------------------------
 
 
+class LogLineForm(Form):
+    """A line for the log of a job. Without a time it has that of the request."""
+
+    text: Annotated[str, Meta(description=f"Cut at {MAX_LOG_LINE_BYTES} bytes.")]
+    at_ms: Time = 0
+
+
+LogLines = Annotated[list[LogLineForm], Meta(max_length=MAX_LOG_LINES)]
+
+
+class ProgressForm(Form):
+    """The last progress of a job."""
+
+    fraction: Fraction | None = None
+    text: ProgressText = ""
+
+
 class ClaimedJobForm(Struct):
     """A job as a dequeue answered it, with its result where it has one; what else it has does not count."""
 
@@ -155,6 +176,8 @@ class SuccessForm(Form):
     append_status: Status = ""
     result: Value | UnsetType = UNSET
     result_encoding: Encoding = "text"
+    progress: ProgressForm | None = None
+    log_lines: LogLines = []
 
 
 class FailureForm(Form):
@@ -165,6 +188,8 @@ class FailureForm(Form):
     append_status: Status = ""
     retry_delay_ms: Annotated[int, Meta(ge=0, le=MAX_TIME_MS)] = 0
     permanent: bool = False
+    progress: ProgressForm | None = None
+    log_lines: LogLines = []
 
 
 class AcksForm(Form):
@@ -260,8 +285,9 @@ class HeartbeatForm(Form):
 
     descriptor: Descriptor
     claim_descriptor: ClaimDescriptor
-    fraction: Annotated[float, Meta(ge=0, le=1)] | None = None
-    text: Annotated[str, Meta(max_length=MAX_PROGRESS_CHARS)] | None = None
+    fraction: Fraction | None = None
+    text: ProgressText | None = None
+    log_lines: LogLines = []
 
 
 class HeartbeatsForm(Form):

@@ -308,9 +308,9 @@ class DequeuedJobs(list[DequeuedJob]):
 class JobProgress(NamedTuple):
     """How far a job is, as its worker said at `at_ms`: a fraction from 0 to 1, or None, and a short text."""
 
-    fraction: float | None
-    text: str
-    at_ms: int
+    fraction: float | None = None
+    text: str = ""
+    at_ms: int = 0
 
 
 MAX_PROGRESS_CHARS = 200
@@ -385,7 +385,8 @@ class Ack:
 
     `claim_descriptor`, where not "", fences: only the holder of that claim can ack. `retry_delay_ms` and `permanent`
     (no retry, straight to FAILED) count for failures only, a success whose result is refused among them; `result` for
-    successes only.
+    successes only. `progress` is the last of the job, and `log_lines` are added to its log, as by a heartbeat before
+    the ack; both only with a `claim_descriptor`.
     """
 
     descriptor: str
@@ -394,16 +395,21 @@ class Ack:
     claim_descriptor: str = ""
     permanent: bool = False
     result: bytes | None = None
+    progress: JobProgress | None = None
+    log_lines: Sequence[LogLine] = ()
 
 
 @dataclass(slots=True)
 class Heartbeat:
-    """A sign of life of one claim, which changes nothing else. `fraction` None and `text` None leave the progress."""
+    """A sign of life of one claim, which changes nothing else. `fraction` None and `text` None leave the progress.
+    `log_lines` are added to the job's log; their attempt is the one that runs.
+    """
 
     descriptor: str
     claim_descriptor: str
     fraction: float | None = None
     text: str | None = None
+    log_lines: Sequence[LogLine] = ()
 
 
 class HeartbeatAnswer(NamedTuple):

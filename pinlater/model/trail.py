@@ -52,11 +52,13 @@ class JobAttempt(NamedTuple):
 
 
 class LogLine(NamedTuple):
-    """A line that the worker of a job logged, in the attempt of that number."""
+    """A line that the worker of a job logged, in the attempt of that number. Of one that is sent `at_ms` 0 means now,
+    and the attempt is the one that runs.
+    """
 
-    at_ms: int
-    attempt: int
     text: str
+    at_ms: int = 0
+    attempt: int = 0
 
 
 class JobTrail(NamedTuple):

@@ -17,6 +17,7 @@ from pinlater.errors import INVALID, NoHealthyShards, Overloaded, PinLaterError,
 from pinlater.model import AckOutcome, DequeuedJob, DequeuedJobs, DequeueRequest, RequestContext
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.connection_claims import ConnectionClaims
+from pinlater.service.heartbeats import any_report
 from pinlater.service.job_lifecycle import Acked, JobLifecycle, PreparedAcks
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
@@ -100,6 +101,8 @@ class Dequeuer:
         queue = request.queue
         amount = len(request.succeeded) + len(request.failed)
         if request.dry_run or request.ack_queue not in ("", queue) or amount > self._validator.max_jobs:
+            return None
+        if any_report(request.succeeded) or any_report(request.failed):
             return None
         if queue in self._queues.flow_queues:  # the database of flows records the ends of items first
             return None

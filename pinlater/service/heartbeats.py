@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from pinlater.backends.base import Shard
 from pinlater.backends.extended import HeartbeatRequest
 from pinlater.errors import PinLaterError
-from pinlater.model import MAX_PROGRESS_CHARS, ConnectionRef, Heartbeat, HeartbeatAnswer, HeartbeatOutcome
+from pinlater.model import (
+    MAX_LOG_LINE_BYTES,
+    MAX_LOG_LINES,
+    MAX_PROGRESS_CHARS,
+    MAX_TIME_MS,
+    Ack,
+    ConnectionRef,
+    Heartbeat,
+    HeartbeatAnswer,
+    HeartbeatOutcome,
+    LogLine,
+)
 from pinlater.service.connection_claims import ConnectionClaims
+from pinlater.service.overflow_calls import NamesOverflow
 from pinlater.service.service_context import ServiceContext
 
 _LOST = HeartbeatAnswer(HeartbeatOutcome.LOST)
@@ -40,6 +53,18 @@ class ClaimHeartbeats:
             answers += await self._beat(queue, heartbeats[start : start + most], connection)
         return answers
 
+    async def report(self, queue: str, acks: Iterable[Ack]) -> None:
+        """Tell the last progress and the log lines of jobs, before their acks are carried out. It never fails these:
+        what a store does not take now is lost.
+        """
+        beats = []
+        for ack in acks:
+            if ack.claim_descriptor and any_report((ack,)):
+                fraction, text = (None, None) if ack.progress is None else ack.progress[:2]
+                beats.append(Heartbeat(ack.descriptor, ack.claim_descriptor, fraction, text, ack.log_lines))
+        with suppress(PinLaterError, NamesOverflow):
+            await self.beat(queue, beats, None)
+
     async def _beat(
         self, queue: str, heartbeats: Sequence[Heartbeat], connection: ConnectionRef | None
     ) -> list[HeartbeatAnswer]:
@@ -54,6 +79,8 @@ class ClaimHeartbeats:
             if ref is not None and ref.queue == queue:
                 progress = _progress(each) if keeps_progress else (None, None)
                 request = HeartbeatRequest(ref.priority, ref.id, each.claim_descriptor, *progress)
+                if each.log_lines:
+                    request.log_lines = kept_lines(each.log_lines, from_ms)
                 places.setdefault(ref.shard, []).append(place)
                 requests.setdefault(ref.shard, []).append(request)
         calls = [(shard_id, partial(_beat_on, queue, some, from_ms)) for shard_id, some in requests.items()]
@@ -68,6 +95,24 @@ class ClaimHeartbeats:
             for place, answer in zip(places[shard_id], answered, strict=True):
                 answers[place] = answer
         return answers
+
+
+def any_report(acks: Iterable[Ack]) -> bool:
+    """Whether one of them carries progress or log lines. It is asked of all acks, so no generator counts them."""
+    return any([ack.progress is not None or ack.log_lines for ack in acks])  # noqa: C419
+
+
+def kept_lines(lines: Sequence[LogLine], now_ms: int) -> list[LogLine]:
+    """The last lines that a log holds, each cut; one without a time that can be has now."""
+    return [
+        LogLine(_cut(line.text), line.at_ms if 0 < line.at_ms <= MAX_TIME_MS else now_ms)
+        for line in lines[-MAX_LOG_LINES:]
+    ]
+
+
+def _cut(text: str) -> str:
+    raw = text.encode(errors="replace")
+    return raw[:MAX_LOG_LINE_BYTES].decode(errors="ignore")
 
 
 async def _beat_on(

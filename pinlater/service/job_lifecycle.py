@@ -36,6 +36,7 @@ from pinlater.service.connection_claims import ConnectionClaims
 from pinlater.service.descriptors import with_result_too_large
 from pinlater.service.end_waits import EndWaits
 from pinlater.service.extended_enqueue import ExtendedEnqueue
+from pinlater.service.heartbeats import ClaimHeartbeats, any_report
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
 from pinlater.service.rights import owner
@@ -88,6 +89,7 @@ class JobLifecycle:
         self._events = context.events
         self._connection_claims = connection_claims
         self._end_waits = end_waits
+        self.heartbeats = ClaimHeartbeats(context, connection_claims)
         self._extended = ExtendedEnqueue(context, long_polls)
         self.overflow: OverflowCalls | None = None
         """Takes what no shard takes, and what names jobs of overflow shards."""
@@ -195,6 +197,8 @@ class JobLifecycle:
         context: RequestContext | None,
     ) -> Acked:
         """Adds to `errors` what is not carried out."""
+        if any_report(succeeded) or any_report(failed):
+            await self.heartbeats.report(queue, chain(succeeded, failed))
         try:
             prepared = self.prepare(queue, succeeded, failed, errors)
         except NamesOverflow:

@@ -69,7 +69,6 @@ from pinlater.service.descriptors import ClaimTokens
 from pinlater.service.end_waits import EndWaits
 from pinlater.service.flow_calls import FlowApi, FlowCalls
 from pinlater.service.found_jobs import FoundJobsApi, FoundJobsCalls
-from pinlater.service.heartbeats import ClaimHeartbeats
 from pinlater.service.hold_reasons import HoldReasons, HoldsApi
 from pinlater.service.job_commands import NamedJobChanges
 from pinlater.service.job_events import JobEvents, ShardNews
@@ -139,7 +138,7 @@ class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi):
         for member in router.members.all:
             member.shard.events = ShardNews(member, clock, events)
         self._lifecycle = lifecycle = JobLifecycle(context, long_polls, bound, end_waits)
-        self._heartbeats = ClaimHeartbeats(context, bound)
+        self._heartbeats = lifecycle.heartbeats
         self._commands = commands = NamedJobChanges(context)
         self._dequeuer = dequeuer = Dequeuer(context, long_polls, lifecycle, bound)
         self._queues_dequeuer = QueuesDequeuer(context, long_polls, lifecycle, bound, dequeuer)

@@ -101,7 +101,10 @@ def enqueue_to_wire(queue: str, jobs: Sequence[Job], has_extended: bool | None =
 
 def acks_to_wire(queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> Any:
     for ack in succeeded:
-        if ack.result is not None:
+        if ack.result is not None or ack.log_lines or ack.progress is not None:
+            return _acks_to_wire(_AckRequest, queue, succeeded, failed)
+    for ack in failed:
+        if ack.log_lines or ack.progress is not None:
             return _acks_to_wire(_AckRequest, queue, succeeded, failed)
     return _acks_to_wire(_PlainAckRequest, queue, succeeded, failed)
 

@@ -64,7 +64,7 @@ TRAILS = [
     ),
     *step(
         "trails",
-        "row[PRIORITY] == job.priority and row[RECORD] is None",
+        "row[PRIORITY] == job.priority and row[RECORD] is row[LOG] is None",
         "row[PRIORITY] == job.priority",
         test_trails.test_a_job_that_came_from_another_store_goes_on_with_its_trail,
     ),
@@ -79,5 +79,29 @@ TRAILS = [
         "job.keep_last_attempt()",
         "pass",
         test_trails.test_an_operators_retry_keeps_the_attempt_that_failed,
+    ),
+    lua(
+        "heartbeat",
+        "if not string.find(log, line, 1, true) then log = log .. line end",
+        "log = log .. line",
+        test_trails.test_a_line_that_is_sent_twice_is_there_once,
+    ),
+    lua(
+        "heartbeat",
+        "or bytes > ",
+        "and bytes > ",
+        test_trails.test_only_the_last_lines_are_kept,
+    ),
+    *step(
+        "attempts",
+        "logging = [each for each in alive if each.log_lines]",
+        "logging = [each for each in heartbeats if each.log_lines]",
+        test_trails.test_lines_of_a_lost_claim_are_not_kept,
+    ),
+    here(
+        "attempt_steps",
+        "attempt_of(job.attempts), request.log_lines",
+        "1, request.log_lines",
+        test_trails.test_lines_are_kept_with_their_times_and_attempts,
     ),
 ]

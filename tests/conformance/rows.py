@@ -521,6 +521,11 @@ DECISIONS: Mapping[str, Tests] = {
         trails.test_copies_begin_with_no_attempts,
         trails.test_trails_go_with_their_jobs,
         trails.test_a_job_that_came_from_another_store_goes_on_with_its_trail,
+        trails.test_lines_are_kept_with_their_times_and_attempts,
+        trails.test_a_line_that_is_sent_twice_is_there_once,
+        trails.test_lines_of_a_lost_claim_are_not_kept,
+        trails.test_only_the_last_lines_are_kept,
+        trails.test_a_log_moves_with_its_job_and_is_not_written_over,
     ),
     "41": (
         tags.test_tags_are_shown_and_found,

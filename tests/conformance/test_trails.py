@@ -1,11 +1,24 @@
-"""The trails of jobs: their attempts, with the waits, run times, workers and outcomes of these."""
+"""The trails of jobs: their attempts, with the waits, run times, workers and outcomes of these, and their log lines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from pinlater.backends.base import DeadLetterTarget, EndRules, ExpiryCounts, ExpiryRequest, JobKey
-from pinlater.model import MAX_ATTEMPTS_KEPT, AttemptOutcome, JobAttempt, JobState, JobTrail
+from pinlater.backends.extended import HeartbeatAnswer, HeartbeatRequest
+from pinlater.model import (
+    MAX_ATTEMPTS_KEPT,
+    MAX_LOG_BYTES,
+    MAX_LOG_LINES,
+    AttemptOutcome,
+    DequeuedJob,
+    HeartbeatOutcome,
+    JobAttempt,
+    JobProgress,
+    JobState,
+    JobTrail,
+    LogLine,
+)
 from tests.conformance.extended_subject import stop
 from tests.conformance.subject import START_MS, TIMEOUT_MS, Subject, claim_key_of, key_of
 
@@ -220,3 +233,95 @@ async def test_an_acks_rules_decide_what_of_its_attempts_is_left(subject: Subjec
     assert await attempts(subject, descriptor) == (an_attempt(1, EXPIRED, run=3),)
     await subject.retry_listed(descriptor)
     assert await attempts(subject, descriptor) == (an_attempt(1, EXPIRED, run=3),)
+
+
+# -- log lines ---------------------------------------------------------------------------------------------------------
+
+
+async def log(subject: Subject, job: DequeuedJob, *lines: tuple[int, str], **progress: object) -> HeartbeatAnswer:
+    """A heartbeat with lines: when each was logged, after the start, and its text."""
+    said = [LogLine(text, START_MS + at) for at, text in lines]
+    request = HeartbeatRequest(*claim_key_of(job), log_lines=said, **progress)  # type: ignore[arg-type]
+    (answer,) = await subject.shard.heartbeat(subject.queue, [request], subject.now_ms)
+    return answer
+
+
+async def logged(subject: Subject, descriptor: str) -> list[tuple[int, int, str]]:
+    """The lines that the store tells: when each was logged, after the start, its attempt and its text."""
+    (trail,) = await subject.shard.read_trails(subject.queue, [key_of(descriptor)])
+    assert trail is not None
+    return [(line.at_ms - START_MS, line.attempt, line.text) for line in trail.log]
+
+
+async def test_lines_are_kept_with_their_times_and_attempts(subject: Subject) -> None:
+    descriptor = await subject.job(attempts_allowed=3)
+    job = await subject.claimed()
+    assert await logged(subject, descriptor) == []
+    assert (await log(subject, job, (1, "begun"), (2, "Grüße: 1"))).outcome is HeartbeatOutcome.OK
+    await log(subject, job, (3, ""), fraction=0.5)
+    await subject.fail(descriptor)
+    first = [(1, 1, "begun"), (2, 1, "Grüße: 1"), (3, 1, "")]
+    assert await logged(subject, descriptor) == first
+    assert (await subject.info(descriptor)).progress == JobProgress(0.5, "", START_MS)
+    await log(subject, await subject.claimed(), (9, "again"))
+    await subject.succeed(descriptor)
+    assert await logged(subject, descriptor) == [*first, (9, 2, "again")]
+
+
+async def test_a_line_that_is_sent_twice_is_there_once(subject: Subject) -> None:
+    descriptor = await subject.job()
+    job = await subject.claimed()
+    await log(subject, job, (1, "one"), (2, "two"))
+    await log(subject, job, (2, "two"), (2, "two more"), (3, "two"), (3, "two"))
+    assert await logged(subject, descriptor) == [(1, 1, "one"), (2, 1, "two"), (2, 1, "two more"), (3, 1, "two")]
+
+
+async def test_lines_of_a_lost_claim_are_not_kept(subject: Subject) -> None:
+    descriptor = await subject.job()
+    job = await subject.claimed()
+    await subject.requeue(job)
+    assert (await log(subject, job, (1, "late"))).outcome is HeartbeatOutcome.LOST
+    assert await logged(subject, descriptor) == []
+    now = await subject.claimed()
+    await stop(subject, descriptor)
+    assert (await log(subject, now, (2, "stops"))).outcome is HeartbeatOutcome.CANCEL
+    assert await logged(subject, descriptor) == [(2, 1, "stops")]
+
+
+async def test_only_the_last_lines_are_kept(subject: Subject) -> None:
+    descriptor = await subject.job()
+    job = await subject.claimed()
+    for start in range(0, MAX_LOG_LINES + 30, 13):
+        await log(subject, job, *((at, f"line {at}") for at in range(start, start + 13)))
+    lines = await logged(subject, descriptor)
+    assert len(lines) == MAX_LOG_LINES
+    assert [at for at, *_ in lines] == list(range(lines[-1][0] - MAX_LOG_LINES + 1, lines[-1][0] + 1))
+    await log(subject, job, *((1_000 + at, "é" * 500) for at in range(20)))
+    lines = await logged(subject, descriptor)
+    assert sum(len(text.encode()) for *_, text in lines) <= MAX_LOG_BYTES
+    assert [at for at, *_ in lines] == list(range(1_004, 1_020))
+
+
+async def test_a_log_moves_with_its_job_and_is_not_written_over(subject: Subject) -> None:
+    descriptor, other = await subject.job(), await subject.job()
+    trail = JobTrail((an_attempt(1, FAILED),), (LogLine("é", START_MS, 1), LogLine("", START_MS + 1, 1)))
+    assert await subject.shard.put_trails(subject.queue, [(key_of(descriptor), trail)]) == [True]
+    jobs = {each.descriptor: each for each in await subject.claim(2)}
+    await log(subject, jobs[descriptor], (5, "here"))
+    assert await logged(subject, descriptor) == [(0, 1, "é"), (1, 1, ""), (5, 2, "here")]
+    await log(subject, jobs[other], (5, "there"))
+    assert await subject.shard.put_trails(subject.queue, [(key_of(other), trail)]) == [False]
+    assert await logged(subject, other) == [(5, 1, "there")]
+
+
+async def test_a_log_stays_beside_the_attempts_and_goes_with_the_job(subject: Subject) -> None:
+    descriptor = await subject.job(attempts_allowed=1)
+    await log(subject, await subject.claimed(), (1, "one"))
+    await subject.fail(descriptor)
+    await subject.retry_listed(descriptor, attempts=1)
+    await log(subject, await subject.claimed(), (2, "two"))
+    assert await logged(subject, descriptor) == [(1, 1, "one"), (2, 2, "two")]
+    assert await attempts(subject, descriptor) == (an_attempt(1, FAILED), an_attempt(2, None))
+    await subject.succeed(descriptor)
+    await subject.delete_listed(JobState.SUCCEEDED, descriptor)
+    assert await subject.shard.read_trails(subject.queue, [key_of(descriptor)]) == [None]

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from pinlater import Ack, DequeueRequest, Job, JobFilter, JobState
+from pinlater import Ack, DequeueRequest, Heartbeat, Job, JobFilter, JobState, LogLine
 from pinlater.model import ExtendedJob, JobInfo, RequestContext
 from pinlater.model.job_selection import JobSelection
 from tests.dashboard.conftest import Place
@@ -55,6 +55,16 @@ def test_a_job_that_failed_for_good_at_once_has_one_attempt_with_its_times_and_w
     shown = visitor.text(page_of(made))
     assert "Attempts 1 of 6 failed" in shown
     assert re.search(r"Outcome Worker 1 .* failed web-1:47", shown)
+
+
+def test_what_a_job_logs_is_shown_while_it_runs(place: Place, visitor: Visitor, queue: str) -> None:
+    (made,) = place.client.enqueue(queue, [Job(b"x")])
+    (job,) = place.client.dequeue(DequeueRequest(queue, 1))
+    said = [LogLine("page 1 <b>", 1_790_000_000_123), LogLine("page 2", 1_790_000_001_000)]
+    place.client.heartbeat(queue, [Heartbeat(made, job.claim_descriptor, log_lines=said)])
+    shown = visitor.text(page_of(made))
+    assert "14:13:20.123 page 1 <b>" in shown
+    assert "page 2" in shown
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ COMMANDS: dict[str, Words | None] = {
     "job enqueue": NOTHING_STORED,
     "job reschedule": NOTHING_STORED,
     "job get": (JOB, "--body"),
+    "job log": (JOB,),
     "job wait": NOTHING_STORED,
     "job cancel": NOTHING_STORED,
     "job count": (QUEUE, "--state", "pending"),

@@ -33,13 +33,15 @@ def test_the_life_of_a_job(caller: Caller, queue: str) -> None:
     assert job["claim_expires_at_ms"] >= job["enqueued_at_ms"] + 60_000
 
     claim = {"descriptor": job["descriptor"], "claim_descriptor": job["claim_descriptor"]}
-    beat = {"heartbeats": [{**claim, "fraction": 0.5, "text": "half"}]}
+    lines = [{"text": "begun", "at_ms": 7}]
+    beat = {"heartbeats": [{**claim, "fraction": 0.5, "text": "half", "log_lines": lines}]}
     assert caller.done("POST", f"/v1/queues/{queue}/heartbeat", beat) == {"answers": [{"outcome": "ok"}]}
     held = caller.done("GET", f"/v1/jobs/{job['descriptor']}")
     assert (held["state"], held["progress"]["fraction"], held["progress"]["text"]) == ("in_progress", 0.5, "half")
     assert "body" not in held
 
-    done = {"succeeded": [{**claim, "append_status": "sent", "result": {"id": 7}, "result_encoding": "json"}]}
+    last = {"progress": {"fraction": 1.0, "text": "all"}, "log_lines": [*lines, {"text": "done"}]}
+    done = {"succeeded": [{**claim, **last, "append_status": "sent", "result": {"id": 7}, "result_encoding": "json"}]}
     assert caller.done("POST", f"/v1/queues/{queue}/ack", done) == {"outcomes": ["succeeded"]}
     assert caller.done("POST", f"/v1/queues/{queue}/ack", done) == {"outcomes": ["ignored"]}
     ended = caller.done(
@@ -48,7 +50,11 @@ def test_the_life_of_a_job(caller: Caller, queue: str) -> None:
     assert (ended["state"], ended["custom_status"], ended["body"]) == ("succeeded", "sent", "a letter")
     assert (ended["result"], ended["result_encoding"]) == ({"id": 7}, "json")
     assert "attempts" not in ended
-    (attempt,) = caller.done("GET", f"/v1/jobs/{job['descriptor']}?include_trail=true")["attempts"]
+    assert (ended["progress"]["fraction"], ended["progress"]["text"]) == (1.0, "all")
+    trail = caller.done("GET", f"/v1/jobs/{job['descriptor']}?include_trail=true")
+    assert [(line["text"], line["attempt"]) for line in trail["log_lines"]] == [("begun", 1), ("done", 1)]
+    assert trail["log_lines"][0]["at_ms"] == 7 < ended["created_at_ms"] <= trail["log_lines"][1]["at_ms"]
+    (attempt,) = trail["attempts"]
     assert (attempt["number"], attempt["outcome"]) == (1, "succeeded")
     assert attempt["eligible_at_ms"] <= attempt["claimed_at_ms"] <= attempt["ended_at_ms"] == ended["finished_at_ms"]
 

@@ -22,6 +22,7 @@ ARGUMENTS = {
     "job retry": ["mail"],
     "job cancel": ["mail:s1:p1:1790000000000000"],
     "job delete": ["mail", "--state", "failed"],
+    "job log": ["mail:s1:p1:1790000000000000"],
     "job wait": ["mail:s1:p1:1790000000000000"],
     "job reschedule": ["mail:s1:p1:1790000000000000", "--delay", "1h"],
     "shard list": [],

@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from pinlater import Ack, AttemptOutcome, Client, DequeueRequest, Job
+from pinlater import (
+    Ack,
+    AttemptOutcome,
+    Client,
+    DequeueRequest,
+    Heartbeat,
+    Job,
+    JobProgress,
+    JobState,
+    LogLine,
+)
 from pinlater.model import RequestContext
 from tests.server.commands import Shell
 from tests.server.running import running
@@ -55,3 +65,37 @@ def test_the_attempts_of_a_job_are_shown_with_their_workers(client: Client, shel
     assert [each["worker"] for each in info["attempts"]] == ["web-1:47", "web-2:11"]
     assert "attempts" not in json.loads(shell("job", "get", made, "-o", "jsonl").out)
     assert shell("job", "get", made, other, "--trail", code=2).err
+
+
+def test_a_log_is_shown_and_followed_until_its_job_has_ended(client: Client, shell: Shell) -> None:
+    client.create_queue("logs")
+    (made,) = client.enqueue("logs", [Job(b"x")])
+    (job,) = client.dequeue(DequeueRequest("logs", 1))
+    assert shell("job", "log", made).out == ""
+    client.heartbeat("logs", [Heartbeat(made, job.claim_descriptor, log_lines=[LogLine("begun\x1b[2J", 1)])])
+    assert shell("job", "log", made).out == "1970-01-01T00:00:00.001Z   1  begun\\x1b[2J\n"
+    with shell.start("job", "log", made, "--follow", "-o", "jsonl") as followed:
+        assert followed.stdout is not None
+        assert json.loads(followed.stdout.readline())["text"] == "begun\x1b[2J"
+        said = JobProgress(1.0, "all")
+        client.ack("logs", [Ack(made, "", 0, job.claim_descriptor, progress=said, log_lines=[LogLine("over")])])
+        assert [json.loads(line)["text"] for line in followed.stdout] == ["over"]
+        assert followed.wait(timeout=60) == 0
+    info = client.lookup([made], include_trail=True)[made]
+    assert info.progress is not None
+    assert info.progress[:2] == (1.0, "all")
+    assert [(line.text, line.attempt) for line in info.log_lines or ()] == [("begun\x1b[2J", 1), ("over", 1)]
+    assert "  1  over\n" in shell("job", "get", made).out
+    for nothing in ("logs:s1:p1:1790000000000000", "nonsense"):
+        assert "not found" in shell("job", "log", nothing, code=5).err
+
+
+def test_a_report_that_names_no_claim_or_another_one_is_not_kept(client: Client) -> None:
+    client.create_queue("fenced")
+    (made,) = client.enqueue("fenced", [Job(b"x")])
+    client.dequeue(DequeueRequest("fenced", 1))
+    said = {"progress": JobProgress(0.5, "half"), "log_lines": [LogLine("mine")]}
+    client.ack("fenced", failed=[Ack(made, "", 0, "web:1:1:1:other", **said)])
+    client.ack("fenced", failed=[Ack(made, **said)])
+    info = client.lookup([made], include_trail=True)[made]
+    assert (info.state, info.progress, list(info.log_lines or ())) == (JobState.PENDING, None, [])

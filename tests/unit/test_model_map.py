@@ -55,17 +55,17 @@ FORMS: dict[Any, tuple[Any, set[str]]] = {
     flow_forms.CallbackForm: (flow_words.CompletionCallback, set()),
     flow_forms.FlowForm: (flow_words.NewFlow, set()),
     forms.CheckpointForm: (model.Checkpoint, set()),
-    forms.FailureForm: (model.Ack, {"result"}),
-    forms.HeartbeatForm: (model.Heartbeat, set()),
+    forms.FailureForm: (model.Ack, {"log_lines", "progress", "result"}),
+    forms.HeartbeatForm: (model.Heartbeat, {"log_lines"}),
     forms.JobForm: (model.ExtendedJob, {"send_id"}),
     forms.RescheduleForm: (model.RescheduleJob, set()),
-    forms.SuccessForm: (model.Ack, {"permanent", "retry_delay_ms"}),
+    forms.SuccessForm: (model.Ack, {"log_lines", "permanent", "progress", "retry_delay_ms"}),
     forms.WorkerForm: (model.WorkerReport, set()),
     job_tree_forms.JobItemForm: (flow_words.NewItem, set()),
     job_tree_forms.TreeAppletForm: (flow_words.Applet, set()),
     job_tree_forms.TreeCallbackForm: (flow_words.CompletionCallback, set()),
 }
-"""Each with the thing that it stands for, and the fields of that which it cannot say."""
+"""Each with the thing that it stands for, and the fields of that which it cannot say whole."""
 
 CALLS: list[tuple[Any, Any, int, set[str]]] = [
     (Api.add_flow_items, flow_forms.AddItemsForm, 1, set()),
@@ -158,7 +158,8 @@ def test_a_form_says_all_that_the_model_has(form: Any) -> None:
 
 def _least(kind: Any, thing: Any) -> Any:
     needed = [each.name for each in dataclasses.fields(kind) if each.default is each.default_factory]
-    return kind(**{name: getattr(thing, name) for name in needed})
+    least = kind(**{name: getattr(thing, name) for name in needed})
+    return dataclasses.replace(least, **{each.name: [] for each in dataclasses.fields(kind) if each.default == ()})
 
 
 @pytest.mark.parametrize(("call", "form", "first", "missing"), CALLS, ids=lambda each: getattr(each, "__name__", ""))

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 from pinlater.model import Checkpoint, DequeuedJob
 from pinlater_workers import App
 from pinlater_workers.envelope import read_envelope
-from pinlater_workers.jobs.context import ProgressReport, StopReason, TakeProgress
+from pinlater_workers.jobs.context import StopReason
 from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import Outcome
+from pinlater_workers.jobs.progress_report import ProgressReport, TakeProgress
 from pinlater_workers.jobs.running_job import RunningJob
 from pinlater_workers.pools.base import JobPool, JobsEnded, NoteProgress, SaveCheckpoint
 

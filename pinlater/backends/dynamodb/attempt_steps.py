@@ -28,9 +28,16 @@ from pinlater.backends.dynamodb.items import DUE_KEY, Item, ItemKey, at
 from pinlater.backends.dynamodb.key_items import KeysLeft, leave
 from pinlater.backends.dynamodb.steps import Step, TooLarge
 from pinlater.backends.dynamodb.store_parts import Store
-from pinlater.backends.dynamodb.stored_job import CANCELLED, FAILED, IN_PROGRESS, SUCCEEDED, StoredJob
+from pinlater.backends.dynamodb.stored_job import (
+    CANCELLED,
+    FAILED,
+    IN_PROGRESS,
+    MOST_BYTES_WITH_LOG,
+    SUCCEEDED,
+    StoredJob,
+)
 from pinlater.backends.extended import HeartbeatRequest
-from pinlater.backends.packed_trails import ENDS_JOB, packed_attempts
+from pinlater.backends.packed_trails import ENDS_JOB, attempt_of, packed_attempts, packed_lines, with_lines
 from pinlater.backends.status_lines import crash_budget_status, expired_status, released_status
 from pinlater.errors import OutcomeUnknown, PinLaterError, StoreConflict
 from pinlater.model import (
@@ -268,6 +275,8 @@ async def heartbeat(
                 text if request.text is None else request.text,
                 now_ms,
             ]
+        if request.log_lines and body_length(job.body) <= MOST_BYTES_WITH_LOG:
+            job.log = with_lines(job.log, attempt_of(job.attempts), request.log_lines)
         if job.stop_by is not None:
             return HeartbeatAnswer(HeartbeatOutcome.CANCEL, job.stop_by)
         return HeartbeatAnswer(HeartbeatOutcome.OK)
@@ -355,9 +364,10 @@ async def mark_moved(store: Store, queue: str, moved: Sequence[tuple[ClaimKey, s
 
 async def put_trails(store: Store, queue: str, given: Sequence[tuple[JobKey, JobTrail]]) -> list[bool]:
     async def change(step: Step, job: StoredJob | None, position: int) -> bool:
-        if job is None or job.attempts is not None:
+        if job is None or job.attempts is not None or job.log is not None:
             return False
-        job.attempts = packed_attempts(given[position][1].attempts)
+        trail = given[position][1]
+        job.attempts, job.log = packed_attempts(trail.attempts), packed_lines(trail.log)
         return True
 
     return await _per_claim(store, queue, [key for key, _ in given], change, False)

@@ -21,7 +21,7 @@ from pinlater.backends.dynamodb.items import (
     priority_of,
     qid_of,
 )
-from pinlater.backends.packed_trails import added, attempt_to_add, attempts_of
+from pinlater.backends.packed_trails import added, attempt_to_add, attempts_of, lines_of
 from pinlater.model import (
     MAX_TIME_MS,
     DequeuedJob,
@@ -45,6 +45,9 @@ SHOWN = {state: shown for shown, states in STATES_OF.items() for state in states
 DEAD_LETTER = "d"
 MOST_BYTES = 360 * 1024
 """The most bytes of a body: an item holds 400 KB, and the rest of a job may need up to 40."""
+
+MOST_BYTES_WITH_LOG = MOST_BYTES - 20 * 1024
+"""And of one whose job keeps a log in its item."""
 
 
 def _attribute(name: str, default: Any = None) -> Any:
@@ -94,6 +97,8 @@ class StoredJob:
     progress: list[Any] | None = field(default=None, metadata={"attribute": "pr"})
     attempts: bytes | None = _attribute("at")
     """The record of its attempts before the last (packed_trails.py)."""
+
+    log: bytes | None = _attribute("lg")
 
     @property
     def is_live(self) -> bool:
@@ -154,7 +159,8 @@ class StoredJob:
                 SHOWN[self.state],
                 *(self.run_after_ms, self.claimed_at_ms, self.finished_at_ms, self.claim),
                 cancelled=self.state == CANCELLED,
-            )
+            ),
+            lines_of(self.log),
         )
 
     def finish(self, state: int, now_ms: int) -> None:

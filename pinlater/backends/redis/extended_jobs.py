@@ -38,6 +38,7 @@ from pinlater.backends.redis.records import (
     named,
 )
 from pinlater.backends.redis.scripts import ScriptCaller, lowest_id
+from pinlater.backends.redis.trail_records import with_log
 from pinlater.errors import HomesChanged
 from pinlater.model import (
     MAX_KEY_BYTES,
@@ -113,6 +114,8 @@ class ExtendedCommands(ScriptCaller):
             parts = (each.fraction is not None) + 2 * (each.text is not None)
             fraction = -1.0 if each.fraction is None else each.fraction
             progress = PROGRESS.pack(fraction, now_ms) + (each.text or "").encode() if parts else b""
+            if each.log_lines:
+                progress, parts = with_log(progress, each.log_lines), parts + 4
             args += (each.priority, ID.pack(each.id), each.claim_descriptor, progress, parts)
         return [
             HeartbeatAnswer(HeartbeatOutcome.CANCEL, answer.decode())

@@ -27,7 +27,7 @@ from pinlater.backends.sql.extensions import End, Extension, Stays, end, extend,
 from pinlater.backends.sql.held_references import RESULT, hold, replace_body, result_bytes
 from pinlater.backends.sql.records import DEAD_LETTER_PENDING_MS, IN_PROGRESS, SHOWN, STOPPING
 from pinlater.backends.sql.session import IDS_PER_STATEMENT, Row, Session, in_slices
-from pinlater.backends.sql.trails import keep_attempts
+from pinlater.backends.sql.trails import add_log_lines, keep_attempts
 from pinlater.backends.status_lines import crash_budget_status, expired_status, released_status
 from pinlater.model import (
     MAX_PROGRESS_CHARS,
@@ -479,6 +479,9 @@ def heartbeat(
             text = before.progress if each.text is None else each.text[:MAX_PROGRESS_CHARS]
             known[each.id] = before._replace(fraction=fraction, progress=text)
             progress.append((each.id, fraction, text, now_ms))
+    logging = [each for each in alive if each.log_lines]
+    if logging:
+        add_log_lines(session, logging)
     if progress:
         session.put("put_progress", list({row[0]: row for row in progress}.values()))
         extend(session, {job_id: flags[job_id] for job_id in reported}, SHOWN)

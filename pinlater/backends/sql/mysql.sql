@@ -553,6 +553,9 @@ SELECT {trail}
 FROM pinlater_jobs FORCE INDEX (PRIMARY) LEFT JOIN pinlater_links ON job_id = id
 WHERE id IN %s
 
+-- name: logs
+SELECT job_id, attempts, log_lines FROM pinlater_links FORCE INDEX (PRIMARY) WHERE job_id IN %s
+
 -- name: trails_of
 SELECT {trail}, priority, log_lines
 FROM pinlater_jobs FORCE INDEX (PRIMARY) LEFT JOIN pinlater_links ON job_id = id

@@ -519,6 +519,9 @@ SELECT {trail}
 FROM pinlater_jobs LEFT JOIN pinlater_links ON job_id = id
 WHERE id = ANY(%s)
 
+-- name: logs
+SELECT job_id, attempts, log_lines FROM pinlater_links WHERE job_id = ANY(%s)
+
 -- name: trails_of
 SELECT {trail}, priority, log_lines
 FROM pinlater_jobs LEFT JOIN pinlater_links ON job_id = id

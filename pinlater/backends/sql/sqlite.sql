@@ -521,6 +521,9 @@ SELECT {trail}
 FROM pinlater_jobs NOT INDEXED LEFT JOIN pinlater_links ON job_id = id
 WHERE id IN (SELECT value FROM json_each(?))
 
+-- name: logs
+SELECT job_id, attempts, log_lines FROM pinlater_links WHERE job_id IN (SELECT value FROM json_each(?))
+
 -- name: trails_of
 SELECT {trail}, priority, log_lines
 FROM pinlater_jobs NOT INDEXED LEFT JOIN pinlater_links ON job_id = id

@@ -6,15 +6,24 @@ PENDING.
 
 from __future__ import annotations
 
-from pinlater.model import Ack, Checkpoint, DequeuedJob
+from pinlater.model import Ack, Checkpoint, DequeuedJob, JobProgress
 from pinlater_workers.jobs.outcome import Action, Outcome
+from pinlater_workers.jobs.progress_report import ProgressReport
 
 ACKS = frozenset({Action.SUCCEED, Action.RETRY, Action.FAIL, Action.CANCEL})
 """The server is told by an ack; else by a requeue, which is a checkpoint to it."""
 
 
-def ack_of(job: DequeuedJob, outcome: Outcome) -> Ack:
-    """Fenced by its claim."""
+def ack_of(job: DequeuedJob, outcome: Outcome, report: ProgressReport | None = None) -> Ack:
+    """Fenced by its claim. `report`: what the job said last."""
+    ack = _ack_of(job, outcome)
+    if report is not None:
+        ack.log_lines = report.log_lines
+        ack.progress = None if report.text is None else JobProgress(report.fraction, report.text)
+    return ack
+
+
+def _ack_of(job: DequeuedJob, outcome: Outcome) -> Ack:
     if outcome.action is not Action.SUCCEED:
         permanent = outcome.action in (Action.FAIL, Action.CANCEL)
         return Ack(job.descriptor, outcome.status, outcome.delay_ms, job.claim_descriptor, permanent)

@@ -130,8 +130,10 @@ async def beat(
         beats = []
         for entry in part:
             made = progress.get(entry.number)
-            fraction, text = (None, None) if made is None else (made.fraction, made.text)
-            beats.append(Heartbeat(entry.descriptor, entry.claim, fraction, text))
+            sent = Heartbeat(entry.descriptor, entry.claim)
+            if made is not None:
+                sent.fraction, sent.text, sent.log_lines = made.fraction, made.text, made.log_lines
+            beats.append(sent)
         carried = next(reports, None)
         try:
             answers = await calls.heartbeat(part[0].queue, beats, carried, timeout_s)
@@ -293,7 +295,7 @@ class BeatSchedule:
         for entry in progress:
             claim = self._claims.get(entry.number)
             if claim is not None:
-                claim.progress = entry
+                claim.progress = entry if claim.progress is None else claim.progress.followed_by(entry)
 
     def take_progress(self, numbers: Iterable[int]) -> dict[int, ProgressEntry]:
         """What a beat of these claims is to say."""
@@ -308,8 +310,8 @@ class BeatSchedule:
         """The beat of these failed: the next one says it, unless there is newer progress."""
         for number in numbers:
             claim, made = self._claims.get(number), progress.get(number)
-            if claim is not None and claim.progress is None:
-                claim.progress = made
+            if claim is not None and made is not None:
+                claim.progress = made if claim.progress is None else made.followed_by(claim.progress)
 
     def cancelled(self, numbers: Iterable[int]) -> list[int]:
         """The jobs of these are to stop: those of which that is news."""

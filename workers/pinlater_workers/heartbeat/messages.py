@@ -13,8 +13,10 @@ import msgspec
 
 from pinlater.client.client_tls import Tls
 from pinlater.client.token import Token
+from pinlater.model import LogLine
 from pinlater_workers.child_sockets import frame
 from pinlater_workers.jobs.context import StopReason
+from pinlater_workers.jobs.progress_report import ProgressReport
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -108,11 +110,19 @@ class ForgetClaims(msgspec.Struct, tag="Forget"):
 
 
 class ProgressEntry(msgspec.Struct, array_like=True, gc=False):
-    """How far the job of that claim is."""
+    """How far the job of that claim is; text None: nothing new. And what it logged."""
 
     number: int
     fraction: float | None
-    text: str
+    text: str | None
+    log_lines: list[LogLine] = []
+
+    def followed_by(self, newer: ProgressEntry) -> ProgressEntry:
+        """Both in one."""
+        both = ProgressReport(self.fraction, self.text, self.log_lines).followed_by(
+            ProgressReport(newer.fraction, newer.text, newer.log_lines)
+        )
+        return ProgressEntry(self.number, both.fraction, both.text, list(both.log_lines))
 
 
 class SendProgress(msgspec.Struct, tag="Progress"):

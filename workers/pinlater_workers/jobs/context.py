@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from pinlater.log_guard import GuardedLogger
-from pinlater.model import MAX_PROGRESS_CHARS, MAX_STATUS_CHARS, Checkpoint, DequeuedJob
+from pinlater.model import MAX_PROGRESS_CHARS, MAX_STATUS_CHARS, Checkpoint, DequeuedJob, LogLine
 from pinlater_workers.envelope import TAGS_HEADER, Envelope, next_body, write_envelope
 from pinlater_workers.errors import ClaimLost, JobStopped
 from pinlater_workers.jobs.attempt_record import AttemptRecord
+from pinlater_workers.jobs.progress_report import ProgressReport, last_lines, log_lines_of
 
 _log = GuardedLogger("pinlater_workers.jobs")
 _lock = threading.Lock()
@@ -40,17 +41,6 @@ ENDING_REASONS = frozenset({StopReason.TIME_LIMIT, StopReason.CLAIM_LOST})
 """The reasons that end a job, and that no other one replaces; of the others it is only told. CANCELLED ends it where
 its pool can, and only these two replace it.
 """
-
-
-class ProgressReport(NamedTuple):
-    """How far a job says it is: a fraction from 0 to 1, or None, and a short text."""
-
-    fraction: float | None
-    text: str
-
-
-TakeProgress = Callable[[], ProgressReport | None]
-"""The newest progress of a job, once; None: nothing new."""
 
 
 def cancelled_text(by: str) -> str:
@@ -96,6 +86,8 @@ class JobContext:
         "_claimed",
         "_deadline_ms",
         "_host",
+        "_line_ms",
+        "_lines",
         "_progress",
         "_reason",
         "_stopped_by",
@@ -122,6 +114,8 @@ class JobContext:
         self._stopped_by = ""
         self._wake: list[Callable[[], None]] | None = None
         self._progress: ProgressReport | None = None
+        self._lines: list[LogLine] | None = None
+        self._line_ms = 0
 
     # -- what it is ------------------------------------------------------------------------------------------------
 
@@ -293,15 +287,32 @@ class JobContext:
             raise ValueError(f"progress is {fraction!r:.100}; allowed: 0 to 1, as in done / all")
         made = ProgressReport(None if fraction is None else float(fraction), text[:MAX_PROGRESS_CHARS])
         with _lock:
-            is_first, self._progress = self._progress is None, made
+            is_first, self._progress = self._progress is None and self._lines is None, made
+        if is_first:
+            self._host.progress_made(self)
+
+    def log(self, text: str) -> None:
+        """Add a line to the log of the job, which people see on its page while it runs, and with `pinlater job log`. It
+        goes with a heartbeat, at most every second; the call itself waits for nothing, and may stand in a loop: the
+        last 100 lines or 16 KiB of a job are kept, each of up to 1,024 bytes.
+        """
+        with _lock:
+            is_first = self._progress is None and self._lines is None
+            now_ms = max(time.time_ns() // 1_000_000, self._line_ms + 1)
+            lines = log_lines_of(text, now_ms)
+            self._line_ms = lines[-1].at_ms
+            self._lines = [*last_lines([*(self._lines or ()), *lines])]
         if is_first:
             self._host.progress_made(self)
 
     def take_progress(self) -> ProgressReport | None:
-        """For the pool: the newest, once."""
+        """For the pool: what is new, once."""
         with _lock:
             made, self._progress = self._progress, None
-        return made
+            lines, self._lines = self._lines, None
+        if lines is None:
+            return made
+        return ProgressReport(None, None, lines) if made is None else made._replace(log_lines=lines)
 
     @property
     def claimed(self) -> DequeuedJob:

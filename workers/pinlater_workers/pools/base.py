@@ -15,8 +15,9 @@ from pinlater_workers.execution.decision import decide, decide_stopped, log_outc
 from pinlater_workers.execution.failure_text import stack_trace
 from pinlater_workers.jobs.attempt_record import AttemptRecord
 from pinlater_workers.jobs.batch import BatchContext, BatchJob, MemberOutcomes
-from pinlater_workers.jobs.context import CURRENT, JobContext, StopReason, TakeProgress, cancelled_text
+from pinlater_workers.jobs.context import CURRENT, JobContext, StopReason, cancelled_text
 from pinlater_workers.jobs.outcome import SUCCEEDED, Action, Outcome
+from pinlater_workers.jobs.progress_report import TakeProgress
 from pinlater_workers.jobs.running_job import RunningBatch, RunningJob
 
 JobsEnded = Callable[[Sequence[tuple[RunningJob, Outcome]]], None]

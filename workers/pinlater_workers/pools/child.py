@@ -131,12 +131,17 @@ def _work(app: App, jobs: BlockingSocket[ToProcess], control: Control) -> None:
     process, start = os.getpid(), StartContext()
     while isinstance(job := jobs.receive(), RunJob | RunBatch):
         ended: JobEnded | BatchEnded
+        contexts: list[JobContext] = []
         if isinstance(job, RunJob):
-            ended = JobEnded(_run(app, job, control, start))
+            ended = JobEnded(_run(app, job, control, start, contexts))
         else:
-            ended = _run_batch(app, job, control, start)
+            ended = _run_batch(app, job, control, start, contexts)
         if os.getpid() != process:
             os._exit(0)  # the job has forked, and this is the other one
+        for context in contexts:  # before the end, by the same connection
+            made = control.progress_of(job.number, context)
+            if made is not None:
+                _send(jobs, made)
         _send(jobs, ended)
 
 
@@ -148,11 +153,12 @@ def _send(jobs: BlockingSocket[ToProcess], message: Message) -> None:
         os._exit(1)
 
 
-def _run(app: App, run: RunJob, control: Control, start: StartContext) -> Outcome:
+def _run(app: App, run: RunJob, control: Control, start: StartContext, contexts: list[JobContext]) -> Outcome:
     job_type = app.find(run.name) if run.name else app.raw(run.queue)
     if job_type is None or job_type.is_batch:
         return Outcome(Action.GIVE_BACK, run.unknown_delay_ms)  # the code has changed since the worker was started
     context = JobContext(job_type.name, run.queue, run.job, JobHost(control, run.number), run.deadline_ms)
+    contexts.append(context)
     control.begin(run.number, context)
     try:
         return run_attempt(app, job_type, run.job, context, start=start)
@@ -162,13 +168,16 @@ def _run(app: App, run: RunJob, control: Control, start: StartContext) -> Outcom
         control.end()
 
 
-def _run_batch(app: App, run: RunBatch, control: Control, start: StartContext) -> BatchEnded:
+def _run_batch(
+    app: App, run: RunBatch, control: Control, start: StartContext, contexts: list[JobContext]
+) -> BatchEnded:
     job_type = app.find(run.name) if run.name else app.raw(run.queue)
     if job_type is None or not job_type.is_batch:
         return BatchEnded([Outcome(Action.GIVE_BACK, run.unknown_delay_ms)] * len(run.jobs))
     host = JobHost(control, run.number)
     name, deadline_ms = job_type.name, run.deadline_ms
     members = [(job, JobContext(name, run.queue, job, host, deadline_ms)) for job in run.jobs]
+    contexts += [context for _, context in members]
     context = BatchContext(members, host, deadline_ms)
     control.begin(run.number, context)
     try:
@@ -233,10 +242,17 @@ class Control:
         timer.start()
 
     def _tell_progress(self, number: int, context: JobContext) -> None:
-        made = context.take_progress()
-        if made is not None and number == self._number:
+        made = self.progress_of(number, context) if number == self._number else None
+        if made is not None:
             with contextlib.suppress(OSError):  # the worker is gone
-                self._socket.send(written(ProgressMade(number, context.descriptor, made.fraction, made.text)))
+                self._socket.send(written(made))
+
+    def progress_of(self, number: int, context: JobContext) -> ProgressMade | None:
+        """What is new, once; None: nothing, or the worker takes none."""
+        made = context.take_progress() if self._takes_progress else None
+        if made is None:
+            return None
+        return ProgressMade(number, context.descriptor, made.fraction, made.text, list(made.log_lines))
 
     def _serve(self) -> None:
         while (message := self._socket.receive()) is not None:

@@ -12,7 +12,7 @@ import msgspec
 
 import pinlater.errors
 import pinlater_workers.errors
-from pinlater.model import Checkpoint, DequeuedJob
+from pinlater.model import Checkpoint, DequeuedJob, LogLine
 from pinlater_workers.child_sockets import frame
 from pinlater_workers.errors import WorkerError
 from pinlater_workers.jobs.batch import MemberOutcomes
@@ -108,7 +108,8 @@ class ProgressMade(Message, tag="Progress"):
     number: int
     descriptor: str
     fraction: float | None
-    text: str
+    text: str | None
+    log_lines: list[LogLine] = []
 
 
 class SaveRequest(Message, tag="Ask"):

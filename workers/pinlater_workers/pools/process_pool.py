@@ -11,8 +11,9 @@ from pinlater.log_guard import GuardedLogger
 from pinlater_workers.app.settings import WorkerSettings
 from pinlater_workers.errors import ProcessDied
 from pinlater_workers.jobs.batch import MemberOutcomes
-from pinlater_workers.jobs.context import ENDING_REASONS, ProgressReport, StopReason
+from pinlater_workers.jobs.context import ENDING_REASONS, StopReason
 from pinlater_workers.jobs.outcome import Action, Outcome
+from pinlater_workers.jobs.progress_report import ProgressReport
 from pinlater_workers.jobs.running_job import RunningBatch, RunningJob
 from pinlater_workers.pools.base import (
     CheckpointRequests,
@@ -151,8 +152,9 @@ class ProcessPool:
                 done(has_ended())
         elif isinstance(message, ProgressMade):
             if running is not None and message.number == process.jobs:
-                made = ProgressReport(message.fraction, message.text)
-                self._note_progress(member_of(running, message.descriptor), lambda: made)
+                member = member_of(running, message.descriptor)
+                member.say(ProgressReport(message.fraction, message.text, message.log_lines))
+                self._note_progress(member, member.take_untaken)
         elif isinstance(message, JobEnded | BatchEnded) and running is not None:
             self._end(process, message.outcome if isinstance(message, JobEnded) else message.whole())
             if not process.ending:

@@ -270,7 +270,7 @@ class Jobs:
             made, claimed = context.take_progress(), context.claimed
             beat = Heartbeat(claimed.descriptor, claimed.claim_descriptor)
             if made is not None:
-                beat.fraction, beat.text = made.fraction, made.text
+                beat.fraction, beat.text, beat.log_lines = made.fraction, made.text, made.log_lines
             (answer,) = self.server.run(self.server.client.heartbeat(context.queue, [beat]))
             if answer.outcome is HeartbeatOutcome.CANCEL:
                 context.request_stop(StopReason.CANCELLED, answer.cancelled_by)

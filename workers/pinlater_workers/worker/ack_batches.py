@@ -168,9 +168,13 @@ def _shard(descriptor: str) -> str:
 
 def acks(results: Sequence[Result]) -> tuple[list[Ack], list[Ack]]:
     """The successes and the failures, each fenced by its claim."""
-    succeeded = [ack_of(running.job, outcome) for running, outcome in results if outcome.action is Action.SUCCEED]
-    failed = [ack_of(running.job, outcome) for running, outcome in results if outcome.action is not Action.SUCCEED]
+    succeeded = [_ack(*result) for result in results if result[1].action is Action.SUCCEED]
+    failed = [_ack(*result) for result in results if result[1].action is not Action.SUCCEED]
     return succeeded, failed
+
+
+def _ack(running: RunningJob, outcome: Outcome) -> Ack:
+    return ack_of(running.job, outcome, None if running.take_new is None else running.last_report())
 
 
 def in_order(results: Sequence[Result]) -> list[RunningJob]:

@@ -20,7 +20,8 @@ from pinlater_workers.errors import ClaimLost, ConfigurationError
 from pinlater_workers.heartbeat.beats import HeartbeatCalls
 from pinlater_workers.heartbeat.heartbeats import Heartbeats
 from pinlater_workers.heartbeat.messages import BlockedBy, HeartbeatEntry, ProgressEntry, WorkerCommanded, WorkerState
-from pinlater_workers.jobs.context import StopReason, TakeProgress
+from pinlater_workers.jobs.context import StopReason
+from pinlater_workers.jobs.progress_report import TakeProgress
 from pinlater_workers.jobs.running_job import RunningJob
 from pinlater_workers.worker.ack_batches import MAX_RESULTS, Result
 
@@ -94,7 +95,7 @@ class ClaimKeeper:
             commanded=commanded,
             may_end=may_end,
         )
-        self._progress: dict[RunningJob, TakeProgress] = {}
+        self._progress: dict[RunningJob, None] = {}
         self._progress_timer: asyncio.TimerHandle | None = None
         self._progress_s = -PROGRESS_EVERY_S
         self.say_alive = self._heartbeats.say_alive
@@ -117,7 +118,8 @@ class ClaimKeeper:
 
     def progress_made(self, running: RunningJob, take: TakeProgress) -> None:
         """It goes with a heartbeat at once, or a second after the last one that carried any."""
-        self._progress[running] = take
+        running.take_new = take
+        self._progress[running] = None
         if self._progress_timer is None:
             pause_s = max(0.0, self._progress_s + PROGRESS_EVERY_S - time.monotonic())
             self._progress_timer = asyncio.get_running_loop().call_later(pause_s, self._send_progress)
@@ -127,10 +129,10 @@ class ClaimKeeper:
         making, self._progress = self._progress, {}
         self._heartbeats.watch(self._table.promote_all(making))
         entries: list[ProgressEntry] = []
-        for running, take in making.items():
-            number, made = self._table.number_of(running), take()
+        for running in making:
+            number, made = self._table.number_of(running), running.take()
             if number is not None and made is not None:
-                entries.append(ProgressEntry(number, made.fraction, made.text))
+                entries.append(ProgressEntry(number, made.fraction, made.text, list(made.log_lines)))
         self._heartbeats.send_progress(entries)
 
     @property

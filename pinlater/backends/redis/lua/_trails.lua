@@ -68,3 +68,27 @@ local function keep_last_attempts(root, base, queue, ids, eligible, finished, ou
   end
   put_trails(root, base, queue, kept, kept_records, kept_lines)
 end
+
+-- Add log lines to those of a job, as lines of the attempt that runs, but for those that are there. The last are kept.
+local function add_lines(root, base, queue, id, given)
+  local records, logs = trails_of(base, {id})
+  local record, log, at, sizes, bytes = records[1], logs[1], 1, {}, 0
+  local attempt = record == '' and 1 or (unpack_record('>I4', record)) + 1
+  while at <= #given do
+    local at_ms, _, size = unpack_record($LINE, given, at)
+    local line = pack($LINE, at_ms, attempt, size) .. sub(given, at + $LINE_BYTES, at + $LINE_BYTES + size - 1)
+    if not string.find(log, line, 1, true) then log = log .. line end
+    at = at + $LINE_BYTES + size
+  end
+  at = 1
+  while at <= #log do
+    local _, _, size = unpack_record($LINE, log, at)
+    sizes[#sizes + 1], bytes, at = size, bytes + size, at + $LINE_BYTES + size
+  end
+  local first = 1
+  at = 1
+  while #sizes - first + 1 > $MAX_LOG_LINES or bytes > $MAX_LOG_BYTES do
+    bytes, at, first = bytes - sizes[first], at + $LINE_BYTES + sizes[first], first + 1
+  end
+  put_trails(root, base, queue, {id}, {record}, {sub(log, at)})
+end

@@ -1,12 +1,13 @@
 -- Signs of life, in order. The first write removes, so that they work in a Redis out of memory.
 -- KEYS     1 ROOT   2 BASE
 -- ARGV     1 queue   2 now   then per claim: priority, id, claim descriptor, progress (PROGRESS and its text) or '', which
---          parts of it are given (1 fraction, 2 text)
+--          parts of it are given (1 fraction, 2 text, 4 log lines, which follow: bytes of the progress, that, the lines)
 -- RETURNS  per claim 0 where it is lost, 1, or who asked the job to stop
 -- BOUND    the claims given
 --#include many
 --#include layout
 --#include extra
+--#include trails
 local base, now, call = KEYS[2], tonumber(ARGV[2]), redis.call
 local any_extra, answer, earliest = apart(base), {}, nil
 
@@ -23,7 +24,11 @@ local function progress(before, given, parts)
 end
 
 for at = 3, #ARGV, 5 do
-  local priority, id, parts = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 4])
+  local priority, id, parts, made, lines = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 4]), ARGV[at + 3], nil
+  if parts >= 4 then
+    local bytes = unpack_record('>I4', made)
+    parts, made, lines = parts - 4, sub(made, 5, 4 + bytes), sub(made, 5 + bytes)
+  end
   local claim = call('ZSCORE', base .. ':s:1:' .. priority, id) and call('HGET', base .. ':claims', id)
   if not claim or sub(claim, DESCRIPTOR_AT) ~= ARGV[at + 2] then
     answer[#answer + 1] = 0
@@ -37,10 +42,11 @@ for at = 3, #ARGV, 5 do
     local record = (any_extra or parts > 0) and call('HGET', base .. ':extra', id)
     local e = record and extra_of(record) or plain_extra(tonumber(priority))
     if parts > 0 then
-      e.rest = progress(e.rest, ARGV[at + 3], parts)
+      e.rest = progress(e.rest, made, parts)
       call('HSET', base .. ':extra', id, pack_extra(e))
       any_extra = true
     end
+    if lines then add_lines(KEYS[1], base, ARGV[1], id, lines) end
     answer[#answer + 1] = is_flagged(e.flags, STOP) and e.by or 1
   end
 end
