@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -10,16 +11,29 @@ from pinlater.dashboard.body_view import BodyView, body_view, value_view
 from pinlater.dashboard.formats import segment
 from pinlater.dashboard.job_list import PATH as JOBS
 from pinlater.dashboard.job_rows import JobRow, job_row
-from pinlater.dashboard.job_timeline import timeline
+from pinlater.dashboard.job_timeline import add_retries, timeline
 from pinlater.dashboard.page import Page, PageRoute
+from pinlater.dashboard.part_failed import PartFailed
 from pinlater.errors import PinLaterError
 from pinlater.job_body import FLOW_HEADER, ITEM_HEADER
-from pinlater.model import AccessAction, JobInfo, JobState, is_descriptor, is_queue_name
+from pinlater.model import (
+    AccessAction,
+    AttemptOutcome,
+    AuditEntry,
+    JobInfo,
+    JobState,
+    is_descriptor,
+    is_queue_name,
+)
 from pinlater.model.job_holds import JobHold
 from pinlater.wire.found_job_methods import CHANGE_FOUND_JOBS
 from pinlater.wire.methods import CANCEL, ENQUEUE, RESCHEDULE
+from pinlater.wire.operator_methods import GET_AUDIT
 
 PATH = f"{JOBS}/{{descriptor}}"
+MOST_ENTRIES, CHANGES_KEPT_S = 500, 10.0
+"""Of the audit so many entries are looked at, the latest, and for so long taken for the latest."""
+
 _SCHEDULE_KEY = "@schedule/"
 """With this begins the dedupe key of a job that a schedule has enqueued."""
 
@@ -104,6 +118,8 @@ async def job_detail(page: Page) -> web.Response:
     body: BodyView | None = body_view(info.body) if info.body is not None else None
     hold = await _hold(page, info, descriptor)
     headers = body.call.headers if body is not None and body.call is not None else {}
+    steps = timeline(info, page.now_ms, hold.text if hold is not None else "", sees_texts=sees_bodies)
+    add_retries(steps, info, await _latest_changes(page, info))
     return page.render(
         "job.html",
         info=info,
@@ -112,7 +128,7 @@ async def job_detail(page: Page) -> web.Response:
         sees_bodies=sees_bodies,
         body=body,
         result=value_view(info.result) if info.result is not None else None,
-        timeline=timeline(info, page.now_ms, hold.text if hold is not None else "", sees_texts=sees_bodies),
+        timeline=steps,
         hold=hold,
         can=job_rights(page, info),
         shard=descriptor.split(":")[1][1:],
@@ -122,6 +138,21 @@ async def job_detail(page: Page) -> web.Response:
         edited=body_text(info.body) if body is not None and body.is_editable and info.body is not None else None,
         is_found_by_key=info.dedupe_key is not None,
     )
+
+
+async def _latest_changes(page: Page, info: JobInfo) -> Sequence[AuditEntry]:
+    """The last entries of the audit, for those who may read it, where an operator may have retried the job: an attempt
+    of it has not succeeded. All open pages of a caller share them for a while.
+    """
+    has_failed = any(each.outcome not in (None, AttemptOutcome.SUCCEEDED) for each in info.attempts or ())
+    if not has_failed or not page.rights.may_call(GET_AUDIT):
+        return ()
+
+    async def load() -> list[AuditEntry]:
+        return await page.api.audit(limit=MOST_ENTRIES, context=page.context)
+
+    found = await page.part(page.snapshots.get(page.context, "changes of jobs", load, lambda _: CHANGES_KEPT_S))
+    return () if isinstance(found, PartFailed) else found
 
 
 def body_text(body: bytes) -> str | None:

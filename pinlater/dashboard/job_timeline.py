@@ -9,12 +9,12 @@ What is written in another way is a note, and none is lost.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from pinlater.model import JobInfo, JobState, claim_source
+from pinlater.model import AuditEntry, JobInfo, JobState, claim_source
 from pinlater.model.job_selection import JobPhase, phase_of
 from pinlater.model.status_text import NOT_REPLACED, NOT_REPLACED_END
 from pinlater.schedule import delay_seconds
@@ -106,6 +106,22 @@ def attempt_text(line: str) -> str:
     """What a line of a status says of an attempt, without its number, when and where it was; others as they are."""
     line = line.strip()
     return line if (attempt := ATTEMPT_LINE.fullmatch(line)) is None else attempt["text"]
+
+
+def add_retries(found: Timeline, info: JobInfo, entries: Iterable[AuditEntry]) -> None:
+    """Put into the time-line who retried this very job, and when, as the audit tells. (Who asked it to stop the job
+    tells itself; what else operators do to a job by its name leaves none, or is not in the audit.)
+    """
+    for entry in sorted(entries, key=lambda each: each.at_ms):
+        is_of_job = entry.action == "retry_jobs" and info.descriptor in entry.detail
+        if not is_of_job or entry.at_ms < info.created_at_ms:
+            continue
+        places = (place for place, step in enumerate(found.steps) if place and (step.at_ms or 0) > entry.at_ms)
+        place = next(places, len(found.steps) - 1)
+        found.steps.insert(place, TimelineStep("Retried", "held", entry.at_ms, f"by {entry.who}"))
+    for step in found.steps:
+        step.gap_ms = None
+    _add_gaps(found.steps)
 
 
 def _parts(line: str) -> list[str]:

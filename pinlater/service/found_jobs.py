@@ -389,10 +389,20 @@ def _checked_max_ms(max_ms: int | None) -> int | None:
     return max_ms
 
 
+_MOST_NAMED = 3
+
+
+def _named_text(descriptors: Sequence[str]) -> str:
+    """A few jobs by their descriptors, by which the page of a job finds who changed it; of many how many."""
+    if len(descriptors) <= _MOST_NAMED:
+        return f"of {' '.join(descriptors)}"
+    return f"of {len(descriptors)} that were named"
+
+
 def _change_text(change: FoundJobsChange) -> str:
     """What was requested, for the audit: ", part, part: note"."""
     selection = change.selection
-    parts = [f"of {len(selection.descriptors)} that were named"] if selection.descriptors else []
+    parts = [_named_text(selection.descriptors)] if selection.descriptors else []
     if selection.phases:
         parts.append(" or ".join(phase.name for phase in selection.phases))
     if selection.priorities:

@@ -148,6 +148,9 @@ def test_a_failed_job_is_retried(place: Place, visitor: Visitor, queue: str) -> 
     assert "The job waits for a worker again." in told
     assert (info_of(place, made).state, info_of(place, made).attempts_remaining) == (JobState.PENDING, 5)
     assert f"{page_of(made)}/retry" not in visitor.actions(page_of(made))
+    shown = visitor.text(page_of(made))
+    assert re.search(r"Retried .*by .* Ready", shown)
+    assert re.search(r"Outcome Worker 1 .* failed", shown)
 
 
 def test_a_job_that_waits_is_cancelled_and_one_that_runs_is_asked_to_stop(

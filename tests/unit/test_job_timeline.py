@@ -14,8 +14,8 @@ from pinlater.backends.status_lines import (
     released_status,
 )
 from pinlater.dashboard.job_rows import job_row, last_line
-from pinlater.dashboard.job_timeline import timeline
-from pinlater.model import JobInfo, JobState
+from pinlater.dashboard.job_timeline import add_retries, timeline
+from pinlater.model import AuditEntry, JobInfo, JobState
 from pinlater.model.status_text import job_expired_status, not_replaced_status
 
 NOW_MS = 1_795_400_000_000
@@ -147,3 +147,24 @@ def test_the_last_line_leaves_out_when_and_where() -> None:
     assert last_line("one\ntwo\n\n") == "two"
     assert last_line("") == last_line("  \n") == ""
     assert len(last_line("x" * 5_000)) == 240
+
+
+def test_who_retried_a_job_stands_where_it_was_retried() -> None:
+    info = job(JobState.PENDING, FIRST + SECOND)
+    found = timeline(info, NOW_MS)
+
+    def entry(at_ms: int, action: str = "retry_jobs", of: str = info.descriptor) -> AuditEntry:
+        return AuditEntry(at_ms, "ada", action, "mail", f"1 job, of {of}, FAILED", "web-1")
+
+    between_ms = 1_795_392_555_000
+    others = [
+        entry(CREATED_MS - 1),
+        entry(between_ms, "delete_jobs"),
+        entry(between_ms, of="mail:s1:p2:1790000000000001"),
+    ]
+    add_retries(found, info, [entry(NOW_MS), *others, entry(between_ms)])
+    assert [(step.title, step.text) for step in found.steps if step.title == "Retried"] == [("Retried", "by ada")] * 2
+    assert [step.title for step in found.steps] == [
+        *("Enqueued", "Attempt 1 of 2 failed", "Retried", "Attempt 2 of 2 failed", "Retried", "Ready"),
+    ]
+    assert found.steps[3].gap_ms == 7_000
