@@ -7,11 +7,13 @@ from inspect import get_annotations
 from typing import TypeVar
 
 from pinlater.access.fair_use import UseLimits
+from pinlater.alarms.webhooks import WebhookSettings
 from pinlater.bodies.body_engine import BodySettings
 from pinlater.bodies.placement import PlacementRules
 from pinlater.client.client_tls import Tls
 from pinlater.config import Config
 from pinlater.config.body_rules import default_rules, parse_rule, tier_urls
+from pinlater.config.webhook_urls import webhook_target
 from pinlater.flows.flow_engine import FlowSettings
 from pinlater.model.owner_bounds import OwnerBounds
 from pinlater.server.limits import ServerLimits
@@ -67,6 +69,15 @@ def flow_settings(config: Config) -> FlowSettings | None:
         return None
     url = f"sqlite:///{config.data.rstrip('/')}/flows.db" if config.flows == "sqlite" else config.flows
     return FlowSettings(url=url, callback_hosts=config.flow_callback_hosts, callback_secret=config.flow_callback_secret)
+
+
+def webhook_settings(config: Config) -> WebhookSettings:
+    return WebhookSettings(
+        targets=[webhook_target(each) for each in config.alarm_webhook],
+        secret=config.alarm_webhook_secret,
+        links=config.alarm_links,
+        with_errors=config.alarm_webhook_errors == "shown",
+    )
 
 
 def body_settings(config: Config) -> BodySettings | None:

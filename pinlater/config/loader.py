@@ -176,7 +176,7 @@ T = TypeVar("T")
 DEFAULT = "default"
 CONFIG_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
 _STORE_KEYS = ("id", "url", "dequeue-only")
-HIDDEN_NAMES = ("admin-password-hash", "flow-callback-secret")
+HIDDEN_NAMES = ("admin-password-hash", "alarm-webhook", "alarm-webhook-secret", "flow-callback-secret")
 """Never shown, not even as a mistake: it is a secret itself."""
 
 _BOUNDS: Sequence[tuple[str, str, Callable[[Config], int]]] = (
@@ -252,8 +252,9 @@ def secrets_of(config: Config) -> Iterator[str]:
     yield from secrets_of_url(config.flows)
     for tier in tier_urls(config.bodies):
         yield from secrets_of_url(tier.url)
-    if config.flow_callback_secret:
-        yield config.flow_callback_secret
+    yield from filter(None, (config.flow_callback_secret, config.alarm_webhook_secret))
+    for receiver in config.alarm_webhook:
+        yield webhook_target(receiver).url
     yield from _secrets_of_hash(config.admin_password_hash)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from pinlater.config.body_rules import BodyRules, TierUrls
 from pinlater.config.stores import ALLOWED_ID, SHARD_ID, StoreConfig
 from pinlater.config.values import PasswordHash, PathText, UrlPrefix
+from pinlater.config.webhook_urls import WebhookUrls
 from pinlater.durations import DAY_MS
 from pinlater.setting_kinds import Choice, Duration, Integer, Kind, Size, Text, Words
 
@@ -300,6 +301,33 @@ class Config:
         "",
         "What signs these POSTs.",
         is_secret=True,
+    )
+
+    alarm_webhook: tuple[str, ...] = _row(
+        "Alarms",
+        WebhookUrls(),
+        (),
+        "A receiver that is sent each alarm and its end, the same for all servers of a cluster. See docs/alarms.md.",
+        is_secret=True,
+    )
+    alarm_webhook_secret: str = _row(
+        "Alarms",
+        Text(r"(\S{16,500})?", "16 to 500 characters without spaces"),
+        "",
+        "What signs these POSTs.",
+        is_secret=True,
+    )
+    alarm_webhook_errors: str = _row(
+        "Alarms",
+        Choice("hidden", "shown"),
+        "hidden",
+        "Whether these POSTs have the errors that jobs left, which may hold what bodies do.",
+    )
+    alarm_links: str = _row(
+        "Alarms",
+        Text(r"(https?://\S+[^/\s])?", "http://HOST:PORT or https://HOST"),
+        "",
+        "Where people reach the dashboard, for the links of webhooks.",
     )
 
     bodies: tuple[str, ...] = _row(

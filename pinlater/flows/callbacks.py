@@ -7,12 +7,9 @@ given up visibly.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
-from importlib import import_module
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -25,15 +22,15 @@ from pinlater.flows.callback_job import callback_job, status_document
 from pinlater.flows.callback_lanes import CallbackLanes
 from pinlater.flows.connection import FlowConnection
 from pinlater.flows.ends import DueCallback
-from pinlater.flows.receivers import AllowedReceivers, failed_post
+from pinlater.flows.receivers import AllowedReceivers
 from pinlater.metrics import Metrics
 from pinlater.model import Job
 from pinlater.model.flow_words import CompletionCallback
+from pinlater.signed_post import SIGNATURE_HEADER, PostOutcome, mac, post_json, signature
 
 _log = structlog.get_logger("pinlater.flows")
 
 ID_HEADER, FLOW_ID_HEADER, OWNER_HEADER = "PinLater-Callback", "PinLater-Flow", "PinLater-Owner"
-SIGNATURE_HEADER = "PinLater-Signature-2"
 OLD_SIGNATURE_HEADER = "PinLater-Signature"
 """Of the body alone, for receivers of before: who goes by it takes what was meant for another one."""
 
@@ -43,7 +40,7 @@ no store takes now is tried for as long as it takes.
 """
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S, LONGEST_AWAY_S = 1.0, 3_600.0, 60.0
-CONNECT_TIMEOUT_S, POST_TIMEOUT_S = 3.0, 15.0
+POST_TIMEOUT_S = 15.0
 TAKEN_AT_ONCE = 300
 """Callbacks that one turn of the keeper takes from the database."""
 
@@ -64,8 +61,8 @@ class EnqueueCall(Protocol):
         """All of them or an error. QueueNotFound and others."""
 
 
-PostCall = Callable[[DueCallback], Awaitable[tuple[str, bool]]]
-"""Makes a POST: why it was refused, "" if it was taken; and whether the receiver has answered."""
+PostCall = Callable[[DueCallback], Awaitable[PostOutcome]]
+"""Makes a POST."""
 
 
 class FlowCallbacks:
@@ -209,46 +206,22 @@ class FlowCallbacks:
         await self._connection.call(lambda database: database.callback_failed(due, failure, retry_ms, now_ms))
         return has_answered
 
-    async def _post_over_http(self, due: DueCallback) -> tuple[str, bool]:
+    async def _post_over_http(self, due: DueCallback) -> PostOutcome:
         """See PostCall."""
         refused = self._why_not(due.callback.url)
         if refused:
-            return f"{due.callback.url} is not allowed; allowed: {refused}", True
+            return PostOutcome(f"{due.callback.url} is not allowed; allowed: {refused}", True)
         body = msgspec.json.encode(status_document(due.status))
         signed_s = self._clock.now_ms() // 1_000
         signed = (due.id, due.status.id, due.owner, due.callback.url)
         headers = {
-            "Content-Type": "application/json",
             ID_HEADER: due.id,
             FLOW_ID_HEADER: due.status.id,
             OWNER_HEADER: due.owner,
             SIGNATURE_HEADER: signature(self._secret, signed_s, signed, body),
             OLD_SIGNATURE_HEADER: body_signature(self._secret, signed_s, body),
         }
-        http: Any = import_module("aiohttp")  # only who has such callbacks loads it here
-        try:
-            async with (
-                http.ClientSession(
-                    timeout=http.ClientTimeout(total=POST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
-                ) as session,
-                session.post(due.callback.url, data=body, headers=headers, allow_redirects=False) as answer,
-            ):
-                return "" if 200 <= answer.status < 300 else f"it answered {answer.status}", True
-        except TimeoutError:
-            return f"it did not answer within {POST_TIMEOUT_S:g} s", False
-        except (http.ClientError, OSError) as error:
-            return failed_post(error), False
-
-
-def signature(secret: str, signed_s: int, signed: tuple[str, str, str, str], body: bytes) -> str:
-    """The header of a POST: when it was signed, in seconds since 1970, and the HMAC-SHA256 of that time, the id of the
-    callback, the id, the owner and the address of the flow, each a line, and the body. No line break can be in them.
-
-    >>> signature("s", 1, ("c", "f", "token:shop", "https://shop.example/over"), b"{}")[:24]
-    't=1,v2=ec10101662ec24716'
-    """
-    lines = "\n".join((str(signed_s), *signed, "")).encode()
-    return f"t={signed_s},v2={_mac(secret, lines + body)}"
+        return await post_json(due.callback.url, body, headers, POST_TIMEOUT_S)
 
 
 def body_signature(secret: str, signed_s: int, body: bytes) -> str:
@@ -257,8 +230,5 @@ def body_signature(secret: str, signed_s: int, body: bytes) -> str:
     >>> body_signature("s", 1, b"{}")[:24]
     't=1,v1=b253639bcd705ed1c'
     """
-    return f"t={signed_s},v1={_mac(secret, b'%d.' % signed_s + body)}"
+    return f"t={signed_s},v1={mac(secret, b'%d.' % signed_s + body)}"
 
-
-def _mac(secret: str, message: bytes) -> str:
-    return hmac.new(secret.encode(), message, hashlib.sha256).hexdigest()

@@ -1,17 +1,10 @@
-"""Receivers of callbacks: the addresses that an operator allows, and what is said of one that does not take its POST.
-
-Whatever answers there may be no receiver at all, but another service of the servers' network. So what is said is the
-kind of its failure and never what it sent: a caller reads that, and would read the service by it.
-"""
+"""Receivers of callbacks: the addresses that an operator allows."""
 
 from __future__ import annotations
 
 import re
-import socket
-import ssl
 from collections.abc import Collection
-from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from pinlater.model.callers import matches
@@ -65,20 +58,3 @@ class AllowedReceivers:
             return ""
         allowed = ", ".join(self._hosts) or "none is"
         return f"an address that flow-callback-hosts allows: {allowed} (without a port it is 80 or 443)"
-
-
-def failed_post(error: Exception) -> str:
-    """What is said of a POST that has no answer in HTTP: its kind, without a byte of what came."""
-    http: Any = import_module("aiohttp")
-    cause = getattr(error, "os_error", None) or error
-    if isinstance(cause, ssl.SSLError | ssl.CertificateError) or isinstance(error, http.ClientSSLError):
-        return "TLS was not agreed on, or its certificate is not trusted"
-    if isinstance(cause, socket.gaierror):
-        return "the name of its host is not known"
-    if isinstance(cause, ConnectionRefusedError):
-        return "it refused the connection"
-    if isinstance(error, http.ClientConnectorError):
-        return "it cannot be reached"
-    if isinstance(error, http.ClientResponseError):
-        return "it answered, and not in HTTP"
-    return "the connection broke before an answer came"
