@@ -31,6 +31,7 @@ from pinlater.access.rules_file import RulesFile
 from pinlater.access.tokens import TokenBook
 from pinlater.alarms.flow_watch import FlowWatch
 from pinlater.alarms.judge import JUDGE_EVERY_MS, Judge
+from pinlater.alarms.webhooks import AlarmWebhooks
 from pinlater.bodies.body_engine import Bodies, StoreInvalid
 from pinlater.cluster.blocked_chains import EVERY_MS as CHAINS_MS
 from pinlater.cluster.blocked_chains import BlockedChains
@@ -192,6 +193,8 @@ class ServerProcess:
             clock,
             priorities=priorities,
             flows=None if flows is None else FlowWatch(flows.connection, queues),
+            webhooks=AlarmWebhooks(settings_map.webhook_settings(config), clock),
+            metrics=metrics,
         )
         self._firer = ScheduleFirer(schedules, router, membership, clock, metrics, events.ready, clock.steady)
         bodies = None

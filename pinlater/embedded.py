@@ -40,6 +40,7 @@ from pinlater.shards.decorator import ShardDecorator
 from pinlater.shards.handle import ShardHandle
 from pinlater.shards.router import Router
 from pinlater.shards.shard_set import ShardSet
+from pinlater.signed_post import PostOutcome
 from pinlater.wire.codec import CallReader, RefusedCall, encode_reply
 from pinlater.wire.faults import error_from_exception, exception_from_error
 from pinlater.wire.message import WireLimits
@@ -86,9 +87,9 @@ class EmbeddedServer:
         self._priorities = tuple(range(1, settings.num_priority_levels + 1))
         self._claim_timeout_ms, self._claim_bytes = settings.max_claim_timeout_ms, settings.max_answer_bytes
 
-        async def posted(due: DueCallback) -> tuple[str, bool]:
+        async def posted(due: DueCallback) -> PostOutcome:
             post(due.callback.url, status_document(due.status))
-            return "", True
+            return PostOutcome("", has_answered=True)
 
         flow_settings = FlowSettings(
             url=f"sqlite:///{self._folder.name}/flows.db", callback_hosts=("*:*",), callback_secret=NAME

@@ -108,6 +108,15 @@ FAMILIES: dict[str, Family] = {
     "queue_ended_count_age_seconds": Family(
         "gauge", ("shard",), "How old its oldest count is, jobs that ended among them.", merge="max"
     ),
+    "alarms": Family(
+        "gauge",
+        ("condition", "severity", "subject", "queue"),
+        "1: an alarm stands, and nobody has muted it (alarms.md); of the server that judges.",
+        merge="max",
+    ),
+    "alarms_judged_at_seconds": Family(
+        "gauge", (), "When alarms were judged last, in seconds since 1970; of the server that judges.", merge="max"
+    ),
     "blocked_chains": Family(
         "gauge",
         ("shard",),

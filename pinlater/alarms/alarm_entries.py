@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import methodcaller
 from typing import Any
 
@@ -22,7 +22,7 @@ from pinlater.model.alarm_views import Alarm
 from pinlater.shards.handle import ShardHandle, answers, ask_all
 
 _log = structlog.get_logger("pinlater.alarms")
-KIND, ENDED_KIND, MUTE_KIND = "alarm", "alarm-ended", "alarm-mute"
+KIND, ENDED_KIND, MUTE_KIND, SENT_KIND = "alarm", "alarm-ended", "alarm-mute", "alarm-sent"
 NAME = "standing"
 PLACES = 2
 KEPT_ENDED = 200
@@ -41,7 +41,13 @@ class StandingEntry(msgspec.Struct, frozen=True):
     more: int = 0
 
 
-def encode_entry(thing: StandingEntry | Alarm | Mute) -> bytes:
+class SentEntry(msgspec.Struct, frozen=True):
+    """The alarms that a webhook has sent, and whose end it is to send."""
+
+    alarms: tuple[Alarm, ...] = ()
+
+
+def encode_entry(thing: StandingEntry | SentEntry | Alarm | Mute) -> bytes:
     """Its body."""
     return zlib.compress(msgspec.json.encode(thing), 1)
 
@@ -69,6 +75,22 @@ async def put_ended(places: Sequence[ShardHandle], alarm: Alarm, now_ms: int) ->
     name, body = f"{alarm.ended_ms:015d}-{alarm.name}-{digest}", encode_entry(alarm)
     until_ms = now_ms + _ENDED_FOR_MS
     await _put(places[:PLACES], lambda shard: shard.kv_put(ENDED_KIND, name, body, until_ms, now_ms, keep=KEPT_ENDED))
+
+
+async def put_sent(places: Sequence[ShardHandle], webhook: str, alarms: Iterable[Alarm], now_ms: int) -> None:
+    body = encode_entry(SentEntry(tuple(alarms)))
+    await _put(places[:PLACES], methodcaller("kv_put", SENT_KIND, webhook, body, now_ms + _ENDED_FOR_MS, now_ms))
+
+
+async def read_sent(places: Sequence[ShardHandle], now_ms: int) -> dict[str, tuple[Alarm, ...]]:
+    """By webhook, as the first of these shards that answers has it. PinLaterError: none answers."""
+    found: dict[str, tuple[Alarm, ...]] = {}
+    for entries in reversed(await _read(places[:PLACES], SENT_KIND, now_ms)):
+        for webhook, body in entries.items():
+            entry = decode_entry_as(SentEntry, body)
+            if entry is not None:
+                found[webhook] = entry.alarms
+    return found
 
 
 async def put_mute(places: Sequence[ShardHandle], mute: Mute, now_ms: int) -> bool:

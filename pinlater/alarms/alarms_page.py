@@ -21,7 +21,7 @@ pinlater alarms unmute no_worker --subject mail
 ```
 
 The overview of the dashboard, its list of queues, the first line of `pinlater top`, `pinlater check` and the status
-page of `--http` show them too.
+page of `--http` show them too. [Webhooks, Slack, Alertmanager and Prometheus](webhooks.md) bring them to people.
 
 ## The conditions
 

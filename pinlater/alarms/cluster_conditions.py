@@ -13,6 +13,9 @@ from pinlater.model.alarm_views import Severity
 COUNT_AGE_MS = 60_000
 """Counts may be so old."""
 
+WEBHOOK_TRIES = 5
+"""Of a POST in a row, before its receiver counts as failing."""
+
 _CLUSTER_PAGE = "/dashboard/cluster"
 _DRAINS = ("draining", "starting")
 _UNOPENED = "unopened"
@@ -217,6 +220,19 @@ def flow_stuck(evidence: Evidence) -> Iterator[Finding]:
             action="Correct the expression of that stage, or what keeps its callback, and resume the flow.",
             command=f"pinlater flow resume {flow.id}",
             path=f"/dashboard/flows/{flow.id}",
+        )
+
+
+def webhook_failing(evidence: Evidence) -> Iterator[Finding]:
+    for host, problem in sorted(evidence.now.webhook_problems.items()):
+        yield Finding(
+            subject=host,
+            title=f"No alarm arrives at the webhook of {host}",
+            why=f"The last {WEBHOOK_TRIES} tries failed: {problem}. It is tried again once a minute.",
+            impact="alarms are not sent there",
+            action="Repair the receiver, or the way to it; what it missed is sent then.",
+            command="pinlater alarms",
+            path=_CLUSTER_PAGE,
         )
 
 

@@ -201,6 +201,14 @@ CONDITIONS: tuple[Condition, ...] = (
         find=of_queues.paused_long,
     ),
     Condition(
+        name="webhook_failing",
+        severity=WARNING,
+        holds="A webhook does not take alarms.",
+        threshold=f"{of_cluster.WEBHOOK_TRIES} tries in a row",
+        remedy="Repair the receiver, or the way to it; what it missed is sent then.",
+        find=of_cluster.webhook_failing,
+    ),
+    Condition(
         name="exposed",
         severity=INFO,
         holds="Callers may do more at a server than an operator may want.",

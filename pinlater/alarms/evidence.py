@@ -103,7 +103,8 @@ class Snapshot:
     that was set, `counters` what server processes have counted where that changed, and `schedule_problems` the queue of
     a schedule that does not fire, and why, by the schedule's name. `types` are samples of jobs that ended, by queue and
     type of job ("": it names none), `refused` the calls that a shard which is out was needed for, and `low_disks` the
-    bytes free on the disk of a server's data folder, and all of them, where few are.
+    bytes free on the disk of a server's data folder, and all of them, where few are. `webhook_problems` say why nothing
+    arrives, by the webhook's host.
     """
 
     now_ms: int
@@ -120,6 +121,7 @@ class Snapshot:
     refused: Mapping[str, int] = field(default_factory=dict)
     low_disks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     stuck_flows: Sequence[StuckFlow] = ()
+    webhook_problems: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def working(self) -> list[QueueFacts]:

@@ -21,6 +21,7 @@ from pinlater.alarms.end_sampler import EndSampler
 from pinlater.alarms.evidence import Snapshot, WorkerSeen, snapshot_of
 from pinlater.alarms.flow_watch import FlowWatch
 from pinlater.alarms.judgement import Judgement, Mute
+from pinlater.alarms.webhooks import AlarmWebhooks
 from pinlater.clock import Clock
 from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
@@ -29,6 +30,7 @@ from pinlater.cluster.worker_entries import SeenWorker
 from pinlater.cluster.worker_list import WorkerList
 from pinlater.data_folder.disk import DESCRIBED as DISK_LOW
 from pinlater.errors import NoHealthyShards, PinLaterError
+from pinlater.metrics import Metrics
 from pinlater.model.alarm_views import Alarm, AlarmsPage
 from pinlater.queues.directory import QueueDirectory
 from pinlater.schedules.firer import DESCRIBED
@@ -70,6 +72,8 @@ class Judge:
         *,
         priorities: Sequence[int] = (1, 2, 3),
         flows: FlowWatch | None = None,
+        webhooks: AlarmWebhooks,
+        metrics: Metrics,
     ) -> None:
         self._members = members
         self._queues = queues
@@ -78,6 +82,8 @@ class Judge:
         self._cluster = cluster
         self._workers = workers
         self._clock = clock
+        self._webhooks = webhooks
+        self._metrics = metrics
         self._sampler = EndSampler(members, priorities, clock)
         self._flows = flows
         self._judgement: Judgement | None = None
@@ -99,7 +105,9 @@ class Judge:
         places = self._membership.places()
         self._is_alone = not places
         if places and not self._membership.owns(places[0].shard.shard_id):
-            self._judgement = self._written = None
+            if self._judgement is not None:
+                self._judgement = self._written = None
+                self._show(None)
             return
         if self._clock.now_ms() < self._rest_until_ms:
             return
@@ -123,8 +131,22 @@ class Judge:
             _log.info("alarm_ended", alarm=alarm.name, subject=alarm.subject, since_ms=alarm.since_ms)
         name = self._membership.me.lease_name
         self._entry = StandingEntry(name, snapshot.now_ms, tuple(judged.standing), judged.more)
+        self._show(self._entry)
         if places:
             await self._write(places, self._entry, judged.ended)
+        self._webhooks.take(judged.standing, places)
+
+    def _show(self, entry: StandingEntry | None) -> None:
+        """As metrics. None: another process judges."""
+        standing = () if entry is None else entry.alarms
+        gauges = {
+            ("alarms", each.name, each.severity, each.subject, each.queue): 1.0
+            for each in standing
+            if not each.is_muted
+        }
+        self._metrics.set_gauges(("alarms",), gauges)
+        judged = {} if entry is None else {("alarms_judged_at_seconds",): entry.judged_at_ms / 1000}
+        self._metrics.set_gauges(("alarms_judged_at_seconds",), judged)
 
     async def _begin(self, places: list[ShardHandle], now_ms: int) -> Judgement:
         """It is this process's turn from now on."""
@@ -132,6 +154,7 @@ class Judge:
         self._judgement, self._counted_ms = Judgement(), 0
         if before is not None:
             self._judgement.resume(before.alarms, now_ms)
+        await self._webhooks.resume(places)
         return self._judgement
 
     async def _write(self, places: list[ShardHandle], entry: StandingEntry, ended: list[Alarm]) -> None:
@@ -175,6 +198,7 @@ class Judge:
             latency_goals={name: goal for name, goal in goals.items() if goal is not None},
             refused=refused,
             stuck_flows=() if self._flows is None else await self._flows.stuck(),
+            webhook_problems=self._webhooks.problems,
             low_disks={
                 lease.server: (int(free), int(total))
                 for lease in leases
@@ -235,6 +259,7 @@ class Judge:
 
     async def close(self) -> None:
         """Wait for no answer any more."""
+        await self._webhooks.close()
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pinlater.config.webhook_urls import ALERTMANAGER, PINLATER, SLACK
-from pinlater.model.alarms import Alarm
+from pinlater.model.alarm_views import Alarm
 
 ALERT_ENDS_MS = 300_000
 """Alertmanager takes an alert for over when nothing was said of it for so long."""

@@ -1,7 +1,7 @@
 """Webhooks of alarms: receivers that an operator names hear of each alarm and of its end, at least once.
 
 Only the process that judges sends. A receiver hears of a condition once a minute at most, of all its alarms at once.
-What a receiver was told is kept in the shards, so another process that comes to judge goes on from there, and what
+What was sent is kept in the shards, so another process that comes to judge goes on from there, and what
 could not be sent is sent when the receiver answers again.
 """
 
@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 import structlog
 
-from pinlater.alarms.alarm_entries import put_told, read_told
+from pinlater.alarms.alarm_entries import put_sent, read_sent
+from pinlater.alarms.cluster_conditions import WEBHOOK_TRIES
 from pinlater.alarms.webhook_bodies import Message, webhook_body
 from pinlater.background_tasks import BackgroundTasks, exponential_backoff_s
 from pinlater.clock import Clock
 from pinlater.config.webhook_urls import ALERTMANAGER, WebhookTarget
-from pinlater.model.alarms import Alarm
+from pinlater.model.alarm_views import Alarm
 from pinlater.shards.handle import ShardHandle
 from pinlater.signed_post import SIGNATURE_HEADER, PostOutcome, post_json, signature
 
@@ -31,9 +32,6 @@ SEND_EVERY_MS = 60_000
 
 REFRESH_MS = 120_000
 """Alerts that stand are sent again to an Alertmanager so often."""
-
-TRIES = 5
-"""In a row, before the receiver counts as failing: then it is tried once a minute."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 
@@ -51,7 +49,7 @@ class WebhookSettings(NamedTuple):
 
 
 class AlarmWebhook:
-    """One receiver, and what it was told."""
+    """One receiver, and what it was sent."""
 
     def __init__(self, target: WebhookTarget, settings: WebhookSettings, clock: Clock, post: PostJson) -> None:
         self.target = target
@@ -62,7 +60,7 @@ class AlarmWebhook:
         self._settings = settings
         self._clock = clock
         self._post = post
-        self._told: dict[AlarmKey, Alarm] = {}
+        self._sent: dict[AlarmKey, Alarm] = {}
         self._standing: dict[AlarmKey, Alarm] = {}
         self._sent_ms: dict[str, int] = {}
         self._failures = 0
@@ -70,13 +68,13 @@ class AlarmWebhook:
         self.is_busy = False
 
     @property
-    def told(self) -> list[Alarm]:
+    def sent(self) -> list[Alarm]:
         """The alarms whose end is still to be sent."""
-        return [*self._told.values()]
+        return [*self._sent.values()]
 
-    def resume(self, told: Iterable[Alarm]) -> None:
+    def resume(self, sent: Iterable[Alarm]) -> None:
         """Go on with what another process has sent."""
-        self._told = {each.key: each for each in told}
+        self._sent = {each.key: each for each in sent}
 
     def take(self, standing: Iterable[Alarm]) -> None:
         """The alarms as they stand now."""
@@ -86,7 +84,7 @@ class AlarmWebhook:
         """Send what is due, a condition after the other; whether anything arrived. It raises nothing."""
         has_sent, self.is_busy = False, True
         try:
-            for name in sorted({name for name, _ in (*self._standing, *self._told)}):
+            for name in sorted({name for name, _ in (*self._standing, *self._sent)}):
                 message = self._due(name)
                 if message is None:
                     continue
@@ -107,7 +105,7 @@ class AlarmWebhook:
         news = [each for each in standing if self._is_news(each)]
         ended = [
             replace(each, ended_ms=now_ms)
-            for key, each in self._told.items()
+            for key, each in self._sent.items()
             if each.name == name and key not in self._standing
         ]
         says_all = self.target.form == ALERTMANAGER
@@ -117,7 +115,7 @@ class AlarmWebhook:
         return Message(name, standing if says_all else news, ended, now_ms, self._settings.links)
 
     def _is_news(self, alarm: Alarm) -> bool:
-        before = self._told.get(alarm.key)
+        before = self._sent.get(alarm.key)
         return before is None or alarm.severity < before.severity or alarm.since_ms != before.since_ms
 
     async def _send(self, message: Message) -> bool:
@@ -126,21 +124,21 @@ class AlarmWebhook:
         if outcome.failure:
             self._failures += 1
             pause_s = exponential_backoff_s(self._failures, FIRST_PAUSE_S, LONGEST_PAUSE_S)
-            if self._failures >= TRIES:
+            if self._failures >= WEBHOOK_TRIES:
                 pause_s, self.problem = LONGEST_PAUSE_S, outcome.failure
             self._try_after_ms = self._clock.now_ms() + round(pause_s * 1_000)
             _log.warning("webhook_failed", host=self.target.host, tries=self._failures, error=outcome.failure)
             return False
         self._failures, self._try_after_ms, self.problem = 0, 0, ""
         self._sent_ms[message.name] = message.now_ms
-        self._told |= {each.key: each for each in message.standing}
+        self._sent |= {each.key: each for each in message.standing}
         for each in message.ended:
-            del self._told[each.key]
+            del self._sent[each.key]
         return True
 
     def _headers(self, message: Message, body: bytes) -> dict[str, str]:
-        told = ((*each.key, each.since_ms, each.ended_ms) for each in (*message.standing, *message.ended))
-        message_id = hashlib.sha256(repr(sorted(told, key=repr)).encode()).hexdigest()[:32]
+        alarms = ((*each.key, each.since_ms, each.ended_ms) for each in (*message.standing, *message.ended))
+        message_id = hashlib.sha256(repr(sorted(alarms, key=repr)).encode()).hexdigest()[:32]
         headers = {ID_HEADER: message_id, CONDITION_HEADER: message.name}
         if self._settings.secret:
             signed = (message_id, message.name, self.target.url)
@@ -165,9 +163,9 @@ class AlarmWebhooks:
     async def resume(self, places: Sequence[ShardHandle]) -> None:
         """This process judges from now on. PinLaterError: no shard says what was sent before."""
         if self._receivers and places:
-            told = await read_told(places, self._clock.now_ms())
+            sent = await read_sent(places, self._clock.now_ms())
             for each in self._receivers:
-                each.resume(told.get(each.name, ()))
+                each.resume(sent.get(each.name, ()))
 
     def take(self, standing: Sequence[Alarm], places: Sequence[ShardHandle]) -> None:
         """Begin to send what is due, to receivers that are not busy."""
@@ -178,7 +176,11 @@ class AlarmWebhooks:
 
     async def _send(self, receiver: AlarmWebhook, places: Sequence[ShardHandle]) -> None:
         if await receiver.send_due():
-            await put_told(places, receiver.name, receiver.told, self._clock.now_ms())
+            await put_sent(places, receiver.name, receiver.sent, self._clock.now_ms())
+
+    async def drain(self) -> None:
+        """Until nothing is under way."""
+        await self._tasks.drain()
 
     async def close(self) -> None:
         """What is under way is broken off: whoever judges next sends it."""

@@ -37,6 +37,7 @@ from pinlater.config.stores import (
     expanded,
     parse_store,
 )
+from pinlater.config.webhook_urls import webhook_target
 from pinlater.near_names import meant_name
 from pinlater.redaction import SECRETS, redact, redact_url, secrets_of_url
 from pinlater.setting_kinds import Kind, Text

@@ -231,4 +231,3 @@ def body_signature(secret: str, signed_s: int, body: bytes) -> str:
     't=1,v1=b253639bcd705ed1c'
     """
     return f"t={signed_s},v1={mac(secret, b'%d.' % signed_s + body)}"
-

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import hmac
 import json
-import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -23,22 +22,10 @@ from pinlater.data_folder.password import hash_password
 from pinlater.model.flow_words import CompletionCallback, NewFlow, Stage
 from tests.access.cluster import PASSWORD
 from tests.flows.async_service import SECRET, SETTINGS, WITHIN_S
-from tests.packaging.conftest import ROOT
+from tests.packaging.page_code import function_of_page
 from tests.server.running import RunningServer, running
 
-PAGE = (ROOT / "docs" / "flows.md").read_text(encoding="utf-8")
-
-
-def documented(name: str) -> Callable[..., bool]:
-    """A function of the page, as it stands there."""
-    (code,) = [block for block in re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S) if f"def {name}(" in block]
-    found: dict[str, Any] = {}
-    exec(code, found)
-    made: Callable[..., bool] = found[name]
-    return made
-
-
-is_genuine = documented("is_genuine")
+is_genuine = function_of_page("flows.md", "is_genuine")
 RULES = '[roles.maker]\nmay = ["enqueue", "read", "operate"]\nqueues = ["pay"]'
 
 

@@ -7,5 +7,6 @@ NEEDS = {
     "dynamodb": {"dynamodb_server", "durable_dynamodb_server", "dynamodb_places"},
     "languages": {"node_worker", "apache_types", "typescript_client"},
     "browser": {"browser"},
+    "prometheus": {"promtool"},
 }
 SERVERS = frozenset(NEEDS)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pinlater.alarms.alarm_entries import KEPT_ENDED, put_ended, read_ended, read_mutes
 from pinlater.alarms.judge import JUDGE_EVERY_MS, LOST_AFTER_MS, WRITE_EVERY_MS, Judge
 from pinlater.alarms.judgement import Mute
+from pinlater.alarms.webhooks import AlarmWebhooks, WebhookSettings
 from pinlater.backends.requests import AckRequest
 from pinlater.cluster.worker_list import WorkerList
+from pinlater.config.webhook_urls import webhook_target
 from pinlater.errors import NoHealthyShards
+from pinlater.metrics import Metrics
 from pinlater.model import ANONYMOUS, Job, WorkerReport, parse_descriptor
 from pinlater.model.alarm_views import AlarmsPage, Severity
+from pinlater.signed_post import PostOutcome
 from tests.unit.cluster_stand import ClusterStand, Server, cluster_stand
 
 MINUTE = 60_000
@@ -26,15 +32,32 @@ class Stand:
 
     def __init__(self, cluster: ClusterStand) -> None:
         self.cluster = cluster
+        self.settings = WebhookSettings([webhook_target("https://ops.example/hook")])
+        self.posts: list[dict[str, Any]] = []
+        """What webhooks have sent."""
+        self.failure = ""
+        """Why they cannot."""
+        self.tries = 0
         self.judges: dict[str, Judge] = {}
         self.workers: dict[str, WorkerList] = {}
+        self.webhooks: dict[str, AlarmWebhooks] = {}
+        self.metrics: dict[str, Metrics] = {}
 
     async def server(self, name: str) -> Server:
         server = await self.cluster.server(name)
         workers = WorkerList(server.members, server.time, server.membership.me.lease_name)
         self.workers[name] = workers
+        self.webhooks[name] = AlarmWebhooks(self.settings, server.time, self._post)
         self.judges[name] = Judge(
-            server.members, server.queues, server.membership, server.stats, server.cluster, workers, server.time
+            server.members,
+            server.queues,
+            server.membership,
+            server.stats,
+            server.cluster,
+            workers,
+            server.time,
+            webhooks=self.webhooks[name],
+            metrics=self.metrics.setdefault(name, Metrics()),
         )
         return server
 
@@ -48,6 +71,22 @@ class Stand:
             await server.stats.drain()
         for server in self.cluster.servers:
             await self.judges[server.membership.me.server].tick()
+
+    async def _post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> PostOutcome:
+        self.tries += 1
+        if not self.failure:
+            self.posts.append(json.loads(body))
+        return PostOutcome(self.failure, has_answered=True)
+
+    async def heard(self) -> list[tuple[list[str], list[str]]]:
+        """The subjects of alarms that webhooks have sent of late, and of those whose end they have."""
+        for webhooks in self.webhooks.values():
+            await webhooks.drain()
+        posts, self.posts = self.posts, []
+        return [
+            ([each["subject"] for each in post["alarms"]], [each["subject"] for each in post["ended"]])
+            for post in posts
+        ]
 
     async def pages(self) -> list[AlarmsPage]:
         """What each server answers."""
@@ -276,3 +315,50 @@ async def test_a_worker_that_rests_takes_no_jobs_and_may_go() -> None:
         assert [alarm.name for alarm in (await stand.pages())[0].alarms] == ["no_worker"]
         await stand.pass_time(2 * MINUTE)
         assert [alarm.name for alarm in (await stand.pages())[0].alarms] == ["no_worker"]
+
+
+# -- webhooks ----------------------------------------------------------------------------------------------------------
+
+
+async def test_one_process_sends_and_another_one_sends_the_end() -> None:
+    async with one_alarm() as stand:
+        assert await stand.heard() == [(["mail"], [])]
+        stand.cluster.kill(stand.judging())
+        await stand.pass_time(MINUTE)
+        assert await stand.heard() == []
+        server = stand.judging()
+        await server.queues.change("mail", {"paused": "true"}, (), False, "me")
+        await stand.pass_time(MINUTE)
+        assert await stand.heard() == [([], ["mail"])]
+
+
+async def test_a_webhook_that_fails_is_an_alarm_until_it_takes_what_it_missed() -> None:
+    async with one_alarm() as stand:
+        await stand.heard()
+        stand.failure = "it answered 500"
+        server = stand.judging()
+        await server.queues.create("other", "me")
+        await server.router.enqueue("other", [Job(b"x")], server.time.now_ms())
+        for _ in range(8):
+            await stand.pass_time(MINUTE)
+            assert await stand.heard() == []
+        (alarm,) = [each for each in (await stand.pages())[0].alarms if each.name == "webhook_failing"]
+        assert (alarm.subject, "it answered 500" in alarm.why) == ("ops.example", True)
+        stand.failure = ""
+        await stand.pass_time(MINUTE)
+        assert (["other"], []) in await stand.heard()
+        await stand.pass_time(MINUTE)
+        assert "webhook_failing" not in {each.name for each in (await stand.pages())[0].alarms}
+        assert (["ops.example"], []) not in await stand.heard()
+
+
+async def test_alarms_are_metrics_of_the_process_that_judges() -> None:
+    async with one_alarm() as stand:
+        judging = stand.judging().membership.me.server
+        for name, metrics in stand.metrics.items():
+            alarms = [key for key in metrics.gauges if key[0] == "alarms"]
+            expected = [("alarms", "no_worker", Severity.CRITICAL, "mail", "mail")] if name == judging else []
+            assert alarms == expected
+        await stand.judges[judging].mute(Mute("no_worker", "", stand.judging().time.now_ms() + MINUTE, "me", "known"))
+        await stand.pass_time()
+        assert not [key for key in stand.metrics[judging].gauges if key[0] == "alarms"]

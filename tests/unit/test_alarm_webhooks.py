@@ -10,18 +10,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from pinlater.alarms.cluster_conditions import WEBHOOK_TRIES
 from pinlater.alarms.webhook_bodies import ALERT_ENDS_MS, Message, webhook_body
 from pinlater.alarms.webhooks import (
     REFRESH_MS,
     SEND_EVERY_MS,
-    TRIES,
     AlarmWebhook,
     WebhookSettings,
 )
 from pinlater.config.webhook_urls import webhook_target
 from pinlater.http.model_map import answer_of
 from pinlater.http.operator_answers import AlarmAnswer
-from pinlater.model.alarms import AbsorbedAlarm, Alarm, Severity
+from pinlater.model.alarm_views import AbsorbedAlarm, Alarm, Severity
 from pinlater.signed_post import SIGNATURE_HEADER, PostOutcome, signature
 from tests.unit.breaking import HeldClock
 
@@ -113,7 +113,7 @@ async def test_worse_is_news_and_a_muted_alarm_is_none() -> None:
 async def test_what_did_not_arrive_is_tried_again_and_then_told_as_a_problem() -> None:
     receiver = Receiver()
     receiver.failure = "it answered 500"
-    for number in range(1, TRIES + 1):
+    for number in range(1, WEBHOOK_TRIES + 1):
         assert not receiver.webhook.problem
         await receiver.hear(GONE, after_ms=60_000)
         assert receiver.tries == number
@@ -130,7 +130,7 @@ async def test_what_did_not_arrive_is_tried_again_and_then_told_as_a_problem() -
 async def test_another_process_goes_on_with_what_was_sent() -> None:
     first, second = Receiver(), Receiver()
     await first.hear(GONE, FULL)
-    second.webhook.resume(first.webhook.told)
+    second.webhook.resume(first.webhook.sent)
     (ended,) = await second.hear(GONE)
     assert titles(ended) == ([], [FULL.title])
     assert first.webhook.name == second.webhook.name != Receiver("https://ops.example/other").webhook.name
