@@ -13,6 +13,9 @@ from pinlater.model.alarm_views import Alarm
 from pinlater.model.operator_views import COUNTED
 
 MINUTE_MS = 60_000
+REMEMBERED_MS = 86_400_000
+"""So long a lost worker is remembered at most."""
+
 WINDOW_MINUTES = 5
 """Rates of failures are over so many."""
 
@@ -256,7 +259,7 @@ class ClusterHistory:
                 self._workers.pop(id, None)
             else:
                 self._workers[id] = each.worker
-        self._lost = {id: each for id, each in self._lost.items() if now.now_ms - each.noticed_ms <= _LOST_FOR_MS}
+        self._lost = {id: each for id, each in self._lost.items() if now.now_ms - each.noticed_ms <= REMEMBERED_MS}
 
     def lost(self) -> list[LostWorker]:
         """Workers that were there and are gone, those that were missed first at the beginning."""
@@ -309,10 +312,6 @@ class ClusterHistory:
         """How many jobs were ready, minute by minute; empty where that is not known for ten minutes."""
         readings = self._backlogs.get(queue, ())
         return [ready for _, ready in readings] if len(readings) == READINGS else []
-
-
-_LOST_FOR_MS = 86_400_000
-"""So long a lost worker is remembered at most."""
 
 
 def _add(sums: dict[str, list[int]], queue: str, numbers: Sequence[int]) -> None:

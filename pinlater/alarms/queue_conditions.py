@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from pinlater.alarms.condition import Finding
-from pinlater.alarms.evidence import Ends, Evidence, LostWorker, QueueFacts
+from pinlater.alarms.evidence import REMEMBERED_MS, Ends, Evidence, LostWorker, QueueFacts
 from pinlater.durations import age_text, spaced
 from pinlater.model.alarm_views import Severity
 
@@ -73,6 +73,7 @@ def worker_gone(evidence: Evidence) -> Iterator[Finding]:
     for each in evidence.past.lost():
         for taken_from in each.worker.queues:
             by_queue.setdefault(taken_from, []).append(each)
+    yield from _gone_before(evidence, by_queue)
     for name, gone in by_queue.items():
         left = now.polled.get(name, 0)
         lost = [each for each in gone if not _is_replaced(evidence, each)]
@@ -98,6 +99,27 @@ def worker_gone(evidence: Evidence) -> Iterator[Finding]:
             command=f"pinlater worker list --queue {name}",
             path=_WORKERS_PAGE,
         )
+
+
+def _gone_before(evidence: Evidence, known: Collection[str]) -> Iterator[Finding]:
+    """What a judge before this one found, which alone saw these workers: until somebody takes from the queue."""
+    now = evidence.now
+    for (condition, queue), alarm in evidence.standing.items():
+        is_left = condition == "worker_gone" and queue not in known and not now.polled.get(queue)
+        if is_left and now.now_ms - alarm.since_ms < REMEMBERED_MS:
+            yield Finding(
+                subject=queue,
+                title=alarm.title,
+                queue=queue,
+                queues=frozenset((queue,)),
+                severity=alarm.severity,
+                size=max(now.queues[queue].ready if queue in now.queues else 0, 1),
+                why=alarm.why,
+                impact=alarm.impact,
+                action=alarm.action,
+                command=alarm.command,
+                path=alarm.path,
+            )
 
 
 def _is_replaced(evidence: Evidence, lost: LostWorker) -> bool:

@@ -164,6 +164,17 @@ def test_a_worker_in_the_place_of_the_lost_one_ends_the_alarm() -> None:
     assert [(alarm.name, alarm.ended_ms) for alarm in judged.ended] == [("worker_gone", NOW + 10_000)]
 
 
+def test_a_judge_that_takes_over_forgets_no_lost_worker() -> None:
+    first, then = Judgement(), Judgement()
+    judge_all(with_workers(NOW, WorkerSeen(worker())), with_workers(NOW + 5_000), judgement=first)
+    then.resume(first.standing, NOW + 10_000)
+    alarm = only(judge_all(with_workers(NOW + 10_000), judgement=then))
+    assert (alarm.name, alarm.severity, alarm.since_ms) == ("worker_gone", Severity.CRITICAL, NOW)
+    assert "web on host-1" in alarm.why
+    new = WorkerSeen(worker("w2", at_ms=NOW + 15_000))
+    assert judge_all(with_workers(NOW + 15_000, new), judgement=then).standing == []
+
+
 def test_a_lost_worker_among_others_is_told_of_for_a_quarter_of_an_hour() -> None:
     left = WorkerSeen(worker("w2", name="other"))
     judgement = Judgement()
