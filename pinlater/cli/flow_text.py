@@ -88,9 +88,11 @@ def item_table_row(item: FlowItem) -> Row:
 
 
 def state_text(status: FlowStatus) -> str:
-    """One that was cancelled goes on until nothing of it runs."""
+    """One that was cancelled goes on until nothing of it runs; one that is stuck does not go on by itself."""
     if status.state is FlowState.CANCELLED and status.completed_ms is None:
         return "stopping"
+    if status.is_stuck:
+        return "stuck"
     return _word(status.state)
 
 
@@ -130,7 +132,11 @@ def picture(status: FlowStatus, now_ms: int, width: int) -> list[str]:
     for problem in status.troubles:
         lines += _field("trouble", problem, width)
     if failed_items(status):
-        shown = f"{counted(failed_items(status), 'item')} failed: `pinlater flow items {status.id} --state failed`"
+        shown = (
+            f"{counted(failed_items(status), 'item')} failed: "
+            f"`pinlater flow items {status.id} --state failed` says why, "
+            f"`pinlater flow retry {status.id} --failed` tries again"
+        )
         lines += _field("failed", shown, width)
     return lines if lines[-1] else lines[:-1]
 
@@ -146,7 +152,8 @@ def _state_line(status: FlowStatus, now_ms: int) -> str:
     if status.completed_ms is None:
         return f"{state_text(status)}, since {age_text(now_ms - status.created_ms)}"
     took = age_text(status.completed_ms - status.created_ms)
-    return f"{state_text(status)} at {time_text(status.completed_ms)}, after {took}"
+    end = f", its end {status.ends}" if status.ends > 1 else ""
+    return f"{state_text(status)} at {time_text(status.completed_ms)}, after {took}{end}"
 
 
 def _tree(status: FlowStatus) -> Iterator[tuple[str, StageStatus]]:

@@ -152,6 +152,8 @@ class FlowTree:
             return ("cancelled", "held") if self.is_over else ("stopping", "held")
         if flow.state is FlowState.COMPLETE:
             return "complete", "good"
+        if flow.is_stuck:
+            return "stuck", "bad"
         return ("in trouble", "bad") if flow.troubles else ("running", "run")
 
     @property

@@ -237,7 +237,7 @@ def test_a_flow_that_is_stuck_says_so_and_is_resumed_by_another_expression(
     work(place.client, word, [b'{"amount": 7}', b'{"amount": 8}'])
     path = f"{FLOWS}/{flow}"
     shown = visitor.text(path)
-    assert "in trouble" in shown
+    assert f"{word} stuck" in shown
     assert "calculate stuck" in shown
     assert "the children of 2 items of stage calculate could not be made" in shown
     assert "The items below 2 of these could not be made" in shown
