@@ -164,7 +164,7 @@ def _ref(form: type[Any]) -> dict[str, Any]:
 
 
 def _tidy(schema: Any) -> Any:
-    """With descriptions in one line, and with the type of words, which generators of clients ask for."""
+    """With descriptions in one line, and with the types of words and of what is in lists, for generators of clients."""
     if isinstance(schema, list):
         return [_tidy(each) for each in schema]
     if not isinstance(schema, dict):
@@ -174,4 +174,6 @@ def _tidy(schema: Any) -> Any:
         tidy["description"] = " ".join(tidy["description"].split())
     if "enum" in tidy and "type" not in tidy:
         tidy["type"] = "string"
+    if tidy.get("type") == "array":
+        tidy.setdefault("items", {})
     return tidy
