@@ -323,13 +323,14 @@ _ALL_PRIORITIES = "Only jobs of this priority. [default: all]"
 
 
 @click.command(
+    short_help="List jobs of QUEUE in one state, the newest run-after first.",
     epilog="""\b
 Examples:
   pinlater job scan mail --state failed
   pinlater job scan mail --state scheduled --limit 20
   pinlater job scan mail --state failed --tag tenant:7
   pinlater job scan mail --state failed --status-match 'timed? ?out' --all -o jsonl
-  pinlater job scan mail --state failed --body -o jsonl | jq -r .type | sort | uniq -c"""
+  pinlater job scan mail --state failed --body -o jsonl | jq -r .type | sort | uniq -c""",
 )
 @click.argument("queue", shell_complete=offer_queues)
 @wanted_options
