@@ -16,10 +16,10 @@ _BEGINS = re.compile(r'(?=<(?:section|figure|aside|table|tr id=|li id=|li><a|div
 MAX_PARTS = 200
 
 
-def page_parts_of(html: str) -> list[str]:
+def cut_apart(html: str) -> list[str]:
     """Its sections, charts, figures and rows.
 
-    >>> page_parts_of('<main><section><table><tr id="a">1</tr><tr id="b">2</tr></table></section></main>')
+    >>> cut_apart('<main><section><table><tr id="a">1</tr><tr id="b">2</tr></table></section></main>')
     ['<main>', '<section>', '<table>', '<tr id="a">1</tr>', '<tr id="b">2</tr></table></section></main>']
     """
     parts = _BEGINS.split(html)
@@ -34,7 +34,7 @@ def news_for(html: str, known: str) -> bytes:
     """
     has = set(known.split(","))
     news = []
-    for part in page_parts_of(html):
+    for part in cut_apart(html):
         mark = sha256(without_clocks(part).encode()).hexdigest()[:10]
         news.append([mark] if mark in has else [mark, part])
     return msgspec.json.encode(news)

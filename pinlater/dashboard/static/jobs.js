@@ -1,4 +1,5 @@
-// The list of jobs: completion of the filter, and the selection of rows. All of it works without this script, too.
+// The list of jobs: completion of the filter, saved filters, and the selection of rows. But for saved filters it all
+// works without this script, too.
 "use strict";
 (() => {
   const input = document.querySelector("[data-complete]");
@@ -106,6 +107,69 @@
         hide();
       }
     });
+  }
+
+  // -- saved filters, in this browser -----------------------------------------------------------------------------------
+
+  const KEY = "pinlater.filters";
+  const MOST_SAVED = 30;
+  const saved = document.querySelector("[data-saved]");
+
+  const read = () => {
+    try {
+      const kept = JSON.parse(localStorage.getItem(KEY) || "[]");
+      return Array.isArray(kept) ? kept.filter((each) => typeof each?.name === "string" && typeof each.filter === "string") : [];
+    } catch {
+      return []; // storage is closed to pages, or somebody else wrote there
+    }
+  };
+
+  const write = (filters) => {
+    try {
+      localStorage.setItem(KEY, JSON.stringify(filters.slice(-MOST_SAVED)));
+    } catch {
+      // nothing is kept then
+    }
+    listSaved();
+  };
+
+  const listSaved = () => {
+    const here = new URLSearchParams(location.search).get("filter") || "";
+    const filters = read();
+    saved.querySelector("ul").replaceChildren(
+      ...filters.map(({ name, filter }) => {
+        const item = document.createElement("li");
+        const link = document.createElement("a");
+        link.href = `${location.pathname}?${new URLSearchParams({ filter })}`;
+        link.textContent = name;
+        link.title = filter;
+        if (filter === here) link.setAttribute("aria-current", "true");
+        const remove = document.createElement("button");
+        remove.type = "button";
+        remove.className = "plain";
+        remove.textContent = "×";
+        remove.setAttribute("aria-label", `Forget ${name}`);
+        remove.addEventListener("click", () => write(read().filter((each) => each.name !== name)));
+        item.append(link, remove);
+        return item;
+      }),
+    );
+    const form = saved.querySelector("details");
+    form.hidden = !here || filters.some((each) => each.filter === here);
+    saved.hidden = form.hidden && filters.length === 0;
+  };
+
+  if (saved) {
+    saved.querySelector("form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      const name = event.target.elements.name.value.trim();
+      const filter = new URLSearchParams(location.search).get("filter") || "";
+      event.target.closest("details").open = false;
+      if (name) write([...read().filter((each) => each.name !== name), { name, filter }]);
+      event.target.reset();
+      setTimeout(() => (event.target.querySelector("button.main").disabled = false));
+    });
+    listSaved();
   }
 
   // -- the selection ---------------------------------------------------------------------------------------------------
