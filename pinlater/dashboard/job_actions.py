@@ -55,7 +55,7 @@ def when_ms(text: str, now_ms: int) -> int | None:
     return at_ms
 
 
-def _number(page: Page, name: str, most: int) -> int | None:
+def number_typed(page: Page, name: str, most: int) -> int | None:
     """None: it was left empty. RequestInvalid."""
     text = page.form.get(name, "").strip()
     if not text:
@@ -87,7 +87,7 @@ async def _change(
 
 async def retry(page: Page) -> web.Response:
     _begin(page)
-    attempts = _number(page, "attempts", 2**31 - 1)
+    attempts = number_typed(page, "attempts", 2**31 - 1)
     return await _change(page, JobAction.RETRY, "The job waits for a worker again.", attempts)
 
 
@@ -116,7 +116,7 @@ async def cancel(page: Page) -> web.Response:
 async def reschedule(page: Page) -> web.Response:
     """What is left as it is in the form is not changed."""
     queue, descriptor = _begin(page)
-    change = RescheduleJob(descriptor, attempts_allowed=_number(page, "attempts", 2**31 - 1))
+    change = RescheduleJob(descriptor, attempts_allowed=number_typed(page, "attempts", 2**31 - 1))
     when = page.form.get("when", "").strip()
     if when:
         change.run_after_ms = when_ms(when, page.now_ms) or page.now_ms
@@ -144,8 +144,8 @@ async def copy(page: Page) -> web.Response:
     if body is None:
         raise RequestInvalid("its body cannot be read, so there can be no copy of it")
     target = page.form.get("queue", "").strip() or queue
-    attempts = _number(page, "attempts", 2**31 - 1) or info.attempts_allowed
-    priority = _number(page, "priority", 127) or info.priority
+    attempts = number_typed(page, "attempts", 2**31 - 1) or info.attempts_allowed
+    priority = number_typed(page, "priority", 127) or info.priority
     run_after_ms = when_ms(page.form.get("when", ""), page.now_ms)
     serialize_key = page.form.get("serialize", "").strip()
     tags = info.tags or ()

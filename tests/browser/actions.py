@@ -515,10 +515,12 @@ ACTIONS = (
     ),
 )
 IN_STEPS = {
+    "/dashboard/jobs/new",
     "/dashboard/runs/new",
     "/dashboard/runs",
     "/dashboard/runs/{run}/stop",
     "/dashboard/schedules/@new",
     "/dashboard/schedules/{name}/edit",
 }
-"""Changes of more than one step, which have tests of their own: test_runs.py and test_schedule_form.py."""
+"""Changes of more than one step, which have tests of their own: test_runs.py, test_schedule_form.py and
+tests/dashboard/test_new_job.py."""
