@@ -6,6 +6,7 @@ server or a queue are for the server to check.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Literal
@@ -31,6 +32,7 @@ from pinlater.model import (
     Heartbeat,
     Job,
     QueueAcks,
+    ReportingAck,
 )
 
 MAX_INT32 = 2**31 - 1
@@ -201,8 +203,16 @@ class AcksForm(Form):
 
     def acks(self, at: str = "") -> tuple[list[Ack], list[Ack]]:
         """The successes and the failures."""
-        succeeded = requests_of(Ack, self.succeeded, f"{at}succeeded") + requests_of(Ack, self.jobs, f"{at}jobs")
-        return succeeded, requests_of(Ack, self.failed, f"{at}failed")
+        succeeded = _acks(self.succeeded, f"{at}succeeded") + requests_of(Ack, self.jobs, f"{at}jobs")
+        return succeeded, _acks(self.failed, f"{at}failed")
+
+
+def _acks(forms: Sequence[SuccessForm | FailureForm], at: str) -> list[Ack]:
+    """Those that report something are ReportingAcks."""
+    return [
+        request_of(ReportingAck if form.progress or form.log_lines else Ack, form, f"{at}[{place}].")
+        for place, form in enumerate(forms)
+    ]
 
 
 class WorkerJobForm(Form):

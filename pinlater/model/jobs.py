@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from pinlater.model.callers import Caller, holder_of
 from pinlater.model.connection_ref import ConnectionRef
-from pinlater.model.trail import AttemptOutcome, JobAttempt, LogLine
+from pinlater.model.trail import AttemptOutcome, JobAttempt, JobProgress, LogLine
 from pinlater.model.word_enum import WordEnum
 from pinlater.model.workers import NumberedCommand, WorkerReport
 
@@ -305,17 +305,6 @@ class DequeuedJobs(list[DequeuedJob]):
         self.ack_outcomes = ack_outcomes
 
 
-class JobProgress(NamedTuple):
-    """How far a job is, as its worker said at `at_ms`: a fraction from 0 to 1, or None, and a short text."""
-
-    fraction: float | None = None
-    text: str = ""
-    at_ms: int = 0
-
-
-MAX_PROGRESS_CHARS = 200
-
-
 @dataclass(slots=True)
 class JobInfo:
     """Everything a store knows of one job; `body` only where it was asked for.
@@ -385,8 +374,7 @@ class Ack:
 
     `claim_descriptor`, where not "", fences: only the holder of that claim can ack. `retry_delay_ms` and `permanent`
     (no retry, straight to FAILED) count for failures only, a success whose result is refused among them; `result` for
-    successes only. `progress` is the last of the job, and `log_lines` are added to its log, as by a heartbeat before
-    the ack; both only with a `claim_descriptor`.
+    successes only.
     """
 
     descriptor: str
@@ -395,8 +383,28 @@ class Ack:
     claim_descriptor: str = ""
     permanent: bool = False
     result: bytes | None = None
-    progress: JobProgress | None = None
-    log_lines: Sequence[LogLine] = ()
+
+    progress: ClassVar[JobProgress | None] = None
+    log_lines: ClassVar[Sequence[LogLine] | None] = None
+    """Those of ReportingAck, which other acks do not pay for."""
+
+
+@dataclass(slots=True)
+class ReportingAck(Ack):
+    """An ack that brings what its job reported last: its progress, and lines for its log. They count as by a heartbeat
+    before the ack, and only with a `claim_descriptor`.
+    """
+
+    progress: JobProgress | None = None  # type: ignore[misc]
+    log_lines: Sequence[LogLine] = ()  # type: ignore[misc]
+
+
+_REPORTING = {ReportingAck}
+
+
+def any_reporting(acks: Sequence[Ack]) -> bool:
+    """Whether one of them may report something. It is asked of all acks, so by their kinds and not one by one."""
+    return not _REPORTING.isdisjoint(map(type, acks))
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The trail of a job: its attempts and its log lines, which a store keeps apart from the job."""
+"""The trail of a job, its attempts and log lines, which a store keeps apart from the job; and how far it is."""
 
 from __future__ import annotations
 
@@ -49,6 +49,17 @@ class JobAttempt(NamedTuple):
     def run_ms(self) -> int | None:
         """From its claim to its end; None while it runs."""
         return None if self.ended_at_ms is None else max(0, self.ended_at_ms - self.claimed_at_ms)
+
+
+class JobProgress(NamedTuple):
+    """How far a job is, as its worker said at `at_ms`: a fraction from 0 to 1, or None, and a short text."""
+
+    fraction: float | None = None
+    text: str = ""
+    at_ms: int = 0
+
+
+MAX_PROGRESS_CHARS = 200
 
 
 class LogLine(NamedTuple):

@@ -14,10 +14,9 @@ from typing import Any
 
 from pinlater.backends.base import SLICE_BYTES, ClaimRequest
 from pinlater.errors import INVALID, NoHealthyShards, Overloaded, PinLaterError, QueueNotFound
-from pinlater.model import AckOutcome, DequeuedJob, DequeuedJobs, DequeueRequest, RequestContext
+from pinlater.model import AckOutcome, DequeuedJob, DequeuedJobs, DequeueRequest, RequestContext, any_reporting
 from pinlater.queues.settings import QueueSettings
 from pinlater.service.connection_claims import ConnectionClaims
-from pinlater.service.heartbeats import any_report
 from pinlater.service.job_lifecycle import Acked, JobLifecycle, PreparedAcks
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
@@ -102,7 +101,7 @@ class Dequeuer:
         amount = len(request.succeeded) + len(request.failed)
         if request.dry_run or request.ack_queue not in ("", queue) or amount > self._validator.max_jobs:
             return None
-        if any_report(request.succeeded) or any_report(request.failed):
+        if any_reporting(request.succeeded) or any_reporting(request.failed):
             return None
         if queue in self._queues.flow_queues:  # the database of flows records the ends of items first
             return None

@@ -21,6 +21,7 @@ from pinlater.model import (
     HeartbeatAnswer,
     HeartbeatOutcome,
     LogLine,
+    ReportingAck,
 )
 from pinlater.service.connection_claims import ConnectionClaims
 from pinlater.service.overflow_calls import NamesOverflow
@@ -59,11 +60,12 @@ class ClaimHeartbeats:
         """
         beats = []
         for ack in acks:
-            if ack.claim_descriptor and any_report((ack,)):
+            if isinstance(ack, ReportingAck) and ack.claim_descriptor and (ack.progress or ack.log_lines):
                 fraction, text = (None, None) if ack.progress is None else ack.progress[:2]
                 beats.append(Heartbeat(ack.descriptor, ack.claim_descriptor, fraction, text, ack.log_lines))
-        with suppress(PinLaterError, NamesOverflow):
-            await self.beat(queue, beats, None)
+        if beats:
+            with suppress(PinLaterError, NamesOverflow):
+                await self.beat(queue, beats, None)
 
     async def _beat(
         self, queue: str, heartbeats: Sequence[Heartbeat], connection: ConnectionRef | None
@@ -95,11 +97,6 @@ class ClaimHeartbeats:
             for place, answer in zip(places[shard_id], answered, strict=True):
                 answers[place] = answer
         return answers
-
-
-def any_report(acks: Iterable[Ack]) -> bool:
-    """Whether one of them carries progress or log lines. It is asked of all acks, so no generator counts them."""
-    return any([ack.progress is not None or ack.log_lines for ack in acks])  # noqa: C419
 
 
 def kept_lines(lines: Sequence[LogLine], now_ms: int) -> list[LogLine]:

@@ -31,12 +31,12 @@ from pinlater.errors import (
 )
 from pinlater.extended_limits import extended_jobs
 from pinlater.metrics import Metrics
-from pinlater.model import Ack, AckOutcome, BoundClaim, Checkpoint, ConnectionRef, Job, RequestContext
+from pinlater.model import Ack, AckOutcome, BoundClaim, Checkpoint, ConnectionRef, Job, RequestContext, any_reporting
 from pinlater.service.connection_claims import ConnectionClaims
 from pinlater.service.descriptors import with_result_too_large
 from pinlater.service.end_waits import EndWaits
 from pinlater.service.extended_enqueue import ExtendedEnqueue
-from pinlater.service.heartbeats import ClaimHeartbeats, any_report
+from pinlater.service.heartbeats import ClaimHeartbeats
 from pinlater.service.longpoll import LongPolls
 from pinlater.service.overflow_calls import NamesOverflow, OverflowCalls
 from pinlater.service.rights import owner
@@ -197,7 +197,7 @@ class JobLifecycle:
         context: RequestContext | None,
     ) -> Acked:
         """Adds to `errors` what is not carried out."""
-        if any_report(succeeded) or any_report(failed):
+        if any_reporting(succeeded) or any_reporting(failed):
             await self.heartbeats.report(queue, chain(succeeded, failed))
         try:
             prepared = self.prepare(queue, succeeded, failed, errors)

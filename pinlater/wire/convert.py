@@ -34,10 +34,13 @@ from pinlater.model import (
     JobInfo,
     NumberedCommand,
     OnDuplicate,
+    QueueAcks,
+    ReportingAck,
     RequestContext,
     WorkerCommand,
     WorkerReport,
     any_extended,
+    any_reporting,
     parse_descriptor,
 )
 from pinlater.wire.dequeue_response import DequeueFromQueuesResponse, DequeueResponse
@@ -73,13 +76,17 @@ def _priority(descriptor: str) -> int:
 
 
 BY_HAND[JobInfo, "priority"] = lambda info: _priority(info.descriptor)
+BY_HAND[QueueAcks, "succeeded"] = lambda sent: acks_from_wire(sent.succeeded or ())
+BY_HAND[QueueAcks, "failed"] = lambda sent: acks_from_wire(sent.failed or ())
 BY_HAND[Checkpoint, "new_body"] = lambda sent: sent.new_text if sent.new_body is None else sent.new_body
 """`newBodyBytes` counts before `newBody`, whose bytes are taken as they came."""
 
 _read_worker = reader(WorkerReport, LAYOUTS.of("WorkerReport"), of_request=True)
 _read_heartbeats = list_reader(Heartbeat, LAYOUTS.of("JobHeartbeat"), of_request=True)
-_read_acks = list_reader(Ack, LAYOUTS.of("PinLaterJobAckInfo"), of_request=True)
-_read_acks_without_results = list_reader(Ack, LAYOUTS.of("PinLaterJobAckInfo"), of_request=True, unsent="result")
+_ACK = LAYOUTS.of("PinLaterJobAckInfo")
+_read_acks = list_reader(Ack, _ACK, of_request=True, others=("progress", "log_lines"))
+_read_reporting_acks = list_reader(ReportingAck, _ACK, of_request=True)
+_read_acks_without_results = list_reader(Ack, _ACK, of_request=True, others=("progress", "log_lines"), unsent="result")
 
 # -- a client writes arguments -----------------------------------------------------------------------------------------
 
@@ -101,11 +108,10 @@ def enqueue_to_wire(queue: str, jobs: Sequence[Job], has_extended: bool | None =
 
 def acks_to_wire(queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> Any:
     for ack in succeeded:
-        if ack.result is not None or ack.log_lines or ack.progress is not None:
+        if ack.result is not None:
             return _acks_to_wire(_AckRequest, queue, succeeded, failed)
-    for ack in failed:
-        if ack.log_lines or ack.progress is not None:
-            return _acks_to_wire(_AckRequest, queue, succeeded, failed)
+    if any_reporting(succeeded) or any_reporting(failed):
+        return _acks_to_wire(_AckRequest, queue, succeeded, failed)
     return _acks_to_wire(_PlainAckRequest, queue, succeeded, failed)
 
 
@@ -192,9 +198,16 @@ def job_to_wire(job: Job) -> Any:
 
 
 def acks_from_wire(acks: Sequence[Any]) -> list[Ack]:
-    """The acks of a call, in order. All are of one class: most calls have no result, and are read in less time."""
-    has_results = bool(acks) and type(acks[0]) is _AckInfo
-    return (_read_acks if has_results else _read_acks_without_results)(acks)  # type: ignore[no-any-return]
+    """The acks of a call, in order. All are of one class: most calls have neither results nor reports, and are read in
+    less time.
+    """
+    if not acks or type(acks[0]) is not _AckInfo:
+        return _read_acks_without_results(acks)  # type: ignore[no-any-return]
+    read: list[Ack] = _read_acks(acks)
+    for place, sent in enumerate(acks):
+        if sent.progress is not None or sent.log_lines:
+            (read[place],) = _read_reporting_acks([sent])
+    return read
 
 
 def jobs_from_wire(jobs: list[Any]) -> list[Job]:

@@ -160,7 +160,7 @@ class _Source:
 
     def made(self, model: type, struct: Layout, sent: str, others: Iterable[str] = (), unsent: str = "") -> str:
         """An object of the model from the struct `sent`; `others` are fields of the struct that are none of it.
-        `unsent`: the first field of the model which no such struct has, nor those behind it.
+        `unsent`: the last field of the model, which no such struct has.
         """
         fields = {field.attribute: field for field in struct.fields.values()}
         values, left = [], {name for name in fields if (struct.name, name) not in _ELSEWHERE}.difference(others)
@@ -168,7 +168,6 @@ class _Source:
         for member in members(model):
             left.discard(member.name)
             if member.name == unsent:
-                left -= {each.name for each in members(model)}
                 break
             by_hand = BY_HAND.get((model, member.name))
             if by_hand is not None:
@@ -265,8 +264,8 @@ def reader(model: type, struct: Layout, *, of_request: bool = False) -> Callable
 def list_reader(
     model: type, struct: Layout, *, of_request: bool = False, others: Iterable[str] = (), unsent: str = ""
 ) -> Callable[[Any], Any]:
-    """Reads a list of such structs in one pass. `others`: their fields that are none of the model; `unsent`: the first
-    field of the model which none of these structs has, nor those behind it.
+    """Reads a list of such structs in one pass. `others`: their fields that are none of the model; `unsent`: the last
+    field of the model, where none of these structs has it.
     """
     source = _Source(of_request)
     return source.function("ss", f"return [{source.made(model, struct, 's', others, unsent)} for s in ss]")  # type: ignore[no-any-return]

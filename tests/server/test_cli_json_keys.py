@@ -13,7 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pinlater import Ack, Client, DequeueRequest, ExtendedJob, Job, LogLine
+from pinlater import Ack, Client, DequeueRequest, ExtendedJob, Job, LogLine, ReportingAck
 from pinlater.cli import main
 from pinlater.data_folder.password import hash_password
 from pinlater.http.openapi import openapi_document
@@ -124,7 +124,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
             (job,), (other,) = client.enqueue("mail", [keyed]), client.enqueue("mail", [Job(b"x")])
             client.enqueue("done", [Job(b"\xff"), Job(b"fails", attempts_allowed=1)])
             first, second = client.dequeue(DequeueRequest("done", 2))
-            said = Ack(first.descriptor, "", 0, first.claim_descriptor, result=b"\xff", log_lines=[LogLine("done")])
+            said = ReportingAck(
+                first.descriptor, "", 0, first.claim_descriptor, result=b"\xff", log_lines=[LogLine("done")]
+            )
             client.ack("done", [said], [Ack(second.descriptor)])
             at_work = [WorkerJob(job, "send", 5)]
             report = WorkerReport("a1", "shop", 1_000, "host", 7, {"mail": 3}, 8, 1, running=at_work)

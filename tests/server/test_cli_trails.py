@@ -18,6 +18,7 @@ from pinlater import (
     JobProgress,
     JobState,
     LogLine,
+    ReportingAck,
 )
 from pinlater.model import RequestContext
 from tests.server.commands import Shell
@@ -78,7 +79,9 @@ def test_a_log_is_shown_and_followed_until_its_job_has_ended(client: Client, she
         assert followed.stdout is not None
         assert json.loads(followed.stdout.readline())["text"] == "begun\x1b[2J"
         said = JobProgress(1.0, "all")
-        client.ack("logs", [Ack(made, "", 0, job.claim_descriptor, progress=said, log_lines=[LogLine("over")])])
+        client.ack(
+            "logs", [ReportingAck(made, "", 0, job.claim_descriptor, progress=said, log_lines=[LogLine("over")])]
+        )
         assert [json.loads(line)["text"] for line in followed.stdout] == ["over"]
         assert followed.wait(timeout=60) == 0
     info = client.lookup([made], include_trail=True)[made]
@@ -95,7 +98,7 @@ def test_a_report_that_names_no_claim_or_another_one_is_not_kept(client: Client)
     (made,) = client.enqueue("fenced", [Job(b"x")])
     client.dequeue(DequeueRequest("fenced", 1))
     said = {"progress": JobProgress(0.5, "half"), "log_lines": [LogLine("mine")]}
-    client.ack("fenced", failed=[Ack(made, "", 0, "web:1:1:1:other", **said)])
-    client.ack("fenced", failed=[Ack(made, **said)])
+    client.ack("fenced", failed=[ReportingAck(made, "", 0, "web:1:1:1:other", **said)])
+    client.ack("fenced", failed=[ReportingAck(made, **said)])
     info = client.lookup([made], include_trail=True)[made]
     assert (info.state, info.progress, list(info.log_lines or ())) == (JobState.PENDING, None, [])

@@ -56,6 +56,8 @@ SINCE = {
         "body_left_out",
         "result_left_out",
         "replayed_to",
+        "attempts",
+        "log_lines",
     ),
 }
 """What jobs of before do not have."""

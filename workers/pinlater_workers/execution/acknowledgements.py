@@ -6,7 +6,7 @@ PENDING.
 
 from __future__ import annotations
 
-from pinlater.model import Ack, Checkpoint, DequeuedJob, JobProgress
+from pinlater.model import Ack, Checkpoint, DequeuedJob, JobProgress, ReportingAck
 from pinlater_workers.jobs.outcome import Action, Outcome
 from pinlater_workers.jobs.progress_report import ProgressReport
 
@@ -17,10 +17,11 @@ ACKS = frozenset({Action.SUCCEED, Action.RETRY, Action.FAIL, Action.CANCEL})
 def ack_of(job: DequeuedJob, outcome: Outcome, report: ProgressReport | None = None) -> Ack:
     """Fenced by its claim. `report`: what the job said last."""
     ack = _ack_of(job, outcome)
-    if report is not None:
-        ack.log_lines = report.log_lines
-        ack.progress = None if report.text is None else JobProgress(report.fraction, report.text)
-    return ack
+    if report is None:
+        return ack
+    progress = None if report.text is None else JobProgress(report.fraction, report.text)
+    fields = (ack.append_status, ack.retry_delay_ms, ack.claim_descriptor, ack.permanent, ack.result)
+    return ReportingAck(ack.descriptor, *fields, progress, report.log_lines)
 
 
 def _ack_of(job: DequeuedJob, outcome: Outcome) -> Ack:
