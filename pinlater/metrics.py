@@ -111,7 +111,7 @@ FAMILIES: dict[str, Family] = {
     "alarms": Family(
         "gauge",
         ("condition", "severity", "subject", "queue"),
-        "1: an alarm stands, and nobody has muted it (alarms.md); of the server that judges.",
+        "1: an alarm stands, and nobody has muted it; of the server that judges.",
         merge="max",
     ),
     "alarms_judged_at_seconds": Family(

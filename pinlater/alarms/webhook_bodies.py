@@ -20,7 +20,7 @@ ALERT_ENDS_MS = 300_000
 """Alertmanager takes an alert for over when nothing was said of it for so long."""
 
 
-class Message(NamedTuple):
+class WebhookMessage(NamedTuple):
     """What a webhook says of a condition: alarms that stand, and those that ended. `links` stands before paths of the
     dashboard; "" where nobody said where that is.
     """
@@ -31,7 +31,7 @@ class Message(NamedTuple):
     now_ms: int
     links: str = ""
 
-    def without_errors(self) -> Message:
+    def without_errors(self) -> WebhookMessage:
         """The same, without what jobs said."""
         return self._replace(
             standing=[replace(each, error="") for each in self.standing],
@@ -46,7 +46,7 @@ def alarm_document(alarm: Alarm) -> dict[str, Any]:
     return {name: value for name, value in document.items() if value is not None}
 
 
-def _pinlater(message: Message) -> Any:
+def _pinlater(message: WebhookMessage) -> Any:
     return {
         "condition": message.name,
         "now_ms": message.now_ms,
@@ -56,7 +56,7 @@ def _pinlater(message: Message) -> Any:
     }
 
 
-def _slack(message: Message) -> Any:
+def _slack(message: WebhookMessage) -> Any:
     texts = [_slack_text(each, message.links) for each in message.standing]
     texts += [f":white_check_mark: *over* {_slack_escaped(each.title)}" for each in message.ended]
     return {"text": "\n\n".join(texts)}
@@ -83,12 +83,12 @@ def _slack_escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _alertmanager(message: Message) -> Any:
+def _alertmanager(message: WebhookMessage) -> Any:
     standing = [_alert(each, message, message.now_ms + ALERT_ENDS_MS) for each in message.standing]
     return standing + [_alert(each, message, each.ended_ms or message.now_ms) for each in message.ended]
 
 
-def _alert(alarm: Alarm, message: Message, ends_ms: int) -> dict[str, Any]:
+def _alert(alarm: Alarm, message: WebhookMessage, ends_ms: int) -> dict[str, Any]:
     labels = {
         "alertname": alert_name(alarm.name),
         "severity": str(alarm.severity),
@@ -126,13 +126,13 @@ def _rfc3339(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-FORMS: Mapping[str, Callable[[Message], Any]] = {
+FORMS: Mapping[str, Callable[[WebhookMessage], Any]] = {
     PINLATER: _pinlater,
     SLACK: _slack,
     ALERTMANAGER: _alertmanager,
 }
 
 
-def webhook_body(form: str, message: Message) -> bytes:
+def webhook_body(form: str, message: WebhookMessage) -> bytes:
     """What a receiver of this form is sent."""
     return msgspec.json.encode(FORMS[form](message))

@@ -16,7 +16,7 @@ import structlog
 
 from pinlater.alarms.alarm_entries import put_sent, read_sent
 from pinlater.alarms.cluster_conditions import WEBHOOK_TRIES
-from pinlater.alarms.webhook_bodies import Message, webhook_body
+from pinlater.alarms.webhook_bodies import WebhookMessage, webhook_body
 from pinlater.background_tasks import BackgroundTasks, exponential_backoff_s
 from pinlater.clock import Clock
 from pinlater.config.webhook_urls import ALERTMANAGER, WebhookTarget
@@ -95,7 +95,7 @@ class AlarmWebhook:
             self.is_busy = False
         return has_sent
 
-    def _due(self, name: str) -> Message | None:
+    def _due(self, name: str) -> WebhookMessage | None:
         """What is to be said of a condition now."""
         now_ms = self._clock.now_ms()
         sent_ms = self._sent_ms.get(name)
@@ -112,13 +112,13 @@ class AlarmWebhook:
         is_stale = says_all and bool(standing) and (sent_ms is None or now_ms - sent_ms >= REFRESH_MS)
         if not news and not ended and not is_stale:
             return None
-        return Message(name, standing if says_all else news, ended, now_ms, self._settings.links)
+        return WebhookMessage(name, standing if says_all else news, ended, now_ms, self._settings.links)
 
     def _is_news(self, alarm: Alarm) -> bool:
         before = self._sent.get(alarm.key)
         return before is None or alarm.severity < before.severity or alarm.since_ms != before.since_ms
 
-    async def _send(self, message: Message) -> bool:
+    async def _send(self, message: WebhookMessage) -> bool:
         body = webhook_body(self.target.form, message if self._settings.with_errors else message.without_errors())
         outcome = await self._post(self.target.url, body, self._headers(message, body), POST_TIMEOUT_S)
         if outcome.failure:
@@ -136,7 +136,7 @@ class AlarmWebhook:
             del self._sent[each.key]
         return True
 
-    def _headers(self, message: Message, body: bytes) -> dict[str, str]:
+    def _headers(self, message: WebhookMessage, body: bytes) -> dict[str, str]:
         alarms = ((*each.key, each.since_ms, each.ended_ms) for each in (*message.standing, *message.ended))
         message_id = hashlib.sha256(repr(sorted(alarms, key=repr)).encode()).hexdigest()[:32]
         headers = {ID_HEADER: message_id, CONDITION_HEADER: message.name}

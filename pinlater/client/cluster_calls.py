@@ -191,6 +191,7 @@ class ClusterCalls(ClientCalls):
         """
         await self._call(operator_methods.MUTE_ALARM, context, timeout, name, for_ms, reason, password, subject)
 
+    @checked
     async def command_workers(
         self,
         command: WorkerCommand,

@@ -47,7 +47,7 @@ def reason_of(status: str) -> str:
 
 
 def error_lines(status: str) -> dict[str, str]:
-    """The kinds of error that a status tells of, each with the last line that does.
+    r"""The kinds of error that a status tells of, each with the last line that does.
 
     >>> error_lines("attempt 1 of 2: KeyError: 'a'\nattempt 2 of 2: KeyError: 'b'\n  File\n[claim expired at 5, x]")
     {'KeyError': "attempt 2 of 2: KeyError: 'b'", 'claim expired': '[claim expired at 5, x]'}

@@ -148,10 +148,11 @@ class JobSearch:
 
     # -- a page --------------------------------------------------------------------------------------------------------
 
-    async def page(self, cursor_text: str, limit: int, within_s: float = WITHIN_S) -> SearchedPage:
-        """Up to `limit` jobs, as far as it gets in so long. MethodUnknown: the servers are older."""
+    async def page(self, cursor_text: str, limit: int, within_s: float | None = None) -> SearchedPage:
+        """Up to `limit` jobs, as far as it gets in so long (None: WITHIN_S). MethodUnknown: the servers are older."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
+        ends_s = began_s + (WITHIN_S if within_s is None else within_s)
         known = read_cursor(cursor_text)
         cursor = known or Cursor([], "")
         page = SearchedPage([], cursor.examined, self.of_about, "", has_begun_anew=bool(cursor_text) and known is None)
@@ -169,14 +170,14 @@ class JobSearch:
                 last = following[-1]
                 group = self._group([QueuePlace(name, CONTINUATION_START) for name in following], page)
                 continue
-            await self._ask(group, page, began_s + within_s, limit)
+            await self._ask(group, page, ends_s, limit)
             room = limit - len(page.jobs)
             taken = self._take(group, room, by_key)
             page.jobs += taken
             group = [each for each in group if not each.is_over]
             if len(page.jobs) >= limit:
                 break
-            if loop.time() >= began_s + within_s:
+            if loop.time() >= ends_s:
                 page.is_over = True
                 break
         page.took_s = loop.time() - began_s

@@ -63,6 +63,14 @@ Where a file and a command together make a chain, the queue in its middle has no
 A file may name one that is not there: that is logged (`dead_letter_queues_missing`), and jobs that failed stay
 until it is made. Dead letters are allowed as many attempts as `max_attempts` of their queue says, or {attempts}.
 
+A failure is in one place, whoever retries jobs and replays letters.
+`pinlater job retry` takes the letter of a job with it; a job whose letter runs or has succeeded is left alone, and named.
+`pinlater queue replay` makes a new job of a letter, and the job that it is the letter of is **replayed** from then on:
+it counts apart from those that failed, and no retry takes it.
+The pages of a queue say how many of its letters lie in its dead-letter queue, and the page of that one whose letters it
+holds. No store counts letters by where they came from: a page looks at them for a quarter of a second, and says where
+there are more.
+
 ## The file
 
 `pinlater serve --queue-file FILE` (TOML; [conf/queues.toml](../conf/queues.toml) is an example) is read again when it

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from pinlater.alarms.cluster_conditions import WEBHOOK_TRIES
-from pinlater.alarms.webhook_bodies import ALERT_ENDS_MS, Message, webhook_body
+from pinlater.alarms.webhook_bodies import ALERT_ENDS_MS, WebhookMessage, webhook_body
 from pinlater.alarms.webhooks import (
     REFRESH_MS,
     SEND_EVERY_MS,
@@ -138,7 +138,7 @@ async def test_another_process_goes_on_with_what_was_sent() -> None:
 
 async def test_a_receiver_can_check_who_sent_it() -> None:
     receiver = Receiver()
-    message = Message("worker_gone", [replace(GONE, error="")], [], receiver.clock.now_ms(), "https://jobs.example")
+    message = WebhookMessage("worker_gone", [replace(GONE, error="")], [], receiver.clock.now_ms(), "https://jobs.example")
     body = webhook_body("pinlater", message)
     await receiver.hear(GONE)
     ((sent, headers),) = receiver.taken
@@ -157,13 +157,13 @@ async def test_texts_that_jobs_left_are_sent_only_where_that_is_set(text: str, w
 
 
 def test_an_alarm_has_the_same_json_as_over_http() -> None:
-    sent = json.loads(webhook_body("pinlater", Message("worker_gone", [GONE], [], 5_000)))
+    sent = json.loads(webhook_body("pinlater", WebhookMessage("worker_gone", [GONE], [], 5_000)))
     answer = json.loads(msgspec.json.encode(answer_of(AlarmAnswer, GONE)))
     assert sent["alarms"] == [answer]
 
 
 def test_slack_gets_a_text_with_links_and_without_markup_of_others() -> None:
-    message = Message("worker_gone", [GONE], [FULL], 5_000, "https://jobs.example")
+    message = WebhookMessage("worker_gone", [GONE], [FULL], 5_000, "https://jobs.example")
     text = json.loads(webhook_body("slack", message))["text"]
     assert "<https://jobs.example/dashboard/workers|mail: 2 workers are gone, and none is left>" in text
     assert "w1 on &lt;host&gt;" in text
