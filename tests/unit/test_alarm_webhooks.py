@@ -138,7 +138,9 @@ async def test_another_process_goes_on_with_what_was_sent() -> None:
 
 async def test_a_receiver_can_check_who_sent_it() -> None:
     receiver = Receiver()
-    message = WebhookMessage("worker_gone", [replace(GONE, error="")], [], receiver.clock.now_ms(), "https://jobs.example")
+    message = WebhookMessage(
+        "worker_gone", [replace(GONE, error="")], [], receiver.clock.now_ms(), "https://jobs.example"
+    )
     body = webhook_body("pinlater", message)
     await receiver.hear(GONE)
     ((sent, headers),) = receiver.taken
