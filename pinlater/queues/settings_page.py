@@ -64,7 +64,8 @@ A file may name one that is not there: that is logged (`dead_letter_queues_missi
 until it is made. Dead letters are allowed as many attempts as `max_attempts` of their queue says, or {attempts}.
 
 A failure is in one place, whoever retries jobs and replays letters.
-`pinlater job retry` takes the letter of a job with it; a job whose letter runs or has succeeded is left alone, and named.
+`pinlater job retry` takes the letter of a job with it; a job whose letter runs or has succeeded is left alone, and
+named.
 `pinlater queue replay` makes a new job of a letter, and the job that it is the letter of is **replayed** from then on:
 it counts apart from those that failed, and no retry takes it.
 The pages of a queue say how many of its letters lie in its dead-letter queue, and the page of that one whose letters it

@@ -102,8 +102,8 @@ COMMAND_LINES: dict[str, tuple[str, set[str]]] = {
     "access test anonymous read --rules {rules}": ("", {"allowed", "by", "bodies"}),
 }
 """Each with the schemas of OpenAPI that have its keys, and keys of what HTTP does not have."""
-OF_ONE_KEY = {"admin hash-password", "dashboard"}
-"""Of what is not over HTTP, and has the key of before."""
+OF_ONE_KEY = {"admin hash-password", "dashboard", "watch"}
+"""Of what is not over HTTP, and has the same keys in both forms."""
 
 
 @pytest.fixture(scope="module")

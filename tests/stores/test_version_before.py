@@ -58,6 +58,7 @@ SINCE = {
         "replayed_to",
         "attempts",
         "log_lines",
+        "tags",
     ),
 }
 """What jobs of before do not have."""
