@@ -339,11 +339,14 @@ def info_bytes(job: JobInfo) -> int:
     if job.claim_descriptor:
         size += _bytes(job.claim_descriptor)
     progress = job.progress and job.progress.text
-    for text in (job.dedupe_key, job.serialize_key, progress, job.cancel_requested_by, job.body_stored_at):
+    keys = job.dedupe_key, job.serialize_key
+    for text in (*keys, progress, job.cancel_requested_by, job.body_stored_at, job.replayed_to):
         if text is not None:
             size += _EXTENDED_BYTES + _bytes(text)
     for attempt in job.attempts or ():
         size += _ATTEMPT_BYTES + _bytes(attempt.worker)
+    for tag in job.tags or ():
+        size += _LINE_BYTES + _bytes(tag)
     for line in job.log_lines or ():
         size += _LINE_BYTES + _bytes(line.text)
     return size + _value_bytes(job)

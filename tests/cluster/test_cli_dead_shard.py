@@ -97,7 +97,7 @@ def test_queues_are_created_listed_and_deleted(command: Command) -> None:
     assert command("queue", "create", "made", "made_too").stderr == MISSED
     assert {"made", "made_too", "mail"} <= set(command("queue", "list").stdout.split())
     holds, missed = command("queue", "delete", "made_too", "--yes").stderr.splitlines(keepends=True)
-    assert holds.endswith("0 failed or cancelled, and what is on shard 2, which cannot be counted\n")
+    assert holds.endswith("0 failed, cancelled or replayed, and what is on shard 2, which cannot be counted\n")
     assert missed == MISSED
     eventually(lambda: "made_too" not in command("queue", "list").stdout.split())
 
@@ -277,7 +277,7 @@ def test_top_shows_the_dead_shard(command: Command) -> None:
     assert "OUT" in shown
     assert "mail" in shown
     assert "Shard 2 is out" in command("alarms", code=0).stdout
-    assert len(COMMANDS) == 19
+    assert len(COMMANDS) == 20
 
 
 # -- and it comes back -------------------------------------------------------------------------------------------------
