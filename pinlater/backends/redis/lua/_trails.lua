@@ -29,7 +29,7 @@ local function with_attempt(record, claim, eligible, ended, outcome)
     total, kept = (unpack_record('>I4', record)), sub(record, 5)
     if total >= $MAX_ATTEMPTS_KEPT then kept = sub(kept, ATTEMPT_BYTES + 1 + byte(kept, ATTEMPT_BYTES)) end
   end
-  return pack('>I4', total + 1) .. kept .. pack(ATTEMPT, math.max(0, eligible), claimed, ended, outcome, #worker) .. worker
+  return pack('>I4', total + 1) .. kept .. pack(ATTEMPT, math.max(0, eligible or 0), claimed, ended, outcome, #worker) .. worker
 end
 
 -- Keep the attempts that end now: {id, claim, run_after, outcome} each.
