@@ -30,6 +30,7 @@ from pinlater.errors import PinLaterError, ServerUnreachable, UnknownError
 from pinlater.http.caller import USE, is_change
 from pinlater.http.request_use import RequestUse
 from pinlater.http.sessions import BrowserSession, Notice, RefusedForm
+from pinlater.http.site import SITE
 from pinlater.model import AccessAction, RequestContext, is_queue_name
 
 P = ParamSpec("P")
@@ -173,7 +174,9 @@ class Page:
             if self.request.headers.get("If-None-Match") == headers["ETag"]:
                 return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
             if PARTS_HEADER in self.request.headers:
-                news = news_for(html, self.request.headers[PARTS_HEADER])
+                prefix = self.request.app[SITE].prefix  # which answers that are pages get on their way
+                whole = html if prefix is None else prefix.in_page(html.encode()).decode()
+                news = news_for(whole, self.request.headers[PARTS_HEADER])
                 response = web.Response(body=news, content_type="application/json", headers=headers)
                 response.enable_compression()
                 return response

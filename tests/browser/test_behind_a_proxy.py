@@ -37,7 +37,7 @@ def test_scripts_find_what_they_ask_for_below_the_path(browser: Browser, tmp_pat
             expect(page.get_by_role("link", name="made-meanwhile")).to_be_visible()
             page.get_by_role("link", name="Jobs", exact=True).click()
             page.locator("[data-filter]").press_sequentially("queue:ma")
-            expect(page.get_by_role("option").first).to_be_visible()
+            expect(page.locator("#options").get_by_role("option").first).to_be_visible()
 
             page.goto(f"{proxy.address}/docs")
             expect(page.locator("#identity")).to_have_text("You are anonymous.")

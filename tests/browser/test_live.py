@@ -34,7 +34,7 @@ def is_the_same(page: Page) -> bool:
 
 def test_what_happens_is_shown_without_a_reload(browser: Browser, stand: Stand) -> None:
     with stand.client() as client, visit(browser, stand.address, stand.cookies("viewer")) as (page, watch):
-        page.goto("/dashboard")
+        page.goto("/dashboard/queues?name=live")
         page.evaluate(_MARK)
         client.create_queue("live")
         client.enqueue("live", [Job(b"x")] * 1_234)

@@ -121,6 +121,15 @@ def test_everything_that_pages_lead_to_is_there(browser: httpx.Client, site: Sit
         assert (answer.status_code, answer.json()["reason"]) == (403, "FORBIDDEN"), (form, answer.text[:300])
 
 
+def test_the_parts_of_an_open_page_lead_where_the_page_does(browser: httpx.Client, site: Site) -> None:
+    for path in (each.address(site.seeded) for each in PAGES):
+        answer = browser.get(PREFIX + path, headers={"X-Live": "1", "X-Parts": "none"})
+        if answer.headers["Content-Type"].startswith("application/json"):
+            text = "".join(part[1] for part in answer.json())
+            links = [html.unescape(value) for name, value in ATTRIBUTE.findall(text) if name in ("href", "action")]
+            assert [each for each in links if each.startswith("/") and not is_inside(each)] == [], path
+
+
 def test_changes_and_the_login_lead_back_below_the_path(browser: httpx.Client, site: Site) -> None:
     def send(path: str, **form: str) -> httpx.Response:
         return browser.post(path, data=form, headers=OF_A_BROWSER)

@@ -48,7 +48,18 @@ def offered(shell: Shell, line: str, **variables: str | None) -> list[str]:
     return [each.partition(",")[2] for each in shell(**variables).out.splitlines() if each]
 
 
-STATES = ["scheduled", "ready", "waiting", "running", "succeeded", "failed", "cancelled", "pending", "in_progress"]
+STATES = [
+    "scheduled",
+    "ready",
+    "waiting",
+    "running",
+    "succeeded",
+    "failed",
+    "cancelled",
+    "replayed",
+    "pending",
+    "in_progress",
+]
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,7 @@ async def test_every_metric_is_counted(
         await create_queue(clients)
         durable_redis_server.terminate()
         seen |= await scrapes.until({("shard_in", "1"): 0})  # before, an outcome may be unknown
+        seen |= await scrapes.until({("alarms", "shard_out", "critical", "1", ""): 1})
         await client.enqueue("mail", [Job(b"")] * 5)
         seen |= await scrapes.until({("overflow_jobs_taken", "mail"): 5, ("shard_in", "1"): 0})
         durable_redis_server.start()

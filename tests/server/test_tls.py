@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import ssl
+import time
 import urllib.request
 import warnings
 from collections.abc import AsyncIterator, Iterator
@@ -365,9 +366,14 @@ def test_a_server_that_is_open_to_other_machines_says_so(tmp_path: Path, has_rul
     with running(tmp_path, "--host", "0.0.0.0", "--http", "127.0.0.1:0", *more) as server:
         shell = Shell(tmp_path, f"{HOST}:{server.port}")
         address = server.wait_for("http_ready")["address"]
-        with urllib.request.urlopen(address, timeout=WITHIN_S) as answer:
-            page = answer.read().decode()
+
+        def page() -> str:
+            with urllib.request.urlopen(address, timeout=WITHIN_S) as answer:
+                return str(answer.read().decode())
+
+        while "not judged yet" in page():
+            time.sleep(0.2)
         told = [event for event in server.events if event["event"] == "open_to_all"]
-        said = [shell("cluster", "status").out, page]
+        said = [shell("cluster", "status").out, page()]
     assert len(told) == (0 if has_rules else 1)
     assert all(("open to all: other machines reach the server" in text) is not has_rules for text in said)
