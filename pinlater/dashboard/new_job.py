@@ -14,7 +14,7 @@ from pinlater.dashboard.job_list import PATH as JOBS
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
 from pinlater.errors import RequestInvalid
 from pinlater.job_body import call_body, describe_body
-from pinlater.model import ExtendedJob, Job, is_queue_name, queue_order
+from pinlater.model import AccessAction, ExtendedJob, Job, is_queue_name, queue_order
 from pinlater.model.job_selection import JobSelection
 from pinlater.wire.methods import ENQUEUE
 
@@ -88,6 +88,6 @@ async def enqueue_typed(page: Page) -> web.Response:
 
 
 PAGES = (
-    PageRoute("GET", PATH, new_job, None),
-    PageRoute("POST", PATH, enqueue_typed, None),  # the servers ask for the right to enqueue on its queue
+    PageRoute("GET", PATH, new_job, AccessAction.ENQUEUE),
+    PageRoute("POST", PATH, enqueue_typed, AccessAction.ENQUEUE),  # the servers ask for it on the queue that was typed
 )

@@ -48,7 +48,8 @@ def offered(shell: Shell, line: str, **variables: str | None) -> list[str]:
     return [each.partition(",")[2] for each in shell(**variables).out.splitlines() if each]
 
 
-STATES = [
+STATES = ["scheduled", "ready", "waiting", "running", "succeeded", "failed", "cancelled", "replayed"]
+OLD_STATES = ["pending", "in_progress"]
     "scheduled",
     "ready",
     "waiting",
@@ -72,7 +73,7 @@ STATES = [
         ("pinlater job scan m", ["mail", "mq2", "mq10"]),
         (
             "pinlater job scan mail --state ",
-            STATES,
+            [*STATES, *OLD_STATES],
         ),
         ("pinlater job scan mail --state f", ["failed"]),
         ("pinlater job cancel --queue ma", ["mail"]),
