@@ -105,6 +105,7 @@ def test_the_life_of_a_token_by_commands(cluster: Cluster) -> None:
     assert re.fullmatch(r"plt_[A-Za-z0-9_-]{43}", token)
     ops = one("token", "create", "ops", "--role", "admin", **admin).out.strip()
     shown = {"PINLATER_TOKEN": ops}
+    until(lambda: knows(other, ops))
     (view,) = [each for each in json.loads(other("token", "list", "-o", "json", **shown).out) if each["name"] == "shop"]
     assert view["roles"] == ["producer"]
     assert (view["made_by"], view["last_used_ms"]) == (view["made_by"], None)
@@ -128,6 +129,14 @@ def test_the_life_of_a_token_by_commands(cluster: Cluster) -> None:
     assert not [
         each for each in (token, ops) if each in everything or hashlib.sha256(each.encode()).hexdigest() in everything
     ]
+
+
+def knows(shell: Shell, token: str) -> bool:
+    """A token counts at every server within two seconds."""
+    try:
+        return bool(shell("token", "list", PINLATER_TOKEN=token).out)
+    except AssertionError:
+        return False
 
 
 def last_use(shell: Shell, name: str, token: str) -> bool:

@@ -48,8 +48,7 @@ def offered(shell: Shell, line: str, **variables: str | None) -> list[str]:
     return [each.partition(",")[2] for each in shell(**variables).out.splitlines() if each]
 
 
-STATES = ["scheduled", "ready", "waiting", "running", "succeeded", "failed", "cancelled", "replayed"]
-OLD_STATES = ["pending", "in_progress"]
+STATES = [
     "scheduled",
     "ready",
     "waiting",
@@ -73,7 +72,7 @@ OLD_STATES = ["pending", "in_progress"]
         ("pinlater job scan m", ["mail", "mq2", "mq10"]),
         (
             "pinlater job scan mail --state ",
-            [*STATES, *OLD_STATES],
+            STATES,
         ),
         ("pinlater job scan mail --state f", ["failed"]),
         ("pinlater job cancel --queue ma", ["mail"]),
