@@ -74,7 +74,7 @@ class EndSampler:
         """Of these queues, those with the most failures first, as far as they were examined lately. Raises nothing."""
         now_ms = self._clock.now_ms()
         self._examined = {queue: each for queue, each in self._examined.items() if queue in queues}
-        due = [queue for queue in queues if now_ms - self._at_ms(queue) >= EVERY_MS]
+        due = [queue for queue in queues if now_ms - self._at_ms(queue) >= EVERY_MS] if self._members.healthy() else []
         for queue in due[:MOST_QUEUES]:
             try:
                 self._examined[queue] = _Examined(now_ms, sample_of_types(await self._ended(queue, now_ms)))

@@ -38,7 +38,7 @@ PAGES = (
     ShownPage("jobs", f"{_BASE}/jobs", f"{_BASE}/jobs"),
     ShownPage("failed jobs", f"{_BASE}/jobs", f"{_FILTER}failed", ("mail",), ("error",)),
     ShownPage("jobs by their status", f"{_BASE}/jobs", f"{_FILTER}succeeded%20status:~planted", ("mail",), ("ending",)),
-    ShownPage("a new job", f"{_BASE}/jobs/new", f"{_BASE}/jobs/new?queue=mail", ("Arguments",)),
+    ShownPage("a new job", f"{_BASE}/jobs/new", f"{_BASE}/jobs/new?queue=mail", ("Arguments",), changes=True),
     ShownPage("what filters are", f"{_BASE}/jobs/filters", f"{_BASE}/jobs/filters", ("state", "body")),
     ShownPage("failed job", _JOB, f"{_BASE}/jobs/{{failed}}", (), ("error", "frame")),
     ShownPage("running job", _JOB, f"{_BASE}/jobs/{{running}}", (), ("source", "progress")),

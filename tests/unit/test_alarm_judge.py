@@ -224,6 +224,24 @@ async def test_with_no_shard_each_server_judges_by_itself() -> None:
             await stand.judges["a"].mute(Mute("no_worker", "", 1, "me", "x"))
 
 
+async def test_a_queue_that_fails_keeps_no_server_from_judging_without_shards() -> None:
+    async with alarm_stand() as stand:
+        first = stand.cluster.servers[0]
+        await first.queues.create("mail", "me")
+        await first.router.enqueue("mail", [Job(b"x")], first.time.now_ms())
+        await stand.pass_time()
+        for server in stand.cluster.servers:
+            server.metrics.add(12, "jobs_acked", "mail", 1, "failed")
+        await stand.pass_time()
+        for server in stand.cluster.servers:
+            server.metrics.add(12, "jobs_acked", "mail", 1, "failed")
+            for member in server.members.all:
+                member.eject("it is gone")
+        await stand.pass_time(MINUTE)
+        for page in await stand.pages():
+            assert "shard_out" in {alarm.name for alarm in page.alarms}
+
+
 async def test_the_last_that_ended_are_kept() -> None:
     async with one_alarm() as stand:
         server = stand.judging()
