@@ -70,7 +70,7 @@ CONDITIONS: tuple[Condition, ...] = (
         not_for="workers that stop orderly, as in a deploy, or rest; one of the same name in place; dead-letter queues",
         remedy="See on that machine why it ended, and start it again.",
         find=of_queues.worker_gone,
-        absorbs=("no_worker", "waits_long", "backlog_grows"),
+        absorbs=("no_worker", "jobs_crashed", "waits_long", "backlog_grows", "jobs_expired"),
     ),
     Condition(
         name="no_worker",
@@ -80,7 +80,7 @@ CONDITIONS: tuple[Condition, ...] = (
         not_for=_NOT_WORKED_ON,
         remedy="Start a worker for the queue, or pause the queue.",
         find=of_queues.no_worker,
-        absorbs=("waits_long", "backlog_grows"),
+        absorbs=("waits_long", "backlog_grows", "jobs_expired"),
     ),
     Condition(
         name="failing",
@@ -88,10 +88,10 @@ CONDITIONS: tuple[Condition, ...] = (
         holds="Of 10 jobs or more that ended in 5 minutes, 20 % failed for good: of one type where bodies name it, "
         "as those of the worker framework do (estimated from a sample), else of the queue.",
         threshold="20 % of 10 jobs in 5 minutes; ends below 10 % for 5 minutes",
-        not_for="single jobs",
+        not_for="single jobs, jobs that expired",
         remedy="Read the errors, and retry the jobs when the cause is mended.",
         find=of_queues.failing,
-        absorbs=("attempts_failing",),
+        absorbs=("attempts_failing", "jobs_crashed"),
         quiet_ms=300_000,
     ),
     Condition(
@@ -103,6 +103,17 @@ CONDITIONS: tuple[Condition, ...] = (
         remedy="Read the errors of jobs that wait for their next attempt.",
         find=of_queues.attempts_failing,
         quiet_ms=300_000,
+    ),
+    Condition(
+        name="jobs_crashed",
+        severity=WARNING,
+        holds="Jobs failed for good since their workers were lost, or said nothing for longer than the claim time-out, "
+        "until the crash budget or the attempts were used up.",
+        threshold="1 job; ends 15 minutes after the last one",
+        not_for="jobs that are tried again",
+        remedy="See what ends the workers, or raise `claim_timeout`; then retry the jobs.",
+        find=of_queues.jobs_crashed,
+        quiet_ms=600_000,
     ),
     Condition(
         name="worker_silent",
@@ -137,7 +148,7 @@ CONDITIONS: tuple[Condition, ...] = (
         not_for=_NOT_WORKED_ON,
         remedy="Start more workers for the queue, or slow down who enqueues.",
         find=of_queues.backlog_grows,
-        absorbs=("waits_long",),
+        absorbs=("waits_long", "jobs_expired"),
     ),
     Condition(
         name="waits_long",
@@ -148,6 +159,18 @@ CONDITIONS: tuple[Condition, ...] = (
         not_for=f"{_NOT_WORKED_ON}, scheduled jobs",
         remedy="Start more workers for the queue, or see what its jobs wait for.",
         find=of_queues.waits_long,
+        absorbs=("jobs_expired",),
+    ),
+    Condition(
+        name="jobs_expired",
+        severity=WARNING,
+        holds="Jobs failed since they were not handed out in time. Critical where 10 or more did in 5 minutes, and "
+        "20 % of those that ended.",
+        threshold="1 job; ends 15 minutes after the last one",
+        not_for="jobs whose time is not over",
+        remedy="Start more workers for the queue, or give its jobs more time; retry those that are still wanted.",
+        find=of_queues.jobs_expired,
+        quiet_ms=600_000,
     ),
     Condition(
         name="schedule_silent",

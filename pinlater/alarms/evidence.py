@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from pinlater.cluster.throughput import LOST
 from pinlater.counter_ledger import CounterLedger
 from pinlater.model import ClusterStatus, ProcessCounters, QueueStatus, ServerView, ShardView, WorkerInfo
 from pinlater.model.alarm_views import Alarm
@@ -30,6 +31,7 @@ _DEQUEUED = COUNTED.index("dequeued")
 _DEQUEUED_FOR_MS = 600_000
 """So long it is remembered when jobs of a queue were handed out last."""
 
+_EXPIRED = LOST.index("expired")
 _ENDS = [COUNTED.index(word) for word in ("succeeded", "failed", "retried")]
 
 
@@ -107,7 +109,8 @@ class Snapshot:
     a schedule that does not fire, and why, by the schedule's name. `types` are samples of jobs that ended, by queue and
     type of job ("": it names none), `refused` the calls that a shard which is out was needed for, and `low_disks` the
     bytes free on the disk of a server's data folder, and all of them, where few are. `webhook_problems` say why nothing
-    arrives, by the webhook's host.
+    arrives, by the webhook's host. `lost` is what each server process has counted of jobs that failed without a word of
+    a worker, in the order of throughput.LOST.
     """
 
     now_ms: int
@@ -116,6 +119,7 @@ class Snapshot:
     queues: Mapping[str, QueueFacts] = field(default_factory=dict)
     homes_problem: str = ""
     counters: Sequence[ProcessCounters] = ()
+    lost: Sequence[ProcessCounters] = ()
     workers: Sequence[WorkerSeen] | None = ()
     dead_letter_queues: frozenset[str] = frozenset()
     latency_goals: Mapping[str, int] = field(default_factory=dict)
@@ -172,11 +176,15 @@ class LostWorker:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """How the attempts of some time ended."""
+    """How the attempts of some time ended. Jobs that `expired` were not handed out in time, and are not among those
+    that `failed`; the workers of those that `crashed` were lost too often.
+    """
 
     succeeded: int = 0
     failed: int = 0
     retried: int = 0
+    expired: int = 0
+    crashed: int = 0
 
     def of_types(self, samples: Mapping[str, TypeSample]) -> dict[str, Ends]:
         """What that was of each type, by the parts that these have in a sample; empty where it does not say."""
@@ -199,6 +207,11 @@ class Ends:
     def ended(self) -> int:
         """Jobs."""
         return self.succeeded + self.failed
+
+    @property
+    def expired_share(self) -> float:
+        """Of the jobs that are over."""
+        return self.expired / (self.ended + self.expired) if self.expired else 0.0
 
     @property
     def attempts(self) -> int:
@@ -225,6 +238,7 @@ class ClusterHistory:
         self._workers: dict[str, WorkerInfo] = {}
         self._lost: dict[str, LostWorker] = {}
         self._ledger = CounterLedger()
+        self._lost_ledger = CounterLedger()
         self._dequeued_ms: dict[str, int] = {}
         self._minutes: dict[int, dict[str, list[int]]] = {}
         self._spans: dict[int, dict[str, list[int]]] = {}
@@ -274,7 +288,9 @@ class ClusterHistory:
                 self._dequeued_ms[queue] = now.now_ms
             new = [numbers[at] for at in _ENDS]
             if any(new):
-                _add(self._minutes.setdefault(minute, {}), queue, new)
+                _add(self._minutes.setdefault(minute, {}), queue, [*new, 0, 0])
+        for queue, numbers in self._lost_ledger.take(now.lost, self._taken_ms, now.now_ms).items():
+            _add(self._minutes.setdefault(minute, {}), queue, [0, -numbers[_EXPIRED], 0, *numbers[: len(LOST)]])
         least_ms = now.now_ms - _DEQUEUED_FOR_MS
         self._dequeued_ms = {queue: at_ms for queue, at_ms in self._dequeued_ms.items() if at_ms > least_ms}
         for old in [each for each in self._minutes if each <= minute - WINDOW_MINUTES]:
@@ -325,7 +341,7 @@ def _summed(parts: Iterable[Mapping[str, Sequence[int]]]) -> dict[str, Ends]:
     for part in parts:
         for queue, numbers in part.items():
             _add(sums, queue, numbers)
-    return {queue: Ends(*numbers) for queue, numbers in sums.items()}
+    return {queue: Ends(*(max(0, number) for number in numbers)) for queue, numbers in sums.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,14 +23,17 @@ from pinlater.alarms.flow_watch import FlowWatch
 from pinlater.alarms.judgement import Judgement, Mute
 from pinlater.alarms.webhooks import AlarmWebhooks
 from pinlater.clock import Clock
+from pinlater.cluster.lease import Lease
 from pinlater.cluster.membership import Membership
 from pinlater.cluster.stats import StatsCollector
 from pinlater.cluster.status import Cluster
+from pinlater.cluster.throughput import LOST_KEY
 from pinlater.cluster.worker_entries import SeenWorker
 from pinlater.cluster.worker_list import WorkerList
 from pinlater.data_folder.disk import DESCRIBED as DISK_LOW
 from pinlater.errors import NoHealthyShards, PinLaterError
 from pinlater.metrics import Metrics
+from pinlater.model import ProcessCounters
 from pinlater.model.alarm_views import Alarm, AlarmsPage
 from pinlater.queues.directory import QueueDirectory
 from pinlater.schedules.firer import DESCRIBED
@@ -197,6 +200,7 @@ class Judge:
             dead_letter_queues=frozenset(each.queue for each in self._queues.dead_letter_targets().values()),
             latency_goals={name: goal for name, goal in goals.items() if goal is not None},
             refused=refused,
+            lost=[ProcessCounters(each.name, each.started_ms, each.renewed_ms, _lost_of(each)) for each in leases],
             stuck_flows=() if self._flows is None else await self._flows.stuck(),
             webhook_problems=self._webhooks.problems,
             low_disks={
@@ -263,6 +267,11 @@ class Judge:
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
+
+
+def _lost_of(lease: Lease) -> dict[str, tuple[int, ...]]:
+    """By queue, in the order of LOST."""
+    return {str(queue): tuple(numbers) for queue, numbers in lease.more.get(LOST_KEY, {}).items()}
 
 
 def _takes_no_more(worker: SeenWorker) -> bool:

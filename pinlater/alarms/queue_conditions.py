@@ -227,6 +227,49 @@ def attempts_failing(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
+def jobs_expired(evidence: Evidence) -> Iterator[Finding]:
+    """Jobs that failed in the last minutes since they were not handed out in time."""
+    for queue, ends in evidence.past.ends().items():
+        if ends.expired:
+            are_many = ends.expired >= LEAST_ENDED and ends.expired_share >= FAILED_SHARE
+            yield Finding(
+                subject=queue,
+                title=f"{queue}: {ends.expired:,} job{'' if ends.expired == 1 else 's'} expired",
+                queue=queue,
+                queues=frozenset((queue,)),
+                severity=Severity.CRITICAL if are_many else None,
+                size=ends.expired,
+                why=f"In 5 minutes {_jobs(ends.expired, 'pending')} failed: the time until which they were to be "
+                "handed out was over.",
+                impact=f"{_jobs(ends.expired, 'failed')} in 5 minutes",
+                action="Start more workers for this queue, or give its jobs more time; retry those that are still "
+                "wanted.",
+                command=f"pinlater job scan {queue} --state failed",
+                path=f"/dashboard/jobs?filter=queue:{queue}+state:failed",
+            )
+
+
+def jobs_crashed(evidence: Evidence) -> Iterator[Finding]:
+    """Jobs that failed in the last minutes since their workers were lost too often."""
+    for queue, ends in evidence.past.ends().items():
+        if ends.crashed:
+            yield Finding(
+                subject=queue,
+                title=f"{queue}: {ends.crashed:,} job{'' if ends.crashed == 1 else 's'} failed as workers were lost",
+                queue=queue,
+                queues=frozenset((queue,)),
+                size=ends.crashed,
+                why=f"In 5 minutes {_jobs(ends.crashed, 'running')} failed without a word of their workers: these "
+                "were lost, or took longer than the claim time-out, until the crash budget or the attempts were used "
+                "up.",
+                impact=f"{_jobs(ends.crashed, 'failed')} in 5 minutes",
+                action="See what ends the workers (killed, out of memory), or raise claim_timeout where jobs take "
+                "longer without a heartbeat; then retry them.",
+                command=f"pinlater job scan {queue} --state failed",
+                path=f"/dashboard/jobs?filter=queue:{queue}+state:failed",
+            )
+
+
 def waits_long(evidence: Evidence) -> Iterator[Finding]:
     now = evidence.now
     for queue in now.working:

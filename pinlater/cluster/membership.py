@@ -23,7 +23,7 @@ import structlog
 from pinlater.clock import Clock
 from pinlater.cluster.clocks import ClusterClock
 from pinlater.cluster.lease import KNOWS, Lease, LeaseTable, ServerName, ShardOwners, encode
-from pinlater.cluster.throughput import CounterBook, QueueCounters, Throughput
+from pinlater.cluster.throughput import LOST_KEY, CounterBook, QueueCounters, Throughput
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
 from pinlater.shards.handle import ShardHandle
@@ -204,6 +204,8 @@ class Membership:
 
     def _lease(self) -> Lease:
         reason = self.unready_reason()
+        counters = self._counters.read()
+        lost = {LOST_KEY: self._counters.lost} if self._counters.lost else {}
         return Lease(
             server=self.me.server,
             process=self.me.process,
@@ -217,8 +219,8 @@ class Membership:
             shards_in=_ids(self._members.healthy()),
             shards_out=_ids(member for member in self._members.all if not member.is_healthy),
             shards_full=_ids(self._members.full()),
-            counters=self._counters.read(),
-            more={**self._describe(), **self.clocks.describe(self.places()), "knows": KNOWS},
+            counters=counters,
+            more={**self._describe(), **self.clocks.describe(self.places()), **lost, "knows": KNOWS},
         )
 
     def _owned(self) -> tuple[str, ...]:

@@ -138,6 +138,7 @@ class CounterBook:
 
 
 _AT = {word: place for place, word in enumerate(COUNTED)}
+_FAILED = _AT["failed"]
 _BY_FAMILY = {
     "jobs_enqueued": _AT["enqueued"],
     "flow_items_queued": _AT["enqueued"],
@@ -145,6 +146,15 @@ _BY_FAMILY = {
     "jobs_dequeued": _AT["dequeued"],
     "jobs_expired": _AT["failed"],
 }
+LOST = ("expired", "crashed")
+"""What a lease also counts of each queue with any: jobs that failed since they were not handed out in time, and since
+their workers were lost too often.
+"""
+
+LOST_KEY = "lost"
+"""Where a lease says so: earlier versions pass over it."""
+
+_LOST_AT = {"jobs_expired": 0, "claims_expired": 1, "claims_released": 1}
 _OUTCOME_AT = {"jobs_acked": 3, "claims_expired": 2, "claims_released": 2}
 """Which part of the key of such a counter says what became of the jobs."""
 
@@ -158,14 +168,20 @@ class QueueCounters:
     def __init__(self, metrics: Metrics | None) -> None:
         self._metrics = metrics
         self._reported: dict[str, int] = {}
+        self.lost: dict[str, tuple[int, ...]] = {}
+        """As of the last reading, in the order of LOST: of the queues where most were."""
 
     def read(self) -> dict[str, tuple[int, ...]]:
         """By queue, in the order of COUNTED; only queues with anything."""
         found: dict[str, list[int]] = {}
+        lost: dict[str, list[int]] = {}
         for key, value in self._metrics.counters.items() if self._metrics is not None else ():
             place = _place(key)
             if place is not None:
                 found.setdefault(str(key[1]), [0] * len(COUNTED))[place] += int(value)
+                if place == _FAILED and (lost_at := _LOST_AT.get(str(key[0]))) is not None:
+                    lost.setdefault(str(key[1]), [0] * len(LOST))[lost_at] += int(value)
+        self.lost = {queue: tuple(lost[queue]) for queue in nlargest(MAX_QUEUES, lost, lambda queue: sum(lost[queue]))}
         totals = {queue: total for queue, numbers in found.items() if (total := sum(numbers))}
         chosen = list(totals)
         if len(chosen) > MAX_QUEUES:

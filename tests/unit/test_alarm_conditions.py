@@ -296,6 +296,52 @@ def test_a_server_that_begins_anew_is_not_counted_twice() -> None:
     assert judge_all(ends(NOW, 500, 400), restarted).standing == []
 
 
+# -- jobs that are lost ------------------------------------------------------------------------------------------------
+
+
+def lost(at_ms: int, expired: int = 0, crashed: int = 0, succeeded: int = 0) -> Snapshot:
+    """What the only server process has counted since it began, an hour ago."""
+    numbers = {"mail": (expired, crashed)} if expired or crashed else {}
+    counted = ends(at_ms, succeeded, expired + crashed)
+    return replace(counted, lost=[ProcessCounters("a/1", NOW - 3_600_000, at_ms, numbers)])
+
+
+def test_one_job_that_expires_is_a_warning_until_a_quarter_of_an_hour_later() -> None:
+    judgement = Judgement()
+    assert judge_all(lost(NOW), lost(NOW + 5_000), judgement=judgement).standing == []
+    alarm = only(judge_all(lost(NOW + MINUTE, 1), judgement=judgement))
+    assert (alarm.name, alarm.severity, alarm.size, alarm.queue) == ("jobs_expired", Severity.WARNING, 1, "mail")
+    assert alarm.title == "mail: 1 job expired"
+    times = [NOW + MINUTE * (1 + minutes) for minutes in range(1, 16)]
+    stands = [names(judge_all(lost(at_ms, 1), judgement=judgement)) for at_ms in times]
+    assert stands[:13] == [["jobs_expired"]] * 13
+    assert stands[-1] == []
+
+
+def test_what_had_expired_before_anybody_judged_raises_nothing() -> None:
+    assert judge_all(lost(NOW, 7, 7), lost(NOW + 5_000, 7, 7)).standing == []
+
+
+@pytest.mark.parametrize(("expired", "succeeded", "severity"), [(10, 40, 0), (9, 0, 1), (10, 41, 1)])
+def test_many_jobs_that_expire_are_critical_and_no_failures(expired: int, succeeded: int, severity: int) -> None:
+    alarm = only(judge_all(lost(NOW), lost(NOW + 5_000, expired, 0, succeeded)))
+    assert (alarm.name, alarm.severity) == ("jobs_expired", severity)
+
+
+def test_one_job_whose_workers_crashed_too_often_is_a_warning() -> None:
+    alarm = only(judge_all(lost(NOW), lost(NOW + 5_000, 0, 1, 50)))
+    assert (alarm.name, alarm.severity, alarm.size) == ("jobs_crashed", Severity.WARNING, 1)
+    assert alarm.title == "mail: 1 job failed as workers were lost"
+    many = only(judge_all(lost(NOW), lost(NOW + 5_000, 0, 10, 40)))
+    assert (many.name, [each.name for each in many.absorbed]) == ("failing", ["jobs_crashed"])
+
+
+def test_jobs_that_expire_while_nobody_works_are_the_missing_workers_alarm() -> None:
+    waits = queue(waits_ms=2 * MINUTE, at_ms=NOW + 5_000)
+    alarm = only(judge_all(lost(NOW), replace(lost(NOW + 5_000, 3), queues={"mail": waits})))
+    assert (alarm.name, [each.name for each in alarm.absorbed]) == ("no_worker", ["jobs_expired"])
+
+
 # -- waits and backlogs ------------------------------------------------------------------------------------------------
 
 

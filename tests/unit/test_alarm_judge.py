@@ -279,6 +279,25 @@ async def test_the_type_of_job_that_fails_is_found_in_the_store() -> None:
         assert "Refused: no" in alarm.error
 
 
+async def test_jobs_that_expire_or_crash_are_counted_by_the_leases() -> None:
+    async with alarm_stand() as stand:
+        first, second = stand.cluster.servers
+        await first.queues.create("mail", "me")
+        await stand.pass_time()
+        first.metrics.add(30, "jobs_acked", "mail", 1, "succeeded")
+        first.metrics.add(1, "jobs_acked", "mail", 1, "failed")
+        first.metrics.add(4, "claims_expired", "mail", "retried")
+        await stand.pass_time()
+        assert (await stand.pages())[0].alarms == []
+        first.metrics.add(2, "jobs_expired", "mail")
+        second.metrics.add(1, "claims_expired", "mail", "failed")
+        first.metrics.add(1, "claims_released", "mail", "failed")
+        await stand.pass_time()
+        alarms = (await stand.pages())[0].alarms
+        assert {alarm.key: alarm.size for alarm in alarms} == {("jobs_expired", "mail"): 2, ("jobs_crashed", "mail"): 2}
+        assert [lease.more.get("lost") for lease in first.membership.alive()] == [{"mail": (2, 1)}, {"mail": [0, 1]}]
+
+
 async def test_calls_that_a_shard_is_needed_for_are_counted_while_it_is_out() -> None:
     async with alarm_stand() as stand:
         for server in stand.cluster.servers:
