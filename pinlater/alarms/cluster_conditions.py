@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pinlater.alarms.condition import Finding
-from pinlater.alarms.evidence import Evidence
+from pinlater.alarms.evidence import Evidence, GoneServer
 from pinlater.durations import age_text, spaced
 from pinlater.model import ShardView
 from pinlater.model.alarm_views import Severity
 
 COUNT_AGE_MS = 60_000
 """Counts may be so old."""
+
+SERVER_GONE_MS = 15_000
+"""After its lease ran out; where a store stood still, those of all are renewed by then."""
 
 WEBHOOK_TRIES = 5
 """Of a POST in a row, before its receiver counts as failing."""
@@ -108,6 +111,34 @@ def server_problem(evidence: Evidence) -> Iterator[Finding]:
                 command="pinlater cluster status",
                 path=_CLUSTER_PAGE,
             )
+
+
+def server_gone(evidence: Evidence) -> Iterator[Finding]:
+    """A server whose lease ran out, and no server of its name or address is there."""
+    now = evidence.now
+    here = {name for each in now.servers for name in (each.server, each.address)}
+    gone: dict[str, list[GoneServer]] = {}
+    for each in now.gone_servers:
+        is_back = each.server.server in here or each.server.address in here
+        if not is_back and now.now_ms - each.missing_since_ms >= SERVER_GONE_MS:
+            gone.setdefault(each.server.server, []).append(each)
+    left = len({each.server for each in now.servers})
+    for name, processes in gone.items():
+        last = max(processes, key=lambda each: each.server.seen_ms).server
+        yield Finding(
+            subject=name,
+            title=f"Server {name} at {last.address} is gone",
+            severity=Severity.WARNING if left < 2 else None,
+            since_ms=last.seen_ms,
+            size=len(processes),
+            why="Its lease ran out, and it had not said that it leaves: it was killed, its machine is away, or it "
+            "reaches no store.",
+            impact=f"{left:,} server{' is' if left == 1 else 's are'} left",
+            action="See on that machine why it ended, and start it again. Where it is away for good, nothing is to be "
+            "done: the others have taken over its work.",
+            command="pinlater cluster status",
+            path=_CLUSTER_PAGE,
+        )
 
 
 def homes_stuck(evidence: Evidence) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from pinlater.model.alarm_views import Severity
 
 CRITICAL, WARNING, INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 _NOT_WORKED_ON = "dead-letter queues (queues that another one names), paused queues, queues without ready jobs"
+_GOAL = f"`latency_goal` of the queue, else {duration_text(of_queues.LATENCY_MS)}"
 
 CONDITIONS: tuple[Condition, ...] = (
     Condition(
@@ -52,6 +53,17 @@ CONDITIONS: tuple[Condition, ...] = (
         find=of_cluster.server_unready,
     ),
     Condition(
+        name="server_gone",
+        severity=INFO,
+        holds="The lease of a server ran out, and it had not said that it leaves. Warning where one server alone is "
+        "left.",
+        threshold=f"{duration_text(of_cluster.SERVER_GONE_MS)} after its lease ran out; told for an hour",
+        not_for="servers that stop in order; one of the same name or address in place; a process of a server that has "
+        "others",
+        remedy="See on that machine why it ended, and start it again.",
+        find=of_cluster.server_gone,
+    ),
+    Condition(
         name="server_problem",
         severity=WARNING,
         holds="Something is wrong with a server process that is ready: its clock is off.",
@@ -70,14 +82,27 @@ CONDITIONS: tuple[Condition, ...] = (
         not_for="workers that stop orderly, as in a deploy, or rest; one of the same name in place; dead-letter queues",
         remedy="See on that machine why it ended, and start it again.",
         find=of_queues.worker_gone,
-        absorbs=("no_worker", "jobs_crashed", "waits_long", "backlog_grows", "jobs_expired"),
+        absorbs=("throttled", "no_worker", "jobs_crashed", "waits_long", "backlog_grows", "jobs_expired"),
+    ),
+    Condition(
+        name="throttled",
+        severity=WARNING,
+        holds="The limits of a queue let nothing through although jobs are ready: they are 0; as many jobs are in "
+        "progress as may be, and none ends; or the rate is below a job in that time.",
+        threshold=f"nothing handed out for {duration_text(of_queues.THROTTLED_MS)} where a limit is 0, else for "
+        f"{_GOAL}",
+        set_where="`pinlater queue set QUEUE max_jobs_per_second=… max_in_progress=… latency_goal=…`",
+        not_for="queues whose limits let jobs through, however slowly; dead-letter queues, paused queues",
+        remedy="Raise or take away the limits, or see why the jobs in progress do not end.",
+        find=of_queues.throttled,
+        absorbs=("waits_long", "backlog_grows", "jobs_expired"),
     ),
     Condition(
         name="no_worker",
         severity=CRITICAL,
         holds="No worker takes from a queue with ready jobs, and nothing was handed out.",
         threshold=f"the oldest ready job waits for {duration_text(of_queues.NO_WORKER_MS)}",
-        not_for=_NOT_WORKED_ON,
+        not_for=f"{_NOT_WORKED_ON}, queues whose limits let no worker take a job",
         remedy="Start a worker for the queue, or pause the queue.",
         find=of_queues.no_worker,
         absorbs=("waits_long", "backlog_grows", "jobs_expired"),
@@ -154,7 +179,7 @@ CONDITIONS: tuple[Condition, ...] = (
         name="waits_long",
         severity=WARNING,
         holds="The oldest ready job of a queue waits for too long.",
-        threshold=f"`latency_goal` of the queue, else {duration_text(of_queues.LATENCY_MS)}",
+        threshold=_GOAL,
         set_where="`pinlater queue set QUEUE latency_goal=30s`",
         not_for=f"{_NOT_WORKED_ON}, scheduled jobs",
         remedy="Start more workers for the queue, or see what its jobs wait for.",

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from pinlater.cluster.throughput import LOST
 from pinlater.counter_ledger import CounterLedger
@@ -70,12 +71,26 @@ class QueueFacts:
         )
 
 
+class LimitSet(NamedTuple):
+    """The limits of a queue, as they are set; None: there is none."""
+
+    jobs_per_second: float | None = None
+    in_progress: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerSeen:
     """A worker, and whether it takes no more jobs, as it is meant: it stops, has stopped, or was told to rest."""
 
     worker: WorkerInfo
     is_stopping: bool = False
+
+
+class GoneServer(NamedTuple):
+    """A server process whose lease ran out, as it was last, and since when it is missing."""
+
+    server: ServerView
+    missing_since_ms: int
 
 
 @dataclass(slots=True)
@@ -105,12 +120,13 @@ class Snapshot:
     """A cluster at one moment. `workers` None: it is not known which there are.
 
     `dead_letter_queues` are those that another queue names, `latency_goals` for how long jobs of a queue may wait where
-    that was set, `counters` what server processes have counted where that changed, and `schedule_problems` the queue of
-    a schedule that does not fire, and why, by the schedule's name. `types` are samples of jobs that ended, by queue and
-    type of job ("": it names none), `refused` the calls that a shard which is out was needed for, and `low_disks` the
-    bytes free on the disk of a server's data folder, and all of them, where few are. `webhook_problems` say why nothing
-    arrives, by the webhook's host. `lost` is what each server process has counted of jobs that failed without a word of
-    a worker, in the order of throughput.LOST.
+    that was set, `limits` those of queues that have any, `counters` what server processes have counted where that
+    changed, and `schedule_problems` the queue of a schedule that does not fire, and why, by the schedule's name.
+    `types` are samples of jobs that ended, by queue and type of job ("": it names none), `refused` the calls that a
+    shard which is out was needed for, and `low_disks` the bytes free on the disk of a server's data folder, and all of
+    them, where few are. `webhook_problems` say why nothing arrives, by the webhook's host. `lost` is what each server
+    process has counted of jobs that failed without a word of a worker, in the order of throughput.LOST.
+    `gone_servers` are processes whose lease ran out.
     """
 
     now_ms: int
@@ -120,9 +136,11 @@ class Snapshot:
     homes_problem: str = ""
     counters: Sequence[ProcessCounters] = ()
     lost: Sequence[ProcessCounters] = ()
+    gone_servers: Sequence[GoneServer] = ()
     workers: Sequence[WorkerSeen] | None = ()
     dead_letter_queues: frozenset[str] = frozenset()
     latency_goals: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, LimitSet] = field(default_factory=dict)
     schedule_problems: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     types: Mapping[str, Mapping[str, TypeSample]] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)

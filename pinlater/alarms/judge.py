@@ -18,7 +18,7 @@ import structlog
 from pinlater.alarms import alarm_entries
 from pinlater.alarms.alarm_entries import StandingEntry
 from pinlater.alarms.end_sampler import EndSampler
-from pinlater.alarms.evidence import Snapshot, WorkerSeen, snapshot_of
+from pinlater.alarms.evidence import GoneServer, LimitSet, Snapshot, WorkerSeen, snapshot_of
 from pinlater.alarms.flow_watch import FlowWatch
 from pinlater.alarms.judgement import Judgement, Mute
 from pinlater.alarms.webhooks import AlarmWebhooks
@@ -187,7 +187,8 @@ class Judge:
         refused = Counter[str]()
         for lease in leases:
             refused.update(lease.more.get(REFUSED, {}))
-        goals = {name: self._queues.settings(name).latency_goal_ms for name in names}
+        settings = {name: self._queues.settings(name) for name in names}
+        limits = {name: LimitSet(each.max_jobs_per_second, each.max_in_progress) for name, each in settings.items()}
         return snapshot_of(
             status,
             workers=None
@@ -198,8 +199,12 @@ class Judge:
                 if each.lost_ms is None or status.now_ms - each.lost_ms < LOST_AFTER_MS
             ],
             dead_letter_queues=frozenset(each.queue for each in self._queues.dead_letter_targets().values()),
-            latency_goals={name: goal for name, goal in goals.items() if goal is not None},
+            latency_goals={
+                name: each.latency_goal_ms for name, each in settings.items() if each.latency_goal_ms is not None
+            },
+            limits={name: each for name, each in limits.items() if each != LimitSet()},
             refused=refused,
+            gone_servers=[GoneServer(each.lease.view(), each.noticed_ms) for each in self._membership.lost()],
             lost=[ProcessCounters(each.name, each.started_ms, each.renewed_ms, _lost_of(each)) for each in leases],
             stuck_flows=() if self._flows is None else await self._flows.stuck(),
             webhook_problems=self._webhooks.problems,

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from pinlater.alarms.condition import Finding
-from pinlater.alarms.evidence import REMEMBERED_MS, Ends, Evidence, LostWorker, QueueFacts
+from pinlater.alarms.evidence import REMEMBERED_MS, Ends, Evidence, LimitSet, LostWorker, QueueFacts
 from pinlater.durations import age_text, spaced
 from pinlater.model.alarm_views import Severity
+from pinlater.setting_kinds import rate_text
 
 NO_WORKER_MS = 60_000
+THROTTLED_MS = 60_000
+"""For a queue that is limited to nothing; others have the time that their jobs may wait."""
+
 LATENCY_MS = 300_000
 PAUSED_MS = 3_600_000
 LOST_FOR_MS = 900_000
@@ -38,12 +42,53 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {more:,} more" if more > 0 else "")
 
 
+def throttled(evidence: Evidence) -> Iterator[Finding]:
+    """A queue with ready jobs whose limits let nothing through: none at all, or none for as long as jobs may wait."""
+    now = evidence.now
+    for queue in now.working:
+        limit = now.limits.get(queue.name, LimitSet())
+        if not queue.ready or queue.oldest_ready_ms is None or queue.dequeued_per_second:
+            continue
+        goal_ms = now.latency_goals.get(queue.name, LATENCY_MS)
+        if limit.jobs_per_second == 0 or limit.in_progress == 0:
+            what, bound_ms = "is limited to no jobs at all", THROTTLED_MS
+        elif _is_at_limit(queue, limit):
+            what, bound_ms = f"has {queue.running:,} jobs in progress, as many as it may", goal_ms
+        elif limit.jobs_per_second and 1000 / limit.jobs_per_second > goal_ms:
+            what, bound_ms = f"is limited to {rate_text(limit.jobs_per_second)}", goal_ms
+        else:
+            continue
+        since_ms = max(queue.oldest_ready_ms, evidence.past.dequeued_ms(queue.name)) + bound_ms
+        if now.now_ms > since_ms:
+            yield Finding(
+                subject=queue.name,
+                title=f"{queue.name}: its limits let none of its {_jobs(queue.ready, 'ready')} through",
+                queue=queue.name,
+                queues=frozenset((queue.name,)),
+                since_ms=since_ms,
+                size=queue.ready,
+                why=f"It {what}, and nothing was handed out for {_span(now.now_ms - since_ms + bound_ms)}.",
+                impact=f"{_jobs(queue.ready, 'ready')} wait",
+                action="Raise or take away its limits (max_jobs_per_second, max_in_progress), or see why the jobs in "
+                "progress do not end.",
+                command=f"pinlater queue get {queue.name}",
+                path=f"/dashboard/queues/{queue.name}",
+            )
+
+
+def _is_at_limit(queue: QueueFacts, limit: LimitSet) -> bool:
+    """Whether no worker gets a job of the queue, whoever asks."""
+    return limit.jobs_per_second == 0 or (limit.in_progress is not None and queue.running >= limit.in_progress)
+
+
 def no_worker(evidence: Evidence) -> Iterator[Finding]:
     """A queue of whose jobs none was taken lately, and that no worker says it takes from."""
     now = evidence.now
     if now.workers is None:
         return
     for queue in now.working:
+        if queue.name in now.limits and _is_at_limit(queue, now.limits[queue.name]):
+            continue
         if not queue.ready or queue.oldest_ready_ms is None or queue.dequeued_per_second or queue.name in now.polled:
             continue
         waits_ms = now.now_ms - max(queue.oldest_ready_ms, evidence.past.dequeued_ms(queue.name))

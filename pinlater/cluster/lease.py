@@ -2,7 +2,7 @@
 JSON.
 
 A LeaseTable holds the leases of all processes as they were last read from the shards; ShardOwners tells whose the
-shards are by them. Pure.
+shards are by them, and LostLeases whose ran out. Pure.
 """
 
 from __future__ import annotations
@@ -24,6 +24,12 @@ _log = structlog.get_logger("pinlater.cluster")
 MAX_QUEUES = 500
 """A lease has the counters of so many queues at most."""
 
+
+DRAINING = "draining"
+"""Why a process that is about to leave is not ready."""
+
+LOST_FOR_MS = 3_600_000
+"""A lease that ran out is remembered for so long."""
 
 DASHED_NAMES = "dashed_queue_names"
 KEYS = "keys"
@@ -201,6 +207,14 @@ class LeaseTable:
         self._newest, self._newest_at_ms, self._newest_until_ms = found, now_ms, until_ms
         return found
 
+    def until_ms(self) -> dict[str, int]:
+        """Until when the lease of each process counts, by name."""
+        found: dict[str, int] = {}
+        for leases in self._seen.values():
+            for name, each in leases.items():
+                found[name] = max(found.get(name, 0), each.expires_at_ms)
+        return found
+
     def _read(self, name: str, body: bytes) -> Lease | None:
         before = self._decoded.get(name)
         if before is not None and before[0] == body:
@@ -212,6 +226,38 @@ class LeaseTable:
             return None
         self._decoded[name] = (body, lease)
         return lease
+
+
+class LostLease(NamedTuple):
+    """One that ran out, and when that was noticed."""
+
+    lease: Lease
+    noticed_ms: int
+
+
+class LostLeases:
+    """The processes whose lease ran out: those that leave in order say that they drain, or take theirs away before."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Seen] = {}
+        self._lost: dict[str, LostLease] = {}
+
+    def update(self, alive: Iterable[Lease], until_ms: Mapping[str, int], now_ms: int) -> None:
+        """These live now; `until_ms`: until when each lease counts, as the shards have just said."""
+        here = {lease.name: _Seen(lease, until_ms.get(lease.name, 0)) for lease in alive}
+        for name in self._known.keys() - here.keys():
+            lease, expired_ms = self._known[name]
+            if now_ms >= expired_ms and lease.trouble != DRAINING:
+                self._lost[name] = LostLease(lease, now_ms)
+        self._known = here
+        self._lost = {
+            name: each
+            for name, each in self._lost.items()
+            if name not in here and now_ms - each.noticed_ms < LOST_FOR_MS
+        }
+
+    def all(self) -> list[LostLease]:
+        return [self._lost[name] for name in sorted(self._lost)]
 
 
 class ShardOwners:

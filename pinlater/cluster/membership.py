@@ -22,7 +22,17 @@ import structlog
 
 from pinlater.clock import Clock
 from pinlater.cluster.clocks import ClusterClock
-from pinlater.cluster.lease import KNOWS, Lease, LeaseTable, ServerName, ShardOwners, encode
+from pinlater.cluster.lease import (
+    DRAINING,
+    KNOWS,
+    Lease,
+    LeaseTable,
+    LostLease,
+    LostLeases,
+    ServerName,
+    ShardOwners,
+    encode,
+)
 from pinlater.cluster.throughput import LOST_KEY, CounterBook, QueueCounters, Throughput
 from pinlater.errors import PinLaterError
 from pinlater.metrics import Metrics
@@ -71,6 +81,7 @@ class Membership:
         self._counters = QueueCounters(metrics)
         self._table = LeaseTable()
         self._owners = ShardOwners()
+        self._lost = LostLeases()
         self._alive: list[Lease] = []
         self._places: list[ShardHandle] = []
         self._places_of: list[ShardHandle] | None = None
@@ -103,6 +114,12 @@ class Membership:
             self._owners.update(self._alive)
             self._alive_of, self._alive_with = newest, self._mine
         return self._alive
+
+    def lost(self) -> list[LostLease]:
+        """The processes whose lease ran out in the last hour, and that are not back, by name. What one process never
+        saw, or could not read in time, is not among them.
+        """
+        return self._lost.all()
 
     def up_since_ms(self) -> int:
         """When the oldest of the live processes began."""
@@ -177,11 +194,13 @@ class Membership:
         await _within(self._under_way.values(), self.renew_every_ms)
         if places:
             self._table.keep_only({member.shard.shard_id for member in places})
+        if self._renewed[0] == self._mine.renewal:
+            self._lost.update(self.alive(), self._table.until_ms(), self._clock.now_ms())
         self.rates.update(self.alive())
         self.counters.update(self.alive(), self.clocks.now_ms())
         self.judge_clocks()
 
-    async def drain(self, why: str = "draining") -> None:
+    async def drain(self, why: str = DRAINING) -> None:
         """From now on this process is not ready: it owns nothing, and says so at once."""
         self._draining = why
         await _within(self._under_way.values(), GIVE_UP_MS)

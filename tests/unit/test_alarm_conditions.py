@@ -11,7 +11,16 @@ import pytest
 
 from pinlater.alarms.alarms_page import docs_page
 from pinlater.alarms.condition_table import BY_NAME, CONDITIONS
-from pinlater.alarms.evidence import Evidence, QueueFacts, Snapshot, StuckFlow, TypeSample, WorkerSeen
+from pinlater.alarms.evidence import (
+    Evidence,
+    GoneServer,
+    LimitSet,
+    QueueFacts,
+    Snapshot,
+    StuckFlow,
+    TypeSample,
+    WorkerSeen,
+)
 from pinlater.alarms.judgement import Judged, Judgement
 from pinlater.model import BlockedChain, ProcessCounters, ServerView, ShardView, WorkerInfo
 from pinlater.model.alarm_views import AbsorbedAlarm, Alarm, Severity
@@ -124,6 +133,45 @@ def test_a_queue_whose_jobs_were_handed_out_in_the_last_minute_has_a_worker() ->
 def test_each_queue_has_an_alarm_of_its_own_with_the_largest_first() -> None:
     judged = judge_all(snapshot(*[queue(f"q{size}", size, 2 * MINUTE) for size in (5, 70, 12)]))
     assert [alarm.subject for alarm in judged.standing] == ["q70", "q12", "q5"]
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [LimitSet(jobs_per_second=0), LimitSet(in_progress=0)])
+def test_a_queue_that_is_limited_to_nothing_is_a_warning_after_a_minute(limit: LimitSet) -> None:
+    limits = {"mail": limit}
+    assert judge_all(snapshot(queue(waits_ms=MINUTE), limits=limits)).standing == []
+    alarm = only(judge_all(snapshot(queue(waits_ms=LONG), limits=limits)))
+    assert (alarm.name, alarm.severity, alarm.since_ms) == ("throttled", Severity.WARNING, NOW - LONG + MINUTE)
+    assert [each.name for each in alarm.absorbed] == ["waits_long"]
+    assert alarm.title == "mail: its limits let none of its 3 ready jobs through"
+
+
+def test_a_maximum_in_progress_that_is_reached_for_as_long_as_jobs_may_wait_is_a_warning() -> None:
+    more: dict[str, Any] = {"limits": {"mail": LimitSet(in_progress=4)}, "latency_goals": {"mail": 2 * LONG}}
+    assert judge_all(snapshot(queue(waits_ms=2 * LONG, running=4), **more)).standing == []
+    alarm = only(judge_all(snapshot(queue(waits_ms=2 * LONG + 1, running=4), **more)))
+    assert (alarm.name, "has 4 jobs in progress, as many as it may" in alarm.why) == ("throttled", True)
+
+
+def test_limits_that_let_jobs_through_raise_nothing() -> None:
+    def found(limit: LimitSet, **facts: Any) -> list[str]:
+        return names(judge_all(polled(queue(waits_ms=3 * MINUTE, **facts), limits={"mail": limit})))
+
+    assert found(LimitSet(in_progress=4), running=4) == []
+    assert found(LimitSet(in_progress=4), running=3) == []
+    assert found(LimitSet(jobs_per_second=1 / 3_600)) == []
+    assert found(LimitSet(jobs_per_second=0), dequeued_per_second=0.1) == []  # it was set a moment ago
+    waits = queue(waits_ms=LONG)
+    assert names(judge_all(polled(waits, limits={"mail": LimitSet(1 / 3_600)}))) == ["throttled"]
+    assert names(judge_all(polled(waits, limits={"mail": LimitSet(2.0, 4)}))) == ["waits_long"]
+    paused = replace(waits, is_paused=True)
+    assert judge_all(snapshot(paused, limits={"mail": LimitSet(0)})).standing == []
+
+
+def test_a_queue_with_few_jobs_in_progress_still_wants_a_worker() -> None:
+    assert names(judge_all(snapshot(queue(waits_ms=LONG), limits={"mail": LimitSet(5.0, 4)}))) == ["no_worker"]
 
 
 # -- workers -----------------------------------------------------------------------------------------------------------
@@ -443,6 +491,28 @@ def test_a_server_that_is_not_ready_is_an_alarm_unless_it_drains() -> None:
     assert names(judge_all(snapshot(servers=[replace(READY_SERVER, trouble="its clock is 3 s off")]))) == [
         "server_problem"
     ]
+
+
+def test_a_server_whose_lease_ran_out_is_told_of_until_one_of_its_name_or_address_is_there() -> None:
+    gone = replace(READY_SERVER, server="b", address="b:9010", seen_ms=NOW - MINUTE)
+    third = replace(READY_SERVER, server="c", address="c:9010")
+
+    def found(*servers: ServerView, missing_ms: int = 15_000) -> list[Alarm]:
+        return judge_all(snapshot(servers=servers, gone_servers=[GoneServer(gone, NOW - missing_ms)])).standing
+
+    (alarm,) = found(READY_SERVER, third)
+    assert (alarm.name, alarm.subject, alarm.severity, alarm.since_ms) == (
+        "server_gone",
+        "b",
+        Severity.INFO,
+        NOW - MINUTE,
+    )
+    assert alarm.title == "Server b at b:9010 is gone"
+    assert [each.severity for each in found(READY_SERVER)] == [Severity.WARNING]
+    assert found(READY_SERVER, third, missing_ms=14_999) == []
+    assert found(READY_SERVER, replace(third, server="b")) == []
+    assert found(READY_SERVER, replace(third, address="b:9010")) == []
+    assert found(READY_SERVER, replace(gone, process="2", address="b:9011")) == []
 
 
 def test_what_servers_say_of_the_cluster_is_told_of() -> None:

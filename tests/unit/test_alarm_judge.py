@@ -298,6 +298,30 @@ async def test_jobs_that_expire_or_crash_are_counted_by_the_leases() -> None:
         assert [lease.more.get("lost") for lease in first.membership.alive()] == [{"mail": (2, 1)}, {"mail": [0, 1]}]
 
 
+async def test_a_server_that_is_killed_is_told_of_and_one_that_leaves_is_not() -> None:
+    for is_killed in (True, False):
+        async with alarm_stand() as stand:
+            leaving, staying = stand.cluster.servers
+            await stand.pass_time()
+            stand.cluster.kill(leaving)
+            if not is_killed:
+                await leaving.membership.drain()
+                await leaving.membership.give_up()
+            await stand.cluster.round()
+            for _ in range(5):
+                await stand.pass_time()
+            alarms = [alarm.key for alarm in (await stand.pages())[0].alarms]
+            assert alarms == ([("server_gone", leaving.membership.me.server)] if is_killed else [])
+            assert staying.membership.owns("1")
+
+
+async def test_a_queue_that_is_limited_to_nothing_wants_no_worker() -> None:
+    async with one_alarm() as stand:
+        await stand.cluster.servers[0].queues.change("mail", {"max_jobs_per_second": "0/s"}, (), False, "me")
+        await stand.pass_time()
+        assert [alarm.name for alarm in (await stand.pages())[0].alarms] == ["throttled"]
+
+
 async def test_calls_that_a_shard_is_needed_for_are_counted_while_it_is_out() -> None:
     async with alarm_stand() as stand:
         for server in stand.cluster.servers:
@@ -366,7 +390,8 @@ async def test_one_process_sends_and_another_one_sends_the_end() -> None:
         server = stand.judging()
         await server.queues.change("mail", {"paused": "true"}, (), False, "me")
         await stand.pass_time(MINUTE)
-        assert await stand.heard() == [([], ["mail"])]
+        gone = stand.cluster.killed[0].membership.me.server
+        assert await stand.heard() == [([], ["mail"]), ([gone], [])]
 
 
 async def test_a_webhook_that_fails_is_an_alarm_until_it_takes_what_it_missed() -> None:
