@@ -30,7 +30,7 @@ from pinlater.access.peers import PeerSecret
 from pinlater.access.rules_file import RulesFile
 from pinlater.access.tokens import TokenBook
 from pinlater.alarms.flow_watch import FlowWatch
-from pinlater.alarms.judge import JUDGE_EVERY_MS, Judge
+from pinlater.alarms.judge import CERTIFICATE_ENDS, JUDGE_EVERY_MS, TIERS_AWAY, Judge
 from pinlater.alarms.webhooks import AlarmWebhooks
 from pinlater.bodies.body_engine import Bodies, StoreInvalid
 from pinlater.cluster.blocked_chains import EVERY_MS as CHAINS_MS
@@ -192,7 +192,7 @@ class ServerProcess:
             workers,
             clock,
             priorities=priorities,
-            flows=None if flows is None else FlowWatch(flows.connection, queues),
+            flows=None if flows is None else FlowWatch(flows.connection, queues, clock),
             webhooks=AlarmWebhooks(settings_map.webhook_settings(config), clock),
             metrics=metrics,
         )
@@ -313,6 +313,13 @@ class ServerProcess:
         exposed: dict[str, Any] = {"exposed": self._exposed} if self._exposed else {}
         if self._bodies is not None:
             exposed["tiers"] = list(self._bodies.tiers.all)
+            if away := self._bodies.tiers.away():
+                exposed[TIERS_AWAY] = away
+        if self._flows is not None:
+            exposed |= self._flows.callbacks.describe()
+        ends = [tls.ends_ms for tls in (self._tls, self._peer_tls) if tls is not None and tls.ends_ms is not None]
+        if ends:
+            exposed[CERTIFICATE_ENDS] = min(ends)
         return {
             **exposed,
             **self._overflow.describe(),

@@ -13,6 +13,9 @@ from pinlater.model.alarm_views import Severity
 COUNT_AGE_MS = 60_000
 """Counts may be so old."""
 
+CERTIFICATE_MS = 14 * 86_400_000
+LAST_DAY_MS = 86_400_000
+SEAL_MS = 3_600_000
 SERVER_GONE_MS = 15_000
 """After its lease ran out; where a store stood still, those of all are renewed by then."""
 
@@ -241,7 +244,7 @@ def disk_low(evidence: Evidence) -> Iterator[Finding]:
 
 
 def flow_stuck(evidence: Evidence) -> Iterator[Finding]:
-    for flow in evidence.now.stuck_flows:
+    for flow in evidence.now.flows.stuck:
         title = f"Flow {flow.name} cannot go on" if flow.is_whole else f"Flow {flow.name} cannot go on with some items"
         yield Finding(
             subject=flow.id,
@@ -251,6 +254,107 @@ def flow_stuck(evidence: Evidence) -> Iterator[Finding]:
             action="Correct the expression of that stage, or what keeps its callback, and resume the flow.",
             command=f"pinlater flow resume {flow.id}",
             path=f"/dashboard/flows/{flow.id}",
+        )
+
+
+def flows_away(evidence: Evidence) -> Iterator[Finding]:
+    """The database of flows does not answer, and there are queues of flows."""
+    if evidence.now.flows.problem:
+        yield Finding(
+            subject="",
+            title="The database of flows cannot be used",
+            why=evidence.now.flows.problem,
+            impact="flows do not go on, and jobs of their items cannot end",
+            action="Start that database again, or repair the way to it; flows go on by themselves then.",
+            command="pinlater flow list",
+            path="/dashboard/flows",
+        )
+
+
+def callback_lost(evidence: Evidence) -> Iterator[Finding]:
+    """A completion callback that was given up in the last hour."""
+    for each in evidence.now.lost_callbacks:
+        yield Finding(
+            subject=each.flow_id,
+            title=f"Nobody was told that flow {each.flow} is over",
+            queue=each.queue,
+            since_ms=each.at_ms,
+            size=1,
+            why=f"Its callback was given up: {each.why}",
+            action="Mend the receiver, and resume the flow: its callback is tried again.",
+            command=f"pinlater flow resume {each.flow_id}",
+            path=f"/dashboard/flows/{each.flow_id}",
+        )
+
+
+def stage_unsealed(evidence: Evidence) -> Iterator[Finding]:
+    """A stage that nothing but its seal keeps open, for long."""
+    now = evidence.now
+    for each in now.flows.unsealed:
+        if now.now_ms - each.since_ms >= SEAL_MS:
+            yield Finding(
+                subject=f"{each.flow_id}/{each.stage}",
+                title=f"Flow {each.flow} waits for a seal of its stage {each.stage}",
+                queue=each.queue,
+                since_ms=each.since_ms + SEAL_MS,
+                size=each.items,
+                why=f"All {each.items:,} items there have ended, no more came for {spaced(age_text(SEAL_MS))}, and who "
+                "makes them has not said that these were all.",
+                action="Seal the stage where no more items come.",
+                command=f"pinlater flow seal {each.flow_id} {each.stage}",
+                path=f"/dashboard/flows/{each.flow_id}",
+            )
+
+
+def tier_away(evidence: Evidence) -> Iterator[Finding]:
+    for tier, reasons in sorted(evidence.now.tiers_away.items()):
+        yield Finding(
+            subject=tier,
+            title=f"Tier {tier} of bodies cannot be used at {', '.join(sorted(reasons))}",
+            size=len(reasons),
+            why=next(iter(reasons.values())),
+            impact="jobs whose bodies are there wait; new large bodies stay in their shards",
+            action="Repair it, or the way to it; it is tried again by itself.",
+            command="pinlater bodies status",
+            path=_CLUSTER_PAGE,
+        )
+
+
+def shard_slow(evidence: Evidence) -> Iterator[Finding]:
+    """A shard that is in and at which many calls fail or are late."""
+    states = {shard.id: shard.state for shard in evidence.now.shards}
+    for shard, names in sorted(evidence.now.slow_shards.items()):
+        if states.get(shard, "in") == "in":
+            yield Finding(
+                subject=shard,
+                title=f"Shard {shard} is slow at {', '.join(sorted(names))}",
+                size=len(names),
+                why="Of the last 100 calls there 10 or more failed, or took longer than half of their deadline. With "
+                "more than 25 it is taken out.",
+                impact="calls of clients wait, or are sent again",
+                action="See what its store is busy with: disk, locks, other users of that machine.",
+                command="pinlater shard health",
+                path=_CLUSTER_PAGE,
+            )
+
+
+def certificate_ends(evidence: Evidence) -> Iterator[Finding]:
+    now = evidence.now
+    for server, ends_ms in sorted(now.certificates.items()):
+        left_ms = ends_ms - now.now_ms
+        if left_ms >= CERTIFICATE_MS:
+            continue
+        days = left_ms // 86_400_000
+        when = f"ends in {days:,} day{'' if days == 1 else 's'}" if left_ms > 0 else "has ended"
+        yield Finding(
+            subject=server,
+            title=f"The certificate of server {server} {when}",
+            severity=Severity.WARNING if left_ms > LAST_DAY_MS else Severity.CRITICAL,
+            since_ms=ends_ms - CERTIFICATE_MS,
+            why="Callers that check certificates cannot connect from then on.",
+            action="Put a new certificate and key in place of the files; the server takes them without a restart.",
+            command="pinlater cluster status",
+            path=_CLUSTER_PAGE,
         )
 
 

@@ -115,6 +115,37 @@ class StuckFlow:
     why: str
 
 
+class UnsealedStage(NamedTuple):
+    """A stage of a flow that runs: its items have all ended, and nobody has sealed it. `since_ms`: when it was seen so
+    first, with as many items.
+    """
+
+    flow_id: str
+    flow: str
+    queue: str
+    stage: str
+    items: int
+    since_ms: int
+
+
+class FlowFacts(NamedTuple):
+    """What the database of flows says. `problem`: why it does not answer; "" where it does, or nobody needs it."""
+
+    stuck: Sequence[StuckFlow] = ()
+    unsealed: Sequence[UnsealedStage] = ()
+    problem: str = ""
+
+
+class LostCallback(NamedTuple):
+    """The completion callback of a flow that was given up, the queue of the flow's first stage, and why."""
+
+    flow_id: str
+    flow: str
+    queue: str
+    why: str
+    at_ms: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """A cluster at one moment. `workers` None: it is not known which there are.
@@ -126,7 +157,9 @@ class Snapshot:
     shard which is out was needed for, and `low_disks` the bytes free on the disk of a server's data folder, and all of
     them, where few are. `webhook_problems` say why nothing arrives, by the webhook's host. `lost` is what each server
     process has counted of jobs that failed without a word of a worker, in the order of throughput.LOST.
-    `gone_servers` are processes whose lease ran out.
+    `gone_servers` are processes whose lease ran out. `tiers_away` are the processes that cannot use a tier of bodies,
+    and why, `slow_shards` those at which many calls to a shard that is in go wrong, and `certificates` when that of a
+    server ends, where that is soon.
     """
 
     now_ms: int
@@ -145,7 +178,11 @@ class Snapshot:
     types: Mapping[str, Mapping[str, TypeSample]] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
     low_disks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    stuck_flows: Sequence[StuckFlow] = ()
+    flows: FlowFacts = field(default_factory=lambda: FlowFacts())
+    lost_callbacks: Sequence[LostCallback] = ()
+    tiers_away: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    slow_shards: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    certificates: Mapping[str, int] = field(default_factory=dict)
     webhook_problems: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property

@@ -18,7 +18,7 @@ import structlog
 from pinlater.alarms import alarm_entries
 from pinlater.alarms.alarm_entries import StandingEntry
 from pinlater.alarms.end_sampler import EndSampler
-from pinlater.alarms.evidence import GoneServer, LimitSet, Snapshot, WorkerSeen, snapshot_of
+from pinlater.alarms.evidence import FlowFacts, GoneServer, LimitSet, LostCallback, Snapshot, WorkerSeen, snapshot_of
 from pinlater.alarms.flow_watch import FlowWatch
 from pinlater.alarms.judgement import Judgement, Mute
 from pinlater.alarms.webhooks import AlarmWebhooks
@@ -32,6 +32,7 @@ from pinlater.cluster.worker_entries import SeenWorker
 from pinlater.cluster.worker_list import WorkerList
 from pinlater.data_folder.disk import DESCRIBED as DISK_LOW
 from pinlater.errors import NoHealthyShards, PinLaterError
+from pinlater.flows.callbacks import LOST_CALLBACKS
 from pinlater.metrics import Metrics
 from pinlater.model import ProcessCounters
 from pinlater.model.alarm_views import Alarm, AlarmsPage
@@ -55,6 +56,18 @@ LOST_AFTER_MS = 15_000
 
 REFUSED = "refused_calls"
 """What a lease says, by shard."""
+
+SLOW_SHARDS = "shards_slow"
+"""What a lease says: the shards that are in, and at which many calls of its process go wrong."""
+
+TIERS_AWAY = "tiers_away"
+"""What a lease says: tiers of bodies that its process cannot use, and why."""
+
+CERTIFICATE_ENDS = "certificate_ends_ms"
+"""What a lease says, where the process speaks TLS: when the first of its certificates ends."""
+
+SLOW_BAD = 10
+"""Of the last hundred calls to a shard, so many failed or took longer than half of their deadline."""
 
 READ_FOR_S = 1.0
 READ_WITHIN_S = 2.0
@@ -172,7 +185,8 @@ class Judge:
     def describe(self) -> Mapping[str, Any]:
         """For the lease of this process: the calls that shards which are out were needed for."""
         refused = {each.shard.shard_id: each.refused_calls for each in self._members.all if each.refused_calls}
-        return {REFUSED: refused} if refused else {}
+        slow = {each.shard.shard_id: "" for each in self._members.all if each.is_healthy and _is_slow(each)}
+        return {**({REFUSED: refused} if refused else {}), **({SLOW_SHARDS: slow} if slow else {})}
 
     async def _snapshot(self) -> Snapshot:
         """Of the queues that have jobs somewhere, and all that was counted; without samples."""
@@ -206,7 +220,17 @@ class Judge:
             refused=refused,
             gone_servers=[GoneServer(each.lease.view(), each.noticed_ms) for each in self._membership.lost()],
             lost=[ProcessCounters(each.name, each.started_ms, each.renewed_ms, _lost_of(each)) for each in leases],
-            stuck_flows=() if self._flows is None else await self._flows.stuck(),
+            flows=FlowFacts() if self._flows is None else await self._flows.facts(),
+            lost_callbacks=[
+                LostCallback(str(flow_id), str(flow), str(queue), str(why), int(at_ms))
+                for lease in leases
+                for flow_id, flow, queue, why, at_ms in lease.more.get(LOST_CALLBACKS, ())
+            ],
+            tiers_away=_by_subject(leases, TIERS_AWAY),
+            slow_shards={shard: list(names) for shard, names in _by_subject(leases, SLOW_SHARDS).items()},
+            certificates={
+                lease.server: int(lease.more[CERTIFICATE_ENDS]) for lease in leases if CERTIFICATE_ENDS in lease.more
+            },
             webhook_problems=self._webhooks.problems,
             low_disks={
                 lease.server: (int(free), int(total))
@@ -269,9 +293,25 @@ class Judge:
     async def close(self) -> None:
         """Wait for no answer any more."""
         await self._webhooks.close()
+        if self._flows is not None:
+            await self._flows.close()
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
+
+
+def _is_slow(member: ShardHandle) -> bool:
+    good, samples = member.health.good()
+    return samples - good >= SLOW_BAD
+
+
+def _by_subject(leases: Sequence[Lease], key: str) -> dict[str, dict[str, str]]:
+    """What the leases say of some things under that key: by thing, and process."""
+    found: dict[str, dict[str, str]] = {}
+    for lease in leases:
+        for subject, text in lease.more.get(key, {}).items():
+            found.setdefault(str(subject), {})[lease.name] = str(text)
+    return found
 
 
 def _lost_of(lease: Lease) -> dict[str, tuple[int, ...]]:

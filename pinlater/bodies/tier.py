@@ -26,6 +26,7 @@ from pinlater.redaction import redact
 R = TypeVar("R")
 FAILURES = 5
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 1_000, 30_000
+LATELY_MS = 300_000
 MAX_PUTS, MAX_GETS = 64, 64
 MAX_OF_QUEUE = {"put": 32, "get": 16}
 """Under way at a time, per process."""
@@ -73,6 +74,11 @@ class CircuitBreaker:
         self._is_trying = True
         return True
 
+    @property
+    def why_lately(self) -> str:
+        """`why`, for as long as that was tried lately: nobody may need the tier any more."""
+        return self.why if self._clock.now_ms() - self._until_ms < LATELY_MS else ""
+
     def left_ms(self) -> int:
         """Until the next try."""
         return max(100, self._until_ms - self._clock.now_ms())
@@ -114,6 +120,11 @@ class Tier:
     def error(self) -> str:
         """Why it is not used now; "" while it is."""
         return self._not_opened or self._puts.why or self._gets.why
+
+    @property
+    def away(self) -> str:
+        """Why it cannot be used, as far as that was tried in the last minutes; "" where it can."""
+        return self._not_opened or self._puts.why_lately or self._gets.why_lately
 
     async def open(self) -> None:
         """Try it once. Raises nothing: see `error`."""

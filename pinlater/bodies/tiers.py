@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from pinlater.model import Ack, Job, RequestContext
 from pinlater.model.body_reference import BodyReference, body_digest
 
 _log = structlog.get_logger("pinlater.bodies")
+MOST_CHARS = 300
 
 
 class CallersBody(bytes):
@@ -148,6 +149,10 @@ class Tiers:
         self._clock = clock
         self._metrics = metrics
         self._max_in_shard = max_in_shard
+
+    def away(self) -> Mapping[str, str]:
+        """The tiers that cannot be used, as far as that was tried lately, and why."""
+        return {tier.name: tier.away[:MOST_CHARS] for tier in self.all.values() if tier.away}
 
     async def open(self) -> None:
         """Try each tier once. Raises nothing: what is wrong is in `Tier.error`."""

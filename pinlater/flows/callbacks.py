@@ -7,9 +7,10 @@ given up visibly.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -50,6 +51,12 @@ _TAKING = 16
 OTHERS_WAIT_MS = 2_000
 """So long a callback is left to the process that has seen the end of its flow."""
 
+LOST_CALLBACKS = "callbacks_lost"
+"""What a lease says: flows whose callback was given up, with their names, the queue of their first stage, why, and
+when.
+"""
+
+MOST_DESCRIBED, DESCRIBED_FOR_MS, MOST_CHARS = 5, 3_600_000, 200
 TAKEN_MS = 30_000
 """And so long a POST to the process that makes it."""
 
@@ -90,6 +97,7 @@ class FlowCallbacks:
         self._tasks = BackgroundTasks()
         self._turns = asyncio.Semaphore(_TAKING)
         self._posts, self._jobs = CallbackLanes(self._tasks), CallbackLanes(self._tasks)
+        self._given_up: deque[tuple[str, str, str, str, int]] = deque(maxlen=MOST_DESCRIBED)
         self._begun: set[str] = set()
         """The ids of callbacks that are in a lane."""
 
@@ -106,6 +114,12 @@ class FlowCallbacks:
         if not self._secret:
             return "none: this server signs no callbacks (set flow-callback-secret), or a queue instead"
         return self._receivers.refusal(url)
+
+    def describe(self) -> Mapping[str, Any]:
+        """For the lease of this process: the last callbacks that it has given up in this hour."""
+        least_ms = self._clock.now_ms() - DESCRIBED_FOR_MS
+        lately = [each for each in self._given_up if each[-1] > least_ms]
+        return {LOST_CALLBACKS: lately} if lately else {}
 
     # -- making them ---------------------------------------------------------------------------------------------------
 
@@ -195,6 +209,8 @@ class FlowCallbacks:
             failure = "a fault of the server, whose log has it (flow_callback_failed)"
         now_ms = self._clock.now_ms()
         if not failure:
+            for each in [each for each in self._given_up if each[0] == due.status.id]:
+                self._given_up.remove(each)  # the flow was resumed
             self._metrics.add(1, "flow_callbacks", "made")
             await self._connection.call(lambda database: database.callback_made(due, now_ms))
             return has_answered
@@ -203,6 +219,9 @@ class FlowCallbacks:
         retry_ms = None if tries >= TRIES and not is_away else now_ms + round(pause_s * 1_000)
         self._metrics.add(1, "flow_callbacks", "given_up" if retry_ms is None else "failed")
         _log.warning("flow_callback_failed", flow=due.status.id, tries=tries, given_up=retry_ms is None, error=failure)
+        if retry_ms is None:
+            queue = due.status.stages[0].stage.queue if due.status.stages else ""
+            self._given_up.append((due.status.id, due.status.name, queue, failure[:MOST_CHARS], now_ms))
         await self._connection.call(lambda database: database.callback_failed(due, failure, retry_ms, now_ms))
         return has_answered
 

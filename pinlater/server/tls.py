@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -19,6 +20,9 @@ from pinlater.model.connection_ref import names_in
 from pinlater.server.watched_file import WatchedFile
 
 _log = structlog.get_logger("pinlater.server")
+_NO_CHECK_TIME = 0x200000
+"""X509_V_FLAG_NO_CHECK_TIME of OpenSSL, which `ssl` has no name for."""
+
 _CLIENT_HELLO = b"\x16"
 """With this byte every TLS connection begins, and no Thrift message does: RFC 8446, section 5.1."""
 
@@ -79,6 +83,8 @@ class ServerTls:
         self._watched = [WatchedFile(Path(path)) for path in (files.cert, files.key, files.client_ca) if path]
         self._is_new = False
         self.context = files.context()
+        self.ends_ms = certificate_ends_ms(files.cert, self.context)
+        """When the certificate ends; None: that cannot be told."""
 
     def accepts(self, names: Sequence[str]) -> bool:
         """Whether a caller with these names in its certificate meets `needs`."""
@@ -102,6 +108,7 @@ class ServerTls:
         self._reloaded()
 
     def _reloaded(self) -> None:
+        self.ends_ms = certificate_ends_ms(self._files.cert, self.context)
         _log.info("tls_reloaded", cert=self._files.cert)
 
 
@@ -142,12 +149,24 @@ async def speaks_tls(connection: socket.socket) -> bool:
 
 
 def own_names(cert: str, context: ssl.SSLContext) -> tuple[str, ...]:
-    """The names in the certificate of a server's context, which is read from this file: it shows it to a caller that
-    trusts nothing else. () where no caller could take it, as when it has expired.
+    """The names in the certificate of a server's context, which is read from this file. () where no caller could take
+    it, as when it has expired.
     """
+    return names_in(_own_certificate(cert, context, ssl.VERIFY_X509_PARTIAL_CHAIN))
+
+
+def certificate_ends_ms(cert: str, context: ssl.SSLContext) -> int | None:
+    """When the certificate of a server's context ends, or has ended; None: no caller could take it, at any time."""
+    shown = _own_certificate(cert, context, ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME)
+    ends_at = (shown or {}).get("notAfter")
+    return None if ends_at is None else ssl.cert_time_to_seconds(str(ends_at)) * 1_000
+
+
+def _own_certificate(cert: str, context: ssl.SSLContext, flags: int) -> Any:
+    """As `getpeercert` has it: the server shows it to a caller that trusts nothing else. None: it is not taken."""
     caller = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     caller.check_hostname = False
-    caller.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    caller.verify_flags |= flags
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     try:
         caller.load_verify_locations(cert)
@@ -156,9 +175,9 @@ def own_names(cert: str, context: ssl.SSLContext) -> tuple[str, ...]:
         for each in (calling, serving, calling):
             with contextlib.suppress(ssl.SSLWantReadError):
                 each.do_handshake()
-        return names_in(calling.getpeercert())
+        return calling.getpeercert()
     except (OSError, ValueError):
-        return ()
+        return None
 
 
 def _check_private(key: str) -> None:

@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from pinlater.bodies.object_store import StoreInvalid
-from pinlater.bodies.tier import FAILURES, FIRST_PAUSE_MS, LONGEST_PAUSE_MS, CircuitBreaker, Tier
+from pinlater.bodies.tier import FAILURES, FIRST_PAUSE_MS, LATELY_MS, LONGEST_PAUSE_MS, CircuitBreaker, Tier
 from pinlater.clock import SystemClock
 from pinlater.errors import BodyGone, TierUnavailable
 from pinlater.metrics import Metrics
 from tests.bodies.conftest import Buckets
 from tests.speed import slower
+from tests.unit.breaking import HeldClock
 
 
 @asynccontextmanager
@@ -295,3 +296,16 @@ def test_hidden_files_of_a_write_that_was_killed_are_no_objects(tmp_path: Path) 
             assert await paths(tier) == ["store/mail/20261124/a-1"]
 
     asyncio.run(look())
+
+
+def test_a_breaker_that_nobody_has_tried_for_minutes_says_no_more_that_the_tier_is_away() -> None:
+    clock = HeldClock()
+    breaker = CircuitBreaker(clock)
+    for _ in range(FAILURES):
+        assert breaker.why_lately == ""
+        breaker.failed("no answer")
+    assert breaker.why_lately == "no answer"
+    clock.tick(FIRST_PAUSE_MS + LATELY_MS - 1)
+    assert breaker.why_lately == "no answer"
+    clock.tick(1)
+    assert (breaker.why_lately, breaker.why) == ("", "no answer")

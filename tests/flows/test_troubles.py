@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pinlater.alarms.flow_watch import FAILURES, FlowWatch
 from pinlater.client.async_client import AsyncClient
 from pinlater.data_folder.password import hash_password
 from pinlater.errors import FlowsUnavailable
-from pinlater.flows.callbacks import TRIES
+from pinlater.flows.callbacks import LOST_CALLBACKS, TRIES
+from pinlater.flows.connection import FlowConnection
 from pinlater.model import DequeueRequest, Job, RequestContext
 from pinlater.model.flow_words import Applet, AppletKind, CompletionCallback, NewFlow, Stage
 from tests.flows.async_service import SETTINGS, WITHIN_S, ack_of, items_of, service_of
@@ -146,12 +149,18 @@ async def test_a_callback_that_is_refused_is_said_and_made_when_it_is_resumed(tm
         flow_id = (await service.create_flow(new)).id
         await service.queues.delete("done", "me")
         await service.seal_stage(flow_id)
+        described: Mapping[str, Any] = at.flows.callbacks.describe()
+        assert described == {}
         async with asyncio.timeout(WITHIN_S):
             while (made := (await service.get_flow(flow_id)).callback) is None or made.done_ms is None:
                 at.at.clock.tick(HOUR_MS)
                 await at.flows.callbacks.make_due()
                 await asyncio.sleep(0.005)
+                described = at.flows.callbacks.describe() or described
         assert made.tries == TRIES
+        ((lost_id, lost_name, lost_queue, why, _),) = described[LOST_CALLBACKS]
+        assert (lost_id, lost_name, lost_queue) == (flow_id, "payroll", ROOT.queue)
+        assert "'done'" in why
         (trouble,) = await troubles_of(at, flow_id)
         assert f"given up after {TRIES} tries" in trouble
         assert "queue 'done'" in trouble
@@ -164,3 +173,28 @@ async def test_a_callback_that_is_refused_is_said_and_made_when_it_is_resumed(tm
                 DequeueRequest("done", 1), context=RequestContext("w")
             ):
                 await asyncio.sleep(0.005)
+        assert at.flows.callbacks.describe() == {}
+
+
+async def test_the_judge_sees_what_waits_for_a_seal_and_a_database_that_is_away(tmp_path: Path) -> None:
+    async with flow_stand(tmp_path) as at:
+        service, refused = at.at.service, [""]
+        flow_id = (await service.create_flow(NewFlow("payroll", [ROOT]))).id
+        connection = FlowConnection(at.settings.url, lambda: refused[0])
+        watch = FlowWatch(connection, service.queues, at.at.clock, every_s=0)
+        try:
+            (stage,) = (await watch.facts()).unsealed
+            assert (stage.flow_id, stage.stage, stage.items) == (flow_id, ROOT.name, 0)
+            at.at.clock.tick(HOUR_MS)
+            assert (await watch.facts()).unsealed == [stage]
+            refused[0] = "it is away"
+            problems = [(await watch.facts()).problem for _ in range(FAILURES)]
+            assert problems == ["", "", "it is away"]
+            assert (await watch.facts()).unsealed == [stage]
+            refused[0] = ""
+            await service.add_flow_items(flow_id, ROOT.name, some_items(1))
+            facts = await watch.facts()
+            assert (facts.problem, facts.unsealed) == ("", [])
+        finally:
+            await watch.close()
+            await connection.close()

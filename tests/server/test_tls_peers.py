@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from pinlater.client.client_tls import Tls
 from pinlater.errors import Forbidden, OutcomeUnknown, PasswordInvalid
 from pinlater.overflow import ownership
 from pinlater.overflow.descriptors import overflow_of
-from pinlater.server.tls import PeerTls, TlsFiles
+from pinlater.server.tls import PeerTls, ServerTls, TlsFiles
 from tests.server.certificates import Authority
 from tests.server.running import RunningServer, running
 from tests.stores.process import StoreServer
@@ -154,3 +155,11 @@ async def test_a_port_between_servers_takes_names_of_its_own_certificate_and_pat
 def test_an_expired_certificate_shares_no_name(authority: Authority) -> None:
     cert, key = authority.issue("server", HOST, is_expired=True)
     assert PeerTls(TlsFiles(cert, key, authority.ca), [], takes_plain=False).own_names == ()
+
+
+@pytest.mark.parametrize(("is_expired", "days"), [(False, 1), (True, -1)])
+def test_when_a_certificate_ends_is_known_and_when_it_has(tmp_path: Path, is_expired: bool, days: int) -> None:
+    cert, key = Authority(tmp_path).issue("server", "queue.example", is_expired=is_expired)
+    tls = ServerTls(TlsFiles(cert, key), takes_plain=False)
+    assert tls.ends_ms is not None
+    assert abs(tls.ends_ms / 1000 - time.time() - days * 86_400) < 300

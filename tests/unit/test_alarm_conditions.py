@@ -13,6 +13,7 @@ from pinlater.alarms.alarms_page import docs_page
 from pinlater.alarms.condition_table import BY_NAME, CONDITIONS
 from pinlater.alarms.evidence import (
     Evidence,
+    FlowFacts,
     GoneServer,
     LimitSet,
     QueueFacts,
@@ -544,7 +545,7 @@ def test_jobs_on_the_disk_of_a_server_are_the_shards_fault_where_one_is_out() ->
 
 def test_a_flow_that_cannot_go_on_is_a_warning() -> None:
     flow = StuckFlow("f1d0", "payroll", "pay", True, "the children of 2 items of stage pay could not be made")
-    alarm = only(judge_all(snapshot(stuck_flows=[flow])))
+    alarm = only(judge_all(snapshot(flows=FlowFacts([flow]))))
     assert (alarm.title, alarm.queue, alarm.why) == ("Flow payroll cannot go on", "pay", flow.why)
     assert alarm.command == "pinlater flow resume f1d0"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pinlater.alarms.alarm_entries import KEPT_ENDED, put_ended, read_ended, read_mutes
-from pinlater.alarms.judge import JUDGE_EVERY_MS, LOST_AFTER_MS, WRITE_EVERY_MS, Judge
+from pinlater.alarms.judge import JUDGE_EVERY_MS, LOST_AFTER_MS, SLOW_BAD, SLOW_SHARDS, WRITE_EVERY_MS, Judge
 from pinlater.alarms.judgement import Mute
 from pinlater.alarms.webhooks import AlarmWebhooks, WebhookSettings
 from pinlater.backends.requests import AckRequest
@@ -330,6 +330,17 @@ async def test_calls_that_a_shard_is_needed_for_are_counted_while_it_is_out() ->
         assert [stand.judges[name].describe() for name in ("a", "b")] == [{"refused_calls": {"1": 7}}] * 2
         stand.cluster.servers[0].members.all[0].readmit()
         assert stand.judges["a"].describe() == {}
+
+
+async def test_a_shard_at_which_many_calls_go_wrong_is_told_of_while_it_is_in() -> None:
+    async with alarm_stand() as stand:
+        first = stand.cluster.servers[0]
+        health = first.members.all[0].health
+        for number in range(SLOW_BAD + 1):
+            assert stand.judges["a"].describe() == ({} if number < SLOW_BAD else {SLOW_SHARDS: {"1": ""}})
+            health.failed("enqueue", first.time.now_ms())
+            health.answered("enqueue")
+        assert health.is_healthy
 
 
 async def test_a_worker_that_was_killed_is_told_of_soon_after_its_connection_broke() -> None:
