@@ -43,8 +43,9 @@ severe as the worst of what it lists.
 ## Who judges
 
 The server process that owns the first of the shards that have the leases, about every 5 seconds, whether anybody asks
-or not: so "since" is right. It keeps what it finds in two shards, where every server reads it when it is asked; when
-it goes, the owner that follows it goes on, with the same beginnings.
+or not: so "since" is right. While servers are upgraded one after the other, it is one of those that can judge.
+It keeps what it finds in two shards, where every server reads it when it is asked; when it goes, the owner that follows
+it goes on, with the same beginnings.
 Where no shard can be used each server judges by what it knows itself, and its answer says so (`is_alone`).
 An answer says who judged, and when: a judgement that is older than a minute is shown as such.
 [scale.md](scale.md) says what that costs.

@@ -62,14 +62,21 @@ class FlowWatch:
             )
         except PinLaterError as error:
             _log.warning("flows_not_examined", error=error.message)
-            self._failures += 1
-            if self._failures >= FAILURES:
-                self._facts = self._facts._replace(problem=error.message)
+            self._failed(error.message)
+            return
+        except Exception:
+            _log.exception("flows_not_examined")
+            self._failed("a fault of the server, whose log has it (flows_not_examined)")
             return
         self._failures = 0
         since_ms = {(each.flow_id, each.stage, each.items): each.since_ms for each in self._facts.unsealed}
         stuck = [_stuck(each) for each in running if each.is_stuck or each.troubles]
         self._facts = FlowFacts(stuck, unsealed_stages(running, since_ms, self._clock.now_ms()))
+
+    def _failed(self, why: str) -> None:
+        self._failures += 1
+        if self._failures >= FAILURES:
+            self._facts = self._facts._replace(problem=why)
 
     async def close(self) -> None:
         if self._asking is not None:

@@ -1,5 +1,5 @@
-"""The judge of alarms: the server process that owns the first shard of the leases looks at the cluster every few
-seconds, and keeps what it finds in the shards, where all processes read it.
+"""The judge of alarms: the server process that owns the first shard of the leases, of those that can judge, looks at
+the cluster every few seconds, and keeps what it finds in the shards, where all processes read it.
 
 With no shard that can be used each process judges by what it knows itself, and says so.
 """
@@ -53,6 +53,9 @@ WRITE_EVERY_MS = 60_000
 
 LOST_AFTER_MS = 15_000
 """After its connection broke a worker that has not reported for so long is gone: they report every ten seconds."""
+
+JUDGES = "judges"
+"""What the lease of a process says that can judge: earlier versions cannot."""
 
 REFUSED = "refused_calls"
 """What a lease says, by shard."""
@@ -120,7 +123,7 @@ class Judge:
         """Judge, where it is this process's turn and it has rested long enough from the last time."""
         places = self._membership.places()
         self._is_alone = not places
-        if places and not self._membership.owns(places[0].shard.shard_id):
+        if places and not self._membership.owns_among(places[0].shard.shard_id, JUDGES):
             if self._judgement is not None:
                 self._judgement = self._written = None
                 self._show(None)
@@ -183,10 +186,13 @@ class Judge:
             self._written, self._written_ms = state, now_ms
 
     def describe(self) -> Mapping[str, Any]:
-        """For the lease of this process: the calls that shards which are out were needed for."""
+        """For the lease of this process: that it can judge, the calls that shards which are out were needed for, and
+        the shards at which many calls go wrong.
+        """
         refused = {each.shard.shard_id: each.refused_calls for each in self._members.all if each.refused_calls}
         slow = {each.shard.shard_id: "" for each in self._members.all if each.is_healthy and _is_slow(each)}
-        return {**({REFUSED: refused} if refused else {}), **({SLOW_SHARDS: slow} if slow else {})}
+        problems = {REFUSED: refused, SLOW_SHARDS: slow}
+        return {JUDGES: True, **{word: shards for word, shards in problems.items() if shards}}
 
     async def _snapshot(self) -> Snapshot:
         """Of the queues that have jobs somewhere, and all that was counted; without samples."""

@@ -71,7 +71,7 @@ def throttled(evidence: Evidence) -> Iterator[Finding]:
                 impact=f"{_jobs(queue.ready, 'ready')} wait",
                 action="Raise or take away its limits (max_jobs_per_second, max_in_progress), or see why the jobs in "
                 "progress do not end.",
-                command=f"pinlater queue get {queue.name}",
+                command=f"pinlater queue show {queue.name}",
                 path=f"/dashboard/queues/{queue.name}",
             )
 

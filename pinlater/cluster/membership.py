@@ -153,6 +153,17 @@ class Membership:
         """Whether this process owns the shard now. Never if it is not ready, or is cut off from all shards."""
         return self._may_own() and self.owner(shard_id) == self.me.lease_name
 
+    def owns_among(self, shard_id: str, word: str) -> bool:
+        """Whether this process would own the shard if those alone were there whose lease says that word: while servers
+        are upgraded one after the other, the owner may not know the work yet.
+        """
+        able = [
+            lease.name
+            for lease in self.alive()
+            if lease.is_ready and shard_id in lease.shards_in and lease.more.get(word)
+        ]
+        return self._may_own() and rendezvous_pick(shard_id, able) == self.me.lease_name
+
     def _may_own(self) -> bool:
         renewal, at_ms = self._renewed
         is_fresh = renewal > 0 and 0 <= self._clock.now_ms() - at_ms < self._lease_ms

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pinlater.alarms.alarm_entries import KEPT_ENDED, put_ended, read_ended, read_mutes
-from pinlater.alarms.judge import JUDGE_EVERY_MS, LOST_AFTER_MS, SLOW_BAD, SLOW_SHARDS, WRITE_EVERY_MS, Judge
+from pinlater.alarms.judge import JUDGE_EVERY_MS, JUDGES, LOST_AFTER_MS, SLOW_BAD, SLOW_SHARDS, WRITE_EVERY_MS, Judge
 from pinlater.alarms.judgement import Mute
 from pinlater.alarms.webhooks import AlarmWebhooks, WebhookSettings
 from pinlater.backends.requests import AckRequest
@@ -44,7 +44,7 @@ class Stand:
         self.metrics: dict[str, Metrics] = {}
 
     async def server(self, name: str) -> Server:
-        server = await self.cluster.server(name)
+        server = await self.cluster.server(name, describe=lambda: self.judges[name].describe())
         workers = WorkerList(server.members, server.time, server.membership.me.lease_name)
         self.workers[name] = workers
         self.webhooks[name] = AlarmWebhooks(self.settings, server.time, self._post)
@@ -70,7 +70,8 @@ class Stand:
             await server.stats.tick()
             await server.stats.drain()
         for server in self.cluster.servers:
-            await self.judges[server.membership.me.server].tick()
+            if server.membership.me.server in self.judges:
+                await self.judges[server.membership.me.server].tick()
 
     async def _post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> PostOutcome:
         self.tries += 1
@@ -159,6 +160,21 @@ async def test_another_server_goes_on_where_the_judge_left_off() -> None:
         (alarm,) = page.alarms
         assert (alarm.since_ms, page.judged_by) == (before.since_ms, stand.judging().membership.me.lease_name)
         assert stand.judging() is not judging
+
+
+async def test_an_older_server_that_owns_the_shards_keeps_nobody_from_judging() -> None:
+    async with cluster_stand() as cluster:
+        stand = Stand(cluster)
+        new = await stand.server("a")
+        for number in range(5):
+            await cluster.server(f"old{number}")
+        try:
+            await stand.pass_time()
+            assert new.membership.owner("1") not in (None, "a/1")
+            assert (await stand.judges["a"].page(10)).judged_by == "a/1"
+        finally:
+            await stand.judges["a"].close()
+            await stand.workers["a"].close()
 
 
 async def test_the_first_shard_of_the_leases_may_go() -> None:
@@ -327,9 +343,9 @@ async def test_calls_that_a_shard_is_needed_for_are_counted_while_it_is_out() ->
         for server in stand.cluster.servers:
             server.members.all[0].eject("it is gone")
             server.members.all[0].refused_calls += 7
-        assert [stand.judges[name].describe() for name in ("a", "b")] == [{"refused_calls": {"1": 7}}] * 2
+        assert [stand.judges[name].describe() for name in ("a", "b")] == [{JUDGES: True, "refused_calls": {"1": 7}}] * 2
         stand.cluster.servers[0].members.all[0].readmit()
-        assert stand.judges["a"].describe() == {}
+        assert stand.judges["a"].describe() == {JUDGES: True}
 
 
 async def test_a_shard_at_which_many_calls_go_wrong_is_told_of_while_it_is_in() -> None:
@@ -337,7 +353,7 @@ async def test_a_shard_at_which_many_calls_go_wrong_is_told_of_while_it_is_in() 
         first = stand.cluster.servers[0]
         health = first.members.all[0].health
         for number in range(SLOW_BAD + 1):
-            assert stand.judges["a"].describe() == ({} if number < SLOW_BAD else {SLOW_SHARDS: {"1": ""}})
+            assert stand.judges["a"].describe().get(SLOW_SHARDS) == (None if number < SLOW_BAD else {"1": ""})
             health.failed("enqueue", first.time.now_ms())
             health.answered("enqueue")
         assert health.is_healthy
