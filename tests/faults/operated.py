@@ -30,8 +30,12 @@ class Operated:
         return {self._server.process.pid, *self._children()}
 
     def _children(self) -> list[int]:
+        """None of a server that has ended by itself, as one does that starts while its store was lost."""
         pid = self._server.process.pid
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        try:
+            return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        except FileNotFoundError:
+            return []
 
     async def kill_a_worker(self) -> None:
         """kill -9 of one process; the supervisor replaces it."""
