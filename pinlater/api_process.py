@@ -20,6 +20,7 @@ from pinlater.client.async_client import AsyncClient
 from pinlater.client.client_tls import PinnedTls, Tls
 from pinlater.client.pool import PoolLimits
 from pinlater.config import Config, from_plain, to_plain
+from pinlater.dashboard.cluster_menu import ClusterMenu
 from pinlater.dashboard.site import HOME, DashboardSettings, add_dashboard
 from pinlater.http.http_server import HttpServer
 from pinlater.http.request_use import MAX_TURNS, MAX_WAITS
@@ -57,9 +58,11 @@ class ApiProcess:
         history_token: str = "",
         history_path: Path | None = None,
         data: Path | None = None,
+        cluster: str = "",
     ) -> None:
         """StartRefused: the files for TLS cannot be used. `history_path` None: the history is kept in memory. `data`:
-        the folder in which sessions of browsers outlive this process.
+        the folder in which sessions of browsers outlive this process. `cluster`: what clusters.toml calls the servers,
+        "" for none.
         """
         self._client = client
         files = settings_map.tls_files(config)
@@ -87,7 +90,10 @@ class ApiProcess:
         )
         app = make_app(client, settings)
         shown = DashboardSettings(
-            status_page=settings.status_page, history_token=history_token, history_path=history_path
+            status_page=settings.status_page,
+            clusters=ClusterMenu(cluster, {*map(str, client.servers), config.advertise}),
+            history_token=history_token,
+            history_path=history_path,
         )
         self._dashboard = add_dashboard(app, shown)
         self._server = HttpServer(

@@ -15,6 +15,7 @@ from pinlater.api_process import POOL, ApiProcess, history_path
 from pinlater.cli.connection import say, server_options
 from pinlater.cli.exit_codes import EXIT_FAILED, EXIT_USAGE
 from pinlater.cli.target import Target
+from pinlater.client.addresses import target_cluster
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.token import Token
 from pinlater.config import SETTINGS, Config, ConfigInvalid, default_of, load
@@ -138,7 +139,12 @@ async def _serve(config: Config, target: Target, history_token_file: Path | None
     )
     try:
         process = ApiProcess(
-            client, config, token, history_token=history_token, history_path=history_path(config, None)
+            client,
+            config,
+            token,
+            history_token=history_token,
+            history_path=history_path(config, None),
+            cluster=target_cluster(target.servers, target.cluster) or "",
         )
         await _check_gateway(client, token)
         host, _, port = config.api.rpartition(":")

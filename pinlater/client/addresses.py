@@ -114,6 +114,26 @@ def cluster_names(path: str | Path | None = None) -> list[str]:
     return sorted(_read(clusters_file(path)))
 
 
+class ClusterPlace(NamedTuple):
+    """Where a cluster is: its servers as the file has them, and its HTTP interface, "" where the file does not say."""
+
+    servers: Sequence[str]
+    dashboard: str
+
+
+def cluster_places(path: str | Path | None = None) -> dict[str, ClusterPlace]:
+    """Of all clusters of the file, by name in its order. ValueError as above."""
+    file = clusters_file(path)
+    found = {}
+    for name in _read(file):
+        servers = [str(server) for server in cluster_servers(name, file)]
+        dashboard = _table(file, name).get("dashboard", "")
+        if not isinstance(dashboard, str) or (dashboard and not dashboard.startswith(("http://", "https://"))):
+            raise ValueError(f"cluster {name!r} in {file} has dashboard = {dashboard!r}; allowed: https://HOST:PORT")
+        found[name] = ClusterPlace(servers, dashboard)
+    return found
+
+
 def cluster_check(name: str, path: str | Path | None = None) -> object:
     """What the file says under `check` of one cluster, as TOML gives it; {}: nothing. ValueError as above."""
     return _table(clusters_file(path), name).get("check", {})

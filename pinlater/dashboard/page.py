@@ -19,6 +19,7 @@ from multidict import MultiDict, MultiMapping
 
 from pinlater.api import Api
 from pinlater.dashboard.bulk_runs import BulkRuns
+from pinlater.dashboard.cluster_menu import ClusterItem
 from pinlater.dashboard.page_parts import news_for
 from pinlater.dashboard.page_rights import Rights
 from pinlater.dashboard.part_failed import PartFailed as PartFailed
@@ -73,6 +74,7 @@ class Page:
     runs: BulkRuns
     nav: Sequence[NavItem]
     status_page: str
+    clusters: Sequence[ClusterItem]
     form: MultiMapping[str] = field(default_factory=MultiDict)
     back: str = "/dashboard"
     """Where a change that fails leads to; handlers set it."""

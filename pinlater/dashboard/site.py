@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qsl, quote
 
 import structlog
@@ -41,6 +40,7 @@ from pinlater.dashboard import (
     worker_table,
 )
 from pinlater.dashboard.bulk_runs import BulkRuns
+from pinlater.dashboard.cluster_menu import ClusterMenu
 from pinlater.dashboard.links import VALID_S, OneTimeLinks
 from pinlater.dashboard.page import LIVE_HEADER, NavItem, Page, PageRoute
 from pinlater.dashboard.page_rights import Rights
@@ -100,11 +100,12 @@ _NAV = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DashboardSettings:
-    """`status_page`: HOST:PORT of the server's status page, "" for none. `history_path`: where the history is kept;
-    None: in memory. `history_token` is shown with what it asks; "" for none.
+    """`status_page`: HOST:PORT of the server's status page, "" for none. `clusters`: the menu of them, None for none.
+    `history_path`: where the history is kept; None: in memory. `history_token` is shown with what it asks; "" for none.
     """
 
     status_page: str = ""
+    clusters: ClusterMenu | None = None
     history_path: Path | None = None
     history_token: str = ""
 
@@ -151,6 +152,8 @@ class Dashboard:
 
     def _handler(self, route: PageRoute) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
+            if (passing := self._go_on(request)) is not None:
+                return passing
             page = await self._begin(request)
             if page is None:
                 return _to_login(request)
@@ -171,6 +174,17 @@ class Dashboard:
             return response
 
         return handle
+
+    def _go_on(self, request: web.Request) -> web.Response | None:
+        """For a browser that a link of another site led here, as that of another cluster or of an alarm: it did not
+        send its cookie, which is for this site alone, and does when the page goes on by itself.
+        """
+        is_led_here = request.method == "GET" and request.headers.get("Sec-Fetch-Site") == "cross-site"
+        if not is_led_here or self._site.session_of(request) is not None:
+            return None
+        text = self.templates.render("opened.html", after=request.path_qs)
+        headers = {"Referrer-Policy": "no-referrer", "Content-Security-Policy": PAGE_POLICY}
+        return web.Response(text=text, content_type="text/html", headers=headers)
 
     async def _begin(self, request: web.Request) -> Page | None:
         """None: the caller is to log in first."""
@@ -194,6 +208,7 @@ class Dashboard:
         rights = Rights(view, has_password=bool(credential and credential.password))
         if not (shows or rights.may_see):
             return None
+        clusters = self.settings.clusters
         return Page(
             request,
             self._api,
@@ -207,6 +222,7 @@ class Dashboard:
             self.runs,
             [item for item in _NAV if rights.may_somewhere(item.action)],
             self.settings.status_page,
+            [] if clusters is None else clusters.items(f"{request.host}{self._site.settings.prefix}"),
         )
 
     async def _form(self, request: web.Request, session: BrowserSession) -> MultiDict[str]:
@@ -266,9 +282,9 @@ class Dashboard:
         if "prefetch" in request.headers.get("Sec-Purpose", "") or request.method != "GET":
             return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, headers=headers)  # nobody has opened it yet
         credential = self.links.use(request.match_info["secret"])
-        values: dict[str, Any] = {"is_open": credential is not None}
+        after = "" if credential is None else HOME
         status = HTTPStatus.GONE if credential is None else HTTPStatus.OK
-        text = self.templates.render("opened.html", **values)
+        text = self.templates.render("opened.html", after=after)
         response = web.Response(status=status, text=text, content_type="text/html", headers=headers)
         if credential is not None:
             self._site.begin_session(request, response, credential)

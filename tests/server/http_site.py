@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
+from pinlater.dashboard.cluster_menu import ClusterMenu
 from pinlater.dashboard.site import DashboardSettings, add_dashboard
 from pinlater.errors import Forbidden, QueueNotFound
 from pinlater.http.caller import context_of
@@ -177,11 +178,15 @@ def answers_in(data: bytes) -> list[HttpAnswer]:
 
 @contextlib.asynccontextmanager
 async def http_site(
-    api: Any, max_connections: int = 1000, max_peer_connections: int | None = None, **settings: Any
+    api: Any,
+    max_connections: int = 1000,
+    max_peer_connections: int | None = None,
+    clusters: ClusterMenu | None = None,
+    **settings: Any,
 ) -> AsyncIterator[RunningSite]:
     """Serves `api`, and beside its own routes POST /echo, which answers with the body, and GET /hang."""
     app = make_app(api, HttpSettings(**settings))
-    dashboard = add_dashboard(app, DashboardSettings())
+    dashboard = add_dashboard(app, DashboardSettings(clusters=clusters))
     seen: list[bytes] = []
     contexts: list[RequestContext] = []
 
