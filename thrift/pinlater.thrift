@@ -274,6 +274,8 @@ struct WorkerReport {
   14: optional i64 silentMillis,
   /** It takes no more jobs for now. Not set: it knows no commands. */
   15: optional bool isQuiet,
+  /** The types of job that it can run, by the names that bodies have; the first 100 count. */
+  16: optional list<string> jobTypes,
 }
 
 struct PinLaterDequeueRequest {
@@ -1057,6 +1059,8 @@ struct WorkerInfo {
   100: optional string identity,
   /** It takes no more jobs for now. Not set: it knows no commands. */
   101: optional bool isQuiet,
+  /** With those that run, where they were asked for: the types of job that it can run. */
+  102: optional list<string> jobTypes,
 }
 
 struct GetWorkersResponse {

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from pinlater.cli.completion import offer_job_types
+
 
 def call_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--job and --args, as the argument `call`: the body, or None. UsageError: --args without --job."""
@@ -32,6 +34,7 @@ def call_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--job",
             "job_name",
             metavar="NAME",
+            shell_complete=offer_job_types,
             help="The body is a call of this type of job, as the worker framework reads it.",
         ),
     ):

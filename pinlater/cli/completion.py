@@ -81,6 +81,17 @@ def offer_tokens(ctx: click.Context, _: click.Parameter, incomplete: str) -> lis
     return begun_with(_answers(ctx, lambda client: [each.name for each in client.get_tokens()]), incomplete)
 
 
+def offer_job_types(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The types of job that workers know or run."""
+
+    def names(client: Any) -> set[str]:
+        workers = client.get_workers(include_running=True, limit=1_000).workers
+        running = {job.job_type for worker in workers for job in worker.running}
+        return (running | {name for worker in workers for name in worker.job_types}) - {""}
+
+    return begun_with(sorted(_answers(ctx, names)), incomplete)
+
+
 def offer_shards(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     return begun_with(
         _answers(ctx, lambda client: [each.id for each in client.cluster_status(queues=[]).shards]), incomplete
@@ -130,8 +141,8 @@ Examples:
 def completion(shell: str, program: str) -> None:
     """Print the lines by which SHELL completes the words of a command line.
 
-    It offers commands and options; queues, shards and settings from the servers that the line names, or else the
-    environment, within a second; states; and the clusters of clusters.toml.
+    It offers commands and options; queues, shards, settings and types of job from the servers that the line names, or
+    else the environment, within a second; states; and the clusters of clusters.toml.
     """
     made = get_completion_class(shell)
     assert made is not None

@@ -69,7 +69,7 @@ def worker_row(worker: WorkerInfo, now_ms: int) -> Row:
 def worker_json(worker: WorkerInfo, now_ms: int) -> Row:
     """The JSON of before: every field, and each running job that was asked for."""
     row = asdict(worker)
-    del row["is_stopping"], row["is_quiet"]
+    del row["is_stopping"], row["is_quiet"], row["job_types"]
     of_job = renamed(job_descriptor="job", job_type="type")
     return row | {
         "running": [{**of_job(job), "since": time_text(job["since_ms"])} for job in row["running"]],

@@ -27,6 +27,7 @@ MAX_SLOTS = 10_000
 MAX_QUEUES = 100
 MAX_RUNNING = 100
 MAX_VERSIONS = 20
+MAX_JOB_TYPES = 100
 ENTRY_BYTES = 131_072
 """A longer entry, before it is compressed, becomes two."""
 
@@ -80,6 +81,7 @@ class SeenWorker:
             _ago(seen_ms, report.silent_ms) if report.silent_ms else None,
             self.identity,
             report.is_quiet,
+            list(report.job_types) if include_running else [],
         )
 
 
@@ -113,6 +115,7 @@ def bounded(report: WorkerReport) -> WorkerReport:
         report.has_stopped,
         _number(report.silent_ms),
         report.is_quiet,
+        tuple(name[:MAX_JOB_CHARS] for name in islice(report.job_types, MAX_JOB_TYPES)),
     )
 
 

@@ -27,7 +27,7 @@ TYPES_WITHIN_MS = 300
 
 
 async def new_job(page: Page) -> web.Response:
-    """The form. Types of jobs are offered that workers run now, and that the latest jobs of the queue have."""
+    """The form. Types of jobs are offered that workers know or run now, and that the latest jobs of the queue have."""
     queue = page.query.get("queue", "").strip()
     names = await page.part(page.load(Api.queue_names))
     able = [] if isinstance(names, PartFailed) else [name for name in names if page.rights.may_call(ENQUEUE, name)]
@@ -45,6 +45,8 @@ async def _types(page: Page, queue: str) -> set[str]:
     workers = await page.part(page.snapshots.workers(page.context, queue if is_queue_name(queue) else ""))
     types: set[str] = set()
     if not isinstance(workers, PartFailed):
+        able = [each for each in workers.workers if any(map(page.rights.sees_bodies, each.queues))]
+        types |= {name for worker in able for name in worker.job_types}
         running = [job for worker in workers.workers for job in worker.running]
         types |= {job.job_type for job in running if page.rights.sees_bodies(job.job_descriptor.partition(":")[0])}
     if is_queue_name(queue) and page.rights.sees_bodies(queue):

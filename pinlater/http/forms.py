@@ -226,6 +226,7 @@ class WorkerJobForm(Form):
 class WorkerForm(Form):
     """A worker's report of itself, for the list of workers. `id` is of this run of its process, `up_ms` its age.
     `is_quiet`: whether it takes no more jobs for now, of one that does what a heartbeat's answer commands.
+    `job_types`: the names of those that it can run.
     """
 
     id: str
@@ -243,6 +244,7 @@ class WorkerForm(Form):
     has_stopped: bool = False
     silent_ms: Annotated[int, Meta(ge=0, le=MAX_TIME_MS)] = 0
     is_quiet: bool | None = None
+    job_types: list[str] = []
 
 
 class DequeueForm(Form):

@@ -274,7 +274,8 @@ class WorkerJobInfo:
 class WorkerInfo:
     """A worker as it was last heard of, at `seen_ms`.
 
-    `running` are up to 100 jobs, those that run longest first, and empty where they were not asked for;
+    `running` are up to 100 jobs, those that run longest first, and empty where they were not asked for, as are
+    `job_types`, the names of those that it can run;
     `longest_since_ms` is since when the first of them runs. `silent_since_ms`: its process has not moved since then.
     `identity`: who reported it; None: an earlier version heard it, which does not keep that. `is_quiet`: it takes no
     more jobs for now; None: it knows no commands.
@@ -297,9 +298,12 @@ class WorkerInfo:
     silent_since_ms: int | None = None
     identity: str | None = None
     is_quiet: bool | None = None
+    job_types: list[str] = field(default_factory=list)
 
     def keep_queues(self, is_kept: Callable[[str], bool]) -> None:
-        """Leave out what it says of other queues."""
+        """Leave out what it says of other queues: its types of job too, as nothing says which queues they are for."""
+        if not all(map(is_kept, self.queues)):
+            self.job_types = []
         self.queues = {queue: weight for queue, weight in self.queues.items() if is_kept(queue)}
         self.running = [job for job in self.running if is_kept(job.job_descriptor.partition(":")[0])]
 

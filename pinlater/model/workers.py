@@ -25,7 +25,8 @@ class WorkerReport:
 
     `queues` are names with weights, `running` the jobs that run longest, and `versions` those of what it is made of.
     With `has_stopped` it leaves the list. `silent_ms`: its process has not moved for so long. `is_quiet`: whether it
-    takes no more jobs for now; None: it is of a version that knows no commands.
+    takes no more jobs for now; None: it is of a version that knows no commands. `job_types`: the names of those that
+    it can run.
     """
 
     id: str
@@ -43,6 +44,7 @@ class WorkerReport:
     has_stopped: bool = False
     silent_ms: int = 0
     is_quiet: bool | None = None
+    job_types: Sequence[str] = ()
 
 
 class WorkerCommand(WordEnum):

@@ -59,13 +59,16 @@ def test_what_cannot_be_enqueued_stays_in_the_form(
     assert 'value="typed before"' in shown
 
 
-def test_types_that_workers_run_and_that_the_queue_had_are_offered(place: Place, visitor: Visitor, queue: str) -> None:
+def test_types_that_workers_know_or_run_and_that_the_queue_had_are_offered(
+    place: Place, visitor: Visitor, queue: str
+) -> None:
     (job, _) = place.client.enqueue(queue, [Job(call("shop.seen")), Job(b"no call")])
     running = [WorkerJob(job, "shop.runs", 5)]
     report = WorkerReport("w-new", "w", 1_000, "h", 1, queues={queue: 1}, slots=2, running=running)
+    report.job_types = ["shop.known"]
     place.client.dequeue(DequeueRequest(queue, 1, worker=report))
     path = f"{NEW}?queue={queue}"
-    for offered in ("shop.runs", "shop.seen", queue):  # what takes long on a busy machine is left out
+    for offered in ("shop.runs", "shop.seen", "shop.known", queue):  # what takes long on a busy machine is left out
         patiently(lambda option=f'<option value="{offered}">': option in visitor.get(path).text)  # type: ignore[misc]
 
 

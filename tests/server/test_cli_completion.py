@@ -6,11 +6,13 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pinlater import Client
+from pinlater.model import WorkerJob, WorkerReport
 from pinlater.model.flow_words import NewFlow, Stage
 from tests.server.commands import Shell
 from tests.server.running import PROGRAM, running
@@ -30,6 +32,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             client.create_flow(
                 NewFlow("payroll", [Stage("calculate", "", "mail"), Stage("pay", "", "mq2", "calculate")])
             )
+            worker = WorkerReport("w1", "shop", 1, queues={"mail": 1}, running=[WorkerJob("mail:s1:p1:1", "send")])
+            client.checkpoint("mail", [], worker=replace(worker, job_types=["render", "resize"]))
             client.update_token("web-1", "0" * 64, ["viewer"], password)
         yield address
 
@@ -90,6 +94,8 @@ STATES = [
         ("pinlater token revoke ", ["web-1"]),
         ("pinlater token create x --role v", ["viewer"]),
         ("pinlater access test anonymous re", ["read"]),
+        ("pinlater job enqueue mail --job ", ["render", "resize", "send"]),
+        ("pinlater schedule set daily --job re", ["render", "resize"]),
         ("pinlater job enqueue mail --output ", ["table", "json", "jsonl"]),
     ],
 )

@@ -426,17 +426,28 @@ async def test_what_is_too_much_or_below_zero_is_cut_and_one_without_an_id_is_no
             [WorkerJob(long, long, -1)] * 500,
             {f"{number}{long}": long for number in range(500)},
             silent_ms=-1,
+            job_types=[long] * 500,
         )
     )
     (worker,) = (await listed(one)).workers
     assert (len(worker.id), len(worker.name), len(worker.host), worker.pid) == (100, 100, 100, 0)
     assert (len(worker.queues), len(worker.running), len(worker.versions)) == (100, 100, 20)
+    assert [len(name) for name in worker.job_types] == [200] * 100
     assert {len(name) for name in worker.queues} == {100}
     assert set(worker.queues.values()) == {0}
     assert (worker.started_ms, worker.silent_since_ms) == (worker.seen_ms, None)
     assert {(len(job.job_type), len(job.job_descriptor), job.since_ms) for job in worker.running} == {
         (200, 200, worker.seen_ms)
     }
+
+
+def test_types_of_job_are_for_who_may_see_all_queues_of_a_worker() -> None:
+    worker = SeenWorker(replace(REPORT, job_types=["send"]), 17)
+    for is_kept, types in ((lambda _: True, ["send"]), (lambda queue: queue == "mail", [])):
+        view = worker.view(include_running=True)
+        view.keep_queues(is_kept)
+        assert view.job_types == types
+    assert worker.view(include_running=False).job_types == []
 
 
 async def test_the_jobs_that_run_longest_are_first_and_the_others_are_cut(stand: Stand) -> None:

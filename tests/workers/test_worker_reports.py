@@ -27,6 +27,7 @@ STATE = WorkerState(
     0,
     [RunningEntry("mail:s1:p1:1790000000000001", "send", 190.0)],
     {"python": "3.11.2"},
+    job_types=["render", "send"],
 )
 NOW_S = 200.0
 
@@ -58,6 +59,7 @@ def test_a_report_says_what_the_worker_said_in_times_since(schedule: ReportSched
         0,
         [WorkerJob("mail:s1:p1:1790000000000001", "send", 11_500)],
         {"python": "3.11.2"},
+        job_types=("render", "send"),
     )
 
 

@@ -70,6 +70,7 @@ class WorkerState(msgspec.Struct):
     has_stopped: bool = False
     is_quiet: bool | None = None
     """None: it knows no commands."""
+    job_types: list[str] = []
 
 
 class Begin(msgspec.Struct, tag="Begin", omit_defaults=True):

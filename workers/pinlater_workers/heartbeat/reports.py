@@ -19,7 +19,7 @@ SILENT_S = 5.0
 MAX_RUNNING = 100
 """So many running jobs are named, those that run longest."""
 
-MAX_QUEUES = 100
+MAX_QUEUES = MAX_JOB_TYPES = 100
 
 
 class ReportSchedule:
@@ -99,6 +99,7 @@ class ReportSchedule:
             state.has_stopped,
             _ms(silent_s),
             state.is_quiet,
+            tuple(state.job_types),
         )
 
     def failed(self, now_s: float) -> None:

@@ -13,10 +13,11 @@ from itertools import islice
 from pathlib import Path
 
 from pinlater.client.async_client import AsyncClient
+from pinlater_workers.app.app import App
 from pinlater_workers.app.loader import FILE
 from pinlater_workers.app.settings import MAX_NAME_CHARS, WorkerSettings
 from pinlater_workers.heartbeat.messages import RunningEntry, WorkerState
-from pinlater_workers.heartbeat.reports import MAX_QUEUES, MAX_RUNNING
+from pinlater_workers.heartbeat.reports import MAX_JOB_TYPES, MAX_QUEUES, MAX_RUNNING
 from pinlater_workers.worker.jobs import RunningJobs
 from pinlater_workers.worker.other_versions import OtherVersions
 
@@ -35,15 +36,17 @@ def default_name(app_spec: str) -> str:
 class WorkerIdentity:
     """One run of a worker."""
 
-    def __init__(self, settings: WorkerSettings, app_spec: str, app_version: str) -> None:
+    def __init__(self, settings: WorkerSettings, app_spec: str, app: App) -> None:
         self._id = secrets.token_hex(8)
         self._name = settings.name or default_name(app_spec)
         self._host = socket.gethostname()
         self._began_s = time.monotonic()
         self._queues = dict(islice(settings.queues.items(), MAX_QUEUES))
         self._slots = settings.concurrency
-        self._versions = {**_versions(), **({"app": app_version} if app_version else {})}
-        self._app_version = app_version
+        self._versions = {**_versions(), **({"app": app.version} if app.version else {})}
+        self._app_version = app.version
+        called = sorted(name for name, each in app.job_types.items() if not each.settings.raw)
+        self._job_types = called[:MAX_JOB_TYPES]
 
     def others(self, client: AsyncClient) -> OtherVersions:
         """What the servers of this client know of workers of other versions."""
@@ -72,6 +75,7 @@ class WorkerIdentity:
             self._versions,
             is_stopping,
             is_quiet=is_quiet,
+            job_types=self._job_types,
         )
 
 

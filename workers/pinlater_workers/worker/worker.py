@@ -114,7 +114,7 @@ class Engine:
         if settings.polls_too_long:
             text = "poll_wait is %g s, more than a third of the lease of %g s: dequeues wait for %g s at most"
             log.warning(text, settings.poll_wait_s, settings.lease_s, settings.poll_s)
-        self._identity = WorkerIdentity(settings, app_spec, app.version)
+        self._identity = WorkerIdentity(settings, app_spec, app)
         self._claims = ClaimKeeper(
             app.servers,
             self._client.source,
