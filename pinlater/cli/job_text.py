@@ -14,7 +14,8 @@ from pinlater.cli.output import Row, ToRow, counted, json_object, whole
 from pinlater.cli.times import from_now, time_text
 from pinlater.clock import SystemClock
 from pinlater.durations import duration_text
-from pinlater.model import HIDDEN_JOB, JobAttempt, JobInfo, JobProgress, JobState
+from pinlater.model import HIDDEN_JOB, JobAttempt, JobInfo, JobProgress
+from pinlater.model.attempt_counts import begun_attempts, counted_attempts
 from pinlater.model.job_selection import phase_of
 from pinlater.printable import json_text, printable, printable_lines
 from pinlater.text_table import Column, TextTable
@@ -35,21 +36,18 @@ _PAGE_CHARS = 4_000
 _ARGUMENT_CHARS = 500
 _LABEL_WIDTH = 15
 _HIDDEN = "a job of a queue that you may not read"
-_AT_WORK_OR_DONE = (JobState.IN_PROGRESS, JobState.SUCCEEDED)
 
 
 def attempts_used(info: JobInfo) -> int:
-    """The one under way, or that succeeded, included. Where its attempts are not known, a permanent failure uses up all
-    that were left.
+    """The one under way, or that succeeded, included. A permanent failure uses up all that were left, where nothing
+    says how many attempts there were.
     """
-    if info.attempts:
-        return info.attempts[-1].number
-    failed = info.failed_attempts
-    return min(failed + 1, info.attempts_allowed) if info.state in _AT_WORK_OR_DONE else failed
+    begun = begun_attempts(info)
+    return info.attempts_allowed if begun is None else begun
 
 
 def attempts_text(info: JobInfo) -> str:
-    return f"{attempts_used(info)} of {info.attempts_allowed}"
+    return counted_attempts(begun_attempts(info), info.attempts_allowed)
 
 
 # -- for programs ------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from pinlater.dashboard.job_timeline import attempt_text
 from pinlater.job_body import FIRST_LINE, describe_body
 from pinlater.model import JobInfo
+from pinlater.model.attempt_counts import counted_attempts, failed_attempts
 from pinlater.model.job_selection import JobPhase, phase_of
 
 MAX_CALL_CHARS = 160
@@ -45,7 +46,7 @@ class JobRow(NamedTuple):
     @property
     def attempts(self) -> str:
         """How many have failed, of how many."""
-        return f"{self.info.failed_attempts} of {self.info.attempts_allowed}"
+        return counted_attempts(failed_attempts(self.info), self.info.attempts_allowed)
 
 
 def job_row(info: JobInfo, now_ms: int, *, sees_bodies: bool) -> JobRow:

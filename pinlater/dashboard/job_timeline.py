@@ -15,19 +15,18 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 from pinlater.model import AuditEntry, JobInfo, JobState, claim_source
+from pinlater.model.attempt_counts import ATTEMPT_BEGINS, ATTEMPTS_LEFT
 from pinlater.model.job_selection import JobPhase, phase_of
 from pinlater.model.status_text import NOT_REPLACED, NOT_REPLACED_END
 from pinlater.schedule import delay_seconds
 
 ATTEMPT_LINE = re.compile(
-    r"attempt (?P<number>[0-9]{1,10})(?: of (?P<allowed>[0-9]{1,10}))?: (?P<text>.*?)"
+    ATTEMPT_BEGINS + r"(?P<text>.*?)"
     r"(?: \[(?P<began>[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z), (?P<took>[0-9a-z.]{1,20}), "
     r"(?P<worker>[^\]]*)\])?"
 )
-_EXPIRED = re.compile(r"\[claim expired at (?P<at>[0-9]{1,16}), attempts remaining (?P<left>[0-9]{1,10})\]")
-_RELEASED = re.compile(
-    r"\[claim released at (?P<at>[0-9]{1,16}): its connection broke, attempts remaining (?P<left>[0-9]{1,10})\]"
-)
+_EXPIRED = re.compile(r"\[claim expired at (?P<at>[0-9]{1,16})" + ATTEMPTS_LEFT)
+_RELEASED = re.compile(r"\[claim released at (?P<at>[0-9]{1,16}): its connection broke" + ATTEMPTS_LEFT)
 _CRASHED = re.compile(r"\[failed: crash budget used up, (?P<crashes>[0-9]{1,10}) crashes\]")
 _TOO_LATE = re.compile(r"\[failed: EXPIRED at (?P<expires>[0-9]{1,16}), ended at (?P<at>[0-9]{1,16})\]")
 _NOT_TAKEN = re.compile(

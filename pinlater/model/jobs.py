@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 
 from pinlater.model.callers import Caller, holder_of
 from pinlater.model.connection_ref import ConnectionRef
-from pinlater.model.trail import AttemptOutcome, JobAttempt, JobProgress, LogLine
+from pinlater.model.trail import JobAttempt, JobProgress, LogLine
 from pinlater.model.word_enum import WordEnum
 from pinlater.model.workers import NumberedCommand, WorkerReport
 
@@ -356,16 +356,6 @@ class JobInfo:
     tags: list[str] | None = None
     attempts: Sequence[JobAttempt] | None = None
     log_lines: Sequence[LogLine] | None = None
-
-    @property
-    def failed_attempts(self) -> int:
-        """How many attempts have failed, where its attempts are known; else how many are used up, which a permanent
-        failure does with all that are left.
-        """
-        if self.attempts:
-            last = self.attempts[-1]
-            return last.number - (last.outcome in (None, AttemptOutcome.SUCCEEDED))
-        return max(0, self.attempts_allowed - self.attempts_remaining)
 
 
 @dataclass(slots=True)
