@@ -76,7 +76,7 @@ def _knows(reading: _Reading, queue: str) -> bool:
 
 
 class _Totals(NamedTuple):
-    """A queue as a process last counted it, and when that changed."""
+    """A queue as a process last counted it, and when it was known here that this changed: a lease may come late."""
 
     changed_ms: int
     numbers: tuple[int, ...]
@@ -91,13 +91,13 @@ class _Book:
         self.is_cut = False
         self.queues: dict[str, _Totals] = {}
 
-    def take(self, lease: Lease) -> None:
+    def take(self, lease: Lease, now_ms: int) -> None:
         self.seen_ms = max(self.seen_ms, lease.renewed_ms)
         self.is_cut = self.is_cut or len(lease.counters) >= MAX_QUEUES
         for queue, numbers in lease.counters.items():
             before = self.queues.get(queue)
             if before is None or before.numbers != numbers:
-                self.queues[queue] = _Totals(lease.renewed_ms, numbers)
+                self.queues[queue] = _Totals(max(lease.renewed_ms, now_ms), numbers)
 
 
 class CounterBook:
@@ -114,7 +114,7 @@ class CounterBook:
             book = self._books.get(lease.name)
             if book is None or book.started_ms != lease.started_ms:
                 book = self._books[lease.name] = _Book(lease.started_ms)
-            book.take(lease)
+            book.take(lease, now_ms)
         for name, book in [*self._books.items()]:
             if name not in alive and now_ms - book.seen_ms > KEPT_MS:
                 del self._books[name]

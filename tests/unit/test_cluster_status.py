@@ -111,6 +111,15 @@ def test_the_totals_of_each_process_are_put_together_from_its_leases() -> None:
     assert [each.queues for each in book.since(0, "sms".__eq__)] == [{"sms": (3, 0, 0, 0, 0)}, {}]
 
 
+def test_what_a_late_lease_tells_is_told_to_those_who_asked_meanwhile() -> None:
+    """As where a shard answers slowly: the totals are of before they asked last."""
+    book = CounterBook()
+    book.update([lease("a", 0, 5)], START_MS)
+    assert totals(book, START_MS + 8_000) == {"a/1": {}}
+    book.update([lease("a", 1_000, 9)], START_MS + 9_000)
+    assert totals(book, START_MS + 8_000) == {"a/1": {"mail": 9}}
+
+
 def test_a_process_that_ended_is_told_of_a_while_longer_and_one_that_began_anew_alone() -> None:
     book = CounterBook()
     book.update([lease("a", 0, 5), lease("b", 0, 7)], START_MS)
