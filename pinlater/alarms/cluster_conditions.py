@@ -168,7 +168,8 @@ def chain_blocked(evidence: Evidence) -> Iterator[Finding]:
                 since_ms=chain.since_ms,
                 size=chain.waiting,
                 why="Jobs of one serialize key run one after the other.",
-                action="See why the first job does not end; cancel it where it never will.",
+                action="See why the first job does not end; where it never will: pinlater job cancel --running "
+                f"{chain.first}",
                 command=f"pinlater job get {chain.first}",
                 path=f"/dashboard/jobs/{chain.first}",
             )
@@ -205,9 +206,11 @@ def schedule_silent(evidence: Evidence) -> Iterator[Finding]:
             title=f"Schedule {name} does not fire",
             queue=queue,
             why=problem,
+            impact="its jobs are not stored",
             action="Correct the schedule, or what keeps its jobs from being stored.",
             command=f"pinlater schedule get {name}",
             path=f"/dashboard/schedules/{name}",
+            has_own_cause=name not in evidence.now.schedules_of_shards,
         )
 
 
@@ -231,11 +234,12 @@ def overflow_used(evidence: Evidence) -> Iterator[Finding]:
 
 def disk_low(evidence: Evidence) -> Iterator[Finding]:
     for server, (free, total) in sorted(evidence.now.low_disks.items()):
+        unit, name = (2**30, "GiB") if total >= 2**30 else (2**20, "MiB")
         yield Finding(
             subject=server,
             title=f"Server {server}: {free / total:.0%} of the disk of its data folder is free",
             size=round(100 * (1 - free / total)),
-            why=f"{free / 2**30:,.1f} of {total / 2**30:,.1f} GiB are free. Without room the embedded store takes no "
+            why=f"{free / unit:,.1f} of {total / unit:,.1f} {name} are free. Without room the embedded store takes no "
             "new jobs, and jobs that no shard takes cannot be kept.",
             action="Make room there, or let jobs that ended go sooner (succeeded_ttl, failed_ttl).",
             command="df -h",
@@ -250,7 +254,11 @@ def flow_stuck(evidence: Evidence) -> Iterator[Finding]:
             subject=flow.id,
             title=title,
             queue=flow.queue,
+            size=flow.childless,
             why=flow.why,
+            impact=f"{flow.childless:,} item{' has' if flow.childless == 1 else 's have'} no children"
+            if flow.childless
+            else "",
             action="Correct the expression of that stage, or what keeps its callback, and resume the flow.",
             command=f"pinlater flow resume {flow.id}",
             path=f"/dashboard/flows/{flow.id}",

@@ -17,7 +17,7 @@ class Finding:
     """A condition holds of one subject. `queue`, `size`, and the texts are those of the alarm (see Alarm).
 
     `queues` are those whose alarms it explains. `since_ms` None: since it was found. `severity` None: that of the
-    condition.
+    condition. `has_own_cause`: what is wrong with the cluster as a whole does not explain it.
     """
 
     subject: str
@@ -33,6 +33,7 @@ class Finding:
     action: str = ""
     command: str = ""
     path: str = ""
+    has_own_cause: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,6 +50,7 @@ class QueueFacts:
     paused_since_ms: int | None = None
     paused_until_ms: int | None = None
     paused_by: str = ""
+    paused_why: str = ""
     counted_at_ms: int = 0
 
     @classmethod
@@ -67,6 +68,7 @@ class QueueFacts:
             paused_since_ms=None if pause is None else pause.at_ms,
             paused_until_ms=None if pause is None else pause.until_ms,
             paused_by="" if pause is None else pause.by,
+            paused_why="" if pause is None else pause.why,
             counted_at_ms=status.counted_at_ms,
         )
 
@@ -105,7 +107,7 @@ class TypeSample:
 @dataclass(frozen=True, slots=True)
 class StuckFlow:
     """A flow that runs and cannot go on as it should, the queue of its first stage, and why. `is_whole`: none of its
-    items is under way.
+    items is under way. `childless`: so many items have no children, as these could not be made.
     """
 
     id: str
@@ -113,6 +115,7 @@ class StuckFlow:
     queue: str
     is_whole: bool
     why: str
+    childless: int = 0
 
 
 class UnsealedStage(NamedTuple):
@@ -152,7 +155,8 @@ class Snapshot:
 
     `dead_letter_queues` are those that another queue names, `latency_goals` for how long jobs of a queue may wait where
     that was set, `limits` those of queues that have any, `counters` what server processes have counted where that
-    changed, and `schedule_problems` the queue of a schedule that does not fire, and why, by the schedule's name.
+    changed, and `schedule_problems` the queue of a schedule that does not fire, and why, by the schedule's name;
+    of `schedules_of_shards` a store did not take the job.
     `types` are samples of jobs that ended, by queue and type of job ("": it names none), `refused` the calls that a
     shard which is out was needed for, and `low_disks` the bytes free on the disk of a server's data folder, and all of
     them, where few are. `webhook_problems` say why nothing arrives, by the webhook's host. `lost` is what each server
@@ -175,6 +179,7 @@ class Snapshot:
     latency_goals: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[str, LimitSet] = field(default_factory=dict)
     schedule_problems: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    schedules_of_shards: frozenset[str] = frozenset()
     types: Mapping[str, Mapping[str, TypeSample]] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
     low_disks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -298,6 +303,7 @@ class ClusterHistory:
         self._minutes: dict[int, dict[str, list[int]]] = {}
         self._spans: dict[int, dict[str, list[int]]] = {}
         self._backlogs: dict[str, deque[tuple[int, int]]] = {}
+        self._paused_ms: dict[str, int] = {}
         self._first_ms: int | None = None
         self._taken_ms: int | None = None
 
@@ -307,6 +313,7 @@ class ClusterHistory:
         self._take_workers(now)
         self._take_counters(now)
         self._take_backlogs(now)
+        self._take_pauses(now)
         self._taken_ms = now.now_ms
 
     @property
@@ -367,6 +374,16 @@ class ClusterHistory:
         """Of the hour before these minutes."""
         of_queue = [{queue: each[queue]} for each in self._spans.values() if queue in each]
         return _summed(of_queue).get(queue, Ends())
+
+    # -- pauses ------------------------------------------------------------------------------------------------------
+
+    def _take_pauses(self, now: Snapshot) -> None:
+        self._paused_ms = {queue: at_ms for queue, at_ms in self._paused_ms.items() if queue in now.queues}
+        self._paused_ms |= {each.name: now.now_ms for each in now.queues.values() if each.is_paused}
+
+    def paused_ms(self, queue: str) -> int:
+        """When it was paused last, as far as that is known; else 0. Jobs wait for nobody before."""
+        return self._paused_ms.get(queue, 0)
 
     # -- backlogs ----------------------------------------------------------------------------------------------------
 

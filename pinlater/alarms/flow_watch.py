@@ -104,4 +104,5 @@ def unsealed_stages(
 
 def _stuck(flow: FlowStatus) -> StuckFlow:
     queue = flow.stages[0].stage.queue if flow.stages else ""
-    return StuckFlow(flow.id, flow.name, queue, flow.is_stuck, "; ".join(flow.troubles))
+    childless = sum(each.applet_errors for each in flow.stages)
+    return StuckFlow(flow.id, flow.name, queue, flow.is_stuck, "; ".join(flow.troubles), childless)

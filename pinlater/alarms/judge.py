@@ -37,7 +37,7 @@ from pinlater.metrics import Metrics
 from pinlater.model import ProcessCounters
 from pinlater.model.alarm_views import Alarm, AlarmsPage
 from pinlater.queues.directory import QueueDirectory
-from pinlater.schedules.firer import DESCRIBED
+from pinlater.schedules.firer import DESCRIBED, DESCRIBED_OF_SHARDS
 from pinlater.shards.handle import NOT_TRIED, ShardHandle
 from pinlater.shards.shard_set import ShardSet
 
@@ -249,6 +249,9 @@ class Judge:
                 for lease in leases
                 for name, queue, problem in lease.more.get(DESCRIBED, ())
             },
+            schedules_of_shards=frozenset(
+                str(name) for lease in leases for name in lease.more.get(DESCRIBED_OF_SHARDS, ())
+            ),
         )
 
     # -- for everybody -----------------------------------------------------------------------------------------------

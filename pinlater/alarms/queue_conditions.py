@@ -37,6 +37,10 @@ def _jobs(number: int, kind: str) -> str:
     return f"{number:,} {kind} job{'' if number == 1 else 's'}"
 
 
+def _waiting(ready: int) -> str:
+    return f"{_jobs(ready, 'ready')} {'waits' if ready == 1 else 'wait'}" if ready else ""
+
+
 def _names(names: Sequence[str]) -> str:
     more = len(names) - 3
     return ", ".join(names[:3]) + (f" and {more:,} more" if more > 0 else "")
@@ -91,7 +95,8 @@ def no_worker(evidence: Evidence) -> Iterator[Finding]:
             continue
         if not queue.ready or queue.oldest_ready_ms is None or queue.dequeued_per_second or queue.name in now.polled:
             continue
-        waits_ms = now.now_ms - max(queue.oldest_ready_ms, evidence.past.dequeued_ms(queue.name))
+        past = evidence.past
+        waits_ms = now.now_ms - max(queue.oldest_ready_ms, past.dequeued_ms(queue.name), past.paused_ms(queue.name))
         if waits_ms > NO_WORKER_MS:
             yield Finding(
                 subject=queue.name,
@@ -102,7 +107,7 @@ def no_worker(evidence: Evidence) -> Iterator[Finding]:
                 size=queue.ready,
                 why=f"The oldest waits for {_span(now.now_ms - queue.oldest_ready_ms)}, nothing was handed out lately, "
                 "and no worker names this queue.",
-                impact=f"{_jobs(queue.ready, 'ready')} wait",
+                impact=_waiting(queue.ready),
                 action="Start a worker for this queue, or pause the queue if that is meant.",
                 command=f"pinlater-worker --app YOUR.MODULE:app --queues {queue.name}",
                 path=f"/dashboard/queues/{queue.name}",
@@ -121,7 +126,7 @@ def worker_gone(evidence: Evidence) -> Iterator[Finding]:
     yield from _gone_before(evidence, by_queue)
     for name, gone in by_queue.items():
         left = now.polled.get(name, 0)
-        lost = [each for each in gone if not _is_replaced(evidence, each)]
+        lost = [each for each in gone if not _is_replaced(evidence, each, name)]
         if left and (not lost or now.now_ms - max(each.noticed_ms for each in lost) > LOST_FOR_MS):
             continue
         if not lost or name in now.dead_letter_queues:
@@ -139,7 +144,7 @@ def worker_gone(evidence: Evidence) -> Iterator[Finding]:
             severity=severity,
             size=max(queue.ready, len(lost)),
             why=f"{_names(who)}: not heard of any more, and had not said that it stops.",
-            impact=f"{_jobs(queue.ready, 'ready')} wait" if queue.ready else "",
+            impact=_waiting(queue.ready),
             action="See on that machine why it ended (killed, out of memory, network), and start it again.",
             command=f"pinlater worker list --queue {name}",
             path=_WORKERS_PAGE,
@@ -167,10 +172,12 @@ def _gone_before(evidence: Evidence, known: Collection[str]) -> Iterator[Finding
             )
 
 
-def _is_replaced(evidence: Evidence, lost: LostWorker) -> bool:
-    """A worker of the same name began after it was last heard of."""
+def _is_replaced(evidence: Evidence, lost: LostWorker, queue: str) -> bool:
+    """A worker of the same name, which takes from that queue, began after it was last heard of."""
     return any(
-        each.worker.name == lost.worker.name and each.worker.started_ms >= lost.worker.seen_ms - 60_000
+        each.worker.name == lost.worker.name
+        and queue in each.worker.queues
+        and each.worker.started_ms >= lost.worker.seen_ms - 60_000
         for each in evidence.now.workers or ()
     )
 
@@ -321,18 +328,19 @@ def waits_long(evidence: Evidence) -> Iterator[Finding]:
         if not queue.ready or queue.oldest_ready_ms is None:
             continue
         goal_ms = now.latency_goals.get(queue.name, LATENCY_MS)
-        waits_ms = now.now_ms - queue.oldest_ready_ms
+        from_ms = max(queue.oldest_ready_ms, evidence.past.paused_ms(queue.name))
+        waits_ms = now.now_ms - from_ms
         if waits_ms > goal_ms:
             yield Finding(
                 subject=queue.name,
                 title=f"{queue.name}: the oldest ready job waits for {_span(waits_ms)}",
                 queue=queue.name,
                 queues=frozenset((queue.name,)),
-                since_ms=queue.oldest_ready_ms + goal_ms,
+                since_ms=from_ms + goal_ms,
                 size=queue.ready,
                 why=f"{_jobs(queue.ready, 'ready')}, {queue.dequeued_per_second:.1f}/s are handed out, and none is to "
                 f"wait for more than {_span(goal_ms)}.",
-                impact=f"{_jobs(queue.ready, 'ready')} wait",
+                impact=_waiting(queue.ready),
                 action="Start more workers for this queue, or see what its jobs wait for.",
                 command=f"pinlater worker list --queue {queue.name} --running",
                 path=f"/dashboard/queues/{queue.name}",
@@ -358,7 +366,7 @@ def backlog_grows(evidence: Evidence) -> Iterator[Finding]:
             size=queue.ready,
             why=f"It has grown for 10 minutes; {queue.enqueued_per_second:.1f}/s come, "
             f"{queue.dequeued_per_second:.1f}/s are handed out: {empty} at these rates.",
-            impact=f"{_jobs(queue.ready, 'ready')} wait",
+            impact=_waiting(queue.ready),
             action="Start more workers for this queue, or slow down who enqueues.",
             command=f"pinlater worker list --queue {queue.name}",
             path=f"/dashboard/queues/{queue.name}",
@@ -379,8 +387,8 @@ def paused_long(evidence: Evidence) -> Iterator[Finding]:
                 queue=queue.name,
                 since_ms=since_ms + PAUSED_MS,
                 size=queue.ready,
-                why=f"It was paused{by}, with no end.",
-                impact=f"{_jobs(queue.ready, 'ready')} wait",
+                why=f"It was paused{by}, with no end{f': {queue.paused_why}' if queue.paused_why else '.'}",
+                impact=_waiting(queue.ready),
                 action="Resume it if the reason is gone.",
                 command=f"pinlater queue resume {queue.name}",
                 path=f"/dashboard/queues/{queue.name}",

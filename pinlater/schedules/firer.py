@@ -19,11 +19,11 @@ import structlog
 
 from pinlater.backends.extended import Offered, OfferOutcome
 from pinlater.clock import Clock
-from pinlater.errors import PinLaterError, QueueNotFound
+from pinlater.errors import NoHealthyShards, PinLaterError, QueueNotFound, ShardConnectionFailed
 from pinlater.metrics import Metrics
 from pinlater.model import ExtendedJob, Misfire
 from pinlater.schedules.book import ScheduleBook
-from pinlater.schedules.record import SCHEDULE_PREFIX, ScheduleRecord
+from pinlater.schedules.record import SCHEDULE_PREFIX, ScheduleRecord, queue_missing_text
 from pinlater.timetable import Firings, TimetableInvalid, jitter_ms
 
 _log = structlog.get_logger("pinlater.schedules")
@@ -44,8 +44,12 @@ MAX_TIMES = 100
 DESCRIBED = "unfired_schedules"
 """What a lease says beside what it knows itself, of so many schedules, with so long problems."""
 
+DESCRIBED_OF_SHARDS = "unfired_schedules_of_shards"
+"""The names of those whose jobs no store took; the others have a cause of their own."""
+
 MOST_DESCRIBED = 20
 MOST_CHARS = 200
+OF_SHARDS = (NoHealthyShards, ShardConnectionFailed)
 MAX_FIRING = 64
 """Calls under way at once."""
 
@@ -95,6 +99,8 @@ class _Clockwork:
     look_ms: int | None = None
     is_sure: bool = True
     error: str = ""
+    is_of_shard: bool = False
+    """A store did not take its job."""
 
 
 class ScheduleFirer:
@@ -164,12 +170,13 @@ class ScheduleFirer:
 
     def describe(self) -> Mapping[str, Any]:
         """For the lease of this process: the schedules that it cannot fire, with their queues and why; some of them."""
-        failed = [
-            (name, known.record.schedule.queue, known.error[:MOST_CHARS])
-            for name, known in self._known.items()
-            if known.error
-        ]
-        return {DESCRIBED: failed[:MOST_DESCRIBED]} if failed else {}
+        failed = [(name, known) for name, known in self._known.items() if known.error][:MOST_DESCRIBED]
+        if not failed:
+            return {}
+        return {
+            DESCRIBED: [(name, known.record.schedule.queue, known.error[:MOST_CHARS]) for name, known in failed],
+            DESCRIBED_OF_SHARDS: [name for name, known in failed if known.is_of_shard],
+        }
 
     # -- what there is -------------------------------------------------------------------------------------------------
 
@@ -436,10 +443,12 @@ class ScheduleFirer:
         schedule = known.record.schedule
         now_ms = self._clock.now_ms()
         self._metrics.add(1, "schedule_firings", schedule.queue, "failed")
-        if known.error != error.message:
-            _log.warning("schedule_not_fired", schedule=schedule.name, time_ms=time_ms, error=error.message)
-        known.error = error.message
-        if isinstance(error, QueueNotFound):
+        is_gone = isinstance(error, QueueNotFound)
+        problem = queue_missing_text(schedule.queue) if is_gone else error.message
+        if known.error != problem:
+            _log.warning("schedule_not_fired", schedule=schedule.name, time_ms=time_ms, error=problem)
+        known.error, known.is_of_shard = problem, isinstance(error, OF_SHARDS)
+        if is_gone:
             known.done_ms = max(known.done_ms, now_ms - GRACE_MS)  # its queue is gone: nothing is made up for
         known.is_sure = False
         self._look_at(known, now_ms + RETRY_MS)

@@ -44,6 +44,11 @@ _TIMES = ("cron", "timezone", "every_ms", "start_ms", "end_ms", "paused", "seria
 """Where one of these changes, the times before the change count no more."""
 
 
+def queue_missing_text(queue: str) -> str:
+    """Why a schedule does not fire whose queue was deleted."""
+    return f"its queue {queue!r} is not there: no job comes into being until it is made"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRecord:
     """A schedule as of one version. Only times after `counts_from_ms` count."""

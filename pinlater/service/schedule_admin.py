@@ -24,7 +24,7 @@ from pinlater.model import (
 )
 from pinlater.schedule import utc_text
 from pinlater.schedules.book import ScheduleBook
-from pinlater.schedules.record import ScheduleRecord
+from pinlater.schedules.record import ScheduleRecord, queue_missing_text
 from pinlater.service.admin_password import Operator
 from pinlater.service.audit import PROTECTED
 from pinlater.service.continuations import continuation_behind, place_behind
@@ -211,7 +211,7 @@ class ScheduleAdmin:
     def _firing_problem(self, record: ScheduleRecord) -> str:
         queue = record.schedule.queue
         if not self._queues.has(queue):
-            return f"its queue {queue!r} is not there: no job comes into being until it is made"
+            return queue_missing_text(queue)
         home = self._router.home_of_schedule(record.schedule.name, record.schedule.serialize_key)
         handle = None if home is None else self._router.members.by_id(home)
         if handle is not None and not handle.is_healthy:

@@ -213,6 +213,12 @@ def test_a_worker_in_the_place_of_the_lost_one_ends_the_alarm() -> None:
     assert [(alarm.name, alarm.ended_ms) for alarm in judged.ended] == [("worker_gone", NOW + 10_000)]
 
 
+def test_a_worker_of_that_name_which_takes_from_other_queues_is_none_in_its_place() -> None:
+    lost, other = WorkerSeen(worker("w1", "mail")), WorkerSeen(worker("w2", "sms", started_ms=NOW))
+    judged = judge_all(with_workers(NOW, lost, other), with_workers(NOW + 5_000, other))
+    assert [(alarm.name, alarm.subject) for alarm in judged.standing] == [("worker_gone", "mail")]
+
+
 def test_a_judge_that_takes_over_forgets_no_lost_worker() -> None:
     first, then = Judgement(), Judgement()
     judge_all(with_workers(NOW, WorkerSeen(worker())), with_workers(NOW + 5_000), judgement=first)
@@ -435,6 +441,12 @@ def test_other_backlogs_raise_nothing(sizes: list[int]) -> None:
     assert judge_all(*grown(sizes)).standing == []
 
 
+def test_a_pause_that_was_forgotten_says_why_it_was_made() -> None:
+    paused = queue(is_paused=True, paused_since_ms=NOW - 2 * 60 * MINUTE, paused_by="anna", paused_why="no provider")
+    assert only(judge_all(snapshot(paused))).why == "It was paused by anna, with no end: no provider"
+    assert only(judge_all(snapshot(replace(paused, ready=1)))).impact == "1 ready job waits"
+
+
 def test_a_pause_that_was_forgotten_is_worth_knowing() -> None:
     def paused(ms: int, **more: Any) -> QueueFacts:
         return queue(waits_ms=2 * ms, is_paused=True, paused_since_ms=NOW - ms, paused_by="me", **more)
@@ -530,6 +542,15 @@ def test_what_servers_say_of_the_cluster_is_told_of() -> None:
     by_name = {alarm.name: alarm for alarm in judged.standing}
     assert (by_name["chain_blocked"].queue, by_name["chain_blocked"].since_ms) == ("mail", NOW - LONG)
     assert by_name["schedule_silent"].queue == "mail"
+
+
+def test_a_schedule_that_fails_by_itself_does_not_hide_behind_a_shard() -> None:
+    out = replace(IN, id="2", state="out")
+    problems = {"nightly": ("mail", "queue 'mail' does not exist"), "hourly": ("mail", "shard 2 is out")}
+    now = snapshot(shards=[IN, out], schedule_problems=problems, schedules_of_shards=frozenset({"hourly"}))
+    alarms = {alarm.name: alarm for alarm in judge_all(now).standing}
+    assert alarms["schedule_silent"].subject == "nightly"
+    assert [each.title for each in alarms["shard_out"].absorbed] == ["Schedule hourly does not fire"]
 
 
 def test_jobs_on_the_disk_of_a_server_are_the_shards_fault_where_one_is_out() -> None:

@@ -2,124 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from pinlater.alarms.alarm_entries import KEPT_ENDED, put_ended, read_ended, read_mutes
-from pinlater.alarms.judge import JUDGE_EVERY_MS, JUDGES, LOST_AFTER_MS, SLOW_BAD, SLOW_SHARDS, WRITE_EVERY_MS, Judge
+from pinlater.alarms.judge import JUDGE_EVERY_MS, JUDGES, LOST_AFTER_MS, SLOW_BAD, SLOW_SHARDS, WRITE_EVERY_MS
 from pinlater.alarms.judgement import Mute
-from pinlater.alarms.webhooks import AlarmWebhooks, WebhookSettings
 from pinlater.backends.requests import AckRequest
-from pinlater.cluster.worker_list import WorkerList
-from pinlater.config.webhook_urls import webhook_target
 from pinlater.errors import NoHealthyShards
-from pinlater.metrics import Metrics
 from pinlater.model import ANONYMOUS, Job, WorkerReport, parse_descriptor
-from pinlater.model.alarm_views import AlarmsPage, Severity
-from pinlater.signed_post import PostOutcome
-from tests.unit.cluster_stand import ClusterStand, Server, cluster_stand
-
-MINUTE = 60_000
-
-
-class Stand:
-    """A cluster whose servers have judges."""
-
-    def __init__(self, cluster: ClusterStand) -> None:
-        self.cluster = cluster
-        self.settings = WebhookSettings([webhook_target("https://ops.example/hook")])
-        self.posts: list[dict[str, Any]] = []
-        """What webhooks have sent."""
-        self.failure = ""
-        """Why they cannot."""
-        self.tries = 0
-        self.judges: dict[str, Judge] = {}
-        self.workers: dict[str, WorkerList] = {}
-        self.webhooks: dict[str, AlarmWebhooks] = {}
-        self.metrics: dict[str, Metrics] = {}
-
-    async def server(self, name: str) -> Server:
-        server = await self.cluster.server(name, describe=lambda: self.judges[name].describe())
-        workers = WorkerList(server.members, server.time, server.membership.me.lease_name)
-        self.workers[name] = workers
-        self.webhooks[name] = AlarmWebhooks(self.settings, server.time, self._post)
-        self.judges[name] = Judge(
-            server.members,
-            server.queues,
-            server.membership,
-            server.stats,
-            server.cluster,
-            workers,
-            server.time,
-            webhooks=self.webhooks[name],
-            metrics=self.metrics.setdefault(name, Metrics()),
-        )
-        return server
-
-    async def pass_time(self, ms: int = JUDGE_EVERY_MS) -> None:
-        """So much later everybody has counted, told of itself, and judged where it is its turn."""
-        self.cluster.clock.tick(ms)
-        await self.cluster.round()
-        for server in self.cluster.servers:
-            await server.queues.poll()
-            await server.stats.tick()
-            await server.stats.drain()
-        for server in self.cluster.servers:
-            if server.membership.me.server in self.judges:
-                await self.judges[server.membership.me.server].tick()
-
-    async def _post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> PostOutcome:
-        self.tries += 1
-        if not self.failure:
-            self.posts.append(json.loads(body))
-        return PostOutcome(self.failure, has_answered=True)
-
-    async def heard(self) -> list[tuple[list[str], list[str]]]:
-        """The subjects of alarms that webhooks have sent of late, and of those whose end they have."""
-        for webhooks in self.webhooks.values():
-            await webhooks.drain()
-        posts, self.posts = self.posts, []
-        return [
-            ([each["subject"] for each in post["alarms"]], [each["subject"] for each in post["ended"]])
-            for post in posts
-        ]
-
-    async def pages(self) -> list[AlarmsPage]:
-        """What each server answers."""
-        return [await self.judges[each.membership.me.server].page(100) for each in self.cluster.servers]
-
-    def judging(self) -> Server:
-        """The server whose turn it is."""
-        (found,) = [
-            each for each in self.cluster.servers if each.membership.owns(each.membership.places()[0].shard.shard_id)
-        ]
-        return found
+from pinlater.model.alarm_views import Severity
+from tests.unit.alarm_stand import MINUTE, AlarmStand, alarm_stand
+from tests.unit.cluster_stand import cluster_stand
 
 
 @asynccontextmanager
-async def alarm_stand() -> AsyncIterator[Stand]:
-    """Two servers over two shards."""
-    async with cluster_stand(2) as cluster:
-        at = Stand(cluster)
-        try:
-            for name in ("a", "b"):
-                await at.server(name)
-            await cluster.round()
-            yield at
-        finally:
-            for judge in at.judges.values():
-                await judge.close()
-            for workers in at.workers.values():
-                await workers.close()
-
-
-@asynccontextmanager
-async def one_alarm() -> AsyncIterator[Stand]:
+async def one_alarm() -> AsyncIterator[AlarmStand]:
     """Three jobs that no worker takes, for two minutes."""
     async with alarm_stand() as at:
         first = at.cluster.servers[0]
@@ -164,7 +65,7 @@ async def test_another_server_goes_on_where_the_judge_left_off() -> None:
 
 async def test_an_older_server_that_owns_the_shards_keeps_nobody_from_judging() -> None:
     async with cluster_stand() as cluster:
-        stand = Stand(cluster)
+        stand = AlarmStand(cluster)
         new = await stand.server("a")
         for number in range(5):
             await cluster.server(f"old{number}")
