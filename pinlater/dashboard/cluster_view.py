@@ -28,10 +28,13 @@ async def _tiers(page: Page) -> BodyTiers:
 
 
 async def cluster_view(page: Page) -> web.Response:
-    status, tiers = await asyncio.gather(page.part(page.snapshots.cluster(page.context)), page.part(_tiers(page)))
+    status, tiers, alarms = await asyncio.gather(
+        page.part(page.snapshots.cluster(page.context)), page.part(_tiers(page)), page.alarms_here()
+    )
     return page.render(
         "cluster.html",
         cluster=status,
+        alarms=alarms,
         tiers=tiers,
         notes={} if isinstance(status, PartFailed) else {each.id: _notes(each, status) for each in status.shards},
         may_set=page.rights.may_call(UPDATE_SHARD),

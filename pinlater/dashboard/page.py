@@ -33,6 +33,7 @@ from pinlater.http.request_use import RequestUse
 from pinlater.http.sessions import BrowserSession, Notice, RefusedForm
 from pinlater.http.site import SITE
 from pinlater.model import AccessAction, RequestContext, is_queue_name
+from pinlater.model.alarm_views import Alarm
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -154,6 +155,13 @@ class Page:
             return PartFailed.by(too_late(UnknownError))
         except PinLaterError as error:
             return self.failed(error)
+
+    async def alarms_here(self, queue: str = "") -> list[Alarm]:
+        """Those that lead to this page, and those of a queue: none where nobody says which there are."""
+        found = await self.part(self.snapshots.alarms(self.context))
+        if isinstance(found, PartFailed):
+            return []
+        return [each for each in found.alarms if each.path == self.path or (queue and each.queue == queue)]
 
     def failed(self, error: PinLaterError) -> PartFailed:
         """A part of the page that cannot be loaded."""

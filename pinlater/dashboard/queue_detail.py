@@ -90,10 +90,12 @@ async def queue_detail(page: Page) -> web.Response:
         flows_of_queue(page, name, takes_items=has_flow_items),
         page.part(_letters(page, view, letter_queue, may_replay=may_replay)),
     )
+    alarms = await page.alarms_here(name)
     rights = page.rights
     return page.render(
         "queue.html",
         name=name,
+        alarms=alarms,
         row=status if isinstance(status, PartFailed) else QueueRow.of(status),
         workers=workers,
         history=history,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 from aiohttp import web
@@ -38,11 +39,12 @@ async def worker_table(page: Page) -> web.Response:
     load = page.load(
         Api.get_workers, queue=queue, name=name, include_running=True, continuation=cursor, limit=PAGE_SIZE
     )
-    found = await page.part(load)
+    found, alarms = await asyncio.gather(page.part(load), page.alarms_here())
     is_last = isinstance(found, PartFailed) or found.continuation == CONTINUATION_END
     return page.render(
         "workers.html",
         workers=found,
+        alarms=alarms,
         queue=queue,
         name=name,
         next="" if isinstance(found, PartFailed) or is_last else page.address(cursor=found.continuation),
