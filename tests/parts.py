@@ -146,6 +146,11 @@ LEFT = (
         "every form on SQLite, and one on the other two",
     ),
     Left(
+        r"tests/drill/test_drill\.py::test_the_webhook_is_told_of_the_ends",
+        "webhooks that are told how the alarms of the drill end, a minute after they began",
+        "the alarms of the drill, which webhooks are told of, and their ends on all other faces",
+    ),
+    Left(
         r"tests/browser/.*\[(mysql|redis)\b",
         "the dashboard in a browser over Redis and MariaDB",
         "every page and action over SQLite; what a page asks of a store is in the conformance suite",
