@@ -11,7 +11,7 @@ from pinlater.dashboard.body_view import BodyView, body_view, value_view
 from pinlater.dashboard.formats import segment
 from pinlater.dashboard.job_list import PATH as JOBS
 from pinlater.dashboard.job_rows import JobRow, job_row
-from pinlater.dashboard.job_timeline import add_retries, timeline
+from pinlater.dashboard.job_timeline import add_changes, timeline
 from pinlater.dashboard.page import Page, PageRoute
 from pinlater.dashboard.part_failed import PartFailed
 from pinlater.errors import PinLaterError
@@ -119,7 +119,7 @@ async def job_detail(page: Page) -> web.Response:
     hold = await _hold(page, info, descriptor)
     headers = body.call.headers if body is not None and body.call is not None else {}
     steps = timeline(info, page.now_ms, hold.text if hold is not None else "", sees_texts=sees_bodies)
-    add_retries(steps, info, await _latest_changes(page, info))
+    add_changes(steps, info, await _latest_changes(page, info))
     return page.render(
         "job.html",
         info=info,
@@ -141,11 +141,11 @@ async def job_detail(page: Page) -> web.Response:
 
 
 async def _latest_changes(page: Page, info: JobInfo) -> Sequence[AuditEntry]:
-    """The last entries of the audit, for those who may read it, where an operator may have retried the job: an attempt
-    of it has not succeeded. All open pages of a caller share them for a while.
+    """The last entries of the audit, for those who may read it, where an operator may have retried the job, as an
+    attempt of it has not succeeded, or asked it to stop. All open pages of a caller share them for a while.
     """
     has_failed = any(each.outcome not in (None, AttemptOutcome.SUCCEEDED) for each in info.attempts or ())
-    if not has_failed or not page.rights.may_call(GET_AUDIT):
+    if not (has_failed or info.cancel_requested_by) or not page.rights.may_call(GET_AUDIT):
         return ()
 
     async def load() -> list[AuditEntry]:

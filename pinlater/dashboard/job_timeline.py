@@ -41,6 +41,7 @@ _BEGINS = re.compile(r"\[(?:claim (?:expired|released)|failed:|newer arguments|d
 """How lines begin that servers write."""
 
 _TRACE = "  "
+ASKED_TO_STOP = "Asked to stop"
 _LETTER_TITLE = "Copied as a dead letter"
 _MAX_MS = 2**53
 
@@ -107,17 +108,21 @@ def attempt_text(line: str) -> str:
     return line if (attempt := ATTEMPT_LINE.fullmatch(line)) is None else attempt["text"]
 
 
-def add_retries(found: Timeline, info: JobInfo, entries: Iterable[AuditEntry]) -> None:
-    """Put into the time-line who retried this very job, and when, as the audit tells. (Who asked it to stop the job
-    tells itself; what else operators do to a job by its name leaves none, or is not in the audit.)
+def add_changes(found: Timeline, info: JobInfo, entries: Iterable[AuditEntry]) -> None:
+    """Put into the time-line who retried this very job, and when, as the audit tells, and when it was asked to stop.
+    (What else operators do to a job by its name leaves none, or is not in the audit.)
     """
     for entry in sorted(entries, key=lambda each: each.at_ms):
-        is_of_job = entry.action == "retry_jobs" and info.descriptor in entry.detail
-        if not is_of_job or entry.at_ms < info.created_at_ms:
+        if entry.at_ms < info.created_at_ms or info.descriptor not in entry.detail.replace(",", " ").split():
             continue
-        places = (place for place, step in enumerate(found.steps) if place and (step.at_ms or 0) > entry.at_ms)
-        place = next(places, len(found.steps) - 1)
-        found.steps.insert(place, TimelineStep("Retried", "held", entry.at_ms, f"by {entry.who}"))
+        if entry.action == "ask_jobs_to_stop":
+            for step in found.steps:
+                if step.title == ASKED_TO_STOP and step.at_ms is None:
+                    step.at_ms = entry.at_ms
+        elif entry.action == "retry_jobs":
+            places = (place for place, step in enumerate(found.steps) if place and (step.at_ms or 0) > entry.at_ms)
+            place = next(places, len(found.steps) - 1)
+            found.steps.insert(place, TimelineStep("Retried", "held", entry.at_ms, f"by {entry.who}"))
     for step in found.steps:
         step.gap_ms = None
     _add_gaps(found.steps)
@@ -166,7 +171,7 @@ def _now(info: JobInfo, now_ms: int, why: str) -> Iterator[TimelineStep]:
     if info.state is JobState.IN_PROGRESS:
         yield TimelineStep("Running", "run", info.claimed_at_ms, worker=_source(claim))
         if info.cancel_requested_by is not None:
-            yield TimelineStep("Asked to stop", "held", text=f"by {info.cancel_requested_by}")
+            yield TimelineStep(ASKED_TO_STOP, "held", text=f"by {info.cancel_requested_by}")
     elif info.state is JobState.SUCCEEDED:
         moved = info.moved_to is not None
         yield TimelineStep("Moved" if moved else "Done", "good", info.finished_at_ms, worker=_source(claim))

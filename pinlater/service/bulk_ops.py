@@ -23,7 +23,7 @@ from pinlater.model import (
 from pinlater.model.job_selection import JobPhase, JobSelection, TextCondition, phases_of
 from pinlater.service import validation
 from pinlater.service.audit import OPEN
-from pinlater.service.bulk_slices import BulkSlices, Slice, SliceOrder
+from pinlater.service.bulk_slices import BulkSlices, Slice, SliceOrder, named_text
 from pinlater.service.job_commands import NamedJobChanges
 from pinlater.service.searches import Mark
 from pinlater.service.selection import Conditions, parts_of
@@ -121,10 +121,14 @@ class BulkOps:
     ) -> Cancelled:
         cancelled = await self._commands.cancel(queue, descriptors, keys, running, who)
         outcomes = [*cancelled.values(), *cancelled.by_key]
-        removed, named = outcomes.count(CancelOutcome.CANCELLED), f", of {len(outcomes)} that were named"
-        await self._record(who, "cancel_jobs", queue, removed, named, DELETED_METRIC)
-        requested = outcomes.count(CancelOutcome.REQUESTED)
-        await self._record(who, "ask_jobs_to_stop", queue, requested, named, ASKED_METRIC)
+        for action, outcome, metric in (
+            ("cancel_jobs", CancelOutcome.CANCELLED, DELETED_METRIC),
+            ("ask_jobs_to_stop", CancelOutcome.REQUESTED, ASKED_METRIC),
+        ):
+            amount = outcomes.count(outcome)
+            named = [descriptor for descriptor, each in cancelled.items() if each is outcome]
+            detail = named_text(named, amount) if named else f"of {len(outcomes)} that were named"
+            await self._record(who, action, queue, amount, f", {detail}", metric)
         return cancelled
 
     async def _record(self, who: str, action: str, queue: str, jobs: int, detail: str, metric: str) -> None:

@@ -67,6 +67,29 @@ class SliceOrder:
     stop_by: str = ""
 
 
+_MAX_NAMED_CHARS = 1_200
+MOST_NAMED = 20
+"""So many jobs an entry of the audit names."""
+
+
+def named_text(descriptors: Sequence[str], total: int) -> str:
+    """Jobs by their descriptors, by which the page of a job finds who changed it; of many the first, within a bound.
+
+    >>> named_text(["mail:s1:p1:1", "mail:s1:p1:2"], 2), named_text(["mail:s1:p1:1"], 8), named_text([], 8)
+    ('of mail:s1:p1:1 mail:s1:p1:2', 'of mail:s1:p1:1 and 7 more', 'of 8 that were named')
+    """
+    named: list[str] = []
+    chars = 0
+    for each in descriptors[:MOST_NAMED]:
+        chars += len(each) + 1
+        if chars > _MAX_NAMED_CHARS:
+            break
+        named.append(each)
+    if not named:
+        return f"of {total} that were named"
+    return f"of {' '.join(named)}" + (f" and {total - len(named)} more" if total > len(named) else "")
+
+
 class BulkSlices:
     """Slices of changes, for one service."""
 
@@ -167,11 +190,13 @@ class BulkSlices:
                 unaware.append(member)
             elif isinstance(outcome, PinLaterError):
                 slice_.miss([member])
-            elif isinstance(outcome, int):
-                slice_.changed += outcome
             else:
-                slice_.changed += outcome.total()
-                pending += outcome
+                changed = outcome if isinstance(outcome, int) else outcome.total()
+                slice_.changed += changed
+                if changed == len(group := groups[member.shard.shard_id]):  # else nobody says which
+                    slice_.name_changed([descriptor for descriptor, _ in group])
+                if not isinstance(outcome, int):
+                    pending += outcome
         now_ms = self._clock.now_ms()
         at_ms = slice_.order.run_after_ms or now_ms
         for queue, amount in pending.items():
@@ -256,6 +281,8 @@ class Slice:
         self.changed = 0
         self.stop_requests = 0
         self.examined = 0
+        self.changed_jobs: list[str] = []
+        """The first of them, for the audit, as far as it is known which they are."""
         self._samples: list[JobInfo] = []
         self.missing: list[ShardHandle] = []
         self._refusals: dict[str, str] = {}
@@ -268,6 +295,9 @@ class Slice:
 
     def miss(self, members: Sequence[ShardHandle]) -> None:
         self.missing += [member for member in members if member not in self.missing]
+
+    def name_changed(self, descriptors: Sequence[str]) -> None:
+        self.changed_jobs += descriptors[: MOST_NAMED - len(self.changed_jobs)]
 
     def sample(self, jobs: Sequence[JobInfo]) -> None:
         self.changed += len(jobs)

@@ -44,7 +44,7 @@ from pinlater.service.bulk_ops import (
     RETRIED_METRIC,
     jobs_text,
 )
-from pinlater.service.bulk_slices import BulkSlices, Slice, SliceOrder
+from pinlater.service.bulk_slices import BulkSlices, Slice, SliceOrder, named_text
 from pinlater.service.job_queries import fitting_infos
 from pinlater.service.rights import hide_others
 from pinlater.service.searches import Mark, Walk, read_mark, write_mark
@@ -53,6 +53,8 @@ from pinlater.service.service_context import ServiceContext
 
 MAX_NOTE_CHARS = 500
 _KNOWN_RUNS = 1_000
+_FEW = 3
+"""So many jobs are named though it is not known which of them were changed."""
 
 _TAKES: dict[JobAction, tuple[JobPhase, ...]] = {
     JobAction.RETRY: (JobPhase.FAILED, JobPhase.CANCELLED),
@@ -332,7 +334,9 @@ class FoundJobsCalls:
         else:
             return
         if total:
-            await self._audit.write(who, f"{action.name.lower()}_jobs", queue, text + _change_text(change), part=OPEN)
+            await self._audit.write(
+                who, f"{action.name.lower()}_jobs", queue, text + _change_text(change, slice_, total), part=OPEN
+            )
 
 
 def _found_jobs_change(change: JobChange) -> FoundJobsChange:
@@ -389,20 +393,12 @@ def _checked_max_ms(max_ms: int | None) -> int | None:
     return max_ms
 
 
-_MOST_NAMED = 3
-
-
-def _named_text(descriptors: Sequence[str]) -> str:
-    """A few jobs by their descriptors, by which the page of a job finds who changed it; of many how many."""
-    if len(descriptors) <= _MOST_NAMED:
-        return f"of {' '.join(descriptors)}"
-    return f"of {len(descriptors)} that were named"
-
-
-def _change_text(change: FoundJobsChange) -> str:
-    """What was requested, for the audit: ", part, part: note"."""
+def _change_text(change: FoundJobsChange, slice_: Slice, total: int) -> str:
+    """What was requested, for the audit, and which jobs go on by it, as far as that is known: ", part, part: note"."""
     selection = change.selection
-    parts = [_named_text(selection.descriptors)] if selection.descriptors else []
+    jobs = slice_.changed_jobs if change.action in (JobAction.RETRY, JobAction.REPLAY) else []
+    named = selection.descriptors or ()
+    parts = [] if jobs or not named else [named_text(named if len(named) <= _FEW else [], len(named))]
     if selection.phases:
         parts.append(" or ".join(phase.name for phase in selection.phases))
     if selection.priorities:
@@ -425,6 +421,7 @@ def _change_text(change: FoundJobsChange) -> str:
         ("also running ones", "" if change.stops_running else None),
     ):
         parts += [] if value is None else [f"{name} {value}".strip()]
+    parts += [named_text(jobs, total)] if jobs else []
     return "".join(f", {each}" for each in parts) + (f": {change.note}" if change.note else "")
 
 

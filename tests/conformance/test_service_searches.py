@@ -331,7 +331,10 @@ async def test_a_run_of_one_call_is_in_the_audit_once_and_a_dry_run_is_not(opera
     await changed(operated, replace(retry, dry_run=True))
     assert await entries(operated) == []
     await changed(operated, retry)
-    assert [each.detail for each in await entries(operated)] == ["3 jobs, FAILED"]
+    (entry,) = await entries(operated)
+    what, _, named = entry.detail.partition(", of ")
+    retried = await found(operated, selected(JobPhase.READY))
+    assert (what, sorted(named.split())) == ("3 jobs, FAILED", sorted(info.descriptor for info in retried))
     await changed(operated, replace(retry, selection=selected(JobPhase.FAILED, min_attempts=9)))
     assert len(await entries(operated)) == 1
 

@@ -14,7 +14,7 @@ from pinlater.backends.status_lines import (
     released_status,
 )
 from pinlater.dashboard.job_rows import job_row, last_line
-from pinlater.dashboard.job_timeline import add_retries, timeline
+from pinlater.dashboard.job_timeline import add_changes, timeline
 from pinlater.model import AuditEntry, JobInfo, JobState
 from pinlater.model.status_text import job_expired_status, not_replaced_status
 
@@ -161,10 +161,21 @@ def test_who_retried_a_job_stands_where_it_was_retried() -> None:
         entry(CREATED_MS - 1),
         entry(between_ms, "delete_jobs"),
         entry(between_ms, of="mail:s1:p2:1790000000000001"),
+        entry(between_ms, of=f"{info.descriptor}7"),
+        entry(between_ms, "ask_jobs_to_stop"),
     ]
-    add_retries(found, info, [entry(NOW_MS), *others, entry(between_ms)])
+    add_changes(found, info, [entry(NOW_MS), *others, entry(between_ms)])
     assert [(step.title, step.text) for step in found.steps if step.title == "Retried"] == [("Retried", "by ada")] * 2
     assert [step.title for step in found.steps] == [
         *("Enqueued", "Attempt 1 of 2 failed", "Retried", "Attempt 2 of 2 failed", "Retried", "Ready"),
     ]
     assert found.steps[3].gap_ms == 7_000
+
+
+def test_when_a_job_was_asked_to_stop_is_told_by_the_audit() -> None:
+    info = job(JobState.IN_PROGRESS)
+    info.cancel_requested_by = "ada"
+    found = timeline(info, NOW_MS)
+    detail = f"2 jobs, of {info.descriptor} mail:s1:p2:1790000000000001"
+    add_changes(found, info, [AuditEntry(NOW_MS - 5, "ada", "ask_jobs_to_stop", "mail", detail, "web-1")])
+    assert [(step.title, step.at_ms, step.text) for step in found.steps][-1] == ("Asked to stop", NOW_MS - 5, "by ada")

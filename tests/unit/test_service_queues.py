@@ -287,6 +287,7 @@ async def test_every_change_is_recorded_with_who_what_and_when() -> None:
         await calls.cancel("mail", [pending.descriptor, "nothing"], context=ANN)
         await calls.cancel("mail", ["nothing"], context=ANN)
         one.clock.tick(5)
+        failed = [job.descriptor for job in (await calls.scan(JobFilter("mail", JobState.FAILED))).jobs]
         await calls.change_jobs(JobChange("mail", JobAction.RETRY, priority=1, body_regex="x"), context=ANN)
         await calls.change_jobs(JobChange("mail", JobAction.RETRY), context=ANN)
         await calls.change_jobs(JobChange("mail", JobAction.CANCEL, dry_run=True), context=ANN)
@@ -296,12 +297,14 @@ async def test_every_change_is_recorded_with_who_what_and_when() -> None:
         await calls.delete_queue("mail", "sesame", context=ANN)
         await calls.delete_queue("mail", "sesame", context=ANN)
         entries = await two.service.audit()
+        retried = next(each.detail for each in entries if each.action == "retry_jobs").partition(", of ")[2].split()
+        assert sorted(retried) == sorted(failed)
         assert lines(entries) == [
             ("ann", "delete_queue", "mail", ""),
             ("ann", "update_shard", "1", "dequeue_only"),
             ("ann", "update_queue", "mail", "max_pending=5, paused unset"),
-            ("ann", "retry_jobs", "mail", "2 jobs, priority 1, body matches x"),
-            ("ann", "cancel_jobs", "mail", "1 job, of 2 that were named"),
+            ("ann", "retry_jobs", "mail", f"2 jobs, priority 1, body matches x, of {' '.join(retried)}"),
+            ("ann", "cancel_jobs", "mail", f"1 job, of {pending.descriptor}"),
             ("ann", "delete_jobs", "mail", "1 job, FAILED, priority 1, body matches x"),
             ("ann", "retry_failed_jobs", "mail", "2 jobs of priority 1"),
             ("ann", "create_queue", "mail", ""),
