@@ -30,6 +30,7 @@ def keep_attempts(session: Session, ending: Mapping[int, int], now_ms: int) -> N
     records = [
         (row[ID], added(row[RECORD], row[ELIGIBLE_AT], row[CLAIMED_AT], now_ms, ending[row[ID]], row[CLAIM]))
         for row in rows
+        if row[CLAIMED_AT] is not None  # else there is no attempt that ends
     ]
     session.put("put_attempts", records)
 
