@@ -57,12 +57,10 @@ class ApiProcess:
         *,
         history_token: str = "",
         history_path: Path | None = None,
-        data: Path | None = None,
         cluster: str = "",
     ) -> None:
-        """StartRefused: the files for TLS cannot be used. `history_path` None: the history is kept in memory. `data`:
-        the folder in which sessions of browsers outlive this process. `cluster`: what clusters.toml calls the servers,
-        "" for none.
+        """StartRefused: the files for TLS cannot be used. `history_path` None: the history is kept in memory.
+        `cluster`: what clusters.toml calls the servers, "" for none.
         """
         self._client = client
         files = settings_map.tls_files(config)
@@ -86,7 +84,6 @@ class ApiProcess:
             status_page="" if config.http == "none" else config.http,
             pages=HOME,
             prefix=config.api_prefix,
-            data=data,
         )
         app = make_app(client, settings)
         shown = DashboardSettings(
@@ -173,9 +170,8 @@ async def build(payload: dict[str, Any]) -> ApiProcess:
         tls=_tls_to_servers(config) or False,
         token="",
     )
-    data = Path(config.data)
     process = ApiProcess(
-        client, config, token, history_token=history_token, history_path=history_path(config, data), data=data
+        client, config, token, history_token=history_token, history_path=history_path(config, Path(config.data))
     )
     await process.open()
     return process

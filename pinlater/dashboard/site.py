@@ -265,9 +265,9 @@ class Dashboard:
         password = request.headers.get(PASSWORD_HEADER, "").encode(errors="replace").decode()
         source = request.headers.get(SOURCE_HEADER, "")
         if has_token(context):
-            credential = await self._site.checks.check_token(context, source)
+            credential = await self._site.check_token(context, source)
         elif password:
-            credential = await self._site.checks.check_password(request, password, source)
+            credential = await self._site.check_password(request, password, source)
         else:
             raise Forbidden(f"show a token, or the admin password in {PASSWORD_HEADER}")
         secret = self.links.make(credential)

@@ -26,9 +26,7 @@ _MAX_SECRET_BYTES = 64 * 1024
 _SHARED = stat.S_ISVTX | stat.S_ISGID
 """A folder that many use, as /tmp, or that was given to a group on purpose."""
 
-_OURS = re.compile(
-    r"sessions|\.?(shards|server|overflow|admin|history|session)[-.].*|.*\.db(-wal|-shm|-journal|\.lock)?"
-)
+_OURS = re.compile(r"\.?(shards|server|overflow|admin|history)[-.].*|.*\.db(-wal|-shm|-journal|\.lock)?")
 """Names that a server gives to files in its data folder."""
 
 SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
@@ -72,23 +70,6 @@ def make_private_file(path: Path) -> None:
     """Make it, empty, where it is missing. OSError."""
     with suppress(FileExistsError):
         os.close(new_private_file(path))
-
-
-def new_whole_file(path: Path, content: bytes) -> bool:
-    """Make it with this content, whole and on disk from its first moment. False: it is there, and stays. OSError."""
-    fresh = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    descriptor = new_private_file(fresh)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        os.link(fresh, path)
-    except FileExistsError:
-        return False
-    finally:
-        os.unlink(fresh)
-    return True
 
 
 def make_private_database(path: Path) -> None:

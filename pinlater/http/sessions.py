@@ -1,7 +1,6 @@
 """Sessions of browsers: a token or the admin password is shown once, and a cookie stands for it until the session ends.
 
-They are in the memory of this process, by the hash of what the cookie says, and in a folder, where there is one: there
-the next process finds them, and has what they stand for checked anew.
+They are kept in the memory of this process, by the hash of what the cookie says; a process that is replaced knows none.
 Each session has a text that pages show with every change, which pages of other sites cannot know. A browser that has
 shown nothing has such a session too, but its cookie says all of it, sealed by a key of this process: visitors whom
 nobody knows take no memory, however many they are.
@@ -14,20 +13,17 @@ import hmac
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import sha256
 from hmac import compare_digest
 from html import escape
-from pathlib import Path
 from secrets import token_bytes, token_urlsafe
 from typing import NamedTuple
 
 import msgspec
-import structlog
 
 from pinlater.http.fair_shares import FairEntries
-from pinlater.http.session_folder import SessionFolder, StoredSession, cookie_key
 from pinlater.model import ANONYMOUS
 
-_log = structlog.get_logger("pinlater.http")
 MAX_AGE_S = 12 * 3600.0
 IDLE_S = 3600.0
 MAX_SESSIONS = 1_000
@@ -77,8 +73,7 @@ class RefusedForm(NamedTuple):
 @dataclass(slots=True, eq=False)
 class BrowserSession:
     """`notices` are those that no page has shown yet, and `refused` is a form that none has. `number` is of those that
-    have shown nothing: it makes each one's text. `key` is of those that the folder has. One that another process began
-    is not checked.
+    have shown nothing: it makes each one's text.
     """
 
     credential: Credential
@@ -88,8 +83,6 @@ class BrowserSession:
     notices: list[Notice] = field(default_factory=list)
     refused: RefusedForm | None = field(default=None, repr=False)
     number: bytes = field(default=b"", repr=False)
-    key: bytes = field(default=b"", repr=False)
-    is_checked: bool = True
 
     def tell(self, notice: Notice) -> None:
         """The next page shows it."""
@@ -115,39 +108,19 @@ class SealedSession(msgspec.Struct, array_like=True):
 
 
 class Sessions:
-    """All sessions of this process; `data` is the folder in which they outlive it."""
+    """All sessions of this process."""
 
-    def __init__(
-        self,
-        clock: Callable[[], float] = time.monotonic,
-        data: Path | None = None,
-        wall_clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._key = token_bytes(32)
-        self.kept: FairEntries[BrowserSession | bytes] = FairEntries("http_sessions", MAX_SESSIONS, on_push=self._drop)
-        """Of those that have shown something; the key alone of those whose browser has not come yet to this process."""
-        self._folder: SessionFolder | None = None
-        if data is None:
-            return
-        try:
-            self._folder = SessionFolder(data, idle_s=IDLE_S, max_age_s=MAX_AGE_S, clock=wall_clock)
-            for key, owner in self._folder.sweep():
-                self.kept.put(owner, key, key)
-        except OSError as error:
-            _log.warning("sessions_end_with_the_process", folder=str(data), error=str(error))
+        self.kept: FairEntries[BrowserSession] = FairEntries("http_sessions", MAX_SESSIONS)
+        """Of those that have shown something."""
 
     def begin(self, credential: Credential) -> tuple[str, BrowserSession]:
         """A new one of who has shown something, and what its cookie says."""
         cookie, now_s = token_urlsafe(32), self._clock()
         session = BrowserSession(credential, token_urlsafe(32), now_s + MAX_AGE_S, now_s)
-        owner: str | bytes = credential.identity
-        if (folder := self._folder) is not None:
-            shown = (credential.token, credential.password, credential.identity, credential.source)
-            stored = StoredSession(*shown, session.csrf, folder.clock() + MAX_AGE_S)
-            owner = folder.owner_of(credential.identity)
-            session.key = cookie_key(cookie) if folder.put(cookie, stored) else b""
-        self.kept.put(owner, cookie_key(cookie), session)
+        self.kept.put(credential.identity, _key(cookie), session)
         return cookie, session
 
     def visit(self) -> BrowserSession:
@@ -167,45 +140,19 @@ class Sessions:
         """None: it is not known here, or has ended."""
         if "." in cookie:
             return self._unsealed(cookie)
-        key, now_s = cookie_key(cookie), self._clock()
-        found = self.kept.get(key)
-        session = found if isinstance(found, BrowserSession) else self._stored(key, cookie)
+        key, now_s = _key(cookie), self._clock()
+        session = self.kept.get(key)
         if session is None:
             return None
-        is_over = now_s >= session.ends_s or now_s - session.used_s >= IDLE_S
-        if is_over or (session.key and self._folder is not None and not self._folder.use(key)):
-            self.end(cookie)
+        if now_s >= session.ends_s or now_s - session.used_s >= IDLE_S:
+            self.kept.pop(key)
             return None
         session.used_s = now_s
         return session
 
     def end(self, cookie: str) -> None:
         """Of who has shown something: the cookie of others is a secret of their browser alone, and allows nothing."""
-        key = cookie_key(cookie)
-        self.kept.pop(key)
-        self._drop(key)
-
-    def _drop(self, ended: BrowserSession | bytes) -> None:
-        key = ended if isinstance(ended, bytes) else ended.key
-        if key and self._folder is not None:
-            self._folder.drop(key)
-
-    def _stored(self, key: bytes, cookie: str) -> BrowserSession | None:
-        """One that another process of the data folder began."""
-        if (folder := self._folder) is None:
-            return None
-        found = folder.get(cookie)
-        if found is None:
-            if self.kept.pop(key) is not None:
-                folder.drop(key)
-            return None
-        stored, unused_s = found
-        now_s = self._clock()
-        credential = Credential(stored.token, stored.password, stored.identity, stored.source)
-        ends_s, used_s = now_s + stored.ends_at_s - folder.clock(), now_s - unused_s
-        session = BrowserSession(credential, stored.csrf, ends_s, used_s, key=key, is_checked=False)
-        self.kept.put(folder.owner_of(stored.identity), key, session)
-        return session
+        self.kept.pop(_key(cookie))
 
     def _visitor(self, sealed: SealedSession) -> BrowserSession:
         csrf = _text(self._mac(b"csrf", sealed.number))
@@ -235,6 +182,10 @@ def is_csrf_token(session: BrowserSession | None, shown: str) -> bool:
 
 def _text(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _key(cookie: str) -> bytes:
+    return sha256(cookie.encode("utf-8", "replace")).digest()
 
 
 TOKEN_PREFIX = "plt_"
@@ -279,8 +230,8 @@ def login_page(csrf: str, after: str, refusal: str = "") -> str:
         + '<p class="quiet">On the machine of the server <code>pinlater dashboard</code> opens the dashboard without '
         + "a login. Where rules say who may do what, only a token counts: <code>pinlater token create NAME --role "
         + "operator</code>.</p>"
-        + '<p class="quiet">A login lasts 12 hours, or an hour without a request; with <code>pinlater api</code> no '
-        + "longer than that process.</p></main></body></html>\n"
+        + '<p class="quiet">A login lasts 12 hours, an hour without a request, or until this process is replaced, as '
+        + "by a restart or by new settings.</p></main></body></html>\n"
     )
 
 

@@ -31,6 +31,7 @@ from pinlater.overflow.ownership import OwnerLock
 
 MAKERS = {
     "pinlater/data_folder/private_files.py",
+    "pinlater/data_folder/password.py",  # into a descriptor of the above
     "pinlater/cli/dashboard_command.py",  # a temporary file
     "pinlater/standard_streams.py",  # descriptors that are there
     "pinlater/backends/dynamodb/claims.py",  # `touch` of a record
