@@ -85,3 +85,10 @@ async def test_a_page_has_it_and_a_link_from_there_needs_no_new_login(file: Path
     async with http_site(WatchedApi(), pages="/dashboard") as site:
         cookie = cookie_of(await log_in(site, TOKEN, *await begun(site)))
         assert b"menu clusters" not in (await site.ask("GET", "/dashboard/runs", Cookie=cookie)).body
+
+
+async def test_a_page_is_there_where_the_file_does_not_have_its_cluster(file: Path) -> None:
+    async with http_site(WatchedApi(), pages="/dashboard", clusters=ClusterMenu("gone", (), file)) as site:
+        cookie = cookie_of(await log_in(site, TOKEN, *await begun(site)))
+        page = await site.ask("GET", "/dashboard/runs", Cookie=cookie)
+        assert (page.status, b">clusters</summary>" in page.body) == (200, True)
