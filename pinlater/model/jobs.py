@@ -389,12 +389,18 @@ class ReportingAck(Ack):
     log_lines: Sequence[LogLine] = ()  # type: ignore[misc]
 
 
+class PlainAcks(list[Ack]):
+    """Acks of which none reports anything: nobody has to look at their kinds."""
+
+    __slots__ = ()
+
+
 _REPORTING = {ReportingAck}
 
 
 def any_reporting(acks: Sequence[Ack]) -> bool:
     """Whether one of them may report something. It is asked of all acks, so by their kinds and not one by one."""
-    return not _REPORTING.isdisjoint(map(type, acks))
+    return type(acks) is not PlainAcks and not _REPORTING.isdisjoint(map(type, acks))
 
 
 @dataclass(slots=True)

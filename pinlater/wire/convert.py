@@ -34,6 +34,7 @@ from pinlater.model import (
     JobInfo,
     NumberedCommand,
     OnDuplicate,
+    PlainAcks,
     QueueAcks,
     ReportingAck,
     RequestContext,
@@ -202,7 +203,7 @@ def acks_from_wire(acks: Sequence[Any]) -> list[Ack]:
     less time.
     """
     if not acks or type(acks[0]) is not _AckInfo:
-        return _read_acks_without_results(acks)  # type: ignore[no-any-return]
+        return PlainAcks(_read_acks_without_results(acks))
     read: list[Ack] = _read_acks(acks)
     for place, sent in enumerate(acks):
         if sent.progress is not None or sent.log_lines:
