@@ -24,7 +24,6 @@ WEBHOOK_TRIES = 5
 
 _CLUSTER_PAGE = "/dashboard/cluster"
 _DRAINS = ("draining", "starting")
-_UNOPENED = "unopened"
 
 
 def cause_text(shard: ShardView) -> str:

@@ -8,22 +8,18 @@ from dataclasses import dataclass
 from pinlater.alarms.evidence import Evidence
 from pinlater.model.alarm_views import Severity
 
-EVERY: frozenset[str] | None = None
-"""The queues of what concerns the whole cluster."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """A condition holds of one subject. `queue`, `size`, and the texts are those of the alarm (see Alarm).
 
-    `queues` are those whose alarms it explains. `since_ms` None: since it was found. `severity` None: that of the
-    condition. `has_own_cause`: what is wrong with the cluster as a whole does not explain it.
+    It explains alarms of its queue alone, or of all where it has none. `since_ms` None: since it was found. `severity`
+    None: that of the condition. `has_own_cause`: what is wrong with the cluster as a whole does not explain it.
     """
 
     subject: str
     title: str
     queue: str = ""
-    queues: frozenset[str] = frozenset()
     since_ms: int | None = None
     severity: Severity | None = None
     size: int = 0
@@ -40,8 +36,8 @@ class Finding:
 class Condition:
     """A row of the table: `holds`, `not_for`, `threshold`, `set_where` and `remedy` are texts for people.
 
-    `absorbs`: the conditions whose alarms about the same queues are listed in this one's; about the cluster, where
-    `find` names no queues. An alarm ends when nothing was found for `quiet_ms`.
+    `absorbs`: the conditions whose alarms about the same queue are listed in this one's; of all queues, where that is
+    about none. An alarm ends when nothing was found for `quiet_ms`.
     """
 
     name: str

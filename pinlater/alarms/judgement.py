@@ -146,7 +146,7 @@ def _without_effects(found: Sequence[_Found]) -> list[tuple[_Found, list[_Found]
 
 
 def _explains(cause: Finding, effect: Finding) -> bool:
-    return effect.queue in cause.queues if cause.queues else not effect.has_own_cause
+    return effect.queue == cause.queue if cause.queue else not effect.has_own_cause
 
 
 def _muted(alarm: Alarm, mutes: Sequence[Mute], now_ms: int) -> Alarm:

@@ -68,11 +68,10 @@ def throttled(evidence: Evidence) -> Iterator[Finding]:
                 subject=queue.name,
                 title=f"{queue.name}: its limits let none of its {_jobs(queue.ready, 'ready')} through",
                 queue=queue.name,
-                queues=frozenset((queue.name,)),
                 since_ms=since_ms,
                 size=queue.ready,
                 why=f"It {what}, and nothing was handed out for {_span(now.now_ms - since_ms + bound_ms)}.",
-                impact=f"{_jobs(queue.ready, 'ready')} wait",
+                impact=_waiting(queue.ready),
                 action="Raise or take away its limits (max_jobs_per_second, max_in_progress), or see why the jobs in "
                 "progress do not end.",
                 command=f"pinlater queue show {queue.name}",
@@ -102,7 +101,6 @@ def no_worker(evidence: Evidence) -> Iterator[Finding]:
                 subject=queue.name,
                 title=f"{queue.name}: no worker takes its {_jobs(queue.ready, 'ready')}",
                 queue=queue.name,
-                queues=frozenset((queue.name,)),
                 since_ms=now.now_ms - waits_ms + NO_WORKER_MS,
                 size=queue.ready,
                 why=f"The oldest waits for {_span(now.now_ms - queue.oldest_ready_ms)}, nothing was handed out lately, "
@@ -139,7 +137,6 @@ def worker_gone(evidence: Evidence) -> Iterator[Finding]:
             subject=name,
             title=f"{name}: {many}, {left:,} left" if left else f"{name}: {many}, and none is left",
             queue=name,
-            queues=frozenset((name,)),
             since_ms=min(each.worker.seen_ms for each in lost),
             severity=severity,
             size=max(queue.ready, len(lost)),
@@ -161,7 +158,6 @@ def _gone_before(evidence: Evidence, known: Collection[str]) -> Iterator[Finding
                 subject=queue,
                 title=alarm.title,
                 queue=queue,
-                queues=frozenset((queue,)),
                 severity=alarm.severity,
                 size=max(now.queues[queue].ready if queue in now.queues else 0, 1),
                 why=alarm.why,
@@ -242,7 +238,6 @@ def _failing(queue: str, subject: str, ends: Ends, error: str, of_type: str = ""
         subject=subject,
         title=f"{subject}: {ends.failed_share:.0%} of the jobs fail",
         queue=queue,
-        queues=frozenset((queue,)),
         size=ends.failed,
         why=f"In 5 minutes {about}{ends.failed:,} of {ends.ended:,} jobs{of_type} that ended failed for good.",
         impact=f"{_jobs(ends.failed, 'failed')} in 5 minutes",
@@ -269,7 +264,6 @@ def attempts_failing(evidence: Evidence) -> Iterator[Finding]:
                 subject=queue,
                 title=f"{queue}: {share:.0%} of the attempts fail",
                 queue=queue,
-                queues=frozenset((queue,)),
                 size=ends.failed + ends.retried,
                 why=f"In 5 minutes {ends.failed + ends.retried:,} of {ends.attempts:,} attempts failed, at least twice "
                 "as often as in the hour before.",
@@ -288,7 +282,6 @@ def jobs_expired(evidence: Evidence) -> Iterator[Finding]:
                 subject=queue,
                 title=f"{queue}: {ends.expired:,} job{'' if ends.expired == 1 else 's'} expired",
                 queue=queue,
-                queues=frozenset((queue,)),
                 severity=Severity.CRITICAL if are_many else None,
                 size=ends.expired,
                 why=f"In 5 minutes {_jobs(ends.expired, 'pending')} failed: the time until which they were to be "
@@ -309,7 +302,6 @@ def jobs_crashed(evidence: Evidence) -> Iterator[Finding]:
                 subject=queue,
                 title=f"{queue}: {ends.crashed:,} job{'' if ends.crashed == 1 else 's'} failed as workers were lost",
                 queue=queue,
-                queues=frozenset((queue,)),
                 size=ends.crashed,
                 why=f"In 5 minutes {_jobs(ends.crashed, 'running')} failed without a word of their workers: these "
                 "were lost, or took longer than the claim time-out, until the crash budget or the attempts were used "
@@ -335,7 +327,6 @@ def waits_long(evidence: Evidence) -> Iterator[Finding]:
                 subject=queue.name,
                 title=f"{queue.name}: the oldest ready job waits for {_span(waits_ms)}",
                 queue=queue.name,
-                queues=frozenset((queue.name,)),
                 since_ms=from_ms + goal_ms,
                 size=queue.ready,
                 why=f"{_jobs(queue.ready, 'ready')}, {queue.dequeued_per_second:.1f}/s are handed out, and none is to "
@@ -362,7 +353,6 @@ def backlog_grows(evidence: Evidence) -> Iterator[Finding]:
             subject=queue.name,
             title=f"{queue.name}: its backlog of {_jobs(queue.ready, 'ready')} grows by {per_minute:,.0f} a minute",
             queue=queue.name,
-            queues=frozenset((queue.name,)),
             size=queue.ready,
             why=f"It has grown for 10 minutes; {queue.enqueued_per_second:.1f}/s come, "
             f"{queue.dequeued_per_second:.1f}/s are handed out: {empty} at these rates.",

@@ -1,4 +1,4 @@
-"""The looks of tables: colours of words, and times as ages, on a terminal or where they are choice for."""
+"""The looks of tables: colours of words, and times as ages, on a terminal, or where the caller says so."""
 
 from __future__ import annotations
 
