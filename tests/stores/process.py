@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import shutil
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import tempfile
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from pathlib import Path
 
 READY_WITHIN_S = 120.0
@@ -22,15 +24,26 @@ class StoreMissing(Exception):
     """The store's program is not installed; the message says what to install."""
 
 
+_given: deque[int] = deque(maxlen=500)
+"""The last that this process has given out: who got one may not have bound it yet."""
+
+
 def free_port() -> int:
-    """A loopback port that nobody listened on a moment ago, and that the system gives to nobody who names none.
+    """A loopback port that nobody listened on a moment ago, that the system gives to nobody who names none, and that no
+    other process of a test run is given.
 
     A connection out, or a server on port 0, of another test would take one of the system's own while its store is dead.
     """
+    worker, workers = (os.environ.get(f"PYTEST_XDIST_{name}", "") for name in ("WORKER", "WORKER_COUNT"))
+    share = int(workers or 1)
+    first = PORTS[0] + int(worker.removeprefix("gw") or 0)
     while True:
-        port = random.randrange(*PORTS)
+        port = random.randrange(first, PORTS[1], share)
+        if port in _given:
+            continue
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
+            _given.append(port)
             return port
 
 

@@ -16,7 +16,7 @@ import redis
 from tests.stores import places
 from tests.stores.dynamodb_server import CREDENTIALS, ask
 from tests.stores.places import RUNNING_STORES, Places, running_store
-from tests.stores.process import StoreMissing, StoreServer
+from tests.stores.process import StoreMissing, StoreServer, free_port
 
 
 def test_a_redis_place_is_empty_and_apart_from_the_others(redis_places: Places) -> None:
@@ -25,6 +25,11 @@ def test_a_redis_place_is_empty_and_apart_from_the_others(redis_places: Places) 
         one.set("key", "value")
         assert one.dbsize() == 1
         assert other.dbsize() == 0
+
+
+def test_a_port_is_given_out_once_although_nobody_has_bound_it() -> None:
+    ports = [free_port() for _ in range(400)]
+    assert len(set(ports)) == len(ports)
 
 
 def test_a_mysql_place_is_an_empty_database(mysql_places: Places, mysql_server: StoreServer) -> None:
