@@ -375,8 +375,17 @@ class StoreRefused(PinLaterError):
     reason = "STORE_REFUSED"
 
 
+WIPED_OR_REPLACED = "it was wiped or replaced"
+"""Stands in the text of each StoreReplaced, which leases and answers pass on as text alone."""
+
+
 class StoreReplaced(StoreRefused):
-    pass
+    @classmethod
+    def since(cls, before: str, now: str = "", place: str = "") -> StoreReplaced:
+        """`before` and `now` are ids of stores, "" for nothing; `place` says where."""
+        found = f"store {now}" if now else "nothing"
+        text = f"this was store {before} before, and is {found} now: {WIPED_OR_REPLACED}"
+        return cls(f"{place}: {text}" if place else text)
 
 
 class ServerUnreachable(PinLaterError):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pinlater.alarms.condition import Finding
 from pinlater.alarms.evidence import Evidence, GoneServer
 from pinlater.durations import age_text, spaced
+from pinlater.errors import WIPED_OR_REPLACED
 from pinlater.model import ShardView
 from pinlater.model.alarm_views import Severity
 
@@ -56,6 +57,7 @@ def shard_out(evidence: Evidence) -> Iterator[Finding]:
             impact += f"; {refused:,} call{'' if refused == 1 else 's'} with keys that live there were refused"
         elif impact and shard.is_home:
             impact += "; jobs with keys that live there are refused until it is back"
+        action, command = _remedy(shard)
         yield Finding(
             subject=shard.id or shard.store,
             title=title,
@@ -63,11 +65,26 @@ def shard_out(evidence: Evidence) -> Iterator[Finding]:
             size=held,
             why=cause_text(shard),
             impact=impact,
-            action="Start its store again, or repair the way to it; it comes back by itself then. Only where it is "
-            f"lost for good: pinlater shard give-up {shard.id or 'ID'}",
-            command="pinlater shard health",
+            action=action,
+            command=command,
             path=_CLUSTER_PAGE,
         )
+
+
+def _remedy(shard: ShardView) -> tuple[str, str]:
+    """What to do for a shard that is out, and by which command."""
+    shard_id = shard.id or "ID"
+    if WIPED_OR_REPLACED in shard.trouble:
+        return (
+            "Bring back the store that was there. Where its jobs are lost, or it was replaced on purpose, start each "
+            "server once so that it takes the new store.",
+            f"pinlater serve --accept-new-store {shard_id}",
+        )
+    return (
+        "Start its store again, or repair the way to it; it comes back by itself then. Only where it is lost for good: "
+        f"pinlater shard give-up {shard_id}",
+        "pinlater shard health",
+    )
 
 
 def shard_full(evidence: Evidence) -> Iterator[Finding]:

@@ -133,6 +133,6 @@ class HealthMonitor:
         handle.note_clock(status.now_ms, sent_ms, answered_ms)
         handle.newest_ms = status.newest_ms
         if status.store_id != handle.store_id:
-            raise StoreReplaced(f"shard {handle.shard.shard_id} became another store: {status.store_id}")
+            raise StoreReplaced.since(handle.store_id or "", status.store_id, f"shard {handle.shard.shard_id}")
         if status.full:
             handle.note_full(status.full)

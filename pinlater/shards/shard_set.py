@@ -176,7 +176,7 @@ class ShardSet:
                 raise StoreRefused(f"shards {other.shard.shard_id} and {shard_id} are one and the same store")
         expected = self._known.setdefault(shard_id, store_id)
         if expected != store_id:
-            raise StoreReplaced(f"shard {shard_id} was store {expected} before, and is store {store_id} now")
+            raise StoreReplaced.since(expected, store_id, f"shard {shard_id}")
         handle.store_id = store_id
 
     # -- coming in ---------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from pinlater.alarms.evidence import (
     WorkerSeen,
 )
 from pinlater.alarms.judgement import Judged, Judgement
+from pinlater.errors import StoreReplaced
 from pinlater.model import BlockedChain, ProcessCounters, ServerView, ShardView, WorkerInfo
 from pinlater.model.alarm_views import AbsorbedAlarm, Alarm, Severity
 
@@ -473,6 +474,16 @@ def test_a_shard_that_is_out_says_what_it_holds_and_what_to_do() -> None:
     refused = only(judge_all(snapshot(shards=[IN, out], refused={"2": 164})))
     assert refused.impact.endswith("held there; 164 calls with keys that live there were refused")
     assert only(judge_all(snapshot(shards=[out]))).severity is Severity.CRITICAL
+
+
+def test_a_shard_whose_store_was_wiped_says_how_the_new_one_is_taken() -> None:
+    error = StoreReplaced.since("a75c8a4c", place="redis 127.0.0.1:6379/0")
+    out = ShardView("2", "redis", "out", False, trouble=error.message)
+    alarm = only(judge_all(snapshot(shards=[IN, out])))
+    assert alarm.why == (
+        "redis 127.0.0.1:6379/0: this was store a75c8a4c before, and is nothing now: it was wiped or replaced"
+    )
+    assert alarm.command == "pinlater serve --accept-new-store 2"
 
 
 def test_a_shard_that_one_server_cannot_use_is_told_of() -> None:

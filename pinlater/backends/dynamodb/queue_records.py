@@ -220,10 +220,10 @@ async def list_config(table: JobTable, identity: TableIdentity, since: int, limi
         )
         found = await table.read_all([IDENTITY, *[ItemKey(CONFIG, item["sk"]) for item in items]])
     except TableMissing as error:
-        raise StoreReplaced(f"the store was {identity.store_id} when it was opened: {error.message}") from error
+        raise StoreReplaced.since(identity.store_id, place=error.message) from error
     record = found.get(IDENTITY)
     if record is None or record["store"] != identity.store_id:
-        raise StoreReplaced(f"the store was {identity.store_id} when it was opened and is another one now")
+        raise StoreReplaced.since(identity.store_id, "" if record is None else record["store"])
     revision, entries = since, []
     for item in items:
         entry = found.get(ItemKey(CONFIG, item["sk"]))

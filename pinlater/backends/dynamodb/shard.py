@@ -82,10 +82,10 @@ class DynamodbShard(Shard):
         try:
             found = await self._store.table.read_all([IDENTITY, IDS])
         except TableMissing as error:
-            raise StoreReplaced(f"the store was {identity} when it was opened: {error.message}") from error
+            raise StoreReplaced.since(identity.store_id, place=error.message) from error
         record = found.get(IDENTITY)
         if record is None or TableIdentity(record["shard"], record["store"]) != identity:
-            raise StoreReplaced(f"the store was {identity} when it was opened and is another one now: it was emptied")
+            raise StoreReplaced.since(identity.store_id, "" if record is None else record["store"])
         return StoreStatus(identity.store_id, self.client.server_ms, newest_ms=newest_ms(found.get(IDS)))
 
     # -- config entries ----------------------------------------------------------------------------------------------

@@ -258,9 +258,10 @@ class RedisStore:
     def check_identity(self, shard: str, store: str) -> None:
         """StoreRefused where the store is not the one that was opened."""
         shard, _ = shard_and_version(shard)
-        if (shard, store) != self.identity:
-            was = "nothing (it was wiped)" if not store else f"shard {shard!r}, store {store}"
-            raise StoreReplaced(f"redis {self.address.shown} carries {was}; opened was shard and store {self.identity}")
+        opened = self.identity or ("", "")
+        if (shard, store) != opened:
+            now = f"{store} of shard {shard}" if store else ""
+            raise StoreReplaced.since(opened[1], now, f"redis {self.address.shown}")
 
 
 def _ignore() -> None:

@@ -93,7 +93,7 @@ def ping(session: Session, expected: Identity) -> StoreStatus:
     shard_id, store_id, now_ms, read_only, next_id = session.rows("ping")[0]
     found = Identity(shard_id, store_id)
     if found != expected:
-        raise StoreReplaced(f"the store was {expected} when it was opened and is {found} now: it was wiped or replaced")
+        raise StoreReplaced.since(expected.store_id, f"{store_id} of shard {shard_id}")
     if read_only:
         raise NothingStored("the store is read-only: is it a replica, or did another server take over?")
     return StoreStatus(store_id, int(now_ms), newest_ms=(next_id - 1) // 1000)

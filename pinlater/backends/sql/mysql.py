@@ -20,6 +20,7 @@ from pinlater.backends.sql.records import load_statements
 from pinlater.backends.sql.server_pool import ServerPool, ServerShard, Timeouts
 from pinlater.backends.store_warnings import warn_once
 from pinlater.errors import (
+    WIPED_OR_REPLACED,
     NothingStored,
     OutcomeUnknown,
     PinLaterError,
@@ -85,7 +86,7 @@ def shard_error(error: BaseException, place: str, *, committing: bool) -> PinLat
     if number in CONFLICTS:
         return StoreConflict(message)
     if number == _NO_SUCH_TABLE:
-        wiped = "its tables are gone: it was wiped or replaced since it was opened"
+        wiped = f"its tables are gone: {WIPED_OR_REPLACED} since it was opened"
         return StoreReplaced(f"{place}: {wiped} ({driver_text(error)})")
     if number in OF_A_VALUE:
         return ValueNotStorable.at(place, driver_text(error))

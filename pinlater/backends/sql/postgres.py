@@ -27,6 +27,7 @@ from pinlater.backends.sql.server_pool import THREADS, ServerPool, ServerShard, 
 from pinlater.backends.sql.session import Session
 from pinlater.backends.store_warnings import warn_once
 from pinlater.errors import (
+    WIPED_OR_REPLACED,
     NothingStored,
     OutcomeUnknown,
     PinLaterError,
@@ -134,7 +135,7 @@ def shard_error(error: BaseException, place: str, *, committing: bool) -> PinLat
     if code == _PROTOCOL_VIOLATION and _STATEMENT_POOLING in text:
         return StoreRefused(f"{place}: {SHARES_SESSIONS} ({text})")
     if code in _NO_SUCH_TABLE:
-        wiped = "its tables are gone: it was wiped or replaced since it was opened, or search_path leads elsewhere now"
+        wiped = f"its tables are gone: {WIPED_OR_REPLACED} since it was opened, or search_path leads elsewhere now"
         return StoreReplaced(f"{place}: {wiped} ({text})")
     if code.startswith(OF_A_VALUE) or (not code and isinstance(error, psycopg.DataError)):
         return ValueNotStorable.at(place, text)
