@@ -58,9 +58,11 @@ class ApiProcess:
         history_token: str = "",
         history_path: Path | None = None,
         cluster: str = "",
+        data: Path | None = None,
     ) -> None:
         """StartRefused: the files for TLS cannot be used. `history_path` None: the history is kept in memory.
-        `cluster`: what clusters.toml calls the servers, "" for none.
+        `cluster`: what clusters.toml calls the servers, "" for none. `data`: the folder in which sessions of browsers
+        outlive this process, None for none.
         """
         self._client = client
         files = settings_map.tls_files(config)
@@ -84,6 +86,7 @@ class ApiProcess:
             status_page="" if config.http == "none" else config.http,
             pages=HOME,
             prefix=config.api_prefix,
+            data=data,
         )
         app = make_app(client, settings)
         shown = DashboardSettings(
@@ -170,8 +173,9 @@ async def build(payload: dict[str, Any]) -> ApiProcess:
         tls=_tls_to_servers(config) or False,
         token="",
     )
+    data = Path(config.data)
     process = ApiProcess(
-        client, config, token, history_token=history_token, history_path=history_path(config, Path(config.data))
+        client, config, token, history_token=history_token, history_path=history_path(config, data), data=data
     )
     await process.open()
     return process

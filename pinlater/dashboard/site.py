@@ -56,7 +56,7 @@ from pinlater.http.problems import status_of
 from pinlater.http.route import PASSWORD_HEADER, add_route
 from pinlater.http.sessions import BrowserSession, is_csrf_token
 from pinlater.http.site import LOGIN, PAGE_POLICY, SITE, ApiSite
-from pinlater.model import EVERY_QUEUE, AccessAction, AccessView, RequestContext, is_queue_name
+from pinlater.model import EVERY_QUEUE, AccessAction, AccessView, Grant, RequestContext, is_queue_name
 
 _log = structlog.get_logger("pinlater.dashboard")
 HOME = "/dashboard"
@@ -154,12 +154,15 @@ class Dashboard:
         async def handle(request: web.Request) -> web.StreamResponse:
             if (passing := self._go_on(request)) is not None:
                 return passing
-            page = await self._begin(request)
+            doubt = await self._site.doubt_of(request)
+            page = await self._begin(request, is_sure=doubt is None)
             if page is None:
                 return _to_login(request)
             try:
                 if is_change(request):
                     page.form = await self._form(request, page.session)
+                if doubt is not None:
+                    raise doubt
                 queue = request.match_info.get("queue", EVERY_QUEUE)
                 if route.action is not None and not self._lets_in(page, route, queue):
                     raise Forbidden(f"{page.who} may not {route.action} here")
@@ -186,16 +189,17 @@ class Dashboard:
         headers = {"Referrer-Policy": "no-referrer", "Content-Security-Policy": PAGE_POLICY}
         return web.Response(text=text, content_type="text/html", headers=headers)
 
-    async def _begin(self, request: web.Request) -> Page | None:
-        """None: the caller is to log in first."""
+    async def _begin(self, request: web.Request, *, is_sure: bool) -> Page | None:
+        """None: the caller is to log in first. `is_sure`: what its session stands for is right."""
         context = context_of(request)
         session = self._site.session_of(request)
         credential = None if session is None else session.credential
         shows = bool(credential) or has_credential(context)
         if self._site.settings.needs_credential and not shows:
             return None
+        blind = AccessView(credential.identity if credential else "", [], _LOOKS, has_rules=True)
         try:
-            view = await self.snapshots.access(context)
+            view = await self.snapshots.access(context) if is_sure else blind
         except Forbidden:
             return None  # the token was revoked, or has ended
         except MethodUnknown:  # servers of before rules
@@ -204,8 +208,8 @@ class Dashboard:
             known = self.snapshots.last_access(context)
             if known is None and not shows:
                 return None
-            view = known or AccessView(credential.identity if credential else "", [], [], has_rules=True)
-        rights = Rights(view, has_password=bool(credential and credential.password))
+            view = known or blind
+        rights = Rights(view, has_password=is_sure and bool(credential and credential.password))
         if not (shows or rights.may_see):
             return None
         clusters = self.settings.clusters
@@ -265,9 +269,9 @@ class Dashboard:
         password = request.headers.get(PASSWORD_HEADER, "").encode(errors="replace").decode()
         source = request.headers.get(SOURCE_HEADER, "")
         if has_token(context):
-            credential = await self._site.check_token(context, source)
+            credential = await self._site.checks.check_token(context, source)
         elif password:
-            credential = await self._site.check_password(request, password, source)
+            credential = await self._site.checks.check_password(request, password, source)
         else:
             raise Forbidden(f"show a token, or the admin password in {PASSWORD_HEADER}")
         secret = self.links.make(credential)
@@ -290,6 +294,9 @@ class Dashboard:
             self._site.begin_session(request, response, credential)
         return response
 
+
+_LOOKS = [Grant((AccessAction.READ,))]
+"""What a caller may as long as no server says it: be shown that none answers."""
 
 _NOTHING_HERE = PartFailed("There is nothing at this address.", "It may have been deleted, or the link is not whole.")
 

@@ -16,7 +16,7 @@ import secrets
 import stat
 from pathlib import Path
 
-from pinlater.data_folder.private_files import OPEN_SECRETS_VARIABLE, new_private_file
+from pinlater.data_folder.private_files import OPEN_SECRETS_VARIABLE, new_whole_file
 from pinlater.redaction import SECRETS
 from pinlater.written import secret_line, text_of, variable
 
@@ -87,19 +87,7 @@ def make_password_file(folder: Path) -> Path | None:
     The file is whole from its first moment: it gets its name when it is written.
     """
     path = folder / PASSWORD_FILE
-    temporary = folder / f"{PASSWORD_FILE}.{secrets.token_hex(8)}"
-    descriptor = new_private_file(temporary)
-    try:
-        with open(descriptor, "w", encoding="ascii") as file:
-            file.write(f"pinlater-{secrets.token_urlsafe(32)}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(temporary, path)
-    except FileExistsError:
-        return None
-    finally:
-        os.unlink(temporary)
-    return path
+    return path if new_whole_file(path, f"pinlater-{secrets.token_urlsafe(32)}\n".encode()) else None
 
 
 def read_password_file(path: Path, *, is_server: bool = False) -> str:

@@ -26,14 +26,22 @@ _MAX_SECRET_BYTES = 64 * 1024
 _SHARED = stat.S_ISVTX | stat.S_ISGID
 """A folder that many use, as /tmp, or that was given to a group on purpose."""
 
-_OURS = re.compile(r"\.?(shards|server|overflow|admin|history)[-.].*|.*\.db(-wal|-shm|-journal|\.lock)?")
+SESSIONS_FOLDER, SESSION_KEY = "sessions", "session-key"
+"""In a data folder: what is kept of browsers that are logged in, a file each, and the key that makes their names."""
+
+_OURS = re.compile(
+    r"\.?(shards|server|overflow|admin|history|session)[-.].*|.*\.db(-wal|-shm|-journal|\.lock)?|sessions"
+)
 """Names that a server gives to files in its data folder."""
+
+SESSION_FILE = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{64}\.[0-9a-f]{8}")
+"""Those that it gives in the folder of sessions; with a point while one is written."""
 
 SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 """An SQLite file, and those that SQLite has beside it, with the permissions of the first."""
 
 _KEPT = re.compile(
-    r"(shards|server|overflow)\.json|server-api-address|overflow\.lock|"
+    r"(shards|server|overflow)\.json|server-api-address|overflow\.lock|session-key|"
     r"((pinlater|overflow|flows)\.db|history\.sqlite)(-wal|-shm|-journal|\.lock)?"
 )
 """Files that a server alone has under these names, also in a folder that it shares. One is not among them: a password
@@ -70,6 +78,23 @@ def make_private_file(path: Path) -> None:
     """Make it, empty, where it is missing. OSError."""
     with suppress(FileExistsError):
         os.close(new_private_file(path))
+
+
+def new_whole_file(path: Path, content: bytes) -> bool:
+    """Make it with this content, whole and on disk before it has its name. False: it is there, and stays. OSError."""
+    fresh = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    descriptor = new_private_file(fresh)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        os.link(fresh, path)
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(fresh)
+    return True
 
 
 def make_private_database(path: Path) -> None:
@@ -164,18 +189,25 @@ def tighten_folder(folder: Path) -> None:
     behind a symbolic link counts as itself.
     """
     path = Path(os.path.realpath(folder))
+    _tighten_folder(path / SESSIONS_FOLDER, SESSION_FILE, SESSION_FILE)
+    _tighten_folder(path, _KEPT, _OURS)
+
+
+def _tighten_folder(path: Path, kept: re.Pattern[str], ours: re.Pattern[str]) -> None:
+    """`kept`: files of a server that are its own whatever else is there; `ours`: all that it may have there."""
     found = _stat(path)
+    if found is None or not stat.S_ISDIR(found.st_mode):
+        return
     try:
         names = os.listdir(path)
     except OSError:
         return
-    tighten(*(path / name for name in names if _KEPT.fullmatch(name)))
-    if found is None or not found.st_mode & _OTHERS:
-        return
-    if found.st_mode & _SHARED or path in (Path.home(), Path("/")) or not all(map(_OURS.fullmatch, names)):
-        _log.warning("%s: others can look into it, and it is not the server's alone: it stays as it is", path)
-    else:
-        _tighten(path, found)
+    if found.st_mode & _OTHERS:
+        if found.st_mode & _SHARED or path in (Path.home(), Path("/")) or not all(map(ours.fullmatch, names)):
+            _log.warning("%s: others can look into it, and it is not the server's alone: it stays as it is", path)
+        else:
+            _tighten(path, found)
+    tighten(*(path / name for name in names if kept.fullmatch(name)))
 
 
 def _stat(path: Path) -> os.stat_result | None:
@@ -189,7 +221,7 @@ def _tighten(path: Path, found: os.stat_result) -> None:
     before = stat.S_IMODE(found.st_mode)
     if not before & _OTHERS:
         return
-    after = before & ~_OTHERS
+    after = before & ~_OTHERS | (stat.S_IXUSR if stat.S_ISDIR(found.st_mode) else 0)  # else it could not be used
     try:
         path.chmod(after)
     except OSError as error:

@@ -1,9 +1,10 @@
 """Sessions of browsers: a token or the admin password is shown once, and a cookie stands for it until the session ends.
 
-They are kept in the memory of this process, by the hash of what the cookie says; a process that is replaced knows none.
-Each session has a text that pages show with every change, which pages of other sites cannot know. A browser that has
-shown nothing has such a session too, but its cookie says all of it, sealed by a key of this process: visitors whom
-nobody knows take no memory, however many they are.
+They are kept in the memory of this process, by the hash of what the cookie says, and where there is a data folder in
+that, too: the next process knows them, and has the servers check what each stands for before it counts. Each has a text
+that pages show with every change, which pages of other sites cannot know. A browser that has shown nothing has such a
+session too, but its cookie says all of it, sealed by a key of this process: visitors whom nobody knows take no memory,
+however many they are.
 """
 
 from __future__ import annotations
@@ -16,19 +17,30 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from hmac import compare_digest
 from html import escape
-from secrets import token_bytes, token_urlsafe
+from pathlib import Path
+from secrets import token_bytes
 from typing import NamedTuple
 
 import msgspec
+import structlog
 
 from pinlater.http.fair_shares import FairEntries
+from pinlater.http.session_folder import SessionFolder, StoredSession, halved, joined
 from pinlater.model import ANONYMOUS
 
+_log = structlog.get_logger("pinlater.http")
 MAX_AGE_S = 12 * 3600.0
 IDLE_S = 3600.0
 MAX_SESSIONS = 1_000
 """Then the one of the identity with most sessions ends that was used least lately."""
 
+CLOCK_SLACK_S = 60.0
+"""By which the machine's clock may be set back under a session; by more, it ends."""
+
+MAX_STORED_CHARS = 2_000
+"""Of a credential: with a longer one browsers would not keep the cookie, and the session ends with the process."""
+
+_ID_BYTES, _BLOCK_BYTES = 32, 256
 MAX_NOTICES = 5
 MAX_NOTICE_CHARS = 500
 MAX_COOKIE_CHARS = 4_000
@@ -73,7 +85,8 @@ class RefusedForm(NamedTuple):
 @dataclass(slots=True, eq=False)
 class BrowserSession:
     """`notices` are those that no page has shown yet, and `refused` is a form that none has. `number` is of those that
-    have shown nothing: it makes each one's text.
+    have shown nothing: it makes each one's text. `file` is the name of its file, "" for none; `half` is what that has
+    of the credential, until the cookie comes with the rest. One that another process began is not checked.
     """
 
     credential: Credential
@@ -83,6 +96,9 @@ class BrowserSession:
     notices: list[Notice] = field(default_factory=list)
     refused: RefusedForm | None = field(default=None, repr=False)
     number: bytes = field(default=b"", repr=False)
+    file: str = ""
+    half: bytes = field(default=b"", repr=False)
+    is_checked: bool = True
 
     def tell(self, notice: Notice) -> None:
         """The next page shows it."""
@@ -108,19 +124,41 @@ class SealedSession(msgspec.Struct, array_like=True):
 
 
 class Sessions:
-    """All sessions of this process."""
+    """All sessions of this process; `data` is the folder in which they outlive it."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, data: Path | None = None) -> None:
         self._clock = clock
         self._key = token_bytes(32)
-        self.kept: FairEntries[BrowserSession] = FairEntries("http_sessions", MAX_SESSIONS)
+        self.kept: FairEntries[BrowserSession] = FairEntries("http_sessions", MAX_SESSIONS, on_push=self._drop_file)
         """Of those that have shown something."""
+        self._folder: SessionFolder | None = None
+        if data is None:
+            return
+        now_s = self._clock()
+        try:
+            self._folder = SessionFolder(data)
+            for name, stored, used_s in self._folder.stored(now_s):
+                self.kept.put(stored.identity, name, _unproved(name, stored, used_s))
+        except OSError as error:
+            _log.warning("sessions_end_with_the_process", folder=str(data), error=str(error))
+            self._folder = None
+        self._drop_ended(now_s)
 
     def begin(self, credential: Credential) -> tuple[str, BrowserSession]:
         """A new one of who has shown something, and what its cookie says."""
-        cookie, now_s = token_urlsafe(32), self._clock()
-        session = BrowserSession(credential, token_urlsafe(32), now_s + MAX_AGE_S, now_s)
-        self.kept.put(credential.identity, _key(cookie), session)
+        now_s = self._clock()
+        self._drop_ended(now_s)
+        number, pad, half = token_bytes(_ID_BYTES), b"", b""
+        packed = msgspec.json.encode(credential)
+        if self._folder is not None and len(packed) <= MAX_STORED_CHARS:
+            pad, half = halved(packed.ljust(-(-len(packed) // _BLOCK_BYTES) * _BLOCK_BYTES))  # of no telling length
+        cookie = _text(number + pad)
+        name = self._name(cookie)
+        session = BrowserSession(credential, _csrf(cookie), now_s + MAX_AGE_S, now_s)
+        if half and self._folder is not None:
+            stored = StoredSession(credential.identity, session.ends_s, half)
+            session.file = name if self._folder.write(name, stored, now_s) else ""
+        self.kept.put(credential.identity, name, session)
         return cookie, session
 
     def visit(self) -> BrowserSession:
@@ -140,19 +178,52 @@ class Sessions:
         """None: it is not known here, or has ended."""
         if "." in cookie:
             return self._unsealed(cookie)
-        key, now_s = _key(cookie), self._clock()
-        session = self.kept.get(key)
+        name, now_s = self._name(cookie), self._clock()
+        session = self.kept.get(name) or self._begun_elsewhere(name)
         if session is None:
             return None
-        if now_s >= session.ends_s or now_s - session.used_s >= IDLE_S:
-            self.kept.pop(key)
+        if _is_over(session, now_s) or not self._has_file(session, now_s) or not _is_opened(session, cookie):
+            self._end(name)
             return None
         session.used_s = now_s
         return session
 
     def end(self, cookie: str) -> None:
         """Of who has shown something: the cookie of others is a secret of their browser alone, and allows nothing."""
-        self.kept.pop(_key(cookie))
+        self._end(self._name(cookie))
+
+    def _end(self, name: str) -> None:
+        self.kept.pop(name)
+        if self._folder is not None:
+            self._folder.remove(name)
+
+    def _drop_ended(self, now_s: float) -> None:
+        """What is of no more use is not to lie in the folder."""
+        for session in self.kept:
+            if session.file and _is_over(session, now_s):
+                self._end(session.file)
+
+    def _drop_file(self, session: BrowserSession) -> None:
+        if session.file and self._folder is not None:
+            self._folder.remove(session.file)
+
+    def _has_file(self, session: BrowserSession, now_s: float) -> bool:
+        """Where it has one: whoever ends it, in another process or by hand, removes that."""
+        return not session.file or self._folder is None or self._folder.use(session.file, now_s)
+
+    def _begun_elsewhere(self, name: str) -> BrowserSession | None:
+        """In the process before this one, while that went on beside it."""
+        if self._folder is None or (stored := self._folder.read(name)) is None:
+            return None
+        session = _unproved(name, stored, self._folder.used_s(name))
+        self.kept.put(stored.identity, name, session)
+        return session
+
+    def _name(self, cookie: str) -> str:
+        """By which a session is known, that says nothing of the cookie."""
+        if self._folder is not None:
+            return self._folder.name_of(cookie)
+        return sha256(cookie.encode("utf-8", "replace")).hexdigest()
 
     def _visitor(self, sealed: SealedSession) -> BrowserSession:
         csrf = _text(self._mac(b"csrf", sealed.number))
@@ -164,7 +235,7 @@ class Sessions:
         if len(cookie) > MAX_COOKIE_CHARS or not cookie.isascii():
             return None
         try:
-            packed, shown = (base64.urlsafe_b64decode(each + "=" * (-len(each) % 4)) for each in (text, mac))
+            packed, shown = _bytes_of(text), _bytes_of(mac)
         except ValueError:
             return None
         if not compare_digest(self._mac(b"cookie", packed), shown):
@@ -184,8 +255,38 @@ def _text(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def _key(cookie: str) -> bytes:
-    return sha256(cookie.encode("utf-8", "replace")).digest()
+def _bytes_of(text: str) -> bytes:
+    """ValueError."""
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def _csrf(cookie: str) -> str:
+    return _text(hmac.digest(cookie.encode("utf-8", "replace"), b"csrf", "sha256"))
+
+
+def _unproved(name: str, stored: StoredSession, used_s: float) -> BrowserSession:
+    """As its file has it."""
+    shown = Credential(identity=stored.identity)
+    return BrowserSession(shown, "", stored.ends_s, used_s, file=name, half=stored.half, is_checked=False)
+
+
+def _is_opened(session: BrowserSession, cookie: str) -> bool:
+    """Whether it has its credential, which its cookie brings. False: its file is torn."""
+    if not session.half:
+        return True
+    try:
+        pad = _bytes_of(cookie)[_ID_BYTES:]
+        session.credential = msgspec.json.decode(joined(session.half, pad), type=Credential)
+    except (ValueError, msgspec.DecodeError):
+        return False
+    session.csrf, session.half = _csrf(cookie), b""
+    return True
+
+
+def _is_over(session: BrowserSession, now_s: float) -> bool:
+    """By age or by rest; a clock that is set back makes none last longer."""
+    left_s, rest_s = session.ends_s - now_s, now_s - session.used_s
+    return not (0 < left_s <= MAX_AGE_S + CLOCK_SLACK_S and -CLOCK_SLACK_S <= rest_s < IDLE_S)
 
 
 TOKEN_PREFIX = "plt_"
@@ -230,8 +331,8 @@ def login_page(csrf: str, after: str, refusal: str = "") -> str:
         + '<p class="quiet">On the machine of the server <code>pinlater dashboard</code> opens the dashboard without '
         + "a login. Where rules say who may do what, only a token counts: <code>pinlater token create NAME --role "
         + "operator</code>.</p>"
-        + '<p class="quiet">A login lasts 12 hours, an hour without a request, or until this process is replaced, as '
-        + "by a restart or by new settings.</p></main></body></html>\n"
+        + '<p class="quiet">A login lasts 12 hours, or an hour without a request; with <code>pinlater api</code> no '
+        + "longer than that process.</p></main></body></html>\n"
     )
 
 

@@ -11,7 +11,8 @@ import math
 import time
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -45,14 +46,14 @@ from pinlater.http.caller import (
     make_context,
     owner_of,
     refuse_other_sites,
-    show_connection,
     show_token,
 )
+from pinlater.http.credential_checks import ADMIN, CredentialChecks
 from pinlater.http.events import EventStreams
 from pinlater.http.fair_shares import FairEntries, FairPlaces
 from pinlater.http.path_prefix import PathPrefix
 from pinlater.http.problems import CONTENT_ENCODINGS, NOT_DECODED, http_problem_response, problem_response
-from pinlater.http.reference_pages import DOCS, add_reference_pages
+from pinlater.http.reference_pages import DOCS, OPENAPI, add_reference_pages
 from pinlater.http.request_use import MAX_WAITS, KnownTokens, RequestPools, RequestUse
 from pinlater.http.routes import add_routes
 from pinlater.http.sessions import (
@@ -70,7 +71,6 @@ from pinlater.listener import HttpConnection, HttpListener, RateLimitedLog
 from pinlater.metric_family import Key, Series
 from pinlater.metrics import FAMILIES, PREFIX, Histogram, Metrics, merge
 from pinlater.model import RequestContext
-from pinlater.redaction import SECRETS
 
 _log = structlog.get_logger("pinlater.http")
 _MIB = 2**20
@@ -84,6 +84,7 @@ class HttpSettings:
     others than those with a token are spoken for. `status_page`: its address. `pages`: the path below which pages are,
     "" for none: they say themselves what a caller needs for them, and their forms show the session's text in the body.
     Browsers that ask for / are sent there. `prefix`: the path of a reverse proxy below which the site is, "" for none.
+    `data`: the folder in which sessions outlive the process, None for none.
     """
 
     names: Collection[str] = ()
@@ -100,18 +101,13 @@ class HttpSettings:
     pages: str = ""
     prefix: str = ""
     event_listeners: int = 200
+    data: Path | None = None
 
 
 SITE: web.AppKey[ApiSite] = web.AppKey("site")
 LOGIN, LOGOUT, SESSION, EVENTS, METRICS = "/login", "/logout", "/session", "/v1/events", "/metrics"
 _FAILED = PinLaterError("the request failed in the HTTP process; its log says why")
 _WRONG_TOKEN = "this token is not known, was revoked, or has ended"
-NO_QUEUE = ""
-"""A name that no queue can have."""
-
-ADMIN = "admin"
-"""The identity of who has shown the admin password, where there are no rules."""
-
 _OPEN_PATHS = frozenset({"/", LOGIN, LOGOUT, SESSION})
 _MAX_HOSTS = 1_000
 _SMALL_BYTES = 4 * 1024
@@ -124,7 +120,8 @@ class ApiSite:
     def __init__(self, api: Api, settings: HttpSettings) -> None:
         self.settings = settings
         self.prefix = PathPrefix(settings.prefix) if settings.prefix else None
-        self.sessions = Sessions()
+        self.checks = CredentialChecks(api, settings.gateway_token)
+        self.sessions = Sessions(data=settings.data)
         self._guesses = TokenGuesses(lambda *_: None)
         self.uses = RequestPools(settings.max_requests, settings.max_buffered_bytes, settings.max_waits)
         self.events = EventStreams(api, settings.event_listeners, settings.write_within_s)
@@ -202,9 +199,12 @@ class ApiSite:
             if host not in self._known_hosts:
                 self._check_host(host)
             session = self.session_of(request)
-            context = request[CONTEXT] = make_context(request, session, settings.gateway_token)
+            request[CONTEXT] = make_context(request, session, settings.gateway_token)
             if is_change(request) and is_of_browser(request, session):
                 self._check_browser(request, session)
+            if _is_call(request) and (doubt := await self.doubt_of(request)) is not None:
+                raise doubt
+            context = request[CONTEXT]
             if settings.needs_credential and not has_credential(context) and not self._is_open(request):
                 raise Forbidden("this site takes calls of callers with a certificate or a token only: show one")
             if context.token is not None and "Authorization" in request.headers and not self._is_open(request):
@@ -300,7 +300,8 @@ class ApiSite:
         return owner_of(context, self.known_tokens)
 
     def _owner(self, request: web.Request, session: BrowserSession | None) -> str:
-        is_admin = session is not None and session.credential.password and "Authorization" not in request.headers
+        shows = session is not None and session.is_checked and bool(session.credential.password)
+        is_admin = shows and "Authorization" not in request.headers
         return ADMIN if is_admin else self.owner_of(request[CONTEXT])
 
     async def _check_new(self, token: str, context: RequestContext) -> None:
@@ -350,7 +351,7 @@ class ApiSite:
         context = request.get(CONTEXT)
         if context is not None and has_token(context) and "Authorization" in request.headers:
             try:
-                await self.check_token(context)
+                await self.checks.check_token(context)
             except Forbidden:
                 try:
                     await self._hold_back(context)
@@ -364,29 +365,30 @@ class ApiSite:
         """Until the answer to its wrong token may leave. Overloaded: as many as may wait for that do."""
         await self._guesses.hold_back((context.caller_address or "", 0), context.source)
 
-    async def check_token(self, context: RequestContext, source: str = "") -> Credential:
-        """That of a context, at once, so that nobody who is right waits for what a neighbour guesses. Forbidden."""
-        identity = (await self._api.get_access(context=context)).identity
-        return Credential(context.token, identity=identity, source=source)
+    async def doubt_of(self, request: web.Request) -> PinLaterError | None:
+        """Of a session that another process began: have the servers check what it stands for, at its first request
+        here. It ends where that is right no more. What comes back is why they cannot say so now.
+        """
+        session = self.session_of(request)
+        if session is None or session.is_checked:
+            return None
+        try:
+            session.credential = await self.checks.check_again(request, session.credential)
+        except PasswordInvalid:
+            self.sessions.end(request.cookies[_cookie_name(request)])
+            request[CONTEXT] = make_context(request, None, self.settings.gateway_token)
+            return None
+        except PinLaterError as error:
+            return error
+        if session.credential.token is not None:
+            self.known_tokens.add(session.credential.token)
+        session.is_checked = True
+        return None
 
     def start_draining(self) -> None:
         """The process ends, and keeps nobody waiting."""
         self.is_draining = True
         self._guesses.start_draining()
-
-    async def check_password(self, request: web.Request, password: str, source: str = "") -> Credential:
-        """The admin password, which a server checks. PasswordInvalid: it is wrong, or nothing is allowed by it alone.
-        Overloaded: it is not tried now.
-        """
-        context = replace(context_of(request))
-        show_connection(request, context, self.settings.gateway_token)
-        with suppress(MethodUnknown):  # servers of before rules
-            if (await self._api.get_access(context=context)).has_rules:
-                raise Forbidden("rules say who may do what here: log in with a token")
-        # Without rules it is checked before anything else, and no queue can have this name.
-        await self._api.delete_queue(NO_QUEUE, password, context=context)
-        SECRETS.keep([password])
-        return Credential(None, password, ADMIN, source)
 
     # -- pages -------------------------------------------------------------------------------------------------------
 
@@ -425,13 +427,13 @@ class ApiSite:
     async def _check(self, request: web.Request, shown: str) -> Credential:
         """What was typed into the form. PasswordInvalid."""
         if not shown.startswith(TOKEN_PREFIX):
-            return await self.check_password(request, shown)
+            return await self.checks.check_password(request, shown)
         if not (shown.isascii() and shown.isprintable()):
             raise PasswordInvalid(_WRONG_TOKEN)
         context = context_of(request)
         show_token(context, shown, self.settings.gateway_token)
         try:
-            return await self.check_token(context)
+            return await self.checks.check_token(context)
         except Forbidden as error:
             await self._hold_back(context)
             raise PasswordInvalid(_WRONG_TOKEN) from error
@@ -529,6 +531,12 @@ _HEADERS: CIMultiDict[str] = CIMultiDict(
         "Content-Security-Policy": PAGE_POLICY,
     }
 )
+
+
+def _is_call(request: web.Request) -> bool:
+    """A program's, or of a script that asks who it is; pages, which others write, say in their own way what fails."""
+    path = request.path
+    return path == SESSION or (path.startswith("/v1/") and path != OPENAPI)
 
 
 def _has_credential(request: web.Request) -> bool:

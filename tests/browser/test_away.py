@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -23,9 +24,9 @@ AWAY = ("ERR_CONNECTION_REFUSED", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET", 
 
 
 @contextmanager
-def started(folder: Path, port: int, api: str) -> Iterator[RunningServer]:
-    """A server whose ports, password and data stay the same from start to start."""
-    options = ["--api", api, "--processes", "1", "--admin-password-hash", hash_password(PASSWORD)]
+def started(folder: Path, port: int, api: str, password: str = PASSWORD) -> Iterator[RunningServer]:
+    """A server whose ports and data stay the same from start to start."""
+    options = ["--api", api, "--processes", "1", "--admin-password-hash", hash_password(password)]
     with running(folder, *options, port=port) as server:
         server.wait_for("ready")
         yield server
@@ -65,7 +66,7 @@ def has_kept_it(page: Page) -> None:
 
 
 def test_the_whole_server_is_away_and_back(browser: Browser, tmp_path: Path) -> None:
-    """Its HTTP process too, and with it the sessions."""
+    """Its HTTP process too. The session stays as long as its password is right."""
     port, api = free_port(), f"127.0.0.1:{free_port()}"
     site = f"http://{api}"
     with started(tmp_path, port, api) as server:
@@ -81,16 +82,44 @@ def test_the_whole_server_is_away_and_back(browser: Browser, tmp_path: Path) -> 
             expect(banner).to_contain_text("No answer from the server since")
             expect(banner).to_contain_text("tries again")
             has_kept_it(page)
-            with started(tmp_path, port, api):
+            with started(tmp_path, port, api) as server:
+                expect(banner).to_be_hidden()
+                has_kept_it(page)
+                server.stop()
+                expect(banner).to_contain_text("No answer from the server since")
+            with started(tmp_path, port, api, "another password"):
                 expect(banner).to_contain_text("Your session has ended")
                 has_kept_it(page)
                 with page.context.expect_page() as opened:
                     banner.get_by_role("link", name="Log in").click(modifiers=["Control"])
                 other = opened.value
-                other.get_by_label("Token, or admin password").fill(PASSWORD)
+                other.get_by_label("Token, or admin password").fill("another password")
                 other.keyboard.press("Enter")
                 expect(other).to_have_url(f"{site}/dashboard/queues/mail")
                 watch.check()
+
+
+def test_a_page_that_is_opened_when_another_http_process_finds_no_server_says_so(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """And is shown as soon as one has said that its session is right."""
+    api = f"127.0.0.1:{free_port()}"
+    with started(tmp_path, free_port(), api) as server:
+        site = f"http://{api}"
+        with visit(browser, site, log_in(site, PASSWORD)) as (page, watch):
+            watch.allowed += AWAY
+            (worker,) = server.wait_for("ready")["workers"]
+            os.kill(worker, signal.SIGSTOP)
+            try:
+                os.kill(server.wait_for("api_ready")["api"], signal.SIGKILL)
+                server.wait_for("api_replaced")
+                page.goto("/dashboard/queues")
+                expect(page.get_by_role("navigation", name="Pages").get_by_role("link", name="Queues")).to_be_visible()
+                expect(page.locator("main")).to_contain_text("No server answers")
+            finally:
+                os.kill(worker, signal.SIGCONT)
+            expect(page.get_by_role("heading", name="Queues", exact=True)).to_be_visible()
+            watch.check()
 
 
 def test_the_servers_are_away_and_back_behind_a_gateway(browser: Browser, tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ import pytest
 
 from pinlater import Client, Job
 from pinlater.data_folder.password import PASSWORD_FILE
+from pinlater.data_folder.private_files import SESSION_KEY, SESSIONS_FOLDER
 from pinlater.model.flow_words import NewFlow, Stage
+from tests.dashboard.visitor import Visitor
 from tests.server.commands import Shell
 from tests.server.running import RunningServer, running
 
@@ -42,7 +44,8 @@ def used_in_all(server: RunningServer, folder: Path) -> None:
     shell = Shell(folder, f"127.0.0.1:{server.port}")
     shell("token", "create", "web", "--role", "worker", "--output", "web.token", "--data", "deep/data")
     assert (folder / "web.token").stat().st_mode & 0o077 == 0
-    server.wait_for("api_ready")
+    address = str(server.wait_for("api_ready")["address"]).rstrip("/")
+    Visitor(address).open(password=(folder / "deep" / "data" / PASSWORD_FILE).read_text().strip())
     ends_at = time.monotonic() + 60
     while not (found := {each.name for each in (folder / "deep" / "data").iterdir()}) >= KEPT:
         assert time.monotonic() < ends_at, KEPT - found
@@ -52,7 +55,7 @@ def used_in_all(server: RunningServer, folder: Path) -> None:
 KEPT = {
     *("pinlater.db", "pinlater.db-wal", "pinlater.db.lock", "overflow.db", "overflow.json", "overflow.lock"),
     *("flows.db", "flows.db-wal", "history.sqlite", "history.sqlite-wal", "server-api-address", "admin-password"),
-    *("shards.json", "server.json"),
+    *("shards.json", "server.json", SESSION_KEY, SESSIONS_FOLDER),
 }
 
 
@@ -81,12 +84,15 @@ def test_what_an_earlier_version_left_is_tightened_and_said(tmp_path: Path) -> N
         used_in_all(server, tmp_path)
         server.stop()
     (data / PASSWORD_FILE).unlink()  # which earlier versions did not make
-    for each in data.iterdir():
+    (session,) = (data / SESSIONS_FOLDER).iterdir()
+    for each in (session, *data.iterdir()):
         each.chmod(0o644)
     data.chmod(0o755)
     with running(tmp_path, *options) as server:
         server.wait_for(f"{data}: permissions tightened from 0755 to 0700, others could use it")
-        for name in ("pinlater.db", "flows.db", "history.sqlite", "server-api-address"):
+        server.wait_for(f"{data}/sessions: permissions tightened from 0644 to 0700, others could use it")
+        files = ("pinlater.db", "flows.db", "history.sqlite", "server-api-address", "session-key")
+        for name in (*files, f"sessions/{session.name}"):
             server.wait_for(f"{data}/{name}: permissions tightened from 0644 to 0600, others could use it")
         assert open_to_others(data) == {}
 

@@ -21,17 +21,18 @@ from pinlater.data_folder.private_files import (
     make_private_database,
     make_private_file,
     make_private_folder,
+    new_whole_file,
     open_private_file,
     tighten,
     tighten_folder,
     write_private_file,
 )
+from pinlater.http.sessions import Credential, Sessions
 from pinlater.overflow import ownership
 from pinlater.overflow.ownership import OwnerLock
 
 MAKERS = {
     "pinlater/data_folder/private_files.py",
-    "pinlater/data_folder/password.py",  # into a descriptor of the above
     "pinlater/cli/dashboard_command.py",  # a temporary file
     "pinlater/standard_streams.py",  # descriptors that are there
     "pinlater/backends/dynamodb/claims.py",  # `touch` of a record
@@ -73,7 +74,11 @@ def test_what_is_made_is_private_under_any_umask(tmp_path: Path, mask: int) -> N
         os.close(open_private_file(folder / "opened"))
         write_private_file(folder / "written", "text")
         write_private_file(folder / "written", "other text")
-    assert modes(tmp_path / "a") == {".": 0o700, "b": 0o700, "b/made": 0o600, "b/opened": 0o600, "b/written": 0o600}
+        assert new_whole_file(folder / "whole", b"text")
+        assert not new_whole_file(folder / "whole", b"other text")
+    files = dict.fromkeys(("b/made", "b/opened", "b/written", "b/whole"), 0o600)
+    assert modes(tmp_path / "a") == {".": 0o700, "b": 0o700, **files}
+    assert (folder / "whole").read_bytes() == b"text"
     assert (folder / "written").read_text() == "other text"
 
 
@@ -89,10 +94,12 @@ async def test_what_a_server_keeps_is_private_under_any_umask(tmp_path: Path, ma
         remember(folder, {"1": "x"})
         owner.take()
         ownership.publish_address(folder, "127.0.0.1:1")
+        Sessions(data=folder).begin(Credential("plt_x"))
     try:
         found = modes(folder)
         assert {"pinlater.db", "pinlater.db-wal", "pinlater.db-shm", "pinlater.db.lock", "shards.json"} < found.keys()
-        assert {"server.json", "overflow.json", "overflow.lock"} < found.keys()
+        assert {"server.json", "overflow.json", "overflow.lock", "session-key", "sessions"} < found.keys()
+        assert len([name for name in found if name.startswith("sessions/")]) == 1
         assert not looked_at(found), found
     finally:
         owner.free()
@@ -173,7 +180,8 @@ def test_what_belongs_to_somebody_else_is_tightened_where_it_can_be_and_else_nam
 
 def test_files_of_a_server_are_tightened_in_a_folder_that_it_shares(tmp_path: Path) -> None:
     """A password that others could read is refused later: who knows it is unknown."""
-    ours = ["flows.db", "flows.db-wal", "history.sqlite-shm", "server-api-address", "shards.json", "overflow.lock"]
+    ours = ["flows.db", "flows.db-wal", "history.sqlite-shm", "server-api-address", "shards.json"]
+    ours += ["overflow.lock", "session-key"]
     others = ["shop.db", "server.pem", "admin-password"]
     for name in ours + others:
         (tmp_path / name).touch()
@@ -181,6 +189,31 @@ def test_files_of_a_server_are_tightened_in_a_folder_that_it_shares(tmp_path: Pa
     tmp_path.chmod(0o755)
     tighten_folder(tmp_path)
     assert {name for name in ours + others if mode(tmp_path / name) == 0o600} == set(ours)
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_folder_of_sessions_is_tightened_but_one_with_other_things_in_it(tmp_path: Path, is_ours: bool) -> None:
+    """Its files are, in either. Nobody could use a folder without the right to enter it."""
+    folder = tmp_path / "sessions"
+    folder.mkdir()
+    session, letter = folder / ("0f" * 32), folder / "letter.txt"
+    for each in (session,) if is_ours else (session, letter):
+        each.touch()
+        each.chmod(0o644)
+    folder.chmod(0o644)
+    tighten_folder(tmp_path)
+    assert (mode(folder), mode(session)) == (0o700 if is_ours else 0o644, 0o600)
+    assert is_ours or mode(letter) == 0o644
+
+
+def test_a_folder_of_sessions_behind_a_link_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    elsewhere.chmod(0o755)
+    (tmp_path / "data" / "sessions").symlink_to(elsewhere)
+    tighten_folder(tmp_path / "data")
+    assert mode(elsewhere) == 0o755
 
 
 def test_a_link_to_a_database_that_is_not_there_yet_makes_a_private_one(tmp_path: Path) -> None:
