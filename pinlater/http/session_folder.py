@@ -48,6 +48,8 @@ class SessionFolder:
         """OSError: it cannot be made, or its key cannot be read."""
         data = data.expanduser()
         self._folder = data / SESSIONS_FOLDER
+        self._left: set[str] = set()
+        """Names of what has ended and could not be removed."""
         make_private_folder(self._folder)
         tighten(*self._ours())
         self._key = self._read_key(data / SESSION_KEY)
@@ -62,13 +64,16 @@ class SessionFolder:
         """
         for path in sorted(self._ours(), key=_changed_s):
             used_s = _changed_s(path)
-            if (session := self.read(path.name)) is not None:
+            is_whole = not path.name.startswith(".")
+            if is_whole and (session := self.read(path.name)) is not None:
                 yield path.name, session, used_s
             elif now_s - used_s >= TOUCH_EVERY_S:  # else another process may be writing it
                 path.unlink(missing_ok=True)
 
     def read(self, name: str) -> StoredSession | None:
         """None: there is none, or it is torn or of another version."""
+        if name in self._left:
+            return None
         with suppress(OSError, msgspec.DecodeError):
             return msgspec.msgpack.decode((self._folder / name).read_bytes(), type=StoredSession)
         return None
@@ -102,10 +107,13 @@ class SessionFolder:
 
     def remove(self, name: str) -> None:
         """It has ended."""
+        path = self._folder / name
         try:
-            (self._folder / name).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         except OSError as error:
-            _log.error("session_not_removed", folder=str(self._folder), error=str(error))
+            if path.exists():
+                self._left.add(name)
+                _log.error("session_not_removed", path=str(path), error=str(error))
 
     def _ours(self) -> list[Path]:
         return [path for path in self._folder.iterdir() if SESSION_FILE.fullmatch(path.name)]

@@ -7,6 +7,7 @@ import base64
 import os
 import signal
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import urlencode
 
 import msgspec
@@ -160,11 +161,10 @@ def test_a_file_that_is_torn_is_no_session_and_goes(machine: Machine) -> None:
         path.write_bytes(torn)
         os.utime(path, (machine.now_s, machine.now_s))
         assert machine.process().find(cookie) is None
-    path.write_bytes(b"")
     unfinished = path.with_name(f".{path.name}.0123abcd")
     foreign = path.with_name("notes.txt")
     for each in (path, unfinished, foreign):
-        each.touch()
+        each.write_bytes(whole if each == unfinished else b"")
         os.utime(each, (machine.now_s - CLOCK_SLACK_S, machine.now_s - CLOCK_SLACK_S))
     machine.process()
     assert machine.files() == [foreign]
@@ -188,6 +188,25 @@ def test_one_that_cannot_be_kept_ends_with_its_process(tmp_path: Path, harm: str
     cookie, session = sessions.begin(Credential(None, "x" * MAX_STORED_CHARS) if harm == "too long" else MINE)
     assert sessions.find(cookie) is session
     assert Sessions(data=tmp_path).find(cookie) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone can stop being it, and may remove all")
+def test_a_logout_counts_also_where_its_file_cannot_be_removed() -> None:
+    with TemporaryDirectory() as made:
+        machine = Machine(Path(made))
+        sessions = machine.process()
+        cookie, _ = sessions.begin(MINE)
+        folder = machine.data / SESSIONS_FOLDER
+        for each in (machine.data, folder, *folder.iterdir()):
+            os.chown(each, 12_345, -1)
+        folder.chmod(0o500)
+        os.seteuid(12_345)
+        try:
+            sessions.end(cookie)
+            assert len(machine.files()) == 1
+            assert sessions.find(cookie) is None
+        finally:
+            os.seteuid(0)
 
 
 # -- what they stand for is checked ------------------------------------------------------------------------------------
