@@ -56,8 +56,8 @@ ActionWord = Literal["retry", "delete", "cancel", "replay"]
 OnDuplicateWord = Literal["keep", "replace", "reject"]
 Descriptor = Annotated[str, Meta(description="The name of a job, as an enqueue or a dequeue gave it.")]
 ClaimDescriptor = Annotated[str, Meta(description="The name of a claim, as the dequeue gave it.")]
-Fraction = Annotated[float, Meta(ge=0, le=1)]
-ProgressText = Annotated[str, Meta(max_length=MAX_PROGRESS_CHARS)]
+Fraction = Annotated[float, Meta(description="Below 0 is 0, and above 1 is 1.")]
+ProgressText = Annotated[str, Meta(description=f"Cut at {MAX_PROGRESS_CHARS} characters.")]
 Value = Annotated[Raw, Meta(description="A string; with the encoding `json` any JSON value. It stands for bytes.")]
 Wanted = Annotated[
     Encoding, Meta(description="How bodies and results are to come, where they can: else as text, else in base64.")
@@ -151,11 +151,11 @@ class LogLineForm(Form):
     at_ms: Time = 0
 
 
-LogLines = Annotated[list[LogLineForm], Meta(max_length=MAX_LOG_LINES)]
+LogLines = Annotated[list[LogLineForm], Meta(description=f"A job keeps the last {MAX_LOG_LINES}.")]
 
 
 class ProgressForm(Form):
-    """The last progress of a job."""
+    """The last progress of a job. What is too large is cut by the server: no report makes it refuse an ack."""
 
     fraction: Fraction | None = None
     text: ProgressText = ""

@@ -59,6 +59,25 @@ def test_the_life_of_a_job(caller: Caller, queue: str) -> None:
     assert attempt["eligible_at_ms"] <= attempt["claimed_at_ms"] <= attempt["ended_at_ms"] == ended["finished_at_ms"]
 
 
+def test_no_report_is_too_large_for_an_ack_and_each_is_kept_as_by_the_wire(caller: Caller, queue: str) -> None:
+    enqueued(caller, queue)
+    (job,) = dequeued(caller, queue)
+    claim = {"descriptor": job["descriptor"], "claim_descriptor": job["claim_descriptor"]}
+    many = [{"text": f"line {at}", "at_ms": at} for at in range(1, 102)] + [{"text": "é" * 513, "at_ms": 200}]
+    large = {"fraction": 1.5, "text": "é" * 201}
+    beat = {"heartbeats": [{**claim, **large, "log_lines": many}]}
+    assert caller.done("POST", f"/v1/queues/{queue}/heartbeat", beat) == {"answers": [{"outcome": "ok"}]}
+    failed = {**claim, "progress": {"fraction": -1, "text": "ü" * 201}, "log_lines": [*many, {"text": "over"}]}
+    nobody = {**failed, "claim_descriptor": "web:1:1:1:other", "log_lines": [{"text": "of another"}]}
+    assert caller.done("POST", f"/v1/queues/{queue}/ack", {"failed": [nobody]}) == {"outcomes": ["ignored"]}
+    # This one rides on a dequeue.
+    assert dequeued(caller, queue, acks={"failed": [{**failed, "retry_delay_ms": 60_000}]}) == []
+    found = caller.done("GET", f"/v1/jobs/{job['descriptor']}?include_trail=true")
+    assert (found["progress"]["fraction"], found["progress"]["text"]) == (0.0, "ü" * 200)
+    texts = [line["text"] for line in found["log_lines"]]
+    assert texts == [*(f"line {at}" for at in range(4, 102)), "é" * 512, "over"]
+
+
 @pytest.mark.parametrize(
     ("sent", "encoding", "stored"),
     [
