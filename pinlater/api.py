@@ -203,9 +203,17 @@ class Api(Protocol):
         """
 
     async def reschedule(
-        self, queue: str, changes: Sequence[RescheduleJob], *, context: RequestContext | None = None
+        self,
+        queue: str,
+        changes: Sequence[RescheduleJob],
+        *,
+        audited: bool = False,
+        context: RequestContext | None = None,
     ) -> list[RescheduleOutcome]:
-        """Give pending jobs another time, body or number of attempts; an outcome per change, in order."""
+        """Give pending jobs another time, body or number of attempts; an outcome per change, in order.
+
+        `audited`: an operator does it, and the audit has an entry that names the jobs.
+        """
 
     # -- operators of a cluster ----------------------------------------------------------------------------------------
 

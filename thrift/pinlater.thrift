@@ -565,6 +565,8 @@ struct RescheduleJob {
 struct RescheduleJobsRequest {
   1: required string queueName,
   2: required list<RescheduleJob> jobs,
+  /** An operator does it: the audit has an entry that names the jobs. Programs leave it out. */
+  3: optional bool audited = false,
 }
 
 struct RescheduleJobsResponse {

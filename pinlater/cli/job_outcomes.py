@@ -114,7 +114,8 @@ def reschedule(
     for name, some in groupby(named_descriptors(descriptors), lambda each: each.partition(":")[0]):
         named = list(some)
         real = [each for each in named if is_descriptor(each)]
-        outcomes = client.reschedule(name, [replace(change, descriptor=each) for each in real]) if real else []
+        changes = [replace(change, descriptor=each) for each in real]
+        outcomes = client.reschedule(name, changes, audited=True) if real else []
         by_name = dict(zip(real, outcomes, strict=True))
         for each in named:
             if each not in by_name:
@@ -122,7 +123,7 @@ def reschedule(
             rows.append((each, by_name.get(each, RescheduleOutcome.NOT_FOUND)))
     if keys:
         assert queue is not None
-        outcomes = client.reschedule(queue, [replace(change, key=key) for key in keys])
+        outcomes = client.reschedule(queue, [replace(change, key=key) for key in keys], audited=True)
         rows.extend((key_text(key), outcome) for key, outcome in zip(keys, outcomes, strict=True))
     output = open_output(format, ["job", "outcome"], to_json=_reschedule_json)
     output.write([{"job": name, "outcome": outcome.name} for name, outcome in rows])

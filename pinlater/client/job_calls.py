@@ -349,12 +349,13 @@ class JobCalls(ClientCalls):
         queue: str,
         changes: Sequence[RescheduleJob],
         *,
+        audited: bool = False,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> list[RescheduleOutcome]:
         """Give pending jobs of a queue another time, body or number of attempts; an outcome per change, in order.
-        MethodUnknown: an older server.
+        `audited`: an operator does it, and the audit has an entry that names the jobs. MethodUnknown: an older server.
         """
         for change in changes:
             check_time(change.run_after_ms)
-        return await self._call(methods.RESCHEDULE, context, timeout, queue, changes)
+        return await self._call(methods.RESCHEDULE, context, timeout, queue, changes, audited)

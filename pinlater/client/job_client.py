@@ -218,10 +218,13 @@ class JobClient:
         queue: str,
         changes: Sequence[RescheduleJob],
         *,
+        audited: bool = False,
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> list[RescheduleOutcome]:
         """Give pending jobs of a queue another time, body or number of attempts; an outcome per change, in order.
-        MethodUnknown: an older server.
+        `audited`: an operator does it, and the audit has an entry that names the jobs. MethodUnknown: an older server.
         """
-        return self._background.run(AsyncClient.reschedule, queue, changes, context=context, timeout=timeout)
+        return self._background.run(
+            AsyncClient.reschedule, queue, changes, audited=audited, context=context, timeout=timeout
+        )

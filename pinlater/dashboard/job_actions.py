@@ -131,7 +131,7 @@ async def reschedule(page: Page) -> web.Response:
             change.body = body
     if change.body is None and change.run_after_ms is None and change.attempts_allowed is None:
         return page.redirect(page.back, "Nothing was to be changed.", is_bad=True)
-    (outcome,) = await page.api.reschedule(queue, [change], context=page.context)
+    (outcome,) = await page.api.reschedule(queue, [change], audited=True, context=page.context)
     message, is_bad = _RESCHEDULED[outcome]
     return page.redirect(page.back, message, is_bad=is_bad)
 

@@ -142,10 +142,11 @@ async def job_detail(page: Page) -> web.Response:
 
 async def _latest_changes(page: Page, info: JobInfo) -> Sequence[AuditEntry]:
     """The last entries of the audit, for those who may read it, where an operator may have retried the job, as an
-    attempt of it has not succeeded, or asked it to stop. All open pages of a caller share them for a while.
+    attempt of it has not succeeded, rescheduled it, as it was changed before its first attempt, or asked it to stop.
+    All open pages of a caller share them for a while.
     """
     has_failed = any(each.outcome not in (None, AttemptOutcome.SUCCEEDED) for each in info.attempts or ())
-    if not (has_failed or info.cancel_requested_by) or not page.rights.may_call(GET_AUDIT):
+    if not (has_failed or _may_be_rescheduled(info) or info.cancel_requested_by) or not page.rights.may_call(GET_AUDIT):
         return ()
 
     async def load() -> list[AuditEntry]:
@@ -153,6 +154,13 @@ async def _latest_changes(page: Page, info: JobInfo) -> Sequence[AuditEntry]:
 
     found = await page.part(page.snapshots.get(page.context, "changes of jobs", load, lambda _: CHANGES_KEPT_S))
     return () if isinstance(found, PartFailed) else found
+
+
+def _may_be_rescheduled(info: JobInfo) -> bool:
+    """A job that waits was changed since its enqueue; one that ran had been due at another time than that."""
+    if info.state is JobState.PENDING:
+        return info.updated_at_ms != info.created_at_ms
+    return any(each.eligible_at_ms not in (None, info.created_at_ms) for each in (info.attempts or ())[:1])
 
 
 def body_text(body: bytes) -> str | None:

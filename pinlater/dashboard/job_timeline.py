@@ -42,6 +42,9 @@ _BEGINS = re.compile(r"\[(?:claim (?:expired|released)|failed:|newer arguments|d
 
 _TRACE = "  "
 ASKED_TO_STOP = "Asked to stop"
+_CHANGES = {"retry_jobs": "Retried", "reschedule_jobs": "Rescheduled"}
+"""What changes of jobs that the audit has are called."""
+_GIVEN = ("runs after ", "runs at once", "gets attempts ", "another body")
 _LETTER_TITLE = "Copied as a dead letter"
 _MAX_MS = 2**53
 
@@ -109,8 +112,8 @@ def attempt_text(line: str) -> str:
 
 
 def add_changes(found: Timeline, info: JobInfo, entries: Iterable[AuditEntry]) -> None:
-    """Put into the time-line who retried this very job, and when, as the audit tells, and when it was asked to stop.
-    (What else operators do to a job by its name leaves none, or is not in the audit.)
+    """Put into the time-line who retried or rescheduled this very job, when and how, as the audit tells, and when it
+    was asked to stop. (What else operators do to a job by its name leaves none.)
     """
     for entry in sorted(entries, key=lambda each: each.at_ms):
         if entry.at_ms < info.created_at_ms or info.descriptor not in entry.detail.replace(",", " ").split():
@@ -119,13 +122,20 @@ def add_changes(found: Timeline, info: JobInfo, entries: Iterable[AuditEntry]) -
             for step in found.steps:
                 if step.title == ASKED_TO_STOP and step.at_ms is None:
                     step.at_ms = entry.at_ms
-        elif entry.action == "retry_jobs":
+        elif (title := _CHANGES.get(entry.action)) is not None:
             places = (place for place, step in enumerate(found.steps) if place and (step.at_ms or 0) > entry.at_ms)
             place = next(places, len(found.steps) - 1)
-            found.steps.insert(place, TimelineStep("Retried", "held", entry.at_ms, f"by {entry.who}"))
+            text = f"by {entry.who}{_changed_to(entry.detail)}"
+            found.steps.insert(place, TimelineStep(title, "held", entry.at_ms, text))
     for step in found.steps:
         step.gap_ms = None
     _add_gaps(found.steps)
+
+
+def _changed_to(detail: str) -> str:
+    """What an entry of the audit says that a job was given: its time, attempts and body, in front of whose they are."""
+    given = detail.partition(", of ")[0].split(", ")
+    return "".join(f", {part}" for part in given if part.startswith(_GIVEN))
 
 
 def _parts(line: str) -> list[str]:

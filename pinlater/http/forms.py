@@ -379,9 +379,10 @@ class RescheduleForm(Form):
 
 
 class ReschedulesForm(Form):
-    """Changes of pending jobs."""
+    """Changes of pending jobs. `audited`: an operator does it, and the audit has an entry that names the jobs."""
 
     jobs: list[RescheduleForm]
+    audited: bool = False
 
 
 class JobChangeForm(Form):

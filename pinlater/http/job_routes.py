@@ -147,7 +147,7 @@ async def _cancel_jobs(incoming: Incoming, form: forms.CancelForm) -> answers.Ca
 async def _reschedule_jobs(incoming: Incoming, form: forms.ReschedulesForm) -> answers.RescheduledAnswer:
     """Give pending jobs another time, body or number of attempts."""
     changes = requests_of(RescheduleJob, form.jobs, "jobs")
-    outcomes = await incoming.api.reschedule(incoming.queue, changes, context=incoming.context)
+    outcomes = await incoming.api.reschedule(incoming.queue, changes, audited=form.audited, context=incoming.context)
     return answers.RescheduledAnswer(words_of(outcomes))
 
 

@@ -280,13 +280,13 @@ class RoutedCalls:
         return outcomes
 
     async def reschedule(
-        self, queue: str, changes: Sequence[RescheduleJob], context: RequestContext | None
+        self, queue: str, changes: Sequence[RescheduleJob], audited: bool, context: RequestContext | None
     ) -> list[RescheduleOutcome]:
         def call(mine: Sequence[RescheduleJob]) -> OwnerCall[list[RescheduleOutcome]]:
-            return lambda owner: owner.reschedule(queue, mine, context=context)
+            return lambda owner: owner.reschedule(queue, mine, audited=audited, context=context)
 
         groups = by_overflow(changes, _descriptor)
-        others = self._service.reschedule(queue, elsewhere(changes, _descriptor), context=context)
+        others = self._service.reschedule(queue, elsewhere(changes, _descriptor), audited=audited, context=context)
         calls = {shard_id: call(mine) for shard_id, mine in groups.items()}
         parts = dict(zip((None, *calls), map(iter, await self._everywhere(others, calls)), strict=True))
         return [next(parts[overflow_of(each.descriptor)]) for each in changes]

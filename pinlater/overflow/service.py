@@ -197,18 +197,23 @@ class OverflowService(OverflowStore):
         return outcomes
 
     async def reschedule(
-        self, queue: str, changes: Sequence[RescheduleJob], *, context: RequestContext | None = None
+        self,
+        queue: str,
+        changes: Sequence[RescheduleJob],
+        *,
+        audited: bool = False,
+        context: RequestContext | None = None,
     ) -> list[RescheduleOutcome]:
         """A job that was moved is rescheduled where it is now."""
         self._check_own(each.descriptor for each in changes)
-        outcomes = await self.service.reschedule(queue, changes, context=context)
+        outcomes = await self.service.reschedule(queue, changes, audited=audited, context=context)
         ended = [place for place, outcome in enumerate(outcomes) if outcome is RescheduleOutcome.ENDED]
         found = await self.service.lookup([changes[place].descriptor for place in ended], context=context)
         moved = _moved(found)
         there = [place for place in ended if changes[place].descriptor in moved]
         if there:
             on_shards = [replace(changes[place], descriptor=moved[changes[place].descriptor]) for place in there]
-            live = await self._context.service.reschedule(queue, on_shards, context=context)
+            live = await self._context.service.reschedule(queue, on_shards, audited=audited, context=context)
             for place, outcome in zip(there, live, strict=True):
                 outcomes[place] = outcome
         return outcomes

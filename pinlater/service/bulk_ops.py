@@ -19,8 +19,11 @@ from pinlater.model import (
     JobAction,
     JobFilter,
     KeyRef,
+    RescheduleJob,
+    RescheduleOutcome,
 )
 from pinlater.model.job_selection import JobPhase, JobSelection, TextCondition, phases_of
+from pinlater.schedule import utc_text
 from pinlater.service import validation
 from pinlater.service.audit import OPEN
 from pinlater.service.bulk_slices import BulkSlices, Slice, SliceOrder, named_text
@@ -131,6 +134,16 @@ class BulkOps:
             await self._record(who, action, queue, amount, f", {detail}", metric)
         return cancelled
 
+    async def reschedule(
+        self, who: str | None, queue: str, changes: Sequence[RescheduleJob]
+    ) -> list[RescheduleOutcome]:
+        """`who` None: a program, whose changes are not recorded: it makes them all the time, as it enqueues."""
+        outcomes, changed = await self._commands.reschedule(queue, changes)
+        if who is not None and changed:
+            detail = f"{jobs_text(len(changed))}{_reschedule_text(changes)}, {named_text(changed, len(changed))}"
+            await self._audit.write(who, "reschedule_jobs", queue, detail, part=OPEN)
+        return outcomes
+
     async def _record(self, who: str, action: str, queue: str, jobs: int, detail: str, metric: str) -> None:
         if jobs:
             self._metrics.add(jobs, metric, queue)
@@ -199,6 +212,21 @@ class BulkOps:
             text = f"{slice_.changed} jobs were changed on the other shards; {missing(slice_.missing).message}"
             raise ShardConnectionFailed(text)
         return slice_.changed
+
+
+def _reschedule_text(changes: Sequence[RescheduleJob]) -> str:
+    """What is the same of all changes, for the audit: ", part, part"."""
+    times = {each.run_after_ms for each in changes}
+    attempts = {each.attempts_allowed for each in changes}
+    bodies = {each.body is not None for each in changes}
+    parts = []
+    if len(times) == 1 and (time_ms := times.pop()) is not None:
+        parts.append(f"runs after {utc_text(time_ms)}" if time_ms else "runs at once")
+    if len(attempts) == 1 and (allowed := attempts.pop()) is not None:
+        parts.append(f"gets attempts {allowed}")
+    if bodies == {True}:
+        parts.append("another body")
+    return "".join(f", {each}" for each in parts)
 
 
 def jobs_text(amount: int) -> str:

@@ -109,24 +109,33 @@ class NamedJobChanges:
 
     # -- reschedule --------------------------------------------------------------------------------------------------
 
-    async def reschedule(self, queue: str, changes: Sequence[RescheduleJob]) -> list[RescheduleOutcome]:
-        """An outcome for each, in order. RequestInvalid, BodyTooLarge before anything is changed."""
+    async def reschedule(
+        self, queue: str, changes: Sequence[RescheduleJob]
+    ) -> tuple[list[RescheduleOutcome], list[str]]:
+        """An outcome for each, in order, and the descriptors of the jobs that were changed. RequestInvalid,
+        BodyTooLarge before anything is changed.
+        """
         self._validator.amount("jobs", changes)
         now_ms, settings = self._clock.now_ms(), self._queues.settings(queue)
         changes = [self._checked(each, settings, now_ms) for each in changes]
-        outcomes = await self._reschedule(queue, changes, now_ms)
+        changed: list[str] = []
+        outcomes = await self._reschedule(queue, changes, now_ms, changed)
         self._announce(queue, changes, outcomes, now_ms)
-        return outcomes
+        return outcomes, changed
 
-    async def _reschedule(self, queue: str, changes: Sequence[RescheduleJob], now_ms: int) -> list[RescheduleOutcome]:
-        """An outcome for each, in order. Where a job was moved to another shard, its copy there is changed."""
+    async def _reschedule(
+        self, queue: str, changes: Sequence[RescheduleJob], now_ms: int, changed: list[str]
+    ) -> list[RescheduleOutcome]:
+        """An outcome for each, in order; `changed` gets the descriptors of those that were rescheduled. Where a job
+        was moved to another shard, its copy there is changed.
+        """
         keys = [each.key for each in changes if each.key is not None]
         found = iter(await self._router.find_keys(queue, keys) if keys else ())
         outcomes = [RescheduleOutcome.NOT_FOUND] * len(changes)
         places: dict[str, list[int]] = {}
         requests: dict[str, list[RescheduleRequest]] = {}
-        for place, each in enumerate(changes):
-            descriptor = each.descriptor if each.key is None else next(found)
+        descriptors = [each.descriptor if each.key is None else next(found) for each in changes]
+        for place, (each, descriptor) in enumerate(zip(changes, descriptors, strict=True)):
             ref = None if descriptor is None else self._parser.parse(descriptor)
             if ref is not None and ref.queue == queue:
                 places.setdefault(ref.shard, []).append(place)
@@ -144,6 +153,8 @@ class NamedJobChanges:
         for shard_id, results in zip(requests, await self._router.call_by_shard(calls), strict=True):
             for place, outcome in zip(places[shard_id], results or (), strict=False):
                 outcomes[place] = outcome
+                if outcome is RescheduleOutcome.RESCHEDULED and (descriptor := descriptors[place]) is not None:
+                    changed.append(descriptor)
         ended = {
             place: changes[place].descriptor
             for place, outcome in enumerate(outcomes)
@@ -152,7 +163,7 @@ class NamedJobChanges:
         moved = await self._moved(queue, list(ended.values()))
         again = {place: replace(changes[place], descriptor=moved[old]) for place, old in ended.items() if old in moved}
         if again:
-            copies = await self._reschedule(queue, list(again.values()), now_ms)
+            copies = await self._reschedule(queue, list(again.values()), now_ms, changed)
             for place, outcome in zip(again, copies, strict=True):
                 if outcome is not RescheduleOutcome.NOT_FOUND:
                     outcomes[place] = outcome

@@ -99,7 +99,7 @@ class OverflowCalls(Protocol):
     ) -> Mapping[str, CancelOutcome]: ...
 
     async def reschedule(
-        self, queue: str, changes: Sequence[RescheduleJob], context: RequestContext | None
+        self, queue: str, changes: Sequence[RescheduleJob], audited: bool, context: RequestContext | None
     ) -> list[RescheduleOutcome]: ...
 
     async def requeue(self, jobs: Sequence[DequeuedJob]) -> Sequence[DequeuedJob]:

@@ -422,15 +422,20 @@ class Service(FlowApi, BodyApi, FoundJobsApi, HoldsApi, UsageApi):
             return Cancelled(outcomes, named.by_key)
 
     async def reschedule(
-        self, queue: str, changes: Sequence[RescheduleJob], *, context: RequestContext | None = None
+        self,
+        queue: str,
+        changes: Sequence[RescheduleJob],
+        *,
+        audited: bool = False,
+        context: RequestContext | None = None,
     ) -> list[RescheduleOutcome]:
-        self._validator.source(context)
+        who = self._who(context)
         await server_jobs.refuse_changes(self.lookup, queue, [each.descriptor for each in changes], context)
         try:
-            return await self._commands.reschedule(queue, changes)
+            return await self._bulk_ops.reschedule(who if audited else None, queue, changes)
         except NamesOverflow:
             assert self._overflow is not None
-            return await self._overflow.reschedule(queue, changes, context)
+            return await self._overflow.reschedule(queue, changes, audited, context)
 
     # -- schedules -----------------------------------------------------------------------------------------------------
 

@@ -298,7 +298,7 @@ SCAN_JOBS = Method(
 # -- operators of queues and jobs --------------------------------------------------------------------------------------
 
 
-def _reschedule_idempotency(queue: str, changes: Sequence[RescheduleJob]) -> Idempotency:
+def _reschedule_idempotency(queue: str, changes: Sequence[RescheduleJob], audited: bool = False) -> Idempotency:
     is_fenced = any(each.only_if_updated_at_ms is not None for each in changes)
     return Idempotency.ONCE if is_fenced else Idempotency.REPEAT
 

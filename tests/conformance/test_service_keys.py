@@ -19,6 +19,7 @@ from pinlater.model import (
     JobState,
     KeyRef,
     OnDuplicate,
+    RequestContext,
     RescheduleJob,
     RescheduleOutcome,
 )
@@ -242,6 +243,29 @@ async def test_jobs_are_rescheduled_by_descriptor_and_by_key(served: Served) -> 
     assert (job.descriptor, job.body, job.attempts_allowed) == (named, b"new", 7)
     (outcome,) = await served.api.reschedule(QUEUE, [RescheduleJob(named, run_after_ms=1)])
     assert outcome is RescheduleOutcome.IN_PROGRESS
+
+
+async def test_the_audit_names_the_jobs_that_an_operator_rescheduled_and_none_of_programs(served: Served) -> None:
+    (plain,) = await served.enqueue(Job(b"plain"))
+    (named,) = await served.enqueue(keyed(b"named", run_after_ms=2**50))
+    at_ms = 1_790_000_000_000
+    both = [
+        RescheduleJob(plain, run_after_ms=at_ms, attempts_allowed=7),
+        RescheduleJob(key=KeyRef("a"), run_after_ms=at_ms, body=b"new", attempts_allowed=7),
+        RescheduleJob("nothing", run_after_ms=at_ms, attempts_allowed=7),
+    ]
+    anna = RequestContext("anna")
+    await served.api.reschedule(QUEUE, both, context=anna)
+    await served.api.reschedule(QUEUE, [RescheduleJob("nothing", body=b"x")], audited=True, context=anna)
+    assert "reschedule_jobs" not in {entry.action for entry in await served.api.audit()}
+    await served.api.reschedule(QUEUE, both, audited=True, context=anna)
+    await served.api.reschedule(QUEUE, [RescheduleJob(plain, run_after_ms=0, body=b"x")], audited=True)
+    last, first = [entry for entry in await served.api.audit() if entry.action == "reschedule_jobs"]
+    assert (first.who, first.action, first.target) == ("anna", "reschedule_jobs", QUEUE)
+    what, _, jobs = first.detail.partition(", of ")
+    assert what == "2 jobs, runs after 2026-09-21T14:13:20Z, gets attempts 7"
+    assert sorted(jobs.split()) == sorted((plain, named))
+    assert last.detail == f"1 job, runs at once, another body, of {plain}"
 
 
 async def test_a_rescheduled_job_ends_a_long_poll(served: Served) -> None:

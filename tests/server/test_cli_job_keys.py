@@ -105,6 +105,12 @@ def test_pending_jobs_get_another_time_and_body(shell: Shell, client: Client, qu
     assert client.lookup([descriptor])[descriptor].attempts_allowed == 9
     gone = shell("job", "reschedule", NOT_THERE, "nonsense", "--attempts", "9", code=5)
     assert (gone.out.count("NOT_FOUND"), "nonsense" in gone.err) == (2, True)
+    last, first = [
+        entry.detail for entry in client.audit() if (entry.action, entry.target) == ("reschedule_jobs", queue)
+    ]
+    assert last == f"1 job, gets attempts 9, of {descriptor}"
+    assert first.startswith("1 job, runs after 20")
+    assert first.endswith(f", another body, of {descriptor}")
     assert "CANCELLED" in shell("job", "cancel", "--queue", queue, "--key", "a").out
     assert "NOT_FOUND" in shell("job", "cancel", "--queue", queue, "--key", "a", code=5).out
 

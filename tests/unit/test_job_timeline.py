@@ -172,6 +172,22 @@ def test_who_retried_a_job_stands_where_it_was_retried() -> None:
     assert found.steps[3].gap_ms == 7_000
 
 
+def test_who_rescheduled_a_job_stands_there_with_what_it_was_given() -> None:
+    info = job(JobState.PENDING)
+    info.run_after_ms = NOW_MS + 1
+    found = timeline(info, NOW_MS)
+    given = "runs after 2028-11-01T09:00:00Z, gets attempts 5, another body"
+    for at_ms, detail in ((NOW_MS - 9, given), (NOW_MS - 5, "runs at once")):
+        entry = AuditEntry(at_ms, "ada", "reschedule_jobs", "mail", f"1 job, {detail}, of {info.descriptor}", "web-1")
+        add_changes(found, info, [entry])
+    assert [(step.title, step.text) for step in found.steps] == [
+        ("Enqueued", "priority 2"),
+        ("Rescheduled", f"by ada, {given}"),
+        ("Rescheduled", "by ada, runs at once"),
+        ("Runs", ""),
+    ]
+
+
 def test_when_a_job_was_asked_to_stop_is_told_by_the_audit() -> None:
     info = job(JobState.IN_PROGRESS)
     info.cancel_requested_by = "ada"
