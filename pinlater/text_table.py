@@ -67,7 +67,7 @@ class TextTable:
             self._kept = [
                 at
                 for at, column in enumerate(self._columns)
-                if width is None or column.worth >= _NEEDED or any(cells[at] for cells in texts)
+                if width is None or column.worth >= _NEEDED or any(cells[at] not in ("", "-") for cells in texts)
             ]
         texts, self._headings = self._headings + texts, []
         for cells in texts:

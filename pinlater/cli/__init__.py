@@ -126,7 +126,7 @@ Examples:
   pinlater serve                                    a server on 127.0.0.1:9010, jobs kept in ./pinlater-data
   pinlater queue create mail
   echo hello | pinlater job enqueue mail
-  pinlater job scan mail --state pending
+  pinlater job scan mail --state ready
   pinlater cluster status
   eval "$(pinlater completion bash)"                words are completed in this shell; also for zsh and fish
 

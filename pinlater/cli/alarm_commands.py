@@ -65,6 +65,11 @@ def judged_text(page: AlarmsPage) -> str:
     return f"judged {age_text(age_ms)} ago by {page.judged_by}: is it away?" if age_ms > OLD_MS else ""
 
 
+def calm_text(page: AlarmsPage) -> str:
+    """What is said where no alarm stands; "" where one does, or nobody can know yet."""
+    return "" if page.alarms or page.judged_at_ms is None else "all is well: no alarm stands"
+
+
 @click.group(
     cls=AlarmsGroup,
     epilog=f"""\b
@@ -112,9 +117,9 @@ def list_alarms(client: Client, ended: bool, limit: int, format: str) -> None:
     elif ended:
         empty = "no alarm has ended in the last 90 days"
         write_all(format, ENDED_COLUMNS, page.alarms, ended_row, empty=empty)
-    elif not page.alarms:
-        say("all is well: no alarm stands")
     else:
+        if text := calm_text(page):
+            say(text)
         for each in page.alarms:
             for line in alarm_lines(each, page.now_ms):
                 click.echo(printable(line))

@@ -48,12 +48,12 @@ SERVER_COLUMNS = (
     "address",
     "ready",
     "maintains",
-    "shards_out",
-    "overflow_jobs",
+    Column("shards_out", 6),
+    Column("overflow_jobs", 4),
     whole("seen", 5),
     "trouble",
 )
-SHARD_COLUMNS = ("shard", "store", "state", "dequeue_only", "jobs", "keys", "trouble")
+SHARD_COLUMNS = ("shard", "store", "state", "dequeue_only", "jobs", Column("keys", 6), "trouble")
 HEALTH_COLUMNS = (
     "shard",
     "state",

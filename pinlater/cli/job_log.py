@@ -70,5 +70,7 @@ def _news(client: Client, descriptor: str, follow: bool) -> Iterator[list[LogLin
         shown = set(info.log_lines or ())
         yield lines
         if not follow or info.state not in _LIVE or info.log_lines is None:
+            if info.log_lines is not None and not shown:
+                say("it has logged nothing: a job of the framework does by current().log(TEXT)")
             return
         time.sleep(FOLLOWED_EVERY_S)

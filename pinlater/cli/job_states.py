@@ -79,11 +79,19 @@ def state_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def _wanted(text: str | WantedState) -> WantedState:
-    found = text if isinstance(text, WantedState) else _WORDS.get(text.lower().replace("-", "_"))
-    if found is None:
-        raise click.BadParameter(f"{text!r} is no state; allowed: {', '.join(_WORDS)}")
-    return found
+class _Wanted(click.ParamType[WantedState]):
+    """A state by its word."""
+
+    name = "state"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> WantedState:
+        found = value if isinstance(value, WantedState) else _WORDS.get(str(value).lower().replace("-", "_"))
+        if found is None:
+            self.fail(f"{value!r} is no state; allowed: {', '.join(_WORDS)}", param, ctx)
+        return found
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        return f"One of {', '.join(_WORDS)}"
 
 
 def wanted_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,7 +107,7 @@ def wanted_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--future", is_flag=True, help="Jobs that may run only later, in place of those whose time has come."
         ),
         click.option(
-            "--state", type=_wanted, required=True, metavar="STATE", shell_complete=one_of(*_WORDS), help=_HELP
+            "--state", type=_Wanted(), required=True, metavar="STATE", shell_complete=one_of(*_WORDS), help=_HELP
         ),
     ):
         decorated = option(decorated)

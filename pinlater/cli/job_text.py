@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pinlater.cli.output import Row, ToRow, counted, json_object, whole
 from pinlater.cli.times import from_now, time_text
 from pinlater.clock import SystemClock
-from pinlater.durations import duration_text
+from pinlater.durations import duration_text, elapsed_text
 from pinlater.model import HIDDEN_JOB, JobAttempt, JobInfo, JobProgress
 from pinlater.model.attempt_counts import begun_attempts, counted_attempts
 from pinlater.model.job_selection import phase_of
@@ -214,7 +214,7 @@ def page(info: JobInfo, now_ms: int, why: str = "") -> Iterator[str]:
         ("serialize key", info.serialize_key),
         ("tags", ", ".join(info.tags or ())),
         ("waits for", _HIDDEN if info.waits_for == HIDDEN_JOB else info.waits_for),
-        ("to stop, by", info.cancel_requested_by),
+        ("cancelled by" if info.cancelled else "to stop, by", info.cancel_requested_by),
         ("body in", info.body_stored_at),
         ("progress", None if info.progress is None else progress_text(info.progress)),
         ("copy of", info.origin),
@@ -266,8 +266,8 @@ def _attempts(attempts: Sequence[JobAttempt], now_ms: int) -> Iterator[str]:
     table = TextTable(("attempt", "claimed", "waited", "ran", "outcome", "worker"))
     rows = [
         (
-            *(str(each.number), time_text(each.claimed_at_ms), duration_text(each.wait_ms)),
-            duration_text(max(0, now_ms - each.claimed_at_ms) if each.run_ms is None else each.run_ms),
+            *(str(each.number), time_text(each.claimed_at_ms), elapsed_text(each.wait_ms / 1000)),
+            elapsed_text((max(0, now_ms - each.claimed_at_ms) if each.run_ms is None else each.run_ms) / 1000),
             *(each.outcome or "running", each.worker),
         )
         for each in attempts

@@ -418,7 +418,7 @@ def _pages(
 @click.command(
     epilog="""\b
 Examples:
-  pinlater job count mail --state pending
+  pinlater job count mail --state ready
   pinlater job count mail --state failed --tag tenant:7
   pinlater job count mail --state failed --priority 1 --match '"to": "ada@' -o json"""
 )

@@ -12,6 +12,7 @@ from typing import NamedTuple, Self
 import click
 
 from pinlater.cli.connection import say
+from pinlater.cli.output import counted
 from pinlater.errors import PinLaterError, QueueNotFound, RequestInvalid
 from pinlater.printable import printable
 
@@ -52,7 +53,7 @@ class Progress:
     def add(self, count: int, more: str = "") -> None:
         """`more` is shown behind the count."""
         self.done += count
-        self._line.show(f"{self.done:,} {self._word}{more}")
+        self._line.show(f"{self._so_far()}{more}")
 
     def __enter__(self) -> Self:
         return self
@@ -62,7 +63,11 @@ class Progress:
     ) -> None:
         self._line.clear()
         if kind is not None and self.done:
-            click.echo(f"pinlater: {self.done:,} {self._word}{self.up_to} before that", err=True)
+            click.echo(f"pinlater: {self._so_far()}{self.up_to} before that", err=True)
+
+    def _so_far(self) -> str:
+        things, _, done = self._word.partition(" ")
+        return f"{counted(self.done, things.removesuffix('s'))} {done}"
 
 
 _PAUSE_S = 1.0

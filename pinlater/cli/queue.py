@@ -182,9 +182,7 @@ def stats(client: Client, names: tuple[str, ...], by_priority: bool | None, form
     in_phases = format == "table" or has_new_keys(format)
     if by_priority is None and format != "table":
         by_priority = True
-    output = open_output(
-        format, ["queue", "priority", *_COUNT_COLUMNS], _TABLED if format == "table" else dict, _NAMED, NO_QUEUES
-    )
+    output = None if format == "table" else open_output(format, (), dict, _NAMED)
     priorities = 0
     aligned: list[Row] = []  # columns are as wide as the widest number of all queues
     try:
@@ -192,12 +190,16 @@ def stats(client: Client, names: tuple[str, ...], by_priority: bool | None, form
             priorities = priorities or _priorities(client, name, bool(out))
             levels = _counted(client, name, priorities, bool(out))
             shown = _chosen(_by_phase(client, name, levels) if in_phases else levels, by_priority)
-            if format == "table":
+            if output is None:
                 aligned += shown
             else:
                 output.write(shown)
     finally:
-        output.write(aligned)
+        if output is None:
+            # where no row is of one priority, that column gives way to the numbers
+            priority = Column("priority", 1 if all(row["priority"] == _ALL for row in aligned) else 7)
+            output = open_output(format, ["queue", priority, *_COUNT_COLUMNS], _TABLED, empty=NO_QUEUES)
+            output.write(aligned)
     output.close()
     if out:
         say(f"not all was counted; missing shards: {', '.join(out)}")

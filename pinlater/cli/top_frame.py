@@ -206,10 +206,10 @@ def _head(status: ClusterStatus, servers: str, looks: Sequence[QueueLook], width
     jobs = [f"{sum(look.counts[key] for look in others):,} {word}" for key, word in words.items()]
     jobs += [] if oldest_ms is None else [f"oldest {age_text(oldest_ms)}"]
     jobs += [counted(letters, "dead letter")] if letters else []
-    head += f"  {counted(len(looks), 'queue')}"
-    moments = time_text(status.now_ms)[:19], time_text(status.now_ms)[11:19]
-    heads = [f"pinlater {servers}  {moment}Z{head}" for moment in moments]
-    return [next((each for each in heads if text_width(each) <= width), heads[1]), "  ".join(jobs)]
+    queues = f"  {counted(len(looks), 'queue')}"
+    moment, time = time_text(status.now_ms)[:19], time_text(status.now_ms)[11:19]
+    heads = [f"pinlater {servers}  {at}Z{head}{more}" for at, more in ((moment, queues), (time, queues), (time, ""))]
+    return [next((each for each in heads if text_width(each) <= width), heads[-1]), "  ".join(jobs)]
 
 
 def _machines(status: ClusterStatus, width: int) -> list[str]:

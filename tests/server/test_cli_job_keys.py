@@ -125,7 +125,9 @@ def test_what_runs_is_asked_to_stop(shell: Shell, client: Client, queue: str) ->
     assert "progress       41% page 5" in shown
     assert "to stop, by    " in shown
     client.ack(queue, failed=[Ack(job.descriptor, claim_descriptor=job.claim_descriptor)])
-    assert re.search(r"^state +cancelled$", shell("job", "get", job.descriptor).out, re.MULTILINE)
+    shown = shell("job", "get", job.descriptor).out
+    assert re.search(r"^state +cancelled$", shown, re.MULTILINE)
+    assert "cancelled by   " in shown
     assert shell("job", "wait", job.descriptor, code=5).out.split()[6:8] == [job.descriptor, "cancelled"]
 
 

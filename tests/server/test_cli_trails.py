@@ -72,7 +72,8 @@ def test_a_log_is_shown_and_followed_until_its_job_has_ended(client: Client, she
     client.create_queue("logs")
     (made,) = client.enqueue("logs", [Job(b"x")])
     (job,) = client.dequeue(DequeueRequest("logs", 1))
-    assert shell("job", "log", made).out == ""
+    nothing_yet = shell("job", "log", made)
+    assert (nothing_yet.out, "it has logged nothing" in nothing_yet.err) == ("", True)
     client.heartbeat("logs", [Heartbeat(made, job.claim_descriptor, log_lines=[LogLine("begun\x1b[2J", 1)])])
     assert shell("job", "log", made).out == "1970-01-01T00:00:00.001Z   1  begun\\x1b[2J\n"
     with shell.start("job", "log", made, "--follow", "-o", "jsonl") as followed:

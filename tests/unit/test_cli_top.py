@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from pinlater.cli.alarm_commands import calm_text
 from pinlater.cli.top_frame import TopView, frame, queue_frame
 from pinlater.model import (
     DEAD_LETTERS,
@@ -70,6 +71,18 @@ def test_no_line_is_wider_than_the_terminal_and_what_matters_stays(width: int) -
         text = "\n".join(lines)
         for word in ("READY", "RUNNING", "OLDEST", "connection refused", "busy"):
             assert word in text
+
+
+def test_the_first_line_leaves_out_whole_things() -> None:
+    whole = "pinlater 10.0.0.1:9010  2027-01-15T08:00:00Z  1/2 processes ready  1/2 shards in  3 queues"
+    shown = {frame(STATUS, "10.0.0.1:9010", width)[0] for width in range(70, 121)}
+    assert {len(each) - len(whole) for each in shown} == {0, -11, -21}
+    assert {each.rpartition("  ")[2] for each in shown} == {"3 queues", "1/2 shards in"}
+
+
+def test_nobody_who_has_not_judged_says_that_all_is_well() -> None:
+    assert calm_text(AlarmsPage(NOW_MS, [])) == ""
+    assert calm_text(AlarmsPage(NOW_MS, [], judged_at_ms=NOW_MS)).startswith("all is well")
 
 
 def test_what_is_too_much_for_the_height_is_counted() -> None:

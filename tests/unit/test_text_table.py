@@ -59,6 +59,11 @@ def test_the_longest_text_is_cut_before_a_column_goes(width: int, why: str) -> N
         assert "..." in first
 
 
+def test_a_column_that_matters_little_and_has_nothing_but_dashes_goes_first() -> None:
+    table = TextTable(["server", Column("overflow_jobs", 4), "trouble"])
+    assert table.lines([["web-1", None, ""], ["web-2", "", None]], 80)[0].split() == ["SERVER", "TROUBLE"]
+
+
 def test_a_column_that_matters_little_and_is_empty_goes_first() -> None:
     heading, _ = TextTable(COLUMNS).lines([("mail", "1", "", "", "3s")], 200)
     assert heading.split() == ["NAME", "JOBS", "WHY", "SEEN"]

@@ -106,6 +106,11 @@ def test_a_wrong_command_line_is_explained(shell: Shell, queue: str, arguments: 
     assert says in shell("job", "enqueue", queue, *arguments, code=2, PINLATER_SERVER=None).err
 
 
+def test_a_state_that_is_missing_is_asked_for_with_its_words(shell: Shell, queue: str) -> None:
+    for command in ("scan", "count"):
+        assert "'--state'. One of scheduled, ready, waiting" in shell("job", command, queue, code=2).err
+
+
 # -- looking -------------------------------------------------------------------------------------------------------
 
 

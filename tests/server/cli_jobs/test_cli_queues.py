@@ -288,6 +288,10 @@ def test_stats_and_settings_fit_a_terminal(address: str, client: Client, shell: 
     assert max(len(heading), len(line)) <= 90
     assert line.startswith(name)
     assert {"READY", "RUNNING", "FAILED"} <= set(heading.split())
+    terminal = Terminal(tmp_path, address, "queue", "stats", name, "--color", "never", columns=112)
+    assert terminal.ended() == 0
+    # These stand in place of PRIORITY, which is "all".
+    assert {"CANCELLED", "REPLAYED"} < set(terminal.shown.split("\n")[0].split())
     why = "the provider is down " * 10
     shell("queue", "pause", name, "--why", why, PINLATER_ADMIN_PASSWORD=PASSWORD)
     terminal = Terminal(tmp_path, address, "queue", "show", name, columns=90)
