@@ -34,6 +34,9 @@ SECRET_HEADER = "pinlater-secret"
 A header, as workers of earlier versions keep every header where they write a body anew.
 """
 
+TAGS_HEADER = "pinlater-tags"
+"""The tags of a job, a line each."""
+
 ITEM_HEADER, FLOW_HEADER = "pinlater-item", "pinlater-flow"
 """Of a job that carries an item of a flow: the item's number, and the flow's id. The stage decides over its attempts,
 and its result is JSON.

@@ -1289,6 +1289,8 @@ struct FlowStage {
   /** It is sealed by a call, and not when its parent is complete. */
   10: optional bool keepsOpen = false,
   11: optional i32 priority = 1,
+  /** Of the jobs of its items: up to 10, by which jobs are found. */
+  12: optional list<string> tags,
 }
 
 /** What is told that a flow is over: a job of this type on a queue, or a POST to a URL. */

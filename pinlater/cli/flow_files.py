@@ -39,7 +39,7 @@ _OF_CALLBACK = ("queue", "job", "url")
 _OF_APPLET = ("job", "queue")
 _OF_STAGE = (
     *("name", "job", "queue", "parent", "payload", "applet", "max_failures", "backoff", "max_backoff", "priority"),
-    *("seal", "final", "items", "dedupe_key_from", "serialize_key_from"),
+    *("seal", "final", "items", "dedupe_key_from", "serialize_key_from", "tags"),
 )
 _ON_FAILURE = {each.name.lower().replace("_", "-"): each for each in OnFailure}
 _KINDS: Mapping[type, str] = {
@@ -199,6 +199,7 @@ def _read_stage(table: _Table) -> _StageTable:
         is_final=table.flag("final"),
         keeps_open=bool(parent) and seal == MANUAL,
         priority=table.number("priority", 1),
+        tags=tuple(map(str, table.take("tags", list, []))),
     )
     return _StageTable(stage, _read_items(table), seal == NOW)
 

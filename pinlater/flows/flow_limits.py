@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from pinlater.errors import RequestInvalid
+from pinlater.extended_limits import read_tags
 from pinlater.job_body import unreadable_text
 from pinlater.model import MAX_KEY_BYTES
 from pinlater.model.flow_words import AppletKind, NewFlow, NewItem, Stage
@@ -120,6 +121,7 @@ def _check_stage(stage: Stage) -> None:
             (stage.backoff_ms, stage.max_backoff_ms),
             f"0 to {MAX_BACKOFF_MS}, the second one no smaller",
         )
+    read_tags(stage.tags, f"the tags of stage {stage.name}")
     applet = stage.applet
     if len(applet.expression) > MAX_EXPRESSION_CHARS:
         raise RequestInvalid.of(

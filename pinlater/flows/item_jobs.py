@@ -8,7 +8,7 @@ from functools import lru_cache
 import msgspec
 
 from pinlater.flows.ends import WaitingItem
-from pinlater.job_body import CONTENT_TYPES, FLOW_HEADER, ITEM_HEADER, VERSION
+from pinlater.job_body import CONTENT_TYPES, FLOW_HEADER, ITEM_HEADER, TAGS_HEADER, VERSION
 from pinlater.model import ExtendedJob
 
 _KEY_PREFIX = "@flow/"
@@ -22,6 +22,8 @@ def item_job(item: WaitingItem) -> ExtendedJob:
     """
     stage = item.stage
     headers = {ITEM_HEADER: str(item.number), FLOW_HEADER: item.flow_id}
+    if stage.tags:
+        headers[TAGS_HEADER] = "\n".join(stage.tags)
     return ExtendedJob(
         envelope(stage.job, item.payload, headers) if stage.job else item.payload,
         stage.priority,
@@ -29,6 +31,7 @@ def item_job(item: WaitingItem) -> ExtendedJob:
         stage.max_failures + 1 - item.failures % (stage.max_failures + 1),  # a retry begins a round of tries
         dedupe_key=item_key(item.number),
         serialize_key=item.serialize_key,
+        tags=stage.tags,
     )
 
 

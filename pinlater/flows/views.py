@@ -193,6 +193,7 @@ def _shown(row: Mapping[Any, Any], by_place: Mapping[int, Mapping[Any, Any]]) ->
         stage.is_final,
         stage.keeps_open,
         stage.priority,
+        stage.tags,
     )
 
 

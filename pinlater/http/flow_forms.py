@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Raw
 
 from pinlater.http.encodings import refusal
-from pinlater.http.forms import Duration, Form, Priority, Wait, idempotency_key
+from pinlater.http.forms import Duration, Form, Priority, Tags, Wait, idempotency_key
 from pinlater.http.model_map import request_of
 from pinlater.http.operator_forms import Cursor
 from pinlater.model import MAX_TIME_MS
@@ -61,6 +61,7 @@ class StageForm(Form):
     is_final: bool = False
     keeps_open: bool = False
     priority: Priority = 1
+    tags: Tags = []
 
 
 class ItemForm(Form):

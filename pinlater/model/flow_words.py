@@ -59,7 +59,7 @@ class Stage:
 
     An item may fail `max_failures` times and is tried again, `backoff_ms` later, twice as long each time up to
     `max_backoff_ms`. `is_final`: its results are those of the flow. `keeps_open`: it is sealed by hand, not when its
-    parent is complete.
+    parent is complete. `tags`: of the jobs of its items.
     """
 
     name: str
@@ -73,6 +73,7 @@ class Stage:
     is_final: bool = False
     keeps_open: bool = False
     priority: int = 1
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

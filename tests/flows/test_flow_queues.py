@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pinlater.errors import RequestInvalid
+from pinlater.errors import PinLaterError, RequestInvalid, TagsNotSupported, TagsNotYet
 from pinlater.flows import keeper
 from pinlater.flows.item_jobs import ITEM_HEADER, envelope
 from pinlater.model import (
@@ -25,7 +26,9 @@ from pinlater.model import (
     RescheduleJob,
 )
 from pinlater.model.flow_words import FlowState, ItemState, NewFlow
+from pinlater.model.job_selection import JobSelection
 from pinlater.service import Service
+from pinlater.shards.keys.key_router import FixedHomes
 from tests.flows.async_service import WITHIN_S, AsyncService, ack_of, items_of
 from tests.flows.flow_stand import flow_stand
 from tests.flows.stand import ROOT, some_items
@@ -44,6 +47,47 @@ async def test_jobs_of_nobody_are_on_such_a_queue_as_on_any(service: AsyncServic
     assert (await service.client.get_flow(flow_id)).stages[0].items == 0
     assert await service.has_none(root)
     assert descriptor == job.descriptor
+
+
+async def test_jobs_of_items_have_the_tags_of_their_stage(service: AsyncService) -> None:
+    root = service.stage("root", tags=("tenant:7", "payroll"))
+    child = service.stage("child", parent="root", tags=("tenant:7",))
+    plain = service.stage("plain", parent="root")
+    flow_id = await service.start(root, child, plain, items=items_of(1))
+    assert [stage.stage.tags for stage in (await service.client.get_flow(flow_id)).stages] == [
+        ("tenant:7", "payroll"),
+        ("tenant:7",),
+        (),
+    ]
+    for stage, tags in ((root, ["payroll", "tenant:7"]), (child, ["tenant:7"]), (plain, [])):
+        (job,) = await service.take(stage)
+        info = (await service.client.lookup([job.descriptor]))[job.descriptor]
+        assert sorted(info.tags or ()) == tags
+        assert (b'"pinlater-tags":' in job.body) is bool(tags)
+        found = await service.client.search_jobs(JobSelection(stage.queue, tags=["tenant:7"]))
+        assert [each.descriptor for each in found.jobs] == [job.descriptor] * bool(tags)
+        await service.succeed(stage, [job], "1")
+    with pytest.raises(RequestInvalid, match="the tags of stage root"):
+        await service.start(service.stage("root", tags=("a", "a")))
+
+
+@pytest.mark.parametrize("error", [TagsNotYet("an older server"), TagsNotSupported("a store without tags")])
+async def test_no_item_waits_for_a_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: PinLaterError) -> None:
+    """As beside a server of a version before, and on a store that keeps none."""
+
+    def refuse(homes: FixedHomes) -> None:
+        raise error
+
+    monkeypatch.setattr(FixedHomes, "check_tags", refuse)
+    async with flow_stand(tmp_path) as at:
+        service = at.at.service
+        tagged = replace(ROOT, tags=("tenant:7",))
+        await service.create_flow(NewFlow("payroll", [tagged], items={ROOT.name: some_items(1)}))
+        async with asyncio.timeout(WITHIN_S):
+            while not (jobs := await service.dequeue(DequeueRequest("payroll", 1), context=ME)):
+                await asyncio.sleep(0.005)
+        (info,) = (await service.lookup([jobs[0].descriptor])).values()
+        assert not info.tags
 
 
 async def test_who_enqueues_cannot_speak_for_an_item(service: AsyncService) -> None:

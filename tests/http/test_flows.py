@@ -67,6 +67,17 @@ def test_a_flow_from_its_making_to_its_end(caller: Caller, queue: str) -> None:
     assert caller.refused("GET", f"/v1/flows/{flow}")[:2] == (404, "FLOW_NOT_FOUND")
 
 
+def test_jobs_of_a_stage_with_tags_are_found_by_them(caller: Caller, queue: str) -> None:
+    tagged = [{**each, "tags": ["tenant:7"]} for each in stages(queue)]
+    flow = made(caller, queue, 1, stages=tagged)
+    assert caller.done("GET", f"/v1/flows/{flow}")["stages"][0]["tags"] == ["tenant:7"]
+    job = dequeued(caller, queue)
+    found = caller.done("POST", f"/v1/queues/{queue}/jobs/search", {"tags": ["tenant:7"]})["jobs"]
+    assert [each["descriptor"] for each in found] == [job["descriptor"]]
+    wrong = {"name": queue, "stages": [{**tagged[0], "tags": ["a\nb"]}]}
+    assert caller.refused("POST", "/v1/flows", wrong)[:2] == (400, "REQUEST_INVALID")
+
+
 def test_an_ack_of_jobs_as_they_came_has_their_results(caller: Caller, queue: str) -> None:
     flow = made(caller, queue, 1)
     done = {"jobs": [{**dequeued(caller, queue), "result": {"amount": 7}, "result_encoding": "json"}]}

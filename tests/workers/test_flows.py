@@ -304,6 +304,17 @@ async def test_a_start_of_many_items_sends_several_calls(server: RunningServer) 
         await run.cancel()
 
 
+def test_a_stage_has_the_tags_of_its_job_unless_others_are_said() -> None:
+    app = App(servers=["127.0.0.1:1"])
+
+    @app.job(queue="q", tags=("tenant:7",))
+    def work(number: int) -> None: ...
+
+    flow = Flow("tagged")
+    made = [flow.stage(work), flow.stage(work, name="b", tags=["urgent"]), flow.stage(work, name="c", tags=())]
+    assert [stage.declared.tags for stage in made] == [("tenant:7",), ("urgent",), ()]
+
+
 def test_what_cannot_be_a_flow_is_said_when_it_is_declared() -> None:
     app = App(servers=["127.0.0.1:1"])
 

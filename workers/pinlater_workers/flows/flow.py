@@ -45,16 +45,17 @@ _ON_FAILURE = {each.name.lower(): each for each in OnFailure}
 class StageOptions(TypedDict, total=False):
     """What `stage(...)` and `then(...)` take beside the job.
 
-    `name`: the job's own unless said. `queue`, `priority`: others than the job's. `max_failures`: so often an item may
-    fail and is tried again, `backoff` later, twice as long each time up to `max_backoff`; unless said, what the job's
-    `attempts` allow. `final`: its results are those of the flow. `keep_open`: it is sealed by hand, not when its parent
-    is complete. `unique`, `serialize`: templates or functions that make the keys of items that a program adds, in place
-    of the job's; False: none.
+    `name`: the job's own unless said. `queue`, `priority`, `tags`: others than the job's. `max_failures`: so often an
+    item may fail and is tried again, `backoff` later, twice as long each time up to `max_backoff`; unless said, what
+    the job's `attempts` allow. `final`: its results are those of the flow. `keep_open`: it is sealed by hand, not when
+    its parent is complete. `unique`, `serialize`: templates or functions that make the keys of items that a program
+    adds, in place of the job's; False: none.
     """
 
     name: str
     queue: str
     priority: int
+    tags: Sequence[str]
     max_failures: int
     backoff: Delay
     max_backoff: Delay
@@ -208,6 +209,7 @@ class Flow:
             options.get("final", False),
             options.get("keep_open", False),
             options.get("priority", settings.priority),
+            tuple(options.get("tags", settings.tags)),
         )
         unique = _template(job, "unique", options.get("unique"), job.unique)
         serialize = _template(job, "serialize", options.get("serialize"), job.serialize)
