@@ -243,6 +243,29 @@ struct WorkerJob {
   3: optional i64 runningMillis,
 }
 
+/** An outbox, as the relay that empties it says. */
+struct OutboxReport {
+  /** The same for all relays of it; at most 200 characters. */
+  1: required string name,
+  /** How many jobs wait there, how long the oldest does, and how long one may; 0: nobody said. */
+  2: optional i64 waiting,
+  3: optional i64 oldestMillis,
+  4: optional i64 goalMillis,
+  /** What keeps them. */
+  5: optional string problem,
+}
+
+/** Jobs that a worker could not run. */
+struct UnknownType {
+  1: required string queueName,
+  /** As their bodies call it. Not set: the bodies name none that the worker can read. */
+  2: optional string jobType,
+  /** Those of which it was the first to say so. */
+  3: optional i64 jobs,
+  /** How long ago it met one last. */
+  4: optional i64 lastMillis,
+}
+
 /**
  * What a worker says of itself, on a dequeue or a checkpoint every ten seconds or so, and when it starts or stops. It
  * never fails the call that carries it: what is too long is cut.
@@ -276,6 +299,10 @@ struct WorkerReport {
   15: optional bool isQuiet,
   /** The types of job that it can run, by the names that bodies have; the first 100 count. */
   16: optional list<string> jobTypes,
+  /** It is the relay of an outbox: it takes no jobs, and whoever may enqueue may say so. */
+  17: optional OutboxReport outbox,
+  /** Up to 100, which it met in the last minutes. */
+  18: optional list<UnknownType> unknownTypes,
 }
 
 struct PinLaterDequeueRequest {
@@ -1063,6 +1090,9 @@ struct WorkerInfo {
   101: optional bool isQuiet,
   /** With those that run, where they were asked for: the types of job that it can run. */
   102: optional list<string> jobTypes,
+  /** It is the relay of an outbox, as that was at `seenMillis`. */
+  103: optional OutboxReport outbox,
+  104: optional list<UnknownType> unknownTypes,
 }
 
 struct GetWorkersResponse {

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pinlater.alarms.evidence import Evidence
-from pinlater.model.alarm_views import Severity
+from pinlater.model.alarm_views import Alarm, Severity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,23 @@ class Finding:
     command: str = ""
     path: str = ""
     has_own_cause: bool = False
+
+
+def found_before(alarm: Alarm, size: int) -> Finding:
+    """An alarm that stands, found again where what showed it is gone."""
+    return Finding(
+        subject=alarm.subject,
+        title=alarm.title,
+        queue=alarm.queue,
+        severity=alarm.severity,
+        size=size,
+        why=alarm.why,
+        impact=alarm.impact,
+        action=alarm.action,
+        command=alarm.command,
+        path=alarm.path,
+        has_own_cause=True,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

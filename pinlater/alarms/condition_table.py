@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from pinlater.alarms import cluster_conditions as of_cluster
 from pinlater.alarms import queue_conditions as of_queues
+from pinlater.alarms import worker_conditions as of_workers
 from pinlater.alarms.condition import Condition
+from pinlater.alarms.evidence import UNKNOWN_FOR_MS
 from pinlater.durations import duration_text
 from pinlater.model.alarm_views import Severity
 
@@ -24,7 +26,7 @@ CONDITIONS: tuple[Condition, ...] = (
         remedy="Start its store again, or repair the way to it. It comes back by itself. `pinlater shard give-up ID` "
         "is for one that is lost for good.",
         find=of_cluster.shard_out,
-        absorbs=("overflow_used", "homes_stuck", "counts_old", "schedule_silent"),
+        absorbs=("overflow_used", "homes_stuck", "counts_old", "schedule_silent", "outbox_not_relayed"),
     ),
     Condition(
         name="shard_full",
@@ -109,7 +111,7 @@ CONDITIONS: tuple[Condition, ...] = (
         "others are left",
         not_for="workers that stop orderly, as in a deploy, or rest; one of the same name in place; dead-letter queues",
         remedy="See on that machine why it ended, and start it again.",
-        find=of_queues.worker_gone,
+        find=of_workers.worker_gone,
         absorbs=("throttled", "no_worker", "jobs_crashed", "waits_long", "backlog_grows", "jobs_expired"),
     ),
     Condition(
@@ -174,7 +176,7 @@ CONDITIONS: tuple[Condition, ...] = (
         holds="The process of a worker is there, and its event loop does not move.",
         threshold="as its heartbeat process says",
         remedy="See what keeps it busy.",
-        find=of_queues.worker_silent,
+        find=of_workers.worker_silent,
     ),
     Condition(
         name="slots_stuck",
@@ -182,7 +184,30 @@ CONDITIONS: tuple[Condition, ...] = (
         holds="Jobs did not end when they were to stop, and keep slots of workers.",
         threshold="1 slot",
         remedy="See what these jobs wait for. The slots come back with a restart of the worker.",
-        find=of_queues.slots_stuck,
+        find=of_workers.slots_stuck,
+    ),
+    Condition(
+        name="type_unknown",
+        severity=WARNING,
+        holds="Workers meet jobs of a type that no worker of their queue knows.",
+        threshold=f"1 job, for {duration_text(of_workers.UNKNOWN_MS)}; ends when a worker knows the type, or none met "
+        f"such a job for {duration_text(UNKNOWN_FOR_MS)}",
+        not_for="types that one of the workers of the queue knows, as in a deploy; workers of other frameworks, which "
+        "do not say what they know",
+        remedy="Start workers that know the type, or correct the queue that the jobs are enqueued into.",
+        find=of_workers.type_unknown,
+    ),
+    Condition(
+        name="outbox_not_relayed",
+        severity=WARNING,
+        holds="Jobs of an [outbox](workers-outbox.md) are not handed over: its relay is gone, had not said that it "
+        "stops, and no other one is there (critical); or the oldest job there waits for too long.",
+        threshold="15s after the relay's connection broke, else a minute after its last report; `--goal` of the relay "
+        "for the oldest job, else 5m",
+        set_where="`pinlater-worker outbox --goal 1m`",
+        not_for="relays that stop orderly; outboxes that another relay of the same name empties; `--once`",
+        remedy="Start a relay again, or see what keeps the jobs: `pinlater-worker outbox status`.",
+        find=of_workers.outbox_not_relayed,
     ),
     Condition(
         name="chain_blocked",

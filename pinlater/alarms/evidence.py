@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 from pinlater.cluster.throughput import LOST
+from pinlater.cluster.worker_entries import MAX_JOB_TYPES
 from pinlater.counter_ledger import CounterLedger
 from pinlater.model import ClusterStatus, ProcessCounters, QueueStatus, ServerView, ShardView, WorkerInfo
 from pinlater.model.alarm_views import Alarm
@@ -17,6 +18,9 @@ from pinlater.model.operator_views import COUNTED
 MINUTE_MS = 60_000
 REMEMBERED_MS = 86_400_000
 """So long a lost worker is remembered at most."""
+
+UNKNOWN_FOR_MS = 900_000
+"""A job that nobody knows is met again within ten minutes."""
 
 WINDOW_MINUTES = 5
 """Rates of failures are over so many."""
@@ -82,10 +86,32 @@ class LimitSet(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSeen:
-    """A worker, and whether it takes no more jobs, as it is meant: it stops, has stopped, or was told to rest."""
+    """A worker, whether it takes no more jobs, as it is meant: it stops, has stopped, or was told to rest; and the
+    types of job that it says it can run.
+    """
 
     worker: WorkerInfo
     is_stopping: bool = False
+    job_types: Sequence[str] = ()
+
+    def may_know(self, queue: str, job_type: str) -> bool:
+        """Whether it may run such a job: one that says nothing of its types may, unless it says that it could not."""
+        if self.is_stopping or queue not in self.worker.queues:
+            return False
+        if any((each.queue, each.job_type) == (queue, job_type) for each in self.worker.unknown_types):
+            return False
+        is_whole = 0 < len(self.job_types) < MAX_JOB_TYPES
+        return not is_whole or not job_type or job_type in self.job_types
+
+
+class UnknownSince(NamedTuple):
+    """Jobs of a queue that none of its workers knows: since when, the last time one met one, and how many were met."""
+
+    queue: str
+    job_type: str
+    since_ms: int
+    last_ms: int
+    jobs: int
 
 
 class GoneServer(NamedTuple):
@@ -297,6 +323,7 @@ class ClusterHistory:
     def __init__(self) -> None:
         self._workers: dict[str, WorkerInfo] = {}
         self._lost: dict[str, LostWorker] = {}
+        self._unknown: dict[tuple[str, str], UnknownSince] = {}
         self._ledger = CounterLedger()
         self._lost_ledger = CounterLedger()
         self._dequeued_ms: dict[str, int] = {}
@@ -311,6 +338,7 @@ class ClusterHistory:
         """A further snapshot."""
         self._first_ms = now.now_ms if self._first_ms is None else self._first_ms
         self._take_workers(now)
+        self._take_unknown(now)
         self._take_counters(now)
         self._take_backlogs(now)
         self._take_pauses(now)
@@ -335,11 +363,39 @@ class ClusterHistory:
                 self._workers.pop(id, None)
             else:
                 self._workers[id] = each.worker
-        self._lost = {id: each for id, each in self._lost.items() if now.now_ms - each.noticed_ms <= REMEMBERED_MS}
+        relayed = {_outbox_of(each) for each in self._workers.values()} - {""}
+        self._lost = {
+            id: each
+            for id, each in self._lost.items()
+            if now.now_ms - each.noticed_ms <= REMEMBERED_MS and _outbox_of(each.worker) not in relayed
+        }
 
     def lost(self) -> list[LostWorker]:
         """Workers that were there and are gone, those that were missed first at the beginning."""
         return sorted(self._lost.values(), key=lambda each: (each.noticed_ms, each.worker.name, each.worker.id))
+
+    # -- jobs that nobody knows --------------------------------------------------------------------------------------
+
+    def _take_unknown(self, now: Snapshot) -> None:
+        """What workers met of late, of types that no worker of that queue knows."""
+        if now.workers is None:
+            return
+        met: dict[tuple[str, str], UnknownSince] = {}
+        for seen in now.workers:
+            for each in seen.worker.unknown_types:
+                key, last_ms = (each.queue, each.job_type), seen.worker.seen_ms - each.last_ms
+                before = met.get(key) or self._unknown.get(key) or UnknownSince(*key, last_ms, 0, 0)
+                jobs = each.jobs + (met[key].jobs if key in met else 0)
+                met[key] = UnknownSince(*key, min(before.since_ms, last_ms), max(before.last_ms, last_ms), jobs)
+        self._unknown = {
+            key: each
+            for key, each in (self._unknown | met).items()
+            if now.now_ms - each.last_ms < UNKNOWN_FOR_MS and not any(seen.may_know(*key) for seen in now.workers)
+        }
+
+    def unknown(self) -> list[UnknownSince]:
+        """Those of which most were met first."""
+        return sorted(self._unknown.values(), key=lambda each: (-each.jobs, each.queue, each.job_type))
 
     # -- ends --------------------------------------------------------------------------------------------------------
 
@@ -402,6 +458,11 @@ class ClusterHistory:
         return [ready for _, ready in readings] if len(readings) == READINGS else []
 
 
+def _outbox_of(worker: WorkerInfo) -> str:
+    """The one that it relays, else ""."""
+    return "" if worker.outbox is None else worker.outbox.name
+
+
 def _add(sums: dict[str, list[int]], queue: str, numbers: Sequence[int]) -> None:
     into = sums.setdefault(queue, [0] * len(numbers))
     for place, number in enumerate(numbers):
@@ -423,6 +484,12 @@ class Evidence:
     now: Snapshot
     past: ClusterHistory = field(default_factory=ClusterHistory)
     standing: Mapping[tuple[str, str], Alarm] = field(default_factory=dict)
+
+    def remembered(self, name: str) -> Iterator[tuple[str, Alarm]]:
+        """By subject the alarms of a condition that stand: a judge before this one may have seen why. Not for ever."""
+        for (condition, subject), alarm in self.standing.items():
+            if condition == name and self.now.now_ms - alarm.since_ms < REMEMBERED_MS:
+                yield subject, alarm
 
     def stands(self, name: str, subject: str) -> bool:
         """An alarm that stands ends by another threshold than it begins by."""

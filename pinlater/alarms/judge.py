@@ -214,7 +214,7 @@ class Judge:
             workers=None
             if observed is None
             else [
-                WorkerSeen(each.view(include_running=False), _takes_no_more(each))
+                WorkerSeen(each.view(include_running=False), _takes_no_more(each), each.report.job_types)
                 for each in observed
                 if each.lost_ms is None or status.now_ms - each.lost_ms < LOST_AFTER_MS
             ],

@@ -1,12 +1,14 @@
-"""The conditions of queues and their workers. Pure functions of the evidence."""
+"""The conditions of queues. Pure functions of the evidence."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import shlex
+from collections.abc import Iterator
 
+from pinlater.alarms.alarm_texts import jobs_line, jobs_page, some_jobs, waiting_text
 from pinlater.alarms.condition import Finding
-from pinlater.alarms.evidence import REMEMBERED_MS, Ends, Evidence, LimitSet, LostWorker, QueueFacts
-from pinlater.durations import age_text, spaced
+from pinlater.alarms.evidence import Ends, Evidence, LimitSet, QueueFacts
+from pinlater.durations import span_text
 from pinlater.model.alarm_views import Severity
 from pinlater.setting_kinds import rate_text
 
@@ -16,34 +18,12 @@ THROTTLED_MS = 60_000
 
 LATENCY_MS = 300_000
 PAUSED_MS = 3_600_000
-LOST_FOR_MS = 900_000
-"""A lost worker is told of for so long where others are left."""
-
 LEAST_ENDED, FAILED_SHARE, RECOVERED_SHARE, TIMES_AS_MANY = 10, 0.2, 0.1, 2.0
 WATCHED_MS = 900_000
 """A judge that has watched for less knows too little of a queue in which hardly anything ended before."""
 
 GROWTH = 1.05
 """By so much at least a backlog grows in ten minutes."""
-
-_WORKERS_PAGE = "/dashboard/workers"
-
-
-def _span(ms: int) -> str:
-    return spaced(age_text(ms))
-
-
-def _jobs(number: int, kind: str) -> str:
-    return f"{number:,} {kind} job{'' if number == 1 else 's'}"
-
-
-def _waiting(ready: int) -> str:
-    return f"{_jobs(ready, 'ready')} {'waits' if ready == 1 else 'wait'}" if ready else ""
-
-
-def _names(names: Sequence[str]) -> str:
-    more = len(names) - 3
-    return ", ".join(names[:3]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def throttled(evidence: Evidence) -> Iterator[Finding]:
@@ -66,12 +46,12 @@ def throttled(evidence: Evidence) -> Iterator[Finding]:
         if now.now_ms > since_ms:
             yield Finding(
                 subject=queue.name,
-                title=f"{queue.name}: its limits let none of its {_jobs(queue.ready, 'ready')} through",
+                title=f"{queue.name}: its limits let none of its {some_jobs(queue.ready, 'ready')} through",
                 queue=queue.name,
                 since_ms=since_ms,
                 size=queue.ready,
-                why=f"It {what}, and nothing was handed out for {_span(now.now_ms - since_ms + bound_ms)}.",
-                impact=_waiting(queue.ready),
+                why=f"It {what}, and nothing was handed out for {span_text(now.now_ms - since_ms + bound_ms)}.",
+                impact=waiting_text(queue.ready),
                 action="Raise or take away its limits (max_jobs_per_second, max_in_progress), or see why the jobs in "
                 "progress do not end.",
                 command=f"pinlater queue show {queue.name}",
@@ -99,116 +79,17 @@ def no_worker(evidence: Evidence) -> Iterator[Finding]:
         if waits_ms > NO_WORKER_MS:
             yield Finding(
                 subject=queue.name,
-                title=f"{queue.name}: no worker takes its {_jobs(queue.ready, 'ready')}",
+                title=f"{queue.name}: no worker takes its {some_jobs(queue.ready, 'ready')}",
                 queue=queue.name,
                 since_ms=now.now_ms - waits_ms + NO_WORKER_MS,
                 size=queue.ready,
-                why=f"The oldest waits for {_span(now.now_ms - queue.oldest_ready_ms)}, nothing was handed out lately, "
-                "and no worker names this queue.",
-                impact=_waiting(queue.ready),
+                why=f"The oldest waits for {span_text(now.now_ms - queue.oldest_ready_ms)}, nothing was handed out "
+                "lately, and no worker names this queue.",
+                impact=waiting_text(queue.ready),
                 action="Start a worker for this queue, or pause the queue if that is meant.",
                 command=f"pinlater-worker --app YOUR.MODULE:app --queues {queue.name}",
                 path=f"/dashboard/queues/{queue.name}",
             )
-
-
-def worker_gone(evidence: Evidence) -> Iterator[Finding]:
-    """One for each queue that lost a worker which had not said that it stops."""
-    now = evidence.now
-    if now.workers is None:
-        return
-    by_queue: dict[str, list[LostWorker]] = {}
-    for each in evidence.past.lost():
-        for taken_from in each.worker.queues:
-            by_queue.setdefault(taken_from, []).append(each)
-    yield from _gone_before(evidence, by_queue)
-    for name, gone in by_queue.items():
-        left = now.polled.get(name, 0)
-        lost = [each for each in gone if not _is_replaced(evidence, each, name)]
-        if left and (not lost or now.now_ms - max(each.noticed_ms for each in lost) > LOST_FOR_MS):
-            continue
-        if not lost or name in now.dead_letter_queues:
-            continue
-        queue = now.queues.get(name, QueueFacts(name=name))
-        severity = Severity.INFO if left or queue.is_paused else Severity.CRITICAL
-        who = sorted(f"{each.worker.name} on {each.worker.host}" for each in lost)
-        many = f"{len(lost):,} worker{' is' if len(lost) == 1 else 's are'} gone"
-        yield Finding(
-            subject=name,
-            title=f"{name}: {many}, {left:,} left" if left else f"{name}: {many}, and none is left",
-            queue=name,
-            since_ms=min(each.worker.seen_ms for each in lost),
-            severity=severity,
-            size=max(queue.ready, len(lost)),
-            why=f"{_names(who)}: not heard of any more, and had not said that it stops.",
-            impact=_waiting(queue.ready),
-            action="See on that machine why it ended (killed, out of memory, network), and start it again.",
-            command=f"pinlater worker list --queue {name}",
-            path=_WORKERS_PAGE,
-        )
-
-
-def _gone_before(evidence: Evidence, known: Collection[str]) -> Iterator[Finding]:
-    """What a judge before this one found, which alone saw these workers: until somebody takes from the queue."""
-    now = evidence.now
-    for (condition, queue), alarm in evidence.standing.items():
-        is_left = condition == "worker_gone" and queue not in known and not now.polled.get(queue)
-        if is_left and now.now_ms - alarm.since_ms < REMEMBERED_MS:
-            yield Finding(
-                subject=queue,
-                title=alarm.title,
-                queue=queue,
-                severity=alarm.severity,
-                size=max(now.queues[queue].ready if queue in now.queues else 0, 1),
-                why=alarm.why,
-                impact=alarm.impact,
-                action=alarm.action,
-                command=alarm.command,
-                path=alarm.path,
-            )
-
-
-def _is_replaced(evidence: Evidence, lost: LostWorker, queue: str) -> bool:
-    """A worker of the same name, which takes from that queue, began after it was last heard of."""
-    return any(
-        each.worker.name == lost.worker.name
-        and queue in each.worker.queues
-        and each.worker.started_ms >= lost.worker.seen_ms - 60_000
-        for each in evidence.now.workers or ()
-    )
-
-
-def worker_silent(evidence: Evidence) -> Iterator[Finding]:
-    silent = [each.worker for each in evidence.now.workers or () if each.worker.silent_since_ms is not None]
-    if silent:
-        names = sorted(f"{each.name} on {each.host}" for each in silent)
-        yield Finding(
-            subject="",
-            title=f"{len(silent):,} worker{' is' if len(silent) == 1 else 's are'} silent, although the process is "
-            "there",
-            since_ms=min(each.silent_since_ms or 0 for each in silent),
-            size=len(silent),
-            why=f"{_names(names)}: no sign of life from its event loop.",
-            action="See what keeps it busy: a job that never yields in the asyncio pool, swap, a stopped process.",
-            command="pinlater worker list",
-            path=_WORKERS_PAGE,
-        )
-
-
-def slots_stuck(evidence: Evidence) -> Iterator[Finding]:
-    stuck = [each.worker for each in evidence.now.workers or () if each.worker.stuck_slots]
-    if stuck:
-        slots = sum(each.stuck_slots for each in stuck)
-        names = sorted(f"{each.name} on {each.host}" for each in stuck)
-        yield Finding(
-            subject="",
-            title=f"{slots:,} slot{' of workers is' if slots == 1 else 's of workers are'} stuck",
-            size=slots,
-            why=f"{_names(names)}: jobs there did not end when they were to stop.",
-            action="See what these jobs wait for; the slots come back with a restart of the worker.",
-            command="pinlater worker list --running",
-            path=_WORKERS_PAGE,
-        )
 
 
 def failing(evidence: Evidence) -> Iterator[Finding]:
@@ -221,7 +102,7 @@ def failing(evidence: Evidence) -> Iterator[Finding]:
             if _fails(each, evidence.stands("failing", f"{queue}/{name}"))
         }
         for name, each in by_type.items():
-            yield _failing(queue, f"{queue}/{name}", each, samples[name].error, f" of type {name}")
+            yield _failing(queue, f"{queue}/{name}", each, samples[name].error, name)
         if not by_type and _fails(ends, evidence.stands("failing", queue)):
             error = next((each.error for each in samples.values() if each.error), "")
             yield _failing(queue, queue, ends, error)
@@ -232,19 +113,20 @@ def _fails(ends: Ends, stands: bool) -> bool:
     return ends.ended >= least and ends.failed_share >= share
 
 
-def _failing(queue: str, subject: str, ends: Ends, error: str, of_type: str = "") -> Finding:
-    about = "about " if of_type else ""
+def _failing(queue: str, subject: str, ends: Ends, error: str, job_type: str = "") -> Finding:
+    about, of_type = ("about ", f" of type {job_type}") if job_type else ("", "")
+    line = jobs_line(queue, "failed", job_type)
     return Finding(
         subject=subject,
         title=f"{subject}: {ends.failed_share:.0%} of the jobs fail",
         queue=queue,
         size=ends.failed,
         why=f"In 5 minutes {about}{ends.failed:,} of {ends.ended:,} jobs{of_type} that ended failed for good.",
-        impact=f"{_jobs(ends.failed, 'failed')} in 5 minutes",
+        impact=f"{some_jobs(ends.failed, 'failed')} in 5 minutes",
         error=error,
         action="Read the errors; retry the jobs when the cause is mended.",
-        command=f"pinlater job scan {queue} --state failed",
-        path=f"/dashboard/jobs?filter=queue:{queue}+state:failed",
+        command=f"pinlater job get --filter {shlex.quote(line)}",
+        path=jobs_page(line),
     )
 
 
@@ -269,7 +151,7 @@ def attempts_failing(evidence: Evidence) -> Iterator[Finding]:
                 "as often as in the hour before.",
                 action="Read the errors of jobs that wait for their next attempt.",
                 command=f"pinlater job scan {queue} --state scheduled",
-                path=f"/dashboard/jobs?filter=queue:{queue}+state:scheduled",
+                path=jobs_page(jobs_line(queue, "scheduled")),
             )
 
 
@@ -284,13 +166,13 @@ def jobs_expired(evidence: Evidence) -> Iterator[Finding]:
                 queue=queue,
                 severity=Severity.CRITICAL if are_many else None,
                 size=ends.expired,
-                why=f"In 5 minutes {_jobs(ends.expired, 'pending')} failed: the time until which they were to be "
+                why=f"In 5 minutes {some_jobs(ends.expired, 'pending')} failed: the time until which they were to be "
                 "handed out was over.",
-                impact=f"{_jobs(ends.expired, 'failed')} in 5 minutes",
+                impact=f"{some_jobs(ends.expired, 'failed')} in 5 minutes",
                 action="Start more workers for this queue, or give its jobs more time; retry those that are still "
                 "wanted.",
                 command=f"pinlater job scan {queue} --state failed",
-                path=f"/dashboard/jobs?filter=queue:{queue}+state:failed",
+                path=jobs_page(jobs_line(queue, "failed")),
             )
 
 
@@ -303,14 +185,14 @@ def jobs_crashed(evidence: Evidence) -> Iterator[Finding]:
                 title=f"{queue}: {ends.crashed:,} job{'' if ends.crashed == 1 else 's'} failed as workers were lost",
                 queue=queue,
                 size=ends.crashed,
-                why=f"In 5 minutes {_jobs(ends.crashed, 'running')} failed without a word of their workers: these "
+                why=f"In 5 minutes {some_jobs(ends.crashed, 'running')} failed without a word of their workers: these "
                 "were lost, or took longer than the claim time-out, until the crash budget or the attempts were used "
                 "up.",
-                impact=f"{_jobs(ends.crashed, 'failed')} in 5 minutes",
+                impact=f"{some_jobs(ends.crashed, 'failed')} in 5 minutes",
                 action="See what ends the workers (killed, out of memory), or raise claim_timeout where jobs take "
                 "longer without a heartbeat; then retry them.",
                 command=f"pinlater job scan {queue} --state failed",
-                path=f"/dashboard/jobs?filter=queue:{queue}+state:failed",
+                path=jobs_page(jobs_line(queue, "failed")),
             )
 
 
@@ -325,13 +207,13 @@ def waits_long(evidence: Evidence) -> Iterator[Finding]:
         if waits_ms > goal_ms:
             yield Finding(
                 subject=queue.name,
-                title=f"{queue.name}: the oldest ready job waits for {_span(waits_ms)}",
+                title=f"{queue.name}: the oldest ready job waits for {span_text(waits_ms)}",
                 queue=queue.name,
                 since_ms=from_ms + goal_ms,
                 size=queue.ready,
-                why=f"{_jobs(queue.ready, 'ready')}, {queue.dequeued_per_second:.1f}/s are handed out, and none is to "
-                f"wait for more than {_span(goal_ms)}.",
-                impact=_waiting(queue.ready),
+                why=f"{some_jobs(queue.ready, 'ready')}, {queue.dequeued_per_second:.1f}/s are handed out, and none is "
+                f"to wait for more than {span_text(goal_ms)}.",
+                impact=waiting_text(queue.ready),
                 action="Start more workers for this queue, or see what its jobs wait for.",
                 command=f"pinlater worker list --queue {queue.name} --running",
                 path=f"/dashboard/queues/{queue.name}",
@@ -348,15 +230,15 @@ def backlog_grows(evidence: Evidence) -> Iterator[Finding]:
             continue
         per_minute = (last - first) / (len(readings) - 1)
         surplus = queue.dequeued_per_second - queue.enqueued_per_second
-        empty = f"empty in {_span(int(queue.ready / surplus * 1000))}" if surplus > 0 else "never empty"
+        empty = f"empty in {span_text(int(queue.ready / surplus * 1000))}" if surplus > 0 else "never empty"
         yield Finding(
             subject=queue.name,
-            title=f"{queue.name}: its backlog of {_jobs(queue.ready, 'ready')} grows by {per_minute:,.0f} a minute",
+            title=f"{queue.name}: its backlog of {some_jobs(queue.ready, 'ready')} grows by {per_minute:,.0f} a minute",
             queue=queue.name,
             size=queue.ready,
             why=f"It has grown for 10 minutes; {queue.enqueued_per_second:.1f}/s come, "
             f"{queue.dequeued_per_second:.1f}/s are handed out: {empty} at these rates.",
-            impact=_waiting(queue.ready),
+            impact=waiting_text(queue.ready),
             action="Start more workers for this queue, or slow down who enqueues.",
             command=f"pinlater worker list --queue {queue.name}",
             path=f"/dashboard/queues/{queue.name}",
@@ -371,14 +253,15 @@ def paused_long(evidence: Evidence) -> Iterator[Finding]:
             continue
         if now.now_ms - since_ms > PAUSED_MS:
             by = f" by {queue.paused_by}" if queue.paused_by else ""
+            held = some_jobs(queue.ready, "ready")
             yield Finding(
                 subject=queue.name,
-                title=f"{queue.name}: paused for {_span(now.now_ms - since_ms)}, with {_jobs(queue.ready, 'ready')}",
+                title=f"{queue.name}: paused for {span_text(now.now_ms - since_ms)}, with {held}",
                 queue=queue.name,
                 since_ms=since_ms + PAUSED_MS,
                 size=queue.ready,
                 why=f"It was paused{by}, with no end{f': {queue.paused_why}' if queue.paused_why else '.'}",
-                impact=_waiting(queue.ready),
+                impact=waiting_text(queue.ready),
                 action="Resume it if the reason is gone.",
                 command=f"pinlater queue resume {queue.name}",
                 path=f"/dashboard/queues/{queue.name}",

@@ -21,6 +21,7 @@ from pinlater.model import (
     CONTINUATION_START,
     CommandedWorker,
     CommandOutcome,
+    OutboxReport,
     WorkerCommand,
     WorkerInfo,
     WorkersPage,
@@ -57,7 +58,7 @@ def worker_row(worker: WorkerInfo, now_ms: int) -> Row:
         "host": worker.host,
         "pid": worker.pid,
         "queues": [name if weight == 1 else f"{name}={weight}" for name, weight in worker.queues.items()],
-        "slots": f"{worker.busy_slots}/{worker.slots}{stuck}",
+        "slots": None if worker.outbox else f"{worker.busy_slots}/{worker.slots}{stuck}",
         "longest": None if longest_ms is None else age_text(now_ms - longest_ms),
         "version": worker.versions.get("app") or worker.versions.get("pinlater"),
         "up": age_text(now_ms - worker.started_ms),
@@ -69,7 +70,8 @@ def worker_row(worker: WorkerInfo, now_ms: int) -> Row:
 def worker_json(worker: WorkerInfo, now_ms: int) -> Row:
     """The JSON of before: every field, and each running job that was asked for."""
     row = asdict(worker)
-    del row["is_stopping"], row["is_quiet"], row["job_types"]
+    for newer in ("is_stopping", "is_quiet", "job_types", "outbox", "unknown_types"):
+        del row[newer]
     of_job = renamed(job_descriptor="job", job_type="type")
     return row | {
         "running": [{**of_job(job), "since": time_text(job["since_ms"])} for job in row["running"]],
@@ -81,12 +83,31 @@ def worker_json(worker: WorkerInfo, now_ms: int) -> Row:
 
 
 def state_text(worker: WorkerInfo, now_ms: int) -> str:
-    """In a few words: working, quiet, stopping, or since when its process has not moved."""
+    """In a few words: working, quiet, stopping, or since when its process has not moved; of a relay its outbox.
+
+    >>> outbox = OutboxReport("shop.db/pinlater_outbox", 12, 180_000)
+    >>> state_text(WorkerInfo("a", "relay", "h", 1, {}, 0, 0, 0, [], None, {}, False, 0, 0, outbox=outbox), 60_000)
+    'relay of shop.db/pinlater_outbox: 12 jobs wait, the oldest for 4m'
+    """
     if worker.silent_since_ms is not None:
         return f"silent for {age_text(now_ms - worker.silent_since_ms)}"
     if worker.is_stopping:
         return "stopping"
+    if worker.outbox is not None:
+        return f"relay of {worker.outbox.name}: {outbox_text(worker.outbox, now_ms - worker.seen_ms)}"
     return "quiet" if worker.is_quiet else "working"
+
+
+def outbox_text(outbox: OutboxReport, later_ms: int = 0) -> str:
+    """What waits there, so much later than the relay said it.
+
+    >>> outbox_text(OutboxReport("shop"))
+    'nothing waits'
+    """
+    if not outbox.waiting:
+        return "nothing waits"
+    oldest = age_text(outbox.oldest_ms + later_ms)
+    return f"{counted(outbox.waiting, 'job')} wait{'s' if outbox.waiting == 1 else ''}, the oldest for {oldest}"
 
 
 def running_rows(worker: WorkerInfo, now_ms: int) -> Iterator[Row]:

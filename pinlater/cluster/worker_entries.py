@@ -13,13 +13,21 @@ from itertools import islice
 
 import msgspec
 
-from pinlater.model import MAX_TIME_MS, WorkerInfo, WorkerJob, WorkerJobInfo, WorkerReport
+from pinlater.model import (
+    MAX_TIME_MS,
+    OutboxReport,
+    UnknownType,
+    WorkerInfo,
+    WorkerJob,
+    WorkerJobInfo,
+    WorkerReport,
+)
 
 MAX_CHARS = 100
 """Of an id, a name, a host, a version."""
 
 MAX_JOB_CHARS = 200
-"""Of a job's type and descriptor."""
+"""Of a job's type and descriptor, and of an outbox's name."""
 
 MAX_SLOTS = 10_000
 """Of one process: more would be a joke in the sums of an autoscaler."""
@@ -27,7 +35,7 @@ MAX_SLOTS = 10_000
 MAX_QUEUES = 100
 MAX_RUNNING = 100
 MAX_VERSIONS = 20
-MAX_JOB_TYPES = 100
+MAX_JOB_TYPES = MAX_UNKNOWN_TYPES = 100
 ENTRY_BYTES = 131_072
 """A longer entry, before it is compressed, becomes two."""
 
@@ -82,6 +90,8 @@ class SeenWorker:
             self.identity,
             report.is_quiet,
             list(report.job_types) if include_running else [],
+            report.outbox,
+            list(report.unknown_types),
         )
 
 
@@ -116,6 +126,23 @@ def bounded(report: WorkerReport) -> WorkerReport:
         _number(report.silent_ms),
         report.is_quiet,
         tuple(name[:MAX_JOB_CHARS] for name in islice(report.job_types, MAX_JOB_TYPES)),
+        None if report.outbox is None else _bounded_outbox(report.outbox),
+        tuple(
+            UnknownType(
+                each.queue[:MAX_CHARS], each.job_type[:MAX_JOB_CHARS], _number(each.jobs), _number(each.last_ms)
+            )
+            for each in islice(report.unknown_types, MAX_UNKNOWN_TYPES)
+        ),
+    )
+
+
+def _bounded_outbox(outbox: OutboxReport) -> OutboxReport:
+    return OutboxReport(
+        outbox.name[:MAX_JOB_CHARS],
+        _number(outbox.waiting),
+        _number(outbox.oldest_ms),
+        _number(outbox.goal_ms),
+        outbox.problem[:MAX_JOB_CHARS],
     )
 
 
@@ -182,8 +209,8 @@ def alive(workers: Iterable[SeenWorker], since_ms: int) -> list[SeenWorker]:
 
 
 def sums(workers: Sequence[SeenWorker]) -> tuple[int, int, int, int]:
-    """How many, their slots, those that are busy, and those that are stuck."""
-    reports = [each.report for each in workers]
+    """How many, their slots, those that are busy, and those that are stuck; relays are none of them."""
+    reports = [each.report for each in workers if each.report.outbox is None]
     return (
         len(reports),
         sum(report.slots for report in reports),

@@ -223,10 +223,30 @@ class WorkerJobForm(Form):
     running_ms: Annotated[int, Meta(ge=0, le=MAX_TIME_MS)] = 0
 
 
+class OutboxForm(Form):
+    """What a relay says of the outbox that it empties."""
+
+    name: str
+    waiting: Annotated[int, Meta(ge=0, le=MAX_TIME_MS)] = 0
+    oldest_ms: Annotated[int, Meta(ge=0, le=MAX_TIME_MS)] = 0
+    goal_ms: Annotated[int, Meta(ge=0, le=MAX_TIME_MS)] = 0
+    problem: str = ""
+
+
+class UnknownTypeForm(Form):
+    """Jobs that a worker could not run."""
+
+    queue: str
+    job_type: str = ""
+    jobs: Annotated[int, Meta(ge=0, le=MAX_TIME_MS)] = 0
+    last_ms: Annotated[int, Meta(ge=0, le=MAX_TIME_MS)] = 0
+
+
 class WorkerForm(Form):
     """A worker's report of itself, for the list of workers. `id` is of this run of its process, `up_ms` its age.
     `is_quiet`: whether it takes no more jobs for now, of one that does what a heartbeat's answer commands.
-    `job_types`: the names of those that it can run.
+    `job_types`: the names of those that it can run. `outbox`: it is a relay, and takes no jobs. `unknown_types`: jobs
+    that it met of late and could not run.
     """
 
     id: str
@@ -245,6 +265,8 @@ class WorkerForm(Form):
     silent_ms: Annotated[int, Meta(ge=0, le=MAX_TIME_MS)] = 0
     is_quiet: bool | None = None
     job_types: list[str] = []
+    outbox: OutboxForm | None = None
+    unknown_types: list[UnknownTypeForm] = []
 
 
 class DequeueForm(Form):

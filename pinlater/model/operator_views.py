@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from pinlater.model.jobs import CONTINUATION_END, CONTINUATION_START, JobInfo, JobState
 from pinlater.model.word_enum import WordEnum
+from pinlater.model.workers import OutboxReport, UnknownType
 
 
 class SettingView(NamedTuple):
@@ -278,7 +279,8 @@ class WorkerInfo:
     `job_types`, the names of those that it can run;
     `longest_since_ms` is since when the first of them runs. `silent_since_ms`: its process has not moved since then.
     `identity`: who reported it; None: an earlier version heard it, which does not keep that. `is_quiet`: it takes no
-    more jobs for now; None: it knows no commands.
+    more jobs for now; None: it knows no commands. `outbox`: it is the relay of that one, as it was at `seen_ms`, and
+    takes no jobs. `unknown_types`: jobs that it met of late and could not run.
     """
 
     id: str
@@ -299,6 +301,8 @@ class WorkerInfo:
     identity: str | None = None
     is_quiet: bool | None = None
     job_types: list[str] = field(default_factory=list)
+    outbox: OutboxReport | None = None
+    unknown_types: list[UnknownType] = field(default_factory=list)
 
     def keep_queues(self, is_kept: Callable[[str], bool]) -> None:
         """Leave out what it says of other queues: its types of job too, as nothing says which queues they are for."""
@@ -306,6 +310,7 @@ class WorkerInfo:
             self.job_types = []
         self.queues = {queue: weight for queue, weight in self.queues.items() if is_kept(queue)}
         self.running = [job for job in self.running if is_kept(job.job_descriptor.partition(":")[0])]
+        self.unknown_types = [each for each in self.unknown_types if is_kept(each.queue)]
 
 
 @dataclass(slots=True)

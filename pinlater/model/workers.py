@@ -19,6 +19,31 @@ class WorkerJob:
 
 
 @dataclass(slots=True)
+class OutboxReport:
+    """What a relay says of the outbox that it empties: how many jobs wait, how long the oldest does, and how long one
+    may (0: nobody said). `problem`: what keeps them.
+    """
+
+    name: str
+    waiting: int = 0
+    oldest_ms: int = 0
+    goal_ms: int = 0
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class UnknownType:
+    """Jobs of a queue that a worker could not run, of one type ("": bodies that name none that it can read): how many
+    it was the first to meet, and how long ago it met one last.
+    """
+
+    queue: str
+    job_type: str = ""
+    jobs: int = 0
+    last_ms: int = 0
+
+
+@dataclass(slots=True)
 class WorkerReport:
     """One report of a worker. `id` is that of this run of its process, `up_ms` the time since that began: of two
     reports the one with more is the newer.
@@ -26,7 +51,7 @@ class WorkerReport:
     `queues` are names with weights, `running` the jobs that run longest, and `versions` those of what it is made of.
     With `has_stopped` it leaves the list. `silent_ms`: its process has not moved for so long. `is_quiet`: whether it
     takes no more jobs for now; None: it is of a version that knows no commands. `job_types`: the names of those that
-    it can run.
+    it can run. `outbox`: it is the relay of an outbox, and takes no jobs. `unknown_types`: what it met of late.
     """
 
     id: str
@@ -45,6 +70,8 @@ class WorkerReport:
     silent_ms: int = 0
     is_quiet: bool | None = None
     job_types: Sequence[str] = ()
+    outbox: OutboxReport | None = None
+    unknown_types: Sequence[UnknownType] = ()
 
 
 class WorkerCommand(WordEnum):

@@ -69,7 +69,7 @@ async def give(
     if workers is None:
         return WorkersCommanded([CommandedWorker(text, CommandOutcome.NOT_KNOWN) for text in meant.named])
     known, missing = await workers.known()
-    found = [each for each in known if meant.are(each) and _is_shown(each, context)]
+    found = [each for each in known if each.report.outbox is None and meant.are(each) and _is_shown(each, context)]
     commanded = [(each, _outcome(each, context)) for each in found]
     taking = [each for each, outcome in commanded if outcome is CommandOutcome.TAKEN]
     if taking:

@@ -10,6 +10,7 @@ from pinlater.service.admin_password import Operator
 
 READ = (AccessAction.READ,)
 CONSUME = (AccessAction.CONSUME,)
+ENQUEUE = (AccessAction.ENQUEUE,)
 OPERATE = (AccessAction.OPERATE,)
 
 

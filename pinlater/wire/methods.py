@@ -189,10 +189,11 @@ ACK = Method(
 
 
 def _queue_of_claims(args: Any) -> Collection[str]:
-    """None of a call of nothing: a receipt, or a question whether the server knows the call."""
+    """None of a call of nothing: a receipt, a question whether the server knows the call, or the report of a relay."""
     request = args.request
     claims = request.checkpoints if hasattr(request, "checkpoints") else request.heartbeats
-    return (request.queue,) if claims or request.worker is not None else ()
+    is_of_worker = request.worker is not None and request.worker.outbox is None
+    return (request.queue,) if claims or is_of_worker else ()
 
 
 def checkpoint_idempotency(

@@ -24,6 +24,7 @@ from pinlater.model import (
     Heartbeat,
     HeartbeatOutcome,
     KeyRef,
+    OutboxReport,
     RescheduleJob,
     RescheduleOutcome,
     ScheduleChange,
@@ -175,6 +176,21 @@ def test_nobody_ends_or_changes_the_entry_of_another_identity(door: Door, ops: C
     }
     door.report("bob", "bob-mail", replace(BOB, id=run, up_ms=10_002, has_stopped=True))
     assert list(listed(ops, run)) == ["token:ann"]
+
+
+def test_a_relay_of_an_outbox_needs_no_more_than_the_right_to_enqueue(door: Door, ops: Client, run: str) -> None:
+    relay = replace(BOB, id=run, outbox=OutboxReport("shop.db", 3, 1_000, 60_000))
+    door.report("half", "anybody", relay)
+    assert listed(ops, run) == {}
+    with pytest.raises(Forbidden):
+        door.report("maker", "bob-mail", replace(BOB, id=run))
+    door.report("maker", "bob-mail", relay)
+    ((who, found),) = listed(ops, run).items()
+    assert (who, found.outbox, found.queues, found.slots) == ("token:maker", relay.outbox, {}, 0)
+    given = ops.command_workers(WorkerCommand.QUIET, workers=[run]).workers
+    assert [each.outcome for each in given] == [CommandOutcome.NOT_KNOWN]
+    door.report("maker", "bob-mail", replace(relay, up_ms=10_001, has_stopped=True))
+    assert listed(ops, run) == {}
 
 
 def test_a_worker_does_what_those_say_who_may_operate_all_of_its_queues(

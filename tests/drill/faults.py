@@ -12,7 +12,7 @@ from pinlater import Ack, DequeueRequest, ExtendedJob, Job
 from pinlater.model import ScheduleChange
 from pinlater.model.alarm_views import Alarm, Severity
 from pinlater.model.flow_words import Applet, AppletKind, NewFlow, NewItem, Stage
-from tests.drill.stand import DISK_MIB, MANY, PASSWORD, Drill, call, until
+from tests.drill.stand import DISK_MIB, MANY, OUTBOX, PASSWORD, Drill, call, until
 
 
 @dataclass(frozen=True)
@@ -147,6 +147,16 @@ def empty_disk(drill: Drill, alarm: Alarm) -> None:
     (drill.disk / "core.7").unlink()
 
 
+def kill_relay(drill: Drill) -> None:
+    """It has said that it is there."""
+    until(lambda: any(each.outbox for each in drill.client.get_workers().workers), "the relay is listed")
+    os.kill(drill.relay.process.pid, signal.SIGKILL)
+
+
+def start_relay(drill: Drill, alarm: Alarm) -> None:
+    drill.start_relay()
+
+
 CRITICAL, WARNING, INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 FAULTS: dict[str, Fault] = {
     "one type of job fails": Fault(
@@ -207,6 +217,16 @@ FAULTS: dict[str, Fault] = {
         ("of the disk of its data folder is free", "MiB are free"),
         ("of the disk of its data folder is free",),
     ),
+    "a relay of an outbox is gone": Fault(
+        "outbox_not_relayed",
+        CRITICAL,
+        kill_relay,
+        start_relay,
+        30.0,
+        ("is not relayed: its relay is gone", "had not said that it stops", "$ pinlater-worker outbox"),
+        ("is not relayed: its relay is gone", "had not said that it stops"),
+        subject=OUTBOX,
+    ),
     "all workers of a queue are killed": Fault(
         "worker_gone",
         CRITICAL,
@@ -230,4 +250,4 @@ FAULTS: dict[str, Fault] = {
         absorbed=frozenset({"overflow_used", "homes_stuck", "counts_old"}),
     ),
 }
-"""In the order in which they are made. A relay of an outbox that is gone is no condition yet."""
+"""In the order in which they are made."""

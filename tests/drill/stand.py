@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import threading
 import time
@@ -24,6 +25,8 @@ from pinlater.data_folder.password import hash_password
 from pinlater.model.alarm_views import Alarm
 from pinlater.queues.directory import QueueDirectory
 from pinlater.shard_factory import shard_set
+from pinlater_workers import App
+from pinlater_workers.outbox import Outbox
 from tests.dashboard.visitor import Visitor
 from tests.server.commands import Shell
 from tests.server.running import RunningServer, running
@@ -36,14 +39,17 @@ WITHIN_S = 90.0
 LOOK_EVERY_S = 0.25
 DISK_MIB = 64
 HOUR_MS = 3_600_000
+OUTBOX = "sqlite:///shop.db/pinlater_outbox"
 MANY = ("resize", "greet", "report", "index", "sync")
 """Types of job beside the one that fails."""
 
 APP = """
 import asyncio
 from pinlater_workers import App
+from pinlater_workers.outbox import Outbox
 
 app = App()
+outbox = Outbox(app)
 
 @app.job(queue="mail", name="send")
 async def send(number: int) -> None:
@@ -161,6 +167,7 @@ class Drill:
     visitor: Visitor
     workers: dict[str, WorkerCommand]
     has_disk: bool
+    relay: WorkerCommand
     subjects: dict[str, str] = field(default_factory=dict)
     """Of the alarms whose things have names that they are given, by the fault."""
 
@@ -189,6 +196,10 @@ class Drill:
         arguments = worker_options(self.server.port, queue)
         self.workers[queue] = self.restarts.enter_context(working(self.folder, *arguments))
 
+    def start_relay(self) -> None:
+        """In place of the one of the outbox."""
+        self.relay = self.restarts.enter_context(working(self.folder, *relay_options(self.server.port)))
+
     def judged(self) -> None:
         """There is a judgement that began from now on."""
         now_ms = self.client.get_alarms().now_ms
@@ -198,6 +209,10 @@ class Drill:
 def worker_options(port: int, *queues: str) -> list[str]:
     named = ["--queues", ",".join(queues)]
     return ["--app", "drill_app:app", "--server", f"127.0.0.1:{port}", *named]
+
+
+def relay_options(port: int) -> list[str]:
+    return ["outbox", "--app", "drill_app:app", "--server", f"127.0.0.1:{port}", "--database", "sqlite:///shop.db"]
 
 
 @contextlib.contextmanager
@@ -225,9 +240,12 @@ def drill(folder: Path, store: StoreServer) -> Iterator[Drill]:
             name: stack.enter_context(working(folder, *worker_options(server.port, *queues)))
             for name, queues in (("mail", ("mail",)), ("shop", ("shop", "later", "orders", "nightly")))
         }
-        at = Drill(folder, server, client, shell, site, store, receiver, visitor, workers, has_disk)
+        with sqlite3.connect(folder / "shop.db") as shop:
+            Outbox(App()).create_table(shop)
+        relay = stack.enter_context(working(folder, *relay_options(server.port)))
+        at = Drill(folder, server, client, shell, site, store, receiver, visitor, workers, has_disk, relay)
         stack.enter_context(at.restarts)
-        until(lambda: len(client.get_workers().workers) == len(workers), "both workers are listed")
+        until(lambda: len(client.get_workers().workers) == 1 + len(workers), "the workers and the relay are listed")
         at.judged()
         assert at.alarms() == {}
         yield at

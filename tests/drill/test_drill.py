@@ -1,4 +1,4 @@
-"""The drill: eight faults at once, each of which is one alarm, says the same on every face, and ends when it is mended.
+"""The drill: nine faults at once, each of which is one alarm, says the same on every face, and ends when it is mended.
 
 With PINLATER_DRILL_NOTES=FILE it writes there, for each fault, what the first screen and `pinlater alarms` say of it.
 """

@@ -61,6 +61,8 @@ def worker(id: str = "w1", *queues: str, name: str = "web", at_ms: int = NOW, **
         fields["started_ms"],
         fields["seen_ms"],
         fields.get("silent_since_ms"),
+        outbox=fields.get("outbox"),
+        unknown_types=fields.get("unknown_types", []),
     )
 
 

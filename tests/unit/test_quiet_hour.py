@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pinlater.alarms.judge import JUDGE_EVERY_MS
 from pinlater.backends.requests import AckRequest
-from pinlater.model import ANONYMOUS, Job, WorkerReport, parse_descriptor
+from pinlater.model import ANONYMOUS, Job, OutboxReport, UnknownType, WorkerReport, parse_descriptor
 from tests.unit.alarm_stand import MINUTE, AlarmStand, alarm_stand
 from tests.unit.cluster_stand import Server
 
@@ -20,6 +20,9 @@ ENDS_AT = 300
 LEFT = 3
 """Jobs that no worker has taken yet."""
 
+NEW_TYPE_BEFORE = 3 * MINUTE // STEP_MS
+"""So long before a deploy of the workers their producers have enqueued jobs of a type that these do not know yet."""
+
 
 class Hour:
     """What producers, workers and operators do."""
@@ -27,7 +30,8 @@ class Hour:
     def __init__(self, stand: AlarmStand) -> None:
         self.stand = stand
         self.deployed = 0
-        self.worker = WorkerReport("w0", "shop", 3_600_000, "host-1", 7, QUEUES, 4)
+        self.worker = WorkerReport("w0", "shop", 3_600_000, "host-1", 7, QUEUES, 4, job_types=["type0"])
+        self.relay = WorkerReport("r0", "outbox relay", 3_600_000, "host-2", 7, outbox=OutboxReport("shop.db"))
         self.handed_out = dict.fromkeys(QUEUES, 0)
 
     @property
@@ -52,7 +56,11 @@ class Hour:
             self.deploy()
         if step in REPLACE_AT:
             await self.replace_server(step)
+        if any(0 < at - step <= NEW_TYPE_BEFORE for at in DEPLOY_AT):
+            met = [UnknownType("mail", f"type{self.deployed + 1}", 1, 1_000)]
+            self.worker = replace(self.worker, unknown_types=met)
         self.report(self.worker)
+        self.relayed(20 if step % 30 < 5 else 0)
         server = self.server
         await server.router.enqueue("mail", [Job(b"x")] * (20 if step % 30 < 5 else 8), server.time.now_ms())
         server.metrics.add(8, "jobs_enqueued", "mail", 1)
@@ -87,7 +95,16 @@ class Hour:
         self.report(replace(self.worker, is_stopping=True, has_stopped=True))
         self.stand.workers[self.server.membership.me.server].connection_lost(ANONYMOUS, self.worker.id)
         self.deployed += 1
-        self.worker = WorkerReport(f"w{self.deployed}", "shop", 0, "host-1", 7 + self.deployed, QUEUES, 4)
+        pid, types = 7 + self.deployed, [f"type{number}" for number in range(self.deployed + 1)]
+        self.worker = WorkerReport(f"w{self.deployed}", "shop", 0, "host-1", pid, QUEUES, 4, job_types=types)
+        self.relayed(0, has_stopped=True)
+        self.relay = WorkerReport(f"r{self.deployed}", "outbox relay", 0, "host-2", pid, outbox=OutboxReport("shop.db"))
+
+    def relayed(self, waiting: int, *, has_stopped: bool = False) -> None:
+        """The relay of an outbox, where a burst waits for some seconds now and then, says how it stands."""
+        outbox = OutboxReport("shop.db", waiting, 9_000 if waiting else 0, 5 * MINUTE)
+        self.relay = replace(self.relay, up_ms=self.relay.up_ms + STEP_MS, outbox=outbox, has_stopped=has_stopped)
+        self.stand.workers[self.server.membership.me.server].receive(self.relay)
 
     async def replace_server(self, step: int) -> None:
         """The one that judges goes in order, and another one comes."""

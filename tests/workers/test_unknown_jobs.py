@@ -29,6 +29,7 @@ from pinlater_workers.worker.ack_batches import acks, requeues
 from pinlater_workers.worker.other_versions import OtherVersions
 from pinlater_workers.worker.unknown_jobs import (
     LONGEST_ROUND_MS,
+    MAX_MET,
     QUICK_PER_S,
     UNKNOWN,
     FirstSeen,
@@ -122,6 +123,33 @@ async def in_queue(server: RunningServer) -> AsyncIterator[Rounds]:
         queue = f"q_{uuid.uuid4().hex[:12]}"
         await client.create_queue(queue)
         yield Rounds(client, queue)
+
+
+async def test_a_worker_tells_what_it_met_of_late(server: RunningServer) -> None:
+    async with in_queue(server) as rounds, in_queue(server) as foreign:
+        await rounds.enqueue()
+        workers, others = rounds.workers(), rounds.workers()
+        for _ in range(2):
+            await rounds.round(workers)
+        await rounds.round(others)
+        assert [(each.queue, each.type, each.jobs) for each in workers.met()] == [(rounds.queue, "resize", 1)]
+        assert [(each.queue, each.type, each.jobs) for each in others.met()] == [(rounds.queue, "resize", 0)]
+        await foreign.enqueue(b"not ours")
+        await foreign.round(workers)
+        met = [(each.queue, each.type, each.jobs) for each in workers.met()]
+        assert met == [(foreign.queue, "", 1), (rounds.queue, "resize", 1)]
+
+
+async def test_no_more_types_are_told_of_than_a_report_has_place_for(server: RunningServer) -> None:
+    async with in_queue(server) as rounds:
+        workers = rounds.workers()
+        names = [f"type{number}" for number in range(MAX_MET + 1)]
+        await rounds.client.enqueue(rounds.queue, [Job(write_envelope(Envelope(name))) for name in names])
+        jobs = await rounds.client.dequeue(DequeueRequest(rounds.queue, len(names)))
+        await workers.decide(
+            [(RunningJob(job, rounds.queue, None, 0.0, 0.0, read_envelope(job.body)), UNKNOWN) for job in jobs], 10.0
+        )
+        assert [each.type for each in workers.met()] == names[:0:-1]
 
 
 async def test_it_is_said_once_and_ends_as_failed_after_the_limit(server: RunningServer) -> None:

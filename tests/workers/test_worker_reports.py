@@ -8,11 +8,18 @@ from dataclasses import replace as replaced
 import msgspec
 import pytest
 
-from pinlater.model import WorkerJob, WorkerReport
+from pinlater.model import UnknownType, WorkerJob, WorkerReport
 from pinlater_workers import App
 from pinlater_workers.app.settings import WorkerSettings, worker_settings
 from pinlater_workers.errors import ConfigurationError
-from pinlater_workers.heartbeat.messages import Alive, HeartbeatEntry, RunningEntry, WorkerState, read_by_process
+from pinlater_workers.heartbeat.messages import (
+    Alive,
+    HeartbeatEntry,
+    RunningEntry,
+    UnknownEntry,
+    WorkerState,
+    read_by_process,
+)
 from pinlater_workers.heartbeat.reports import MAX_RUNNING, REPORT_S, RETRY_S, SILENT_S, ReportSchedule
 
 STATE = WorkerState(
@@ -28,6 +35,7 @@ STATE = WorkerState(
     [RunningEntry("mail:s1:p1:1790000000000001", "send", 190.0)],
     {"python": "3.11.2"},
     job_types=["render", "send"],
+    unknown_types=[UnknownEntry("mail", "resize", 3, 190.0)],
 )
 NOW_S = 200.0
 
@@ -60,6 +68,7 @@ def test_a_report_says_what_the_worker_said_in_times_since(schedule: ReportSched
         [WorkerJob("mail:s1:p1:1790000000000001", "send", 11_500)],
         {"python": "3.11.2"},
         job_types=("render", "send"),
+        unknown_types=[UnknownType("mail", "resize", 3, 11_500)],
     )
 
 

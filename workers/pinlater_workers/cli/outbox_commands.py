@@ -32,7 +32,14 @@ from pinlater_workers.observability import logs
 from pinlater_workers.outbox import Outbox
 from pinlater_workers.outbox.database import Database
 from pinlater_workers.outbox.outbox_view import OutboxView
-from pinlater_workers.outbox.relay import DEFAULT_BATCH, DEFAULT_POLL_S, MAX_BATCH, OutboxRelay, failure_text
+from pinlater_workers.outbox.relay import (
+    DEFAULT_BATCH,
+    DEFAULT_GOAL_S,
+    DEFAULT_POLL_S,
+    MAX_BATCH,
+    OutboxRelay,
+    failure_text,
+)
 from pinlater_workers.outbox.schema import DEFAULT_TABLE, DIALECTS, creation
 
 VARIABLE = "PINLATER_OUTBOX_DATABASE"
@@ -128,6 +135,13 @@ under way; a second one ends it at once, and that batch may come again.""",
     show_default=True,
     help="Jobs in one turn.",
 )
+@click.option(
+    "--goal",
+    metavar="DURATION",
+    default=seconds_text(DEFAULT_GOAL_S),
+    show_default=True,
+    help="A job that waits for longer is an alarm.",
+)
 @click.option("--once", is_flag=True, help="Hand over what is there, say how many jobs that was, and end.")
 @click.option("--http", metavar="HOST:PORT", help="Serve /metrics for Prometheus there.")
 @click.pass_context
@@ -140,6 +154,7 @@ def outbox(
     target: ServerFlags,
     poll: str,
     batch: int,
+    goal: str,
     once: bool,
     http: str | None,
 ) -> None:
@@ -154,14 +169,18 @@ def outbox(
     pass_on_servers(loaded, target.over(ServerFlags.taken_from(dict(given))))
     _log.debug("servers %s", " ".join(loaded.servers))  # that there are some is said now, not with the first job
     _ = loaded.token  # likewise
-    try:
-        poll_s = parse_duration(poll)
-    except ValueError as error:
-        raise ConfigurationError(f"--poll: {error}") from None
-    relay = Outbox(loaded, table=table).relay(_database(database), poll=poll_s, batch=batch)
+    poll_s, goal_s = _duration("--poll", poll), _duration("--goal", goal)
+    relay = Outbox(loaded, table=table).relay(_database(database), poll=poll_s, batch=batch, goal=goal_s)
     with _database_errors(table):
         _run(relay, once=once, http=http)
     loaded.close()
+
+
+def _duration(option: str, text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{option}: {error}") from None
 
 
 def _run(relay: OutboxRelay, *, once: bool, http: str | None) -> None:

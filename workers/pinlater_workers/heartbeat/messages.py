@@ -52,6 +52,17 @@ class RunningEntry(msgspec.Struct, array_like=True, gc=False):
     """When its time limit is over."""
 
 
+class UnknownEntry(msgspec.Struct, array_like=True, gc=False):
+    """Jobs of a type ("": their bodies name none) that the worker does not know: of how many it was the first to say
+    so, and when it met one last.
+    """
+
+    queue: str
+    type: str
+    jobs: int
+    met_s: float
+
+
 class WorkerState(msgspec.Struct):
     """A worker, for the list of workers: who it is, and what it runs. `id` is that of one run of it."""
 
@@ -71,6 +82,7 @@ class WorkerState(msgspec.Struct):
     is_quiet: bool | None = None
     """None: it knows no commands."""
     job_types: list[str] = []
+    unknown_types: list[UnknownEntry] = []
 
 
 class Begin(msgspec.Struct, tag="Begin", omit_defaults=True):

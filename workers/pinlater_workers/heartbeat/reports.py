@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from pinlater.model import WorkerJob, WorkerReport
+from pinlater.model import UnknownType, WorkerJob, WorkerReport
 from pinlater_workers.heartbeat.messages import HeartbeatEntry, RunningEntry, WorkerState
 
 REPORT_S = 10.0
@@ -100,6 +100,8 @@ class ReportSchedule:
             _ms(silent_s),
             state.is_quiet,
             tuple(state.job_types),
+            None,
+            [UnknownType(each.queue, each.type, each.jobs, _ms(now_s - each.met_s)) for each in state.unknown_types],
         )
 
     def failed(self, now_s: float) -> None:

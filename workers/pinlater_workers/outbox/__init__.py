@@ -11,7 +11,7 @@ schema        its tables                           alchemy_tables   the same for
 relay         OutboxRelay: what hands jobs over, and goes on until it is stopped
 handover      one batch, and what becomes of jobs that a server does not take
 database      the connection of a relay, and the lock that relays take in turns
-outage        the log of a trouble that goes on
+outage        the log of a trouble that goes on   relay_report   what a relay tells the servers
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pinlater_workers.jobs.job_type import JobFunction, JobType
 from pinlater_workers.jobs.settings import QUEUE_NAME
 from pinlater_workers.outbox.connections import async_executor, executor
 from pinlater_workers.outbox.database import Database
-from pinlater_workers.outbox.relay import DEFAULT_BATCH, DEFAULT_POLL_S, OutboxRelay, RelayStats
+from pinlater_workers.outbox.relay import DEFAULT_BATCH, DEFAULT_GOAL_S, DEFAULT_POLL_S, OutboxRelay, RelayStats
 from pinlater_workers.outbox.schema import DEFAULT_TABLE, DialectName, TableNames, creation, removal
 from pinlater_workers.outbox.statements import (
     ROWS_PER_INSERT,
@@ -160,13 +160,21 @@ class Outbox:
 
     # -- relays ----------------------------------------------------------------------------------------------------
 
-    def relay(self, database: Any, *, poll: float = DEFAULT_POLL_S, batch: int = DEFAULT_BATCH) -> OutboxRelay:
+    def relay(
+        self,
+        database: Any,
+        *,
+        poll: float = DEFAULT_POLL_S,
+        batch: int = DEFAULT_BATCH,
+        goal: float = DEFAULT_GOAL_S,
+    ) -> OutboxRelay:
         """A relay from this database to the app's servers, which does not run yet: `run()`, `start()` or `with`.
 
         `database`: a URL as SQLAlchemy writes them, an Engine, "django:ALIAS", or a function that opens a connection.
-        `poll`: seconds between two looks at an empty outbox. ConfigurationError: what cannot be.
+        `poll`: seconds between two looks at an empty outbox. `goal`: a job that waits for so many is an alarm.
+        ConfigurationError: what cannot be.
         """
-        relay = OutboxRelay(self.app, Database.of(database), self.table, poll_s=poll, batch=batch)
+        relay = OutboxRelay(self.app, Database.of(database), self.table, poll_s=poll, batch=batch, goal_s=goal)
         self._relays = (*(each for each in self._relays if each() is not None), weakref.ref(relay))
         return relay
 

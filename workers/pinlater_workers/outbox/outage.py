@@ -11,7 +11,7 @@ AGAIN_S = 60.0
 
 
 class Outage:
-    """One trouble of one part. `failures`: in a row; 0 while all is well."""
+    """One trouble of one part. `failures`: in a row; 0 while all is well. `why`: the last; "" while all is well."""
 
     def __init__(self, log: GuardedLogger, what: str) -> None:
         self._log = log
@@ -19,6 +19,7 @@ class Outage:
         self._since_s = 0.0
         self._logged_s = 0.0
         self.failures = 0
+        self.why = ""
 
     def begin(self, why: str) -> None:
         """It is so, or it still is."""
@@ -29,9 +30,10 @@ class Outage:
             self._logged_s = now_s
             self._log.warning("%s: %s; trying again", self._what, printable(why))
         self.failures += 1
+        self.why = why
 
     def end(self) -> None:
         """It is over, if it was so."""
         if self.failures:
             self._log.info("over after %.1f s: %s", time.monotonic() - self._since_s, self._what)
-        self.failures = 0
+        self.failures, self.why = 0, ""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from random import random
 from typing import Self
 
+from pinlater.durations import seconds_text
 from pinlater.log_guard import GuardedLogger
 from pinlater.printable import printable
 from pinlater_workers.app.app import App
@@ -23,11 +24,16 @@ from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.outbox.database import Database, DatabaseSession, RelayLock
 from pinlater_workers.outbox.handover import BatchOutcome, Handover, backoff_s
 from pinlater_workers.outbox.outage import Outage
+from pinlater_workers.outbox.relay_report import RelayReporter
 from pinlater_workers.outbox.statements import OutboxRow, OutboxStatements, RowHead
 
 DEFAULT_POLL_S = 0.2
+DEFAULT_GOAL_S = 300.0
+"""A job that waits for longer in an outbox is an alarm."""
+
 DEFAULT_BATCH = 500
 MAX_BATCH = 10_000
+MAX_GOAL_S = 30 * 86_400.0
 BATCH_BYTES = 8 * 1024 * 1024
 """The bodies that are in memory at a time, but for one that alone is larger."""
 
@@ -72,12 +78,15 @@ class OutboxRelay:
         poll_s: float = DEFAULT_POLL_S,
         batch: int = DEFAULT_BATCH,
         name: str | None = None,
+        goal_s: float = DEFAULT_GOAL_S,
     ) -> None:
-        """ConfigurationError: a poll or a batch that cannot be."""
+        """`goal_s`: a job that waits for longer is an alarm. ConfigurationError: what cannot be."""
         if not 0.001 <= poll_s <= 3600:
             raise ConfigurationError(f"poll is {poll_s!r}; allowed: 1ms to 1h")
         if isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= MAX_BATCH:
             raise ConfigurationError(f"batch is {batch!r}; allowed: 1 to {MAX_BATCH:,}")
+        if not 1 <= goal_s <= MAX_GOAL_S:
+            raise ConfigurationError(f"goal is {goal_s!r}; allowed: 1s to {seconds_text(MAX_GOAL_S)}")
         self.app = app
         self.database = database
         self.table = table
@@ -101,6 +110,7 @@ class OutboxRelay:
         self._servers = Outage(_log, "the servers take no jobs")
         self._keys = Outage(_log, "keys of jobs are not taken, so jobs with keys wait, and others go without send ids")
         self._storage = Outage(_log, f"the outbox in {database.shown} cannot be used")
+        self._reporter = RelayReporter(app, f"{database.shown}/{table}", goal_s)
 
     # -- its life --------------------------------------------------------------------------------------------------
 
@@ -109,10 +119,13 @@ class OutboxRelay:
         _log.info("relay %s: from table %s in %s", self.name, self.table, self.database.shown)
         try:
             while not self._stopping.is_set():
-                self._wakeup.wait(self._step())
+                pause_s = self._step()
+                self._report()
+                self._wakeup.wait(pause_s)
                 if self._wakeup.is_set():
                     self._wakeup.clear()
                     self._pause_s = SOON_S
+            self._reporter.stopped()
         finally:
             self._disconnect()
             _log.info("relay %s: ended; %d jobs handed over", self.name, self.stats.handed_over)
@@ -200,6 +213,22 @@ class OutboxRelay:
         pause_s, self._pause_s = self._pause_s, min(self._poll_s, self._pause_s * 2)
         return max(pause_s, self._look_s / DATABASE_SHARE)
 
+    def _report(self) -> None:
+        """Tell the servers how it stands, where that is due and they can be reached."""
+        if self._servers.failures or not self._reporter.is_due:
+            return
+        if self._link is not None:
+            try:
+                with self._link.session.transaction():
+                    self._reporter.counted(*self._link.session.execute(self._link.statements.backlog())[0])
+            except Exception as failure:
+                self._disconnect()
+                self._storage.begin(failure_text(failure, self.table))
+        self._reporter.tell(self._storage.why or self._held_text())
+
+    def _held_text(self) -> str:
+        return "; ".join(f"queue {queue} takes no jobs: {hold.why}" for queue, hold in self._handover.held.items())
+
     def _away_s(self, failures: int) -> float:
         self._is_busy = True
         return backoff_s(failures) * (0.75 + random() / 2)
@@ -272,7 +301,7 @@ class OutboxRelay:
         """What keeps jobs waiting, for the status."""
         if outcome.away is not None:
             return f"no server takes jobs: {outcome.away}"
-        problems = [f"queue {queue} takes no jobs: {hold.why}" for queue, hold in self._handover.held.items()]
+        problems = [self._held_text()] if self._handover.held else []
         if self._handover.keys_why:
             waiting = len(self._handover.waiting)
             problems.append(f"{waiting} jobs wait as the servers do not take their keys: {self._handover.keys_why}")

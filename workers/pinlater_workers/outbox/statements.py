@@ -15,6 +15,9 @@ from pinlater_workers.outbox.schema import DialectName, TableNames
 ROWS_PER_INSERT = 100
 """So many rows in one statement: 800 parameters, which every database takes, and one round trip."""
 
+MOST_COUNTED = 100_000
+"""A relay counts no more rows, as it does so every ten seconds."""
+
 _KEYED = frozenset({"dedupe_key", "serialize_key", "send_id"})
 _COLUMNS = ("body", "priority", "run_after_ms", "attempts_allowed")
 _DEFAULTS = {each.name: each.default for each in fields(ExtendedJob) if each.default is not MISSING}
@@ -120,6 +123,11 @@ class OutboxStatements:
             f"SELECT id, queue, LENGTH(body) FROM {self._names.jobs}{where} ORDER BY id LIMIT {limit}",
             list(without),
         )
+
+    def backlog(self) -> str:
+        """How many jobs there are, and when the oldest of them was enqueued, of the first ones."""
+        first = f"SELECT enqueued_at_ms FROM {self._names.jobs} ORDER BY id LIMIT {MOST_COUNTED}"
+        return f"SELECT COUNT(*), MIN(enqueued_at_ms) FROM ({first}) AS jobs"
 
     def rows(self, ids: Iterable[int]) -> str:
         return (

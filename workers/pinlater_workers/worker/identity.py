@@ -16,7 +16,7 @@ from pinlater.client.async_client import AsyncClient
 from pinlater_workers.app.app import App
 from pinlater_workers.app.loader import FILE
 from pinlater_workers.app.settings import MAX_NAME_CHARS, WorkerSettings
-from pinlater_workers.heartbeat.messages import RunningEntry, WorkerState
+from pinlater_workers.heartbeat.messages import RunningEntry, UnknownEntry, WorkerState
 from pinlater_workers.heartbeat.reports import MAX_JOB_TYPES, MAX_QUEUES, MAX_RUNNING
 from pinlater_workers.worker.jobs import RunningJobs
 from pinlater_workers.worker.other_versions import OtherVersions
@@ -52,8 +52,13 @@ class WorkerIdentity:
         """What the servers of this client know of workers of other versions."""
         return OtherVersions(client, self._id, self._app_version, self._began_s)
 
-    def state(self, jobs: RunningJobs, *, is_stopping: bool, is_quiet: bool) -> WorkerState:
-        """What the worker runs now; the jobs that began first are named, those that hold stuck slots before them."""
+    def state(
+        self, jobs: RunningJobs, unknown: list[UnknownEntry], *, is_stopping: bool, is_quiet: bool
+    ) -> WorkerState:
+        """What the worker runs now; the jobs that began first are named, those that hold stuck slots before them.
+
+        `unknown`: what it met of late and could not run.
+        """
         stuck = jobs.pool.stuck_jobs() if jobs.pool.stuck else ()
         begun = jobs.begun()
         named = islice((*stuck, *begun[:MAX_RUNNING]), MAX_RUNNING)
@@ -76,6 +81,7 @@ class WorkerIdentity:
             is_stopping,
             is_quiet=is_quiet,
             job_types=self._job_types,
+            unknown_types=unknown,
         )
 
 

@@ -24,6 +24,7 @@ from pinlater.model import DequeuedJob, JobInfo
 from pinlater.schedule import utc_text
 from pinlater_workers.envelope import VERSION_TYPE
 from pinlater_workers.execution.failure_text import one_line
+from pinlater_workers.heartbeat.messages import UnknownEntry
 from pinlater_workers.jobs.attempt_record import worker_name
 from pinlater_workers.jobs.context import attempt_number
 from pinlater_workers.jobs.outcome import Action, Outcome
@@ -47,6 +48,9 @@ QUICK_PER_S = 100
 MAX_LOGGED = 1_000
 """The most types that are logged: bodies can hold any name."""
 MAX_NAME_CHARS = 100
+MAX_MET = 100
+MET_S = 900.0
+"""What was met so lately is told of: each such job comes again within ten minutes."""
 
 _LINE = re.compile(
     r"^not run: .* since (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) \(.*; looked for again after (\S+), later less often",
@@ -95,6 +99,21 @@ class UnknownJobs:
         self._clock = clock
         self._metrics = metrics
         self._logged: set[tuple[str, str, bool]] = set()
+        self._met: dict[tuple[str, str], UnknownEntry] = {}
+        """By queue and type; the last that was met at the end."""
+
+    def met(self) -> list[UnknownEntry]:
+        """What was met of late, the last first."""
+        since_s = time.monotonic() - MET_S
+        self._met = {key: each for key, each in self._met.items() if each.met_s > since_s}
+        return [*reversed(self._met.values())]
+
+    def _note(self, running: RunningJob, jobs: int) -> None:
+        key = running.queue, type_named(running)
+        before = self._met.pop(key, None)
+        self._met[key] = UnknownEntry(*key, jobs + (before.jobs if before else 0), time.monotonic())
+        if len(self._met) > MAX_MET:
+            del self._met[next(iter(self._met))]
 
     async def decide(self, results: Sequence[Result], timeout_s: float) -> list[Result]:
         """The results, with an outcome in place of each UNKNOWN. The errors of AsyncClient.lookup.
@@ -123,6 +142,7 @@ class UnknownJobs:
         info = found.get(job.descriptor)
         seen = first_seen(info.custom_status) if info is not None else None
         kind, name = kind_of(running)
+        self._note(running, int(seen is None))
         if seen is None or not self._counts(seen, job, now_ms):
             is_quick = others_ms is not None and self._quick.take()
             seen = FirstSeen(now_ms, min(QUICK_MS, self._first_ms) if is_quick else self._first_ms)
@@ -175,6 +195,11 @@ class QuickReturns:
             self._since_s, self._left = now_s, QUICK_PER_S
         self._left -= 1
         return self._left >= 0
+
+
+def type_named(running: RunningJob) -> str:
+    """As the body says it; "" where it is not the framework's."""
+    return "" if running.envelope is None else one_line(running.envelope.job, MAX_NAME_CHARS)
 
 
 def kind_of(running: RunningJob) -> tuple[UnknownKind, str]:

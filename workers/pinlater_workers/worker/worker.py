@@ -130,7 +130,7 @@ class Engine:
         )
         incidents = IncidentLog()
         others = self._identity.others(self._client)
-        unknown = UnknownJobs(
+        self._unknown = unknown = UnknownJobs(
             self._client, settings.unknown_delay_s, settings.unknown_limit_s, app.clock, metrics, others
         )
         self._acks = AckSender(
@@ -204,7 +204,8 @@ class Engine:
         )
 
     def _describe(self) -> WorkerState:
-        return self._identity.state(self._jobs, is_stopping=self._is_ending, is_quiet=self._commanded.is_quiet)
+        unknown = self._unknown.met()
+        return self._identity.state(self._jobs, unknown, is_stopping=self._is_ending, is_quiet=self._commanded.is_quiet)
 
     @property
     def _is_ending(self) -> bool:
