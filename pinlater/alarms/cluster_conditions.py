@@ -10,6 +10,7 @@ from pinlater.durations import age_text, spaced
 from pinlater.errors import WIPED_OR_REPLACED
 from pinlater.model import ShardView
 from pinlater.model.alarm_views import Severity
+from pinlater.schedules.firer import UnfiredCause
 
 COUNT_AGE_MS = 60_000
 """Counts may be so old."""
@@ -217,17 +218,34 @@ def counts_old(evidence: Evidence) -> Iterator[Finding]:
 
 def schedule_silent(evidence: Evidence) -> Iterator[Finding]:
     for name, (queue, problem) in sorted(evidence.now.schedule_problems.items()):
+        action, command = _way_to_fire(name, evidence.now.schedule_causes.get(name))
         yield Finding(
             subject=name,
             title=f"Schedule {name} does not fire",
             queue=queue,
             why=problem,
             impact="its jobs are not stored",
-            action="Correct the schedule, or what keeps its jobs from being stored.",
-            command=f"pinlater schedule get {name}",
+            action=action,
+            command=command,
             path=f"/dashboard/schedules/{name}",
             has_own_cause=name not in evidence.now.schedules_of_shards,
         )
+
+
+def _way_to_fire(name: str, cause: str | None) -> tuple[str, str]:
+    """What to do for a schedule that does not fire, and by which command."""
+    if cause == UnfiredCause.CLOCK_AHEAD:
+        return (
+            "Set the clocks of the servers right, then resume it: the times from then on count.",
+            f"pinlater schedule resume {name}",
+        )
+    if cause == UnfiredCause.TIMETABLE:
+        return (
+            "Bring the time zones of the servers up to date, or the servers to one version; else give it another zone "
+            "or other times.",
+            f"pinlater schedule set {name} --timezone ZONE",
+        )
+    return "Correct the schedule, or what keeps its jobs from being stored.", f"pinlater schedule show {name}"
 
 
 def overflow_used(evidence: Evidence) -> Iterator[Finding]:

@@ -253,10 +253,12 @@ CONDITIONS: tuple[Condition, ...] = (
     Condition(
         name="schedule_silent",
         severity=WARNING,
-        holds="A schedule cannot be fired.",
-        threshold="1 time",
+        holds="A schedule cannot be fired; its last firing lies ahead, since a clock was ahead then, and silences it "
+        "until that time; or its timetable cannot be read, as one whose time zone the server does not know.",
+        threshold="1 time; a minute ahead",
         not_for="schedules that are paused",
-        remedy="Correct the schedule, or what keeps its jobs from being stored.",
+        remedy="Correct the schedule, or what keeps its jobs from being stored. Where a clock was ahead: set the "
+        "clocks right, then `pinlater schedule resume`.",
         find=of_cluster.schedule_silent,
     ),
     Condition(

@@ -182,7 +182,7 @@ class Snapshot:
     `dead_letter_queues` are those that another queue names, `latency_goals` for how long jobs of a queue may wait where
     that was set, `limits` those of queues that have any, `counters` what server processes have counted where that
     changed, and `schedule_problems` the queue of a schedule that does not fire, and why, by the schedule's name;
-    of `schedules_of_shards` a store did not take the job.
+    of `schedules_of_shards` a store did not take the job, and `schedule_causes` have a word of UnfiredCause for some.
     `types` are samples of jobs that ended, by queue and type of job ("": it names none), `refused` the calls that a
     shard which is out was needed for, and `low_disks` the bytes free on the disk of a server's data folder, and all of
     them, where few are. `webhook_problems` say why nothing arrives, by the webhook's host. `lost` is what each server
@@ -205,6 +205,7 @@ class Snapshot:
     latency_goals: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[str, LimitSet] = field(default_factory=dict)
     schedule_problems: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    schedule_causes: Mapping[str, str] = field(default_factory=dict)
     schedules_of_shards: frozenset[str] = frozenset()
     types: Mapping[str, Mapping[str, TypeSample]] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)

@@ -37,7 +37,7 @@ from pinlater.metrics import Metrics
 from pinlater.model import ProcessCounters
 from pinlater.model.alarm_views import Alarm, AlarmsPage
 from pinlater.queues.directory import QueueDirectory
-from pinlater.schedules.firer import DESCRIBED, DESCRIBED_OF_SHARDS
+from pinlater.schedules.firer import DESCRIBED, DESCRIBED_CAUSES, DESCRIBED_OF_SHARDS
 from pinlater.shards.handle import NOT_TRIED, ShardHandle
 from pinlater.shards.shard_set import ShardSet
 
@@ -248,6 +248,11 @@ class Judge:
                 str(name): (str(queue), str(problem))
                 for lease in leases
                 for name, queue, problem in lease.more.get(DESCRIBED, ())
+            },
+            schedule_causes={
+                str(name): str(cause)
+                for lease in leases
+                for name, cause in lease.more.get(DESCRIBED_CAUSES, {}).items()
             },
             schedules_of_shards=frozenset(
                 str(name) for lease in leases for name in lease.more.get(DESCRIBED_OF_SHARDS, ())

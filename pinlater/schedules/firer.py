@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from enum import StrEnum
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 
@@ -23,7 +25,7 @@ from pinlater.errors import NoHealthyShards, PinLaterError, QueueNotFound, Shard
 from pinlater.metrics import Metrics
 from pinlater.model import ExtendedJob, Misfire
 from pinlater.schedules.book import ScheduleBook
-from pinlater.schedules.record import SCHEDULE_PREFIX, ScheduleRecord, queue_missing_text
+from pinlater.schedules.record import AHEAD_MS, SCHEDULE_PREFIX, ScheduleRecord, queue_missing_text, silence_text
 from pinlater.timetable import Firings, TimetableInvalid, jitter_ms
 
 _log = structlog.get_logger("pinlater.schedules")
@@ -47,6 +49,9 @@ DESCRIBED = "unfired_schedules"
 DESCRIBED_OF_SHARDS = "unfired_schedules_of_shards"
 """The names of those whose jobs no store took; the others have a cause of their own."""
 
+DESCRIBED_CAUSES = "unfired_schedules_causes"
+"""Of some of those a UnfiredCause, by name: what is to be done depends on it."""
+
 MOST_DESCRIBED = 20
 MOST_CHARS = 200
 OF_SHARDS = (NoHealthyShards, ShardConnectionFailed)
@@ -56,6 +61,22 @@ MAX_FIRING = 64
 _PAGE = 1_000
 _SLICE = 50
 """So many schedules are worked on before other work has its turn."""
+
+
+class UnfiredCause(StrEnum):
+    """Why a schedule does not fire although nothing failed. The words stand in leases."""
+
+    CLOCK_AHEAD = "ahead"
+    """Its mark, or its last change, lies ahead: a clock was wrong."""
+    TIMETABLE = "timetable"
+    """This server cannot read it: its time zone is not known here, or a newer server made it."""
+
+
+class _Unfired(NamedTuple):
+    queue: str
+    why: str
+    cause: UnfiredCause | None = None
+    is_of_shard: bool = False
 
 
 class FiringCalls(Protocol):
@@ -127,6 +148,8 @@ class ScheduleFirer:
         self._metrics = metrics
         self._jobs_ready = jobs_ready
         self._known: dict[str, _Clockwork] = {}
+        self._unread: dict[str, _Unfired] = {}
+        """Those whose timetables cannot be read."""
         self._unsure: dict[str, None] = {}
         """Those that came or changed, and whose marks are to be read, in order."""
         self._due: list[tuple[int, str]] = []
@@ -170,13 +193,25 @@ class ScheduleFirer:
 
     def describe(self) -> Mapping[str, Any]:
         """For the lease of this process: the schedules that it cannot fire, with their queues and why; some of them."""
-        failed = [(name, known) for name, known in self._known.items() if known.error][:MOST_DESCRIBED]
-        if not failed:
+        unfired = dict(islice(self._unfired(), MOST_DESCRIBED))
+        if not unfired:
             return {}
+        causes = {name: each.cause for name, each in unfired.items() if each.cause is not None}
         return {
-            DESCRIBED: [(name, known.record.schedule.queue, known.error[:MOST_CHARS]) for name, known in failed],
-            DESCRIBED_OF_SHARDS: [name for name, known in failed if known.is_of_shard],
+            DESCRIBED: [(name, each.queue, each.why[:MOST_CHARS]) for name, each in unfired.items()],
+            DESCRIBED_OF_SHARDS: [name for name, each in unfired.items() if each.is_of_shard],
+            **({DESCRIBED_CAUSES: causes} if causes else {}),
         }
+
+    def _unfired(self) -> Iterator[tuple[str, _Unfired]]:
+        yield from self._unread.items()
+        least_ms = self._clock.now_ms() + AHEAD_MS
+        for name, known in self._known.items():
+            if known.done_ms > least_ms:
+                text = silence_text(known.done_ms)
+                yield name, _Unfired(known.record.schedule.queue, text, UnfiredCause.CLOCK_AHEAD)
+            elif known.error:
+                yield name, _Unfired(known.record.schedule.queue, known.error, None, known.is_of_shard)
 
     # -- what there is -------------------------------------------------------------------------------------------------
 
@@ -193,12 +228,14 @@ class ScheduleFirer:
         record = self._book.get(name)
         before = self._known.pop(name, None)
         self._unsure.pop(name, None)
+        self._unread.pop(name, None)
         if record is None or record.schedule.paused:
             return
         try:
             firings = self._book.firings(record)
         except TimetableInvalid as error:
             _log.error("schedule_not_fired", schedule=name, error=str(error))
+            self._unread[name] = _Unfired(record.schedule.queue, str(error), UnfiredCause.TIMETABLE)
             return
         self._has_two_passes = self._has_two_passes or record.has_two_passes
         is_same = before is not None and before.record.generation == record.generation

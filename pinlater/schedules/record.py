@@ -21,6 +21,7 @@ from pinlater.model import (
     ScheduleChange,
     new_version,
 )
+from pinlater.schedule import utc_text
 from pinlater.timetable import Firings, TimetableInvalid, checked_zone, is_every_hour
 
 _log = structlog.get_logger("pinlater.schedules")
@@ -101,6 +102,14 @@ class ScheduleRecord:
         stored |= {"created": self.created_at_ms, "updated": self.updated_at_ms, "by": self.updated_by}
         stored |= {"from": self.counts_from_ms, "generation": self.generation}
         return json.dumps(stored, separators=(",", ":"))
+
+
+def silence_text(until_ms: int) -> str:
+    """Why a schedule does not fire before that time (see ScheduleRecord.silent_until_ms)."""
+    return (
+        f"it does not fire before {utc_text(until_ms)}: a clock was ahead when it fired last, or is behind now; where "
+        "the clocks are right, resume it, and the times from then on count"
+    )
 
 
 def read_record(entry: ConfigEntry | None) -> ScheduleRecord | None:

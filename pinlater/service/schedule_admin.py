@@ -22,9 +22,8 @@ from pinlater.model import (
     is_queue_name,
     is_schedule_name,
 )
-from pinlater.schedule import utc_text
 from pinlater.schedules.book import ScheduleBook
-from pinlater.schedules.record import ScheduleRecord, queue_missing_text
+from pinlater.schedules.record import ScheduleRecord, queue_missing_text, silence_text
 from pinlater.service.admin_password import Operator
 from pinlater.service.audit import PROTECTED
 from pinlater.service.continuations import continuation_behind, place_behind
@@ -201,12 +200,7 @@ class ScheduleAdmin:
 
     def _silence(self, record: ScheduleRecord, last_fired_ms: int | None) -> str:
         silent_until_ms = record.silent_until_ms(last_fired_ms, self._clock.now_ms())
-        if silent_until_ms is None:
-            return ""
-        return (
-            f"it does not fire before {utc_text(silent_until_ms)}: a clock was ahead when it fired last, or is behind "
-            "now; where the clocks are right, resume it, and the times from then on count"
-        )
+        return "" if silent_until_ms is None else silence_text(silent_until_ms)
 
     def _firing_problem(self, record: ScheduleRecord) -> str:
         queue = record.schedule.queue

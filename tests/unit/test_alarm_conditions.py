@@ -26,6 +26,7 @@ from pinlater.alarms.judgement import Judged, Judgement
 from pinlater.errors import StoreReplaced
 from pinlater.model import BlockedChain, ProcessCounters, ServerView, ShardView, WorkerInfo
 from pinlater.model.alarm_views import AbsorbedAlarm, Alarm, Severity
+from pinlater.schedules.firer import UnfiredCause
 
 NOW = 1_800_000_000_000
 MINUTE = 60_000
@@ -555,6 +556,20 @@ def test_what_servers_say_of_the_cluster_is_told_of() -> None:
     by_name = {alarm.name: alarm for alarm in judged.standing}
     assert (by_name["chain_blocked"].queue, by_name["chain_blocked"].since_ms) == ("mail", NOW - LONG)
     assert by_name["schedule_silent"].queue == "mail"
+
+
+@pytest.mark.parametrize(
+    ("cause", "command"),
+    [
+        (UnfiredCause.CLOCK_AHEAD, "pinlater schedule resume nightly"),
+        (UnfiredCause.TIMETABLE, "pinlater schedule set nightly --timezone ZONE"),
+        ("of a newer version", "pinlater schedule show nightly"),
+    ],
+)
+def test_a_schedule_that_does_not_fire_has_the_remedy_of_its_cause(cause: str, command: str) -> None:
+    now = snapshot(schedule_problems={"nightly": ("mail", "so it is")}, schedule_causes={"nightly": cause})
+    alarm = only(judge_all(now))
+    assert (alarm.name, alarm.why, alarm.command) == ("schedule_silent", "so it is", command)
 
 
 def test_a_schedule_that_fails_by_itself_does_not_hide_behind_a_shard() -> None:

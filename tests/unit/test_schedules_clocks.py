@@ -10,7 +10,16 @@ import pytest
 from pinlater.backends.base import Shard
 from pinlater.metrics import Metrics
 from pinlater.model import Misfire, ScheduleChange, ScheduleView
-from pinlater.schedules.firer import GRACE_MS, OTHERS_WAIT_MS, RETRY_MS, ScheduleFirer
+from pinlater.schedules.firer import (
+    DESCRIBED,
+    DESCRIBED_CAUSES,
+    DESCRIBED_OF_SHARDS,
+    GRACE_MS,
+    OTHERS_WAIT_MS,
+    RETRY_MS,
+    ScheduleFirer,
+    UnfiredCause,
+)
 from pinlater.schedules.record import KNOWN_WITHIN_MS
 from pinlater.shards.router import Router
 from tests.unit.breaking import HeldClock
@@ -56,6 +65,11 @@ async def test_a_clock_that_was_ahead_silences_a_schedule_until_an_operator_resu
         assert await minutes(one, 3) == []
         told = await view(other)
         assert "it does not fire before 2027-" in told.trouble
+        assert one.firer.describe() == {
+            DESCRIBED: [("poll", told.schedule.queue, told.trouble)],
+            DESCRIBED_OF_SHARDS: [],
+            DESCRIBED_CAUSES: {"poll": UnfiredCause.CLOCK_AHEAD},
+        }
         assert told.last_fired_ms == BEGIN_MS + YEAR_MS
         assert told.next_ms == [told.last_fired_ms + MINUTE_MS]
         resumed = await one.server.service.update_schedule(
@@ -65,6 +79,7 @@ async def test_a_clock_that_was_ahead_silences_a_schedule_until_an_operator_resu
         assert resumed.view.last_fired_ms is None
         assert resumed.view.trouble == ""
         assert await minutes(one, 3) == [4 * MINUTE_MS, 5 * MINUTE_MS, 6 * MINUTE_MS]
+        assert one.firer.describe() == {}
         again = await one.server.service.update_schedule(
             ScheduleChange(name="poll", paused=False), "sesame", context=ME
         )

@@ -12,7 +12,17 @@ from pinlater.backends.extended import Offered
 from pinlater.errors import NothingStored, RequestInvalid
 from pinlater.metrics import Metrics
 from pinlater.model import DequeueRequest, ExtendedJob, Misfire, ScheduleChange, new_version
-from pinlater.schedules.firer import GRACE_MS, MAX_FIRING, OTHERS_WAIT_MS, ScheduleFirer
+from pinlater.schedules.firer import (
+    DESCRIBED,
+    DESCRIBED_CAUSES,
+    DESCRIBED_OF_SHARDS,
+    GRACE_MS,
+    MAX_FIRING,
+    MOST_CHARS,
+    OTHERS_WAIT_MS,
+    ScheduleFirer,
+    UnfiredCause,
+)
 from pinlater.schedules.record import changed
 from pinlater.shards.router import Router
 from tests.unit.schedule_stand import BEGIN_MS, ME, MINUTE_MS, Member, begin, fired, known, two
@@ -228,7 +238,13 @@ async def test_a_zone_that_a_server_does_not_know_is_said_and_the_others_fire(
         assert await fired(one) == [MINUTE_MS]
         (view,) = (await one.server.service.get_schedules(["gone"])).schedules
         assert "timezone is 'Mars/Olympus'" in view.trouble
+        assert one.firer.describe() == {
+            DESCRIBED: [("gone", "mail", view.trouble[:MOST_CHARS])],
+            DESCRIBED_OF_SHARDS: [],
+            DESCRIBED_CAUSES: {"gone": UnfiredCause.TIMETABLE},
+        }
         await one.server.service.delete_schedule("gone", "sesame", context=ME)
+        assert one.firer.describe() == {}
 
 
 async def test_many_that_are_due_at_once_fire_once_each_with_few_calls_under_way(
