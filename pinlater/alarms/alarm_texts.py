@@ -33,14 +33,15 @@ def names_text(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def jobs_line(queue: str, state: str, job_type: str = "") -> str:
+def jobs_line(queue: str, state: str, job_type: str = "", error: str = "") -> str:
     """The filter that finds these jobs.
 
-    >>> jobs_line("shop", "failed"), jobs_line("shop", "failed", "make invoice")
-    ('queue:shop state:failed', 'queue:shop state:failed type:"make invoice"')
+    >>> jobs_line("shop", "failed"), jobs_line("shop", "failed", "make invoice", "too many crashes")
+    ('queue:shop state:failed', 'queue:shop state:failed error:"too many crashes" type:"make invoice"')
     """
     terms = [Term("queue", (queue,)), Term("state", (state,))]
-    return FilterLine((*terms, Term("type", (job_type,))) if job_type else tuple(terms)).text()
+    terms += [Term(field, (value,)) for field, value in (("error", error), ("type", job_type)) if value]
+    return FilterLine(tuple(terms)).text()
 
 
 def jobs_page(line: str) -> str:

@@ -163,7 +163,7 @@ CONDITIONS: tuple[Condition, ...] = (
         name="jobs_crashed",
         severity=WARNING,
         holds="Jobs failed for good since their workers were lost, or said nothing for longer than the claim time-out, "
-        "until the crash budget or the attempts were used up.",
+        "until the crash budget or the attempts were used up; it says which, of those that were examined.",
         threshold="1 job; ends 15 minutes after the last one",
         not_for="jobs that are tried again",
         remedy="See what ends the workers, or raise `claim_timeout`; then retry the jobs.",

@@ -13,6 +13,7 @@ from pinlater.backends.base import StoredState
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.job_body import describe_body
+from pinlater.job_filters.filter_fields import SERVER_ERRORS
 from pinlater.model import JobInfo, JobState
 from pinlater.shards.scan import ScanQuery, scan_over
 from pinlater.shards.shard_set import ShardSet
@@ -26,6 +27,8 @@ MOST_JOBS = 200
 
 MOST_BYTES = 512 * 1024
 MAX_ERROR_CHARS = 300
+_CRASHES = f"[{SERVER_ERRORS['too many crashes']}"
+_UNHEARD = tuple(f"[{SERVER_ERRORS[name]}" for name in ("claim expired", "connection lost"))
 
 
 @dataclass(slots=True)
@@ -46,7 +49,10 @@ def sample_of_types(jobs: Iterable[JobInfo]) -> dict[str, TypeSample]:
             sample.succeeded += 1
         else:
             sample.failed += 1
-            sample.error = sample.error or error_line(job.custom_status)
+            line = error_line(job.custom_status)
+            sample.over_budget += line.startswith(_CRASHES)
+            sample.unheard += line.startswith(_UNHEARD)
+            sample.error = sample.error or line
     return found
 
 

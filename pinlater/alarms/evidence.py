@@ -123,11 +123,15 @@ class GoneServer(NamedTuple):
 
 @dataclass(slots=True)
 class TypeSample:
-    """Jobs of one type that ended lately, as far as they were examined, and the last line of the status of one."""
+    """Jobs of one type that ended lately, as far as they were examined, and the last line of the status of one. Of
+    those that failed, `over_budget` crashed too often, and `unheard` were lost with their last attempt.
+    """
 
     succeeded: int = 0
     failed: int = 0
     error: str = ""
+    over_budget: int = 0
+    unheard: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pinlater.alarms.alarm_texts import jobs_line, jobs_page, some_jobs, waiting_text
 from pinlater.alarms.condition import Finding
-from pinlater.alarms.evidence import Ends, Evidence, LimitSet, QueueFacts
+from pinlater.alarms.evidence import Ends, Evidence, LimitSet, QueueFacts, TypeSample
 from pinlater.durations import span_text
 from pinlater.model.alarm_views import Severity
 from pinlater.setting_kinds import rate_text
@@ -102,10 +102,9 @@ def failing(evidence: Evidence) -> Iterator[Finding]:
             if _fails(each, evidence.stands("failing", f"{queue}/{name}"))
         }
         for name, each in by_type.items():
-            yield _failing(queue, f"{queue}/{name}", each, samples[name].error, name)
+            yield _failing(queue, f"{queue}/{name}", each, samples[name], name)
         if not by_type and _fails(ends, evidence.stands("failing", queue)):
-            error = next((each.error for each in samples.values() if each.error), "")
-            yield _failing(queue, queue, ends, error)
+            yield _failing(queue, queue, ends, _joined(samples))
 
 
 def _fails(ends: Ends, stands: bool) -> bool:
@@ -113,7 +112,31 @@ def _fails(ends: Ends, stands: bool) -> bool:
     return ends.ended >= least and ends.failed_share >= share
 
 
-def _failing(queue: str, subject: str, ends: Ends, error: str, job_type: str = "") -> Finding:
+def _joined(samples: Mapping[str, TypeSample]) -> TypeSample:
+    """What is known of all types."""
+    types = samples.values()
+    return TypeSample(
+        sum(each.succeeded for each in types),
+        sum(each.failed for each in types),
+        next((each.error for each in types if each.error), ""),
+        sum(each.over_budget for each in types),
+        sum(each.unheard for each in types),
+    )
+
+
+def _used_up(sample: TypeSample) -> str:
+    """What those jobs that nobody reported had used up: the crash budget, or the attempts."""
+    if not sample.over_budget and not sample.unheard:
+        return ""
+    parts = []
+    if sample.over_budget:
+        parts.append(f"{sample.over_budget:,} had used up the crash budget, as each time their worker was lost")
+    if sample.unheard:
+        parts.append(f"{sample.unheard:,} had used up their attempts, and the worker of the last one was lost")
+    return f" Of {sample.failed:,} failed jobs that were examined {'; '.join(parts)}."
+
+
+def _failing(queue: str, subject: str, ends: Ends, sample: TypeSample, job_type: str = "") -> Finding:
     about, of_type = ("about ", f" of type {job_type}") if job_type else ("", "")
     line = jobs_line(queue, "failed", job_type)
     return Finding(
@@ -121,9 +144,10 @@ def _failing(queue: str, subject: str, ends: Ends, error: str, job_type: str = "
         title=f"{subject}: {ends.failed_share:.0%} of the jobs fail",
         queue=queue,
         size=ends.failed,
-        why=f"In 5 minutes {about}{ends.failed:,} of {ends.ended:,} jobs{of_type} that ended failed for good.",
+        why=f"In 5 minutes {about}{ends.failed:,} of {ends.ended:,} jobs{of_type} that ended failed for good."
+        + _used_up(sample),
         impact=f"{some_jobs(ends.failed, 'failed')} in 5 minutes",
-        error=error,
+        error=sample.error,
         action="Read the errors; retry the jobs when the cause is mended.",
         command=f"pinlater job get --filter {shlex.quote(line)}",
         path=jobs_page(line),
@@ -180,19 +204,23 @@ def jobs_crashed(evidence: Evidence) -> Iterator[Finding]:
     """Jobs that failed in the last minutes since their workers were lost too often."""
     for queue, ends in evidence.past.ends().items():
         if ends.crashed:
+            sample = _joined(evidence.now.types.get(queue, {}))
+            line = jobs_line(queue, "failed", error="too many crashes" if sample.over_budget else "")
+            budget = ", their crash budget used up" if sample.over_budget else ""
+            jobs = f"{ends.crashed:,} job{'' if ends.crashed == 1 else 's'}"
             yield Finding(
                 subject=queue,
-                title=f"{queue}: {ends.crashed:,} job{'' if ends.crashed == 1 else 's'} failed as workers were lost",
+                title=f"{queue}: {jobs} failed as workers were lost{budget}",
                 queue=queue,
                 size=ends.crashed,
                 why=f"In 5 minutes {some_jobs(ends.crashed, 'running')} failed without a word of their workers: these "
                 "were lost, or took longer than the claim time-out, until the crash budget or the attempts were used "
-                "up.",
+                f"up.{_used_up(sample)}",
                 impact=f"{some_jobs(ends.crashed, 'failed')} in 5 minutes",
                 action="See what ends the workers (killed, out of memory), or raise claim_timeout where jobs take "
                 "longer without a heartbeat; then retry them.",
-                command=f"pinlater job scan {queue} --state failed",
-                path=jobs_page(jobs_line(queue, "failed")),
+                command=f"pinlater job get --filter {shlex.quote(line)}",
+                path=jobs_page(line),
             )
 
 

@@ -19,7 +19,7 @@ from pinlater.model import (
     Job,
     WorkerReport,
 )
-from pinlater.model.workers import WorkerCommand, WorkerJob
+from pinlater.model.workers import OutboxReport, WorkerCommand, WorkerJob
 from tests.dashboard.conftest import Place
 from tests.dashboard.visitor import Visitor, text_of
 
@@ -116,6 +116,20 @@ def test_workers_say_what_they_run(place: Place, visitor: Visitor, queue: str) -
     assert f"mailer-{queue}" in visitor.text(f"/dashboard/queues/{queue}")
     assert "No such worker" in visitor.text("/dashboard/workers?name=nobody")
     visitor.get("/dashboard/workers?cursor=nonsense")
+
+
+def test_a_relay_of_an_outbox_is_shown_as_what_it_is(place: Place, visitor: Visitor, queue: str) -> None:
+    outbox = OutboxReport(f"sqlite:///{queue}.db/pinlater_outbox", 12, 180_000, 300_000, "queue mail takes no jobs")
+    report = WorkerReport(f"relay-{queue}", "outbox relay", 1, "host-9", 7, outbox=outbox)
+    place.client.checkpoint("outbox", [], worker=report)
+    path = "/dashboard/workers?name=outbox+relay"
+    until(lambda: outbox.name in visitor.text(path))
+    page = visitor.text(path)
+    for text in ("relay of outbox", "12 wait, the oldest for 3 min", "queue mail takes no jobs"):
+        assert text in page
+    for text in ("slots busy", "0 of 0", "Quiet"):
+        assert text not in page.partition("outbox relay")[2]
+    place.client.checkpoint("outbox", [], worker=replace(report, up_ms=2, has_stopped=True))
 
 
 def test_workers_are_told_to_rest_go_on_and_end(place: Place, visitor: Visitor, queue: str) -> None:

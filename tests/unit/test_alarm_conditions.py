@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from pinlater.alarms.alarms_page import docs_page
 from pinlater.alarms.condition_table import BY_NAME, CONDITIONS
+from pinlater.alarms.end_sampler import sample_of_types
 from pinlater.alarms.evidence import (
     Evidence,
     FlowFacts,
@@ -23,8 +26,11 @@ from pinlater.alarms.evidence import (
     WorkerSeen,
 )
 from pinlater.alarms.judgement import Judged, Judgement
+from pinlater.backends.status_lines import crash_budget_status, expired_status
 from pinlater.errors import StoreReplaced
-from pinlater.model import BlockedChain, ProcessCounters, ServerView, ShardView, WorkerInfo
+from pinlater.job_filters.filter_parser import parse_filter
+from pinlater.job_filters.job_filter import Term
+from pinlater.model import BlockedChain, JobInfo, JobState, ProcessCounters, ServerView, ShardView, WorkerInfo
 from pinlater.model.alarm_views import AbsorbedAlarm, Alarm, Severity
 from pinlater.schedules.firer import UnfiredCause
 
@@ -346,6 +352,50 @@ def test_where_bodies_name_no_type_the_queue_counts() -> None:
     assert (alarm.subject, alarm.error) == ("mail", "it did not work")
     gone = replace(ends(NOW + 5_000, 8, 4), types=samples(invoice=(0, 4)))  # jobs that succeed are not kept
     assert only(judge_all(ends(NOW, 0, 0), gone)).subject == "mail"
+
+
+@pytest.mark.parametrize("type_name", ["invoice", "make invoice", 'a"b', "größe", "a,b", "x*"])
+def test_one_click_finds_the_failed_jobs_of_that_type(type_name: str) -> None:
+    then = replace(ends(NOW + 5_000, 8, 4), types={"mail": {type_name: TypeSample(8, 4, "no")}})
+    alarm = only(judge_all(ends(NOW, 0, 0), then))
+    (line,) = parse_qs(urlsplit(alarm.path).query)["filter"]
+    assert parse_filter(line).terms == (
+        Term("queue", ("mail",)),
+        Term("state", ("failed",)),
+        Term("type", (type_name,)),
+    )
+    assert shlex.split(alarm.command) == ["pinlater", "job", "get", "--filter", line]
+
+
+def test_a_crash_budget_that_is_used_up_is_told_apart_from_attempts() -> None:
+    types = {"mail": {"invoice": TypeSample(0, 6, "[failed: crash budget used up, 3 crashes]", 4, 2)}}
+    first, crashed = lost(NOW), replace(lost(NOW + 5_000, 0, 6, 60), types=types)
+    alarm = only(judge_all(first, crashed))
+    assert (alarm.name, alarm.title) == (
+        "jobs_crashed",
+        "mail: 6 jobs failed as workers were lost, their crash budget used up",
+    )
+    assert "Of 6 failed jobs that were examined 4 had used up the crash budget" in alarm.why
+    assert "2 had used up their attempts" in alarm.why
+    assert alarm.command == """pinlater job get --filter 'queue:mail state:failed error:"too many crashes"'"""
+    attempts = {"mail": {"invoice": TypeSample(0, 6, "[claim expired at 1, attempts remaining 0]", 0, 6)}}
+    alarm = only(judge_all(first, replace(crashed, types=attempts)))
+    assert (alarm.title, alarm.path) == (
+        "mail: 6 jobs failed as workers were lost",
+        "/dashboard/jobs?filter=queue:mail+state:failed",
+    )
+    failing = only(judge_all(first, replace(lost(NOW + 5_000, 0, 20, 20), types=types)))
+    assert failing.name == "failing"
+    assert "4 had used up the crash budget" in failing.why
+
+
+def test_a_sample_tells_what_jobs_that_were_lost_had_used_up() -> None:
+    def failed(status: str) -> JobInfo:
+        return JobInfo("mail:s1:p1:1", JobState.FAILED, 1, 3, 0, status, 1, 1, 1)
+
+    expired, budget = expired_status(7, 0), expired_status(7, 2) + crash_budget_status(3)
+    (sample,) = sample_of_types(map(failed, [expired, budget, budget, "attempt 3 of 3: ValueError: no"])).values()
+    assert (sample.failed, sample.over_budget, sample.unheard) == (4, 2, 1)
 
 
 def test_a_server_that_begins_anew_is_not_counted_twice() -> None:
