@@ -134,6 +134,13 @@ class TypeSample:
     unheard: int = 0
 
 
+class JobWait(NamedTuple):
+    """When a job could run that succeeded lately, and when it was handed out."""
+
+    due_ms: int
+    claimed_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class StuckFlow:
     """A flow that runs and cannot go on as it should, the queue of its first stage, and why. `is_whole`: none of its
@@ -187,6 +194,7 @@ class Snapshot:
     that was set, `limits` those of queues that have any, `counters` what server processes have counted where that
     changed, and `schedule_problems` the queue of a schedule that does not fire, and why, by the schedule's name;
     of `schedules_of_shards` a store did not take the job, and `schedule_causes` have a word of UnfiredCause for some.
+    `waits` are samples of jobs that succeeded, of queues with a latency goal.
     `types` are samples of jobs that ended, by queue and type of job ("": it names none), `refused` the calls that a
     shard which is out was needed for, and `low_disks` the bytes free on the disk of a server's data folder, and all of
     them, where few are. `webhook_problems` say why nothing arrives, by the webhook's host. `lost` is what each server
@@ -212,6 +220,7 @@ class Snapshot:
     schedule_causes: Mapping[str, str] = field(default_factory=dict)
     schedules_of_shards: frozenset[str] = frozenset()
     types: Mapping[str, Mapping[str, TypeSample]] = field(default_factory=dict)
+    waits: Mapping[str, Sequence[JobWait]] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
     low_disks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     flows: FlowFacts = field(default_factory=lambda: FlowFacts())

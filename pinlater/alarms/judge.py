@@ -21,6 +21,7 @@ from pinlater.alarms.end_sampler import EndSampler
 from pinlater.alarms.evidence import FlowFacts, GoneServer, LimitSet, LostCallback, Snapshot, WorkerSeen, snapshot_of
 from pinlater.alarms.flow_watch import FlowWatch
 from pinlater.alarms.judgement import Judgement, Mute
+from pinlater.alarms.wait_sampler import WaitSampler
 from pinlater.alarms.webhooks import AlarmWebhooks
 from pinlater.clock import Clock
 from pinlater.cluster.lease import Lease
@@ -104,6 +105,7 @@ class Judge:
         self._webhooks = webhooks
         self._metrics = metrics
         self._sampler = EndSampler(members, priorities, clock)
+        self._waits = WaitSampler(members, priorities, clock)
         self._flows = flows
         self._judgement: Judgement | None = None
         """None: it is not the turn of this process."""
@@ -142,6 +144,8 @@ class Judge:
         judgement.observe(snapshot)
         if failing := judgement.failing_queues():
             snapshot = replace(snapshot, types=await self._sampler.types(failing))
+        if awaited := judgement.handed_out(snapshot.latency_goals, snapshot.now_ms):
+            snapshot = replace(snapshot, waits=await self._waits.sample(awaited))
         began_s = thread_time()
         judged = judgement.judge(snapshot, self._mutes)
         took_ms = (thread_time() - began_s) * 1000

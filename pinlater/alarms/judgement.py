@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from pinlater.alarms.condition import Condition, Finding
 from pinlater.alarms.condition_table import CONDITIONS
-from pinlater.alarms.evidence import ClusterHistory, Evidence, Snapshot
+from pinlater.alarms.evidence import MINUTE_MS, WINDOW_MINUTES, ClusterHistory, Evidence, Snapshot
 from pinlater.model.alarm_views import AbsorbedAlarm, Alarm, Severity
 
 MOST = 200
@@ -59,6 +59,11 @@ class Judgement:
         """Where jobs failed for good in the last minutes, those with the most first."""
         failed = {queue: ends.failed for queue, ends in self._past.ends().items() if ends.failed}
         return sorted(failed, key=lambda queue: (-failed[queue], queue))
+
+    def handed_out(self, queues: Iterable[str], now_ms: int) -> list[str]:
+        """Those of these queues of which jobs were handed out in the last minutes."""
+        since_ms = now_ms - WINDOW_MINUTES * MINUTE_MS
+        return [queue for queue in queues if self._past.dequeued_ms(queue) > since_ms]
 
     def resume(self, standing: Sequence[Alarm], now_ms: int) -> None:
         """Go on with what another judge has found."""

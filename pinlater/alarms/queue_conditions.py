@@ -22,6 +22,9 @@ LEAST_ENDED, FAILED_SHARE, RECOVERED_SHARE, TIMES_AS_MANY = 10, 0.2, 0.1, 2.0
 WATCHED_MS = 900_000
 """A judge that has watched for less knows too little of a queue in which hardly anything ended before."""
 
+LEAST_WAITS = 20
+"""Of fewer jobs no percentile is told."""
+
 GROWTH = 1.05
 """By so much at least a backlog grows in ten minutes."""
 
@@ -225,9 +228,11 @@ def jobs_crashed(evidence: Evidence) -> Iterator[Finding]:
 
 
 def waits_long(evidence: Evidence) -> Iterator[Finding]:
+    """The oldest ready job waits for too long; else one in twenty of those that were handed out lately had."""
     now = evidence.now
     for queue in now.working:
         if not queue.ready or queue.oldest_ready_ms is None:
+            yield from _waited(evidence, queue)
             continue
         goal_ms = now.latency_goals.get(queue.name, LATENCY_MS)
         from_ms = max(queue.oldest_ready_ms, evidence.past.paused_ms(queue.name))
@@ -246,6 +251,33 @@ def waits_long(evidence: Evidence) -> Iterator[Finding]:
                 command=f"pinlater worker list --queue {queue.name} --running",
                 path=f"/dashboard/queues/{queue.name}",
             )
+        else:
+            yield from _waited(evidence, queue)
+
+
+def _waited(evidence: Evidence, queue: QueueFacts) -> Iterator[Finding]:
+    """By a sample of jobs that succeeded, where the queue has a goal; the time of a pause does not count."""
+    goal_ms = evidence.now.latency_goals.get(queue.name)
+    paused_ms = evidence.past.paused_ms(queue.name)
+    waits = sorted(
+        max(0, each.claimed_ms - max(each.due_ms, paused_ms)) for each in evidence.now.waits.get(queue.name, ())
+    )
+    if goal_ms is None or len(waits) < LEAST_WAITS:
+        return
+    p95_ms = waits[len(waits) * 95 // 100]
+    if p95_ms > goal_ms:
+        yield Finding(
+            subject=queue.name,
+            title=f"{queue.name}: one job in twenty waited for {span_text(p95_ms)} or longer",
+            queue=queue.name,
+            size=sum(each > goal_ms for each in waits),
+            why=f"Of {len(waits):,} jobs that were examined, handed out in the last 5 minutes, 95 % waited for less; "
+            f"none is to wait for more than {span_text(goal_ms)}.",
+            impact=waiting_text(queue.ready),
+            action="Start more workers for this queue, or see why its jobs come in bursts.",
+            command=f"pinlater worker list --queue {queue.name} --running",
+            path=f"/dashboard/queues/{queue.name}",
+        )
 
 
 def backlog_grows(evidence: Evidence) -> Iterator[Finding]:

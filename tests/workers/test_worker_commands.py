@@ -1,4 +1,6 @@
-"""Workers that an operator lets rest, go on and end, in a pool of threads and in one of processes."""
+"""Workers that an operator lets rest, go on and end, in a pool of threads and in one of processes; one of them tells
+of a job that it does not know.
+"""
 
 from __future__ import annotations
 
@@ -76,6 +78,7 @@ async def test_workers_rest_go_on_and_end_when_their_jobs_have(tmp_path: Path) -
                 working(tmp_path, "--app", "thread_jobs:app", "--pool", "thread", *options) as threads,
                 working(tmp_path, "--app", "process_jobs:app", "--pool", "process", *options) as processes,
             ):
+                await apps["thread"].job(queue="thread", name="resize")(lambda number: None).enqueue_async(1)
                 long = {pool: str(await held[pool].enqueue_async(1)) for pool in pools}
                 for program in (threads, processes):
                     program.wait_for("begun")
@@ -89,6 +92,11 @@ async def test_workers_rest_go_on_and_end_when_their_jobs_have(tmp_path: Path) -
                     *(shown(client, pool, is_quiet=True, is_stopping=False) for pool in pools)
                 )
                 assert max(took_s) <= WITHIN_S
+                worker = await worker_of(client, "thread")
+                assert worker is not None
+                assert [(each.queue, each.job_type, each.jobs) for each in worker.unknown_types] == [
+                    ("thread", "resize", 1)
+                ]
                 waits = {pool: str(await quick[pool].enqueue_async(2)) for pool in pools}
 
                 (resumed,) = (await client.command_workers(WorkerCommand.RESUME, name="thread_jobs")).workers

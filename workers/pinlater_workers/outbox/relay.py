@@ -110,22 +110,23 @@ class OutboxRelay:
         self._servers = Outage(_log, "the servers take no jobs")
         self._keys = Outage(_log, "keys of jobs are not taken, so jobs with keys wait, and others go without send ids")
         self._storage = Outage(_log, f"the outbox in {database.shown} cannot be used")
-        self._reporter = RelayReporter(app, f"{database.shown}/{table}", goal_s)
+        self._goal_s = goal_s
 
     # -- its life --------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Until `stop`, whatever is away meanwhile."""
         _log.info("relay %s: from table %s in %s", self.name, self.table, self.database.shown)
+        reporter = RelayReporter(self.app, f"{self.database.shown}/{self.table}", self._goal_s)
         try:
             while not self._stopping.is_set():
                 pause_s = self._step()
-                self._report()
+                self._report(reporter)
                 self._wakeup.wait(pause_s)
                 if self._wakeup.is_set():
                     self._wakeup.clear()
                     self._pause_s = SOON_S
-            self._reporter.stopped()
+            reporter.stopped()
         finally:
             self._disconnect()
             _log.info("relay %s: ended; %d jobs handed over", self.name, self.stats.handed_over)
@@ -213,18 +214,18 @@ class OutboxRelay:
         pause_s, self._pause_s = self._pause_s, min(self._poll_s, self._pause_s * 2)
         return max(pause_s, self._look_s / DATABASE_SHARE)
 
-    def _report(self) -> None:
+    def _report(self, reporter: RelayReporter) -> None:
         """Tell the servers how it stands, where that is due and they can be reached."""
-        if self._servers.failures or not self._reporter.is_due:
+        if self._servers.failures or not reporter.is_due:
             return
         if self._link is not None:
             try:
                 with self._link.session.transaction():
-                    self._reporter.counted(*self._link.session.execute(self._link.statements.backlog())[0])
+                    reporter.counted(*self._link.session.execute(self._link.statements.backlog())[0])
             except Exception as failure:
                 self._disconnect()
                 self._storage.begin(failure_text(failure, self.table))
-        self._reporter.tell(self._storage.why or self._held_text())
+        reporter.tell(self._storage.why or self._held_text())
 
     def _held_text(self) -> str:
         return "; ".join(f"queue {queue} takes no jobs: {hold.why}" for queue, hold in self._handover.held.items())

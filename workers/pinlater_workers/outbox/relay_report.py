@@ -31,7 +31,9 @@ _log = GuardedLogger("pinlater_workers.outbox")
 
 
 class RelayReporter:
-    """For one relay. `outbox`: what all relays of that outbox call it."""
+    """For one run of a relay, in its process: it may have been made before a fork. `outbox`: what all relays of that
+    outbox call it.
+    """
 
     def __init__(self, app: App, outbox: str, goal_s: float) -> None:
         self._app = app
