@@ -55,6 +55,7 @@ def test_every_job_comes_once(dialect: str, request: pytest.FixtureRequest, tmp_
                 other.send(signal.SIGKILL)
                 assert (killed.ended(), other.ended()) == (-signal.SIGKILL, -signal.SIGKILL)
         with relay(tmp_path, place, address) as last:
+            last.wait_for("from table")  # the two before it may have left nothing, and it listens to signals now
             until(lambda: place.waiting() == 0, "the rest is handed over")
             last.send(signal.SIGTERM)
             assert last.ended() == 0
