@@ -29,6 +29,9 @@ KEPT_ENDED = 200
 KEPT_MUTES = 500
 _STANDING_FOR_MS = 86_400_000
 _ENDED_FOR_MS = 90 * 86_400_000
+_UNMUTED_FOR_MS = 30 * 86_400_000
+"""As long as a mute may last."""
+
 _MAX_READ_BYTES = 4 * 1024 * 1024
 
 
@@ -94,10 +97,14 @@ async def read_sent(places: Sequence[ShardHandle], now_ms: int) -> dict[str, tup
 
 
 async def put_mute(places: Sequence[ShardHandle], mute: Mute, now_ms: int) -> bool:
-    """One that has ended already takes a mute away. Whether one shard at least has it now."""
+    """One that has ended already takes a mute away. Whether one shard at least has it now.
+
+    The end of a mute is kept too: a shard that is out now has the mute when it is back.
+    """
     name = f"{mute.name}-{hashlib.sha256(mute.subject.encode()).hexdigest()[:12]}"
     body = encode_entry(mute)
-    return await _put(places, lambda shard: shard.kv_put(MUTE_KIND, name, body, mute.until_ms, now_ms, keep=KEPT_MUTES))
+    until_ms = max(mute.until_ms, now_ms + _UNMUTED_FOR_MS)
+    return await _put(places, lambda shard: shard.kv_put(MUTE_KIND, name, body, until_ms, now_ms, keep=KEPT_MUTES))
 
 
 async def read_standing(places: Sequence[ShardHandle], now_ms: int) -> StandingEntry | None:
@@ -116,11 +123,17 @@ async def read_ended(places: Sequence[ShardHandle], now_ms: int) -> list[Alarm]:
     return [alarm for body in latest if (alarm := decode_entry_as(Alarm, body)) is not None]
 
 
-async def read_mutes(places: Sequence[ShardHandle], now_ms: int) -> list[Mute]:
-    bodies: dict[str, bytes] = {}
-    for entries in await _read(places, MUTE_KIND, now_ms):
-        bodies |= entries
-    return [mute for body in bodies.values() if (mute := decode_entry_as(Mute, body)) is not None]
+async def read_mutes(places: Sequence[ShardHandle], now_ms: int, known: Iterable[Mute] = ()) -> list[Mute]:
+    """Each as an operator set it last, also where it has ended: by these shards, and what was known before, as one that
+    was out lacks what was set then. PinLaterError: no shard answers.
+    """
+    bodies = {body for entries in await _read(places[:PLACES], MUTE_KIND, now_ms) for body in entries.values()}
+    latest: dict[tuple[str, str], Mute] = {}
+    for each in (*known, *filter(None, (decode_entry_as(Mute, body) for body in bodies))):
+        before = latest.get((each.name, each.subject))
+        if before is None or before.set_ms <= each.set_ms:
+            latest[each.name, each.subject] = each
+    return [*latest.values()]
 
 
 async def _put(places: Sequence[ShardHandle], put: Any) -> bool:

@@ -42,10 +42,13 @@ severe as the worst of what it lists.
 {remedies}
 ## Who judges
 
-The server process that owns the first of the shards that have the leases, about every 5 seconds, whether anybody asks
-or not: so "since" is right. While servers are upgraded one after the other, it is one of those that can judge.
-It keeps what it finds in two shards, where every server reads it when it is asked; when it goes, the owner that follows
-it goes on, with the same beginnings.
+One of the server processes that can use the most shards, the same by the word of all leases, about every 5 seconds,
+whether anybody asks or not: so "since" is right. While servers are upgraded one after the other, it is one of those
+that can judge.
+It keeps what it finds in two shards, where every server reads it when it is asked; when it goes, the one that follows
+goes on, with the same beginnings. Where two judge for a moment, each goes by what the other one wrote.
+An alarm is over when two judgements have not found it, or where the table says a longer time: what comes and goes is
+one alarm. With its queue it ends at once.
 Where no shard can be used each server judges by what it knows itself, and its answer says so (`is_alone`).
 An answer says who judged, and when: a judgement that is older than a minute is shown as such.
 [scale.md](scale.md) says what that costs.
@@ -56,7 +59,8 @@ alarms come so much later; those that stood before stay.
 ## Who sees what
 
 Whoever may read a queue sees its alarms; those of shards and servers are for whoever may read any queue.
-Numbers of jobs over all queues are for those who may read all queues, and texts of errors for those who may see bodies
+Numbers of jobs over all queues, names of workers of all of them, and how many alarms more there are than are listed are
+for those who may read all queues, and texts of errors for those who may see bodies
 ([access.md](access.md)).
 
 ## Mutes

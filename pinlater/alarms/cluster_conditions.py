@@ -34,38 +34,48 @@ def cause_text(shard: ShardView) -> str:
     return text or f"It is {shard.state}."
 
 
+def _be(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
 def _jobs(number: int) -> str:
     return f"{number:,} job{'' if number == 1 else 's'}"
 
 
 def shard_out(evidence: Evidence) -> Iterator[Finding]:
+    """By the leases of all processes: the one that judges may be the only one that cannot reach it."""
     now = evidence.now
     for shard in now.shards:
         seen_out = [f"{each.server}/{each.process}" for each in now.servers if shard.id in each.shards_out]
         is_out = shard.state != "in"
         if not is_out and not seen_out:
             continue
+        subject = shard.id or shard.store
+        is_out_everywhere = is_out and len(seen_out) in (0, len(now.servers))  # the leases of others are a little late
+        before = evidence.standing.get(("shard_out", subject))
         if not shard.id:  # a store that no one has opened yet: its id is in it
             title = f"A shard cannot be opened: {shard.store}"
-        elif is_out:
+        elif is_out_everywhere:
             title = f"Shard {shard.id} is out"
         else:
             title = f"Shard {shard.id} is out at {', '.join(seen_out)}"
-        held = shard.jobs or 0
-        impact = f"{_jobs(held)} that had not ended are held there" if is_out and shard.jobs is not None else ""
+        held = shard.jobs
+        if held is None and before is not None:  # who judges now may never have read it
+            held = before.size
         refused = now.refused.get(shard.id, 0)
-        if impact and refused:
-            impact += f"; {refused:,} call{'' if refused == 1 else 's'} with keys that live there were refused"
+        impact = [f"{_jobs(held)} that had not ended {_be(held)} held there"] if is_out and held is not None else []
+        if refused:
+            impact.append(f"{refused:,} call{'' if refused == 1 else 's'} with keys that live there were refused")
         elif impact and shard.is_home:
-            impact += "; jobs with keys that live there are refused until it is back"
+            impact.append("jobs with keys that live there are refused until it is back")
         action, command = _remedy(shard)
         yield Finding(
-            subject=shard.id or shard.store,
+            subject=subject,
             title=title,
             severity=None if now.is_any_shard_in else Severity.CRITICAL,
-            size=held,
+            size=held or 0,
             why=cause_text(shard),
-            impact=impact,
+            impact="; ".join(impact),
             action=action,
             command=command,
             path=_CLUSTER_PAGE,

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pinlater.alarms.evidence import Evidence
 from pinlater.model.alarm_views import Alarm, Severity
 
+QUIET_MS = 10_000
+"""Two judgements: what one of them could not see is not over."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
@@ -54,7 +57,8 @@ class Condition:
     """A row of the table: `holds`, `not_for`, `threshold`, `set_where` and `remedy` are texts for people.
 
     `absorbs`: the conditions whose alarms about the same queue are listed in this one's; of all queues, where that is
-    about none. An alarm ends when nothing was found for `quiet_ms`.
+    about none. An alarm ends when nothing was found for `quiet_ms`, so that one which comes and goes is one.
+    `of_queue`: it ends with its queue.
     """
 
     name: str
@@ -66,4 +70,5 @@ class Condition:
     set_where: str = "fixed"
     not_for: str = ""
     absorbs: tuple[str, ...] = ()
-    quiet_ms: int = 0
+    quiet_ms: int = QUIET_MS
+    of_queue: bool = False

@@ -46,6 +46,7 @@ CONDITIONS: tuple[Condition, ...] = (
         not_for="shards that are out",
         remedy="See what its store is busy with: disk, locks, other users of that machine.",
         find=of_cluster.shard_slow,
+        quiet_ms=60_000,
         absorbs=("counts_old",),
     ),
     Condition(
@@ -72,6 +73,7 @@ CONDITIONS: tuple[Condition, ...] = (
         threshold="10 %",
         remedy="Make room there, or let jobs that ended go sooner (`succeeded_ttl`, `failed_ttl`).",
         find=of_cluster.disk_low,
+        quiet_ms=60_000,
     ),
     Condition(
         name="server_unready",
@@ -112,6 +114,7 @@ CONDITIONS: tuple[Condition, ...] = (
         not_for="workers that stop orderly, as in a deploy, or rest; one of the same name in place; dead-letter queues",
         remedy="See on that machine why it ended, and start it again.",
         find=of_workers.worker_gone,
+        of_queue=True,
         absorbs=("throttled", "no_worker", "jobs_crashed", "waits_long", "backlog_grows", "jobs_expired"),
     ),
     Condition(
@@ -125,6 +128,7 @@ CONDITIONS: tuple[Condition, ...] = (
         not_for="queues whose limits let jobs through, however slowly; dead-letter queues, paused queues",
         remedy="Raise or take away the limits, or see why the jobs in progress do not end.",
         find=of_queues.throttled,
+        of_queue=True,
         absorbs=("waits_long", "backlog_grows", "jobs_expired"),
     ),
     Condition(
@@ -135,6 +139,7 @@ CONDITIONS: tuple[Condition, ...] = (
         not_for=f"{_NOT_WORKED_ON}, queues whose limits let no worker take a job",
         remedy="Start a worker for the queue, or pause the queue.",
         find=of_queues.no_worker,
+        of_queue=True,
         absorbs=("waits_long", "backlog_grows", "jobs_expired"),
     ),
     Condition(
@@ -146,6 +151,7 @@ CONDITIONS: tuple[Condition, ...] = (
         not_for="single jobs, jobs that expired",
         remedy="Read the errors, and retry the jobs when the cause is mended.",
         find=of_queues.failing,
+        of_queue=True,
         absorbs=("attempts_failing", "jobs_crashed"),
         quiet_ms=300_000,
     ),
@@ -157,6 +163,7 @@ CONDITIONS: tuple[Condition, ...] = (
         not_for="what fails as often all the time",
         remedy="Read the errors of jobs that wait for their next attempt.",
         find=of_queues.attempts_failing,
+        of_queue=True,
         quiet_ms=300_000,
     ),
     Condition(
@@ -168,6 +175,7 @@ CONDITIONS: tuple[Condition, ...] = (
         not_for="jobs that are tried again",
         remedy="See what ends the workers, or raise `claim_timeout`; then retry the jobs.",
         find=of_queues.jobs_crashed,
+        of_queue=True,
         quiet_ms=600_000,
     ),
     Condition(
@@ -196,6 +204,7 @@ CONDITIONS: tuple[Condition, ...] = (
         "do not say what they know",
         remedy="Start workers that know the type, or correct the queue that the jobs are enqueued into.",
         find=of_workers.type_unknown,
+        of_queue=True,
     ),
     Condition(
         name="outbox_not_relayed",
@@ -226,6 +235,8 @@ CONDITIONS: tuple[Condition, ...] = (
         not_for=_NOT_WORKED_ON,
         remedy="Start more workers for the queue, or slow down who enqueues.",
         find=of_queues.backlog_grows,
+        of_queue=True,
+        quiet_ms=120_000,
         absorbs=("waits_long", "jobs_expired"),
     ),
     Condition(
@@ -239,6 +250,7 @@ CONDITIONS: tuple[Condition, ...] = (
         not_for=f"{_NOT_WORKED_ON}, scheduled jobs",
         remedy="Start more workers for the queue, or see what its jobs wait for.",
         find=of_queues.waits_long,
+        of_queue=True,
         absorbs=("jobs_expired",),
     ),
     Condition(
@@ -250,6 +262,7 @@ CONDITIONS: tuple[Condition, ...] = (
         not_for="jobs whose time is not over",
         remedy="Start more workers for the queue, or give its jobs more time; retry those that are still wanted.",
         find=of_queues.jobs_expired,
+        of_queue=True,
         quiet_ms=600_000,
     ),
     Condition(
@@ -332,6 +345,7 @@ CONDITIONS: tuple[Condition, ...] = (
         not_for="pauses that end by themselves (`pinlater queue pause --for`)",
         remedy="Resume the queue if the reason is gone.",
         find=of_queues.paused_long,
+        of_queue=True,
     ),
     Condition(
         name="webhook_failing",
@@ -340,6 +354,7 @@ CONDITIONS: tuple[Condition, ...] = (
         threshold=f"{of_cluster.WEBHOOK_TRIES} tries in a row",
         remedy="Repair the receiver, or the way to it; what it missed is sent then.",
         find=of_cluster.webhook_failing,
+        quiet_ms=60_000,
     ),
     Condition(
         name="exposed",

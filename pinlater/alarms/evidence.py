@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -199,6 +199,7 @@ class Snapshot:
     shard which is out was needed for, and `low_disks` the bytes free on the disk of a server's data folder, and all of
     them, where few are. `webhook_problems` say why nothing arrives, by the webhook's host. `lost` is what each server
     process has counted of jobs that failed without a word of a worker, in the order of throughput.LOST.
+    `queue_names` are all that there are; None: that is not known.
     `gone_servers` are processes whose lease ran out. `tiers_away` are the processes that cannot use a tier of bodies,
     and why, `slow_shards` those at which many calls to a shard that is in go wrong, and `certificates` when that of a
     server ends, where that is soon.
@@ -208,6 +209,7 @@ class Snapshot:
     servers: Sequence[ServerView] = ()
     shards: Sequence[ShardView] = ()
     queues: Mapping[str, QueueFacts] = field(default_factory=dict)
+    queue_names: Set[str] | None = None
     homes_problem: str = ""
     counters: Sequence[ProcessCounters] = ()
     lost: Sequence[ProcessCounters] = ()
@@ -247,6 +249,10 @@ class Snapshot:
                 for queue in each.worker.queues:
                     found[queue] = found.get(queue, 0) + 1
         return found
+
+    def lacks(self, queue: str) -> bool:
+        """It was deleted, or never was."""
+        return self.queue_names is not None and queue not in self.queue_names
 
     @property
     def is_any_shard_in(self) -> bool:

@@ -1,5 +1,5 @@
-"""The judge of alarms: the server process that owns the first shard of the leases, of those that can judge, looks at
-the cluster every few seconds, and keeps what it finds in the shards, where all processes read it.
+"""The judge of alarms: one of the server processes, the same for all who know the same leases, looks at the cluster
+every few seconds, and keeps what it finds in the shards, where all processes read it.
 
 With no shard that can be used each process judges by what it knows itself, and says so.
 """
@@ -36,7 +36,7 @@ from pinlater.errors import NoHealthyShards, PinLaterError
 from pinlater.flows.callbacks import LOST_CALLBACKS
 from pinlater.metrics import Metrics
 from pinlater.model import ProcessCounters
-from pinlater.model.alarm_views import Alarm, AlarmsPage
+from pinlater.model.alarm_views import OLD_MS, Alarm, AlarmsPage
 from pinlater.queues.directory import QueueDirectory
 from pinlater.schedules.firer import DESCRIBED, DESCRIBED_CAUSES, DESCRIBED_OF_SHARDS
 from pinlater.shards.handle import NOT_TRIED, ShardHandle
@@ -49,14 +49,20 @@ SHARE = 0.001
 judged less often.
 """
 
+MOST_REST_MS = 30_000
+"""And not less often than that: a judgement of a minute ago is said to be old."""
+
+REMEMBERED_MS = 30_000
+"""A process whose turn comes again so soon still knows what it saw before."""
+
 WRITE_EVERY_MS = 60_000
 """What did not change is written so often, so that others see that it still counts."""
 
 LOST_AFTER_MS = 15_000
 """After its connection broke a worker that has not reported for so long is gone: they report every ten seconds."""
 
-JUDGES = "judges"
-"""What the lease of a process says that can judge: earlier versions cannot."""
+WORK, JUDGES = "judge", "judges"
+"""What one process does; what the lease of a process says that can judge: earlier versions cannot."""
 
 REFUSED = "refused_calls"
 """What a lease says, by shard."""
@@ -73,7 +79,7 @@ CERTIFICATE_ENDS = "certificate_ends_ms"
 SLOW_BAD = 10
 """Of the last hundred calls to a shard, so many failed or took longer than half of their deadline."""
 
-READ_FOR_S = 1.0
+READ_FOR_MS = 1_000
 READ_WITHIN_S = 2.0
 
 
@@ -108,15 +114,16 @@ class Judge:
         self._waits = WaitSampler(members, priorities, clock)
         self._flows = flows
         self._judgement: Judgement | None = None
-        """None: it is not the turn of this process."""
+        """What it knows, also for a while when it is not its turn any more."""
+        self._is_my_turn = False
         self._mutes: list[Mute] = []
         self._is_alone = False
         self._entry: StandingEntry | None = None
         self._written: tuple[tuple[Alarm, ...], int] | None = None
-        self._written_ms = 0
+        self._judged_ms = self._written_ms = 0
         self._counted_ms = 0
         self._rest_until_ms = 0
-        self._read_until_s = 0.0
+        self._read_ms = -READ_FOR_MS
         self._reading: asyncio.Task[StandingEntry | None] | None = None
 
     # -- judging -----------------------------------------------------------------------------------------------------
@@ -124,19 +131,17 @@ class Judge:
     async def tick(self) -> None:
         """Judge, where it is this process's turn and it has rested long enough from the last time."""
         places = self._membership.places()
-        self._is_alone = not places
-        if places and not self._membership.owns_among(places[0].shard.shard_id, JUDGES):
-            if self._judgement is not None:
-                self._judgement = self._written = None
-                self._show(None)
-            return
-        if self._clock.now_ms() < self._rest_until_ms:
+        was_alone, self._is_alone = self._is_alone, not places
+        if places and not self._membership.does_among(WORK, JUDGES):
+            await self._leave()
             return
         now_ms = self._clock.now_ms()
+        if self._is_my_turn and was_alone == self._is_alone and 0 < self._rest_until_ms - now_ms <= MOST_REST_MS:
+            return
         try:
-            judgement = self._judgement or await self._begin(places, now_ms)
+            judgement = await self._take_turn(places, was_alone, now_ms)
             if places:
-                self._mutes = await alarm_entries.read_mutes(places[:1], now_ms)
+                self._mutes = await alarm_entries.read_mutes(places, now_ms, self._mutes)
         except PinLaterError as error:  # that shard is about to be out
             _log.warning("alarms_not_read", error=error.message)
             return
@@ -149,10 +154,11 @@ class Judge:
         began_s = thread_time()
         judged = judgement.judge(snapshot, self._mutes)
         took_ms = (thread_time() - began_s) * 1000
-        self._rest_until_ms = now_ms + int(took_ms / SHARE) - JUDGE_EVERY_MS // 2
+        self._rest_until_ms = now_ms + min(int(took_ms / SHARE) - JUDGE_EVERY_MS // 2, MOST_REST_MS)
         for alarm in judged.ended:
             _log.info("alarm_ended", alarm=alarm.name, subject=alarm.subject, since_ms=alarm.since_ms)
         name = self._membership.me.lease_name
+        self._judged_ms = snapshot.now_ms
         self._entry = StandingEntry(name, snapshot.now_ms, tuple(judged.standing), judged.more)
         self._show(self._entry)
         if places:
@@ -171,14 +177,38 @@ class Judge:
         judged = {} if entry is None else {("alarms_judged_at_seconds",): entry.judged_at_ms / 1000}
         self._metrics.set_gauges(("alarms_judged_at_seconds",), judged)
 
-    async def _begin(self, places: list[ShardHandle], now_ms: int) -> Judgement:
-        """It is this process's turn from now on."""
-        before = await alarm_entries.read_standing(places, now_ms) if places else None
-        self._judgement, self._counted_ms = Judgement(), 0
-        if before is not None:
-            self._judgement.resume(before.alarms, now_ms)
-        await self._webhooks.resume(places)
+    async def _take_turn(self, places: list[ShardHandle], was_alone: bool, now_ms: int) -> Judgement:
+        """What this process knows, and what is kept of others that have judged since. PinLaterError.
+
+        Two may judge at once, for a moment: while leases change, or where one stood still. Each goes by what the other
+        one wrote, so what began keeps its beginning, and what was written late is written over.
+        """
+        stored = await alarm_entries.read_standing(places, now_ms) if places else self._recent(now_ms)
+        is_mine = stored is not None and stored.judged_by == self._membership.me.lease_name
+        if not is_mine:
+            self._written = None
+        is_new = not self._is_my_turn
+        if self._judgement is None or (is_new and not 0 <= now_ms - self._judged_ms < REMEMBERED_MS):
+            self._judgement, self._counted_ms = Judgement(), 0
+        is_newer = stored is not None and not is_mine and stored.judged_at_ms > self._judged_ms
+        if is_new or is_newer or (was_alone and places):
+            self._judgement.resume(() if stored is None else stored.alarms, now_ms, is_new=is_new)
+            await self._webhooks.resume(places)
+            self._entry = stored if is_new and stored is not None else self._entry
+            self._is_my_turn = True
         return self._judgement
+
+    async def _leave(self) -> None:
+        """It is the turn of another process."""
+        if self._is_my_turn:
+            self._is_my_turn, self._written = False, None
+            self._show(None)
+            await self._webhooks.forget()
+
+    def _recent(self, now_ms: int) -> StandingEntry | None:
+        """What was judged last, by whom ever, as far as this process knows, and where that still counts."""
+        entry = self._entry
+        return entry if entry is not None and 0 <= now_ms - entry.judged_at_ms < OLD_MS else None
 
     async def _write(self, places: list[ShardHandle], entry: StandingEntry, ended: list[Alarm]) -> None:
         now_ms = self._clock.now_ms()
@@ -222,6 +252,7 @@ class Judge:
                 for each in observed
                 if each.lost_ms is None or status.now_ms - each.lost_ms < LOST_AFTER_MS
             ],
+            queue_names=self._queues.names(),
             dead_letter_queues=frozenset(each.queue for each in self._queues.dead_letter_targets().values()),
             latency_goals={
                 name: each.latency_goal_ms for name, each in settings.items() if each.latency_goal_ms is not None
@@ -294,14 +325,13 @@ class Judge:
             raise self._members.none_left() if not healthy else NoHealthyShards("no shard took the mute")
 
     async def _latest(self) -> StandingEntry | None:
-        if self._judgement is not None:
+        if self._is_my_turn:
             return self._entry
-        loop = asyncio.get_running_loop()
-        if loop.time() >= self._read_until_s:
-            self._read_until_s = loop.time() + READ_FOR_S
-            self._reading = loop.create_task(
-                alarm_entries.read_standing(self._membership.places(), self._clock.now_ms())
-            )
+        now_ms = self._clock.now_ms()
+        if not 0 <= now_ms - self._read_ms < READ_FOR_MS:
+            self._read_ms = now_ms
+            reading = alarm_entries.read_standing(self._membership.places(), now_ms)
+            self._reading = asyncio.get_running_loop().create_task(reading)
         if self._reading is not None:
             await asyncio.wait([self._reading], timeout=READ_WITHIN_S)
             if self._reading.done() and not self._reading.cancelled() and self._reading.exception() is None:

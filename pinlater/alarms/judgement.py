@@ -18,13 +18,16 @@ MOST_ABSORBED = 20
 
 
 class Mute(NamedTuple):
-    """An operator's word that an alarm is known: of a condition, or with `subject` of one subject alone."""
+    """An operator's word that an alarm is known: of a condition, or with `subject` of one subject alone. Of two the one
+    that was set last counts.
+    """
 
     name: str
     subject: str
     until_ms: int
     by: str
     why: str
+    set_ms: int = 0
 
 
 class Judged(NamedTuple):
@@ -46,6 +49,7 @@ class Judgement:
     def __init__(self, conditions: Sequence[Condition] = CONDITIONS) -> None:
         self._conditions = conditions
         self._quiet_ms = {each.name: each.quiet_ms for each in conditions}
+        self._of_queue = {each.name for each in conditions if each.of_queue}
         self._past = ClusterHistory()
         self._standing: dict[tuple[str, str], Alarm] = {}
         self._found_ms: dict[tuple[str, str], int] = {}
@@ -65,10 +69,14 @@ class Judgement:
         since_ms = now_ms - WINDOW_MINUTES * MINUTE_MS
         return [queue for queue in queues if self._past.dequeued_ms(queue) > since_ms]
 
-    def resume(self, standing: Sequence[Alarm], now_ms: int) -> None:
-        """Go on with what another judge has found."""
-        self._standing = {each.key: each for each in standing}
-        self._found_ms = dict.fromkeys(self._standing, now_ms)
+    def resume(self, standing: Sequence[Alarm], now_ms: int, *, is_new: bool = True) -> None:
+        """Go on with what another judge has found; beside what this one has where it is not new."""
+        before = {} if is_new else self._standing
+        for each in standing:
+            mine = before.get(each.key)
+            before[each.key] = each if mine is None else _joined(mine, each)
+            self._found_ms[each.key] = now_ms
+        self._standing = before
 
     def observe(self, now: Snapshot) -> None:
         """A further snapshot, before it is judged."""
@@ -77,7 +85,12 @@ class Judgement:
     def judge(self, now: Snapshot, mutes: Sequence[Mute] = ()) -> Judged:
         """The alarms by the snapshot that was observed last."""
         evidence = Evidence(now, self._past, self._standing)
-        found = [_Found(condition, finding) for condition in self._conditions for finding in condition.find(evidence)]
+        found = [
+            _Found(condition, finding)
+            for condition in self._conditions
+            for finding in condition.find(evidence)
+            if not (condition.of_queue and now.lacks(finding.queue))
+        ]
         raised: dict[tuple[str, str], Alarm] = {}
         for each, absorbed in _without_effects(found):
             alarm = self._alarm(each, absorbed, now.now_ms)
@@ -86,7 +99,8 @@ class Judgement:
         covered = {(each.condition.name, each.finding.subject) for each in found} - raised.keys()
         for key, alarm in self._standing.items():  # quiet for too short a time
             quiet_ms = now.now_ms - self._found_ms.get(key, now.now_ms)
-            if key not in raised and key not in covered and quiet_ms < self._quiet_ms.get(key[0], 0):
+            is_gone = key[0] in self._of_queue and now.lacks(alarm.queue)
+            if key not in raised and key not in covered and not is_gone and quiet_ms < self._quiet_ms.get(key[0], 0):
                 raised[key] = alarm
         ended = [
             replace(alarm, ended_ms=now.now_ms)
@@ -123,6 +137,10 @@ class Judgement:
                 for each in absorbed[:MOST_ABSORBED]
             ),
         )
+
+
+def _joined(mine: Alarm, other: Alarm) -> Alarm:
+    return replace(mine, since_ms=min(mine.since_ms, other.since_ms), peak=max(mine.peak, other.peak))
 
 
 def _severity(found: _Found) -> Severity:

@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import msgspec
 
 from pinlater.config.webhook_urls import ALERTMANAGER, PINLATER, SLACK
 from pinlater.model.alarm_views import Alarm
+
+SLACK_CHARS = 12_000
+"""Of all texts in one message: Slack and Mattermost refuse one that is much longer."""
 
 ALERT_ENDS_MS = 300_000
 """Alertmanager takes an alert for over when nothing was said of it for so long."""
@@ -59,7 +63,11 @@ def _pinlater(message: WebhookMessage) -> Any:
 def _slack(message: WebhookMessage) -> Any:
     texts = [_slack_text(each, message.links) for each in message.standing]
     texts += [f":white_check_mark: *over* {_slack_escaped(each.title)}" for each in message.ended]
-    return {"text": "\n\n".join(texts)}
+    sizes = accumulate(len(text) + 2 for text in texts)
+    shown = [text for text, size in zip(texts, sizes, strict=True) if size <= SLACK_CHARS] or [texts[0][:SLACK_CHARS]]
+    if len(texts) > len(shown):
+        shown.append(f"and {len(texts) - len(shown):,} more: `pinlater alarms`")
+    return {"text": "\n\n".join(shown)}
 
 
 _SLACK_MARKS = (":rotating_light:", ":warning:", ":information_source:")
@@ -106,7 +114,7 @@ def _alert(alarm: Alarm, message: WebhookMessage, ends_ms: int) -> dict[str, Any
         "labels": {name: value for name, value in labels.items() if value},
         "annotations": {name: value for name, value in annotations.items() if value},
         "startsAt": _rfc3339(alarm.since_ms),
-        "endsAt": _rfc3339(ends_ms),
+        "endsAt": _rfc3339(max(ends_ms, alarm.since_ms)),  # by the clocks of two servers
     }
     if message.links and alarm.path:
         alert["generatorURL"] = message.links + alarm.path

@@ -34,6 +34,7 @@ REFRESH_MS = 120_000
 """Alerts that stand are sent again to an Alertmanager so often."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+_LONGEST_PAUSE_MS = round(LONGEST_PAUSE_S * 1_000)
 
 AlarmKey = tuple[str, str]
 PostJson = Callable[[str, bytes, Mapping[str, str], float], Awaitable[PostOutcome]]
@@ -63,6 +64,9 @@ class AlarmWebhook:
         self._sent: dict[AlarmKey, Alarm] = {}
         self._standing: dict[AlarmKey, Alarm] = {}
         self._sent_ms: dict[str, int] = {}
+        self._tries = 0
+        self._tried: dict[str, int] = {}
+        """The number of the last try of each condition."""
         self._failures = 0
         self._try_after_ms = 0
         self.is_busy = False
@@ -73,8 +77,12 @@ class AlarmWebhook:
         return [*self._sent.values()]
 
     def resume(self, sent: Iterable[Alarm]) -> None:
-        """Go on with what another process has sent."""
-        self._sent = {each.key: each for each in sent}
+        """Go on with what another process has sent, beside what this one has."""
+        self._sent = {**{each.key: each for each in sent}, **self._sent}
+
+    def forget(self) -> None:
+        """Another process sends from now on."""
+        self._sent, self._standing = {}, {}
 
     def take(self, standing: Iterable[Alarm]) -> None:
         """The alarms as they stand now."""
@@ -84,7 +92,8 @@ class AlarmWebhook:
         """Send what is due, a condition after the other; whether anything arrived. It raises nothing."""
         has_sent, self.is_busy = False, True
         try:
-            for name in sorted({name for name, _ in (*self._standing, *self._sent)}):
+            names = {name for name, _ in (*self._standing, *self._sent)}
+            for name in sorted(names, key=lambda name: (self._tried.get(name, 0), name)):  # one may never be taken
                 message = self._due(name)
                 if message is None:
                     continue
@@ -99,7 +108,9 @@ class AlarmWebhook:
         """What is to be said of a condition now."""
         now_ms = self._clock.now_ms()
         sent_ms = self._sent_ms.get(name)
-        if now_ms < self._try_after_ms or (sent_ms is not None and 0 <= now_ms - sent_ms < SEND_EVERY_MS):
+        if 0 < self._try_after_ms - now_ms <= _LONGEST_PAUSE_MS or (
+            sent_ms is not None and 0 <= now_ms - sent_ms < SEND_EVERY_MS
+        ):
             return None
         standing = [each for each in self._standing.values() if each.name == name and not each.is_muted]
         news = [each for each in standing if self._is_news(each)]
@@ -120,6 +131,8 @@ class AlarmWebhook:
 
     async def _send(self, message: WebhookMessage) -> bool:
         body = webhook_body(self.target.form, message if self._settings.with_errors else message.without_errors())
+        self._tries += 1
+        self._tried[message.name] = self._tries
         outcome = await self._post(self.target.url, body, self._headers(message, body), POST_TIMEOUT_S)
         if outcome.failure:
             self._failures += 1
@@ -133,7 +146,7 @@ class AlarmWebhook:
         self._sent_ms[message.name] = message.now_ms
         self._sent |= {each.key: each for each in message.standing}
         for each in message.ended:
-            del self._sent[each.key]
+            self._sent.pop(each.key, None)
         return True
 
     def _headers(self, message: WebhookMessage, body: bytes) -> dict[str, str]:
@@ -177,6 +190,12 @@ class AlarmWebhooks:
     async def _send(self, receiver: AlarmWebhook, places: Sequence[ShardHandle]) -> None:
         if await receiver.send_due():
             await put_sent(places, receiver.name, receiver.sent, self._clock.now_ms())
+
+    async def forget(self) -> None:
+        """Another process judges from now on, and sends what this one was about to send."""
+        await self._tasks.cancel()
+        for each in self._receivers:
+            each.forget()
 
     async def drain(self) -> None:
         """Until nothing is under way."""

@@ -236,7 +236,9 @@ class LostLease(NamedTuple):
 
 
 class LostLeases:
-    """The processes whose lease ran out: those that leave in order say that they drain, or take theirs away before."""
+    """The processes whose lease ran out, and none of whose server, or at whose address, has come since. Those that leave
+    in order say that they drain, or take theirs away before.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, _Seen] = {}
@@ -250,10 +252,11 @@ class LostLeases:
             if now_ms >= expired_ms and lease.trouble != DRAINING:
                 self._lost[name] = LostLease(lease, now_ms)
         self._known = here
+        in_place = {name for each in here.values() for name in (each.lease.server, each.lease.address)}
         self._lost = {
             name: each
             for name, each in self._lost.items()
-            if name not in here and now_ms - each.noticed_ms < LOST_FOR_MS
+            if in_place.isdisjoint((each.lease.server, each.lease.address)) and now_ms - each.noticed_ms < LOST_FOR_MS
         }
 
     def all(self) -> list[LostLease]:

@@ -116,7 +116,7 @@ class Membership:
         return self._alive
 
     def lost(self) -> list[LostLease]:
-        """The processes whose lease ran out in the last hour, and that are not back, by name. What one process never
+        """The processes whose lease ran out in the last hour, and that have none in their place, by name. What one process never
         saw, or could not read in time, is not among them.
         """
         return self._lost.all()
@@ -153,16 +153,14 @@ class Membership:
         """Whether this process owns the shard now. Never if it is not ready, or is cut off from all shards."""
         return self._may_own() and self.owner(shard_id) == self.me.lease_name
 
-    def owns_among(self, shard_id: str, word: str) -> bool:
-        """Whether this process would own the shard if those alone were there whose lease says that word: while servers
-        are upgraded one after the other, the owner may not know the work yet.
+    def does_among(self, work: str, word: str) -> bool:
+        """Whether this process is the one for a piece of work, of those that are ready and whose lease says that word:
+        one of those that can use the most shards, whichever it is. Earlier versions may not know the work.
         """
-        able = [
-            lease.name
-            for lease in self.alive()
-            if lease.is_ready and shard_id in lease.shards_in and lease.more.get(word)
-        ]
-        return self._may_own() and rendezvous_pick(shard_id, able) == self.me.lease_name
+        able = [lease for lease in self.alive() if lease.is_ready and lease.more.get(word)]
+        most = max((len(lease.shards_in) for lease in able), default=0)
+        names = [lease.name for lease in able if len(lease.shards_in) == most]
+        return self._may_own() and rendezvous_pick(work, names) == self.me.lease_name
 
     def _may_own(self) -> bool:
         renewal, at_ms = self._renewed

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from pinlater.alarms.alarm_entries import KEPT_ENDED
 from pinlater.alarms.condition_table import BY_NAME
-from pinlater.alarms.judgement import Mute
+from pinlater.alarms.judgement import MOST, Mute
 from pinlater.durations import DAY_MS, duration_text
 from pinlater.errors import NoHealthyShards, RequestInvalid
-from pinlater.model import RequestContext
+from pinlater.model import EVERY_QUEUE, RequestContext
 from pinlater.model.alarm_views import AlarmsPage
 from pinlater.near_names import meant_name
 from pinlater.service.admin_password import Operator
@@ -32,10 +35,11 @@ class AlarmCalls:
     async def page(self, ended: bool, limit: int, context: RequestContext | None) -> AlarmsPage:
         if self._judge is None:
             return AlarmsPage(self._clock.now_ms())
-        page = await (self._judge.ended_page(limit) if ended else self._judge.page(limit))
-        shown = [alarm.shown_to(lambda *of: may_read(context, *of)) for alarm in page.alarms]
-        page.alarms[:] = [alarm for alarm in shown if alarm is not None]
-        return page
+        page = await (self._judge.ended_page(KEPT_ENDED) if ended else self._judge.page(MOST))
+        found = [alarm.shown_to(lambda *of: may_read(context, *of)) for alarm in page.alarms]
+        shown = [alarm for alarm in found if alarm is not None]
+        more = page.more if may_read(context, EVERY_QUEUE) else 0
+        return replace(page, alarms=shown[:limit], more=more + max(0, len(shown) - limit))
 
     async def mute(self, name: str, subject: str, for_ms: int, reason: str, password: str, operator: Operator) -> None:
         await self._admin.check(password, operator)
@@ -49,8 +53,8 @@ class AlarmCalls:
             raise RequestInvalid.of("the length of reason", len(reason), f"1 to {MAX_REASON_CHARS}")
         if self._judge is None:
             raise NoHealthyShards("this server judges no alarms")
-        until_ms = self._clock.now_ms() + for_ms
-        await self._judge.mute(Mute(name, subject, until_ms, operator.who, reason))
+        now_ms = self._clock.now_ms()
+        await self._judge.mute(Mute(name, subject, now_ms + for_ms, operator.who, reason, now_ms))
         detail = f"for {duration_text(for_ms)}: {reason}" if for_ms else "ended"
         target = f"{name}/{subject}" if subject else name
         await self._audit.write(operator.who, "mute_alarm", target, detail, part=PROTECTED)

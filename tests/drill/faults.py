@@ -244,7 +244,7 @@ FAULTS: dict[str, Fault] = {
         stop_shard,
         start_shard,
         45.0,
-        ("Shard 2 is out", "are held there"),
+        ("Shard 2 is out", "held there"),
         ("out",),
         subject="2",
         absorbed=frozenset({"overflow_used", "homes_stuck", "counts_old"}),

@@ -7,13 +7,15 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pinlater.alarms.judge import JUDGE_EVERY_MS, Judge
+from pinlater.alarms.condition import QUIET_MS
+from pinlater.alarms.judge import JUDGE_EVERY_MS, JUDGES, WORK, Judge
 from pinlater.alarms.webhooks import AlarmWebhooks, WebhookSettings
 from pinlater.cluster.worker_list import WorkerList
 from pinlater.config.webhook_urls import webhook_target
 from pinlater.metrics import Metrics
 from pinlater.model.alarm_views import AlarmsPage
 from pinlater.signed_post import PostOutcome
+from tests.unit.breaking import HeldClock
 from tests.unit.cluster_stand import ClusterStand, Server, cluster_stand
 
 MINUTE = 60_000
@@ -35,8 +37,8 @@ class AlarmStand:
         self.webhooks: dict[str, AlarmWebhooks] = {}
         self.metrics: dict[str, Metrics] = {}
 
-    async def server(self, name: str) -> Server:
-        server = await self.cluster.server(name, describe=lambda: self.judges[name].describe())
+    async def server(self, name: str, clock: HeldClock | None = None) -> Server:
+        server = await self.cluster.server(name, clock=clock, describe=lambda: self.judges[name].describe())
         workers = WorkerList(server.members, server.time, server.membership.me.lease_name)
         self.workers[name] = workers
         self.webhooks[name] = AlarmWebhooks(self.settings, server.time, self._post)
@@ -65,6 +67,11 @@ class AlarmStand:
             if server.membership.me.server in self.judges:
                 await self.judges[server.membership.me.server].tick()
 
+    async def settle(self) -> None:
+        """So long that what is not found any more has ended."""
+        for _ in range(QUIET_MS // JUDGE_EVERY_MS + 1):
+            await self.pass_time()
+
     async def _post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> PostOutcome:
         self.tries += 1
         if not self.failure:
@@ -87,9 +94,7 @@ class AlarmStand:
 
     def judging(self) -> Server:
         """The server whose turn it is."""
-        (found,) = [
-            each for each in self.cluster.servers if each.membership.owns(each.membership.places()[0].shard.shard_id)
-        ]
+        (found,) = [each for each in self.cluster.servers if each.membership.does_among(WORK, JUDGES)]
         return found
 
 

@@ -8,14 +8,23 @@ from dataclasses import replace
 
 import pytest
 
-from pinlater.alarms.alarm_entries import KEPT_ENDED, put_ended, read_ended, read_mutes
-from pinlater.alarms.judge import JUDGE_EVERY_MS, JUDGES, LOST_AFTER_MS, SLOW_BAD, SLOW_SHARDS, WRITE_EVERY_MS
+from pinlater.alarms.alarm_entries import (
+    KEPT_ENDED,
+    StandingEntry,
+    put_ended,
+    put_standing,
+    read_ended,
+    read_mutes,
+    read_standing,
+)
+from pinlater.alarms.judge import JUDGE_EVERY_MS, JUDGES, LOST_AFTER_MS, SLOW_BAD, SLOW_SHARDS, WORK, WRITE_EVERY_MS
 from pinlater.alarms.judgement import Mute
 from pinlater.backends.requests import AckRequest
 from pinlater.errors import NoHealthyShards
 from pinlater.model import ANONYMOUS, Job, WorkerReport, parse_descriptor
 from pinlater.model.alarm_views import Severity
 from tests.unit.alarm_stand import MINUTE, AlarmStand, alarm_stand
+from tests.unit.breaking import HeldClock
 from tests.unit.cluster_stand import cluster_stand
 
 
@@ -44,11 +53,12 @@ async def test_an_alarm_that_ended_can_be_read() -> None:
     async with one_alarm() as stand:
         server = stand.cluster.servers[0]
         await server.queues.change("mail", {"paused": "true"}, (), False, "me")
-        await stand.pass_time()
+        await stand.settle()
+        ended_ms = server.time.now_ms() - JUDGE_EVERY_MS
         assert [page.alarms for page in await stand.pages()] == [[], []]
         for judge in stand.judges.values():
             (ended,) = (await judge.ended_page(10)).alarms
-            assert (ended.key, ended.ended_ms, ended.peak) == (("no_worker", "mail"), server.time.now_ms(), 3)
+            assert (ended.key, ended.ended_ms, ended.peak) == (("no_worker", "mail"), ended_ms, 3)
 
 
 async def test_another_server_goes_on_where_the_judge_left_off() -> None:
@@ -112,7 +122,8 @@ async def test_a_mute_is_ended_by_one_that_has_ended() -> None:
         await judge.mute(Mute("no_worker", "", server.time.now_ms(), "me", ""))
         await stand.pass_time()
         assert not (await stand.pages())[0].alarms[0].is_muted
-        assert await read_mutes(server.members.healthy(), server.time.now_ms()) == []
+        (kept,) = await read_mutes(server.members.healthy(), server.time.now_ms())
+        assert kept.until_ms <= server.time.now_ms()
 
 
 async def test_a_healthy_cluster_is_written_once_a_minute() -> None:
@@ -232,10 +243,31 @@ async def test_a_server_that_is_killed_is_told_of_and_one_that_leaves_is_not() -
             assert staying.membership.owns("1")
 
 
+async def test_a_server_that_came_back_is_not_told_of_when_nobody_can_be_seen() -> None:
+    async with alarm_stand() as stand:
+        gone, staying = stand.cluster.servers
+        await stand.pass_time()
+        stand.cluster.kill(gone)
+        for _ in range(5):
+            await stand.pass_time()
+        name = gone.membership.me.server
+        assert [alarm.key for alarm in (await stand.pages())[0].alarms] == [("server_gone", name)]
+        await stand.judges[name].close()
+        back = await stand.server(name)
+        await stand.settle()
+        assert (await stand.pages())[0].alarms == []
+        for server in (staying, back):
+            for member in server.members.all:
+                member.eject("it is gone")
+        await stand.settle()
+        for page in await stand.pages():
+            assert {alarm.name for alarm in page.alarms} == {"shard_out"}
+
+
 async def test_a_queue_that_is_limited_to_nothing_wants_no_worker() -> None:
     async with one_alarm() as stand:
         await stand.cluster.servers[0].queues.change("mail", {"max_jobs_per_second": "0/s"}, (), False, "me")
-        await stand.pass_time()
+        await stand.settle()
         assert [alarm.name for alarm in (await stand.pages())[0].alarms] == ["throttled"]
 
 
@@ -273,7 +305,7 @@ async def test_a_worker_that_was_killed_is_told_of_soon_after_its_connection_bro
         (alarm,) = (await stand.pages())[0].alarms
         assert (alarm.key, alarm.severity) == (("worker_gone", "mail"), Severity.CRITICAL)
         stand.workers["a"].receive(replace(report, up_ms=25_000))  # it was only cut off
-        await stand.pass_time()
+        await stand.settle()
         assert (await stand.pages())[0].alarms == []
 
 
@@ -297,13 +329,129 @@ async def test_a_worker_that_rests_takes_no_jobs_and_may_go() -> None:
     async with one_alarm() as stand:
         report = WorkerReport("w1", "shop", 5_000, "host-1", 7, {"mail": 1}, 4)
         stand.workers["a"].receive(report)
-        await stand.pass_time()
+        await stand.settle()
         assert (await stand.pages())[0].alarms == []
         stand.workers["a"].receive(replace(report, up_ms=6_000, is_quiet=True))
         await stand.pass_time()
         assert [alarm.name for alarm in (await stand.pages())[0].alarms] == ["no_worker"]
         await stand.pass_time(2 * MINUTE)
         assert [alarm.name for alarm in (await stand.pages())[0].alarms] == ["no_worker"]
+
+
+# -- several that judge ------------------------------------------------------------------------------------------------
+
+
+async def test_one_process_judges_where_a_shard_is_out_at_some() -> None:
+    for number in (0, 1):
+        async with one_alarm() as stand:
+            for server in stand.cluster.servers:
+                member = server.members.all[number]
+                member.eject("it cannot be reached from here")
+                await stand.settle()
+                turns = [each.membership.does_among(WORK, JUDGES) for each in stand.cluster.servers]
+                assert turns.count(True) == 1
+                pages = await stand.pages()
+                assert len({page.judged_by for page in pages}) == 1
+                alarm = {each.name: each for each in pages[0].alarms}["shard_out"]
+                assert alarm.title == f"Shard {number + 1} is out at {server.membership.me.lease_name}"
+                member.readmit()
+                await stand.settle()
+
+
+async def test_two_that_judge_at_once_tell_of_the_same_beginnings() -> None:
+    """One stood still, and goes on in the middle of its judgement: the other one has judged meanwhile."""
+    async with one_alarm() as stand:
+        first = stand.judging()
+        (other,) = [each for each in stand.cluster.servers if each is not first]
+        (before,) = (await stand.pages())[0].alarms
+        old = StandingEntry(first.membership.me.lease_name, first.time.now_ms())
+        stand.cluster.servers.remove(first)
+        await stand.settle()
+        await put_standing(other.membership.places(), old, other.time.now_ms())
+        await stand.pass_time()
+        stored = await read_standing(other.membership.places(), other.time.now_ms())
+        assert stored is not None
+        assert before.key in {each.key for each in stored.alarms}
+        stand.cluster.servers.append(first)
+        await stand.settle()
+        found = {each.key: each.since_ms for each in (await stand.pages())[0].alarms}
+        assert found[before.key] == before.since_ms
+
+
+async def test_servers_whose_clocks_differ_tell_of_the_same_beginnings() -> None:
+    async with cluster_stand(2) as cluster:
+        stand = AlarmStand(cluster)
+        ahead = HeldClock(cluster.clock.now_ms() + 3_000)
+        try:
+            first = await stand.server("a", clock=ahead)
+            await stand.server("b")
+            await cluster.round()
+            await first.queues.create("mail", "me")
+            await first.router.enqueue("mail", [Job(b"x")] * 3, first.time.now_ms())
+            for _ in range(16):
+                ahead.tick(JUDGE_EVERY_MS)
+                await stand.pass_time()
+            judging = stand.judging()
+            before = {each.key: each.since_ms for each in (await stand.pages())[0].alarms}
+            assert ("no_worker", "mail") in before
+            cluster.kill(judging)
+            for _ in range(4):
+                ahead.tick(JUDGE_EVERY_MS)
+                await stand.pass_time()
+            after = {each.key: each.since_ms for each in (await stand.pages())[0].alarms}
+            assert after["no_worker", "mail"] == before["no_worker", "mail"]
+            assert stand.judging() is not judging
+        finally:
+            for judge in stand.judges.values():
+                await judge.close()
+            for workers in stand.workers.values():
+                await workers.close()
+
+
+async def test_without_shards_what_stood_keeps_its_beginning_and_its_end_is_sent() -> None:
+    async with one_alarm() as stand:
+        (before,) = (await stand.pages())[0].alarms
+        assert await stand.heard() == [(["mail"], [])]
+        judging = stand.judging()
+        for server in stand.cluster.servers:
+            for member in server.members.all:
+                member.eject("it is gone")
+        await stand.pass_time()
+        for page in await stand.pages():
+            assert {each.key: each.since_ms for each in page.alarms}[before.key] == before.since_ms
+        stand.cluster.kill(judging)
+        (left,) = stand.cluster.servers
+        for member in left.members.all:
+            member.readmit()
+        await left.queues.change("mail", {"paused": "true"}, (), False, "me")
+        await stand.heard()
+        for _ in range(8):
+            await stand.pass_time(MINUTE // 2)
+        ended = [subject for _, subjects in await stand.heard() for subject in subjects]
+        assert "mail" in ended
+
+
+async def test_a_mute_outlives_a_shard_that_was_out_when_it_was_set() -> None:
+    async with one_alarm() as stand:
+        first = stand.judging().membership.places()[0].shard.shard_id
+        members = [
+            member for each in stand.cluster.servers for member in each.members.all if member.shard.shard_id == first
+        ]
+        judge, server = stand.judges["b"], stand.cluster.servers[0]
+        for is_set in (True, False):
+            for member in members:
+                member.eject("it is gone")
+            await stand.pass_time()
+            now_ms = server.time.now_ms()
+            await judge.mute(Mute("no_worker", "mail", now_ms + is_set * 60 * MINUTE, "me", "known", now_ms))
+            for member in members:
+                member.readmit()
+            if is_set:
+                stand.cluster.kill(stand.judging())
+            await stand.settle()
+            await stand.pass_time(MINUTE)
+            (alarm,) = [each for each in (await stand.pages())[0].alarms if each.name == "no_worker"]
+            assert alarm.is_muted == is_set
 
 
 # -- webhooks ----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from pinlater.alarms.cluster_conditions import WEBHOOK_TRIES
-from pinlater.alarms.webhook_bodies import ALERT_ENDS_MS, WebhookMessage, webhook_body
+from pinlater.alarms.webhook_bodies import ALERT_ENDS_MS, SLACK_CHARS, WebhookMessage, webhook_body
 from pinlater.alarms.webhooks import (
     REFRESH_MS,
     SEND_EVERY_MS,
@@ -190,3 +190,52 @@ async def test_alertmanager_hears_again_of_what_stands_before_it_takes_it_for_ov
     assert REFRESH_MS + SEND_EVERY_MS < ALERT_ENDS_MS
     ((over,),) = await receiver.hear(after_ms=SEND_EVERY_MS)
     assert over["endsAt"] < again["endsAt"]
+
+
+async def test_a_condition_that_is_never_taken_keeps_back_no_other() -> None:
+    receiver = Receiver()
+    taken = receiver.webhook._post
+
+    async def refuse_first(url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> PostOutcome:
+        if headers["PinLater-Condition"] == "shard_full":
+            return PostOutcome("it answered 400", True)
+        return await taken(url, body, headers, timeout_s)
+
+    receiver.webhook._post = refuse_first
+    await receiver.hear(FULL, GONE)
+    (begun,) = await receiver.hear(FULL, GONE, after_ms=SEND_EVERY_MS)
+    assert titles(begun) == ([GONE.title], [])
+
+
+async def test_what_is_to_be_sent_waits_for_no_clock_that_was_set_back() -> None:
+    receiver = Receiver()
+    receiver.failure = "it answered 500"
+    await receiver.hear(GONE)
+    receiver.failure = ""
+    (begun,) = await receiver.hear(GONE, after_ms=-3_600_000)
+    assert titles(begun) == ([GONE.title], [])
+
+
+async def test_who_sends_no_more_leaves_the_ends_to_who_does() -> None:
+    receiver = Receiver()
+    await receiver.hear(GONE)
+    receiver.webhook.forget()
+    receiver.webhook.resume([FULL])
+    (ended,) = await receiver.hear(after_ms=SEND_EVERY_MS)
+    assert titles(ended) == ([], [FULL.title])
+
+
+def test_slack_takes_the_text_of_two_hundred_alarms() -> None:
+    many = [replace(GONE, subject=f"q{number}", title=f"q{number}: `x` <!channel> & it") for number in range(200)]
+    text = json.loads(webhook_body("slack", WebhookMessage("worker_gone", many, many, 5_000)))["text"]
+    assert len(text) < SLACK_CHARS + 100
+    shown = text.count("rotating_light")
+    assert text.endswith(f"and {400 - shown} more: `pinlater alarms`")
+    assert "<!channel>" not in text
+
+
+def test_an_alert_ends_not_before_it_began() -> None:
+    """By the clocks of two servers it would: Alertmanager takes none of them then."""
+    ended = replace(GONE, since_ms=4_000, ended_ms=1_000)
+    (alert,) = json.loads(webhook_body("alertmanager", WebhookMessage("worker_gone", [], [ended], 1_000)))
+    assert alert["startsAt"] == alert["endsAt"]

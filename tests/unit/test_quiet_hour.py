@@ -109,6 +109,8 @@ class Hour:
     async def replace_server(self, step: int) -> None:
         """The one that judges goes in order, and another one comes."""
         gone = self.stand.judging()
+        await gone.membership.drain()
+        await self.stand.cluster.round()
         self.stand.cluster.servers.remove(gone)
         await gone.stop()
         await self.stand.server(f"new-{step}")
