@@ -236,8 +236,8 @@ class LostLease(NamedTuple):
 
 
 class LostLeases:
-    """The processes whose lease ran out, and none of whose server, or at whose address, has come since. Those that leave
-    in order say that they drain, or take theirs away before.
+    """The processes whose lease ran out, and none of whose server, or at whose address, has come since. Those that
+    leave in order say that they drain, or take theirs away before.
     """
 
     def __init__(self) -> None:

@@ -116,8 +116,8 @@ class Membership:
         return self._alive
 
     def lost(self) -> list[LostLease]:
-        """The processes whose lease ran out in the last hour, and that have none in their place, by name. What one process never
-        saw, or could not read in time, is not among them.
+        """The processes whose lease ran out in the last hour, and that have none in their place, by name. What one
+        process never saw, or could not read in time, is not among them.
         """
         return self._lost.all()
 
