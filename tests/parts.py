@@ -151,6 +151,13 @@ LEFT = (
         "the alarms of the drill, which webhooks are told of, and their ends on all other faces",
     ),
     Left(
+        r"tests/cluster/test_proof_judges\.py::(?!test_a_(burst|shard)_.*\[redis\])",
+        "the judge of alarms on MariaDB and PostgreSQL; its server and workers "
+        "killed; no shard at all; each end told once",
+        "a shard that is stopped, and a burst that is drained, on Redis; the others in "
+        "`tests/unit/test_alarm_judge.py`, under a held clock",
+    ),
+    Left(
         r"tests/browser/.*\[(mysql|redis)\b",
         "the dashboard in a browser over Redis and MariaDB",
         "every page and action over SQLite; what a page asks of a store is in the conformance suite",
