@@ -193,7 +193,8 @@ class Judge:
         is_newer = stored is not None and not is_mine and stored.judged_at_ms > self._judged_ms
         if is_new or is_newer or (was_alone and places):
             self._judgement.resume(() if stored is None else stored.alarms, now_ms, is_new=is_new)
-            await self._webhooks.resume(places)
+            alone = self._entry.alarms if was_alone and self._entry is not None else ()  # each process has sent them
+            await self._webhooks.resume(places, alone)
             self._entry = stored if is_new and stored is not None else self._entry
             self._is_my_turn = True
         return self._judgement

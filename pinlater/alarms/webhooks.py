@@ -62,6 +62,8 @@ class AlarmWebhook:
         self._clock = clock
         self._post = post
         self._sent: dict[AlarmKey, Alarm] = {}
+        self._elsewhere: dict[AlarmKey, Alarm] = {}
+        """What other processes may have sent, and nobody knows."""
         self._standing: dict[AlarmKey, Alarm] = {}
         self._sent_ms: dict[str, int] = {}
         self._tries = 0
@@ -76,13 +78,16 @@ class AlarmWebhook:
         """The alarms whose end is still to be sent."""
         return [*self._sent.values()]
 
-    def resume(self, sent: Iterable[Alarm]) -> None:
-        """Go on with what another process has sent, beside what this one has."""
+    def resume(self, sent: Iterable[Alarm], elsewhere: Iterable[Alarm] = ()) -> None:
+        """Go on with what another process has sent, beside what this one has; of `elsewhere` others may have sent any,
+        so their ends are sent in any case.
+        """
+        self._elsewhere |= {each.key: each for each in elsewhere if not each.is_muted}
         self._sent = {**{each.key: each for each in sent}, **self._sent}
 
     def forget(self) -> None:
         """Another process sends from now on."""
-        self._sent, self._standing = {}, {}
+        self._sent, self._standing, self._elsewhere = {}, {}, {}
 
     def take(self, standing: Iterable[Alarm]) -> None:
         """The alarms as they stand now."""
@@ -92,7 +97,7 @@ class AlarmWebhook:
         """Send what is due, a condition after the other; whether anything arrived. It raises nothing."""
         has_sent, self.is_busy = False, True
         try:
-            names = {name for name, _ in (*self._standing, *self._sent)}
+            names = {name for name, _ in (*self._standing, *self._sent, *self._elsewhere)}
             for name in sorted(names, key=lambda name: (self._tried.get(name, 0), name)):  # one may never be taken
                 message = self._due(name)
                 if message is None:
@@ -116,7 +121,7 @@ class AlarmWebhook:
         news = [each for each in standing if self._is_news(each)]
         ended = [
             replace(each, ended_ms=now_ms)
-            for key, each in self._sent.items()
+            for key, each in {**self._elsewhere, **self._sent}.items()
             if each.name == name and key not in self._standing
         ]
         says_all = self.target.form == ALERTMANAGER
@@ -147,6 +152,7 @@ class AlarmWebhook:
         self._sent |= {each.key: each for each in message.standing}
         for each in message.ended:
             self._sent.pop(each.key, None)
+            self._elsewhere.pop(each.key, None)
         return True
 
     def _headers(self, message: WebhookMessage, body: bytes) -> dict[str, str]:
@@ -173,12 +179,14 @@ class AlarmWebhooks:
         """Why nothing arrives, by the receiver's host."""
         return {each.target.host: each.problem for each in self._receivers if each.problem}
 
-    async def resume(self, places: Sequence[ShardHandle]) -> None:
-        """This process judges from now on. PinLaterError: no shard says what was sent before."""
+    async def resume(self, places: Sequence[ShardHandle], elsewhere: Sequence[Alarm] = ()) -> None:
+        """This process judges from now on; of `elsewhere` others may have sent any. PinLaterError: no shard says what
+        was sent before.
+        """
         if self._receivers and places:
             sent = await read_sent(places, self._clock.now_ms())
             for each in self._receivers:
-                each.resume(sent.get(each.name, ()))
+                each.resume(sent.get(each.name, ()), elsewhere)
 
     def take(self, standing: Sequence[Alarm], places: Sequence[ShardHandle]) -> None:
         """Begin to send what is due, to receivers that are not busy."""

@@ -225,6 +225,17 @@ async def test_who_sends_no_more_leaves_the_ends_to_who_does() -> None:
     assert titles(ended) == ([], [FULL.title])
 
 
+async def test_what_others_may_have_sent_is_told_to_be_over_and_is_news_all_the_same() -> None:
+    """With no shard each process sends what it finds, and one of them the ends."""
+    receiver = Receiver()
+    receiver.webhook.resume([], [GONE, FULL])
+    begun, over = await receiver.hear(FULL)
+    assert (titles(begun), titles(over)) == (([FULL.title], []), ([], [GONE.title]))
+    assert await receiver.hear(FULL, after_ms=SEND_EVERY_MS) == []
+    (ended,) = await receiver.hear(after_ms=SEND_EVERY_MS)
+    assert titles(ended) == ([], [FULL.title])
+
+
 def test_slack_takes_the_text_of_two_hundred_alarms() -> None:
     many = [replace(GONE, subject=f"q{number}", title=f"q{number}: `x` <!channel> & it") for number in range(200)]
     text = json.loads(webhook_body("slack", WebhookMessage("worker_gone", many, many, 5_000)))["text"]
