@@ -19,8 +19,10 @@ from tests.drill.stand import until
 
 pytestmark = [pytest.mark.slow]
 KINDS = ("redis", "mysql", "postgres")
-BURST = 30_000
-"""More than one call counts, on each of two shards: those are counted by runs of their own."""
+BURST = {"redis": 30_000, "mysql": 30_000, "postgres": 100_000}
+"""More than one call counts, on each of two shards: those are counted by runs of their own. So many took PostgreSQL
+minutes to see gone, when a count waited for a share of the time alone.
+"""
 
 COUNTED_WITHIN_S = 30.0
 SLACK_S = 5.0
@@ -35,11 +37,10 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_a_burst_is_seen_to_be_drained_in_half_a_minute_and_ages_are_true(cluster: JudgedCluster) -> None:
     cluster.create("burst")
     with cluster.client() as client:
-        cluster.fill(client, "burst", BURST)
-        until(
-            lambda: sum(each.ready for each in cluster.queue(client, "burst").levels) == BURST, "the burst is counted"
-        )
-        assert cluster.drain(client, "burst") == BURST
+        jobs = BURST[cluster.stores[0].name]
+        cluster.fill(client, "burst", jobs)
+        until(lambda: sum(each.ready for each in cluster.queue(client, "burst").levels) == jobs, "the burst is counted")
+        assert cluster.drain(client, "burst") == jobs
         drained_s, drained_ms = time.monotonic(), client.cluster_status(queues=[]).now_ms
         while True:
             status = client.cluster_status(queues=["burst"])
