@@ -180,14 +180,14 @@ def _relay_gone(relay: WorkerInfo, now_ms: int) -> Finding:
 
 def _jobs_late(relay: WorkerInfo, outbox: OutboxReport) -> Finding:
     oldest_at_ms = relay.seen_ms - outbox.oldest_ms
-    kept = f" What keeps them: {outbox.problem}" if outbox.problem else ""
     return Finding(
         subject=outbox.name,
         title=f"Outbox {outbox.name}: the oldest job waits for {span_text(outbox.oldest_ms)}",
         since_ms=oldest_at_ms + outbox.goal_ms,
         size=outbox.waiting,
         why=f"Its relay on {relay.host} has not handed it over, and none is to wait for more than "
-        f"{span_text(outbox.goal_ms)}.{kept}",
+        f"{span_text(outbox.goal_ms)}.",
+        error=outbox.problem,
         impact=f"{some_jobs(outbox.waiting, 'committed')} {'has' if outbox.waiting == 1 else 'have'} reached no queue",
         action="See what keeps them: the queue, the servers, or more jobs than one relay hands over.",
         command="pinlater-worker outbox status --database URL",
