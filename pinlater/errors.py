@@ -53,6 +53,7 @@ table above has no finer word and none is given.
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Sequence
 from enum import IntEnum
@@ -60,14 +61,19 @@ from typing import ClassVar
 
 from pinlater.redaction import redact
 
+_CHECKOUT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+"""Where this is a checkout; else the folder of all packages that are installed."""
 
-def install_command(extra: str) -> str:
-    """What brings the packages of an extra. PinLater is on no package index: it is installed from its checkout.
 
-    >>> install_command("redis")
-    "pip install '.[redis]' in the checkout of PinLater"
+def install_command(extra: str, folder: str = _CHECKOUT) -> str:
+    """What brings the packages of an extra, for whoever installed PinLater: as a package, or from its checkout.
+
+    >>> install_command("redis", "/no/checkout")
+    "pip install 'pinlater[redis]'"
     """
-    return f"pip install '.[{extra}]' in the checkout of PinLater"
+    if all(os.path.isfile(os.path.join(folder, *path)) for path in (("setup.cfg",), ("scripts", "setup"))):
+        return f"pip install '.[{extra}]' in the checkout of PinLater"
+    return f"pip install 'pinlater[{extra}]'"
 
 
 class ErrorCode(IntEnum):

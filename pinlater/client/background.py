@@ -11,11 +11,21 @@ from concurrent.futures import CancelledError
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pinlater.client.async_client import AsyncClient
-from pinlater.log_guard import guard_loop
+from pinlater.held_up_loop import calling_line, holds_up_loop
+from pinlater.log_guard import GuardedLogger, guard_loop
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
 _CLOSING_S = 5.0
+
+_log = GuardedLogger("pinlater.client")
+_BLOCKS = (
+    "%s() of a Client blocks the event loop at %s: nothing else there goes on until a server has answered, which may "
+    "take as long as the timeout. Await %s of an AsyncClient, or the call of the worker framework that ends in _async, "
+    "as in await job.enqueue_async(...) (said once for each such call)"
+)
+SAID: set[str] = set()
+"""Calls that were said to block an event loop."""
 
 
 class BackgroundClient:
@@ -44,6 +54,8 @@ class BackgroundClient:
         **kwargs: P.kwargs,
     ) -> ResultT:
         """What a method of AsyncClient returns or raises. Interrupted (Ctrl-C), the call is given up."""
+        if asyncio._get_running_loop() is not None:
+            _say_that_it_blocks(method.__name__)
         loop = self._running_loop()
         future = asyncio.run_coroutine_threadsafe(method(self.client, *args, **kwargs), loop)
         try:
@@ -67,6 +79,7 @@ class BackgroundClient:
         async def next_value(_: AsyncClient) -> ResultT | None:
             return await anext(values, None)
 
+        next_value.__name__ = method.__name__
         while (value := self.run(next_value)) is not None:
             yield value
 
@@ -97,6 +110,12 @@ class BackgroundClient:
         closed = self._closed
         self._begin()
         self._closed = closed
+
+
+def _say_that_it_blocks(call: str) -> None:
+    if call not in SAID and holds_up_loop():
+        SAID.add(call)
+        _log.warning(_BLOCKS, call, calling_line(), call)
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, client: AsyncClient) -> None:

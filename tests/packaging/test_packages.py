@@ -32,6 +32,7 @@ def below(name):
 
 
 FOLDERS = {"pinlater": ROOT, "pinlater_workers": ROOT / "workers"}
+NOT_IN_ALL = {"mysqldb", "demo", "test", "testing", "reload", "opentelemetry", "sentry", "django", "outbox", "all"}
 EXTRAS_OF_WORKERS = {"aiohttp", "prometheus_client", "statsd", "uvloop"}
 BASE_OF_WORKERS = ["app", "cli", "execution", "heartbeat", "jobs", "middleware", "pools", "worker"]
 
@@ -83,7 +84,7 @@ def test_the_base_install_has_the_command(base_install: Environment, command: st
 
 
 def test_the_base_install_says_what_a_server_needs(base_install: Environment) -> None:
-    with pytest.raises(AssertionError, match=re.escape(install_command("server"))):
+    with pytest.raises(AssertionError, match=re.escape(install_command("server", "/"))):
         base_install.run(base_install.program("pinlater"), "serve")
 
 
@@ -95,6 +96,15 @@ def test_the_full_install_imports_every_module(full_install: Environment) -> Non
     }
     everything = f"{IMPORT_ALL}\nprint(*below('pinlater'), *below('pinlater_workers'))"
     assert set(full_install.python(everything).split()) == expected
+
+
+def test_all_is_every_extra_that_a_server_or_a_worker_takes_by_itself(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = archive.read(name).decode()
+    extras = set(re.findall(r"^Provides-Extra: (.+)$", metadata, re.MULTILINE))
+    (all_of,) = re.findall(r"^Requires-Dist: pinlater\[(.+)\]; extra == .all.$", metadata, re.MULTILINE)
+    assert set(all_of.split(",")) == extras - NOT_IN_ALL
 
 
 ENQUEUE = """
@@ -127,7 +137,7 @@ def test_the_base_install_imports_the_workers_without_their_extras(base_install:
 
 def test_the_base_install_says_what_tests_of_jobs_need(base_install: Environment) -> None:
     code = f"{ENQUEUE.partition('app.client')[0]}\n{ENQUEUE[ENQUEUE.index('@app.job') : ENQUEUE.index('descriptor')]}"
-    with pytest.raises(AssertionError, match=re.escape(install_command("testing"))):
+    with pytest.raises(AssertionError, match=re.escape(install_command("testing", "/"))):
         base_install.python(f"{code}\nfrom pinlater_workers import testing\ntesting.run(thumbnail, 'a.jpg', size=200)")
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -54,6 +57,28 @@ def test_a_job_type_is_the_plain_function_and_carries_its_name_and_text() -> Non
     assert app.job_types == {"add": add}
     assert app.find("add") is add
     assert app.find("subtract") is None
+
+
+def test_a_job_is_pickled_and_copied_as_its_function_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("shop_mails")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    code = "from pinlater_workers import App\napp = App()\n@app.job(queue='q')\ndef send(to: str) -> None: ..."
+    exec(code, module.__dict__)
+    send = module.send
+    assert [pickle.loads(pickle.dumps(send, protocol)) for protocol in range(6)] == [send] * 6
+    assert copy.copy(send) is copy.deepcopy({"job": send})["job"] is send
+    options = pickle.loads(pickle.dumps(send.options(delay=5)))
+    assert options.job("ada").body == send.body("ada")
+    del module.send
+    with pytest.raises(pickle.PicklingError, match="send"):
+        pickle.dumps(send)
+
+
+@pytest.mark.parametrize("package", ["pinlater", "pinlater_workers"])
+def test_what_a_package_exports_is_seen_before_it_is_imported(package: str) -> None:
+    code = f"import sys; import {package} as p; print(set(p.__all__) - set(dir(p)), '{package}.client' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["set()", "False"]
 
 
 def test_a_coroutine_function_stays_one() -> None:

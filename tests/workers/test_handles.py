@@ -52,6 +52,26 @@ async def test_a_result_arrives_as_the_function_is_annotated(port: int) -> None:
             assert await (await dropped.options(keep_result=True).enqueue_async()).result(timeout=60) == 7
 
 
+async def test_a_result_that_is_not_kept_is_said_once_to_who_asks_for_it(
+    port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Site(port) as site:
+
+        @site.app.job(queue=site.queue)
+        def dropped() -> int:
+            return 7
+
+        @site.app.job(queue=site.queue)
+        def nothing() -> None: ...
+
+        async with site.working():
+            for job_type in (dropped, dropped, nothing):
+                assert await (await job_type.enqueue_async()).result(timeout=60) is None
+    (said,) = [text for text in caplog.messages if "result()" in text]
+    assert said.startswith("job dropped: result() of ")
+    assert "say keep_result=True" in said
+
+
 async def test_each_job_of_a_batch_has_a_result_of_its_own(port: int) -> None:
     async with Site(port) as site:
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pinlater_workers.jobs.batch import Batch, BatchJob
     from pinlater_workers.jobs.context import JobContext, StopReason, current
     from pinlater_workers.jobs.enqueue_calls import EnqueuedInPart
-    from pinlater_workers.jobs.enqueue_options import EnqueueOptions
+    from pinlater_workers.jobs.enqueue_options import EnqueueOptions, TypedOptions
     from pinlater_workers.jobs.handle import AsyncJobHandle, JobHandle
     from pinlater_workers.jobs.job_type import JobFunction, JobType
     from pinlater_workers.jobs.outcome import Action, Fail, Outcome, Reschedule, Retry, Snooze
@@ -91,6 +91,7 @@ __all__ = [
     "RetryRules",
     "Snooze",
     "StopReason",
+    "TypedOptions",
     "WorkerError",
     "current",
     "load_app",
@@ -115,7 +116,7 @@ _HOMES = {
     "jobs.batch": ("Batch", "BatchJob"),
     "jobs.context": ("JobContext", "StopReason", "current"),
     "jobs.enqueue_calls": ("EnqueuedInPart",),
-    "jobs.enqueue_options": ("EnqueueOptions",),
+    "jobs.enqueue_options": ("EnqueueOptions", "TypedOptions"),
     "jobs.handle": ("AsyncJobHandle", "JobHandle"),
     "jobs.job_type": ("JobFunction", "JobType"),
     "jobs.outcome": ("Action", "Fail", "Outcome", "Reschedule", "Retry", "Snooze"),
@@ -142,3 +143,7 @@ def __getattr__(name: str) -> object:
     found: object = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
     globals()[name] = found
     return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

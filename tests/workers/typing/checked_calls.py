@@ -6,7 +6,7 @@ Read by mypy (tests/workers/test_typing.py), run by nobody.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, assert_type
+from typing import assert_type
 
 from pinlater import AsyncClient, Client, Job
 from pinlater_workers import (
@@ -76,7 +76,9 @@ def no_name_is_reserved() -> None:
 async def on_an_event_loop() -> None:
     assert_type(await resize.enqueue_async("a", crop=True), AsyncJobHandle[float])
     assert_type(await (await fetch.enqueue_async("a")).result(), bytes)
-    assert_type(await fetch.options(priority=1).enqueue_async("u"), AsyncJobHandle[Any])
+    assert_type(await fetch.options(priority=1).enqueue_async("u"), AsyncJobHandle[bytes])
+    assert_type(await resize.options(priority=1).enqueue_many_async([("u",)]), list[AsyncJobHandle[float]])
+    assert_type(await fetch.enqueue_many_async([("u",)]), list[AsyncJobHandle[bytes]])
     await resize.enqueue_async(1, crop=True)  # error: arg-type
     await fetch.options(priority=1).enqueue_async()  # error: call-arg
 
@@ -85,9 +87,14 @@ def options_are_checked() -> None:
     some = resize.options(
         delay=timedelta(1), priority=1, queue="q", attempts=3, headers={"a": "b"}, run_after=datetime.now(UTC)
     )
-    assert_type(some.enqueue("a", crop=True), JobHandle[Any])
+    assert_type(some.enqueue("a", crop=True), JobHandle[float])
+    assert_type(some.enqueue("a", crop=True).result(), float)
+    assert_type(fetch.options(delay=1).enqueue("a").result(), bytes)
     assert_type(some.job("a", crop=True), Job)
-    assert_type(some.enqueue_many([("a",), {"crop": True}]), list[JobHandle[Any]])
+    assert_type(some.enqueue_many([("a",), {"crop": True}]), list[JobHandle[float]])
+    assert_type(resize.enqueue_many([("a",)], priority=2), list[JobHandle[float]])
+    assert_type(fetch.enqueue_many([("a",)])[0].result(), bytes)
+    some.enqueue_many([("a",)], delay=5)  # error: call-arg
     resize.options(unique="{path}", unique_for="kept", on_duplicate="replace", serialize=lambda path: path)
     resize.options(expires=datetime.now(UTC), claim_timeout=30, keep_result=True, unique=False)
     resize.options(on_duplicate="drop")  # error: arg-type

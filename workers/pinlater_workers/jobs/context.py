@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Protocol
 
+from pinlater.held_up_loop import holds_up_loop
 from pinlater.log_guard import GuardedLogger
 from pinlater.model import MAX_PROGRESS_CHARS, MAX_STATUS_CHARS, Checkpoint, DequeuedJob, LogLine
 from pinlater_workers.envelope import TAGS_HEADER, Envelope, next_body, write_envelope
@@ -358,10 +358,5 @@ def _line(text: str) -> str:
 
 def refuse_on_loop(instead: str) -> None:
     """Blocking the event loop that is to carry out the call would last for ever."""
-    loop = asyncio._get_running_loop()
-    if loop is None:
-        return
-    patched = sys.modules.get("gevent.monkey")
-    threads_are_greenlets = patched is not None and patched.is_module_patched("threading")
-    if not threads_are_greenlets or asyncio.current_task(loop) is not None:  # else the loop is another greenlet's
+    if holds_up_loop():
         raise RuntimeError(f"in a coroutine: await {instead}(...)")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pinlater_workers.jobs.job_type import JobType
 
 P = ParamSpec("P")
+ResultT = TypeVar("ResultT")
 HandleT = TypeVar("HandleT", JobHandle[Any], AsyncJobHandle[Any])
 Call = tuple[Any, ...] | list[Any] | Mapping[str, Any]
 """One call of many: the arguments by position, or by name."""
@@ -283,6 +284,22 @@ class EnqueueOptions(Generic[P]):
                 f"job {self._job_type.name!r}: a call {call!r:.100}; allowed: a tuple, a list or a dict"
             )
         return tuple(call)
+
+
+class TypedOptions(EnqueueOptions[P], Generic[P, ResultT]):
+    """EnqueueOptions whose handles have, for a type checker, what the function returns."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[ResultT]: ...
+
+        async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> AsyncJobHandle[ResultT]: ...
+
+        def enqueue_many(self, calls: Iterable[Call]) -> list[JobHandle[ResultT]]: ...
+
+        async def enqueue_many_async(self, calls: Iterable[Call]) -> list[AsyncJobHandle[ResultT]]: ...
 
 
 def _key(template: KeyTemplate | Literal[False] | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:

@@ -39,6 +39,11 @@ SOON_S = 0.05
 LATER_S = 2.0
 """Between looks at a job of a server that answers at once."""
 
+_NOT_KEPT = (
+    "job %s: result() of %s is None, whatever its function returned, as that is not kept: say keep_result=True in "
+    "@app.job, or in options(...) of this enqueue (said once for each type of job)"
+)
+
 
 class _Handle(str):
     """`outcome`: whether the enqueue stored this job, kept the one that stood, or replaced what that was to do."""
@@ -87,6 +92,11 @@ class _Handle(str):
             return self._job_type.read_result(info.result)
         if self._job_type.settings.keep_result:
             raise ResultGone(f"job {self} has succeeded, and its result is not kept, or no longer: see result_ttl")
+        job_type = self._job_type
+        if not job_type.warned_of_dropped:
+            job_type.warned_of_dropped = True
+            if job_type.promises_result:
+                _log.warning(_NOT_KEPT, job_type.name, self)
         return None
 
     def _change(
@@ -171,7 +181,8 @@ class JobHandle(_Handle, Generic[ResultT]):
     __slots__ = ()
 
     def result(self, timeout: Delay | None = None) -> ResultT:
-        """Wait until the job has ended; what its function returned, where its type of job says keep_result, else None.
+        """Wait until the job has ended; what its function returned, where its type of job says keep_result, else None,
+        which is said once for a function that is annotated to return something.
 
         JobFailed: with the job's status. JobCancelled: it was to stop. ResultGone: there is nothing of it any more.
         TimeoutError: it has not ended within so much time.

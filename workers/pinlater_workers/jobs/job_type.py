@@ -17,7 +17,7 @@ from pinlater_workers.jobs.arguments import Arguments, result_hint
 from pinlater_workers.jobs.batch import call_alone, call_signature, takes_batch
 from pinlater_workers.jobs.elsewhere import CALLS, says_unknown_options
 from pinlater_workers.jobs.enqueue_calls import Producer
-from pinlater_workers.jobs.enqueue_options import Call, EnqueueOptions, OptionArguments
+from pinlater_workers.jobs.enqueue_options import Call, EnqueueOptions, OptionArguments, TypedOptions
 from pinlater_workers.jobs.handle import AsyncJobHandle, JobHandle
 from pinlater_workers.jobs.keys import KeyOption, KeyTemplate
 from pinlater_workers.jobs.results import RESULT_HEADER, ResultCodec, written_json
@@ -55,6 +55,8 @@ class JobType:
         self._plain: EnqueueOptions[...] = EnqueueOptions(self)
         self.result_noted = False
         """Whether an attempt in this process has said that it returned something."""
+        self.warned_of_dropped = False
+        """Whether a handle of this process has said that the result it was asked for is not kept."""
         self.warned_of_kept = False
         """Whether an enqueue of this process has said that newer arguments were not taken."""
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -116,6 +118,11 @@ class JobType:
         codec = self.needs_results()
         return codec.write_json(result) if ITEM_HEADER in headers else codec.write(result, self.settings.encoding)
 
+    @property
+    def promises_result(self) -> bool:
+        """Its function is annotated to return something, and not None alone."""
+        return not self.is_batch and result_hint(self.function, self.name) not in (Any, None, type(None))
+
     def read_result(self, result: bytes) -> Any:
         """BodyInvalid: it is none of this type."""
         return self.needs_results().read(result)
@@ -163,11 +170,15 @@ class JobType:
             job = self.__dict__.get("name", "job")
             raise AttributeError(f"a job has no .{name}(...); write {job}.{here}", name=name, obj=self)
 
+    def __reduce__(self) -> str:
+        """Pickled and copied as a function is: by its module and name, under which it is found."""
+        return str(getattr(self, "__qualname__", self.name))
+
     def __repr__(self) -> str:
         return f"<job {self.name!r} of queue {self.settings.queue!r}>"
 
     @says_unknown_options(OptionArguments)
-    def options(self, **options: Unpack[OptionArguments]) -> EnqueueOptions[...]:
+    def options(self, **options: Unpack[OptionArguments]) -> TypedOptions[..., Any]:
         """All that an enqueue may say beside the arguments of the function: `.options(delay="5m").enqueue(...)`.
 
         `delay`: seconds, a text as in "5m", or a timedelta; `run_after`: an aware datetime, or milliseconds since 1970.
@@ -176,7 +187,7 @@ class JobType:
         `tags`: as for `App.job`, in place of the type's; unique=False and serialize=False for no key, and `expires` may
         be an aware datetime. ValueError: what cannot be.
         """
-        return EnqueueOptions(self, **options)
+        return TypedOptions(self, **options)
 
     def enqueue(self, *args: Any, **kwargs: Any) -> JobHandle[Any]:
         """Store a job for these arguments; its descriptor, which can be asked after it. When, and with what else:
@@ -308,6 +319,58 @@ class JobFunction(JobType, Generic[P, ResultT]):
 
         async def enqueue_async(self, *args: Any, **kwargs: Any) -> AsyncJobHandle[Any]: ...
 
+        @typing.overload
+        def enqueue_many(
+            self: JobFunction[P, Coroutine[Any, Any, AwaitedT]],
+            calls: Iterable[Call],
+            *,
+            delay: Delay | None = None,
+            run_after: datetime | int | None = None,
+            priority: int | None = None,
+        ) -> list[JobHandle[AwaitedT]]: ...
+
+        @typing.overload
+        def enqueue_many(
+            self,
+            calls: Iterable[Call],
+            *,
+            delay: Delay | None = None,
+            run_after: datetime | int | None = None,
+            priority: int | None = None,
+        ) -> list[JobHandle[ResultT]]: ...
+
+        def enqueue_many(self, calls: Iterable[Call], **options: Any) -> list[JobHandle[Any]]: ...
+
+        @typing.overload
+        async def enqueue_many_async(
+            self: JobFunction[P, Coroutine[Any, Any, AwaitedT]],
+            calls: Iterable[Call],
+            *,
+            delay: Delay | None = None,
+            run_after: datetime | int | None = None,
+            priority: int | None = None,
+        ) -> list[AsyncJobHandle[AwaitedT]]: ...
+
+        @typing.overload
+        async def enqueue_many_async(
+            self,
+            calls: Iterable[Call],
+            *,
+            delay: Delay | None = None,
+            run_after: datetime | int | None = None,
+            priority: int | None = None,
+        ) -> list[AsyncJobHandle[ResultT]]: ...
+
+        async def enqueue_many_async(self, calls: Iterable[Call], **options: Any) -> list[AsyncJobHandle[Any]]: ...
+
         def body(self, *args: P.args, **kwargs: P.kwargs) -> bytes: ...
 
-        def options(self, **options: Unpack[OptionArguments]) -> EnqueueOptions[P]: ...
+        @typing.overload
+        def options(
+            self: JobFunction[P, Coroutine[Any, Any, AwaitedT]], **options: Unpack[OptionArguments]
+        ) -> TypedOptions[P, AwaitedT]: ...
+
+        @typing.overload
+        def options(self, **options: Unpack[OptionArguments]) -> TypedOptions[P, ResultT]: ...
+
+        def options(self, **options: Unpack[OptionArguments]) -> TypedOptions[P, Any]: ...
