@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from pinlater.cli.admin import PASSWORD_HELP, data_folder, find_password, is_here, needs_password
+from pinlater.cli.admin import PASSWORD_HELP, data_folder, find_password, needs_password
 from pinlater.cli.connection import EXIT_CODES, ServerCommand, say, server_options, who
 from pinlater.cli.dashboard_link import DEFAULT_URL, Shown, make_link, reachable, read_address
 from pinlater.cli.output import output_option, write_one
@@ -21,6 +21,7 @@ from pinlater.cli.target import Target
 from pinlater.client.addresses import cluster_dashboard, target_cluster
 from pinlater.client.client_tls import Tls
 from pinlater.config.values import UrlPrefix
+from pinlater.password_search import is_here
 from pinlater.written import variable
 
 API_VARIABLE = "PINLATER_API"

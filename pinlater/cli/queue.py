@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from pinlater.cli.admin import PASSWORD_HELP, PASSWORD_VARIABLE, admin_password, needs_password
+from pinlater.cli.admin import PASSWORD_HELP, admin_password, needs_password
 from pinlater.cli.bulk_changes import Extent, Wanted, filter_options, job_change, priority_or_all_option, run_change
 from pinlater.cli.completion import offer_queues, one_of
 from pinlater.cli.connection import (
@@ -31,6 +31,7 @@ from pinlater.client.client import Client
 from pinlater.errors import Forbidden, PinLaterError, PriorityNotSupported, QueueNotFound, ServerUnreachable
 from pinlater.model import JobAction, JobFilter, JobState, queue_order
 from pinlater.model.job_selection import PENDING_PHASES, JobPhase
+from pinlater.password_search import PASSWORD_VARIABLE
 from pinlater.setting_kinds import Rate
 from pinlater.text_table import Column
 from pinlater.wire.methods import DELETE_QUEUE

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from pinlater.cli.admin import PASSWORD_HELP, PASSWORD_VARIABLE, admin_password, needs_password
+from pinlater.cli.admin import PASSWORD_HELP, admin_password, needs_password
 from pinlater.cli.call_options import call_options
 from pinlater.cli.completion import offer_queues, offer_schedules
 from pinlater.cli.connection import (
@@ -40,6 +40,7 @@ from pinlater.model import (
     ScheduleChange,
     ScheduleView,
 )
+from pinlater.password_search import PASSWORD_VARIABLE
 from pinlater.schedule import zone_moment
 from pinlater.timetable import cron_warnings
 from pinlater.wire.schedule_methods import DELETE_SCHEDULE, UPDATE_SCHEDULE

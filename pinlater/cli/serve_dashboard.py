@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 import click
 
 from pinlater.background_tasks import BackgroundTasks
-from pinlater.cli.admin import is_here
 from pinlater.cli.connection import who
 from pinlater.cli.dashboard_link import Shown, make_link, reachable, write_address
 from pinlater.client.client_tls import PinnedTls
 from pinlater.data_folder.password import PASSWORD_FILE, PasswordFileUnsafe, read_password_file
 from pinlater.errors import PinLaterError
+from pinlater.password_search import is_here
 
 
 class DashboardAnnouncer:

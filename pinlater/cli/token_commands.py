@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from pinlater.cli.admin import PASSWORD_HELP, PASSWORD_VARIABLE, admin_password, needs_password
+from pinlater.cli.admin import PASSWORD_HELP, admin_password, needs_password
 from pinlater.cli.completion import offer_roles, offer_tokens
 from pinlater.cli.connection import EXIT_CODES, ServerGroup, say, say_missed, talks_to_server
 from pinlater.cli.exit_codes import EXIT_FAILED, EXIT_INCOMPLETE
@@ -24,6 +24,7 @@ from pinlater.clock import SystemClock
 from pinlater.data_folder.private_files import FILE_MODE, write_private_file
 from pinlater.errors import MethodUnknown, PinLaterError
 from pinlater.model import TokenView
+from pinlater.password_search import PASSWORD_VARIABLE
 from pinlater.printable import json_text
 from pinlater.redaction import SECRETS
 from pinlater.wire.access_methods import DELETE_TOKEN, UPDATE_TOKEN

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import signal
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,14 +12,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from pinlater import Client
+from pinlater import AsyncClient, Client
 from pinlater.data_folder.password import hash_password
 from pinlater.model import Misfire, ScheduleChange
 from pinlater_workers import App, testing
 from pinlater_workers.cli import main
+from pinlater_workers.cli.applied_schedules import tend_schedules
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.jobs.job_schedule import schedule_of
 from tests.server.running import RunningServer, running
+from tests.workers.command import until, working
 
 
 def test_a_job_says_its_schedule() -> None:
@@ -162,3 +167,88 @@ def test_the_cluster_gets_what_the_app_says_and_keeps_what_others_made(
         client.update_schedule(ScheduleChange(name="nightly", serialize_key="\x1b[2J"), PASSWORD)
         differs = said(tmp_path, server, later, code=1)
         assert r"serialize_key: \x1b[2j -> none" in differs.stdout
+
+
+def test_the_password_of_a_server_on_this_machine_is_found_in_its_data_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "found_app.py").write_text(APP)
+    with running(tmp_path) as server, Client(servers=[f"127.0.0.1:{server.port}"]) as client:
+        client.create_queue("reports")
+        words = ["schedules", "--app", "found_app:app", "--server", f"127.0.0.1:{server.port}", "--apply"]
+        refused = CliRunner().invoke(main, words)
+        assert refused.exit_code == 2
+        assert "nor on standard input" in refused.stderr
+        applied = CliRunner().invoke(main, [*words, "--data", str(tmp_path / "pinlater-data")])
+        assert "applied: 2 set, 0 removed" in applied.stdout, applied.output
+
+
+# -- the start of a worker
+
+
+def app_of(server: RunningServer, every: str = "10m") -> App:
+    app = App(servers=[f"127.0.0.1:{server.port}"])
+
+    @app.job(queue="reports", cron="0 3 * * *")
+    def nightly() -> None: ...
+
+    @app.job(queue="reports", every=every)
+    def poll() -> None: ...
+
+    return app
+
+
+async def tend(app: App, *, apply: bool = False) -> None:
+    await tend_schedules(app, "--app shop:app", apply=apply)
+    await app.close_async()
+
+
+async def test_a_worker_says_which_schedules_the_cluster_lacks_and_applies_them_where_it_is_told(
+    server: RunningServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setenv("PINLATER_ADMIN_PASSWORD", PASSWORD)
+    async with AsyncClient(servers=[f"127.0.0.1:{server.port}"]) as client:
+        await client.create_queue("reports")
+        await tend(app_of(server))
+        (said,) = caplog.messages
+        assert "not in effect, so nothing enqueues the jobs as it says: nightly, poll. " in said
+        assert "pinlater-worker schedules --app shop:app --apply, or start workers with --apply-schedules" in said
+        assert (await client.get_schedules()).schedules == []
+        await asyncio.gather(*(tend(app_of(server), apply=True) for _ in range(4)))
+        assert {each.schedule.made_by for each in (await client.get_schedules()).schedules} == {"shop:app"}
+        caplog.clear()
+        await tend(app_of(server))
+        assert caplog.messages == []
+        await tend(app_of(server, every="20m"))
+        assert "as it says: poll. " in caplog.messages[0]
+        await client.update_schedule(ScheduleChange(name="poll", made_by="another"), PASSWORD)
+        caplog.clear()
+        await tend(app_of(server))
+        assert caplog.messages == [], "who made it is no matter where it does what the app says"
+        await tend(app_of(server), apply=True)
+        assert caplog.messages[0].startswith("schedule poll was made by another, and is left alone; ")
+
+
+def test_a_worker_without_a_password_says_so_and_runs_jobs_until_it_is_begun_with_one(
+    tmp_path: Path, server: RunningServer
+) -> None:
+    (tmp_path / "shop.py").write_text(f"{APP}\n@app.job(queue='reports')\ndef now(): print('it ran')\n")
+    words = ("--app", "shop:app", "--server", f"127.0.0.1:{server.port}", "--create-queues", "--apply-schedules")
+    with Client(servers=[f"127.0.0.1:{server.port}"]) as client:
+        with working(tmp_path, *words) as worker:
+            refused = worker.event("not applied yet")
+            assert refused["level"] == "error"
+            assert "no admin password: neither in a file (" in refused["message"]
+            until(lambda: "reports" in client.queue_names(), "a queue that the worker creates")
+            client.enqueue("reports", b'PINLATER/1 application/json\n{"job":"now","args":[],"kwargs":{}}')
+            worker.wait_for("it ran")
+            worker.send(signal.SIGTERM)
+            assert worker.ended() == 0
+        assert client.get_schedules().schedules == []
+        with working(tmp_path, *words, before=["env", f"PINLATER_ADMIN_PASSWORD={PASSWORD}"]) as worker:
+            worker.wait_for("applied: 2 set, 0 removed")
+            assert {each.schedule.name for each in client.get_schedules().schedules} == {"nightly", "poll"}

@@ -112,7 +112,7 @@ class App:
         `tags`: up to 10 texts on each job, by which people find and change such jobs, as in ("tenant:7",).
 
         `cron`, as in "0 3 * * *", in `timezone` (UTC unless said), or `every`, as in "10m": the cluster enqueues it
-        again and again, without arguments, once `pinlater-worker schedules --apply` has told it so. `misfire`: for the
+        again and again, without arguments, once it is told so: `pinlater-worker --apply-schedules`. `misfire`: for the
         times at which no server ran "skip" them, "run_once" (unless said) or "run_all" the last ten. `jitter`: each
         job waits up to so long after its time.
         ConfigurationError: what cannot be.

@@ -55,6 +55,7 @@ class WorkerSettings:
     statsd: str = ""
     statsd_prefix: str = "pinlater_worker"
     create_queues: bool = False
+    apply_schedules: bool = False
     name: str = ""
 
     @property
@@ -135,6 +136,7 @@ WORKER_KEYS: dict[str, Key] = {
     "statsd": key("statsd", _HOST_PORT),
     "statsd_prefix": key("statsd_prefix", Text()),
     "create_queues": key("create_queues", Flag()),
+    "apply_schedules": key("apply_schedules", Flag()),
     "name": key("name", _NAME),
 }
 

@@ -60,6 +60,7 @@ Examples:
   pinlater-worker --app shop.jobs:app --queues mail=3,reports --concurrency 32 --http 127.0.0.1:9014
   pinlater-worker --app shop.jobs:app --queues thumbnails --pool process --recycle-mib 500 --server queue-1:9010
   pinlater-worker --config conf/jobs.toml --grace 2m
+  pinlater-worker --app shop.jobs:app --apply-schedules
   pinlater-worker --app shop.jobs:app --reload
   pinlater-worker jobs --app shop.jobs:app
   pinlater-worker retry "exponential first=1s factor=2 cap=1h"

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
 
 import click
@@ -27,7 +27,7 @@ from pinlater_workers.cli.process_exit import (
     say,
     say_configuration_error,
 )
-from pinlater_workers.cli.sidecars import CodeChanged, optional, serve
+from pinlater_workers.cli.sidecars import optional, serve
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.observability.metrics import WorkerMetrics
 from pinlater_workers.worker.worker import ExitReason, Worker
@@ -73,8 +73,10 @@ def run(
         guard_loop(runner.get_loop())
         begins = _begins(loaded.app, loaded.spec, settings)
         changed = None if reloader is None else reloader.changed
+        served = functools.partial(serve, worker, settings, metrics, begins, changed)
+        tended = _tended(loaded.app, settings, f"--app {app_spec}" if app_spec else f"--config {config}")
         try:
-            ending = runner.run(_served(loaded.app, worker, settings, metrics, begins, changed))
+            ending = runner.run(_served(loaded.app, served, tended))
         except BaseException as error:
             exit_soon(EXIT_USAGE if isinstance(error, ConfigurationError) else EXIT_FAILED, error)
             raise
@@ -86,17 +88,27 @@ def run(
         exit_soon(0)
 
 
+def _tended(app: App, settings: WorkerSettings, named: str) -> Callable[[], Coroutine[Any, Any, None]] | None:
+    """What sees to the schedules of the app; None: it has none. `named`: the option that names it."""
+    scheduled = (each for each in app.job_types.values() if each.settings.cron or each.settings.every_s is not None)
+    if not settings.apply_schedules and next(scheduled, None) is None:
+        return None
+    tend = importlib.import_module("pinlater_workers.cli.applied_schedules").tend_schedules
+    return functools.partial(tend, app, named, apply=settings.apply_schedules)
+
+
 async def _served(
     app: App,
-    worker: Worker,
-    settings: WorkerSettings,
-    metrics: WorkerMetrics,
-    begins: str,
-    code_changed: CodeChanged | None,
+    served: Callable[[], Coroutine[Any, Any, ExitReason]],
+    tended: Callable[[], Coroutine[Any, Any, None]] | None,
 ) -> ExitReason:
+    schedules = None if tended is None else asyncio.ensure_future(tended())
     try:
-        return await serve(worker, settings, metrics, begins, code_changed)
+        return await served()
     finally:
+        if schedules is not None:
+            schedules.cancel()
+            await asyncio.wait([schedules])
         await app.close_async()
 
 
@@ -162,6 +174,10 @@ OPTIONS: dict[str, Option] = {
     "statsd-prefix": Option("TEXT", "What the names of those metrics begin with."),
 }
 
+FLAGS = {
+    "apply-schedules": "At the start, bring the schedules of the app to the cluster, as `schedules --apply` does.",
+    "create-queues": "Create queues that are missing.",
+}
 
 _TLS_FLAGS = {
     "ca": "The certificates that may sign those of the servers; they are called over TLS.",
@@ -209,9 +225,8 @@ def server_options(command: CommandT) -> CommandT:
 
 def worker_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """All of them, by the names of their keys; None where one is not given."""
-    command = click.option("--create-queues/--no-create-queues", default=None, help="Create queues that are missing.")(
-        command
-    )
+    for flag, text in FLAGS.items():
+        command = click.option(f"--{flag}/--no-{flag}", default=None, help=text)(command)
     for name, option in reversed(OPTIONS.items()):
         text = f"{option.help} [default: {_default(name)}]"
         command = click.option(f"--{name}", metavar=option.metavar, type=option.type, help=text)(command)

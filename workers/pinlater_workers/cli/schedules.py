@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+import asyncio
+from collections.abc import Mapping
 
 import click
 
-from pinlater.durations import duration_text
-from pinlater.errors import MethodUnknown, RecordChanged
-from pinlater.model import CONTINUATION_END, CONTINUATION_START, AccessAction, Schedule, ScheduleChange, ScheduleView
+from pinlater.model import Schedule
+from pinlater.password_search import DATA_HELP, PASSWORD_VARIABLE, PasswordNotFound, first_elsewhere, search_password
 from pinlater.printable import printable
 from pinlater.timetable import cron_warnings
-from pinlater.written import secret_variable
+from pinlater_workers.app.app import App
 from pinlater_workers.app.loader import ServerFlags, load
 from pinlater_workers.cli.process_exit import EXIT_FAILED, say
 from pinlater_workers.cli.run import server_options
+from pinlater_workers.cli.schedule_plan import (
+    SchedulePlan,
+    carry_out,
+    compared_schedules,
+    keeper_of,
+    operates,
+    schedules_of,
+)
 from pinlater_workers.errors import ConfigurationError
-from pinlater_workers.jobs.job_schedule import schedule_of
-
-if TYPE_CHECKING:
-    from pinlater.client.client import Client
-
-PASSWORD_VARIABLE = "PINLATER_ADMIN_PASSWORD"
-_PAGE = 1_000
-_KEPT = ("name", "paused", "start_ms", "end_ms", "max_catch_up")
-"""What an app does not say: operators may change it."""
-
-_COMPARED = tuple(each.name for each in fields(Schedule) if each.name not in _KEPT)
 
 
 @click.command(
@@ -48,12 +41,14 @@ Examples:
 @click.option(
     "--apply", is_flag=True, help="Change the cluster so; it needs a token that allows it, or the admin password."
 )
+@click.option("--data", metavar="PATH", help=DATA_HELP)
 def schedules(
     app: str | None,
     config: str | None,
     target: ServerFlags,
     made_by: str | None,
     apply: bool,
+    data: str | None,
 ) -> None:
     """Show how the schedules of the app differ from those of the cluster, and with --apply change these.
 
@@ -62,145 +57,34 @@ def schedules(
     """
     loaded = load(app, config)
     target.apply_to(loaded.app)
-    keeper = made_by or app or os.path.basename(config or "")
-    wanted: dict[str, Schedule] = {}
-    for job_type in loaded.app.job_types.values():
-        schedule = schedule_of(job_type, keeper)
-        if schedule is not None:
-            wanted[schedule.name] = schedule
-    with loaded.app.client as client:
-        taken = _compare_and_apply(client, wanted, keeper, apply=apply)
-    if taken:
+    keeper = made_by or keeper_of(*(("--app", app) if app else ("--config", config or "")))
+    plan, elsewhere = asyncio.run(_compared(loaded.app, schedules_of(loaded.app, keeper), keeper))
+    if apply and plan.lines:
+        try:
+            password = "" if elsewhere is None else search_password(elsewhere, data).text
+        except PasswordNotFound as error:
+            raise ConfigurationError(str(error)) from None
+        click.echo(asyncio.run(_applied(loaded.app, plan, password)))
+    if plan.taken:
         raise SystemExit(EXIT_FAILED)
 
 
-def _compare_and_apply(client: Client, wanted: Mapping[str, Schedule], keeper: str, *, apply: bool) -> list[str]:
-    """The names that somebody else has."""
-    found = {view.schedule.name: view for view in _views(client, names=sorted(wanted))} if wanted else {}
-    found |= {view.schedule.name: view for view in _views(client, made_by=keeper)}
-    changes: list[tuple[Schedule, ScheduleView | None]] = []
-    removed: list[ScheduleView] = []
-    taken: list[str] = []
-    for name in sorted(wanted.keys() | found.keys()):
-        schedule, view = wanted.get(name), found.get(name)
-        if schedule is None:
-            assert view is not None
-            removed.append(view)
-            click.echo(printable(f"- {name}"))
-        elif view is None:
-            changes.append((schedule, None))
-            click.echo(printable(f"+ {name}  queue {schedule.queue}, {_times(schedule)}"))
-        elif view.schedule.made_by != keeper:
-            taken.append(name)
-        else:
-            differences = list(_differences(view.schedule, schedule))
-            if differences:
-                changes.append((schedule, view))
-                click.echo(printable(f"~ {name}  {'; '.join(differences)}"))
-    if not changes and not removed:
-        click.echo(f"no difference in {len(wanted) - len(taken)} schedules")
-    for name in taken:
-        owner = found[name].schedule.made_by or "an operator"
-        hint = f"rename the job, or delete the other one: pinlater schedule delete {name}"
-        say(printable(f"{name} was made by {owner}, and is left alone; {hint}"))
-    for name in sorted(wanted.keys() - taken):
-        for warning in cron_warnings(wanted[name].cron):
-            say(printable(f"warning: {name}: {warning}"))
-    if apply and (changes or removed):
-        _apply(client, changes, removed)
-    return taken
+async def _compared(app: App, wanted: Mapping[str, Schedule], keeper: str) -> tuple[SchedulePlan, str | None]:
+    """What has to change, which it prints; and a place elsewhere that the password goes to. None: none is needed."""
+    async with app.connect() as client:
+        plan = await compared_schedules(client, wanted, keeper)
+        for line in plan.lines:
+            click.echo(printable(line))
+        if not plan.lines:
+            click.echo(f"no difference in {len(wanted) - len(plan.taken)} schedules")
+        for text in plan.taken_texts:
+            say(printable(text))
+        for name in sorted(wanted.keys() - plan.taken):
+            for warning in cron_warnings(wanted[name].cron):
+                say(printable(f"warning: {name}: {warning}"))
+        return plan, first_elsewhere(client) if plan.lines and not await operates(client) else None
 
 
-def _views(client: Client, **which: Any) -> Iterator[ScheduleView]:
-    continuation = CONTINUATION_START
-    while True:
-        page = client.get_schedules(include_body=True, next_limit=0, continuation=continuation, limit=_PAGE, **which)
-        yield from page.schedules
-        continuation = page.continuation
-        if continuation == CONTINUATION_END:
-            return
-
-
-def _apply(client: Client, changes: list[tuple[Schedule, ScheduleView | None]], removed: list[ScheduleView]) -> None:
-    """What somebody else changed meanwhile is not overwritten: RecordChanged. Other hosts of a deploy make the same
-    changes at the same moment, which is no reason to fail, and neither is a pause.
-    """
-    password = _password(client)
-    for schedule, view in changes:
-        _set(client, schedule, view, password)
-    for view in removed:
-        _remove(client, view, password)
-    click.echo(f"applied: {len(changes)} set, {len(removed)} removed")
-
-
-def _set(client: Client, schedule: Schedule, view: ScheduleView | None, password: str) -> None:
-    """`view`: as it was found."""
-    version = "" if view is None else view.version
-    while True:
-        try:
-            client.update_schedule(_change(schedule), password, only_if_version=version)
-        except RecordChanged:
-            now = next(_views(client, names=[schedule.name]), None)
-            if now is not None and not any(_differences(now.schedule, schedule)):
-                return
-            if now is None or view is None or any(_differences(now.schedule, view.schedule)):
-                raise
-            version = now.version
-        else:
-            return
-
-
-def _remove(client: Client, view: ScheduleView, password: str) -> None:
-    version = view.version
-    while True:
-        try:
-            client.delete_schedule(view.schedule.name, password, only_if_version=version)
-        except RecordChanged:
-            now = next(_views(client, names=[view.schedule.name]), None)
-            if now is None:
-                return
-            if any(_differences(now.schedule, view.schedule)):
-                raise
-            version = now.version
-        else:
-            return
-
-
-def _password(client: Client) -> str:
-    """ "" where the caller's token or certificate allows it."""
-    with suppress(MethodUnknown):  # of an older server
-        if client.get_access().needs_no_password([AccessAction.OPERATE]):
-            return ""
-    password = secret_variable(PASSWORD_VARIABLE)
-    if password:
-        return password
-    try:
-        prompted: str = click.prompt("Admin password", hide_input=True, err=True)
-    except click.Abort:
-        raise ConfigurationError(f"no admin password; set {PASSWORD_VARIABLE}, or give it on a terminal") from None
-    return prompted
-
-
-def _change(schedule: Schedule) -> ScheduleChange:
-    values = {name: getattr(schedule, name) for name in ("name", *_COMPARED)}
-    if schedule.every_ms is not None:
-        values["cron"] = None
-    return ScheduleChange(**values)
-
-
-def _differences(has: Schedule, wants: Schedule) -> Iterator[str]:
-    for name in _COMPARED:
-        before, after = getattr(has, name), getattr(wants, name)
-        if before != after:
-            shown = "other arguments" if name == "body" else f"{_shown(before)} -> {_shown(after)}"
-            yield f"{name.removesuffix('_ms')}: {shown}"
-
-
-def _shown(value: object) -> str:
-    return str(getattr(value, "name", value)).lower() if value not in (None, "") else "none"
-
-
-def _times(schedule: Schedule) -> str:
-    if schedule.every_ms is not None:
-        return f"every {duration_text(schedule.every_ms)}"
-    return f"at {schedule.cron} {schedule.timezone}"
+async def _applied(app: App, plan: SchedulePlan, password: str) -> str:
+    async with app.connect() as client:
+        return await carry_out(client, plan, password)
