@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from pinlater import Job, JobFilter, JobState
+from pinlater.errors import Forbidden
+from pinlater_workers import App
 from tests.access.cluster import Cluster, private, two_servers, until
 from tests.server.running import BY_EXEC
 from tests.workers.command import working
@@ -90,6 +92,14 @@ def test_schedules_of_an_app_are_applied_with_a_token(cluster: Cluster, tmp_path
     with working(tmp_path, "schedules", *arguments) as applied:
         assert applied.ended() == 0
         assert "applied: 1 set, 0 removed" in applied.lines
+
+
+def test_a_producer_that_may_create_no_queue_is_told_so(cluster: Cluster) -> None:
+    app = App(servers=[cluster.address(0)], token=cluster.make("eager", "producer"), create_queues=True)
+    send = app.job(queue="missing")(print)
+    with pytest.raises(Forbidden, match="queue 'missing' does not exist, and this client may not create it, as create"):
+        send.enqueue()
+    app.close()
 
 
 def test_a_relay_keeps_its_jobs_while_its_token_is_wrong(cluster: Cluster, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from pinlater import Client
 from pinlater.model import ScheduleChange
+from pinlater_workers import App
 from tests.cluster.conftest import PASSWORD, TwoServers
 
 pytestmark = [pytest.mark.slow]
@@ -66,6 +67,17 @@ def test_queues_settings_and_schedules_of_many_hosts(cluster: TwoServers) -> Non
             client.delete_queue(name, PASSWORD)
     at_once(cluster, lambda client, _: client.delete_schedule("deployed", PASSWORD))
     at_once(cluster, lambda client, _: client.delete_queue("deployed", PASSWORD))
+
+
+def test_producers_that_come_before_anybody_has_created_their_queue(cluster: TwoServers) -> None:
+    apps = [App(servers=[cluster.addresses[host % 2]], create_queues=True) for host in range(HOSTS)]
+    with ThreadPoolExecutor(HOSTS) as threads:
+        handles = list(threads.map(lambda app: app.job(queue="early")(print).enqueue(), apps))
+    with cluster.client() as client:
+        assert len(client.lookup(handles)) == HOSTS
+        client.delete_queue("early", PASSWORD)
+    for app in apps:
+        app.close()
 
 
 APP = """

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +17,7 @@ from pinlater.client.addresses import target_servers
 from pinlater.client.client_tls import Tls, target_tls
 from pinlater.client.token import Token, target_token
 from pinlater.clock import Clock, SystemClock
+from pinlater.errors import Forbidden, QueueNotFound
 from pinlater.model import Job
 from pinlater_workers.app.catalogue import Catalogue, Include
 from pinlater_workers.app.job_options import Duration, JobOptions, RawJobOptions, says_queue
@@ -50,7 +51,8 @@ class App:
     its start.
 
     `token` proves to the servers who calls: a text, or a Path of the file that has it; without it the cluster's token
-    decides, then the environment. `version` is that of the program, for the list of workers.
+    decides, then the environment. `version` is that of the program, for the list of workers. `create_queues`: queues
+    that are missing are created when jobs are to be stored there, where the caller may do that.
     ConfigurationError: a file, a server or a type of job that cannot be. `sink` is where jobs go: the servers.
     """
 
@@ -68,6 +70,7 @@ class App:
         middleware: Sequence[Middleware] = (),
         clock: Clock | None = None,
         version: str = "",
+        create_queues: bool = False,
     ) -> None:
         if isinstance(servers, str):
             servers = [servers]
@@ -75,7 +78,9 @@ class App:
         self.clock: Clock = clock or SystemClock()
         self._version = version
         self._catalogue = Catalogue(self, [include] if isinstance(include, str) else include)
-        self._connections = ServerClients(ServerTarget(servers, cluster, clusters_file, source, tls, token))
+        self._connections = ServerClients(
+            ServerTarget(servers, cluster, clusters_file, source, tls, token, create_queues)
+        )
         self.sink: JobSink = self._connections
         self.clients: Clients = self._connections
         """Whose clients the app gives to its jobs: those of its servers, or of a test in memory."""
@@ -217,6 +222,7 @@ class App:
             source or old.source,
             old.tls if tls is None else tls,
             old.token if token is None else token,
+            old.create_queues,
         )
         self._connections = ServerClients(target)
         if own:
@@ -295,6 +301,7 @@ class ServerTarget:
     source: str | None = None
     tls: Tls | bool | None = None
     token: str | Path | Token | None = field(default=None, repr=False)
+    create_queues: bool = False
 
 
 class Clients(Protocol):
@@ -312,6 +319,12 @@ class Clients(Protocol):
 
     def exceeded_result_bound(self, queue: str, size: int, *, may_ask: bool) -> int | None:
         """As that of the app."""
+
+    def create_missing(self, queues: Iterable[str], error: QueueNotFound) -> None:
+        """Create those that are missing where that is wanted, else raise the error."""
+
+    async def create_missing_async(self, queues: Iterable[str], error: QueueNotFound) -> None:
+        """`create_missing` for an event loop."""
 
 
 class ServerClients:
@@ -386,10 +399,37 @@ class ServerClients:
         return self._result_bounds.exceeded(queue, size, may_ask=may_ask)
 
     def send(self, queue: str, jobs: Sequence[Job], *, timeout_s: float | None = None) -> list[str]:
-        return self.client.enqueue(queue, jobs, timeout=timeout_s)
+        try:
+            return self.client.enqueue(queue, jobs, timeout=timeout_s)
+        except QueueNotFound as error:
+            self.create_missing([queue], error)
+            return self.client.enqueue(queue, jobs, timeout=timeout_s)
 
     async def send_async(self, queue: str, jobs: Sequence[Job]) -> list[str]:
-        return await self.async_client().enqueue(queue, jobs)
+        client = self.async_client()
+        try:
+            return await client.enqueue(queue, jobs)
+        except QueueNotFound as error:
+            await self.create_missing_async([queue], error)
+            return await client.enqueue(queue, jobs)
+
+    def create_missing(self, queues: Iterable[str], error: QueueNotFound) -> None:
+        """Those of these that are missing, where this client is to create queues; else the error is raised. Forbidden:
+        it may not. Others may do the same at once.
+        """
+        if not self.target.create_queues:
+            raise error
+        for queue in queues:
+            with _naming_missing_rights(queue):
+                self.client.create_queue(queue)
+
+    async def create_missing_async(self, queues: Iterable[str], error: QueueNotFound) -> None:
+        """`create_missing` for an event loop."""
+        if not self.target.create_queues:
+            raise error
+        for queue in queues:
+            with _naming_missing_rights(queue):
+                await self.async_client().create_queue(queue)
 
     def close(self) -> None:
         """Close the client for threads. A later call makes a new one."""
@@ -412,6 +452,17 @@ class ServerClients:
         finally:
             self._async_clients.pop(loop, None)
             await client.close()
+
+
+@contextmanager
+def _naming_missing_rights(queue: str) -> Iterator[None]:
+    try:
+        yield
+    except Forbidden as error:
+        raise Forbidden(
+            f"queue {queue!r} does not exist, and this client may not create it, as create_queues=True wants: "
+            f"{error.message}"
+        ) from error
 
 
 class _LoopClient(NamedTuple):

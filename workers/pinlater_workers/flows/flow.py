@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast, overload
 
+from pinlater.errors import QueueNotFound
 from pinlater.model.flow_words import (
     Applet,
     AppletKind,
@@ -230,7 +231,12 @@ class Flow:
         """
         root = self._root()
         calls = in_calls(list(root.items(items)))
-        created = self.app.client.create_flow(self._new(calls, options))
+        new = self._new(calls, options)
+        try:
+            created = self.app.client.create_flow(new)
+        except QueueNotFound as error:
+            self.app.clients.create_missing(_queues(new), error)
+            created = self.app.client.create_flow(new)
         run = FlowRun(self.app, created.id, root, is_new=created.is_new)
         run.send(_left(calls, created))
         if (len(calls) > 1 or not created.is_new) and options.get("seal", False):
@@ -241,7 +247,12 @@ class Flow:
         """`start` for an event loop."""
         root = self._root()
         calls = in_calls(list(root.items(items)))
-        created = await self.app.async_client().create_flow(self._new(calls, options))
+        new, client = self._new(calls, options), self.app.async_client()
+        try:
+            created = await client.create_flow(new)
+        except QueueNotFound as error:
+            await self.app.clients.create_missing_async(_queues(new), error)
+            created = await client.create_flow(new)
         run = AsyncFlowRun(self.app, created.id, root, is_new=created.is_new)
         await run.send(_left(calls, created))
         if (len(calls) > 1 or not created.is_new) and options.get("seal", False):
@@ -279,6 +290,12 @@ class Flow:
             {root: calls[0]} if calls else {},
             [root] if len(calls) < 2 and options.get("seal", False) else [],
         )
+
+
+def _queues(flow: NewFlow) -> list[str]:
+    """All that its jobs and its callback go to."""
+    of_callback = {flow.on_complete.queue} if flow.on_complete and flow.on_complete.queue else set()
+    return sorted({stage.queue for stage in flow.stages} | of_callback)
 
 
 def _left(calls: Sequence[Sequence[NewItem]], created: FlowCreated) -> Sequence[Sequence[NewItem]]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, cast
 
 from pinlater.client.async_client import AsyncClient
 from pinlater.client.client import Client
 from pinlater.client.job_arguments import as_jobs, delayed
 from pinlater.embedded import EmbeddedServer, EmbeddedTransport
+from pinlater.errors import QueueNotFound
 from pinlater.model import JobInfo
 from pinlater_workers.app.result_bounds import ResultBounds
 from pinlater_workers.testing.memory import VirtualClock
@@ -169,6 +170,13 @@ class MemoryClients:
 
     def exceeded_result_bound(self, queue: str, size: int, *, may_ask: bool) -> int | None:
         return self._result_bounds.exceeded(queue, size, may_ask=True)
+
+    def create_missing(self, queues: Iterable[str], error: QueueNotFound) -> None:
+        """A test names its queues itself."""
+        raise error
+
+    async def create_missing_async(self, queues: Iterable[str], error: QueueNotFound) -> None:
+        raise error
 
     def close(self) -> None:
         cast(MemoryClient, self.client).end()
