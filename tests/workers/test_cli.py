@@ -173,6 +173,47 @@ def test_sighup_begins_anew_as_the_same_process_with_new_code(shop: Shop) -> Non
         assert worker.ended() == 0
 
 
+def test_code_that_cannot_be_imported_keeps_the_old_running_until_it_is_mended(shop: Shop) -> None:
+    with shop.working() as worker:
+        shop.enqueue("say", "a")
+        worker.wait_for("said a in one")
+        (shop.folder / "shop.py").write_text("import no_such_package")
+        for times in (1, 2):
+            worker.send(signal.SIGHUP)
+            refused = json.loads(worker.wait_for("cannot begin, so the old goes on", times=times))
+            assert refused["level"] == "error"
+            assert "ModuleNotFoundError: No module named 'no_such_package'" in refused["message"]
+            shop.enqueue("say", f"b{times}")
+            worker.wait_for(f"said b{times} in one")
+        shop.write("two")
+        worker.send(signal.SIGHUP)
+        worker.ready(times=2)
+        shop.enqueue("say", "c")
+        worker.wait_for("said c in two")
+        worker.send(signal.SIGTERM)
+        assert worker.ended() == 0
+
+
+def test_a_sigterm_is_not_held_up_by_new_code_that_takes_long(shop: Shop) -> None:
+    with shop.working() as worker:
+        worker.ready()
+        (shop.folder / "shop.py").write_text("import time; open('begun', 'w').close(); time.sleep(600)")
+        worker.send(signal.SIGHUP)
+        until((shop.folder / "begun").exists, "the new code is not loaded")
+        worker.send(signal.SIGTERM)
+        assert worker.ended() == 0
+
+
+def test_check_says_whether_a_worker_would_begin_and_runs_nothing(shop: Shop) -> None:
+    with shop.working("--check") as checked:
+        assert checked.ended() == 0
+        assert "app shop:app, queues " in checked.lines[0]
+    (shop.folder / "shop.py").write_text("this is no Python")
+    with shop.working("--check") as checked:
+        assert checked.ended() == 2
+        assert "SyntaxError" in checked.lines[-1]
+
+
 def test_a_change_of_the_code_begins_anew_and_code_that_is_wrong_is_waited_for(shop: Shop) -> None:
     with shop.working("--reload") as worker:
         shop.enqueue("say", "a")

@@ -15,9 +15,10 @@ import click
 from pinlater.command_group import CommandGroup
 from pinlater.standard_streams import standard_streams
 from pinlater_workers.app.loader import ServerFlags
+from pinlater_workers.cli import run
 from pinlater_workers.cli.listings import jobs, retry
 from pinlater_workers.cli.process_exit import failures_as_exit_codes
-from pinlater_workers.cli.run import run, server_options, worker_options
+from pinlater_workers.cli.run import server_options, worker_options
 from pinlater_workers.observability import logs
 
 WHEN_NEEDED = {
@@ -62,6 +63,7 @@ Examples:
   pinlater-worker --config conf/jobs.toml --grace 2m
   pinlater-worker --app shop.jobs:app --apply-schedules
   pinlater-worker --app shop.jobs:app --reload
+  pinlater-worker --app shop.jobs:app --check
   pinlater-worker jobs --app shop.jobs:app
   pinlater-worker retry "exponential first=1s factor=2 cap=1h"
   pinlater-worker schedules --app shop.jobs:app --apply
@@ -70,7 +72,8 @@ Examples:
 \b
 Signals: SIGTERM or SIGINT takes no new jobs, gives those that run --grace to end, and gives the rest back without an
 attempt spent; a second one does that at once. SIGHUP ends likewise and then begins anew, as the same process with new
-code; so does a worker of its own accord when half its slots are held by threads that do not stop.
+code; where that cannot be imported, the old goes on and the log says why. So does a worker of its own accord when half
+its slots are held by threads that do not stop.
 Exit codes: 0 stopped by a signal, 1 failed, 2 wrong command line, file or app, or a process of its own that does not
 start, 130 interrupted before it ran.""",
 )
@@ -100,6 +103,7 @@ start, 130 interrupted before it ran.""",
     help="While you develop: begin anew when a .py or .toml file below the current folder changes. Running jobs have "
     "2s to end, unless --grace says otherwise.",
 )
+@click.option("--check", is_flag=True, help="Load the app and the settings, say what is wrong, and run nothing.")
 @click.version_option(package_name="pinlater", message="%(prog)s %(version)s")
 @click.pass_context
 def main(
@@ -111,13 +115,17 @@ def main(
     log_level: str,
     log_format: str,
     reload: bool,
+    check: bool,
     **given: Any,
 ) -> None:
     """Run the jobs of an app."""
     if ctx.invoked_subcommand is not None:
         return
     logs.configure(log_level, log_format)
-    run(app, config, target, given, reload=reload)
+    if check:
+        run.check(app, config, target, given)
+    else:
+        run.run(app, config, target, given, reload=reload)
 
 
 main.add_command(jobs)

@@ -34,7 +34,7 @@ _LINES = 12
 CLOSE_S = 3.0
 """How long what is left of jobs has to end with the event loop, and the exit handlers of libraries to run."""
 _log = GuardedLogger("pinlater_workers.cli")
-_STARTED_IN = os.getcwd()
+STARTED_IN = os.getcwd()
 """Where it was started: a relative path on the command line means the same again."""
 
 _OUTLIVES_TERMINAL = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
@@ -118,5 +118,5 @@ def exec_restart() -> NoReturn:
     flush()
     if _OUTLIVES_TERMINAL:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a handler would be gone, and its effect the usual one
-    os.chdir(_STARTED_IN)
+    os.chdir(STARTED_IN)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

@@ -17,7 +17,7 @@ from pinlater.log_guard import GuardedLogger, guard_loop
 from pinlater.program_start import begin_service
 from pinlater.standard_streams import drop_output
 from pinlater_workers.app.app import App
-from pinlater_workers.app.loader import ServerFlags, load, pass_on_servers
+from pinlater_workers.app.loader import LoadedApp, ServerFlags, load, pass_on_servers
 from pinlater_workers.app.settings import WORKER_KEYS, WorkerSettings, worker_settings
 from pinlater_workers.cli.process_exit import (
     EXIT_FAILED,
@@ -54,9 +54,7 @@ def run(
     begin_service()
     reloader = optional("pinlater_workers.reload", "--reload").Reloader(config) if reload else None
     try:
-        loaded = load(app_spec, config)
-        pass_on_servers(loaded.app, target)
-        settings = with_queues(loaded.app, over(loaded.settings, given))
+        loaded, settings = _loaded(app_spec, config, target, given)
     except ConfigurationError as error:
         if reloader is None:
             raise
@@ -86,6 +84,20 @@ def run(
             exec_restart()
         _log.info("ended")
         exit_soon(0)
+
+
+def check(app_spec: str | None, config: str | None, target: ServerFlags, given: Mapping[str, Any]) -> None:
+    """Whether a worker would begin, and nothing runs. ConfigurationError: it would not."""
+    loaded, settings = _loaded(app_spec, config, target, given)
+    click.echo(_begins(loaded.app, loaded.spec, settings))
+
+
+def _loaded(
+    app_spec: str | None, config: str | None, target: ServerFlags, given: Mapping[str, Any]
+) -> tuple[LoadedApp, WorkerSettings]:
+    loaded = load(app_spec, config)
+    pass_on_servers(loaded.app, target)
+    return loaded, with_queues(loaded.app, over(loaded.settings, given))
 
 
 def _tended(app: App, settings: WorkerSettings, named: str) -> Callable[[], Coroutine[Any, Any, None]] | None:

@@ -16,6 +16,7 @@ from pinlater.log_guard import GuardedLogger
 from pinlater.metric_family import Series
 from pinlater.standard_streams import StartTerminal
 from pinlater_workers.app.settings import WorkerSettings
+from pinlater_workers.cli.new_code import fault_of_new_code
 from pinlater_workers.errors import ConfigurationError
 from pinlater_workers.observability.metrics import WorkerMetrics
 from pinlater_workers.worker.worker import ExitReason, Worker
@@ -31,8 +32,9 @@ CodeChanged = Callable[[], Coroutine[Any, Any, str]]
 
 
 class Signals:
-    """SIGTERM and SIGINT end the worker, the second hurries it; SIGHUP ends it and has it begin anew, unless it says
-    that the terminal was closed: then it ends it as SIGTERM does, and under nohup nothing happens.
+    """SIGTERM and SIGINT end the worker, the second hurries it; SIGHUP ends it and has it begin anew, where the code of
+    now can be loaded, unless it says that the terminal was closed: then it ends it as SIGTERM does, and under nohup
+    nothing happens.
     """
 
     def __init__(self, worker: Worker, grace_s: float) -> None:
@@ -40,6 +42,7 @@ class Signals:
         self._grace_s = grace_s
         self._stops = 0
         self.is_to_replace = False
+        self._trial: asyncio.Task[None] | None = None
         loop = asyncio.get_running_loop()
         self._terminal = StartTerminal(loop)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -61,11 +64,22 @@ class Signals:
 
     def _hung_up(self) -> None:
         if not self._terminal.was_closed():
-            self.replace("SIGHUP, to begin anew")
+            if self._trial is None or self._trial.done():
+                self._trial = asyncio.ensure_future(self._replace_by_sound_code())
         elif self._terminal.is_outlived:
             _log.info("SIGHUP: the terminal was closed; it goes on, as it runs under nohup")
         else:
             self._stop(signal.SIGHUP)
+
+    async def _replace_by_sound_code(self) -> None:
+        if fault := await fault_of_new_code():
+            _log.error("SIGHUP: the new code cannot begin, so the old goes on; mend it, and send it again: %s", fault)
+        else:
+            self.replace("SIGHUP, to begin anew")
+
+    async def close(self) -> None:
+        if self._trial is not None:
+            await _end(self._trial)
 
     def replace(self, why: str) -> None:
         if not self._stops and not self.is_to_replace:
@@ -113,6 +127,7 @@ async def serve(
     in_forks(SIGNALS, leave_connections, "pinlater_workers.pools.threads")
     _log.info("%s", begins)
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(signals.close)
         if settings.http:
             web = optional("pinlater_workers.observability.web", "--http")
             site = web.worker_site(worker.view, read, settings.poll_s)
