@@ -53,6 +53,13 @@ def _absolute(entry: str) -> str:
         return entry
 
 
+def children_inherit_sockets() -> bool:
+    """Whether a child can be started here as this module does it: by exec, with the sockets of its parent. Not on
+    Windows.
+    """
+    return hasattr(os, "fork")
+
+
 class Restarts:
     """The starts of one child, or of children of one kind, that are replaced when they end."""
 

@@ -39,6 +39,8 @@ def in_forks(signals: Iterable[signal.Signals], forked: Callable[[], None], own:
     The fork ends when what made it returns to an event loop or a pool of threads. The module `own` sees to that itself,
     where that is what it returns to.
     """
+    if not hasattr(os, "register_at_fork"):  # Windows has no forks
+        return
     handlers = {number: signal.getsignal(number) for number in signals}
 
     def before() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import resource
+import importlib
 import socket
 import ssl
 import time
@@ -32,7 +32,6 @@ ANSWER_WITHIN_S = 30.0
 IDLE_S = 75.0
 """An answer is taken, and the next request begun, within so long."""
 
-_FILES = resource.RLIMIT_NOFILE
 SWEEP_S = 1.0
 _A_MINUTE_S = 60.0
 
@@ -79,11 +78,16 @@ _ALL = 2**31
 
 def raise_descriptor_limit(needed: int = _ALL) -> int:
     """So many descriptors, as far as the system lets this user have them; how many there are now."""
-    soft, hard = (_ALL if each == resource.RLIM_INFINITY else each for each in resource.getrlimit(_FILES))
+    try:
+        resource = importlib.import_module("resource")
+    except ModuleNotFoundError:  # Windows has no such limit
+        return _ALL
+    files = resource.RLIMIT_NOFILE
+    soft, hard = (_ALL if each == resource.RLIM_INFINITY else each for each in resource.getrlimit(files))
     wanted = min(needed, hard)
     if wanted > soft:
         try:
-            resource.setrlimit(_FILES, (wanted, resource.getrlimit(_FILES)[1]))
+            resource.setrlimit(files, (wanted, resource.getrlimit(files)[1]))
         except (OSError, ValueError):  # a system that has no more after all
             return soft
     return max(soft, wanted)

@@ -7,13 +7,16 @@ import signal
 from collections.abc import Iterable
 from contextlib import suppress
 
-_PASSED_ON = signal.valid_signals() - {signal.SIGCHLD, signal.SIGTTIN, signal.SIGTTOU, signal.SIGKILL, signal.SIGSTOP}
+_KEPT = ("SIGCHLD", "SIGTTIN", "SIGTTOU", "SIGKILL", "SIGSTOP")
+_PASSED_ON = signal.valid_signals() - {getattr(signal, name, None) for name in _KEPT}
 
 
 def begin_service() -> None:
     """Signals arrive, and the ends of children are told, whatever was set up before. As the first process of a
     container it goes on as a child of one that takes what others leave behind. Before there are threads.
     """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        return
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if os.getpid() == 1:

@@ -40,7 +40,7 @@ class StartTerminal:
         self._loop = loop
         self._is_there = _has_terminal()
         self._gone_s = -math.inf
-        self.is_outlived = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        self.is_outlived = hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         if self._is_there:
             self._loop.call_later(CHECK_EVERY_S, self._check_again)
 
@@ -62,7 +62,7 @@ class StartTerminal:
 
 def _has_terminal() -> bool:
     try:
-        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+        os.close(os.open("/dev/tty", os.O_RDONLY | getattr(os, "O_NOCTTY", 0)))
     except OSError:
         return False
     return True

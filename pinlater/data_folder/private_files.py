@@ -152,6 +152,8 @@ def check_secret_file(path: Path, found: os.stat_result) -> None:
 
     Where nobody else is on the machine, as in a container, PINLATER_OPEN_SECRETS=allow says that this does not matter.
     """
+    if not hasattr(os, "geteuid"):  # Windows: a mode there says nothing of who may read
+        return
     others = _OTHERS if found.st_uid == os.geteuid() else _OTHERS & ~stat.S_IRGRP
     if found.st_mode & others and variable(OPEN_SECRETS_VARIABLE) != "allow":
         raise SecretFileOpen(

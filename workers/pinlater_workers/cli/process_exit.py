@@ -37,7 +37,7 @@ _log = GuardedLogger("pinlater_workers.cli")
 STARTED_IN = os.getcwd()
 """Where it was started: a relative path on the command line means the same again."""
 
-_OUTLIVES_TERMINAL = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+_OUTLIVES_TERMINAL = hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 """It was started under nohup."""
 
 

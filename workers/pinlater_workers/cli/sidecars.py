@@ -7,6 +7,7 @@ import importlib
 import signal
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -25,7 +26,10 @@ _log = GuardedLogger("pinlater_workers.cli")
 _EXTRAS = {"aiohttp": "workers", "prometheus_client": "workers", "statsd": "workers", "watchfiles": "reload"}
 """The extra that brings each package."""
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_HANGUPS = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []
+"""Windows has none."""
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, *_HANGUPS)
 
 CodeChanged = Callable[[], Coroutine[Any, Any, str]]
 """Waits for a change of the code, and names the file."""
@@ -46,8 +50,9 @@ class Signals:
         loop = asyncio.get_running_loop()
         self._terminal = StartTerminal(loop)
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop, number)
-        loop.add_signal_handler(signal.SIGHUP, self._hung_up)
+            _handle(loop, number, partial(self._stop, number))
+        for number in _HANGUPS:
+            _handle(loop, number, self._hung_up)
 
     def _stop(self, number: signal.Signals) -> None:
         if self.is_to_replace:
@@ -69,7 +74,7 @@ class Signals:
         elif self._terminal.is_outlived:
             _log.info("SIGHUP: the terminal was closed; it goes on, as it runs under nohup")
         else:
-            self._stop(signal.SIGHUP)
+            self._stop(_HANGUPS[0])
 
     async def _replace_by_sound_code(self) -> None:
         if fault := await fault_of_new_code():
@@ -89,6 +94,13 @@ class Signals:
     def _finish(self, why: str) -> None:
         _log.info("%s: no new jobs%s", why, what_runs(self._worker.view().running, self._grace_s))
         self._worker.stop()
+
+
+def _handle(loop: asyncio.AbstractEventLoop, number: signal.Signals, handler: Callable[[], None]) -> None:
+    try:
+        loop.add_signal_handler(number, handler)
+    except NotImplementedError:  # the loops of Windows
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(handler))
 
 
 def what_runs(running: int, grace_s: float) -> str:

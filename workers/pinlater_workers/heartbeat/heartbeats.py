@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import math
 import random
 import signal
 import sys
@@ -13,7 +14,7 @@ from time import monotonic
 
 import msgspec
 
-from pinlater.child_process import Restarts, exit_text
+from pinlater.child_process import Restarts, children_inherit_sockets, exit_text
 from pinlater.client.client_tls import Tls
 from pinlater.client.token import Token
 from pinlater.log_guard import GuardedLogger
@@ -57,6 +58,10 @@ UNREAD_BYTES = 16 * 2**20
 _MAY_PASS = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 _log = GuardedLogger("pinlater_workers.heartbeat")
+_NO_PROCESS = (
+    "on this system there is no heartbeat process: this worker's event loop keeps claims alive, so a job that holds "
+    "the interpreter lock for longer than the lease loses its claim, and an idle worker is in no list"
+)
 
 
 class Heartbeats:
@@ -220,6 +225,11 @@ class Heartbeats:
     async def _keep(self) -> None:
         """There is a process, again and again. Waits where one could not be started, or did not live long."""
         assert self._first is not None
+        if not children_inherit_sockets():
+            _log.warning(_NO_PROCESS)
+            self._first.set_result(None)
+            while True:
+                await self._without(math.inf)
         restarts = Restarts()
         while True:
             began_s, may_pass = monotonic(), False

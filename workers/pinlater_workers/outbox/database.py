@@ -7,7 +7,6 @@ an Engine. The other two need nothing more than the application has.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -163,6 +162,7 @@ class RelayLock:
         if session.dialect == "sqlite":
             path = next((row[2] for row in session.execute("PRAGMA database_list") if row[1] == "main"), "")
             if path:
+                self._locks = importlib.import_module("fcntl")
                 self._file = os.open(f"{path}-relay", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def take(self, session: DatabaseSession, statements: OutboxStatements, now_ms: int) -> bool:
@@ -185,7 +185,7 @@ class RelayLock:
     def release(self) -> None:
         """After the transaction."""
         if self._file >= 0:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+            self._locks.flock(self._file, self._locks.LOCK_UN)
 
     def close(self) -> None:
         if self._file >= 0:
@@ -194,7 +194,7 @@ class RelayLock:
 
     def _take_file(self) -> bool:
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._locks.flock(self._file, self._locks.LOCK_EX | self._locks.LOCK_NB)
         except BlockingIOError:
             return False
         return True
