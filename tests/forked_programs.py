@@ -123,10 +123,20 @@ class Program(subprocess.Popen[Any]):
         status = _fork_server().status(self.pid, wait=not wait_flags)
         return (0, 0) if status is None else (self.pid, status)
 
-    def _internal_poll(self, *more: Any, **options: Any) -> int | None:
-        if self._forked:
-            options["_waitpid"] = lambda _pid, flags: self._try_wait(flags)
-        return super()._internal_poll(*more, **options)  # type: ignore[misc, no-any-return]
+    def _internal_poll(self, _deadstate: int | None = None, **options: Any) -> int | None:
+        """What Popen does, whose ways to ask the system differ between versions of Python."""
+        if not self._forked:
+            return super()._internal_poll(_deadstate, **options)  # type: ignore[misc, no-any-return]
+        if self.returncode is None and self._waitpid_lock.acquire(False):  # type: ignore[attr-defined]
+            try:
+                pid, status = self._try_wait(os.WNOHANG)
+                if self.returncode is None and pid == self.pid:
+                    self._handle_exitstatus(status)  # type: ignore[attr-defined]
+            except OSError:  # the fork server is gone
+                self.returncode = self.returncode if _deadstate is None else _deadstate
+            finally:
+                self._waitpid_lock.release()  # type: ignore[attr-defined]
+        return self.returncode
 
 
 def run(arguments: list[str], **options: Any) -> subprocess.CompletedProcess[Any]:

@@ -1,0 +1,43 @@
+"""The environment that scripts/setup makes: the packages of the checkout are found wherever a script lies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.conftest import ROOT
+
+pytestmark = [pytest.mark.slow]
+
+
+def test_a_script_in_the_folder_around_the_checkout_finds_the_package(tmp_path: Path) -> None:
+    checkout = tmp_path / "pinlater"
+    checkout.mkdir()
+    for name in ("scripts", "pinlater", "workers", "thrift", "setup.cfg"):
+        (checkout / name).symlink_to(ROOT / name)
+    (checkout / "scripts").unlink()
+    (checkout / "scripts").mkdir()
+    for name in ("setup", "environment.sh"):
+        (checkout / "scripts" / name).write_bytes((ROOT / "scripts" / name).read_bytes())
+    venv = checkout / ".venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    site = next(venv.glob("lib/python*/site-packages"))
+    (site / "pip.py").touch()
+    (site / "others.pth").write_text(sysconfig.get_path("purelib"))  # what the packages need
+    (venv / ".place").write_text(f"{checkout}\n")
+    wanted = subprocess.check_output(["cksum"], input=(ROOT / "setup.cfg").read_bytes())
+    (venv / ".installed-server").write_bytes(wanted)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PINLATER"))}
+    subprocess.run(["bash", str(checkout / "scripts" / "setup"), "server"], check=True, env=environment)
+    script = tmp_path / "first.py"
+    script.write_text(
+        "import pinlater, pinlater_workers as workers; print(pinlater.Client, pinlater.__file__, workers.App)"
+    )
+    command = [str(venv / "bin" / "python"), str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert str(checkout / "pinlater" / "__init__.py") in done.stdout, done.stderr
