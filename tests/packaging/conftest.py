@@ -67,8 +67,7 @@ def base_install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Envir
 
 @pytest.fixture(scope="session")
 def full_install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """Everything: `pip install '.[server,redis,mysql,postgresql,dynamodb,workers,...]'`"""
+    """Everything: `pip install '.[all,...]'`"""
     environment = Environment(tmp_path_factory.mktemp("full") / "venv")
-    stores = "redis,mysql,postgresql,dynamodb"
-    environment.install(f"{wheel}[server,{stores},bodies,workers,reload,opentelemetry,sentry,django]")
+    environment.install(f"{wheel}[all,reload,opentelemetry,sentry,django]")
     return environment
