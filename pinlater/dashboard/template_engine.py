@@ -15,6 +15,7 @@ from pinlater.dashboard import formats
 from pinlater.dashboard.part_failed import PartFailed
 from pinlater.dashboard.static_files import StaticFiles
 from pinlater.durations import span_text
+from pinlater.http.manual import is_manual_here
 
 _CLOCKS = re.compile(r"(<time\b[^>]*>)[^<]*(?=</time>)")
 
@@ -39,6 +40,7 @@ class TemplateEngine:
             cache_size=-1,
         )
         self._environment.globals["static"] = static.path
+        self._environment.globals["has_manual"] = is_manual_here()
         self._environment.tests["failed"] = lambda part: isinstance(part, PartFailed)
         self._environment.filters |= {
             "number": formats.number_text,

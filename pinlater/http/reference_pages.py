@@ -11,11 +11,11 @@ from pinlater.http.openapi import openapi_json
 from pinlater.http.route import JSON, Route
 from pinlater.http.routes import ROUTES
 
-OPENAPI, DOCS = "/v1/openapi.json", "/docs"
+OPENAPI, API_PAGE = "/v1/openapi.json", "/docs/api"
 _FILES = {
-    DOCS: ("docs.html", "text/html"),
-    f"{DOCS}/docs.js": ("docs.js", "text/javascript"),
-    f"{DOCS}/docs.css": ("docs.css", "text/css"),
+    API_PAGE: ("docs.html", "text/html"),
+    f"{API_PAGE}/docs.js": ("docs.js", "text/javascript"),
+    f"{API_PAGE}/docs.css": ("docs.css", "text/css"),
 }
 
 
@@ -44,7 +44,7 @@ _PAGE = """# The routes of the HTTP interface
 A route makes the call that stands beside it, with the meaning that [wire.md](wire.md) tells.
 [access.md](access.md) says which action each call needs.
 The OpenAPI document has the fields of requests and answers.
-`pinlater api openapi` prints it, and it is served under `/v1/openapi.json`; `/docs` is a page to try the calls.
+`pinlater api openapi` prints it, and it is served under `/v1/openapi.json`; `/docs/api` is a page to try the calls.
 """
 
 

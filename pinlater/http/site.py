@@ -51,9 +51,10 @@ from pinlater.http.caller import (
 from pinlater.http.credential_checks import ADMIN, CredentialChecks
 from pinlater.http.events import EventStreams
 from pinlater.http.fair_shares import FairEntries, FairPlaces
+from pinlater.http.manual import MANUAL, add_manual, is_manual_here
 from pinlater.http.path_prefix import PathPrefix
 from pinlater.http.problems import CONTENT_ENCODINGS, NOT_DECODED, http_problem_response, problem_response
-from pinlater.http.reference_pages import DOCS, OPENAPI, add_reference_pages
+from pinlater.http.reference_pages import API_PAGE, OPENAPI, add_reference_pages
 from pinlater.http.request_use import MAX_WAITS, KnownTokens, RequestPools, RequestUse
 from pinlater.http.routes import add_routes
 from pinlater.http.sessions import (
@@ -257,7 +258,7 @@ class ApiSite:
 
     def _is_open(self, request: web.Request) -> bool:
         """It says itself what a caller needs."""
-        return request.path in _OPEN_PATHS or self.is_page(request)
+        return request.path in _OPEN_PATHS or request.path.startswith(MANUAL) or self.is_page(request)
 
     def _connection_of(self, transport: asyncio.BaseTransport | None) -> HttpConnection | None:
         """What is to know what is waited for there."""
@@ -397,7 +398,9 @@ class ApiSite:
         if self.settings.pages and "text/html" in request.headers.get("Accept", ""):
             return web.Response(status=303, headers={"Location": self.settings.pages})
         session = self.session_or_new(request)
-        links = [(DOCS, "The calls, and a page to try them"), (LOGIN, "Log in")]
+        links = [(API_PAGE, "The calls, and a page to try them"), (LOGIN, "Log in")]
+        if is_manual_here():
+            links.insert(0, (MANUAL, "The documentation"))
         if self.settings.pages:
             links.insert(0, (self.settings.pages, "The dashboard"))
         if self.settings.status_page:
@@ -587,4 +590,5 @@ def make_app(api: Api, settings: HttpSettings) -> web.Application:
     router.add_get(METRICS, site.show_metrics)
     add_routes(app)
     add_reference_pages(app, settings.prefix)
+    add_manual(app, API_PAGE)
     return app

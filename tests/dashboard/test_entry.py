@@ -153,8 +153,8 @@ def test_browsers_find_the_dashboard_at_the_start_and_programs_what_was_there(pl
     start = httpx.get(f"{place.address}/", trust_env=False, timeout=60)
     assert start.status_code == 200
     assert 'href="/dashboard"' in start.text
-    assert 'href="/docs"' in start.text
-    visitor.get("/docs")
+    assert 'href="/docs/api"' in start.text
+    assert visitor.get("/docs", status=302).headers["Location"] == "/docs/api"  # where it was before
 
 
 def test_the_command_prints_a_link_that_opens_the_dashboard(tmp_path: Path) -> None:

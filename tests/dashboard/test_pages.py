@@ -331,6 +331,6 @@ def test_the_way_out_of_a_question_is_not_named_like_the_deed(place: Place, visi
 
 
 def test_the_page_to_try_the_calls_leads_back(visitor: Visitor) -> None:
-    page = visitor.get("/docs").text
+    page = visitor.get("/docs/api").text
     assert '<a href="/">Back to the pages</a>' in page
     assert visitor.client.get("/").headers["Location"] == "/dashboard"

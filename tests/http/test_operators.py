@@ -221,7 +221,7 @@ def test_the_document_is_served_and_printed(caller: Caller) -> None:
 
 @pytest.mark.parametrize(
     ("path", "content_type"),
-    [("/docs", "text/html"), ("/docs/docs.js", "text/javascript"), ("/docs/docs.css", "text/css")],
+    [("/docs/api", "text/html"), ("/docs/api/docs.js", "text/javascript"), ("/docs/api/docs.css", "text/css")],
 )
 def test_the_page_to_try_the_calls_needs_nothing_from_elsewhere(caller: Caller, path: str, content_type: str) -> None:
     response = caller.client.get(path)

@@ -69,7 +69,7 @@ _PAGES = "\nThe rest of what a server answers over HTTP:\n\n| address | needs |\
         ),
         ("`/healthz`, `/metrics` of `pinlater-worker --http`", "nothing"),
         (
-            "`/v1/openapi.json`, `/docs` and its files, `/login`, `/session`, `/logout` of `--api`",
+            "`/v1/openapi.json`, all below `/docs`, `/login`, `/session`, `/logout` of `--api`",
             "nothing: they tell of no job and no queue",
         ),
         (

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pinlater.error_reasons import REASONS
+from pinlater.http.errors_page import errors_page
 from pinlater.metrics import FAMILIES
 from pinlater.shard_factory import DRIVERS
 from tests.packaging.conftest import ROOT
@@ -172,12 +174,17 @@ def test_the_wire_page_has_every_method_of_the_interface_file() -> None:
         assert re.search(rf"^\| {name}(?: \(ours\))? \|.*\| {re.escape(returns)}", wire_page(), re.MULTILINE), name
 
 
-def test_the_wire_page_names_every_reason() -> None:
+def test_the_table_of_reasons_has_every_reason() -> None:
     source = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.glob("pinlater/**/*.py"))
     told = {*re.findall(r'reason="?([A-Z_]+)', source), *(cls("x").reason for cls in SENT)}
     assert {"QUEUE_PAUSED", "OVERFLOW_FULL", "OUTCOME_UNKNOWN", "QUEUE_NOT_FOUND"} <= told
-    words = set(re.findall(r"[A-Z_]+", wire_page().partition("## Reasons")[2]))
-    assert told - words == set()
+    assert told - {each.name for each in REASONS} == set()
+
+
+def test_the_page_of_errors_is_the_table_of_reasons() -> None:
+    assert (ROOT / "docs" / "errors.md").read_text(encoding="utf-8") == errors_page(), (
+        "write it anew: python -m pinlater.http errors > docs/errors.md"
+    )
 
 
 def test_the_changelog_begins_with_the_version_of_the_package() -> None:

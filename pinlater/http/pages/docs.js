@@ -9,7 +9,7 @@ try {
 }
 
 // The address of the site, without a / at its end: it may be below a path of a proxy.
-const site = document.currentScript.src.replace(/\/docs\/docs\.js$/, '');
+const site = document.currentScript.src.replace(/\/docs\/api\/docs\.js$/, '');
 
 let api;
 

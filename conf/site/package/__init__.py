@@ -1,0 +1,1 @@
+"""The built documentation site; `pinlater.http.manual` serves it."""
