@@ -16,7 +16,7 @@ from tests.packaging.conftest import ROOT
 from tests.packaging.pages import LEAST_BYTES, LEAST_CODE_LINKS, faults
 from tests.unit.test_convert import SENT
 
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("workers/**/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("workers/**/*.md")])
 STRUCT = re.compile(r"^(?:struct|exception) (\w+) \{(.*?)^\}", re.MULTILINE | re.DOTALL)
 FIELD = re.compile(r"^ +(\d+): (required|optional) ([\w<>, ]+?) (\w+)(?: = ([^,]+))?,$", re.MULTILINE)
 ROW = re.compile(r"^\| (\w+)(?: \(exception\))? \| (\d.*?) \|", re.MULTILINE)
