@@ -1,6 +1,7 @@
 """The demonstration: a server on SQLite, a worker with a pool of processes, and a job per picture and size.
 
     ./scripts/demo [--images DIR] [--bodies]    # --bodies: the photographs travel as bodies, through a tier (tier.py)
+    ./scripts/demo --once               # ends when the jobs are done, where else it stays until Enter (look_around.py)
     ./scripts/demo --payroll            # another one: a flow of three stages (payday.py)
 
 Exit codes: 0 all went as it should (of the pictures that ship with it, the truncated one fails); 1 something did not;
@@ -10,16 +11,18 @@ Exit codes: 0 all went as it should (of the pictures that ship with it, the trun
 from __future__ import annotations
 
 import argparse
+import itertools
 import subprocess
 import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from look_around import is_watched, look_around
 from payday import pay_all
 from processes import OUTPUT, check, free_address, make_anew, run_to_its_end, server, worker
 from progress import Progress
-from report import Report, collect, show
+from report import collect, show
 from thumbnails import app, thumbnail
 from tier import enqueue_bodies, show_tier, tier_options
 
@@ -43,6 +46,9 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/demo", description="Thumbnails of photographs, made by a worker.")
+    parser.add_argument(
+        "--once", action="store_true", help="end when the jobs are done, and do not stay until Enter is pressed"
+    )
     parser.add_argument("--payroll", action="store_true", help="instead: a flow that pays people in three steps")
     parser.add_argument("--images", type=Path, default=PICTURES, metavar="DIR", help="a folder of pictures of your own")
     parser.add_argument(
@@ -78,12 +84,7 @@ def _pictures(folder: Path) -> list[Path]:
 
 def _demonstrate(pictures: list[Path], thumbnails: Path, given: argparse.Namespace) -> int:
     make_anew(thumbnails)
-    report = _run(pictures, thumbnails, given.bodies, given.store)
-    show(report, thumbnails, BROKEN_ON_PURPOSE)
-    return 0 if report.failed_pictures <= BROKEN_ON_PURPOSE else 1
-
-
-def _run(pictures: list[Path], thumbnails: Path, bodies: str | None, store: str | None) -> Report:
+    bodies, store = given.bodies, given.store
     queue = thumbnail.settings.queue
     with ExitStack() as stack:
         api = free_address()
@@ -93,7 +94,7 @@ def _run(pictures: list[Path], thumbnails: Path, bodies: str | None, store: str 
         kept = "SQLite" if store is None else store.partition(":")[0]
         print(f"A server on {kept} listens on {serving.address}; its HTTP interface is http://{api}/.", flush=True)
         if link := serving.dashboard_link(api):
-            print(f"Its dashboard, by a link that opens it once, within five minutes:\n  {link}", flush=True)
+            print(f"Its dashboard, by a link that opens once, within five minutes:\n  {link}", flush=True)
         app.use(servers=[serving.address], source="demo")
         stack.callback(app.close)
         app.client.create_queue(queue)
@@ -110,7 +111,12 @@ def _run(pictures: list[Path], thumbnails: Path, bodies: str | None, store: str 
         report = collect(app.client, queue, len(jobs), time.monotonic() - started)
         if bodies is not None:
             show_tier(app.client, queue)
-        return report
+        show(report, thumbnails, BROKEN_ON_PURPOSE)
+        if is_watched() and not given.once:
+            more = itertools.cycle((picture, size) for size in SIZES for picture in pictures)
+            failed = report.failed[0].descriptor if report.failed and bodies is None else ""
+            look_around(serving, api, queue, failed, lambda: thumbnail.enqueue(*next(more), thumbnails))
+    return 0 if report.failed_pictures <= BROKEN_ON_PURPOSE else 1
 
 
 def _wait(client: Client, queue: str, total: int, *processes: subprocess.Popen[str]) -> None:

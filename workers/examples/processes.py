@@ -35,12 +35,16 @@ class Server:
     process: subprocess.Popen[str]
     data: str
 
+    @property
+    def program(self) -> str:
+        """The path of the command line."""
+        return str(Path(sys.executable).with_name("pinlater"))
+
     def dashboard_link(self, api: str) -> str:
         """A link that opens its dashboard once; "" where it has made no admin password, so that a login is needed."""
         if not Path(self.data, "admin-password").exists():
             return ""
-        program = str(Path(sys.executable).with_name("pinlater"))
-        command = [program, "dashboard", "--print", "--url", f"http://{api}", "--data", self.data]
+        command = self._dashboard(api, "--print")
         ends_s = time.monotonic() + END_WITHIN_S
         while time.monotonic() < ends_s:  # the HTTP interface begins a moment after the server
             printed = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -48,6 +52,15 @@ class Server:
                 return printed.stdout.strip()
             time.sleep(0.2)
         return ""
+
+    def open_dashboard(self, api: str) -> None:
+        """In a browser, where there is a display."""
+        if any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):
+            nothing = subprocess.DEVNULL
+            subprocess.Popen(self._dashboard(api), stdin=nothing, stdout=nothing, stderr=nothing)
+
+    def _dashboard(self, api: str, *options: str) -> list[str]:
+        return [self.program, "dashboard", "--url", f"http://{api}", "--data", self.data, *options]
 
 
 def run_to_its_end(example: Callable[[], int]) -> int:

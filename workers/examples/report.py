@@ -11,7 +11,7 @@ from pinlater import Client, JobFilter, JobInfo, JobState
 from pinlater_workers.envelope import read_envelope
 
 JOBS_PER_CALL = 500
-STATUSES_SHOWN = 10
+FAILURES_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,16 @@ def _wanted(job: JobInfo) -> tuple[Path, int]:
 
 
 def show(report: Report, thumbnails: Path, broken_on_purpose: set[str]) -> None:
-    """The table, after the reason of each failure."""
-    for job in report.failed[:STATUSES_SHOWN]:
+    """The table, after a few failures in three lines each."""
+    for job in report.failed[:FAILURES_SHOWN]:
         picture, size = _wanted(job)
         why = " (broken on purpose)" if picture.name in broken_on_purpose else ""
-        print(f"\nFAILED {job.descriptor}: {picture.name}{why} in size {size}; its status:")
-        print("\n".join(f"  {line}" for line in job.custom_status.splitlines()))
-    if len(report.failed) > STATUSES_SHOWN:
-        print(f"\n... and {len(report.failed) - STATUSES_SHOWN} more that failed.")
+        attempts = [line for line in job.custom_status.splitlines() if line.startswith("attempt ")]
+        print(f"\nFAILED  {picture.name}{why} in size {size}")
+        print(f"   why  {attempts[-1] if attempts else job.custom_status}")
+        print(f"   job  {job.descriptor}")
+    if len(report.failed) > FAILURES_SHOWN:
+        print(f"\n... and {len(report.failed) - FAILURES_SHOWN} more that failed.")
     ended = report.succeeded + len(report.failed)
     rows = [
         ("jobs enqueued", f"{report.enqueued:,}"),
