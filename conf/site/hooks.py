@@ -13,6 +13,7 @@ from base64 import b64encode
 from configparser import ConfigParser
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
+from textwrap import indent
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -36,6 +37,7 @@ _LANGUAGES = {".py": "python", ".lua": "lua", ".sql": "sql", ".js": "javascript"
 _LINK = re.compile(r"(\[[^\]]*\]\()([^)\s#]+)(#[^)\s]*)?\)")
 _CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _SCRIPT = re.compile(r"<script(?![^>]*\bsrc=)(?![^>]*application/json)[^>]*>(.*?)</script>", re.DOTALL)
+_TABS = re.compile(r"^<!-- tabs -->\n(.*?)^<!-- end of tabs -->$", re.MULTILINE | re.DOTALL)
 _ROW = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 
@@ -82,7 +84,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
         markdown = _ROW.sub(link, markdown)
     _texts[page.file.src_uri] = markdown
-    return markdown
+    return _TABS.sub(_tabs, markdown)
 
 
 def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
@@ -109,6 +111,13 @@ def on_post_build(config: MkDocsConfig) -> None:
     (site / "llms.txt").write_text(_index(config), encoding="utf-8")
     hashes = {kind: sorted(map(_hash, found)) for kind, found in _inline.items()}
     (site.parent / "inline.json").write_text(json.dumps(hashes, indent=1), encoding="utf-8")
+
+
+def _tabs(part: re.Match[str]) -> str:
+    """Sections between two comments as tabs, which are sections for who reads the file itself."""
+    sections = re.split(r"^## ", part[1], flags=re.MULTILINE)[1:]
+    titles_and_texts = (section.partition("\n")[::2] for section in sections)
+    return "\n".join(f'=== "{title}"\n\n{indent(text, "    ")}' for title, text in titles_and_texts)
 
 
 def _hash(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The README's worker in curl does what it says, as it stands there but for the address."""
+"""The worker in curl of two pages does what it says, as it stands there but for the address."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.http.calls import Caller
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/http.md"])
+@pytest.mark.parametrize("page", ["docs/first-job.md", "docs/http.md"])
 def test_a_worker_in_four_lines(caller: Caller, api_address: str, tmp_path: Path, page: str) -> None:
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed: apt-get install curl")

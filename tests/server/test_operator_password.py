@@ -73,7 +73,7 @@ def test_the_drain_of_the_last_shard_ends_where_keys_live(tmp_path: Path) -> Non
 
 def _readme_lines(program: str) -> list[str]:
     text = README.read_text(encoding="utf-8")
-    return re.findall(rf"^    \.venv/bin/({program} .*?)(?: +#.*)?$", text, re.MULTILINE)
+    return re.findall(rf"^ +({program} .*?)(?: +#.*)?$", text, re.MULTILINE)
 
 
 def _run_readme_commands(folder: Path, server: RunningServer, **variables: str) -> None:
@@ -94,9 +94,8 @@ def test_the_commands_of_the_readme_work_as_they_stand_there(tmp_path: Path) -> 
 
 
 def test_the_commands_of_the_readme_work_with_redis_as_they_stand_there(tmp_path: Path, redis_places: Places) -> None:
-    (hashing,) = re.findall(r"^    \((umask 077; .*)\)$", README.read_text(encoding="utf-8"), re.MULTILINE)
+    (hashing,) = re.findall(r"^ +\((umask 077; .*)\)$", README.read_text(encoding="utf-8"), re.MULTILINE)
     environment = {"PATH": f"{Path(PROGRAM).parent}:/usr/bin:/bin", "PINLATER_ADMIN_PASSWORD": PASSWORD}
-    hashing = hashing.replace(".venv/bin/", "")
     subprocess.run(hashing, shell=True, cwd=tmp_path, env=environment, check=True, timeout=300)
     (line,) = [each for each in _readme_lines("pinlater serve") if "redis" in each]
     words = line.replace("redis://127.0.0.1:6379/0", redis_places.fresh()).replace("127.0.0.1:9012", "127.0.0.1:0")

@@ -1,4 +1,4 @@
-"""The README's examples do what it says, as they stand there but for the port."""
+"""The examples of the page on a first job do what it says, as they stand there but for the port."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.languages.conftest import ROOT
 
 def example(language: str, port: int) -> str:
     """The first block in this language."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "first-job.md").read_text(encoding="utf-8")
     block = str(re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0])
     assert "9010" in block
     return block.replace("9010", str(port))
