@@ -218,8 +218,9 @@ def _problems(
     for row in rows:
         if row["applet_errors"]:
             shown = names[row["parent"]] if row["name"].endswith(APPLET_SUFFIX) else row["name"]
+            childless = f"{row['applet_errors']} item{'' if row['applet_errors'] == 1 else 's'}"
             problems.append(
-                f"the children of {row['applet_errors']} items of stage {shown} could not be made: "
+                f"the children of {childless} of stage {shown} could not be made: "
                 f"{causes.of(row, queues)}; "
                 f"{again if row['stop_reason'] is None else 'the stage was stopped, and goes on without them'}"
             )

@@ -19,6 +19,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from playwright.sync_api import StorageState
+
 from pinlater import Client
 from pinlater.config import Config, StoreConfig
 from pinlater.data_folder.password import hash_password
@@ -190,6 +192,11 @@ class Drill:
     def operate(self, *arguments: str) -> str:
         """A command with the admin password."""
         return self.shell(*arguments, PINLATER_ADMIN_PASSWORD=PASSWORD).out
+
+    def session(self) -> StorageState:
+        """A browser's, of the visitor."""
+        ((name, value),) = self.visitor.client.cookies.items()
+        return {"cookies": [{"name": name, "value": value, "url": self.site}]}
 
     def start_worker(self, queue: str) -> None:
         """In place of the one of this queue."""

@@ -1,29 +1,33 @@
 """The drill: nine faults at once, each of which is one alarm, says the same on every face, and ends when it is mended.
 
-With PINLATER_DRILL_NOTES=FILE it writes there, for each fault, what the first screen and `pinlater alarms` say of it.
+With PINLATER_DRILL_NOTES=FILE it writes there, for each fault, what the first screen and `pinlater alarms` say of it,
+and pictures of that screen beside it.
 """
 
 from __future__ import annotations
 
-import html
 import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx
 import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from pinlater.model.alarm_views import Alarm, Severity
-from tests.dashboard.visitor import text_of
+from tests.browser.chromium import visit
 from tests.drill.faults import FAULTS, Fault
 from tests.drill.stand import Drill, until
 
 pytestmark = [pytest.mark.slow]
-ALARM = re.compile(r'<a class="alarm [^"]*" href="([^"]+)">(.*?)</a>', re.DOTALL)
+SCREEN, SMALL = (1440, 900), (390, 844)
+NUMBER = "[0-9][0-9.,]*"
 SAME = ("since_ms", "action", "command", "path", "queue")
+OpenBrowser = Callable[[], AbstractContextManager[Browser]]
 NOTES = "PINLATER_DRILL_NOTES"
 
 
@@ -108,7 +112,7 @@ def test_every_face_says_the_same(place: Drill, alarms: Mapping[str, Alarm]) -> 
 
 def untimed(text: str) -> str:
     """Without what goes on: ages, and numbers of jobs."""
-    return re.sub(r"[0-9][0-9.,]*", "N", text)
+    return re.sub(NUMBER, "N", text)
 
 
 def max_of(alarms: Mapping[str, Alarm]) -> Alarm:
@@ -116,32 +120,69 @@ def max_of(alarms: Mapping[str, Alarm]) -> Alarm:
     return min(alarms.values(), key=lambda each: each.order)
 
 
-def test_one_click_leads_to_the_cause(place: Drill, alarms: Mapping[str, Alarm]) -> None:
-    """The first screen has all of each alarm, and its link leads to a page that shows why."""
-    screens = ALARM.findall(place.visitor.get("/dashboard").text)
-    assert len(screens) == len(alarms)
-    notes, missing = [], []
+def test_the_first_screen_has_all_and_one_click_leads_to_the_cause(
+    place: Drill, alarms: Mapping[str, Alarm], browser: OpenBrowser
+) -> None:
+    """On a desk nothing has to be scrolled to; on a phone the alarms come first."""
+    screens, notes = dict[str, str](), []
+    with browser() as opened:
+        with visit(opened, place.site, place.session(), size=SCREEN) as (page, watch):
+            for name, alarm in alarms.items():
+                page.goto("/dashboard")
+                card = card_of(page, alarm)
+                screens[name] = card.inner_text()
+                assert bottom_of(card) <= SCREEN[1], f"{name} has to be scrolled to"
+                card.get_by_role("link").first.click()
+                page.wait_for_url(f"**{alarm.path}")
+                for text in FAULTS[name].cause:
+                    expect(page.locator("main"), f"the cause of {name}").to_contain_text(text, use_inner_text=True)
+            page.goto("/dashboard")
+            expect(page.locator("[data-alarm]")).to_have_count(len(alarms))
+            picture(page, "desk")
+            assert f"({len(alarms)})" in page.title()
+            watch.check()
+        with visit(opened, place.site, place.session(), size=SMALL) as (page, watch):
+            page.goto("/dashboard")
+            last = max(bottom_of(card) for card in page.locator(".alarm").all())
+            assert last <= top_of(page.locator(".figures"))
+            assert top_of(page.locator(".alarm").first) < SMALL[1] / 4
+            picture(page, "phone")
+            watch.check()
     listed = paragraphs(place.shell("alarms").out)
     for name, alarm in alarms.items():
-        fault = FAULTS[name]
-        ((path, screen),) = [
-            (html.unescape(path), text_of(text))
-            for path, text in screens
-            if untimed(alarm.title) in untimed(text_of(text))
-        ]
-        for text in (alarm.action, alarm.command, alarm.impact):
-            assert untimed(text).lower() in untimed(screen).lower(), (name, screen)
-        assert path == alarm.path
-        cause = place.visitor.text(path)
-        missing += [(name, path, text) for text in fault.cause if text not in cause]
+        for text in (alarm.title, alarm.action, alarm.command, alarm.impact):
+            assert untimed(text).lower() in untimed(screens[name]).lower(), (name, screens[name])
+        assert re.search(r"\bfor \d", screens[name]), f"{name} says not since when"
         (paragraph,) = [each for each in listed if untimed(alarm.title) in untimed(each)]
-        notes.append(f"## {name}\n\nclicks to the cause: 1 ({path})\n\n{screen}\n\n{paragraph}\n")
-    assert missing == []
+        notes.append(f"## {name}\n\nclicks to the cause: 1 ({alarm.path})\n\n{screens[name]}\n\n{paragraph}\n")
     if file := os.environ.get(NOTES):
         Path(file).write_text("\n".join(notes))
 
 
-def test_each_ends_by_itself_when_it_is_mended(place: Drill, alarms: Mapping[str, Alarm]) -> None:
+def picture(page: Page, name: str) -> None:
+    """Of the whole page, where notes are taken."""
+    if file := os.environ.get(NOTES):
+        page.screenshot(path=Path(file).with_suffix(f".{name}.png"), full_page=True)
+
+
+def card_of(page: Page, alarm: Alarm) -> Locator:
+    title = re.compile(NUMBER.join(map(re.escape, re.split(NUMBER, alarm.title))))
+    return page.locator(f"[data-alarm={alarm.name}]").filter(has_text=title)
+
+
+def top_of(shown: Locator) -> float:
+    box = shown.bounding_box()
+    assert box is not None
+    return box["y"]
+
+
+def bottom_of(shown: Locator) -> float:
+    box = shown.bounding_box()
+    assert box is not None
+    return box["y"] + box["height"]
+
+
+def test_each_ends_by_itself_when_it_is_mended(place: Drill, alarms: Mapping[str, Alarm], browser: OpenBrowser) -> None:
     faults = faults_of(place)
     for name, fault in faults.items():
         if fault.mend is not None:
@@ -150,6 +191,9 @@ def test_each_ends_by_itself_when_it_is_mended(place: Drill, alarms: Mapping[str
     place.until_alarms(lambda keys: keys <= left, "no alarm is left")
     ended = {each.key for each in place.client.get_alarms(ended=True).alarms}
     assert ended >= {each.key for each in alarms.values()} - left
+    with browser() as opened, visit(opened, place.site, place.session(), size=SCREEN) as (page, _):
+        page.goto("/dashboard")
+        expect(page.locator("[data-alarm]")).to_have_count(len(left))
 
 
 def test_the_webhook_is_told_of_the_ends(place: Drill, alarms: Mapping[str, Alarm]) -> None:

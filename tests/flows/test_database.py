@@ -234,7 +234,7 @@ def test_a_flow_whose_fan_out_job_fails_for_good_is_stuck_and_resumed(database: 
     status = database.status(flow_id, lambda queues: True)
     assert (status.state, status.completed_ms, unmade(database, flow_id)) == (FlowState.RUNNING, None, [1, 0])
     [trouble] = status.troubles
-    assert "the children of 1 items of stage calculate could not be made: split: its job splitter failed" in trouble
+    assert "the children of 1 item of stage calculate could not be made: split: its job splitter failed" in trouble
     assert f"`pinlater flow resume {flow_id}`" in trouble
     items, _ = database.items(flow_id, "calculate", None, "", [], 0, 10)
     assert [bool(each.applet_error) for each in items] == [False, True]
@@ -272,7 +272,7 @@ def test_a_fan_out_job_that_returned_what_is_too_large_is_told_and_tried_again(d
     assert (status.state, unmade(database, flow_id)) == (FlowState.RUNNING, [1, 0])
     [trouble] = status.troubles
     assert "an item has 70002 bytes" in trouble
-    assert "items of stage calculate" in trouble
+    assert "item of stage calculate" in trouble
     database.resume(flow_id, "", "", START_MS)
     assert unmade(database, flow_id) == [0, 0]
     [again] = feed(database)
