@@ -65,6 +65,11 @@ def number_typed(page: Page, name: str, most: int) -> int | None:
     return int(text)
 
 
+def tags_typed(text: str) -> tuple[str, ...]:
+    """One a line."""
+    return tuple(tag for line in text.split("\n") if (tag := line.strip()))
+
+
 def _body(page: Page) -> bytes:
     """Browsers send the ends of lines as CR LF."""
     return page.form.get("body", "").replace("\r\n", "\n").encode("utf-8", "surrogatepass")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -17,7 +19,7 @@ from pinlater.errors import PinLaterError, RequestInvalid
 from pinlater.job_filters.bulk_order import ACTIONS, BulkAction
 from pinlater.job_filters.filter_fields import FIELDS, STATE_GROUPS
 from pinlater.job_filters.filter_parser import FilterError, parse_filter, pieces
-from pinlater.job_filters.job_filter import FilterLine
+from pinlater.job_filters.job_filter import FilterLine, quoted
 from pinlater.model import AccessAction, JobAction, QueueStatus, queue_order
 from pinlater.model.job_selection import JobPhase
 from pinlater.wire.found_job_methods import CHANGE_FOUND_JOBS
@@ -26,6 +28,12 @@ PATH = "/dashboard/jobs"
 PAGE_SIZE = 50
 MAX_QUEUES = 12
 """Beside the list."""
+
+TAGGED_JOBS, TAGS_WITHIN_S = 200, 0.2
+"""Among so many jobs those tags are that are offered, and so long they are looked for."""
+
+WORD = re.compile(r"[\w:.@/+-]+")
+"""A value that needs no quotes in a line."""
 
 LIVE_WITHIN_S = 0.1
 """A search that takes longer is not done again every two seconds."""
@@ -164,10 +172,31 @@ async def completions(page: Page) -> web.Response:
             )
             groups = [] if isinstance(errors, PartFailed) else errors.groups
             known["error"] = {group.name: f"{group.jobs:,} failed" for group in groups}
+    with suppress(FilterError):
+        if "tag" in text:
+            around = " ".join(piece.raw for piece in pieces(text) if piece.field.lower() != "tag")
+            counted = [] if isinstance(statuses, PartFailed) else statuses
+            known["tag"] = await _tags(page, parse_filter(around), counted)
     at = int(cursor) if cursor.isascii() and cursor.isdecimal() and len(cursor) < 6 else len(text)
     found = complete(text, at, known)
     options = [{"text": option.text, "note": option.note} for option in found.options]
     return web.json_response({"start": found.start, "end": found.end, "options": options})
+
+
+async def _tags(page: Page, line: FilterLine, statuses: Sequence[QueueStatus]) -> dict[str, str]:
+    """As they stand in a line, of the newest jobs that it finds, the most frequent first."""
+
+    async def load() -> SearchedPage:
+        search = JobSearch(page.api, page.context, line, statuses, page.now_ms, page.rights.sees_bodies, bodies=False)
+        return await search.page("", TAGGED_JOBS, TAGS_WITHIN_S)
+
+    found = await page.part(page.snapshots.get(page.context, ("tags", line.text()), load))
+    jobs = [] if isinstance(found, PartFailed) else found.jobs
+    tags = Counter(tag for job in jobs for tag in job.tags or ())
+    return {
+        tag if WORD.fullmatch(tag) else quoted(tag): f"{amount:,} of the newest {len(jobs):,}"
+        for tag, amount in tags.most_common()
+    }
 
 
 async def filter_help(page: Page) -> web.Response:

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from pinlater.api import Api
 from pinlater.dashboard.formats import segment
-from pinlater.dashboard.job_actions import number_typed, when_ms
+from pinlater.dashboard.job_actions import number_typed, tags_typed, when_ms
 from pinlater.dashboard.job_list import PATH as JOBS
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
 from pinlater.errors import RequestInvalid
@@ -80,8 +80,9 @@ async def enqueue_typed(page: Page) -> web.Response:
     typed = {name: page.form.get(name, "").strip() for name in ("queue", "type", "dedupe", "serialize")}
     page.back = f"{PATH}?{urlencode({'queue': typed['queue']})}"
     job: Job = Job(body_typed(typed["type"], page.form.get("body", "")))
-    if typed["dedupe"] or typed["serialize"]:
-        job = ExtendedJob(job.body, dedupe_key=typed["dedupe"], serialize_key=typed["serialize"])
+    tags = tags_typed(page.form.get("tags", ""))
+    if typed["dedupe"] or typed["serialize"] or tags:
+        job = ExtendedJob(job.body, dedupe_key=typed["dedupe"], serialize_key=typed["serialize"], tags=tags)
     job.priority = number_typed(page, "priority", 127) or job.priority
     job.attempts_allowed = number_typed(page, "attempts", 2**31 - 1) or job.attempts_allowed
     job.run_after_ms = when_ms(page.form.get("when", ""), page.now_ms)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from aiohttp import web
 
 from pinlater.api import Api
+from pinlater.dashboard.job_actions import tags_typed
 from pinlater.dashboard.page import Page, PageRoute, PartFailed
 from pinlater.dashboard.schedule_detail import PATH, find_schedule, name_of, shows_body
 from pinlater.dashboard.schedule_list import PATH as SCHEDULES
@@ -52,6 +53,7 @@ LABELS = {
     "priority": "Priority",
     "attempts": "Attempts",
     "serialize_key": "Serialize key",
+    "tags": "Tags",
     "misfire": "Misfires",
     "max_catch_up": "Most that is made up for",
     "jitter": "Jitter",
@@ -75,6 +77,7 @@ class ScheduleFields:
     priority: str = "1"
     attempts: str = "2"
     serialize_key: str = ""
+    tags: str = ""
     misfire: str = "run_once"
     max_catch_up: str = "10"
     jitter: str = "0s"
@@ -96,6 +99,7 @@ class ScheduleFields:
             str(shown.priority),
             str(shown.attempts_allowed),
             shown.serialize_key,
+            "\n".join(shown.tags),
             shown.misfire.name.lower(),
             str(shown.max_catch_up),
             duration_text(shown.jitter_ms),
@@ -107,7 +111,8 @@ class ScheduleFields:
     def sent(cls, form: Mapping[str, str], name: str) -> ScheduleFields:
         values = {each.name: form.get(each.name, "") for each in fields(cls)}
         body = values["body"].replace("\r\n", "\n")  # which browsers make of line breaks
-        return cls(**{key: value.strip() for key, value in values.items()} | {"name": name, "body": body})
+        tags = "\n".join(tags_typed(values["tags"]))
+        return cls(**{key: value.strip() for key, value in values.items()} | {"name": name, "body": body, "tags": tags})
 
     def digest(self, version: str) -> str:
         return sha256(repr((version, asdict(self))).encode("utf-8", "backslashreplace")).hexdigest()
@@ -126,6 +131,7 @@ class ScheduleFields:
             "priority": _number("Priority", self.priority),
             "attempts_allowed": _number("Attempts", self.attempts),
             "serialize_key": self.serialize_key,
+            "tags": tags_typed(self.tags),
             "misfire": _misfire(self.misfire),
             "max_catch_up": _number(LABELS["max_catch_up"], self.max_catch_up),
             "jitter_ms": _duration_ms("Jitter", self.jitter or "0"),
@@ -133,6 +139,7 @@ class ScheduleFields:
             "end_ms": _moment_ms("End", self.end, None if before is None else before.end_ms),
         }
         had = Schedule(name=self.name) if before is None else before
+        values["tags"] = None if values["tags"] == tuple(had.tags) else values["tags"]
         none = {"start_ms": had.start_ms or 0, "end_ms": had.end_ms or 0}
         new = {
             name: value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import quote
 
 import pytest
 
@@ -17,6 +18,13 @@ from tests.dashboard.visitor import Visitor, csrf_of, text_of
 NEW = "/dashboard/jobs/new"
 
 
+def completed(visitor: Visitor, filter: str) -> list[dict[str, str]]:
+    """What can come at the end of a filter."""
+    path = f"/dashboard/jobs/completions?filter={quote(filter)}&at={len(filter)}"
+    found: list[dict[str, str]] = visitor.get(path).json()["options"]
+    return found
+
+
 def made(place: Place, visitor: Visitor, **form: str) -> tuple[str, str]:
     """What is told, and the descriptor of the new job; "" for none."""
     response = visitor.send(NEW, {"csrf": csrf_of(visitor.get(NEW).text), "form": "job", **form})
@@ -29,12 +37,16 @@ def made(place: Place, visitor: Visitor, **form: str) -> tuple[str, str]:
 def test_a_call_is_enqueued_by_its_type_and_its_arguments(place: Place, visitor: Visitor, queue: str) -> None:
     arguments = '{"order": 7, "to": ["ada"]}'
     form = {"queue": queue, "type": "shop.receipt", "body": arguments, "when": "+1h", "priority": "2", "attempts": "5"}
-    _, descriptor = made(place, visitor, **form, dedupe="once", serialize="ada")
+    _, descriptor = made(place, visitor, **form, dedupe="once", serialize="ada", tags="tenant:7\r\nplan: pro\r\n")
     info = place.client.lookup([descriptor], include_body=True)[descriptor]
     called = describe_body(info.body or b"")
     assert called is not None
     assert (called.job, called.kwargs) == ("shop.receipt", {"order": 7, "to": ["ada"]})
     assert (info.priority, info.attempts_allowed, info.dedupe_key, info.serialize_key) == (2, 5, "once", "ada")
+    assert info.tags == ["tenant:7", "plan: pro"]
+    assert {option["text"] for option in completed(visitor, f"queue:{queue} tag:")} == {"tenant:7", '"plan: pro"'}
+    assert [option["text"] for option in completed(visitor, f"queue:{queue} tag:pl")] == ['"plan: pro"']
+    assert "tenant:7 plan: pro" in visitor.text(f"/dashboard/jobs?filter=queue:{queue}")
     assert info.run_after_ms - info.created_at_ms > 3_500_000
     _, plain = made(place, visitor, queue=queue, body="a\r\nb")
     assert place.client.lookup([plain], include_body=True)[plain].body == b"a\nb"

@@ -402,6 +402,20 @@ def test_without_the_admin_password_nothing_is_offered(place: Place, queue: str,
     assert response.headers["Location"].startswith("/login")
 
 
+def test_tags_are_set_kept_and_taken_away(place: Place, visitor: Visitor, queue: str, word: str) -> None:
+    made(place, word, queue, tags=("tenant:7", "plan: pro"))
+    path = f"{SCHEDULES}/{word}/edit"
+    assert "tenant:7\nplan: pro</textarea>" in visitor.get(path).text
+    saved(visitor, path, checked(visitor, path, priority="2"))
+    assert list(seen(place, word).schedule.tags) == ["tenant:7", "plan: pro"]
+    page = checked(visitor, path, tags="tenant:7\r\nnightly")
+    assert re.search(r"Tags.*plan: pro.*nightly", text_of(page))
+    saved(visitor, path, page)
+    assert list(seen(place, word).schedule.tags) == ["tenant:7", "nightly"]
+    saved(visitor, path, checked(visitor, path, tags=""))
+    assert list(seen(place, word).schedule.tags) == []
+
+
 def test_texts_of_callers_are_shown_as_what_they_are(place: Place, visitor: Visitor, queue: str, word: str) -> None:
     def planted(field: str) -> str:
         return f"\"'><img/src=x/onerror=planted('{field}')>\u202e{{{{7*7}}}}"

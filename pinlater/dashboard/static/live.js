@@ -5,6 +5,8 @@
   const EVERY_MS = 2000;
   const WITHIN_MS = 10000;
   const away = document.getElementById("away");
+  const here = document.querySelector(".nav [aria-current]");
+  const showWhere = () => here?.scrollIntoView({ block: "nearest", inline: "center" }); // a phone has no room for all
   let etag = "";
   let parts = new Map(); // of the page as it was fetched last, by their hashes
   let awaySince = 0;
@@ -166,6 +168,8 @@
     }, 250);
   });
 
+  addEventListener("resize", showWhere);
+  showWhere();
   document.addEventListener("pinlater:shown", begin);
   document.addEventListener("visibilitychange", next);
   begin();
