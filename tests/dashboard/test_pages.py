@@ -317,7 +317,7 @@ def test_pages_and_their_files_come_compressed_where_a_browser_takes_that(visito
 def test_what_is_not_there_is_said_without_names_of_calls(visitor: Visitor) -> None:
     shown = visitor.text("/dashboard/queues/nowhere", status=404)
     assert "queue 'nowhere' does not exist." in shown
-    assert "The page Queues has those that there are." in shown
+    assert "The page Queues lists those that exist." in shown
     assert "createQueue" not in shown
 
 
