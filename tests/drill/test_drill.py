@@ -135,7 +135,7 @@ def test_the_first_screen_has_all_and_one_click_leads_to_the_cause(
                 card.get_by_role("link").first.click()
                 page.wait_for_url(f"**{alarm.path}")
                 for text in FAULTS[name].cause:
-                    expect(page.locator("main"), f"the cause of {name}").to_contain_text(text, use_inner_text=True)
+                    expect(page.locator("main"), f"the cause of {name}").to_contain_text(text)
             page.goto("/dashboard")
             expect(page.locator("[data-alarm]")).to_have_count(len(alarms))
             picture(page, "desk")
