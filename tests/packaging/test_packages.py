@@ -32,7 +32,20 @@ def below(name):
 
 
 FOLDERS = {"pinlater": ROOT, "pinlater_workers": ROOT / "workers"}
-NOT_IN_ALL = {"mysqldb", "demo", "test", "testing", "reload", "opentelemetry", "sentry", "django", "outbox", "all"}
+NOT_IN_ALL = {
+    "mysqldb",
+    "demo",
+    "test",
+    "testing",
+    "reload",
+    "opentelemetry",
+    "sentry",
+    "django",
+    "outbox",
+    "docs",
+    "manual",
+    "all",
+}
 EXTRAS_OF_WORKERS = {"aiohttp", "prometheus_client", "statsd", "uvloop"}
 BASE_OF_WORKERS = ["app", "cli", "execution", "heartbeat", "jobs", "middleware", "pools", "worker"]
 

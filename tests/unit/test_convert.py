@@ -22,7 +22,9 @@ from pinlater.model import (
     Job,
     JobFilter,
     JobState,
+    OutboxReport,
     RequestContext,
+    UnknownType,
     WorkerJob,
     WorkerReport,
 )
@@ -79,6 +81,8 @@ workers = st.builds(
     st.booleans(),
     st.booleans(),
     time_ms,
+    outbox=st.none() | st.builds(OutboxReport, text, natural, natural, natural, text),
+    unknown_types=st.lists(st.builds(UnknownType, text, text, natural, natural), max_size=3),
 )
 
 read_checkpoints = list_reader(Checkpoint, LAYOUTS.of("PinLaterCheckpointJobRequest"))
