@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -34,7 +35,10 @@ class Environment:
         return self.run(self.program("python"), "-I", "-W", "error", "-c", code)
 
     def run(self, *command: str) -> str:
-        done = subprocess.run(command, cwd=self.path.parent, capture_output=True, text=True, check=False)
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        done = subprocess.run(
+            command, cwd=self.path.parent, env=environment, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, f"{command}:\n{done.stdout}\n{done.stderr}"
         return done.stdout
 

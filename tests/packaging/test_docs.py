@@ -7,6 +7,7 @@ from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
+from setuptools import find_packages
 
 from pinlater.error_reasons import REASONS
 from pinlater.http.errors_page import errors_page
@@ -207,9 +208,8 @@ def architecture() -> str:
 
 
 def packages() -> set[str]:
-    setup = ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    return set(setup["options"]["packages"].split())
+    ours = find_packages(str(ROOT), include=["pinlater", "pinlater.*"])
+    return {*ours, *find_packages(str(ROOT / "workers"), include=["pinlater_workers*"]), "pinlater.idl"}
 
 
 def packages_without_a_row(page: str) -> set[str]:

@@ -6,6 +6,7 @@ import re
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from email.parser import BytesParser
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,34 @@ def test_the_sdist_holds_what_the_wheel_is_built_from(packages: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     files = {str(path.relative_to(ROOT)) for _, path in sources()}
-    assert names >= files | {"thrift/pinlater.thrift", "LICENSE", "README.md", "setup.cfg", "pyproject.toml"}
+    assert names >= files | {
+        "thrift/pinlater.thrift",
+        "LICENSE",
+        "README.md",
+        "setup.cfg",
+        "setup.py",
+        "pyproject.toml",
+    }
+    assert names >= {"CHANGELOG.md", "conf/redis.conf", "docs/stores.md", "scripts/test", "tests/release.py"}
+    assert [name for name in names if name.endswith(".pyc")] == []
+
+
+def test_an_index_would_show_what_the_wheel_says_of_itself(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]
+        told = BytesParser().parsebytes(archive.read(name))
+    assert (told["Name"], told["Author"], told["License"]) == (
+        "pinlater",
+        "The PinLater authors",
+        "Apache-2.0",
+    )
+    assert {"job queue", "workers"} <= set(re.split(r", ?", told["Keywords"]))
+    assert "Typing :: Typed" in told.get_all("Classifier", [])
+    assert told.get_all("Project-URL") is None, (
+        "docs/releasing.md says that there are none until somebody fills them in"
+    )
+    base = {re.match(r"[\w-]+", each)[0] for each in told.get_all("Requires-Dist", []) if "extra ==" not in each}  # type: ignore[index]
+    assert base == {"click", "cronsim", "msgspec", "thrift", "tzdata"}
 
 
 def test_the_base_install_imports_the_client_and_no_driver(base_install: Environment) -> None:

@@ -1,0 +1,270 @@
+"""The files of a release, made from a commit and tried where nothing else is installed. `scripts/release` runs it.
+
+Nothing here needs the folder it is started in but git: the sources are those of the commit, so what lies about in a
+checkout gets into no file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import io
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from configparser import ConfigParser
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FIRST_JOB = Path(__file__).parent / "first_job.py"
+EXTRAS = "server,redis,mysql,postgresql,dynamodb,bodies,workers"
+"""Those of the image: every store and its bodies; nothing that is built with a compiler."""
+PYZ_PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+"""Whose compiled parts pinlater.pyz carries, as far as there are wheels of them."""
+OURS = {"PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_REQUIRE_VIRTUALENV"}
+"""Variables that would bring something of this machine into the environments that are tried."""
+
+
+class ReleaseRefused(Exception):
+    """A release that cannot be made from this state of the project; the text says why."""
+
+
+def version_of_project() -> str:
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    return setup["metadata"]["version"]
+
+
+def reasons_against(version: str, changelog: str, uncommitted: str) -> Iterator[str]:
+    """Why no release may be made: each in a sentence."""
+    heading = re.search(r"^## (.*)$", changelog, re.MULTILINE)
+    if heading is None or not re.fullmatch(rf"{re.escape(version)}, \d{{4}}-\d\d-\d\d", heading[1]):
+        found = "no section" if heading is None else repr(heading[1])
+        yield f"CHANGELOG.md has to begin with '{version}, YYYY-MM-DD', the day of the release; it has {found}."
+    if uncommitted:
+        yield f"Not committed, so not in the release:\n{uncommitted}"
+
+
+def run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> str:
+    """What the command printed; ends the release where it fails."""
+    words = list(map(str, command))
+    environment = {name: value for name, value in os.environ.items() if name not in OURS}
+    done = subprocess.run(words, cwd=cwd, env=environment | variables, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ReleaseRefused(f"{' '.join(words)} failed:\n{done.stdout}{done.stderr}".rstrip())
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Release:
+    """One release on its way: its sources, and the folder that its files come into."""
+
+    version: str
+    source: Path
+    dist: Path
+    work: Path
+    epoch_s: int
+
+    @property
+    def wheel(self) -> Path:
+        return self.dist / f"pinlater-{self.version}-py3-none-any.whl"
+
+    @property
+    def wheels(self) -> Path:
+        return self.dist / "wheels"
+
+    def python(self, *arguments: str | Path) -> str:
+        return run(sys.executable, *arguments, cwd=self.work, SOURCE_DATE_EPOCH=str(self.epoch_s))
+
+    def pip(self, *arguments: str | Path) -> str:
+        return self.python("-m", "pip", "--disable-pip-version-check", *arguments)
+
+    def environment(self, name: str, requirement: str) -> Path:
+        """The Python of an empty environment with what is asked for, from the folder of wheels alone."""
+        folder = self.work / name
+        self.python("-m", "venv", "--without-pip", folder)
+        python = folder / "bin" / "python"
+        self.pip("--python", python, "install", "--quiet", "--no-index", "--find-links", self.wheels, requirement)
+        return python
+
+
+def build_packages(release: Release) -> None:
+    """The sdist, and the wheel that is built from it."""
+    release.python("-m", "build", "--no-isolation", "--outdir", release.dist, release.source)
+    files = sorted(release.dist.glob(f"pinlater-{release.version}*"))
+    assert len(files) == 2, files
+    release.python("-m", "twine", "check", "--strict", *files)
+
+
+def collect_wheels(release: Release) -> None:
+    """The wheel and those that it needs with the extras of a server, for this Python."""
+    release.pip("wheel", "--quiet", "--wheel-dir", release.wheels, f"{release.wheel}[{EXTRAS}]", "setuptools>=77")
+
+
+def try_the_client(release: Release) -> None:
+    """The base install brings its own packages alone, and speaks."""
+    python = release.environment("client", "pinlater")
+    assert run(python.parent / "pinlater", "--version").split()[-1] == release.version
+    installed = {path.name.partition("-")[0] for path in python.parents[1].rglob("*.dist-info")}
+    assert installed == {"pinlater", "click", "cronsim", "msgspec", "thrift", "tzdata"}, installed
+
+
+def try_the_server(release: Release) -> None:
+    """A server starts and does a first job."""
+    python = release.environment("server", "pinlater[server]")
+    with served(python.parent / "pinlater", release.work / "data") as address:
+        print(f"  {run(python, '-I', FIRST_JOB, address).strip()}")
+
+
+@contextmanager
+def served(program: Path, data: Path) -> Iterator[str]:
+    """`pinlater serve`, by its address."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    options = ["--port", str(port), "--data", str(data), "--http", "none", "--api", "none"]
+    with open(f"{data}.log", "w") as log:
+        server = subprocess.Popen([program, "serve", *options], stderr=log, stdin=subprocess.DEVNULL)
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def build_pyz(release: Release) -> None:
+    """The client and the command line in one file, with compiled parts for every Python that has wheels."""
+    inside = release.work / "pyz"
+    release.pip("install", "--quiet", "--no-index", "--find-links", release.wheels, "--target", inside, "pinlater")
+    for version in PYZ_PYTHONS:
+        parts = release.work / f"msgspec-{version}"
+        (found,) = release.wheels.glob("msgspec-*.whl")
+        pinned = f"msgspec=={found.name.split('-')[1]}"
+        only = ["--no-deps", "--only-binary=:all:", "--python-version", version, "--target", parts]
+        try:
+            release.pip("install", "--quiet", *only, pinned)
+        except ReleaseRefused:
+            print(f"  pinlater.pyz is not for Python {version}: there is no wheel of {pinned} for it")
+            continue
+        for part in parts.rglob("*.so"):
+            shutil.copy2(part, inside / part.relative_to(parts))
+    shutil.rmtree(inside / "bin")
+    pyz = release.dist / "pinlater.pyz"
+    options = ["--reproducible", "--site-packages", inside, "--console-script", "pinlater", "--output-file", pyz]
+    release.python("-m", "shiv", "--python", "/usr/bin/env python3", *options)
+    told = run(sys.executable, pyz, "--version", SHIV_ROOT=str(release.work / "shiv"))
+    assert told.split()[-1] == release.version, told
+
+
+def pack_chart(release: Release) -> None:
+    """The Helm chart as `helm install` takes it; `helm package` would make the same of it."""
+    chart = release.source / "conf" / "helm" / "pinlater"
+    if not chart.is_dir():
+        return
+
+    def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        member.uid = member.gid = 0
+        member.uname = member.gname = ""
+        member.mtime = release.epoch_s
+        return member
+
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for path in sorted(chart.rglob("*")):
+            archive.add(path, f"pinlater/{path.relative_to(chart)}", recursive=False, filter=plain)
+    file = release.dist / f"pinlater-chart-{release.version}.tgz"
+    file.write_bytes(gzip.compress(packed.getvalue(), mtime=release.epoch_s))
+
+
+def write_sbom(release: Release) -> None:
+    """What a server with every store consists of, in CycloneDX's form."""
+    python = release.environment("everything", f"pinlater[{EXTRAS}]")
+    file = release.dist / f"pinlater-{release.version}.cdx.json"
+    options = ["--output-reproducible", "--output-format", "JSON", "--validate", "--output-file", file]
+    release.python("-m", "cyclonedx_py", "environment", *options, python)
+
+
+def write_checksums(release: Release) -> None:
+    """SHA256SUMS: `sha256sum --check SHA256SUMS` says whether the files are those."""
+    files = sorted(path for path in release.dist.iterdir() if path.is_file())
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+    (release.dist / "SHA256SUMS").write_text("".join(lines))
+
+
+STEPS: Sequence[tuple[str, Callable[[Release], None]]] = (
+    ("sdist and wheel", build_packages),
+    ("the folder of wheels", collect_wheels),
+    ("the client in an empty environment, without an index", try_the_client),
+    ("the server there, with a first job", try_the_server),
+    ("pinlater.pyz", build_pyz),
+    ("the chart", pack_chart),
+    ("the SBOM", write_sbom),
+    ("checksums", write_checksums),
+)
+
+
+def make(source: Path, dist: Path, epoch_s: int) -> Release:
+    """All files of a release, in an empty folder `dist`."""
+    with tempfile.TemporaryDirectory(prefix="pinlater-release-") as work:
+        release = Release(version_of_project(), source, dist, Path(work), epoch_s)
+        for what, step in STEPS:
+            began_s = time.monotonic()
+            print(f"{what} ...", flush=True)
+            step(release)
+            print(f"  {time.monotonic() - began_s:.1f} s", flush=True)
+    return release
+
+
+def sources_into(folder: Path, *, committed: bool) -> None:
+    """The project's files, those of the commit or as they are in the folder now."""
+    if committed:
+        packed = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
+        subprocess.run(["tar", "--extract", "--directory", folder], input=packed, check=True)
+        return
+    for name in run("git", "ls-files", "--cached", "--others", "--exclude-standard").splitlines():
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="scripts/release", description="All files of a release, tried. Uploads nothing."
+    )
+    parser.add_argument("--dist", type=Path, default=ROOT / "dist", help="the folder they come into (dist)")
+    parser.add_argument("--trial", action="store_true", help="from the files as they are, committed or not")
+    options = parser.parse_args()
+    try:
+        changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+        reasons = list(reasons_against(version_of_project(), changelog, run("git", "status", "--porcelain").rstrip()))
+        if reasons and not options.trial:
+            raise ReleaseRefused("\n".join([*reasons, "`scripts/release --trial` makes the files all the same."]))
+        dist = options.dist.resolve()
+        if dist == ROOT / "dist":
+            shutil.rmtree(dist, ignore_errors=True)
+        dist.mkdir(parents=True, exist_ok=True)
+        if any(dist.iterdir()):
+            raise ReleaseRefused(f"{dist} is not empty: only the project's own dist/ is emptied for a release.")
+        with tempfile.TemporaryDirectory(prefix="pinlater-source-") as source:
+            sources_into(Path(source), committed=not options.trial)
+            make(Path(source), dist, int(run("git", "log", "-1", "--format=%ct")))
+    except ReleaseRefused as refused:
+        print(refused, file=sys.stderr)
+        return 1
+    print(
+        f"\n{(dist / 'SHA256SUMS').read_text()}\nAll of it is in {dist}. docs/releasing.md says what a person does now."
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
