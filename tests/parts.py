@@ -101,6 +101,11 @@ LEFT = (
         "the wheel alone; the extras as `scripts/setup` installs them",
     ),
     Left(
+        r"tests/packaging/test_image\.py::test_(the_whole_image|an_engine)",
+        "the whole image, built from a folder of wheels without a network, and by a Docker engine where one answers",
+        "its second stage over this checkout: user, health check, command, and a first job",
+    ),
+    Left(
         r"tests/languages/test_tls_callers\.py::.*\[(go|java|cpp)\]",
         "callers with certificates in Go, Java and C++, which are built first",
         "one in Node",
