@@ -101,6 +101,11 @@ LEFT = (
         "the wheel alone; the extras as `scripts/setup` installs them",
     ),
     Left(
+        r"tests/packaging/test_compose\.py::test_the_services_with_postgresql",
+        "Compose's services with PostgreSQL, run as processes",
+        "those with Redis and Prometheus",
+    ),
+    Left(
         r"tests/packaging/test_image\.py::test_(the_whole_image|an_engine)",
         "the whole image, built from a folder of wheels without a network, and by a Docker engine where one answers",
         "its second stage over this checkout: user, health check, command, and a first job",

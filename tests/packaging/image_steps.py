@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 
+from tests.packaging.conftest import ROOT
 from tests.packaging.scratch_root import ScratchRoot
+
+DOCKERFILE = ROOT / "conf" / "image" / "Dockerfile"
 
 KNOWN = {"ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "HEALTHCHECK", "RUN", "USER", "VOLUME", "WORKDIR"}
 
@@ -127,3 +133,15 @@ def copy(words: Sequence[str], root: ScratchRoot, context: Path, earlier: dict[s
         inside = root.path(f"{target}/{name}")
         inside.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(context / name, inside)
+
+
+@contextmanager
+def image_of_checkout() -> Iterator[tuple[Stage, ScratchRoot, dict[str, str]]]:
+    """The image in a root where this checkout stands in place of what the first stage builds; how it starts."""
+    image = stages_of(DOCKERFILE.read_text())[-1]
+    image.steps = [step for step in image.steps if step.word != "COPY"]
+    with ScratchRoot() as root:
+        root.path("/opt").mkdir(exist_ok=True)
+        root.path("/opt/pinlater").symlink_to(sys.prefix)
+        root.variables["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "workers")))
+        yield image, root, carry_out(image, root, ROOT, {}, {})

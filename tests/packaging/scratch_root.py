@@ -32,9 +32,11 @@ exec chroot "$1/root" sleep infinity
 
 
 class ScratchRoot:
-    """A root, as long as it is entered. PATH begins with an environment of `python`, which stands for an image's."""
+    """A root, as long as it is entered. PATH begins with an environment of `python`, which stands for an image's, or
+    where none is named with a place that is empty.
+    """
 
-    def __init__(self, python: str = sys.executable) -> None:
+    def __init__(self, python: str | None = None) -> None:
         self.variables = {"PATH": f"{BASE}/bin:{SEARCHED}", "HOME": "/root", "LANG": "C.UTF-8"}
         self._python = python
         self._folder = Path()
@@ -59,9 +61,10 @@ class ScratchRoot:
         children = Path(f"/proc/{self._init.pid}/task/{self._init.pid}/children")
         self._pid = int(children.read_text().split()[0])
         # as in an image, where what all may read lies in no folder of root alone
-        places = (Path(sys.prefix), Path(self._python).resolve(), Path(sys.base_prefix))
+        places = (Path(sys.prefix), Path(self._python or sys.executable).resolve(), Path(sys.base_prefix))
         self.run(["chmod", "a+x", *{str(parent) for place in places for parent in place.parents}])
-        self.run([self._python, "-m", "venv", BASE])
+        if self._python is not None:
+            self.run([self._python, "-m", "venv", BASE])
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -6,28 +6,26 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from testcontainers.core.container import DockerContainer
 
 from tests.packaging.conftest import ROOT
-from tests.packaging.image_steps import Stage, Step, carry_out, context_files, stages_of
+from tests.packaging.image_steps import DOCKERFILE, Stage, Step, carry_out, context_files, image_of_checkout, stages_of
 from tests.packaging.scratch_root import ScratchRoot, eventually
 from tests.release import python_of
 
-DOCKERFILE = (ROOT / "conf" / "image" / "Dockerfile").read_text()
 FIRST_JOB = ROOT / "tests" / "packaging" / "first_job.py"
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a root folder of its own")
 
 
 def test_the_documented_place_of_before_has_the_same_image() -> None:
-    assert (ROOT / "conf" / "kubernetes" / "Dockerfile").read_text() == DOCKERFILE
+    assert (ROOT / "conf" / "kubernetes" / "Dockerfile").read_text() == DOCKERFILE.read_text()
 
 
 def test_the_image_runs_a_server_as_nobody_of_importance() -> None:
-    build, image = stages_of(DOCKERFILE)
+    build, image = stages_of(DOCKERFILE.read_text())
     assert build.base == image.base == "python:3.13-slim"
     assert image.last("USER").text == "10001"
     assert image.last("EXPOSE").words == ["9010", "9011", "9012"]
@@ -75,24 +73,12 @@ def does_a_first_job(image: Stage, root: ScratchRoot, start: dict[str, str]) -> 
     assert root.path("/var/lib/pinlater/pinlater-data/pinlater.db").stat().st_uid == 10001
 
 
-@pytest.fixture
-def installed() -> Iterator[ScratchRoot]:
-    """A root where this checkout stands in place of what the first stage builds."""
-    with ScratchRoot() as root:
-        root.path("/opt").mkdir(exist_ok=True)
-        root.path("/opt/pinlater").symlink_to(sys.prefix)
-        yield root
-
-
 @only_root
 @pytest.mark.slow
-def test_a_container_becomes_healthy_and_does_a_first_job(installed: ScratchRoot) -> None:
-    image = stages_of(DOCKERFILE)[-1]
-    image.steps = [step for step in image.steps if step.word != "COPY"]
-    installed.variables["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "workers")))
-    start = carry_out(image, installed, ROOT, {}, {})
-    assert installed.run(["id", "-u"], **start).strip() == "10001"
-    does_a_first_job(image, installed, start)
+def test_a_container_becomes_healthy_and_does_a_first_job() -> None:
+    with image_of_checkout() as (image, root, start):
+        assert root.run(["id", "-u"], **start).strip() == "10001"
+        does_a_first_job(image, root, start)
 
 
 @only_root
@@ -106,7 +92,7 @@ def test_the_whole_image_is_built_without_an_index(tmp_path: Path, packages: Pat
     (context / ".dockerignore").write_text((ROOT / ".dockerignore").read_text())
     python = python_of("3.13", []) or sys.executable
     wheels_into(context / "dist" / "wheels", wheel, python)
-    build, image = stages_of(DOCKERFILE)
+    build, image = stages_of(DOCKERFILE.read_text())
     with ScratchRoot(python) as first, ScratchRoot(python) as second:
         carry_out(build, first, context, {}, {"PIP_NO_INDEX": "1"})
         start = carry_out(image, second, context, {"build": first}, {})
