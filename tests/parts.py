@@ -101,6 +101,11 @@ LEFT = (
         "the wheel alone; the extras as `scripts/setup` installs them",
     ),
     Left(
+        r"tests/packaging/test_chart\.py::test_helm",
+        "the chart as Helm renders it, which Go builds first",
+        "what it rendered, with a digest of the chart",
+    ),
+    Left(
         r"tests/packaging/test_compose\.py::test_the_services_with_postgresql",
         "Compose's services with PostgreSQL, run as processes",
         "those with Redis and Prometheus",

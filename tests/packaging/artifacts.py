@@ -168,8 +168,6 @@ def build_pyz(release: Release) -> None:
 def pack_chart(release: Release) -> None:
     """The Helm chart as `helm install` takes it; `helm package` would make the same of it."""
     chart = release.source / "conf" / "helm" / "pinlater"
-    if not chart.is_dir():
-        return
 
     def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
         member.uid = member.gid = 0
@@ -178,7 +176,7 @@ def pack_chart(release: Release) -> None:
         return member
 
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
+    with tarfile.open(fileobj=packed, mode="w", dereference=True) as archive:
         for path in sorted(chart.rglob("*")):
             archive.add(path, f"pinlater/{path.relative_to(chart)}", recursive=False, filter=plain)
     file = release.dist / f"pinlater-chart-{release.version}.tgz"

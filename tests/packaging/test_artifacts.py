@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from tests.packaging.artifacts import (
     Release,
+    pack_chart,
     reasons_against,
     sources_into,
     version_of_project,
@@ -64,3 +66,21 @@ def test_checksums_are_what_sha256sum_checks(release: Release) -> None:
     text = (release.dist / "SHA256SUMS").read_text()
     assert text == f"{hashlib.sha256(b'one file').hexdigest()}  pinlater.pyz\n"
     subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=release.dist, check=True)
+
+
+def test_the_chart_is_packed_alike_at_any_time(release: Release) -> None:
+    pack_chart(release)
+    (packed,) = release.dist.glob("*.tgz")
+    first = packed.read_bytes()
+    with tarfile.open(packed) as archive:
+        names = archive.getnames()
+        assert {member.mtime for member in archive} == {release.epoch_s}
+    assert not any(member.issym() or member.islnk() for member in archive)
+    assert {
+        "pinlater/Chart.yaml",
+        "pinlater/values.yaml",
+        "pinlater/templates/service.yaml",
+        "pinlater/files/rules.yml",
+    } <= set(names)
+    pack_chart(release)
+    assert packed.read_bytes() == first
