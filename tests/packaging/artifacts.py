@@ -27,8 +27,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FIRST_JOB = Path(__file__).parent / "first_job.py"
-EXTRAS = "server,redis,mysql,postgresql,dynamodb,bodies,workers"
-"""Those of the image: every store and its bodies; nothing that is built with a compiler."""
+EXTRAS = "all,manual"
+"""Those of the image: every store and its bodies, and the documentation; nothing that is built with a compiler."""
 PYZ_PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """Whose compiled parts pinlater.pyz carries, as far as there are wheels of them."""
 OURS = {"PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_REQUIRE_VIRTUALENV"}
@@ -101,14 +101,39 @@ class Release:
 def build_packages(release: Release) -> None:
     """The sdist, and the wheel that is built from it."""
     release.python("-m", "build", "--no-isolation", "--outdir", release.dist, release.source)
-    files = sorted(release.dist.glob(f"pinlater-{release.version}*"))
-    assert len(files) == 2, files
-    release.python("-m", "twine", "check", "--strict", *files)
+    release.python("-m", "twine", "check", "--strict", *sorted(release.dist.glob(f"pinlater-{release.version}*")))
 
 
 def collect_wheels(release: Release) -> None:
     """The wheel and those that it needs with the extras of a server, for this Python."""
-    release.pip("wheel", "--quiet", "--wheel-dir", release.wheels, f"{release.wheel}[{EXTRAS}]", "setuptools>=77")
+    ours = ["--find-links", release.dist, f"{release.wheel}[{EXTRAS}]"]
+    release.pip("wheel", "--quiet", "--wheel-dir", release.wheels, *ours, "setuptools>=77")
+
+
+def build_manual(release: Release) -> None:
+    """The documentation as a package, which the extra `manual` brings, as `scripts/docs --wheel` makes it."""
+    site, package = release.source / "conf" / "site", release.work / "manual"
+    (package / "pinlater_docs").mkdir(parents=True)
+    shutil.copy2(site / "package" / "__init__.py", package / "pinlater_docs")
+    text = (site / "package" / "pyproject.toml").read_text(encoding="utf-8")
+    (package / "pyproject.toml").write_text(
+        re.sub(r"^version = .*$", f'version = "{release.version}"', text, flags=re.MULTILINE), encoding="utf-8"
+    )
+    where = ["--config-file", site / "mkdocs.yml", "--site-dir", package / "pinlater_docs" / "site"]
+    paths = os.pathsep.join(map(str, (site, release.source, release.source / "workers")))
+    run(
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--quiet",
+        "--strict",
+        *where,
+        PYTHONPATH=paths,
+        NO_MKDOCS_2_WARNING="1",
+    )
+    built = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", release.dist, package]
+    release.pip(*built)
 
 
 def try_the_client(release: Release) -> None:
@@ -200,6 +225,7 @@ def write_checksums(release: Release) -> None:
 
 STEPS: Sequence[tuple[str, Callable[[Release], None]]] = (
     ("sdist and wheel", build_packages),
+    ("the documentation", build_manual),
     ("the folder of wheels", collect_wheels),
     ("the client in an empty environment, without an index", try_the_client),
     ("the server there, with a first job", try_the_server),

@@ -36,6 +36,9 @@ FOLDERS = {"pinlater": ROOT, "pinlater_workers": ROOT / "workers"}
 NOT_IN_ALL = {
     "mysqldb",
     "demo",
+    "docs",
+    "manual",
+    "release",
     "test",
     "testing",
     "reload",
@@ -43,8 +46,6 @@ NOT_IN_ALL = {
     "sentry",
     "django",
     "outbox",
-    "docs",
-    "manual",
     "all",
 }
 EXTRAS_OF_WORKERS = {"aiohttp", "prometheus_client", "statsd", "uvloop"}

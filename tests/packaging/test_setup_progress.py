@@ -34,7 +34,8 @@ def checkout(tmp_path: Path) -> Path:
     """A folder with the scripts and an environment that is there, without packages."""
     shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
     (tmp_path / "setup.cfg").write_text("[metadata]\nname = pinlater\n")
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    for folder in ("bin", "lib/python3/site-packages"):
+        (tmp_path / ".venv" / folder).mkdir(parents=True)
     (tmp_path / ".venv" / ".place").write_text(f"{tmp_path}\n")
     program(tmp_path / ".venv" / "bin" / "python", PIP, 0)
     return tmp_path
