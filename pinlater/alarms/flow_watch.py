@@ -13,6 +13,7 @@ from pinlater.alarms.evidence import FlowFacts, StuckFlow, UnsealedStage
 from pinlater.clock import Clock
 from pinlater.errors import PinLaterError
 from pinlater.flows.connection import FlowConnection
+from pinlater.flows.views import CAUSE_HIDDEN
 from pinlater.model.flow_words import FlowState, FlowStatus
 from pinlater.queues.directory import QueueDirectory
 
@@ -105,4 +106,5 @@ def unsealed_stages(
 def _stuck(flow: FlowStatus) -> StuckFlow:
     queue = flow.stages[0].stage.queue if flow.stages else ""
     childless = sum(each.applet_errors for each in flow.stages)
-    return StuckFlow(flow.id, flow.name, queue, flow.is_stuck, "; ".join(flow.troubles), childless)
+    why = "; ".join(flow.troubles).replace(CAUSE_HIDDEN, "the flow's page says why")  # to whom it may
+    return StuckFlow(flow.id, flow.name, queue, flow.is_stuck, why, childless)

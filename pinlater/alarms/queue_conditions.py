@@ -316,9 +316,9 @@ def paused_long(evidence: Evidence) -> Iterator[Finding]:
             held = some_jobs(queue.ready, "ready")
             yield Finding(
                 subject=queue.name,
-                title=f"{queue.name}: paused for {span_text(now.now_ms - since_ms)}, with {held}",
+                title=f"{queue.name}: paused, with {held}",
                 queue=queue.name,
-                since_ms=since_ms + PAUSED_MS,
+                since_ms=since_ms,
                 size=queue.ready,
                 why=f"It was paused{by}, with no end{f': {queue.paused_why}' if queue.paused_why else '.'}",
                 impact=waiting_text(queue.ready),

@@ -113,6 +113,9 @@ def _statuses(connection: sa.Connection, rows: Sequence[Mapping[Any, Any]], sees
     return [_status(row, stages[row["number"]], callbacks.get(row["number"]), causes) for row in rows]
 
 
+CAUSE_HIDDEN = "why is shown to who may see bodies"
+
+
 class _Causes:
     """Why children of items could not be made, for whoever may know. Of a page of flows that of the first stages alone,
     as each is a statement.
@@ -125,7 +128,7 @@ class _Causes:
 
     def of(self, stage: Mapping[Any, Any], queues: Collection[str]) -> str:
         if not self._sees(queues):
-            return "why is shown to who may see bodies"
+            return CAUSE_HIDDEN
         if not self._left:
             return "the flow's own status says why"
         self._left -= 1

@@ -185,7 +185,7 @@ FAULTS: dict[str, Fault] = {
         forget_pause,
         run_command,
         30.0,
-        ("paused for 2 h", "by anna", "the provider is down", "$ pinlater queue resume later"),
+        ("later: paused, with", "by anna", "the provider is down", "$ pinlater queue resume later"),
         ("paused", "anna", "the provider is down"),
         subject="later",
     ),

@@ -509,7 +509,7 @@ def test_a_pause_that_was_forgotten_is_worth_knowing() -> None:
 
     assert judge_all(snapshot(paused(60 * MINUTE))).standing == []
     alarm = only(judge_all(snapshot(paused(60 * MINUTE + 1))))
-    assert (alarm.name, alarm.severity) == ("paused_long", Severity.INFO)
+    assert (alarm.name, alarm.severity, alarm.since_ms) == ("paused_long", Severity.INFO, NOW - 60 * MINUTE - 1)
     assert judge_all(snapshot(paused(2 * 60 * MINUTE, paused_until_ms=NOW + MINUTE))).standing == []
     assert judge_all(snapshot(replace(paused(2 * 60 * MINUTE), ready=0))).standing == []
 
