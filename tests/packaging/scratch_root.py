@@ -17,17 +17,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.stores.process import dies_with_us
+
 BASE = "/opt/base"
 SEARCHED = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _INIT = """
 set -e
-mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root"
-mount -t tmpfs tmpfs "$1/root/tmp" -o mode=1777
-mount -t proc proc "$1/root/proc"
-mount --bind /dev "$1/root/dev"
+layer=$1/layer
+mount -t tmpfs tmpfs "$layer" -o mode=755
+mkdir "$layer/upper" "$layer/work" "$layer/root"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$layer/upper,workdir=$layer/work" "$layer/root"
+mount -t tmpfs tmpfs "$layer/root/tmp" -o mode=1777
+mount -t proc proc "$layer/root/proc"
+mount --bind /dev "$layer/root/dev"
 ip link set lo up
-touch "$1/ready"
-exec chroot "$1/root" sleep infinity
+touch "$layer/root/${1##*/}"
+exec chroot "$layer/root" sleep infinity
 """
 
 
@@ -46,26 +51,34 @@ class ScratchRoot:
 
     def __enter__(self) -> ScratchRoot:
         self._folder = Path(tempfile.mkdtemp(prefix="pinlater-root-"))
-        for name in ("upper", "work", "root"):
-            (self._folder / name).mkdir(mode=0o755)
+        (self._folder / "layer").mkdir()  # in memory, and below no folder of what lies under it
         self._folder.chmod(0o755)
         spaces = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child=KILL"]
-        command = [*spaces, "sh", "-c", _INIT, "sh", str(self._folder)]
+        command = [*dies_with_us(), *spaces, "sh", "-c", _INIT, "sh", str(self._folder)]
         self._init = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        ended_s = time.monotonic() + 30
-        while not (self._folder / "ready").exists():
-            if self._init.poll() is not None or time.monotonic() > ended_s:
-                assert self._init.stderr is not None
-                raise OSError(f"no scratch root could be made: {self._init.stderr.read()}")
-            time.sleep(0.01)
+        # Before its last step the process has this machine's own root, in which nobody may write: what it has then is
+        # told by a file that lies in the layer alone.
         children = Path(f"/proc/{self._init.pid}/task/{self._init.pid}/children")
-        self._pid = int(children.read_text().split()[0])
+        ended_s = time.monotonic() + 30
+        while not (self._pid and self.path(f"/{self._folder.name}").exists()):
+            if self._init.poll() is not None or time.monotonic() > ended_s:
+                self._init.kill()
+                raise OSError(f"no scratch root could be made: {self._init.communicate()[1]}")
+            time.sleep(0.01)
+            self._pid = int((children.read_text().split() or ["0"])[0])
+        try:
+            self._prepare()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _prepare(self) -> None:
         # as in an image, where what all may read lies in no folder of root alone
         places = (Path(sys.prefix), Path(self._python or sys.executable).resolve(), Path(sys.base_prefix))
         self.run(["chmod", "a+x", *{str(parent) for place in places for parent in place.parents}])
         if self._python is not None:
             self.run([self._python, "-m", "venv", BASE])
-        return self
 
     def __exit__(self, *_: object) -> None:
         assert self._init is not None

@@ -168,6 +168,7 @@ def test_the_command_takes_the_arguments_of_the_workers(case: Path) -> None:
         assert (len(files) == 2) == (case.stem == "secure")
 
 
+@pytest.mark.store("prometheus")
 def test_keda_asks_for_figures_that_there_are(tmp_path: Path) -> None:
     (case,) = [each for each in CASES if each.stem == "keda"]
     triggers = [each for scaled in of_kind(case, "ScaledObject") for each in scaled["spec"]["triggers"]]

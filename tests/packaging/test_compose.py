@@ -53,6 +53,7 @@ def test_grafana_finds_its_dashboards_and_its_data_source() -> None:
     assert (source["url"], source["isDefault"]) == ("http://prometheus:9090", True)
 
 
+@pytest.mark.store("prometheus")
 def test_prometheus_would_take_its_file(tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
@@ -87,6 +88,7 @@ def does_the_jobs_of_its_page(up: RunningServices) -> None:
 
 @only_root
 @pytest.mark.slow
+@pytest.mark.store("redis", "prometheus")
 def test_the_services_with_redis_do_jobs_and_prometheus_sees_them() -> None:
     with image_of_checkout() as (image, root, start):
         up = RunningServices(COMPOSE / "compose.yaml", image, root, start)
@@ -105,6 +107,7 @@ def test_the_services_with_redis_do_jobs_and_prometheus_sees_them() -> None:
 
 @only_root
 @pytest.mark.slow
+@pytest.mark.store("postgres")
 def test_the_services_with_postgresql_do_jobs() -> None:
     with image_of_checkout() as (image, root, start):
         up = RunningServices(COMPOSE / "postgresql.yaml", image, root, start)
