@@ -11,7 +11,7 @@ from pinlater import Client, JobFilter, JobInfo, JobState
 from pinlater_workers.envelope import read_envelope
 
 JOBS_PER_CALL = 500
-FAILURES_SHOWN = 3
+FAILURES_SHOWN = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def _wanted(job: JobInfo) -> tuple[Path, int]:
 
 
 def show(report: Report, thumbnails: Path, broken_on_purpose: set[str]) -> None:
-    """The table, after a few failures in three lines each."""
+    """The table, after a failure in three lines."""
     for job in report.failed[:FAILURES_SHOWN]:
         picture, size = _wanted(job)
         why = " (broken on purpose)" if picture.name in broken_on_purpose else ""
