@@ -729,7 +729,7 @@ struct QueueStatus {
   /** When the oldest of these numbers was counted, but for field 7. */
   2: required i64 countedAtMillis,
   3: required list<LevelView> levels,
-  /** Per second over the whole cluster: enqueued, dequeued, succeeded, failed, retried. */
+  /** Per second over the whole cluster: enqueued, dequeued, succeeded, failed, retried. Claims that expired are in the last two. */
   4: optional map<string, double> rates,
   /** Words such as "paused", "draining", "rate 100/s". */
   5: optional list<string> flags,
@@ -765,7 +765,7 @@ struct ShardView {
   9: optional i64 nextTryMillis,
   /** The server process that maintains it. */
   10: optional string maintainedBy,
-  /** How many of its jobs are pending or in progress, as they were last counted; not set: they never were. */
+  /** PENDING and IN_PROGRESS, as last counted, of the queues that the caller may read; not set: they never were. */
   11: optional i64 jobs,
   12: optional i64 countedAtMillis,
   /** Of a shard that takes no new jobs: the queues whose jobs these are, up to 20 that have the most of them. */

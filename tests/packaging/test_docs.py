@@ -1,4 +1,4 @@
-"""The documents are true where a machine can tell: links lead somewhere, the wire page is the interface file."""
+"""The documents are true where a machine can tell: links lead somewhere, tables are what the code has."""
 
 from __future__ import annotations
 
@@ -18,12 +18,6 @@ from tests.packaging.pages import LEAST_BYTES, LEAST_CODE_LINKS, faults
 from tests.unit.test_convert import SENT
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("workers/**/*.md")])
-STRUCT = re.compile(r"^(?:struct|exception) (\w+) \{(.*?)^\}", re.MULTILINE | re.DOTALL)
-FIELD = re.compile(r"^ +(\d+): (required|optional) ([\w<>, ]+?) (\w+)(?: = ([^,]+))?,$", re.MULTILINE)
-ROW = re.compile(r"^\| (\w+)(?: \(exception\))? \| (\d.*?) \|", re.MULTILINE)
-WRITTEN_FIELD = re.compile(r"(\d+) ([ro]) ([\w<>, ]+?) (\w+)(?: = (\S+))?(?= ·| \(|$)")
-METHOD = re.compile(r"^  ([\w<>, ]+) (\w+)\(1: RequestContext context(?:, )?(.*?)\)\s+throws", re.MULTILINE)
-Field = tuple[int, str, str, str, str]
 FROM_AN_INDEX = re.compile(
     r"(?:\b(?:pip3?|pipx|uv|uvx|poetry|pdm|conda|mamba|npm|npx|yarn|pnpm|brew|apt|apt-get|dnf|gem|go)\s+"
     r"(?:(?:install|add|i|get|run|tool|pip|inject)\s+)*|--with[= ])"
@@ -123,56 +117,6 @@ def test_nothing_tells_anybody_to_install_pinlater_from_an_index_where_it_is_not
             if lines and not path.is_relative_to(ROOT / "pinlater.egg-info"):
                 found[str(path.relative_to(ROOT))] = lines
     assert set(found) == {"pinlater/errors.py"}, found
-
-
-def interface() -> str:
-    text = (ROOT / "thrift" / "pinlater.thrift").read_text(encoding="utf-8")
-    return re.sub(r"^ *(/\*\*.*?\*/|//.*?)\n", "", text, flags=re.MULTILINE | re.DOTALL)
-
-
-def wire_page() -> str:
-    return (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
-
-
-def fields_of_the_interface() -> dict[str, set[Field]]:
-    return {
-        name: {(int(number), need[0], kind, field, value) for number, need, kind, field, value in FIELD.findall(body)}
-        for name, body in STRUCT.findall(interface())
-    }
-
-
-def fields_of_the_page() -> dict[str, set[Field]]:
-    written: dict[str, set[Field]] = {}
-    for name, cell in ROW.findall(wire_page()):
-        for number, need, kind, field, value in WRITTEN_FIELD.findall(cell):
-            written.setdefault(name, set()).add((int(number), need, kind, field, value))
-    return written
-
-
-def test_the_wire_page_has_every_field_of_the_interface_file() -> None:
-    written = fields_of_the_page()
-    told_with_their_method = {"CancelJobsRequest", "CancelJobsResponse"}
-    for name, fields in fields_of_the_interface().items():
-        if name not in told_with_their_method:
-            assert written.pop(name) == fields, name
-    assert written == {}
-
-
-def test_the_wire_page_has_every_member_of_every_enum() -> None:
-    enums = re.findall(r"^enum (\w+) \{(.*?)^\}", interface(), re.MULTILINE | re.DOTALL)
-    assert len(enums) > 10
-    lines = dict(re.findall(r"^- `(\w+)`[^:\n]*: (.*)$", wire_page(), re.MULTILINE))
-    for name, body in enums:
-        members = re.findall(r"^  (\w+) = (\d+)", body, re.MULTILINE)
-        assert members, name
-        assert re.findall(r"\b([A-Z_]+) (\d+)", lines.pop(name, "")) == members, name
-
-
-def test_the_wire_page_has_every_method_of_the_interface_file() -> None:
-    methods = METHOD.findall(interface())
-    assert len(methods) == 51
-    for returns, name, _arguments in methods:
-        assert re.search(rf"^\| {name}(?: \(ours\))? \|.*\| {re.escape(returns)}", wire_page(), re.MULTILINE), name
 
 
 def test_the_table_of_reasons_has_every_reason() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -13,9 +11,6 @@ from pinlater import AsyncClient, Client
 from pinlater.api import Api
 from pinlater.wire.interface import SIGNATURES
 from pinlater.wire.methods import METHODS, Access, Idempotency, Method
-
-WIRE_PAGE = Path(__file__).resolve().parents[2] / "docs" / "wire.md"
-_ROW = re.compile(r"^\| (\w+)(?: \(ours\))? \|(.*)\|(.*)\|$", re.MULTILINE)
 
 every_method = pytest.mark.parametrize("method", METHODS.values(), ids=list(METHODS))
 
@@ -30,20 +25,6 @@ def test_it_has_the_methods_of_the_interface_file_and_no_others() -> None:
 
 def test_it_has_the_calls_of_an_api_and_no_others() -> None:
     assert {method.api_name for method in METHODS.values()} == set(calls_of(Api))
-
-
-def test_the_page_of_the_wire_contract_lists_the_same_methods_with_the_same_arguments() -> None:
-    text = WIRE_PAGE.read_text()
-    table = text[text.index("| method | the other arguments | returns |") :]
-    rows = {
-        name: (arguments, returns.strip()) for name, arguments, returns in _ROW.findall(table[: table.index("\n\n")])
-    }
-    rows.pop("method")
-    assert set(rows) == set(METHODS)
-    for name, (arguments, returns) in rows.items():
-        fields = [field for field in SIGNATURES[name].args.fields.values() if field.name != "context"]
-        assert re.findall(r"(\d+): \w+ (\w+)", arguments) == [(str(field.id), field.name) for field in fields], name
-        assert (returns == "void") is SIGNATURES[name].void, name
 
 
 @every_method
