@@ -30,6 +30,8 @@ class Entry(NamedTuple):
 
     module: str
     help: str
+    attribute: str = ""
+    """Where that is not the name of the command, which may be a word of Python."""
 
 
 COMMANDS = {
@@ -51,6 +53,8 @@ COMMANDS = {
     "token": Entry("pinlater.cli.token_commands", "Make, list and revoke tokens, which say who calls."),
     "access": Entry("pinlater.cli.access_commands", "Look at who may do what, and check a rules file."),
     "audit": Entry("pinlater.cli.cluster", "Show what operators changed."),
+    "export": Entry("pinlater.cli.export_commands", "Write all that a shard holds into a file."),
+    "import": Entry("pinlater.cli.export_commands", "Bring an export into an empty store of any kind.", "import_"),
     "completion": Entry("pinlater.cli.completion", "Print what completes words in a shell."),
     "admin": Entry("pinlater.cli.admin", "Prepare what the configuration of a server needs."),
 }
@@ -90,7 +94,7 @@ class LazyGroup(CommandGroup):
         if entry is None:
             return None
         try:
-            command = getattr(importlib.import_module(entry.module), cmd_name)
+            command = getattr(importlib.import_module(entry.module), entry.attribute or cmd_name)
         except KeyboardInterrupt:
             raise SystemExit(EXIT_INTERRUPTED) from None
         except ModuleNotFoundError as missing:

@@ -25,6 +25,8 @@ COMMANDS: dict[str, Words | None] = {
     "api openapi": NOTHING_STORED,
     "dashboard": NOTHING_STORED,
     "completion": NOTHING_STORED,
+    "export": NOTHING_STORED,
+    "import": NOTHING_STORED,
     "admin hash-password": NOTHING_STORED,
     "access check": NOTHING_STORED,
     "access test": NOTHING_STORED,

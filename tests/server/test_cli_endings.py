@@ -74,6 +74,8 @@ def test_every_command_is_tested_here() -> None:
         "admin",
         "completion",
         "dashboard",
+        "export",
+        "import",
     }  # of the HTTP interface: tests/dashboard/test_entry.py
     found = {"check"}
     for name in COMMANDS.keys() - without_a_server:
@@ -256,7 +258,7 @@ def test_a_terminal_without_a_body_is_told_what_to_do(address: str, tmp_path: Pa
 
 
 def test_what_talks_to_a_server_needs_nothing_that_only_a_server_needs() -> None:
-    names = sorted(COMMANDS.keys() - {"serve", "api"})
+    names = sorted(COMMANDS.keys() - {"serve", "api", "export", "import"})
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({OF_THE_SERVER!r})); "
         "from pinlater.cli import main; import click; "

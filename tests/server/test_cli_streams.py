@@ -65,8 +65,13 @@ WORKER = {
     "outbox retry": ["--database", "sqlite:///shop.db", "--all"],
 }
 
-ELSEWHERE = {"pinlater api", "pinlater dashboard", "pinlater-worker", "pinlater-worker outbox"}
-"""They go on until they are stopped, or ask an HTTP interface: tests/server/test_program_life.py has them."""
+ELSEWHERE = {"pinlater api", "pinlater dashboard", "pinlater-worker", "pinlater-worker outbox"} | {
+    "pinlater export",
+    "pinlater import",
+}
+"""They go on until they are stopped, or ask an HTTP interface: tests/server/test_program_life.py has them; or they take
+stores by their addresses: tests/transfers has these.
+"""
 
 
 def leaves(command: click.Command, path: str) -> Iterator[str]:

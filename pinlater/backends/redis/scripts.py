@@ -134,6 +134,21 @@ class RedisStore:
         except ReplyError as failure:
             raise _mapped(failure, connection) from failure
 
+    async def commands(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """The answers to plain commands, sent as one, for what works on a store that no server uses. NothingStored,
+        OutcomeUnknown.
+        """
+        connection = await self._connected()
+        try:
+            answers = [await answer for answer in [connection.send(command) for command in commands]]
+            for inside in answers[-1:]:  # of a transaction
+                for each in inside if isinstance(inside, list) else ():
+                    if isinstance(each, ReplyError):
+                        raise each
+        except ReplyError as error:
+            raise _mapped(error, connection) from error
+        return answers
+
     async def may_publish(self) -> bool:
         """Whether scripts may tell anybody anything. NothingStored, OutcomeUnknown."""
         connection = await self._connected()

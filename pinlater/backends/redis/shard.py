@@ -12,8 +12,10 @@ from pinlater.backends.redis.coordination import ConfigCommands, Coordination, M
 from pinlater.backends.redis.extended_jobs import ExtendedCommands, KeyHomes
 from pinlater.backends.redis.jobs import AdminCommands, JobCommands, Queries
 from pinlater.backends.redis.pubsub import PubSub
+from pinlater.backends.redis.redis_transfer import RedisTransfer
 from pinlater.backends.redis.scripts import RedisStore
 from pinlater.backends.redis.store_version import REFERENCES_VERSION, shard_and_version
+from pinlater.backends.store_transfer import MARK_STEP, refuse_mark
 from pinlater.errors import StoreRefused
 
 CONNECT_TIMEOUT_MS = 2_000
@@ -48,13 +50,21 @@ class RedisShard(
         call_timeout_ms: int = CALL_TIMEOUT_MS,
     ) -> None:
         super().__init__(shard_id, RedisStore(parse_address(url), connect_timeout_ms / 1000, call_timeout_ms / 1000))
+        self.opens_marked = False
+        """Whether `open` opens a store that is no server's to open; for a transfer."""
+
+    def transfer(self) -> RedisTransfer:
+        """How what the store holds is exported and imported."""
+        return RedisTransfer(self._store)
 
     async def open(self) -> str:
         store, given = self._store, self.shard_id
         answer = await store.call("open", given, secrets.token_hex(16))
         about, store_id = (str(part, "ascii") for part in answer)
         shard, version = shard_and_version(about)
-        if version > REFERENCES_VERSION:
+        if not self.opens_marked:
+            refuse_mark(version, f"redis {store.address.shown}: ")
+        if version % MARK_STEP > REFERENCES_VERSION:
             raise StoreRefused(
                 f"redis {store.address.shown} has jobs of a newer PinLater (version {version}, this one knows "
                 f"{REFERENCES_VERSION}): run that one"

@@ -264,3 +264,103 @@ UPDATE pinlater_meta SET value = '4' WHERE name = 'schema_version' AND value IN 
 
 -- name: any_references
 SELECT 1 FROM (SELECT job_id FROM pinlater_held LIMIT 1) held UNION ALL SELECT 1 FROM (SELECT spot FROM pinlater_dropped LIMIT 1) dropped
+
+-- name: count_jobs
+SELECT COUNT(*) FROM pinlater_jobs
+
+-- name: any_jobs
+SELECT 1 FROM (SELECT id FROM pinlater_jobs LIMIT 1) one
+
+-- name: export_queues
+SELECT id, name, created_at_ms FROM pinlater_queues WHERE name IS NOT NULL ORDER BY id
+
+-- name: export_config
+SELECT name, version, deleted_version, text FROM pinlater_records ORDER BY revision
+
+-- name: export_quotas
+SELECT queue_id, share, version FROM pinlater_shares ORDER BY queue_id
+
+-- name: export_kv
+SELECT kind, name, body, expires_at_ms FROM pinlater_notes WHERE expires_at_ms > ? ORDER BY kind, name
+
+-- name: export_job_sizes
+SELECT id, body_bytes FROM pinlater_jobs WHERE id > ? ORDER BY id LIMIT ?
+
+-- name: export_jobs
+SELECT {exported_job} FROM pinlater_jobs job LEFT JOIN pinlater_links link ON link.job_id = job.id
+    LEFT JOIN pinlater_extensions extension ON extension.job_id = job.id
+WHERE job.id > ? AND job.id <= ? ORDER BY job.id
+
+-- name: export_result_sizes
+SELECT job_id, result_bytes FROM pinlater_results WHERE job_id > ? ORDER BY job_id LIMIT ?
+
+-- name: export_results
+SELECT entry.job_id, entry.queue_id, entry.priority, entry.attempts_remaining, entry.finished_at_ms, entry.expires_at_ms,
+    entry.result_bytes, entry.result, job.created_at_ms, job.run_after_ms, job.attempts_allowed
+FROM pinlater_results entry LEFT JOIN pinlater_jobs job ON job.id = entry.job_id
+WHERE entry.job_id > ? AND entry.job_id <= ? ORDER BY entry.job_id
+
+-- name: export_keys
+SELECT entry.queue_id, entry.name, entry.job_id, entry.priority, entry.slot, entry.window_ms, entry.is_send_id, entry.outcome,
+    CASE WHEN entry.until_ms IS NULL AND COALESCE(job.state, 2) NOT IN (0, 1, 4) THEN COALESCE(job.finished_at_ms, 1)
+        ELSE entry.until_ms END,
+    CASE WHEN job.id IS NULL THEN 0 ELSE 1 END, entry.elsewhere
+FROM pinlater_keys entry LEFT JOIN pinlater_jobs job ON job.id = entry.job_id
+WHERE entry.queue_id >= ? AND (entry.queue_id > ? OR entry.name > ?) ORDER BY entry.queue_id, entry.name LIMIT ?
+
+-- name: export_chains
+SELECT chain.serialize_key, chain.job_id, chain.place, chain.queue_id, chain.priority, chain.slot, chain.since_ms, chain.behind,
+    COALESCE(blocked.waiting, 0), job.job_keys
+FROM pinlater_chains chain LEFT JOIN pinlater_blocked blocked ON blocked.serialize_key = chain.serialize_key
+    LEFT JOIN pinlater_jobs job ON job.id = chain.job_id
+WHERE chain.serialize_key > ? ORDER BY chain.serialize_key LIMIT ?
+
+-- name: export_firings
+SELECT schedule, mark FROM pinlater_firings ORDER BY schedule
+
+-- name: export_shared
+SELECT reference, others FROM pinlater_shared WHERE reference > ? ORDER BY reference LIMIT ?
+
+-- name: import_queues
+INSERT INTO pinlater_queues (name, created_at_ms) VALUES /*rows*/
+
+-- name: import_jobs
+INSERT INTO pinlater_jobs ({imported_job}) VALUES /*rows*/
+
+-- name: import_links
+INSERT INTO pinlater_links (job_id, origin, origin_attempts, moved_to, undelivered, undelivered_attempts,
+    undelivered_run_after_ms, attempts, log_lines) VALUES /*rows*/
+
+-- name: import_extensions
+INSERT INTO pinlater_extensions (job_id, claim_timeout_ms, expires_at_ms, cancelled_by, fraction, progress, progress_at_ms,
+    tags) VALUES /*rows*/
+
+-- name: import_cancelled
+INSERT INTO pinlater_cancelled (job_id, queue_id, finished_at_ms) VALUES /*rows*/
+
+-- name: import_quotas
+INSERT INTO pinlater_shares (queue_id, share, version) VALUES /*rows*/
+
+-- name: import_kv
+INSERT INTO pinlater_notes (kind, name, version, expires_at_ms, body) VALUES /*rows*/
+
+-- name: import_dropped
+INSERT INTO pinlater_dropped (reference, spot) VALUES /*rows*/
+
+-- name: import_shared
+INSERT INTO pinlater_shared (reference, others) VALUES /*rows*/
+
+-- name: first_waiting
+SELECT waiting.place, waiting.job_id, job.queue_id, job.priority, job.job_keys FROM pinlater_waiting waiting
+    JOIN pinlater_jobs job ON job.id = waiting.job_id
+WHERE waiting.serialize_key = ? ORDER BY waiting.place LIMIT 1
+
+-- name: remove_one_waiting
+DELETE FROM pinlater_waiting WHERE serialize_key = ? AND place = ?
+
+-- name: set_store_id
+UPDATE pinlater_meta SET value = ? WHERE name = 'store_id'
+
+-- name: counts_by_queue
+SELECT queue.name, job.state, COUNT(*) FROM pinlater_queues queue JOIN pinlater_jobs job ON job.queue_id = queue.id
+WHERE queue.name IS NOT NULL GROUP BY queue.name, job.state

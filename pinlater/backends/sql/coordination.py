@@ -9,6 +9,7 @@ from typing import NamedTuple
 from pinlater.backends.base import ConfigEntry, ConfigPage, KvEntry, Quota, StoreStatus, Tokens
 from pinlater.backends.sql.held_references import lower_version
 from pinlater.backends.sql.session import Session, in_slices
+from pinlater.backends.store_transfer import MARK_STEP, refuse_mark
 from pinlater.backends.token_bucket import BucketLevel, take
 from pinlater.errors import NothingStored, StoreRefused, StoreReplaced
 
@@ -28,8 +29,11 @@ class Found(NamedTuple):
     schema_version: int
 
 
-def read_identity(session: Session, shard_id: str) -> Found | None:
-    """The store's identity, None in an empty store. StoreRefused where another one was asked for; changes nothing."""
+def read_identity(session: Session, shard_id: str, opens_marked: bool = False) -> Found | None:
+    """The store's identity, None in an empty store. StoreRefused where another one was asked for; changes nothing.
+
+    `opens_marked`: also of a store that is no server's to open (see `refuse_mark`).
+    """
     if not session.rows("has_meta")[0][0]:
         return None
     record: dict[str, str] = dict(session.rows("meta"))
@@ -41,7 +45,9 @@ def read_identity(session: Session, shard_id: str) -> Found | None:
             f"this store belongs to shard {found.shard_id!r}, not to {shard_id!r}; correct the address or the id"
         )
     schema_version = int(record["schema_version"])
-    if schema_version > LAST_VERSION:
+    if not opens_marked:
+        refuse_mark(schema_version)
+    if schema_version % MARK_STEP > LAST_VERSION:
         raise StoreRefused(
             f"this store has the tables of a newer PinLater (version {schema_version}, this one knows "
             f"{LAST_VERSION}); upgrade this server"
@@ -49,12 +55,12 @@ def read_identity(session: Session, shard_id: str) -> Found | None:
     return Found(found, schema_version)
 
 
-def establish_identity(session: Session, shard_id: str) -> Identity:
+def establish_identity(session: Session, shard_id: str, opens_marked: bool = False) -> Identity:
     """Make the tables and the identity where they are missing, and bring those of an older version up to date.
 
     Of two servers at once one does it, and both read. What fails in the middle is done again by the next one.
     """
-    found = read_identity(session, shard_id)
+    found = read_identity(session, shard_id, opens_marked)
     if found is None and not shard_id:
         raise StoreRefused("this store has no record of its shard id yet; open it with an id once (ID=URL)")
     if found is None or not _is_whole(session, found):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from pinlater.backends.sql.records import NEW_JOB, parts
+from pinlater.backends.sql.records import IMPORTED_JOB, NEW_JOB, parts
 from pinlater.backends.sql.session import NewJob, Row, Session, in_slices
 
 MOST_ROWS_INSERTED = 8
@@ -15,13 +15,14 @@ MOST_ROWS_INSERTED = 8
 JOBS_PER_COPY = 10_000
 
 _JOB_TYPES = {
-    **dict.fromkeys(("queue_id", "attempts_allowed", "attempts_remaining", "body_bytes"), "int4"),
+    **dict.fromkeys(("queue_id", "attempts_allowed", "attempts_remaining", "crashes", "body_bytes"), "int4"),
     **dict.fromkeys(("state", "priority", "extended"), "int2"),
-    **{"custom_status": "text", "body": "bytea", "job_keys": "bytea"},
+    **{"custom_status": "text", "claim_descriptor": "text", "body": "bytea", "job_keys": "bytea"},
 }
 _COLUMNS = {
     "insert_jobs": [column for column in NEW_JOB if column != "state"],
     "insert_extended_jobs": ["job_keys", "extended", *NEW_JOB],
+    "import_jobs": list(IMPORTED_JOB),
 }
 _QUEUE_AT = {name: columns.index("queue_id") for name, columns in _COLUMNS.items()}
 _COPIES = {
@@ -93,6 +94,15 @@ class PostgresSession(Session):
         if len(jobs) <= MOST_ROWS_INSERTED:
             self.put(statement, jobs)
             return
+        self._copy(statement, jobs)
+
+    def put(self, name: str, rows: Sequence[Row]) -> int:
+        if name != "import_jobs" or len(rows) <= MOST_ROWS_INSERTED:
+            return super().put(name, rows)
+        self._copy(name, rows)
+        return len(rows)
+
+    def _copy(self, statement: str, jobs: Sequence[Row]) -> None:
         text, types = _COPIES[statement]
         for some in in_slices(jobs, JOBS_PER_COPY):
             with self.cursor.copy(text) as copy:

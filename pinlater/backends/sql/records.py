@@ -99,6 +99,23 @@ EXTENSION = (
 LIVE_KEY_ENTRY = ("queue_id", "name", "job_id", "priority", "slot", "window_ms", "is_send_id", "outcome")
 KEY_ENTRY = (*LIVE_KEY_ENTRY, "until_ms", "remove_at_ms", "elsewhere")
 
+EXPORTED_JOB = (
+    *(f"job.{column}" for column in ("id", "queue_id", "state", "priority", "run_after_ms", "attempts_allowed")),
+    *(f"job.{column}" for column in ("attempts_remaining", "crashes", "created_at_ms", "updated_at_ms")),
+    *(f"job.{column}" for column in (*CLAIM[1:], "finished_at_ms", CLAIM[0], "custom_status", "body")),
+    *("job.extended", "job.job_keys", "link.origin", "link.origin_attempts", "link.moved_to", "link.undelivered"),
+    *("link.undelivered_attempts", "link.undelivered_run_after_ms", "link.attempts", "link.log_lines"),
+    *(column for column in EXTENSION if column.startswith("extension.")),
+)
+"""All that stands of a job; exported_rows.py reads it."""
+
+IMPORTED_JOB = (
+    *("id", "queue_id", "state", "priority", "run_after_ms", "attempts_allowed", "attempts_remaining", "crashes"),
+    *("created_at_ms", "updated_at_ms", *CLAIM[1:], "finished_at_ms", CLAIM[0], "custom_status", "body_bytes", "body"),
+    *("extended", "job_keys"),
+)
+"""The same, of `pinlater_jobs` alone; imported_rows.py makes the values."""
+
 QUEUE_STORAGE = (
     *(
         "autovacuum_vacuum_scale_factor = 0.02",
@@ -114,6 +131,8 @@ _COLUMNS = {
     "key_entry": ", ".join(KEY_ENTRY),
     "live_key_entry": ", ".join(LIVE_KEY_ENTRY),
     "forever": str(MAX_TIME_MS),
+    "exported_job": ", ".join(EXPORTED_JOB),
+    "imported_job": ", ".join(IMPORTED_JOB),
     "new_job": ", ".join(NEW_JOB),
     "stored_job": ", ".join([column for column in NEW_JOB if column != "state"]),
     "candidate": ", ".join(CANDIDATE),

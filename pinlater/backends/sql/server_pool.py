@@ -272,7 +272,7 @@ class ServerShard(SqlShard):
         self._threads = Threads(self._count, f"pinlater-{self.NAME}")
         try:
             await self._threads.call(self._pool.check)
-            self._identity = await self.write(establish_identity, self.shard_id)
+            self._identity = await self.write(establish_identity, self.shard_id, self.opens_marked)
         except BaseException:
             await self.close()
             raise

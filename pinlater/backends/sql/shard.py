@@ -38,6 +38,7 @@ from pinlater.backends.sql import (
 from pinlater.backends.sql.chains import Freed
 from pinlater.backends.sql.coordination import Identity, ping
 from pinlater.backends.sql.session import Session
+from pinlater.backends.sql.sql_transfer import SqlTransfer
 from pinlater.model import ClaimAnswer, DequeuedJob, Job, JobInfo
 from pinlater.model.body_reference import body_length
 
@@ -97,6 +98,12 @@ class SqlShard(Shard, ABC):
         self.events: ShardEvents = NoEvents()
         self._identity = Identity(shard_id, "")
         self._holds_extended = False
+        self.opens_marked = False
+        """Whether `open` opens a store that is no server's to open; for a transfer."""
+
+    def transfer(self) -> SqlTransfer:
+        """How what the store holds is exported and imported."""
+        return SqlTransfer(self)
 
     @abstractmethod
     def write(self, transaction: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:

@@ -59,7 +59,7 @@ class SqliteShard(SqlShard):
             self._make_folder()
         try:
             self._writer = await self._connect("BEGIN IMMEDIATE")
-            self._identity = await self.write(establish_identity, self.shard_id)
+            self._identity = await self.write(establish_identity, self.shard_id, self.opens_marked)
             # A second connection would see another database in memory.
             self._reader = self._writer if self.path == IN_MEMORY else await self._connect("BEGIN")
         except BaseException:

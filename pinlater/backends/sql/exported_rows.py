@@ -1,0 +1,184 @@
+"""All that an SQL store holds, read as rows of an export in one transaction, which sees one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from pinlater.backends.requests import StoredState
+from pinlater.backends.sql.extensions import HeldKeys
+from pinlater.backends.sql.records import HAS_ENTRY, IN_CHAIN, REFERENCE_BIT
+from pinlater.backends.sql.session import Row, Session
+from pinlater.backends.store_transfer import (
+    BYTES_PER_BLOCK,
+    NOT_EXPORTED,
+    ROWS_PER_BLOCK,
+    ChainRow,
+    ConfigRow,
+    ExportBlock,
+    JobMore,
+    KeyRow,
+    KvRow,
+    QuotaRow,
+    ResultRow,
+)
+
+IN_PROGRESS, FAILED = int(StoredState.IN_PROGRESS), int(StoredState.FAILED)
+_JOB_COLUMNS = 17
+"""So many of EXPORTED_JOB are of all jobs."""
+
+
+def exported_blocks(session: Session, now_ms: int) -> Iterator[ExportBlock]:
+    """See StoreTransfer.blocks. What is left of deleted queues is left out."""
+    session.snapshot()
+    queues: dict[int, str] = {}
+    made: dict[str, int] = {}
+    for queue_id, name, created_at_ms in session.rows("export_queues"):
+        queues[queue_id], made[name] = name, created_at_ms
+    config = [ConfigRow(*row)._replace(created_at_ms=made.get(row[0])) for row in session.rows("export_config")]
+    yield from _sliced("config", config)
+    quotas = session.rows("export_quotas")
+    yield from _sliced("quota", [QuotaRow(queues[row[0]], *row[1:]) for row in quotas if row[0] in queues])
+    entries = session.rows("export_kv", (now_ms,))
+    yield from _sliced(
+        "kv", [KvRow(row[0], row[1], bytes(row[2]), row[3]) for row in entries if row[0] not in NOT_EXPORTED]
+    )
+    yield from _jobs(session, queues)
+    yield from _results(session, queues)
+    yield from _keys(session, queues)
+    yield from _chains(session, queues)
+    yield from _sliced("mark", [(bytes(name), bytes(mark)) for name, mark in session.rows("export_firings")])
+    yield from _references(session)
+
+
+def _sliced(kind: str, rows: Sequence[Row]) -> Iterator[ExportBlock]:
+    for start in range(0, len(rows), ROWS_PER_BLOCK):
+        yield ExportBlock(kind, rows[start : start + ROWS_PER_BLOCK])
+
+
+def _ranges(session: Session, statement: str, mask: int = -1) -> Iterator[tuple[int, int]]:
+    """Ranges of ids, from behind one up to another, whose bodies come to no more than a block has."""
+    after = 0
+    while sizes := session.rows(statement, (after, ROWS_PER_BLOCK)):
+        start, total = after, 0
+        for job_id, size in sizes:
+            if total and total + (size & mask) > BYTES_PER_BLOCK:
+                yield start, after
+                start, total = after, 0
+            total += size & mask
+            after = job_id
+        yield start, after
+
+
+def _jobs(session: Session, queues: Mapping[int, str]) -> Iterator[ExportBlock]:
+    for after, last in _ranges(session, "export_job_sizes"):
+        rows = session.rows("export_jobs", (after, last))
+        jobs = [_job(row, queues[row[1]]) for row in rows if row[1] in queues]
+        if jobs:
+            yield ExportBlock("job", jobs)
+
+
+def _job(row: Row, queue: str) -> Row:
+    job_id, _, state = row[:3]
+    body = bytes(row[16])
+    flags = row[_JOB_COLUMNS]
+    awaits_letter = state == FAILED and row[12] is not None
+    own: tuple[object, ...] = (job_id, queue, *row[2:16], body)
+    if state != IN_PROGRESS and row[12] is not None:
+        own = (*own[:12], None, *own[13:])
+    if flags is None and not awaits_letter and row[19:27] == _NO_LINK:
+        return (*own, None)
+    return (*own, _more(row, flags or 0, awaits_letter))
+
+
+_NO_LINK = (None,) * 8
+
+
+def _more(row: Row, flags: int, awaits_letter: bool) -> JobMore:
+    keys = HeldKeys() if row[18] is None else HeldKeys.load(bytes(row[18]))
+    origin, origin_attempts, moved_to, undelivered, its_attempts, its_run_after_ms, attempts, log = row[19:27]
+    timeout_ms, expires_at_ms, cancelled_by, fraction, progress, progress_at_ms, tags = row[27:34]
+    return JobMore(
+        awaits_letter,
+        flags < 0,
+        origin,
+        origin_attempts,
+        moved_to,
+        None if undelivered is None else (undelivered, its_attempts, its_run_after_ms),
+        bytes(attempts) if attempts else None,
+        bytes(log) if log else None,
+        *keys,
+        bool(keys.names or keys.serialize_key) and not flags & (HAS_ENTRY | IN_CHAIN),
+        timeout_ms,
+        expires_at_ms,
+        cancelled_by,
+        fraction,
+        progress,
+        progress_at_ms,
+        bytes(tags) if tags else None,
+    )
+
+
+def _results(session: Session, queues: Mapping[int, str]) -> Iterator[ExportBlock]:
+    """What a result tells of a job that is gone is what a lookup of it says."""
+    for after, last in _ranges(session, "export_result_sizes", ~REFERENCE_BIT):
+        results = []
+        for row in session.rows("export_results", (after, last)):
+            job_id, queue_id, priority, remaining, ended_at_ms, expires_at_ms, size, result = row[:8]
+            created_at_ms, run_after_ms, allowed = row[8:]
+            if created_at_ms is None:
+                created_at_ms = run_after_ms = job_id // 1000
+                allowed = remaining
+            if queue_id in queues:
+                results.append(
+                    ResultRow(
+                        *(job_id, queues[queue_id], priority, created_at_ms, run_after_ms, ended_at_ms, allowed),
+                        *(remaining, expires_at_ms, bool(size & REFERENCE_BIT), bytes(result)),
+                    )
+                )
+        if results:
+            yield ExportBlock("result", results)
+
+
+def _keys(session: Session, queues: Mapping[int, str]) -> Iterator[ExportBlock]:
+    queue_id, name = 0, b""
+    while rows := session.rows("export_keys", (queue_id, queue_id, name, ROWS_PER_BLOCK)):
+        queue_id, name = rows[-1][0], bytes(rows[-1][1])
+        keys = [_key(row, queues[row[0]]) for row in rows if row[0] in queues]
+        if keys:
+            yield ExportBlock("key", keys)
+
+
+def _key(row: Row, queue: str) -> KeyRow:
+    _, name, job_id, priority, slot, window_ms, is_send_id, outcome, until_ms, is_kept, elsewhere = row
+    text = bytes(name)[1:]
+    dedupe, serialize, send = b"", b"", b""
+    if is_send_id:
+        send = text
+    else:
+        length, _, both = text.partition(b":")
+        serialize, dedupe = both[: int(length)], both[int(length) :]
+    rest = (job_id, priority, slot, window_ms, outcome, until_ms, bool(is_kept), elsewhere)
+    return KeyRow(queue, dedupe, serialize, send, *rest)
+
+
+def _chains(session: Session, queues: Mapping[int, str]) -> Iterator[ExportBlock]:
+    """The first job of a chain behind a barrier waits too. `slot` of a row here may be old: that of the job counts."""
+    after = b""
+    while rows := session.rows("export_chains", (after, ROWS_PER_BLOCK)):
+        after = bytes(rows[-1][0])
+        chains = []
+        for key, job_id, place, queue_id, priority, slot, since_ms, barrier, waiting, held in rows:
+            if queue_id in queues:
+                slot = slot if held is None else HeldKeys.load(bytes(held)).slot
+                chain = ChainRow(bytes(key), since_ms, "", queues[queue_id], job_id, priority, place, slot, waiting)
+                chains.append(chain if not barrier else chain.behind_barrier(barrier))
+        if chains:
+            yield ExportBlock("chain", chains)
+
+
+def _references(session: Session) -> Iterator[ExportBlock]:
+    for kind, statement in (("shared", "export_shared"), ("dropped", "all_dropped_references")):
+        after = b""
+        while rows := session.rows(statement, (after, ROWS_PER_BLOCK)):
+            after = bytes(rows[-1][0])
+            yield ExportBlock(kind, [(bytes(row[0]), *row[1:]) for row in rows])

@@ -1,0 +1,69 @@
+"""Whatever a shard holds is the same in another store, of whichever kind, and so is what becomes of it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.transfers.conftest import StoreOfKind
+from tests.transfers.holdings import differences, holdings, live_on
+from tests.transfers.passage import exported, imported
+from tests.transfers.population import populate
+
+JOBS = 350
+
+
+class _Exported(NamedTuple):
+    content: bytes
+    now_ms: int
+    held: dict[str, Any]
+    lived: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def exports() -> dict[str, _Exported]:
+    """By kind of store."""
+    return {}
+
+
+async def _export(store: StoreOfKind) -> _Exported:
+    shard = await store.open(store.fresh())
+    now_ms = await populate(shard, JOBS)
+    content = await exported(shard, now_ms)
+    held = await holdings(shard, now_ms)
+    found = _Exported(content, now_ms, held, await live_on(shard, now_ms))
+    await store.close()
+    return found
+
+
+async def test_a_shard_is_the_same_in_another_store(
+    source: StoreOfKind, target: StoreOfKind, exports: dict[str, _Exported]
+) -> None:
+    if source.name not in exports:
+        exports[source.name] = await _export(source)
+    before = exports[source.name]
+    url = target.fresh()
+    await imported(await target.open(url, marked=True), before.content, before.now_ms)
+    await target.close()
+    shard = await target.open(url)
+    assert differences(before.held, await holdings(shard, before.now_ms)) == {}
+    again = await target.open(url, marked=True)
+    assert await exported(again, before.now_ms) != b""
+    assert differences(before.lived, await live_on(shard, before.now_ms)) == {}
+
+
+@pytest.mark.slow
+async def test_every_kind_of_job_is_among_them(source: StoreOfKind) -> None:
+    """Else the other test proves less than it says."""
+    shard = await source.open(source.fresh())
+    now_ms = await populate(shard, JOBS)
+    held = await holdings(shard, now_ms)
+    jobs = [job for name, found in held.items() if name.startswith("jobs ") for job in found.values()]
+    for field in ("cancelled", "moved_to", "replayed_to", "origin", "result", "progress", "tags", "crashes"):
+        assert any(job[field] for job in jobs), field
+    for name in ("chains", "barriers", "windows", "references", "dropped"):
+        assert held[name], name
+    trails = [trail for name, found in held.items() if name.startswith("trails ") for trail in found]
+    assert any(len(trail.attempts) > 2 for trail in trails)
+    assert any(trail.log for trail in trails)
