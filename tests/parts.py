@@ -177,6 +177,11 @@ LEFT = (
         "the dashboard in a browser over Redis and MariaDB",
         "every page and action over SQLite; what a page asks of a store is in the conformance suite",
     ),
+    Left(
+        r"tests/transfers/test_pairs\.py::test_a_hundred_thousand_jobs_are_the_same",
+        "exports and imports of 100,000 jobs of every kind between each two kinds of store",
+        "the same with 350 jobs, which live on afterwards",
+    ),
 )
 PATTERNS = [re.compile(row.pattern) for row in LEFT if row.pattern is not None]
 SOAKS = {

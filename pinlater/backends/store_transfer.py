@@ -74,6 +74,12 @@ def refuse_mark(version: int, place: str = "") -> None:
         raise StoreRefused(f"{place}{_NOT_OPEN[version // MARK_STEP]}")
 
 
+def refuse_closed(store_id: str, place: str = "") -> None:
+    """StoreRefused where what a store says as its id is that it was closed."""
+    if StoreName.of(store_id).token:
+        raise StoreRefused(f"{place}{_NOT_OPEN[CLOSED]}")
+
+
 class ExportBlock(NamedTuple):
     """Rows of one kind, each a tuple."""
 

@@ -1,8 +1,9 @@
-"""`pinlater shard`: look at the shards of a cluster, drain one, and give one up."""
+"""`pinlater shard`: look at the shards of a cluster, drain one, move one, and give one up."""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import click
 
@@ -13,8 +14,9 @@ from pinlater.cli.connection import EXIT_CODES, ServerGroup, can_ask, confirm, s
 from pinlater.cli.exit_codes import EXIT_FAILED
 from pinlater.cli.output import counted, has_new_keys, output_option, write_all
 from pinlater.cli.progress import Left, wait_until_empty
+from pinlater.cli.times import duration_or_zero_option
 from pinlater.client.client import Client
-from pinlater.errors import ShardNotFound
+from pinlater.errors import ShardNotFound, install_command
 from pinlater.model import ShardView
 from pinlater.wire.operator_methods import UPDATE_SHARD
 
@@ -27,6 +29,7 @@ Examples:
   pinlater shard health
   pinlater shard drain 2
   pinlater shard give-up 3
+  pinlater shard move 2 redis://10.0.0.8/0
 
 {EXIT_CODES}""",
 )
@@ -119,6 +122,47 @@ def give_up(client: Client, shard_id: str, yes: bool) -> None:
     changed = client.update_shard(shard_id, admin_password(client, UPDATE_SHARD), dequeue_only=True, give_up=True)
     say_missed([each for each in changed.missed_shards if each != shard_id])
     say(f"shard {shard_id} is given up: keys that lived there live elsewhere from now on")
+
+
+@shard.command(
+    "move",
+    short_help="Bring a shard into another store, with all that it holds.",
+    epilog="""\b
+Examples:
+  pinlater shard move 2 postgresql+psycopg://pinlater@db2/jobs --config /etc/pinlater/pinlater.toml
+  pinlater shard move 1 redis://10.0.0.8/0 --from sqlite:////var/lib/pinlater/pinlater.db
+  pinlater shard move 1 redis://10.0.0.8/0 --from sqlite:////var/lib/pinlater/pinlater.db --undo""",
+)
+@click.argument("shard_id", metavar="ID")
+@click.argument("new_store", metavar="STORE")
+@click.option(
+    "--from", "from_store", metavar="STORE", help="Where the shard is now. [default: as in the configuration]"
+)
+@click.option("--config", metavar="PATH", help="The configuration of a server. [env: PINLATER_CONFIG]")
+@click.option("--undo", is_flag=True, help="Use the shard again where it was, if the move is not over.")
+@click.option("--replace", is_flag=True, help="Remove what the new store holds first.")
+@click.option(
+    "--wait",
+    "wait_ms",
+    type=duration_or_zero_option,
+    metavar="DURATION",
+    default=10_000,
+    help="Wait at least so long for calls that are under way. [default: 10s]",
+)
+@click.option("--yes", is_flag=True, help="Do not ask whether that is meant.")
+def move(shard_id: str, new_store: str, **options: Any) -> None:
+    """Bring the shard ID into STORE, of any kind that is exported, with ids, keys, order, results and claims.
+
+    No server is asked, and none has to be stopped. The old store is closed first: servers take the shard out within
+    seconds, as one that is away, and go on with the others. What it holds is copied and compared. Then give servers
+    the new address; it is the same shard for them. Begun again the command goes on where it was interrupted.
+    """
+    try:
+        from pinlater.cli.shard_move_command import move_shard  # noqa: PLC0415  # it needs what a server needs
+    except ModuleNotFoundError as missing:
+        say(f"shard move needs the Python package {missing.name}: {install_command('server')}")
+        raise SystemExit(EXIT_FAILED) from None
+    move_shard(shard_id, new_store, **options)
 
 
 _EVERYWHERE_MS = 5_000

@@ -30,14 +30,14 @@ class ShardExport:
         self._shard, self._clock, self._tiers = shard, clock, tiers
         self._transfer: StoreTransfer = transfer_of(shard)
 
-    async def header(self) -> ExportHeader:
-        """What the export is of. It ends first what maintenance would end, of a store that no server uses."""
+    async def header(self, *, settles: bool = True) -> ExportHeader:
+        """What the export is of. `settles`: what maintenance would remove goes first, where no server uses it."""
         facts = await self._transfer.facts(self._clock.now_ms())
         if facts.mark == IMPORTING:
             raise StoreRefused("an import into this store is not over: it is no shard yet")
         if facts.servers and not self._transfer.is_snapshot:
             raise StoreRefused(USED.format(", ".join(facts.servers)))
-        if not facts.servers:
+        if settles and not facts.servers:
             await self._settle()
         jobs = await self._transfer.job_count()
         is_whole = self._tiers is not None

@@ -75,6 +75,7 @@ COMMANDS: dict[str, Words | None] = {
     "flow items": (FLOW,),
     "shard drain": NOTHING_STORED,
     "shard give-up": NOTHING_STORED,
+    "shard move": NOTHING_STORED,
     "shard list": (),
     "shard health": (),
     "bodies move": NOTHING_STORED,

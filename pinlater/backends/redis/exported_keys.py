@@ -293,6 +293,7 @@ def _row(
     more = None
     if extra or link or trail or undelivered or awaits is not None or is_reference:
         more = _more(awaits is not None, is_reference, extra, link, trail, undelivered, tags, places.get(job_id, 0))
+        more = None if more == _NO_MORE else more
     if state == _WAITING and job_id not in places:
         state = _PENDING
     return (
@@ -300,6 +301,9 @@ def _row(
         *(created_at_ms, max(updated_at_ms, claimed_at_ms or 0, ended_at_ms or 0), claimed_at_ms, timeout_ms),
         *(expires_at_ms, ended_at_ms, descriptor, status.decode(), value[body_at:], more),
     )
+
+
+_NO_MORE = JobMore()
 
 
 def _more(
@@ -345,7 +349,7 @@ def _with_extra(more: JobMore, extra: bytes, tags: bytes | None) -> JobMore:
         send_id=extra[send_at:by_at],
         slot=slot,
         dedupe_for_ms=dedupe_for_ms,
-        shows_keys=bool(flags & SHOWS_KEYS),
+        shows_keys=bool(flags & SHOWS_KEYS and dedupe_bytes + serialize_bytes + send_bytes),
         own_timeout_ms=timeout_ms or None,
         expires_at_ms=expires_at_ms or None,
         cancelled_by=extra[by_at:end].decode() if flags & STOPS else None,

@@ -28,6 +28,7 @@ from pinlater.backends.redis.failover import Endpoint, FailoverListener, Replica
 from pinlater.backends.redis.records import LUA_LAYOUT, Arg, root_key
 from pinlater.backends.redis.store_version import shard_and_version
 from pinlater.backends.redis.trail_records import TRAIL_LAYOUT
+from pinlater.backends.store_transfer import refuse_closed
 from pinlater.errors import (
     NothingStored,
     OutcomeUnknown,
@@ -275,6 +276,7 @@ class RedisStore:
         shard, _ = shard_and_version(shard)
         opened = self.identity or ("", "")
         if (shard, store) != opened:
+            refuse_closed(store, f"redis {self.address.shown}: ")
             now = f"{store} of shard {shard}" if store else ""
             raise StoreReplaced.since(opened[1], now, f"redis {self.address.shown}")
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pinlater.backends.base import ConfigEntry, ConfigPage, KvEntry, Quota, StoreStatus, Tokens
 from pinlater.backends.sql.held_references import lower_version
 from pinlater.backends.sql.session import Session, in_slices
-from pinlater.backends.store_transfer import MARK_STEP, refuse_mark
+from pinlater.backends.store_transfer import MARK_STEP, refuse_closed, refuse_mark
 from pinlater.backends.token_bucket import BucketLevel, take
 from pinlater.errors import NothingStored, StoreRefused, StoreReplaced
 
@@ -99,6 +99,7 @@ def ping(session: Session, expected: Identity) -> StoreStatus:
     shard_id, store_id, now_ms, read_only, next_id = session.rows("ping")[0]
     found = Identity(shard_id, store_id)
     if found != expected:
+        refuse_closed(store_id or "")
         raise StoreReplaced.since(expected.store_id, f"{store_id} of shard {shard_id}")
     if read_only:
         raise NothingStored("the store is read-only: is it a replica, or did another server take over?")

@@ -87,10 +87,12 @@ def _job(row: Row, queue: str) -> Row:
         own = (*own[:12], None, *own[13:])
     if flags is None and not awaits_letter and row[19:27] == _NO_LINK:
         return (*own, None)
-    return (*own, _more(row, flags or 0, awaits_letter))
+    more = _more(row, flags or 0, awaits_letter)
+    return (*own, None if more == _NO_MORE else more)
 
 
 _NO_LINK = (None,) * 8
+_NO_MORE = JobMore()
 
 
 def _more(row: Row, flags: int, awaits_letter: bool) -> JobMore:
