@@ -7,6 +7,7 @@ import os
 
 import click
 
+from pinlater.backends.base import Shard
 from pinlater.backends.store_transfer import CLOSED, StoreFacts, transfer_of
 from pinlater.cli.connection import can_ask, confirm, say
 from pinlater.cli.exit_codes import EXIT_FAILED
@@ -18,6 +19,7 @@ from pinlater.config import ConfigInvalid, load
 from pinlater.config.stores import StoreConfig
 from pinlater.redaction import redact_url
 from pinlater.transfers.offline_stores import opened_source, opened_store
+from pinlater.transfers.shard_import import ShardImport
 from pinlater.transfers.shard_move import ShardMove
 
 
@@ -74,6 +76,12 @@ def move_shard(
 async def _move(source: StoreConfig, target: StoreConfig, replaces: bool, at_least_s: float) -> None:
     async with opened_source(source) as old, opened_store(target) as new:
         move, line = ShardMove(old, SystemClock()), StatusLine()
+        facts = await move.facts()
+        if facts.mark == CLOSED and await _has_it(new, facts):
+            say(f"shard {source.id} is there already")
+            _say_what_is_left(target)
+            return
+        await ShardImport(new, SystemClock()).check(facts.shard_id, replaces=replaces)
         await move.close()
         try:
 
@@ -98,6 +106,10 @@ async def _move(source: StoreConfig, target: StoreConfig, replaces: bool, at_lea
             )
             raise
     say(f"shard {source.id} moved: {progress.summary}")
+    _say_what_is_left(target)
+
+
+def _say_what_is_left(target: StoreConfig) -> None:
     say(
         f"now give servers its new address, {redact_url(target.url)}, in its table or by --store; the old store is "
         "closed, and no server opens it any more"
@@ -111,7 +123,9 @@ async def _undo(source: StoreConfig, target: StoreConfig) -> None:
         if facts.mark != CLOSED:
             say(f"shard {source.id} is not closed: servers can use it")
             return
-        if await _is_over(target, facts):
+        async with opened_store(target) as new:
+            is_over = await _has_it(new, facts)
+        if is_over:
             say(
                 f"shard {source.id} is in {redact_url(target.url)} now, and may have changed there: to take it back, "
                 f"move it back, with --from {redact_url(target.url)} and --replace"
@@ -121,8 +135,7 @@ async def _undo(source: StoreConfig, target: StoreConfig) -> None:
     say(f"shard {source.id} is used again where it was; what the new store has of it can be removed")
 
 
-async def _is_over(target: StoreConfig, facts: StoreFacts) -> bool:
+async def _has_it(shard: Shard, facts: StoreFacts) -> bool:
     """Whether the new store is the shard already."""
-    async with opened_store(target) as shard:
-        there = await transfer_of(shard).facts(SystemClock().now_ms())
+    there = await transfer_of(shard).facts(SystemClock().now_ms())
     return there.mark == 0 and there.store_id == facts.store_id

@@ -12,6 +12,7 @@ from pinlater.backends.store_transfer import (
     MARK_STEP,
     ExportBlock,
     ImportState,
+    StoreFacts,
     StoreTransfer,
     refuse_mark,
     transfer_of,
@@ -28,13 +29,24 @@ class ShardImport:
         self._clock = clock
         self._transfer: StoreTransfer = transfer_of(shard)
 
-    async def begin(self, header: ExportHeader, *, replaces: bool = False) -> ImportState:
-        """How far it has come. `replaces`: what the store holds goes. StoreRefused: the store is no place for this."""
+    async def check(self, shard_id: str, *, replaces: bool = False) -> StoreFacts:
+        """StoreRefused: the store is no place for an import of this shard. An import that is not over is one."""
         facts = await self._transfer.facts(self._clock.now_ms())
-        if facts.shard_id != header.shard_id:
-            raise StoreRefused(f"the store is shard {facts.shard_id!r}, and the export is of {header.shard_id!r}")
+        if facts.shard_id != shard_id:
+            raise StoreRefused(f"the store is shard {facts.shard_id!r}, and the export is of {shard_id!r}")
         if facts.mark == CLOSED and not replaces:
             refuse_mark(CLOSED * MARK_STEP)
+        if facts.mark != IMPORTING and facts.servers:
+            raise StoreRefused(f"servers work on this store: {', '.join(facts.servers)}; stop them first")
+        if facts.mark != IMPORTING and not (facts.is_empty or replaces):
+            raise StoreRefused(
+                "the store holds queues or jobs, and an import takes an empty one; --replace removes what is there"
+            )
+        return facts
+
+    async def begin(self, header: ExportHeader, *, replaces: bool = False) -> ImportState:
+        """How far it has come. `replaces`: what the store holds goes. StoreRefused, as by `check`."""
+        facts = await self.check(header.shard_id, replaces=replaces)
         if facts.mark == IMPORTING:
             state = await self._transfer.state()
             if state is not None and state.export_id == header.export_id:
@@ -43,12 +55,6 @@ class ShardImport:
                 raise StoreRefused(
                     "the import of another export into this store is not over: end that one, or give --replace"
                 )
-        elif facts.servers:
-            raise StoreRefused(f"servers work on this store: {', '.join(facts.servers)}; stop them first")
-        elif not (facts.is_empty or replaces):
-            raise StoreRefused(
-                "the store holds queues or jobs, and an import takes an empty one; --replace removes what is there"
-            )
         return await self._transfer.begin(header.export_id)
 
     async def take(

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from pinlater.backends.base import Shard
+from pinlater.backends.redis.shard import RedisShard
+from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import StoreRefused
 from pinlater.model import Ack
 from pinlater.transfers.shard_move import ShardMove
@@ -134,4 +136,28 @@ async def test_a_shard_moves_while_its_server_runs(tmp_path: Path, sqlite_places
             handed_out += jobs
         assert sorted(handed_out) == sorted(stored - claimed.keys())
         await connection.close()
+        assert "is there already" in shell(*arguments[:4], "--from", old, "--yes").err
         shell("shard", "move", "1", new, "--from", old, "--undo", code=1)
+
+
+@pytest.mark.slow
+async def test_a_move_into_a_store_that_is_no_place_for_it_closes_nothing(
+    tmp_path: Path, sqlite_places: Places, redis_places: Places
+) -> None:
+    shell, old, new = Shell(tmp_path, "127.0.0.1:1"), sqlite_places.fresh(), redis_places.fresh()
+    for number, place in enumerate((old, new)):
+        shard = (SqliteShard if place == old else RedisShard)(place, "1")
+        await shard.open()
+        await populate(shard, 30, seed=number)
+        await shard.close()
+    arguments = ("shard", "move", "1", new, "--from", old, "--yes", "--wait", "0s")
+    assert "--replace" in shell(*arguments, code=1).err
+    assert "is not closed" in shell(*arguments, "--undo").err
+    shell("shard", "move", "2", new, "--from", old, "--yes", code=1)
+    shell(*arguments, "--replace")
+    assert "is there already" in shell(*arguments).err
+    back = ("shard", "move", "1", old, "--from", new, "--yes", "--wait", "0s")
+    assert "was closed" in shell(*back, code=1).err
+    shell(*back, "--replace")
+    shell("export", old, "again.export")
+    assert "shard 1" in shell("import", "--check", "again.export").err

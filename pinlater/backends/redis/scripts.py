@@ -140,14 +140,16 @@ class RedisStore:
         OutcomeUnknown.
         """
         connection = await self._connected()
-        try:
-            answers = [await answer for answer in [connection.send(command) for command in commands]]
-            for inside in answers[-1:]:  # of a transaction
-                for each in inside if isinstance(inside, list) else ():
-                    if isinstance(each, ReplyError):
-                        raise each
-        except ReplyError as error:
-            raise _mapped(error, connection) from error
+        answers: list[Any] = []
+        for answer in [connection.send(command) for command in commands]:
+            try:
+                answers.append(await answer)
+            except ReplyError as error:
+                answers.append(error)
+        inside = answers[-1] if answers and isinstance(answers[-1], list) else []  # of a transaction
+        for each in (*answers, *inside):
+            if isinstance(each, ReplyError):
+                raise _mapped(each, connection) from each
         return answers
 
     async def may_publish(self) -> bool:
