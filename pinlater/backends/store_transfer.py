@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -327,8 +327,10 @@ class StoreTransfer(ABC):
         """About how many jobs there are."""
 
     @abstractmethod
-    def blocks(self, now_ms: int) -> AsyncIterator[ExportBlock]:
-        """All that the store holds, in the same blocks each time where nothing has changed."""
+    def blocks(self, now_ms: int) -> AsyncGenerator[ExportBlock, None]:
+        """All that the store holds, in the same blocks each time where nothing has changed. It has to be closed before
+        the shard is.
+        """
 
     @abstractmethod
     async def state(self) -> ImportState | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from pinlater.backends.store_transfer import ExportBlock, ExportedJob, JobMore, ResultRow
@@ -19,7 +20,7 @@ _LEFT_OUT = frozenset({"shared", "dropped"})
 
 def with_bodies(
     stores: Mapping[str, ObjectStore], store_id: str
-) -> Callable[[AsyncIterator[ExportBlock]], AsyncIterator[ExportBlock]]:
+) -> Callable[[AsyncGenerator[ExportBlock, None]], AsyncGenerator[ExportBlock, None]]:
     """What changes the blocks of an export of this store. `stores`: the tiers by name. StoreRefused where a body cannot
     be read.
     """
@@ -50,14 +51,15 @@ def with_bodies(
             return row
         return found._replace(result=await read(found.result), is_reference=False)
 
-    async def changed(blocks: AsyncIterator[ExportBlock]) -> AsyncIterator[ExportBlock]:
-        async for block in blocks:
-            if block.kind in _LEFT_OUT:
-                continue
-            change = {"job": job, "result": result}.get(block.kind)
-            if change is None:
-                yield block
-            else:
-                yield ExportBlock(block.kind, await asyncio.gather(*map(change, block.rows)))
+    async def changed(blocks: AsyncGenerator[ExportBlock, None]) -> AsyncGenerator[ExportBlock, None]:
+        async with aclosing(blocks):
+            async for block in blocks:
+                if block.kind in _LEFT_OUT:
+                    continue
+                change = {"job": job, "result": result}.get(block.kind)
+                if change is None:
+                    yield block
+                else:
+                    yield ExportBlock(block.kind, await asyncio.gather(*map(change, block.rows)))
 
     return changed

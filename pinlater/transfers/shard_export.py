@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from typing import BinaryIO
 
 from pinlater.backends.base import PerQueue, Retention, Shard
@@ -47,7 +48,7 @@ class ShardExport:
             *(jobs, is_whole),
         )
 
-    def blocks(self, header: ExportHeader) -> AsyncIterator[ExportBlock]:
+    def blocks(self, header: ExportHeader) -> AsyncGenerator[ExportBlock, None]:
         blocks = self._transfer.blocks(header.made_at_ms)
         return blocks if self._tiers is None else with_bodies(self._tiers, header.store_id)(blocks)
 
@@ -71,9 +72,10 @@ async def write_export(
 ) -> ExportEnd:
     """Write a whole export; `on_progress` is told how many jobs were written."""
     writer = ExportWriter(file, header)
-    async for block in export.blocks(header):
-        writer.put_block(block)
-        on_progress(writer.totals.rows["job"])
+    async with aclosing(export.blocks(header)) as blocks:
+        async for block in blocks:
+            writer.put_block(block)
+            on_progress(writer.totals.rows["job"])
     last_id = await export.last_id()
     writer.end(last_id)
     return ExportEnd(writer.totals, last_id)

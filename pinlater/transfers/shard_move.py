@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from dataclasses import replace
 
 from pinlater.backends.base import Shard
@@ -79,7 +80,8 @@ class ShardMove:
         export, work = ShardExport(self._source, self._clock), ShardImport(target, self._clock)
         totals = TransferTotals()
         before = await self.facts()
-        await work.take(_counted(export.blocks(header), state.blocks, totals), state, on_progress)
+        async with aclosing(export.blocks(header)) as blocks:
+            await work.take(_counted(blocks, state.blocks, totals), state, on_progress)
         totals.check_chains()
         after, jobs = await self.facts(), await self._transfer.job_count()
         if (before.last_id, before.token) != (after.last_id, after.token) or jobs != totals.rows["job"]:

@@ -92,6 +92,26 @@ async def test_a_move_that_is_interrupted_goes_on_or_is_taken_back(
     assert differences(before, held) == {}
 
 
+@only("sqlite-file", "postgres")
+async def test_a_shard_whose_move_was_interrupted_can_be_closed(
+    source: StoreOfKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that reads it waits for nobody who takes what it has read."""
+    monkeypatch.setattr("pinlater.backends.sql.exported_rows.ROWS_PER_BLOCK", 5)
+    shard, new = await source.open(source.fresh(), marked=True), await source.open(source.fresh(), marked=True)
+    now_ms = await populate(shard, 120)
+
+    def interrupt(done: int) -> None:
+        if done:
+            raise _Interrupted
+
+    with pytest.raises(_Interrupted) as interrupted:
+        await _moved(shard, new, now_ms, interrupt)
+    async with asyncio.timeout(20):
+        await shard.close()
+    assert interrupted.traceback
+
+
 @pytest.mark.slow
 async def test_a_shard_moves_while_its_server_runs(tmp_path: Path, sqlite_places: Places, redis_places: Places) -> None:
     """No job is lost or handed out twice, and claims from before the move are acked after it."""

@@ -6,7 +6,7 @@ same store gives the same blocks again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from struct import Struct
@@ -78,7 +78,7 @@ class _Queue:
     """Which of _HASHES there are."""
 
 
-async def exported_blocks(store: RedisStore, now_ms: int) -> AsyncIterator[ExportBlock]:
+async def exported_blocks(store: RedisStore, now_ms: int) -> AsyncGenerator[ExportBlock, None]:
     """See StoreTransfer.blocks."""
     root = store.root
     created = dict(_pairs((await store.commands([("HGETALL", root + b":queues")]))[0]))

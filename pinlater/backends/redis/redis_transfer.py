@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from pinlater.backends.redis.exported_keys import exported_blocks
@@ -62,7 +62,7 @@ class RedisTransfer(StoreTransfer):
         names = (await self._store.commands([("HKEYS", root + b":queues")]))[0]
         return sum(await self._store.commands([("HLEN", b"%s:q:%s:jobs" % (root, name)) for name in names]))
 
-    def blocks(self, now_ms: int) -> AsyncIterator[ExportBlock]:
+    def blocks(self, now_ms: int) -> AsyncGenerator[ExportBlock, None]:
         return exported_blocks(self._store, now_ms)
 
     async def state(self) -> ImportState | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
 from pinlater.backends.sql.coordination import kv_list
@@ -75,7 +75,7 @@ class SqlTransfer(StoreTransfer):
     async def job_count(self) -> int:
         return await self._shard.read(lambda session: int(session.rows("count_jobs")[0][0]))
 
-    async def blocks(self, now_ms: int) -> AsyncIterator[ExportBlock]:
+    async def blocks(self, now_ms: int) -> AsyncGenerator[ExportBlock, None]:
         loop = asyncio.get_running_loop()
         ready: asyncio.Queue[ExportBlock | None] = asyncio.Queue(_BLOCKS_AHEAD)
         stopped = False
