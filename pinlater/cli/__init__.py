@@ -49,6 +49,7 @@ COMMANDS = {
     "alarms": Entry("pinlater.cli.alarm_commands", "Show what is broken, since when, why, and what to do."),
     "top": Entry("pinlater.cli.top", "Watch a cluster, live."),
     "watch": Entry("pinlater.cli.watch", "Print what happens in queues, as it happens."),
+    "mcp": Entry("pinlater.cli.mcp_command", "Let an agent look at a cluster, by the Model Context Protocol."),
     "check": Entry("pinlater.cli.check", "Judge a cluster by thresholds, for Nagios and its kind."),
     "token": Entry("pinlater.cli.token_commands", "Make, list and revoke tokens, which say who calls."),
     "access": Entry("pinlater.cli.access_commands", "Look at who may do what, and check a rules file."),

@@ -51,7 +51,7 @@ def admin_password(client: Client, method: Method[Any], queue: str = EVERY_QUEUE
     """Asks, where it has to; to be called once by a command, after all that may be wrong with its arguments. "" where
     the caller is known and may make this call, on that queue or on the whole cluster.
     """
-    if _is_granted(client, method, queue):
+    if is_granted(client, method, queue):
         return ""
     return find_password(first_elsewhere(client))
 
@@ -74,7 +74,8 @@ def data_folder() -> Path:
     return named_data_folder(click.get_current_context().meta.get(_KEY))
 
 
-def _is_granted(client: Client, method: Method[Any], queue: str) -> bool:
+def is_granted(client: Client, method: Method[Any], queue: str) -> bool:
+    """Whether the caller may make this call, on that queue, without the admin password."""
     try:
         return client.get_access().needs_no_password(method.actions, queue)
     except MethodUnknown:  # an older server

@@ -203,7 +203,7 @@ def _run_confirmed(
             most = "all" if extent.limit is None else f"at most {extent.limit:,}"
             opening = f"{words.doing} {most} {what}"
         else:
-            found = _run(client, action, changes, replace(extent, dry_run=True))
+            found = carried_out(client, action, changes, replace(extent, dry_run=True))
             _say_missing(found.missing)
             if found.jobs:
                 rest = "" if found.is_all else ", and leave the rest"
@@ -256,7 +256,7 @@ def run_change(client: Client, change: Change, extent: Extent, opening: str = ""
 def _run_changes(
     client: Client, action: JobAction, changes: Sequence[Change], extent: Extent, opening: str = ""
 ) -> None:
-    found = _run(client, action, changes, extent, opening)
+    found = carried_out(client, action, changes, extent, opening)
     print_changed(extent, action, found.jobs, found.samples)
     if extent.dry_run and not found.is_all:
         say("more may match; --all counts them all")
@@ -275,7 +275,7 @@ def _say_missing(missing: set[str]) -> None:
 
 
 @dataclass
-class _Found:
+class BulkFound:
     """How many jobs it was, some of them (of a dry run), those that were left alone, and whether those were all."""
 
     jobs: int = 0
@@ -286,10 +286,12 @@ class _Found:
     is_all: bool = False
 
 
-def _run(client: Client, action: JobAction, changes: Sequence[Change], extent: Extent, opening: str = "") -> _Found:
+def carried_out(
+    client: Client, action: JobAction, changes: Sequence[Change], extent: Extent, opening: str = ""
+) -> BulkFound:
     """One change after the other."""
     word = "jobs match" if extent.dry_run else f"jobs {_ACTIONS[action].done}"
-    found = _Found(is_all=True)
+    found = BulkFound(is_all=True)
     with Progress(word) as progress:
         if opening and not changes:
             say(opening)
@@ -303,7 +305,9 @@ def _run(client: Client, action: JobAction, changes: Sequence[Change], extent: E
     return found
 
 
-def _run_one(client: Client, change: Change, extent: Extent, found: _Found, progress: Progress, opening: str) -> None:
+def _run_one(
+    client: Client, change: Change, extent: Extent, found: BulkFound, progress: Progress, opening: str
+) -> None:
     is_over = False
     done_before, began_s = progress.done, time.monotonic()
     while not is_over:

@@ -245,7 +245,7 @@ def talks_to_server(command: Callable[..., None], *, patient: bool = False) -> C
     )
     @functools.wraps(command)
     def connected(target: Target, timeout_ms: int, **options: Any) -> None:
-        with _client(target, timeout_ms, patient) as client, _near_queue_named(client):
+        with _client(target, timeout_ms, patient) as client, near_queue_named(client):
             command(client, **options)
 
     return connected
@@ -264,7 +264,7 @@ def talks_while_waiting(command: Callable[..., None]) -> Callable[..., None]:
     def connected(target: Target, **options: Any) -> None:
         within_ms: int | None = options.get("timeout")
         call_ms = _DEFAULT_TIMEOUT_MS if within_ms is None else min(max(within_ms, _LEAST_MS), _DEFAULT_TIMEOUT_MS)
-        with _client(target, call_ms, patient=False) as client, _near_queue_named(client):
+        with _client(target, call_ms, patient=False) as client, near_queue_named(client):
             command(client, **options)
 
     return connected
@@ -288,7 +288,7 @@ def _client(target: Target, timeout_ms: int, patient: bool) -> Client:
 
 
 @contextmanager
-def _near_queue_named(client: Client) -> Iterator[None]:
+def near_queue_named(client: Client) -> Iterator[None]:
     """The refusal of a queue that does not exist names one that is close to it, of those that the caller may see."""
     try:
         yield

@@ -19,7 +19,8 @@ from pinlater.model.job_selection import FoundJobs, JobPhase
 _PAGE = 1_000
 
 
-def _line(text: str | FilterLine) -> FilterLine:
+def filter_line(text: str | FilterLine) -> FilterLine:
+    """The value of a command line's FILTER. BadParameter."""
     if isinstance(text, FilterLine):
         return text
     try:
@@ -37,7 +38,7 @@ def filter_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--filter",
         "line",
-        type=_line,
+        type=filter_line,
         metavar="FILTER",
         help="The jobs that this finds, in one line as on the dashboard: 'queue:mail error:Timeout* age:<1h'.",
     )(command)

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from pinlater.dashboard.error_groups import ErrorGroup, ErrorGroups, find_errors, of_failed
+from pinlater.dashboard.charts import spark_path
+from pinlater.dashboard.error_groups import ErrorGroups, find_errors
+from pinlater.dashboard.error_kinds import ErrorGroup, of_failed
 from pinlater.dashboard.filter_completion import complete
 from pinlater.dashboard.job_rows import JobRow, job_row
 from pinlater.dashboard.job_search import JobSearch, SearchedPage
@@ -140,18 +142,22 @@ def _queue(line: FilterLine, name: str, amount: int) -> Facet:
 
 
 class ErrorFacet(NamedTuple):
-    """`filter` is the line after a click on the error; `jobs`: the line of its jobs alone."""
+    """`filter` is the line after a click on the error; `jobs`: the line of its jobs alone; `spark`: the last hour as a
+    line, on a ground of 80 by 22.
+    """
 
     group: ErrorGroup
     is_on: bool
     filter: str
     jobs: str
+    spark: str
 
 
 def _error(line: FilterLine, group: ErrorGroup) -> ErrorFacet:
     is_on = [term.values for term in line.of("error")] == [(group.name,)]
     jobs = of_failed(line).with_values("error", group.name)
-    return ErrorFacet(group, is_on, (line.with_values("error") if is_on else jobs).text(), jobs.text())
+    shown = (line.with_values("error") if is_on else jobs).text()
+    return ErrorFacet(group, is_on, shown, jobs.text(), spark_path(group.hour, 80, 22))
 
 
 async def completions(page: Page) -> web.Response:

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from pinlater import Job
 from pinlater.dashboard import history_charts
-from pinlater.dashboard.error_groups import BARS, HOUR_MS, grouped
+from pinlater.dashboard.error_kinds import BARS, HOUR_MS, grouped
 from pinlater.dashboard.queue_record import QueueRecord
 from pinlater.model import JobInfo, JobState
 from tests.dashboard.conftest import Place
