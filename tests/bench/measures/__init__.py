@@ -47,6 +47,7 @@ NAMES = (
     "growth",
     "maintenance",
     "memory",
+    "cost",
     "bodies",
     "unread",
 )

@@ -7,8 +7,11 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
+import pymysql
 import redis
 
 from pinlater.model import Job
@@ -36,7 +39,7 @@ def measure(run: Run) -> Iterator[Figure]:
         ):
             jobs = run.sizes.jobs(usual, BATCH)
             with stand(run, name) as store:
-                each = asyncio.run(_growth(store, jobs, body)) / jobs
+                each = asyncio.run(growth_of(store, jobs, body)) / jobs
             run.say(f"  {name}, {jobs:,} jobs of {body} bytes: {each:.1f} bytes each")
             is_large = body != BODY
             yield Figure(
@@ -49,7 +52,8 @@ def measure(run: Run) -> Iterator[Figure]:
             )
 
 
-async def _growth(store: Stand, jobs: int, body: int) -> int:
+async def growth_of(store: Stand, jobs: int, body: int) -> int:
+    """Bytes that a store needs more when it has so many delayed jobs."""
     url = store.fresh()
     shard = store.shard(url)
     await shard.open()
@@ -70,6 +74,23 @@ def _used(store: Stand, url: str) -> int:
             row = connection.execute("SELECT pg_total_relation_size('pinlater_jobs')").fetchone()
             assert row is not None
             return int(row[0])
+    if store.name == "mysql":
+        parts = urlsplit(url)
+        database = parts.path.strip("/")
+        with contextlib.closing(
+            pymysql.connect(host=parts.hostname, port=parts.port or 0, user="root", database=database)
+        ) as other:
+            cursor = other.cursor()
+            cursor.execute("ANALYZE TABLE pinlater_jobs")
+            cursor.execute(
+                "SELECT data_length + index_length FROM information_schema.tables "
+                "WHERE table_schema = %s AND table_name = 'pinlater_jobs'",
+                [database],
+            )
+            return int(cursor.fetchone()[0])  # type: ignore[index]
+    if store.name == "sqlite":
+        path = url.removeprefix("sqlite:///")
+        return sum(each.stat().st_size for each in Path(path).parent.glob(f"{Path(path).name}*"))
     return sum(used_memory(port) for port in store.ports if _is_primary(port))
 
 
