@@ -38,6 +38,7 @@ NOT_IN_ALL = {
     "demo",
     "docs",
     "manual",
+    "mcp",
     "release",
     "test",
     "testing",
