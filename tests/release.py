@@ -1,4 +1,4 @@
-"""The run before a release: the whole suite, soaks, a large simulation, and the unit tests on other Pythons.
+"""The run before a release: the whole suite, soaks, a large simulation, other versions of stores and of Python.
 
 `scripts/test --release` runs it; at its end the table in docs/testing.md says what came of each part.
 """
@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.parts import SOAKS
+from tests.stores.engines import ENGINES, POOLED, Engine
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "testing.md"
@@ -105,7 +106,21 @@ def parts() -> list[Part]:
         Part("soaks: kills, failovers, random walks", pytest_on(sys.executable, "--release", *SOAKED), SOAKS),
         Part("the files of a release, tried without an index", ["./scripts/release", "--trial"]),
         Part("100 servers over 200 shards, simulated", [sys.executable, "-m", "tests.simulation", *SIMULATED]),
+        Part("conformance on PostgreSQL behind PgBouncer", conformance_of("postgres"), {POOLED: "1"}),
     ]
+
+
+def conformance_of(store: str) -> list[str]:
+    """The suite on one store as CI runs it, which is bare but for Redis."""
+    return pytest_on(sys.executable, "-n", "2", "tests/conformance", "-k", store)
+
+
+def on_engine(engine: Engine, folder: Path) -> Outcome:
+    """The conformance suite on another version of a store."""
+    part = f"conformance on {engine.name}"
+    if not engine.folder.is_dir():
+        return Outcome(part, "not run: ./scripts/services --versions fetches it")
+    return Part(part, conformance_of(engine.store), engine.variables).run(folder)
 
 
 def python_of(version: str, named: Sequence[str]) -> str | None:
@@ -158,6 +173,7 @@ def main() -> int:
     ours = f"{sys.version_info.major}.{sys.version_info.minor}"
     with tempfile.TemporaryDirectory(prefix="pinlater-release-") as folder:
         outcomes = [part.run(Path(folder)) for part in parts()]
+        outcomes += [on_engine(engine, Path(folder)) for engine in ENGINES]
         others = [version for version in VERSIONS if version != ours]
         outcomes += [on_other_python(version, options.python, Path(folder)) for version in others]
     command = ["git", "rev-parse", "--short=12", "HEAD"]

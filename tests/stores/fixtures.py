@@ -11,15 +11,19 @@ redis_places, redis_cluster_places, mysql_places, postgres_places, dynamodb_plac
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from tests.stores.dynamodb_server import CREDENTIALS
+from tests.stores.engines import POOLED
+from tests.stores.pgbouncer import PgBouncer
 from tests.stores.places import (
     FilePlaces,
     MemoryPlaces,
     Places,
+    PooledPlaces,
     RunningPlaces,
     ServerPlaces,
     running_store,
@@ -117,8 +121,17 @@ def mysql_places(request: pytest.FixtureRequest) -> Places:
 
 
 @pytest.fixture(scope="session")
-def postgres_places(request: pytest.FixtureRequest) -> Places:
-    return _places("postgres", request)
+def postgres_places(request: pytest.FixtureRequest) -> Iterator[Places]:
+    places = _places("postgres", request)
+    if POOLED not in os.environ:
+        yield places
+        return
+    pooler = PgBouncer(places.fresh(), "session")
+    pooler.start()
+    try:
+        yield PooledPlaces(places, pooler)
+    finally:
+        pooler.stop()
 
 
 @pytest.fixture(scope="session")

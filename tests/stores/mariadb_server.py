@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 from urllib.parse import urlsplit
 
 import pymysql
 
+from tests.stores.engines import named_folder, program_of
 from tests.stores.process import StoreMissing, StoreServer
 
 INSTALL = "mariadbd is not installed: apt-get install mariadb-server (or leave it out: --without mysql)"
@@ -21,7 +21,7 @@ class MariadbServer(StoreServer):
     name = "mysql"
 
     def command(self) -> list[str]:
-        program = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin:/usr/local/sbin")
+        program = program_of("mysql", "mariadbd", "/usr/sbin:/usr/local/sbin")
         if program is None:
             raise StoreMissing(INSTALL)
         data = self.directory / "data"
@@ -31,18 +31,27 @@ class MariadbServer(StoreServer):
         where.append(f"--tmpdir={self.directory}")
         net = [f"--port={self.port}", "--bind-address=127.0.0.1", "--skip-name-resolve", "--max-connections=500"]
         small = ["--skip-log-bin", "--performance-schema=OFF", "--innodb-buffer-pool-size=128M"]
-        return [program, "--no-defaults", *_user(), *where, *net, *small, *(DURABLE if self.durable else FAST)]
+        return [
+            program,
+            "--no-defaults",
+            *_base(),
+            *_user(),
+            *where,
+            *net,
+            *small,
+            *(DURABLE if self.durable else FAST),
+        ]
 
     def install_options(self) -> list[str]:
         """What must be known when the data folder is made."""
         return []
 
     def _install(self, data: str) -> None:
-        program = shutil.which("mariadb-install-db")
+        program = program_of("mysql", "mariadb-install-db")
         if program is None:
             raise StoreMissing(INSTALL)
         quiet = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
-        command = [program, "--no-defaults", f"--datadir={data}", *quiet, *_user(), *self.install_options()]
+        command = [program, "--no-defaults", f"--datadir={data}", *quiet, *_base(), *_user(), *self.install_options()]
         ours = os.environ | {"TMPDIR": str(self.directory)}  # one that starts removes the tables of others in /tmp
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=ours)
         if done.returncode != 0:
@@ -81,3 +90,9 @@ def empty_mysql(url: str) -> None:
 def _user() -> list[str]:
     """mariadbd refuses to run as root unless it is told to."""
     return ["--user=root"] if os.geteuid() == 0 else []
+
+
+def _base() -> list[str]:
+    """One that is not where it was built to be has to be told."""
+    folder = named_folder("mysql")
+    return [f"--basedir={folder}"] if folder else []

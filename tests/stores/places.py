@@ -6,6 +6,7 @@ import os
 from itertools import count
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from tests.stores.containers import ContainerServer, docker_answers
 from tests.stores.dynamodb_server import DynamodbServer, empty_dynamodb
@@ -71,6 +72,20 @@ class RunningPlaces:
 
     def wipe(self, url: str) -> None:
         EMPTY[self._name](url)
+
+
+class PooledPlaces:
+    """Places of a PostgreSQL, by way of the pooler before it."""
+
+    def __init__(self, places: Places, pooler: StoreServer) -> None:
+        self._places = places
+        self._pooler = urlsplit(pooler.url()).netloc
+
+    def fresh(self) -> str:
+        return urlsplit(self._places.fresh())._replace(netloc=self._pooler).geturl()
+
+    def wipe(self, url: str) -> None:
+        self._places.wipe(url)
 
 
 class FilePlaces:

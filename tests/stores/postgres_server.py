@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from tests.stores.engines import program_of
 from tests.stores.process import STOPPED_WITHIN_S, StoreMissing, StoreServer
 
 INSTALL = "postgres is not installed: apt-get install postgresql (or leave it out: --without postgres)"
@@ -120,7 +121,7 @@ def _connected(url: str) -> Any:
 def _program(name: str) -> str:
     """Debian keeps those of a server apart, in a folder for each version."""
     folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda each: float(each.parent.name))
-    found = shutil.which(name, path=os.pathsep.join([*map(str, reversed(folders)), os.environ.get("PATH", "")]))
+    found = program_of("postgres", name, os.pathsep.join(map(str, reversed(folders))))
     if found is None:
         raise StoreMissing(INSTALL)
     return found

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-
 import redis
 
+from tests.stores.engines import program_of
 from tests.stores.process import StoreMissing, StoreServer
 
 INSTALL = "redis-server is not installed: apt-get install redis-server (or leave it out: --without redis)"
@@ -16,7 +15,7 @@ class RedisServer(StoreServer):
     places = 16
 
     def command(self) -> list[str]:
-        program = shutil.which("redis-server")
+        program = program_of("redis", "redis-server")
         if program is None:
             raise StoreMissing(INSTALL)
         kept = ["--appendonly", "yes", "--appendfsync", "always"] if self.durable else ["--appendonly", "no"]
