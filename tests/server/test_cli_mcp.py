@@ -106,7 +106,8 @@ def test_an_agent_looks_at_a_cluster_and_changes_nothing(client: Client, folder:
             of_one = next(each["filter"] for each in kinds["errors"] if each["error"] == "ValueError")
             assert [job["descriptor"] for job in (await ask("find_jobs", filter=of_one))["jobs"]] == [wrong]
 
-            assert "next in line" in (await ask("job", descriptor=ready))["hold"]["text"]
+            hold = (await ask("job", descriptor=ready))["hold"]["text"]
+            assert "next in line" in hold or hold == "No worker polls its queue."  # once the poll above is forgotten
             assert (await ask("job", descriptor=wrong, body=True))["body"] == "secret of the body"
             assert await ask("workers") == {"workers": [], "is_all": True}
             assert await ask("schedules") == {"schedules": []}
