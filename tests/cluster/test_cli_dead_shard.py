@@ -277,7 +277,7 @@ def test_top_shows_the_dead_shard(command: Command) -> None:
     assert "OUT" in shown
     assert "mail" in shown
     assert "Shard 2 is out" in command("alarms", code=0).stdout
-    assert len(COMMANDS) == 22
+    assert len(COMMANDS) == 23  # mcp makes the calls of the others
 
 
 # -- and it comes back -------------------------------------------------------------------------------------------------
