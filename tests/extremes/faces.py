@@ -27,6 +27,7 @@ COMMANDS: dict[str, Words | None] = {
     "completion": NOTHING_STORED,
     "export": NOTHING_STORED,
     "import": NOTHING_STORED,
+    "mcp": NOTHING_STORED,  # JSON, for programs
     "admin hash-password": NOTHING_STORED,
     "access check": NOTHING_STORED,
     "access test": NOTHING_STORED,

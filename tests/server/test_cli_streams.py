@@ -68,6 +68,7 @@ WORKER = {
 ELSEWHERE = {"pinlater api", "pinlater dashboard", "pinlater-worker", "pinlater-worker outbox"} | {
     "pinlater export",
     "pinlater import",
+    "pinlater mcp",
     "pinlater shard move",
 }
 """They go on until they are stopped, or ask an HTTP interface: tests/server/test_program_life.py has them; or they take

@@ -155,7 +155,7 @@ async def test_one_that_waits_opens_a_connection_in_place_of_one_that_broke() ->
 
 
 async def test_too_many_callers_waiting_for_a_connection_are_refused() -> None:
-    async with connected(connections=1, depth=1, waiting_calls=2) as (served, client):
+    async with connected(60.0, connections=1, depth=1, waiting_calls=2) as (served, client):
         release = served.service.hold["mail"] = asyncio.Event()
         held = asyncio.create_task(client.enqueue("mail", [Job(b"")] * 2))
         await served.service.held.wait()

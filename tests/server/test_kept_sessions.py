@@ -291,7 +291,7 @@ async def test_a_page_that_is_opened_before_a_server_answers_says_so_and_nothing
         body = urlencode({"csrf": csrf, "for": "1h"}).encode()
         sent = {"Content_Type": FORM, "Cookie": cookie, "Sec_Fetch_Site": "same-origin"}
         assert (await site.ask("POST", "/dashboard/queues/mail/pause", body, **sent)).status == 303
-        for path in ("/login", "/docs", "/v1/openapi.json"):
+        for path in ("/login", "/docs/api", "/v1/openapi.json"):
             assert (await page_of(site, cookie, path)).status == 200
         assert (await site.ask("GET", "/session", Cookie=cookie)).json["reason"] == "SERVER_UNREACHABLE"
         api.is_there = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pinlater.model import DequeuedJob
@@ -127,6 +127,7 @@ def test_queues_grow_together_so_that_the_part_of_each_is_no_more_than_have_ende
     st.lists(st.tuples(st.sampled_from("abcd"), st.floats(0, 100), st.integers(1, 1000)), max_size=30),
     st.dictionaries(st.sampled_from("abcd"), st.integers(0, 300)),
 )
+@example({"a": 1}, [("a", 5e-324, 1)], {})
 def test_at_hand_are_never_more_than_their_slots_begin_in_time(
     weights: dict[str, int], ends: list[tuple[str, float, int]], at_hand: dict[str, int]
 ) -> None:

@@ -112,8 +112,8 @@ class PrefetchPlan:
 
     def _lead(self, mean_s: float) -> int:
         """None where it would be few: the event loop has time enough to begin each job in its slot."""
-        lead = int(self._slots_s / 2 / mean_s) if mean_s else MOST_LEAD
-        return min(lead, MOST_LEAD) if lead >= 2 * self._slots else 0
+        lead = self._slots_s / 2 / mean_s if mean_s else MOST_LEAD  # infinite for the least numbers
+        return int(min(lead, MOST_LEAD)) if lead >= 2 * self._slots else 0
 
     def ran_dry(self) -> None:
         """The servers had fewer than were asked for: they are asked again when nothing is at hand."""
