@@ -79,14 +79,14 @@ FIELDS: tuple[FilterField, ...] = (
     FilterField(
         "state",
         ValueKind.NAMES,
-        f"The state: {', '.join(STATES)}; pending and ended stand for several of these each.",
+        f"The state: {', '.join(STATES)}; pending is any of the first three, ended any of the last four.",
         ("state:failed", "state:ready,running"),
         True,
     ),
     FilterField(
         "status",
         ValueKind.TEXT,
-        "What the status says, where errors, tracebacks and notes of workers stand.",
+        "A text in the custom status, which has errors, tracebacks and notes of workers.",
         ("status:timeout", 'status:~"time(d )?out"'),
         True,
     ),
@@ -100,14 +100,14 @@ FIELDS: tuple[FilterField, ...] = (
     FilterField(
         "body",
         ValueKind.TEXT,
-        "What the body has in it; slow, as every body is read.",
+        "A text in the body; slow, as every body is read.",
         ("body:ada", 'body:~"ada@"'),
         True,
     ),
     FilterField(
         "type",
         ValueKind.PATTERN,
-        "The type of job, of bodies of the worker framework; slow, as every body is read.",
+        "The type of a job of the worker framework; slow, as every body is read.",
         ("type:resize", "type:shop.*"),
         True,
     ),
@@ -124,7 +124,9 @@ FIELDS: tuple[FilterField, ...] = (
     FilterField("priority", ValueKind.NAMES, "The priority; 1 is the highest.", ("priority:1", "priority:2,3"), True),
     FilterField("key", ValueKind.EXACT, "The dedupe key.", ("key:report-17",), is_once=True),
     FilterField("serialize", ValueKind.EXACT, "The serialize key.", ("serialize:account-7",), is_once=True),
-    FilterField("tag", ValueKind.EXACT, "A tag; several are all wanted. An index finds these jobs.", ("tag:tenant:7",)),
+    FilterField(
+        "tag", ValueKind.EXACT, "A tag; of several tags a job has to have all. Fast, by an index.", ("tag:tenant:7",)
+    ),
     FilterField(
         "origin",
         ValueKind.EXACT,
@@ -135,7 +137,7 @@ FIELDS: tuple[FilterField, ...] = (
     FilterField(
         "id",
         ValueKind.EXACT,
-        "The descriptor of a job; several name several jobs.",
+        "The descriptor of a job; several conditions find several jobs.",
         ("id:mail:s1:p1:1790000000000000",),
     ),
 )
