@@ -9,31 +9,35 @@ _PAGE = """# Alarms
 
 <!-- Written by `python -m pinlater.alarms`. Edit pinlater/alarms/condition_table.py and alarms_page.py instead. -->
 
-An alarm says what is broken, since when, why, how bad it is (jobs, queues), and what to do: a sentence and a command.
-One judge raises all of them, and every face of a cluster shows the same ones:
+This page lists every alarm that a cluster raises, and what to do about each. Look one up [below](#what-to-do).
+An alarm says what is broken, since when, why, which jobs and queues it affects, and what to do: a sentence and a
+command. You need not set up anything:
 
 ```sh
-pinlater alarms                      # those that stand, the worst first
+pinlater alarms                      # those that hold now, the worst first
 pinlater alarms --ended              # the last 200 that ended, with when they began and how long they lasted
 pinlater alarms -o json              # for programs; GET /v1/alarms has the same
 pinlater alarms mute no_worker --subject mail --for 2h --reason 'the provider is down'
 pinlater alarms unmute no_worker --subject mail
 ```
 
-The overview of the dashboard, its list of queues, the first line of `pinlater top`, `pinlater check` and the status
-page of `--http` show them too. [Webhooks, Slack, Alertmanager and Prometheus](webhooks.md) bring them to people.
+The dashboard (overview and list of queues), the first line of `pinlater top`, `pinlater check` and the status page of
+`--http` show the same alarms. [Webhooks, Slack, Alertmanager and Prometheus](webhooks.md) notify people.
 
 ## The conditions
 
 | condition | severity | holds when | threshold | set where | not raised for | absorbs |
 | --- | --- | --- | --- | --- | --- | --- |
 {rows}
-"Critical": jobs are not done, or will be lost. "Warning": jobs will not be done in time if nobody acts. "Info": worth
-knowing.
+| severity | meaning |
+| --- | --- |
+| critical | jobs are not done, or will be lost |
+| warning | jobs will not be done in time if nobody acts |
+| info | worth knowing |
 
-**Causes absorb effects.** A condition that absorbs another one about the same queue lists it, in place of an alarm
-more: workers that were killed, the queue that nobody works on and the jobs that wait there are one alarm. It is as
-severe as the worst of what it lists.
+**Causes absorb effects.** If two alarms of a queue have one cause, only the cause is an alarm, and it lists the effect.
+For example killed workers, a queue without workers and the jobs that wait in it are one alarm.
+It is as severe as the worst condition that it lists.
 
 ## What to do
 
@@ -42,32 +46,36 @@ severe as the worst of what it lists.
 {remedies}
 ## Who judges
 
-One of the server processes that can use the most shards, the same by the word of all leases, about every 5 seconds,
-whether anybody asks or not: so "since" is right. While servers are upgraded one after the other, it is one of those
-that can judge.
-It keeps what it finds in two shards, where every server reads it when it is asked; when it goes, the one that follows
-goes on, with the same beginnings. Where two judge for a moment, each goes by what the other one wrote.
-An alarm is over when two judgements have not found it, or where the table says a longer time: what comes and goes is
-one alarm. With its queue it ends at once.
-Where no shard can be used each server judges by what it knows itself, and its answer says so (`is_alone`).
-An answer says who judged, and when: a judgement that is older than a minute is shown as such.
-[scale.md](scale.md) says what that costs.
+One server process judges for the whole cluster, about every 5 seconds. It does so whether or not anybody asks, so
+"since" is right.
+The leases decide which process it is: one of those that can use the most shards, and that are of a version with alarms.
 
-The judge learns from what it sees: rates of failures need five minutes, a backlog ten. After a server took over, these
-alarms come so much later; those that stood before stay.
+- **Where alarms are kept.** The judge writes them to two shards, where every server reads them. When the judge ends,
+  another process takes over and keeps the beginnings. If two judge for a moment, each uses what the other one wrote.
+- **When an alarm ends.** When two judgements have not found it, or after a longer time where the table has one; so a
+  condition that comes and goes is one alarm. An alarm ends at once when its queue is deleted.
+- **When no shard can be used.** Each server judges by its own state, and its answer has `is_alone`.
+- **How fresh it is.** An answer has the judge and the time; a judgement older than a minute is shown as such.
+- **What a new judge needs.** Rates of failures need five minutes of observation, a backlog ten. After a takeover these
+  alarms come that much later; existing ones stay.
+
+[scale.md](scale.md) says what this costs.
 
 ## Who sees what
 
-Whoever may read a queue sees its alarms; those of shards and servers are for whoever may read any queue.
-Numbers of jobs over all queues, names of workers of all of them, and how many alarms more there are than are listed are
-for those who may read all queues, and texts of errors for those who may see bodies
-([access.md](access.md)).
+| right ([access.md](access.md)) | shows |
+| --- | --- |
+| to read a queue | its alarms, and those of shards and servers |
+| to read all queues | numbers of jobs and names of workers over all queues, and how many alarms are not listed |
+| to see bodies | texts of errors |
 
 ## Mutes
 
-A mute is of a condition, or of one subject of it (a queue, a shard, a process), has an end within 30 days and a reason,
-and stands in the audit. It needs the right to operate all queues, or the admin password.
-A muted alarm is judged as before and listed as muted; `check`, the first line of `top` and the overview pass over it.
+Mute an alarm that you know and that needs no action now.
+A mute is for a condition, or for one subject of it (a queue, a shard, a process).
+It has a reason, ends within 30 days, and is recorded in the audit.
+It needs the right to operate all queues, or the admin password.
+A muted alarm is still judged, and listed as muted; `check`, the first line of `top` and the overview leave it out.
 """
 
 
