@@ -8,16 +8,17 @@ _PAGE = """# Queues
 
 <!-- Written by `python -m pinlater.queues`. Edit pinlater/queues/settings.py and settings_page.py instead. -->
 
-A queue is made by `pinlater queue create NAME` (createQueue), and deleted with all its jobs by `pinlater queue delete`.
-Its name is 1 to 64 letters, digits, underscores and dashes, with no dash in front.
+This page says how to create a queue, how to set its limits and times, and which settings there are.
+`pinlater queue create NAME` (createQueue) creates a queue, `pinlater queue delete` deletes it with all its jobs.
+A name has 1 to 64 letters, digits, underscores and dashes, with no dash in front.
 
 ## Settings
 
-Each key can be set for one queue and for all of them, by a command or in a file:
+You set a key for one queue or for all queues, by a command or in a [file](#the-file):
 
 ```sh
 pinlater queue set mail claim_timeout=30s max_attempts=20   # for one queue
-pinlater queue set --defaults succeeded_ttl=6h              # for all that say nothing else
+pinlater queue set --defaults succeeded_ttl=6h              # for all that have none of their own
 pinlater queue unset mail claim_timeout                     # it comes from elsewhere again
 pinlater queue pause mail --why "the provider is down"      # and resume, drain, set-rate
 pinlater queue show mail                                    # every value, and where it comes from
@@ -29,12 +30,12 @@ pinlater queue show mail                                    # every value, and w
 Times have a unit: `250ms`, `90s`, `1h30m`, `1.5h`, `7d`; so have sizes: `512KiB`, `1MiB`. A file may also hold plain
 numbers of bytes or jobs per second.
 
-"unless set" is the value of a server without a configuration. Its own `--claim-timeout`, `--succeeded-ttl`,
-`--failed-ttl`, `--crash-budget` and `--max-body` take that place.
+"unless set" is the value of a server without a configuration. The server's `--claim-timeout`, `--succeeded-ttl`,
+`--failed-ttl`, `--crash-budget` and `--max-body` replace it.
 
 ## Where a value comes from
 
-The first of these that says something counts, key by key:
+For each key the first of these that sets it decides:
 
 | `queue show` says | set by |
 | --- | --- |
@@ -44,49 +45,61 @@ The first of these that says something counts, key by key:
 | `file default` | the file, table `[defaults]` |
 | `server` | the configuration of the server |
 
-So what a command set wins over the file: a pause in an incident needs nobody to change a file. `queue unset` makes room
-for the file again.
+A command takes precedence over the file, so an operator can pause a queue in an incident without changing a file.
+`queue unset` removes the command's value, and the file decides again.
 
-Who paused a queue, why, since when and until when come from where `paused` comes from, never from anywhere else; they
-are forgotten when it is resumed. A pause whose `paused_until` is over counts as none; a command that sets such a one is
-refused.
+## Pauses
 
-`max_body` above the server's own bound is refused from a command, and cut to that bound in the file; `max_result` is
-cut to it.
+Who paused a queue, why, since when and until when always come from the same place as `paused`.
+`queue resume` removes them.
+A pause ends at its `paused_until`. A command that sets a time in the past is refused.
 
-A result is what a worker leaves with its success, for callers that ask for it. One above `max_result` makes a failure
-of the ack: the attempt counts as failed, and the status of the job says `RESULT_TOO_LARGE`. No attempt follows where
-the ack is `permanent`, as those of Python workers are.
+## Bodies and results
 
-A dead-letter queue must exist when a command names it, has none of its own, and is not deleted while others name it.
-Where a file and a command together make a chain, the queue in its middle has none.
-A file may name one that is not there: that is logged (`dead_letter_queues_missing`), and jobs that failed stay
-until it is made. Dead letters are allowed as many attempts as `max_attempts` of their queue says, or {attempts}.
+A command cannot set `max_body` above the server's own bound; a value in the file is reduced to that bound.
+`max_result` is always reduced to it.
 
-A failure is in one place, whoever retries jobs and replays letters.
-`pinlater job retry` takes the letter of a job with it; a job whose letter runs or has succeeded is left alone, and
-named.
-`pinlater queue replay` makes a new job of a letter, and the job that it is the letter of is **replayed** from then on:
-it counts apart from those that failed, and no retry takes it.
-The pages of a queue say how many of its letters lie in its dead-letter queue, and the page of that one whose letters it
-holds. No store counts letters by where they came from: a page looks at them for a quarter of a second, and says where
-there are more.
+A worker may leave a result with a success, for callers that ask for it.
+If the result is larger than `max_result`, the attempt fails, and the job's status says `RESULT_TOO_LARGE`.
+No attempt follows if the ack is `permanent`, as those of Python workers are.
+
+## Dead-letter queues
+
+A dead-letter queue must exist when a command names it.
+It has no dead-letter queue of its own, and cannot be deleted while other queues name it.
+If a file and a command together make a chain, the queue in the middle has no dead-letter queue.
+A file may name a queue that does not exist: the server logs that (`dead_letter_queues_missing`), and failed jobs stay
+until the queue is created.
+Dead letters may take as many attempts as `max_attempts` of their queue, or {attempts}.
+
+A failure is dealt with once:
+
+- `pinlater job retry` removes the dead letter of the job. It does not retry a job whose letter runs or has succeeded,
+  and names that job.
+- `pinlater queue replay` makes a new job of a letter. The original job is **replayed** from then on: it is counted
+  apart from failed jobs, and no retry takes it.
+
+The page of a queue shows how many of its letters are in its dead-letter queue.
+The page of a dead-letter queue shows which queues its letters come from.
+No store counts letters by their origin, so a page counts them for a quarter of a second, and says if there are more.
 
 ## The file
 
-`pinlater serve --queue-file FILE` (TOML; [conf/queues.toml](../conf/queues.toml) is an example) is read again when it
-changes, on each server that has it; give all of them the same one. A file with mistakes changes nothing, and the log
-names all of them, once. The file makes no queue.
+`pinlater serve --queue-file FILE` reads settings from a TOML file; [conf/queues.toml](../conf/queues.toml) is an
+example. Give all servers the same file. Each server reads its file again when it changes.
+A file with mistakes changes nothing, and the log names all mistakes, once. The file creates no queue.
 
 ## How all shards and servers agree
 
 A queue and its settings are one configuration entry with a version, on every shard; the latest version wins everywhere.
-A change starts from what the shards that answer have. It counts at once at the server that took the command, and on all
-others when they next read the shards, twice a second, eight of them at a time. It needs one healthy shard, and says
-which ones it missed: those catch up with it before they are readmitted. Of two commands that change a queue at the same
-moment, the later one finds what the other has set, and changes only its own keys.
 
-A deleted queue leaves a tombstone for 30 days. A shard that is away for longer than that brings the queue back.
+- **When a change holds.** At once at the server that took the command. The others read the shards twice a second, eight
+  of them at a time, and apply it then.
+- **When a shard is missing.** A change needs one healthy shard, starts from the values on the shards that answer, and
+  names those that it missed. They catch up before they are readmitted.
+- **When two commands change a queue at the same moment.** The later one starts from what the other has set, and changes
+  only its own keys.
+- **When a queue is deleted.** It leaves a tombstone for 30 days. A shard that is away for longer brings the queue back.
 """
 
 
