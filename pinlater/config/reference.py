@@ -48,29 +48,38 @@ _PAGE = """# Configuration
 
 <!-- Written by `python -m pinlater.config`. Edit pinlater/config/settings.py instead of this page. -->
 
-Every setting is a flag of `pinlater serve` (`--claim-timeout 5m`), a key of the file that `--config FILE` names
-(`claim-timeout = "5m"`, TOML) and an environment variable (`PINLATER_CLAIM_TIMEOUT=5m`). A flag counts before a
-variable, a variable before the file, the file before the default.
+This page says how to configure a server, and lists every setting.
+A server runs without any: `pinlater serve` keeps its jobs in one SQLite file in its data folder.
+You can give each setting in three ways; the first that is given decides, else the default:
 
-What editors, secrets and shells put around a value does not count: white space and line breaks, no-break spaces, a byte
-order mark; and in variables one pair of quotes, as `docker --env-file` keeps them. An empty variable is not set. What
-Kubernetes sets for a Service named `pinlater` (`PINLATER_PORT=tcp://…`, `PINLATER_SERVICE_HOST`) says nothing.
-
-What has a secret can be written into a file of its own, which its owner alone may read: `--store-file FILE`,
-`store-file = ["FILE"]`, `PINLATER_STORE_FILE=FILE`, and the same with the other settings below that have a `-file`. A
-setting that may be given several times has one value a line there. A command line can be read by every user of the
-machine, so a server whose own has a secret says so (`password_in_process_list`).
+| | for example |
+| --- | --- |
+| a flag of `pinlater serve` | `--claim-timeout 5m` |
+| an environment variable | `PINLATER_CLAIM_TIMEOUT=5m` |
+| a key of the TOML file that `--config FILE` names | `claim-timeout = "5m"` |
 
 Times have a unit: `250ms`, `90s`, `1h30m`, `1.5h`, `7d`. Sizes: `512KiB`, `16MiB`, `1GiB`, or plain bytes.
 
-`pinlater serve --print-config` prints what counts, with where each value came from, as a file that `--config` reads; a
-server with mistakes in its configuration does not start, and names all of them. SIGHUP makes a running server read the
-file again and roll its processes; a configuration with mistakes changes nothing then.
+**See what holds.** `pinlater serve --print-config` prints the configuration and where each value came from, as a file
+that `--config` reads. A server with mistakes in its configuration does not start, and names all of them.
+
+**Change a running server.** SIGHUP makes it read the file again and roll its processes. If the new configuration has
+mistakes, nothing changes.
+
+**Secrets.** Put a value with a secret into a file of its own that only its owner may read: `--store-file FILE`,
+`store-file = ["FILE"]`, `PINLATER_STORE_FILE=FILE`. Other settings below that have a `-file` work in the same way.
+If a setting may be given several times, its file has one value a line.
+Every user of the machine can read a command line, so a server logs `password_in_process_list` if its own has a secret.
+
+**Spaces and quotes.** Around a value the server ignores white space, line breaks, no-break spaces and a byte order
+mark, and in variables one pair of quotes, which `docker --env-file` keeps. An empty variable is not set.
+The server also ignores what Kubernetes sets for a Service named `pinlater` (`PINLATER_PORT=tcp://…`,
+`PINLATER_SERVICE_HOST`).
 
 ## Stores
 
-Where jobs are kept: `--store URL` or `--store ID=URL`, once per shard; in `PINLATER_STORE` parted by commas; in the
-file
+A store keeps jobs; without any, they are in one SQLite file in the data folder.
+Give `--store URL` or `--store ID=URL` once per shard, in `PINLATER_STORE` separated by commas, or in the file:
 
 ```toml
 [[store]]
@@ -84,23 +93,27 @@ dequeue-only = true   # takes no new jobs; workers empty it
 ```
 
 or shorter `store = ["1=redis://127.0.0.1:6379/0"]`. The URL is one of {urls}.
-With TLS, and a certificate of PinLater's own where the store asks for one, it says what redis-py, PyMySQL and libpq
-know:
-`rediss://queue.example:6379/0?ssl_ca_certs=ca.pem&ssl_certfile=me.pem&ssl_keyfile=me.key`, and
-`mysql+pymysql://pinlater@queue.example/pinlater?ssl_ca=ca.pem&ssl_cert=me.pem&ssl_key=me.key`. The store's certificate
-and the name in it are checked. For PostgreSQL that has to be said:
-`postgresql+psycopg://pinlater@queue.example/pinlater?sslmode=verify-full&sslrootcert=ca.pem&sslcert=me.pem&sslkey=me.key`.
-An ID is 1 to 16 letters and digits, stands in every job descriptor, and is written into the store when it is first
-opened: it never changes afterwards. Without an ID the id in the store decides; a single new store without one
-becomes shard 1. Without any store, jobs are kept in one SQLite file in the data folder.
 
-The data folder also holds `shards.json`, the record of which store each shard is. A store that was wiped, or swapped
-for another, is refused, since the descriptors that workers hold must never reach another job. Where it is meant,
-`pinlater serve --accept-new-store ID` starts with the new one.
+**The ID** is 1 to 16 letters and digits, and is part of every job descriptor.
+The server writes it into the store when it first opens it, and it never changes afterwards.
+Without an ID the id in the store decides; a single new store without one becomes shard 1.
 
-A server that listens on a loopback address, keeps all jobs in SQLite and has no `admin-password-hash` makes an admin
-password in the file `admin-password` of its data folder, which the command line finds there: see
-[operations.md](operations.md#the-operator).
+**TLS to a store** uses the parameters of redis-py, PyMySQL and libpq in the URL. Name a certificate of PinLater's own
+if the store asks for one:
+
+- `rediss://queue.example:6379/0?ssl_ca_certs=ca.pem&ssl_certfile=me.pem&ssl_keyfile=me.key`
+- `mysql+pymysql://pinlater@queue.example/pinlater?ssl_ca=ca.pem&ssl_cert=me.pem&ssl_key=me.key`
+- `postgresql+psycopg://pinlater@queue.example/pinlater?sslmode=verify-full&sslrootcert=ca.pem&sslcert=me.pem&sslkey=me.key`
+
+The store's certificate and the name in it are checked; for PostgreSQL only with `sslmode=verify-full`.
+
+**A new store in place of an old one** is refused, since the descriptors that workers hold must never reach another job.
+The data folder has `shards.json`, the record of which store each shard is, and by that the server notices a store that
+was wiped or replaced. If you mean it, `pinlater serve --accept-new-store ID` starts with the new one.
+
+**The admin password.** A server that listens on a loopback address, keeps all jobs in SQLite and has no
+`admin-password-hash` creates a password, in the file `admin-password` of its data folder.
+The command line finds it there: [operations.md](operations.md#the-operator).
 """
 
 
