@@ -9,19 +9,21 @@ _PAGE = """# Errors
 
 <!-- Written by `python -m pinlater.http errors`. Edit pinlater/error_reasons.py and http/errors_page.py instead. -->
 
-Every error of a call has a `code`, which the [interface](wire.md) had from its beginning, and a `reason`: a finer word
-for programs, which stays the same from version to version. Texts do not: show them to people, and compare none.
-Exceptions of the Python clients have the same `reason`, and `retryable`; over HTTP both stand in the body of the
-answer ([http.md](http.md)).
+This page says for each error of a call what it means and what to do about it. Search it for the `reason` that you got.
+The error also has a `code`, which is coarser; the [interface](wire.md) has had these codes from its beginning.
 
-"Again" says whether the same call, sent again a little later, may succeed; `retry_after_ms` says when, where the server
-knows. The Python clients and workers send such calls again by themselves ([client.md](client.md)).
+- **In a program** compare the `reason`, which stays the same from version to version. Show texts to people, and compare
+  none: they may change.
+- **In Python** the exceptions of the clients have `reason` and `retryable`. Over HTTP both are in the body of the
+  answer ([http.md](http.md)).
+- **"Again"** says whether the same call may succeed when it is sent again a little later. `retry_after_ms` says when,
+  if the server knows. The Python clients and workers send such calls again by themselves ([client.md](client.md)).
 
 | reason | code | HTTP | again | what it means | what to do |
 | --- | --- | --- | --- | --- | --- |
 {rows}
-Over HTTP there are a few more, about the request itself and not about jobs: `NOT_FOUND` (404: no such address, job,
-schedule or token), `NOT_HELD` (410: an assignment that is over) and the names of the statuses of HTTP.
+Over HTTP there are a few more, about the request itself: `NOT_FOUND` (404: no such address, job, schedule or token),
+`NOT_HELD` (410: an assignment that is over) and the names of the statuses of HTTP.
 """
 
 
