@@ -11,6 +11,9 @@ from tests.packaging.links import code_links, mistakes
 LEAST_BYTES = 1_500
 """Of a page: the shortest that says something is longer."""
 
+LEAST_RECORD_BYTES = 250
+"""Of the record of a decision, which needs no links either: the index has it."""
+
 LEAST_CODE_LINKS: Mapping[str, int] = {"tour.md": 25, "where.md": 80}
 """Links by name into the code that a page is made of."""
 
@@ -20,18 +23,20 @@ _TARGET = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
 def faults(docs: Path, indexes: Collection[Path]) -> Iterator[str]:
-    """Of the pages of a folder, whose ways in are `indexes`."""
+    """Of the pages of a folder, whose ways in are `indexes`, and of the records of decisions in it."""
     pages = sorted(docs.glob("*.md"))
     linked = {target for page in (*indexes, *pages) for target in _targets(page)}
-    for page in pages:
+    for page in (*pages, *sorted(docs.glob("decisions/*.md"))):
+        is_record = page.parent != docs
+        least = LEAST_RECORD_BYTES if is_record else LEAST_BYTES
         text = _FENCE.sub("", page.read_text(encoding="utf-8"))
-        if len(text.encode()) < LEAST_BYTES:
-            yield f"{page.name} has fewer than {LEAST_BYTES} bytes"
+        if len(text.encode()) < least:
+            yield f"{page.name} has fewer than {least} bytes"
         if not re.match(r"# \S", text):
             yield f"{page.name} does not begin with its heading"
-        if page not in linked:
+        if not is_record and page not in linked:
             yield f"no other page links to {page.name}"
-        if not _targets(page):
+        if not is_record and not _targets(page):
             yield f"{page.name} links to nothing"
         if len(code_links(page)) < LEAST_CODE_LINKS.get(page.name, 0):
             yield f"{page.name} has fewer than {LEAST_CODE_LINKS[page.name]} links into the code"

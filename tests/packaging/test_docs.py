@@ -7,14 +7,14 @@ from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
-from setuptools import find_packages
 
 from pinlater.error_reasons import REASONS
 from pinlater.http.errors_page import errors_page
 from pinlater.metrics import FAMILIES
 from pinlater.shard_factory import DRIVERS
+from tests.packaging.architecture_tables import PAGE, with_layers
 from tests.packaging.conftest import ROOT
-from tests.packaging.pages import LEAST_BYTES, LEAST_CODE_LINKS, faults
+from tests.packaging.pages import LEAST_BYTES, LEAST_CODE_LINKS, LEAST_RECORD_BYTES, faults
 from tests.unit.test_convert import SENT
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("workers/**/*.md")])
@@ -84,6 +84,19 @@ def test_a_page_that_no_other_links_to_is_found(tmp_path: Path) -> None:
     assert {"there is no tour.md", "there is no where.md"} <= set(found)
 
 
+def test_a_record_of_a_decision_that_is_not_whole_is_found(tmp_path: Path) -> None:
+    records = tmp_path / "decisions"
+    records.mkdir()
+    (records / "1-whole.md").write_text(f"# Whole\n{FILLING}")
+    (records / "2-short.md").write_text("# Short\n")
+    (records / "3-odd.md").write_text(f"{FILLING}\n| a |\n| --- |\n")
+    assert {each for each in faults(tmp_path, []) if re.match(r"\d", each)} == {
+        f"2-short.md has fewer than {LEAST_RECORD_BYTES} bytes",
+        "3-odd.md does not begin with its heading",
+        "3-odd.md has a table without rows",
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "finds_nothing"),
     [
@@ -147,47 +160,14 @@ def test_the_page_of_metrics_has_every_metric_as_it_is() -> None:
         assert row in page, row
 
 
-def architecture() -> str:
-    return (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-
-
-def packages() -> set[str]:
-    ours = find_packages(str(ROOT), include=["pinlater", "pinlater.*"])
-    return {*ours, *find_packages(str(ROOT / "workers"), include=["pinlater_workers*"]), "pinlater.idl"}
-
-
-def packages_without_a_row(page: str) -> set[str]:
-    """Of the page's table of packages, and its layers of the worker framework."""
-    table = page.partition("## Packages")[2].partition("\n## ")[0]
-    written = {f"pinlater.{path}" for path in re.findall(r"`([\w/]+)/`", table)}
-    for outer, row in re.findall(r"^\| `(\w+)/` \| (.*)", table, re.MULTILINE):
-        written |= {f"pinlater.{outer}.{inner}" for inner in re.findall(r"`(\w+)/`", row)}
-    layers = page.partition("Its layers, top first:")[2].partition("\n## ")[0]
-    written |= {f"pinlater_workers.{name}" for name in re.findall(r"`(\w+)`", layers)}
-    names = {name.replace("/", ".") for name in written} | {"pinlater", "pinlater_workers"}
-    return packages() - names
-
-
-def test_the_page_of_the_architecture_has_every_package() -> None:
-    assert packages_without_a_row(architecture()) == set()
-    without = re.sub(r"^\| `(?:homes|backends)/`.*\n", "", architecture(), flags=re.MULTILINE)
-    lacking = {"homes", "backends", "backends.sql", "backends.redis", "backends.dynamodb"}
-    assert packages_without_a_row(without) == {f"pinlater.{name}" for name in lacking}
-
-
-def test_the_page_of_the_architecture_has_no_package_that_is_gone() -> None:
-    table = architecture().partition("## Packages")[2].partition("\n## ")[0]
-    rows = {name.replace("/", ".") for name in re.findall(r"^\| `([\w/]+)/`", table, re.MULTILINE)}
-    assert {f"pinlater.{name}" for name in rows - {"workers.pinlater_workers"}} - packages() == set()
-
-
-@pytest.mark.parametrize("package", ["dashboard", "server", "service", "shards"])
-def test_the_page_of_the_architecture_has_the_layers_inside(package: str) -> None:
-    setup = ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    rows = architecture().partition(f"| `{package}/` | |\n| --- | --- |\n")[2].partition("\n\n")[0].splitlines()
-    layers = setup[f"importlinter:contract:{package}"]["layers"].split("\n")[1:]
-    assert [set(re.findall(r"`(\w+)`", row)) for row in rows] == [set(re.findall(r"\w+", layer)) for layer in layers]
+def test_the_page_of_the_architecture_has_the_layers_of_the_contracts() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert with_layers(page) == page, "write them anew: python -m tests.packaging.architecture_tables"
+    emptied = re.sub(r"^\| \d+ \| .*\n", "", page, flags=re.MULTILINE)
+    assert emptied != page
+    assert with_layers(emptied) == page
+    with pytest.raises(ValueError, match=re.escape("in no table: ['pinlater_workers.app', ")):
+        with_layers(page.replace("<!-- layers: workers -->", ""))
 
 
 STORES = {"server": "SQLite", "redis": "Redis", "mysql": "MariaDB", "postgresql": "PostgreSQL", "dynamodb": "DynamoDB"}
@@ -196,7 +176,7 @@ STORES = {"server": "SQLite", "redis": "Redis", "mysql": "MariaDB", "postgresql"
 @pytest.mark.parametrize(
     ("page", "line"),
     [
-        ("docs/architecture.md", "| `backends/` |"),
+        ("pinlater/backends/__init__.py", '"""'),
         ("docs/concepts.md", "A **store** keeps jobs"),
     ],
 )

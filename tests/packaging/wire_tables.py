@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.packaging.marks import Mark, marks, refilled
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "wire.md"
 INTERFACE = ROOT / "thrift" / "pinlater.thrift"
@@ -33,11 +35,6 @@ _FIELD = re.compile(
 )
 _MEMBER = re.compile(rf"{_COMMENT}^ +(?P<name>\w+) = (?P<value>\d+),$", re.M | re.S)
 _METHOD = re.compile(r"^  ([\w<>, ]+) (\w+)\(1: RequestContext context(?:, )?([^)]*)\)\s+throws", re.M)
-_TABLE = re.compile(
-    r"(?P<mark><!-- (?P<kind>enums|structs|methods|fields)(?:: (?P<names>[\w\s]+))? -->\n)"
-    r"(?P<rows>.*?)(?=<!-- end -->)",
-    re.S,
-)
 _ROW = re.compile(r"^\| (?P<where>\w+) \| `(?P<fields>.+)` \| (?P<meaning>.+) \|$", re.M)
 
 
@@ -55,23 +52,22 @@ def with_tables(page: str, interface: str) -> str:
         if type_["kind"] != "enum"
     }
     comments = {type_["name"]: _text(type_["comment"]) for type_ in _TYPE.finditer(interface)}
-    named = [name for table in _TABLE.finditer(page) for name in (table["names"] or "").split()]
+    named = [name for mark in marks(page) for name in mark.names]
     if sorted(named) != sorted(structs):
         raise ValueError(f"each struct is to stand in one mark: {sorted({*named} ^ structs.keys()) or sorted(named)}")
 
-    def table(found: re.Match[str]) -> str:
-        match found["kind"]:
+    def rows(mark: Mark) -> Iterator[tuple[str, ...]]:
+        match mark.kind:
             case "enums":
-                rows = _enums(interface)
+                return _enums(interface)
             case "methods":
-                rows = _methods(interface)
+                return _methods(interface)
             case "fields":
-                rows = _added(found["rows"], structs)
+                return _added(mark.rows, structs)
             case _:
-                rows = _structs(found["names"].split(), structs, comments)
-        return found["mark"] + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+                return _structs(mark.names, structs, comments)
 
-    return _TABLE.sub(table, page)
+    return refilled(page, rows)
 
 
 def _structs(
