@@ -9,7 +9,7 @@ from typing import NamedTuple
 _MARK = re.compile(r"<!-- (?P<kind>(?!end\b)\w+)(?:: (?P<names>[\w\s]+))? -->\n(?P<rows>.*?)<!-- end -->", re.S)
 
 
-class Mark(NamedTuple):
+class TableMark(NamedTuple):
     """What the mark of a table says, and the rows that follow it."""
 
     kind: str
@@ -17,11 +17,11 @@ class Mark(NamedTuple):
     rows: str
 
 
-def marks(page: str) -> list[Mark]:
+def marks(page: str) -> list[TableMark]:
     return [_mark(found) for found in _MARK.finditer(page)]
 
 
-def refilled(page: str, rows: Callable[[Mark], Iterable[tuple[str, ...]]]) -> str:
+def refilled(page: str, rows: Callable[[TableMark], Iterable[tuple[str, ...]]]) -> str:
     """The page with the rows of each of its marks made anew."""
 
     def table(found: re.Match[str]) -> str:
@@ -31,5 +31,5 @@ def refilled(page: str, rows: Callable[[Mark], Iterable[tuple[str, ...]]]) -> st
     return _MARK.sub(table, page)
 
 
-def _mark(found: re.Match[str]) -> Mark:
-    return Mark(found["kind"], (found["names"] or "").split(), found["rows"])
+def _mark(found: re.Match[str]) -> TableMark:
+    return TableMark(found["kind"], (found["names"] or "").split(), found["rows"])

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.packaging.marks import Mark, marks, refilled
+from tests.packaging.marks import TableMark, marks, refilled
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "wire.md"
@@ -56,7 +56,7 @@ def with_tables(page: str, interface: str) -> str:
     if sorted(named) != sorted(structs):
         raise ValueError(f"each struct is to stand in one mark: {sorted({*named} ^ structs.keys()) or sorted(named)}")
 
-    def rows(mark: Mark) -> Iterator[tuple[str, ...]]:
+    def rows(mark: TableMark) -> Iterator[tuple[str, ...]]:
         match mark.kind:
             case "enums":
                 return _enums(interface)
