@@ -100,7 +100,8 @@ def test_the_choice_of_all_jobs_stays_while_the_list_goes_on(browser: Browser, s
         expect(bar.get_by_role("button")).to_have_text(["Retry", "Delete"])
         bar.get_by_label("With").select_option("all")
         expect(bar.get_by_role("button")).to_have_text(["Retry"])  # a deletion of all has to be told of which state
-        client.change_found_jobs(FoundJobsChange(JobSelection(queue, [JobPhase.FAILED]), JobAction.RETRY))
+        while client.count(JobFilter(queue, JobState.FAILED)):  # a call on a busy machine may leave some
+            client.change_found_jobs(FoundJobsChange(JobSelection(queue, [JobPhase.FAILED]), JobAction.RETRY))
         expect(page.locator("main tbody .state").first).to_have_text("ready")
         expect(bar.get_by_label("With")).to_have_value("all")
         expect(bar.get_by_role("button")).to_have_text(["Cancel"])
