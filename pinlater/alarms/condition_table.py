@@ -87,9 +87,8 @@ CONDITIONS: tuple[Condition, ...] = (
     Condition(
         name="server_gone",
         severity=INFO,
-        holds="The lease of a server ran out, and it had not said that it leaves. Warning where one server alone is "
-        "left.",
-        threshold=f"{duration_text(of_cluster.SERVER_GONE_MS)} after its lease ran out; told for an hour",
+        holds="The lease of a server ran out, and it announced no stop. Warning where one server alone is left.",
+        threshold=f"{duration_text(of_cluster.SERVER_GONE_MS)} after its lease ran out; shown for an hour",
         not_for="servers that stop in order; one of the same name or address in place; a process of a server that has "
         "others",
         remedy="See on that machine why it ended, and start it again.",
@@ -107,9 +106,9 @@ CONDITIONS: tuple[Condition, ...] = (
     Condition(
         name="worker_gone",
         severity=CRITICAL,
-        holds="A worker that was there is gone, and had not said that it stops. One alarm for each queue it took from. "
+        holds="A worker that was there is gone, and announced no stop. One alarm for each queue it took from. "
         "Info where others are left.",
-        threshold="15s after its connection broke, else a minute after its last report; told for 15 minutes where "
+        threshold="15s after its connection broke, else a minute after its last report; shown for 15 minutes where "
         "others are left",
         not_for="workers that stop orderly, as in a deploy, or rest; one of the same name in place; dead-letter queues",
         remedy="See on that machine why it ended, and start it again.",
@@ -289,7 +288,7 @@ CONDITIONS: tuple[Condition, ...] = (
         name="callback_lost",
         severity=WARNING,
         holds="The completion callback of a flow was given up.",
-        threshold="1; told for an hour, or until it is made",
+        threshold="1; shown for an hour, or until it is made",
         not_for="callbacks that are tried again",
         remedy="Mend the receiver, and resume the flow.",
         find=of_cluster.callback_lost,
