@@ -31,6 +31,8 @@ def _warn_of_statsd(address: str, reason: str) -> None:
 EVERY_S = 5.0
 """How often workers are asked for their counts: what a worker that dies has counted since then is lost."""
 
+LAST_S = 2.0
+"""How long the end of a server waits until its last counts are sent."""
 
 _NEEDED = ("aiohttp", "prometheus_client", "statsd")
 _OF_THE_API = ("aiohttp", "jinja2")
@@ -75,10 +77,14 @@ class Exporters:
             self._asking = asyncio.ensure_future(self._ask())
 
     async def close(self) -> None:
+        """Call it when the workers have ended: what they counted last is sent."""
         if self._asking is not None:
             self._asking.cancel()
             with suppress(asyncio.CancelledError):
                 await self._asking
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_S):
+                    await self._send()
         self._close_statsd()
         if self._site is not None:
             await self._site.close()
@@ -89,10 +95,13 @@ class Exporters:
 
     async def _ask(self) -> None:
         while True:
+            await self._send()
             await asyncio.sleep(EVERY_S)
-            try:
-                merged = await self._reports.metrics()
-                if self._statsd is not None:
-                    await in_daemon_thread(partial(self._statsd.send, merged))
-            except Exception:
-                _log.exception("metrics_not_read")
+
+    async def _send(self) -> None:
+        try:
+            merged = await self._reports.metrics()
+            if self._statsd is not None:
+                await in_daemon_thread(partial(self._statsd.send, merged))
+        except Exception:
+            _log.exception("metrics_not_read")

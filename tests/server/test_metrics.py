@@ -161,3 +161,12 @@ async def test_one_scrape_has_the_counts_of_all_processes_those_of_a_killed_one_
         after = await scrapes.until({("jobs_enqueued", "mail", "1"): 11})
     counters = {key for key in before if FAMILIES[key[0]].kind != "gauge"}
     assert not {key for key in counters if after.get(key, 0) < before[key]}
+
+
+async def test_statsd_gets_what_was_counted_last_when_a_server_ends(server: RunningServer, statsd: Statsd) -> None:
+    async with clients_of(server, 1) as (client,):
+        await new_queue(client, "mail")
+        await asyncio.to_thread(statsd.wait_for, "pinlater.shard_in.1:1.0|g")
+        await client.enqueue("mail", [Job(b"")] * 7)
+    await asyncio.to_thread(server.stop)
+    await asyncio.to_thread(statsd.wait_for, "pinlater.jobs_enqueued.mail.1:7|c")
