@@ -30,4 +30,4 @@ def test_every_row_of_a_table_has_its_tests_in_the_same_order(header: str, tests
 
 
 def test_every_decision_has_its_tests() -> None:
-    assert re.findall(r"^([0-9]+)\. ", SEMANTICS, re.MULTILINE) == list(DECISIONS)
+    assert re.findall(r"^### ([0-9]+)\. ", SEMANTICS, re.MULTILINE) == list(DECISIONS)
