@@ -25,7 +25,7 @@ def with_figures(text: str, figures: list[Mapping[str, Any]], column: str) -> st
     """The document with figures: name, what it is, goal, before, now."""
     rows = _rows(text, "figures")
     for figure in figures:
-        row = rows.setdefault(figure["name"], [figure["name"], _what(figure["name"]), "", "", ""])
+        row = rows.setdefault(figure["name"], [figure["name"], _what(figure["name"], rows), "", "", ""])
         row[2] = ", ".join(figure["goals"])
         row[3 + COLUMNS.index(column)] = figure_cell(figure)
     return _with_rows(text, "figures", rows)
@@ -58,9 +58,11 @@ def figure_cell(figure: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _what(name: str) -> str:
+def _what(name: str, rows: Mapping[str, Row]) -> str:
+    """What the measure is, in its first row; nothing in the others, nor of a name that is no measure."""
     measure = name.split("/")[0]
-    return what_is(measure).rstrip(".") if measure in NAMES and name == measure else ""
+    is_first = all(row.split("/")[0] != measure for row in rows)
+    return what_is(measure).rstrip(".") if measure in NAMES and is_first else ""
 
 
 def _read(cell: str) -> float:

@@ -45,6 +45,7 @@ def test_a_figure_without_a_row_gets_one_and_a_second_time_changes_nothing() -> 
         f"| `cycle` | {what_is('cycle').rstrip('.')} | <= 3 | 2 x |  |\n| `cycle/part` |  | <= 3 | 2 x |  |\n" in page
     )
     assert with_figures(page, [figure("cycle")], "before") == page
+    assert f"| `idle/redis` | {what_is('idle').rstrip('.')} |" in with_figures(page, [figure("idle/redis")], "now")
 
 
 def test_instructions_are_held_against_those_before() -> None:
