@@ -162,13 +162,13 @@ LEFT = (
     ),
     Left(
         r"tests/drill/test_drill\.py::test_the_webhook_is_told_of_the_ends",
-        "webhooks that are told how the alarms of the drill end, a minute after they began",
-        "the alarms of the drill, which webhooks are told of, and their ends on all other faces",
+        "what webhooks receive when the alarms of the drill end, a minute after they began",
+        "what they receive when these begin, and their ends on all other faces",
     ),
     Left(
         r"tests/cluster/test_proof_judges\.py::(?!test_a_(burst|shard)_.*\[redis\])",
-        "the judge of alarms on MariaDB and PostgreSQL; its server and workers "
-        "killed; no shard at all; each end told once",
+        "the judge of alarms on MariaDB and PostgreSQL; its server and workers killed; no shard at all; "
+        "each end reported once",
         "a shard that is stopped, and a burst that is drained, on Redis; the others in "
         "`tests/unit/test_alarm_judge.py`, under a held clock",
     ),
