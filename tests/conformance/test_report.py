@@ -54,6 +54,6 @@ def test_a_store_that_is_left_out_on_purpose_has_no_cells() -> None:
 def test_only_a_run_of_the_whole_suite_may_fail_for_an_empty_cell(
     pytestconfig: pytest.Config, arguments: list[str], whole: bool
 ) -> None:
-    config = pytestconfig.__class__.fromdictargs({}, arguments)
+    config = pytestconfig.__class__.fromdictargs({}, [*arguments, "-s"])  # else it holds files that nobody closes
     session = pytest.Session.from_config(config)
     assert suite_is_whole(session) is whole
