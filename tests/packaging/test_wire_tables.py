@@ -34,7 +34,8 @@ def test_a_field_of_a_classic_struct_gets_a_row_with_its_comment_beside_those_th
 /** Said of the struct. */
 struct PinLaterJob {
   1: required string a,
-  /** Said of b | c. */
+  /** Said of b | c, or of x*y and * alone,
+   * on two lines. */
   100: optional i32 b = 0,
   101: optional i64 c,
 }
@@ -46,8 +47,8 @@ struct PinLaterJob {
     written = with_tables(page, interface)
     assert "| PinLaterJob | Said of the struct.<br>`1 r string a` |\n<!-- end -->" in written
     assert (
-        "| PinLaterJob | `101 o i64 c` | as *written* |\n| PinLaterJob | `100 o i32 b = 0` | Said of b \\| c. |"
-        in written
+        "| PinLaterJob | `101 o i64 c` | as *written* |\n"
+        "| PinLaterJob | `100 o i32 b = 0` | Said of b \\| c, or of x*y and * alone, on two lines. |" in written
     )
     with pytest.raises(ValueError, match="each struct is to stand in one mark"):
         with_tables(page.replace("structs: PinLaterJob", "structs: Other"), interface)

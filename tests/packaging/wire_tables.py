@@ -87,7 +87,8 @@ def _enums(interface: str) -> Iterator[tuple[str, ...]]:
     for found in _TYPE.finditer(interface):
         if found["kind"] == "enum":
             members = [
-                f"`{each['name']}` {each['value']}{_said(each['comment'])}" for each in _MEMBER.finditer(found["body"])
+                f"`{each['name']}` {each['value']}{_said(_text(each['comment']))}"
+                for each in _MEMBER.finditer(found["body"])
             ]
             comment = _text(found["comment"])
             yield _named(found["name"]), "<br>".join([comment, *members] if comment else members)
@@ -126,7 +127,7 @@ def _field(found: re.Match[str]) -> _Field:
 
 
 def _text(comment: str | None) -> str:
-    return re.sub(r"\s+\*? ?", " ", comment or "").strip().replace("|", "\\|")
+    return " ".join(re.sub(r"^ *\* ", "", comment or "", flags=re.M).split()).replace("|", "\\|")
 
 
 def _said(text: str) -> str:
