@@ -191,7 +191,7 @@ struct PinLaterEnqueueResponse {
   100: optional list<EnqueueOutcome> outcomes,
 }
 
-/** How far a job is, as its worker said last. */
+/** How far a job is, as its worker reported last. */
 struct JobProgress {
   /** 0.0 to 1.0. */
   1: optional double fraction,
@@ -243,11 +243,11 @@ struct WorkerJob {
   3: optional i64 runningMillis,
 }
 
-/** An outbox, as the relay that empties it says. */
+/** An outbox, as the relay that empties it reports. */
 struct OutboxReport {
   /** The same for all relays of it; at most 200 characters. */
   1: required string name,
-  /** How many jobs wait there, how long the oldest does, and how long one may; 0: nobody said. */
+  /** How many jobs wait there, how long the oldest does, and how long one may; 0: not set. */
   2: optional i64 waiting,
   3: optional i64 oldestMillis,
   4: optional i64 goalMillis,
@@ -260,14 +260,14 @@ struct UnknownType {
   1: required string queueName,
   /** As their bodies call it. Not set: the bodies name none that the worker can read. */
   2: optional string jobType,
-  /** Those of which it was the first to say so. */
+  /** Those that it was the first to report. */
   3: optional i64 jobs,
   /** How long ago it met one last. */
   4: optional i64 lastMillis,
 }
 
 /**
- * What a worker says of itself, on a dequeue or a checkpoint every ten seconds or so, and when it starts or stops. It
+ * What a worker reports of itself, on a dequeue or a checkpoint every ten seconds or so, and when it starts or stops. It
  * never fails the call that carries it: what is too long is cut.
  */
 struct WorkerReport {
@@ -299,7 +299,7 @@ struct WorkerReport {
   15: optional bool isQuiet,
   /** The types of job that it can run, by the names that bodies have; the first 100 count. */
   16: optional list<string> jobTypes,
-  /** It is the relay of an outbox: it takes no jobs, and whoever may enqueue may say so. */
+  /** It is the relay of an outbox: it takes no jobs, and the right to enqueue is enough to report it. */
   17: optional OutboxReport outbox,
   /** Up to 100, which it met in the last minutes. */
   18: optional list<UnknownType> unknownTypes,
@@ -312,7 +312,7 @@ struct PinLaterDequeueRequest {
   3: optional PinLaterJobAckRequest jobAckRequest,
   /** Hands out jobs without claiming them. */
   4: optional bool dryRun = false,
-  /** The share of the shards to look at, 0.0 to 1.0; at least one shard. */
+  /** The share of the shards to read, 0.0 to 1.0; at least one shard. */
   5: optional double coverage = 1.0,
   /** Long poll: answer as soon as there is a job, at most so much later; cut at 60,000. */
   100: optional i32 waitMillis = 0,
@@ -379,7 +379,7 @@ struct DequeueFromQueuesRequest {
   8: optional WorkerReport worker,
 }
 
-/** Why a queue gave no jobs, while the others could be looked at. The fields are those of a PinLaterException. */
+/** Why a queue gave no jobs, while the others could be read. The fields are those of a PinLaterException. */
 struct QueueError {
   1: required string queueName,
   2: required ErrorCode errorCode,
@@ -605,7 +605,7 @@ struct RescheduleJobsResponse {
 struct JobHeartbeat {
   1: required string jobDescriptor,
   2: required string claimDescriptor,
-  /** How far it is; not set: as it was said last. */
+  /** How far it is; not set: as it was reported last. */
   3: optional double fraction,
   /** Cut at 200 characters. */
   4: optional string text,
@@ -633,7 +633,7 @@ struct HeartbeatJobsResponse {
   1: required list<HeartbeatOutcome> outcomes,
   /** By job descriptor, for those whose outcome is CANCEL: who asked. */
   2: optional map<string, string> cancelledBy,
-  /** What the worker is to do whose report came along, until it has a report that says so. */
+  /** What the worker that sent a report is to do, until its report shows that it does. */
   3: optional WorkerCommand command,
   /** Of two commands the one with the greater number is the newer; a worker carries each out once. */
   4: optional i64 commandNumber,
@@ -686,7 +686,7 @@ struct UpdateShardRequest {
 
 struct ChangeResponse {
   1: required string version,
-  /** Shards that did not hear of it; they will before they serve again. */
+  /** Shards that missed the change; they get it before they serve again. */
   2: required list<string> missedShards,
 }
 
@@ -770,7 +770,7 @@ struct ShardView {
   12: optional i64 countedAtMillis,
   /** Of a shard that takes no new jobs: the queues whose jobs these are, up to 20 that have the most of them. */
   13: optional map<string, i64> jobsByQueue,
-  /** It is in, but has no room for new jobs, as one process of the cluster has found at least. `trouble` says more. */
+  /** It is in, but has no room for new jobs, as one process of the cluster has found at least. `trouble` gives the reason. */
   14: optional bool isFull,
   /** Up to five, those with the most waiting. */
   15: optional list<BlockedChain> blockedChains,
@@ -804,7 +804,7 @@ struct ServerView {
   12: optional string exposed,
 }
 
-/** What one server process has counted since it began. One that has ended is told of for two minutes more. */
+/** What one server process has counted since it began. One that has ended is listed for two minutes more. */
 struct ProcessCounters {
   /** SERVER/PROCESS. */
   1: required string process,
@@ -812,7 +812,7 @@ struct ProcessCounters {
   3: required i64 countedAtMillis,
   /** By queue, the numbers of jobs that were enqueued, dequeued, succeeded, failed (for good), retried. */
   4: required map<string, list<i64>> queues,
-  /** It has more queues than it can tell of at a time: some that have not changed are not there. */
+  /** It has more queues than fit into one report: some that have not changed are not there. */
   5: optional bool isCut,
 }
 
@@ -934,7 +934,7 @@ struct SearchJobsRequest {
 struct SearchJobsResponse {
   /** Those whose time has come, newest run_after first, then the others. Maybe none, although others follow. */
   1: required list<PinLaterJobInfo> jobs,
-  /** How many jobs this call looked at. */
+  /** How many jobs this call read. */
   2: required i64 lookedAt,
   3: optional string continuation = CONTINUATION_END,
   4: optional list<string> missingShards,
@@ -1064,7 +1064,7 @@ struct WorkerJobInfo {
   3: required i64 sinceMillis,
 }
 
-/** A worker as it was last heard of, at `seenMillis`. */
+/** A worker by its last report, of `seenMillis`. */
 struct WorkerInfo {
   1: required string id,
   2: required string name,
@@ -1105,7 +1105,7 @@ struct GetWorkersResponse {
   5: required i64 busySlots,
   6: required i64 stuckSlots,
   7: optional string continuation = CONTINUATION_END,
-  /** Shards that could not be read: workers that only other servers heard of may be missing. */
+  /** Shards that could not be read: workers that report to other servers may be missing. */
   8: optional list<string> missingShards,
 }
 
@@ -1323,7 +1323,7 @@ struct FlowStage {
   12: optional list<string> tags,
 }
 
-/** What is told that a flow is over: a job of this type on a queue, or a POST to a URL. */
+/** What is called when a flow is over: a job of this type on a queue, or a POST to a URL. */
 struct CompletionCallback {
   1: optional string queueName = "",
   2: optional string job = "",
@@ -1688,7 +1688,7 @@ struct Alarm {
   9: optional string why,
   /** Of jobs of all queues: "" for who may not read them. */
   10: optional string impact,
-  /** What jobs said: "" for who may not see bodies. */
+  /** The error of the jobs: "" for callers that may not see bodies. */
   11: optional string error,
   12: optional string action,
   13: optional string command,
@@ -1742,7 +1742,7 @@ service PinLater {
 
   void ackDequeuedJobs(1: RequestContext context, 2: PinLaterJobAckRequest request) throws (1: PinLaterException e),
 
-  /** As ackDequeuedJobs, and says what became of each ack. */
+  /** As ackDequeuedJobs, and answers what became of each ack. */
   AckJobsResponse ackJobs(1: RequestContext context, 2: PinLaterJobAckRequest request)
       throws (1: PinLaterException e),
 
