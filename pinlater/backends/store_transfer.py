@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from pinlater.backends.requests import StoredState
@@ -237,12 +238,9 @@ class TransferTotals:
     def add(self, block: ExportBlock) -> None:
         self.rows[block.kind] += len(block.rows)
         if block.kind == "job":
-            for row in block.rows:
-                counts = self.jobs.get(row[1])
-                if counts is None:
-                    counts = self.jobs[row[1]] = Counter()
-                counts[_STATE_NAMES[row[2]]] += 1
-            self.last_id = max(self.last_id, max(row[0] for row in block.rows))
+            for (queue, state), count in Counter(map(_QUEUE_AND_STATE, block.rows)).items():
+                self.jobs.setdefault(queue, Counter())[_STATE_NAMES[state]] += count
+            self.last_id = max(self.last_id, max(map(_ID, block.rows)))
         elif block.kind == "chain":
             self.waiting += sum(row[-1] for row in block.rows)
 
@@ -276,6 +274,7 @@ class TransferTotals:
         return cls(Counter(found["rows"]), jobs, found["waiting"], found["last_id"])
 
 
+_ID, _QUEUE_AND_STATE = itemgetter(0), itemgetter(1, 2)
 _STATE_NAMES = {int(state): state.name for state in StoredState}
 
 

@@ -24,7 +24,7 @@ MAGIC = b"PINLATER EXPORT\n"
 FORMAT = 1
 FRAME = Struct(">cIII")
 _HEADER, _BLOCK, _END = b"H", b"B", b"E"
-_SAMPLE_BYTES, _WORTH_IT = 32 << 10, 0.9
+_SAMPLE_BYTES, _WORTH_IT = 32 << 10, 0.8
 """A block is compressed where so much of it becomes smaller than that part: of random bodies it would take most of the
 time, and save nothing.
 """

@@ -13,6 +13,7 @@ import re
 import socket
 import ssl
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, cast
 
 import hiredis
@@ -131,6 +132,22 @@ class PipelinedConnection(asyncio.Protocol):
             self._timer = self._loop.call_at(now + self._timeout_s, self._check)
         self._transport.write(packed)
         return future
+
+    def send_all(self, commands: Sequence[tuple[Any, ...]]) -> list[InlineFuture[Any]]:
+        """Write several commands at once, or none of them where `send` would refuse one."""
+        if self._transport is None or not self.open:
+            raise NothingStored(f"redis: {self._why}")
+        packed = list(map(hiredis.pack_command, commands))
+        for command, each in zip(commands, packed, strict=True):
+            if len(each) > self.most_bytes:
+                self._check_sizes(command)
+        futures = [InlineFuture[Any](self._loop) for _ in packed]
+        now = self._loop.time()
+        self._waiting += [(future, now) for future in futures]
+        if self._timer is None and packed:
+            self._timer = self._loop.call_at(now + self._timeout_s, self._check)
+        self._transport.write(b"".join(packed))
+        return futures
 
     def _check_sizes(self, command: tuple[Any, ...]) -> None:
         largest = max(len(each) for each in command if isinstance(each, bytes | str))

@@ -141,7 +141,7 @@ class RedisStore:
         """
         connection = await self._connected()
         answers: list[Any] = []
-        for answer in [connection.send(command) for command in commands]:
+        for answer in connection.send_all(commands):
             try:
                 answers.append(await answer)
             except ReplyError as error:

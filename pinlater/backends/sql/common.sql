@@ -283,16 +283,29 @@ SELECT queue_id, share, version FROM pinlater_shares ORDER BY queue_id
 -- name: export_kv
 SELECT kind, name, body, expires_at_ms FROM pinlater_notes WHERE expires_at_ms > ? ORDER BY kind, name
 
+-- name: export_job_page
+SELECT COUNT(*), SUM(body_bytes), MAX(id) FROM (SELECT id, body_bytes FROM pinlater_jobs WHERE id > ? ORDER BY id LIMIT ?) page
+
 -- name: export_job_sizes
 SELECT id, body_bytes FROM pinlater_jobs WHERE id > ? ORDER BY id LIMIT ?
 
 -- name: export_jobs
-SELECT {exported_job} FROM pinlater_jobs job LEFT JOIN pinlater_links link ON link.job_id = job.id
-    LEFT JOIN pinlater_extensions extension ON extension.job_id = job.id
-WHERE job.id > ? AND job.id <= ? ORDER BY job.id
+SELECT {exported_numbers}, {exported_rest} FROM pinlater_jobs WHERE id > ? AND id <= ? ORDER BY id
+
+-- name: export_links
+SELECT job_id, origin, origin_attempts, moved_to, undelivered, undelivered_attempts, undelivered_run_after_ms, attempts, log_lines
+FROM pinlater_links WHERE job_id > ? AND job_id <= ?
+
+-- name: export_extensions
+SELECT job_id, claim_timeout_ms, expires_at_ms, cancelled_by, fraction, progress, progress_at_ms, tags
+FROM pinlater_extensions WHERE job_id > ? AND job_id <= ?
+
+-- name: export_result_page
+SELECT COUNT(*), SUM(result_bytes & 2147483647), MAX(job_id)
+FROM (SELECT job_id, result_bytes FROM pinlater_results WHERE job_id > ? ORDER BY job_id LIMIT ?) page
 
 -- name: export_result_sizes
-SELECT job_id, result_bytes FROM pinlater_results WHERE job_id > ? ORDER BY job_id LIMIT ?
+SELECT job_id, result_bytes & 2147483647 FROM pinlater_results WHERE job_id > ? ORDER BY job_id LIMIT ?
 
 -- name: export_results
 SELECT entry.job_id, entry.queue_id, entry.priority, entry.attempts_remaining, entry.finished_at_ms, entry.expires_at_ms,

@@ -23,8 +23,6 @@ from pinlater.backends.store_transfer import (
 )
 
 IN_PROGRESS, FAILED = int(StoredState.IN_PROGRESS), int(StoredState.FAILED)
-_JOB_COLUMNS = 17
-"""So many of EXPORTED_JOB are of all jobs."""
 
 
 def exported_blocks(session: Session, now_ms: int) -> Iterator[ExportBlock]:
@@ -55,50 +53,61 @@ def _sliced(kind: str, rows: Sequence[Row]) -> Iterator[ExportBlock]:
         yield ExportBlock(kind, rows[start : start + ROWS_PER_BLOCK])
 
 
-def _ranges(session: Session, statement: str, mask: int = -1) -> Iterator[tuple[int, int]]:
+def _ranges(session: Session, kind: str) -> Iterator[tuple[int, int]]:
     """Ranges of ids, from behind one up to another, whose bodies come to no more than a block has."""
     after = 0
-    while sizes := session.rows(statement, (after, ROWS_PER_BLOCK)):
-        start, total = after, 0
-        for job_id, size in sizes:
-            if total and total + (size & mask) > BYTES_PER_BLOCK:
-                yield start, after
-                start, total = after, 0
-            total += size & mask
-            after = job_id
-        yield start, after
+    while True:
+        ((count, total, last),) = session.rows(f"export_{kind}_page", (after, ROWS_PER_BLOCK))
+        if not count:
+            return
+        if total > BYTES_PER_BLOCK:
+            start, total = after, 0
+            for job_id, size in session.rows(f"export_{kind}_sizes", (after, ROWS_PER_BLOCK)):
+                if total and total + size > BYTES_PER_BLOCK:
+                    yield start, after
+                    start, total = after, 0
+                total += size
+                after = job_id
+            after = start
+        yield after, last
+        after = last
 
 
 def _jobs(session: Session, queues: Mapping[int, str]) -> Iterator[ExportBlock]:
-    for after, last in _ranges(session, "export_job_sizes"):
-        rows = session.rows("export_jobs", (after, last))
-        jobs = [_job(row, queues[row[1]]) for row in rows if row[1] in queues]
+    """What few jobs have is read apart: each column of a row takes its time, also where nothing is in it."""
+    for ids in _ranges(session, "job"):
+        links, extensions = (
+            {row[0]: row[1:] for row in session.rows(f"export_{table}", ids)} for table in ("links", "extensions")
+        )
+        jobs = [
+            _job(row, queues[row[1]], links.get(row[0], _NO_LINK), extensions.get(row[0], _NO_EXTENSION))
+            for row in session.exported_jobs(ids)
+            if row[1] in queues
+        ]
         if jobs:
             yield ExportBlock("job", jobs)
 
 
-def _job(row: Row, queue: str) -> Row:
-    job_id, _, state = row[:3]
-    body = bytes(row[16])
-    flags = row[_JOB_COLUMNS]
-    awaits_letter = state == FAILED and row[12] is not None
-    own: tuple[object, ...] = (job_id, queue, *row[2:16], body)
-    if state != IN_PROGRESS and row[12] is not None:
-        own = (*own[:12], None, *own[13:])
-    if flags is None and not awaits_letter and row[19:27] == _NO_LINK:
-        return (*own, None)
-    more = _more(row, flags or 0, awaits_letter)
-    return (*own, None if more == _NO_MORE else more)
+def _job(row: Row, queue: str, link: Row, extension: Row) -> Row:
+    state, expires_at_ms, body, flags, keys = row[2], row[12], row[16], row[17], row[18]
+    awaits_letter = False
+    if expires_at_ms is not None and state != IN_PROGRESS:
+        awaits_letter, expires_at_ms = state == FAILED, None
+    more = None
+    if flags is not None or awaits_letter or link is not _NO_LINK:
+        more = _more(awaits_letter, flags or 0, keys, link, extension)
+    return (row[0], queue, *row[2:12], expires_at_ms, *row[13:16], bytes(body), None if more == _NO_MORE else more)
 
 
 _NO_LINK = (None,) * 8
+_NO_EXTENSION = (None,) * 7
 _NO_MORE = JobMore()
 
 
-def _more(row: Row, flags: int, awaits_letter: bool) -> JobMore:
-    keys = HeldKeys() if row[18] is None else HeldKeys.load(bytes(row[18]))
-    origin, origin_attempts, moved_to, undelivered, its_attempts, its_run_after_ms, attempts, log = row[19:27]
-    timeout_ms, expires_at_ms, cancelled_by, fraction, progress, progress_at_ms, tags = row[27:34]
+def _more(awaits_letter: bool, flags: int, held: bytes | None, link: Row, extension: Row) -> JobMore:
+    keys = HeldKeys() if held is None else HeldKeys.load(bytes(held))
+    origin, origin_attempts, moved_to, undelivered, its_attempts, its_run_after_ms, attempts, log = link
+    timeout_ms, expires_at_ms, cancelled_by, fraction, progress, progress_at_ms, tags = extension
     return JobMore(
         awaits_letter,
         flags < 0,
@@ -122,9 +131,9 @@ def _more(row: Row, flags: int, awaits_letter: bool) -> JobMore:
 
 def _results(session: Session, queues: Mapping[int, str]) -> Iterator[ExportBlock]:
     """What a result tells of a job that is gone is what a lookup of it says."""
-    for after, last in _ranges(session, "export_result_sizes", ~REFERENCE_BIT):
+    for ids in _ranges(session, "result"):
         results = []
-        for row in session.rows("export_results", (after, last)):
+        for row in session.rows("export_results", ids):
             job_id, queue_id, priority, remaining, ended_at_ms, expires_at_ms, size, result = row[:8]
             created_at_ms, run_after_ms, allowed = row[8:]
             if created_at_ms is None:

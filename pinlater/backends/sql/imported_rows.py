@@ -68,17 +68,17 @@ def _take_config(session: Session, rows: Sequence[ConfigRow]) -> None:
     for place, row in enumerate(rows):
         session.run("put_config_entry", (row.name, row.version, row.deleted_version, revision + place, row.text))
     queues = [(row.name, row.created_at_ms) for row in rows if row.created_at_ms is not None]
-    session.put("import_queues", queues)
+    session.put_new("import_queues", queues)
 
 
 def _take_quotas(session: Session, queue_ids: Mapping[str, int], rows: Iterable[Sequence[Any]]) -> None:
     quotas = [QuotaRow(*row) for row in rows]
-    session.put("import_quotas", [(queue_ids[each.queue], each.quota, each.version) for each in quotas])
+    session.put_new("import_quotas", [(queue_ids[each.queue], each.quota, each.version) for each in quotas])
 
 
 def _take_kv(session: Session, queue_ids: Mapping[str, int], rows: Iterable[Sequence[Any]]) -> None:
     entries = [KvRow(*row) for row in rows]
-    session.put("import_kv", [(each.namespace, each.name, 1, each.expires_at_ms, each.body) for each in entries])
+    session.put_new("import_kv", [(each.namespace, each.name, 1, each.expires_at_ms, each.body) for each in entries])
 
 
 def _take_jobs(session: Session, queue_ids: Mapping[str, int], rows: Iterable[Sequence[Any]]) -> None:
@@ -93,7 +93,7 @@ def _take_jobs(session: Session, queue_ids: Mapping[str, int], rows: Iterable[Se
             job, own = ExportedJob(*row), JobMore(*more)
             few.append((job, own))
             jobs.append(_extended_row(job, own, queue_ids[job.queue]))
-    session.put("import_jobs", jobs)
+    session.put_new("import_jobs", jobs)
     if few:
         _take_more(session, queue_ids, few)
 
@@ -156,7 +156,7 @@ def _take_more(session: Session, queue_ids: Mapping[str, int], few: Sequence[tup
         ("import_cancelled", cancelled),
         ("put_waiting", waiting),
     ):
-        session.put(statement, rows)
+        session.put_new(statement, rows)
 
 
 _NO_LINK = (None,) * 8
@@ -165,7 +165,7 @@ _NO_EXTENSION = (None,) * 7
 
 def _take_results(session: Session, queue_ids: Mapping[str, int], rows: Iterable[Sequence[Any]]) -> None:
     results = [ResultRow(*row) for row in rows]
-    session.put(
+    session.put_new(
         "put_results",
         [
             (
@@ -175,7 +175,7 @@ def _take_results(session: Session, queue_ids: Mapping[str, int], rows: Iterable
             for each in results
         ],
     )
-    session.put("hold_references", [(each.id, RESULT, each.result) for each in results if each.is_reference])
+    session.put_new("hold_references", [(each.id, RESULT, each.result) for each in results if each.is_reference])
 
 
 def _result_size(row: ResultRow) -> int:
@@ -203,7 +203,7 @@ def _take_keys(session: Session, queue_ids: Mapping[str, int], rows: Iterable[Se
                 *(key.outcome, key.until_ms, key.until_ms if goes else None, key.elsewhere),
             )
         )
-    session.put("put_keys", entries)
+    session.put_new("put_keys", entries)
 
 
 def _take_chains(session: Session, queue_ids: Mapping[str, int], rows: Iterable[Sequence[Any]]) -> None:
@@ -224,9 +224,9 @@ def _take_chains(session: Session, queue_ids: Mapping[str, int], rows: Iterable[
         chains.append((key, job_id, place, queue_id, priority, chain.slot, chain.since_ms, chain.barrier))
         if waiting:
             blocked.append((key, waiting, chain.since_ms, queue_id))
-    session.put("put_chains", chains)
-    session.put("add_blocked", blocked)
-    session.put("put_barriers", barriers)
+    session.put_new("put_chains", chains)
+    session.put_new("add_blocked", blocked)
+    session.put_new("put_barriers", barriers)
 
 
 def _take_firings(session: Session, queue_ids: Mapping[str, int], rows: Iterable[Sequence[Any]]) -> None:
@@ -234,11 +234,11 @@ def _take_firings(session: Session, queue_ids: Mapping[str, int], rows: Iterable
 
 
 def _take_shared(session: Session, queue_ids: Mapping[str, int], rows: Iterable[Sequence[Any]]) -> None:
-    session.put("import_shared", [tuple(row) for row in rows])
+    session.put_new("import_shared", [tuple(row) for row in rows])
 
 
 def _take_dropped(session: Session, queue_ids: Mapping[str, int], rows: Iterable[Sequence[Any]]) -> None:
-    session.put("import_dropped", [(row[0], secrets.randbelow(_SPOTS)) for row in rows])
+    session.put_new("import_dropped", [(row[0], secrets.randbelow(_SPOTS)) for row in rows])
 
 
 _TAKES: Mapping[str, Callable[[Session, Mapping[str, int], Sequence[Sequence[Any]]], None]] = {

@@ -921,3 +921,7 @@ SELECT reference FROM pinlater_dropped FORCE INDEX (PRIMARY) WHERE reference > %
 -- name: schema_version
 -- Until the commit nobody lowers it.
 SELECT value FROM pinlater_meta WHERE name = 'schema_version' LOCK IN SHARE MODE
+
+-- name: export_jobs
+-- The numbers that all jobs have are one text: drivers in Python take long over each value.
+SELECT CONCAT_WS(' ', {exported_numbers}), {exported_rest} FROM pinlater_jobs WHERE id > %s AND id <= %s ORDER BY id

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any
 
 from pinlater.backends.base import ClaimRequest
 from pinlater.backends.sql.records import parts
-from pinlater.backends.sql.session import NewJob, Row, Session, in_slices
+from pinlater.backends.sql.session import Item, NewJob, Row, Session, in_slices, insert_parts
 from pinlater.errors import NothingStored, QueueNotFound
 
 ROWS_PER_INSERT = 500
@@ -86,21 +87,37 @@ class MysqlSession(Session):
         return min(rows, ROWS_PER_INSERT)
 
     def put(self, name: str, rows: Sequence[Row]) -> int:
-        """Python writes the numbers: that the driver looks at each value costs more than the server's part."""
-        head, _, tail = self.statements[name].partition("/*rows*/")
+        return self._put(self.statements[name], rows)
+
+    def put_new(self, name: str, rows: Sequence[Row]) -> None:
+        """Columns in which no row has a value are left out: the server reads each of each row."""
+        used = [at for at, column in enumerate(zip(*rows, strict=True)) if column.count(None) < len(rows)]
+        if rows and len(used) < len(rows[0]):
+            table, columns, rest = insert_parts(self.statements[name])
+            text = f"INSERT INTO {table} ({', '.join([columns[at] for at in used])}) {rest}"
+            self._put(text, list(map(itemgetter(*used), rows)))
+        else:
+            self.put(name, rows)
+
+    def _put(self, text: str, rows: Sequence[Row]) -> int:
+        """Python writes the values: that the driver looks at each costs more than the server's part."""
+        head, _, tail = text.partition("/*rows*/")
         count = 0
-        for some in self._packets(rows):
-            texts = [",".join([str(value) if type(value) is int else "%s" for value in row]) for row in some]
-            bound = [value for row in some for value in row if type(value) is not int]
-            self.cursor.execute(f"{head}({'),('.join(texts)}){tail}", bound)
+        for some in self._packets([_written_row(row) for row in rows], _written_bytes):
+            values = [value for _, large in some for value in large]
+            self.cursor.execute(f"{head}{','.join([text for text, _ in some])}{tail}", values)
             count += int(self.cursor.rowcount)
         return count
+
+    def exported_jobs(self, ids: Sequence[int]) -> list[Row]:
+        """The server packs the numbers of a row."""
+        return [(*map(int, row[0].split()), *row[1:]) for row in self.rows("export_jobs", ids)]
 
     def insert_jobs(self, jobs: Sequence[NewJob], statement: str = "insert_jobs") -> None:
         """Rows of many statements where they are large, in this one transaction."""
         head, row = self.statements[statement], self.statements[f"{statement}_row"]
         texts = 1 if statement == "insert_extended_jobs" else 0
-        for some in self._packets(jobs):
+        for some in self._packets(jobs, _row_bytes):
             rows = [row % (*job[texts:-3], job[-2]) for job in some]
             values = [value for job in some for value in (*job[:texts], job[-3], job[-1])]
             self.cursor.execute(f"{head} {','.join(rows)}", values)
@@ -124,20 +141,56 @@ class MysqlSession(Session):
     def snapshot(self) -> None:
         self.run("snapshot")
 
-    def _packets(self, rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-        """The rows in statements that the server takes whole, as far as none is too large by itself."""
+    def _packets(self, rows: Sequence[Item], size_of: Callable[[Item], int]) -> Iterator[Sequence[Item]]:
+        """The rows in statements that the server takes whole, as far as none is too large by itself. `size_of`: of a
+        row in a statement, at most.
+        """
         limit = min(BYTES_PER_INSERT, self._max_packet) - 2 * _ROW_BYTES
-        some: list[Row] = []
-        size = 0
-        for row in rows:
-            row_bytes = _ROW_BYTES + sum([most_bytes(value) for value in row if type(value) is not int])
-            if some and (size + row_bytes > limit or len(some) == ROWS_PER_INSERT):
-                yield some
-                some, size = [], 0
-            some.append(row)
+        start = size = 0
+        for at, row in enumerate(rows):
+            row_bytes = size_of(row) + 1  # a comma
+            if at > start and (size + row_bytes > limit or at - start == ROWS_PER_INSERT):
+                yield rows[start:at]
+                start, size = at, 0
             size += row_bytes
-        if some:
-            yield some
+        if rows:
+            yield rows[start:]
+
+
+def _written_row(row: Row) -> tuple[str, Sequence[bytes | str]]:
+    """The row as text, and the values that the driver writes into it."""
+    text = f"({','.join([str(value) if type(value) is int else literal(value) for value in row])})"
+    return text, [value for value in row if literal(value) == _LARGE] if _LARGE in text else ()
+
+
+def _written_bytes(written: tuple[str, Sequence[bytes | str]]) -> int:
+    text, large = written
+    return len(text) + sum(map(most_bytes, large))
+
+
+_LARGE = "%s"
+_LARGE_BYTES = 64 << 10
+
+
+def literal(value: object) -> str:
+    """A value in a statement, in ASCII: bytes and texts as hexadecimal, which both sides are fast at. Large ones, which
+    would take twice their size, are left to the driver.
+
+    >>> list(map(literal, (7, None, b"a'", "\u00e9", 0.5, True, bytes(10**6))))
+    ['7', 'NULL', "x'6127'", "_utf8mb4 x'c3a9'", '5.00000000000000000e-01', '1', '%s']
+    """
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes | str):
+        if len(value) > _LARGE_BYTES:
+            return _LARGE
+        return f"x'{value.hex()}'" if isinstance(value, bytes) else f"_utf8mb4 x'{value.encode().hex()}'"
+    return f"{value:.17e}" if isinstance(value, float) else f"{value:d}"
+
+
+def _row_bytes(row: Row) -> int:
+    """More than a row takes in a statement."""
+    return _ROW_BYTES + sum([most_bytes(value) for value in row if type(value) is not int])
 
 
 def most_bytes(value: object) -> int:

@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, cast
 
-from pinlater.backends.sql.records import IMPORTED_JOB, NEW_JOB, parts
-from pinlater.backends.sql.session import NewJob, Row, Session, in_slices
+from pinlater.backends.sql.records import NEW_JOB, parts
+from pinlater.backends.sql.session import NewJob, Row, Session, in_slices, insert_parts
 
 MOST_ROWS_INSERTED = 8
 """More new jobs at once are copied in: that begins with a round trip, and is planned for no row."""
 
 JOBS_PER_COPY = 10_000
 
-_JOB_TYPES = {
-    **dict.fromkeys(("queue_id", "attempts_allowed", "attempts_remaining", "crashes", "body_bytes"), "int4"),
-    **dict.fromkeys(("state", "priority", "extended"), "int2"),
-    **{"custom_status": "text", "claim_descriptor": "text", "body": "bytea", "job_keys": "bytea"},
+_QUEUE_AT = {
+    "insert_jobs": [column for column in NEW_JOB if column != "state"].index("queue_id"),
+    "insert_extended_jobs": 2 + NEW_JOB.index("queue_id"),
 }
-_COLUMNS = {
-    "insert_jobs": [column for column in NEW_JOB if column != "state"],
-    "insert_extended_jobs": ["job_keys", "extended", *NEW_JOB],
-    "import_jobs": list(IMPORTED_JOB),
-}
-_QUEUE_AT = {name: columns.index("queue_id") for name, columns in _COLUMNS.items()}
-_COPIES = {
-    name: (
-        f"COPY pinlater_jobs ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)",
-        [_JOB_TYPES.get(column, "int8") for column in columns],
-    )
-    for name, columns in _COLUMNS.items()
-}
+_TABLE = r"CREATE TABLE IF NOT EXISTS {} \((.*?)\n\)"
+_COLUMN = re.compile(r"^ +(\w+) (BIGINT|INTEGER|SMALLINT|TEXT|BYTEA|DOUBLE PRECISION)", re.MULTILINE)
+
+
+@cache
+def copied(insert: str, schema: str) -> tuple[str, list[str]]:
+    """The COPY of what an INSERT of rows puts in, and the types of its columns.
+
+    >>> table = "CREATE TABLE IF NOT EXISTS t (\\n    b TEXT,\\n    a BIGINT PRIMARY KEY\\n)"
+    >>> copied("INSERT INTO t (a, b) VALUES ...", table)
+    ('COPY t (a, b) FROM STDIN (FORMAT BINARY)', ['bigint', 'text'])
+    """
+    table, columns, _ = insert_parts(insert)
+    (body,) = re.findall(_TABLE.format(table), schema, re.DOTALL)
+    types = dict(_COLUMN.findall(body))
+    text = f"COPY {table} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
+    return text, [types[column].lower() for column in columns]
 
 
 MAKE_PENDING = frozenset({"retry", "requeue", "retry_failed", "reschedule", "free_waiting"})
@@ -96,19 +101,19 @@ class PostgresSession(Session):
             return
         self._copy(statement, jobs)
 
-    def put(self, name: str, rows: Sequence[Row]) -> int:
-        if name != "import_jobs" or len(rows) <= MOST_ROWS_INSERTED:
-            return super().put(name, rows)
-        self._copy(name, rows)
-        return len(rows)
+    def put_new(self, name: str, rows: Sequence[Row]) -> None:
+        if len(rows) <= MOST_ROWS_INSERTED:
+            self.put(name, rows)
+        else:
+            self._copy(name, rows)
 
-    def _copy(self, statement: str, jobs: Sequence[Row]) -> None:
-        text, types = _COPIES[statement]
-        for some in in_slices(jobs, JOBS_PER_COPY):
+    def _copy(self, statement: str, rows: Sequence[Row]) -> None:
+        text, types = copied(self.statements[statement], self.statements["schema"])
+        for some in in_slices(rows, JOBS_PER_COPY):
             with self.cursor.copy(text) as copy:
                 copy.set_types(types)
-                for job in some:
-                    copy.write_row(job)
+                for row in some:
+                    copy.write_row(row)
 
     def candidates(self, queue_id: int, priorities: Sequence[int], limit: int, now_ms: int) -> list[Row]:
         lock = "FOR UPDATE SKIP LOCKED" if self._locking else ""

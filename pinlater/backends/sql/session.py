@@ -7,9 +7,11 @@ the change goes by primary key. Rows are locked in the order of their ids.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cache
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -106,6 +108,10 @@ class Session(ABC):
     @abstractmethod
     def insert_jobs(self, jobs: Sequence[NewJob], statement: str = "insert_jobs") -> None: ...
 
+    def exported_jobs(self, ids: Sequence[int]) -> list[Row]:
+        """The jobs behind one id, up to another: EXPORTED_NUMBERS and EXPORTED_REST of each."""
+        return self.rows("export_jobs", ids)
+
     mark: str
     """What stands for a value in a statement."""
 
@@ -124,6 +130,10 @@ class Session(ABC):
             count += int(self.cursor.rowcount)
             start += len(some)
         return count
+
+    def put_new(self, name: str, rows: Sequence[Row]) -> None:
+        """The same of any number of rows that are not there, and whose table nobody else uses."""
+        self.put(name, rows)
 
     def rows_in(self, name: str, values: Sequence[object], keys: Iterable[bytes], ids: object = None) -> list[Row]:
         """Rows of the keys that are there, in slices; they are locked in the order of the keys."""
@@ -171,6 +181,22 @@ class Session(ABC):
     @abstractmethod
     def snapshot(self) -> None:
         """First in a session that reads: all that follows sees one and the same moment."""
+
+
+_INSERT = re.compile(r"INSERT INTO (\w+) \(([\w\s,]+)\)\s+(.*)", re.DOTALL)
+
+
+@cache
+def insert_parts(statement: str) -> tuple[str, list[str], str]:
+    """The table of an INSERT, its columns, and what follows.
+
+    >>> insert_parts("INSERT INTO t (a, b) VALUES /*rows*/")
+    ('t', ['a', 'b'], 'VALUES /*rows*/')
+    """
+    found = _INSERT.match(statement)
+    assert found is not None, statement
+    table, columns, rest = found.groups()
+    return table, [column.strip() for column in columns.split(",")], rest
 
 
 def in_slices(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
