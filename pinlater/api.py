@@ -459,7 +459,7 @@ class Api(Protocol):
     async def resume_flow(
         self, flow_id: str, *, stage: str = "", expression: str = "", context: RequestContext | None = None
     ) -> FlowStatus:
-        """Try again what the flow is stuck with: children that could not be made, of one stage or all, by another
+        """Try again what the flow failed at: children that could not be made, of one stage or all, by another
         expression where one is given, and a callback that was given up.
         """
 

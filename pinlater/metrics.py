@@ -65,7 +65,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "jobs_expired": Family("counter", ("queue",), "Jobs that failed because they were not handed out in time."),
     "jobs_cancelled": Family("counter", ("queue",), "Running jobs that ended because they were to stop."),
-    "jobs_asked_to_stop": Family("counter", ("queue",), "Running jobs whose workers were asked to stop."),
+    "jobs_asked_to_stop": Family("counter", ("queue",), "Running jobs that were requested to stop."),
     "results_kept": Family("counter", ("queue",), "Results that workers left with a success."),
     "jobs_undelivered": Family(
         "counter",
@@ -144,7 +144,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "overflow_jobs": Family("gauge", (), "Jobs in this server's overflow shard that wait to be moved."),
     "cluster_workers": Family(
-        "gauge", (), "Workers that were heard of in the last minute, in the whole cluster.", merge="max"
+        "gauge", (), "Workers that reported in the last minute, in the whole cluster.", merge="max"
     ),
     "cluster_worker_slots": Family(
         "gauge", ("state",), "Their slots by state: free, busy, stuck; in the whole cluster.", merge="max"

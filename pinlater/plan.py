@@ -52,7 +52,7 @@ _MARKS = " (version 2)", " (version 3)"
 
 _DEFAULT_API = "127.0.0.1:9012"
 _OPEN_TO_ALL = (
-    "other machines reach the server without TLS, and no rules say who may do what; see --tls-cert and --rules, or "
+    "other machines reach the server without TLS, and there are no access rules; see --tls-cert and --rules, or "
     "listen on 127.0.0.1"
 )
 _NO_API = (
@@ -214,7 +214,7 @@ def _why_none(failures: Sequence[str], stores: int) -> str:
     reasons = "; ".join(failures)
     if len(failures) == stores:
         return f"no store can be used; {reasons}"
-    return f"{reasons}; which shards the others are cannot be told without it, unless all have IDs: --store ID=URL"
+    return f"{reasons}; which shards the others are is not known without it, unless all have IDs: --store ID=URL"
 
 
 def _named(config: Config, ids: Sequence[str]) -> tuple[StoreConfig, ...]:

@@ -1105,7 +1105,7 @@ struct GetWorkersResponse {
   5: required i64 busySlots,
   6: required i64 stuckSlots,
   7: optional string continuation = CONTINUATION_END,
-  /** Shards that could not be read: workers that report to other servers may be missing. */
+  /** Shards that could not be read: workers that reported only to other servers may be missing. */
   8: optional list<string> missingShards,
 }
 

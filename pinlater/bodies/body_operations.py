@@ -308,7 +308,7 @@ class TierOperations:
     def _name_those_out(self, step: BodiesStep) -> None:
         for handle in self._members.all:
             if not handle.is_healthy:
-                _add_problem(step, f"shard {handle.shard.shard_id} is out: none of its jobs was looked at")
+                _add_problem(step, f"shard {handle.shard.shard_id} is out: none of its jobs was examined")
 
 
 def _add(to: TierCounts, more: TierCounts) -> None:

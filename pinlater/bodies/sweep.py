@@ -133,7 +133,7 @@ class Sweeper:
                 await self._remove_store(run, progress, only_tier, dry_run, store)
             for handle in () if store else self._members.all:
                 if not handle.is_healthy:
-                    progress.add_problem(f"shard {handle.shard.shard_id} is out: none of its objects was looked at")
+                    progress.add_problem(f"shard {handle.shard.shard_id} is out: none of its objects was examined")
                     continue
                 try:
                     await self.sweep(handle, progress, run=run, only_tier=only_tier, dry_run=dry_run)

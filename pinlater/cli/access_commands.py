@@ -41,11 +41,11 @@ Examples:
 {EXIT_CODES}""",
 )
 def access() -> None:
-    """Look at who may do what."""
+    """Show who may do what, and check a rules file."""
 
 
 @access.command(
-    short_help="Show who I am, and what I may.",
+    short_help="Show the caller's identity and rights.",
     epilog="""\b
 Examples:
   pinlater access show
@@ -55,7 +55,7 @@ Examples:
 @output_option
 @talks_to_server
 def show(client: Client, format: str) -> None:
-    """Show who this caller is to the servers, its roles, and what these allow on which queues.
+    """Show this caller's identity, its roles, and what these allow on which queues.
 
     Where no rules are in force, everybody may do what needs no admin password.
     """
@@ -88,7 +88,7 @@ def _row_of(count: OwnedCount, format: str) -> dict[str, object]:
 
 
 @access.command(
-    short_help="Show what each identity has made.",
+    short_help="Show how much each identity has stored.",
     epilog="""\b
 Examples:
   pinlater access usage
@@ -128,7 +128,7 @@ Examples:
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def check(file: Path) -> None:
-    """Check a rules file as a server would read it, and say what in it has no effect.
+    """Check a rules file as a server would read it, and list what in it has no effect.
 
     A mistake is named by its line and key, and the exit code is 1. No server is asked.
     """
@@ -238,7 +238,7 @@ def _address_option(_context: click.Context, _param: click.Parameter, text: str 
 
 
 @access.command(
-    short_help="Say whether a rules file lets somebody do something.",
+    short_help="Test whether a rules file lets an identity do something.",
     epilog="""\b
 Examples:
   pinlater access test cert:web.mail.example enqueue mail-out --rules rules.toml
@@ -261,7 +261,7 @@ Examples:
     "address",
     metavar="ADDRESS",
     callback=_address_option,
-    help="Where it calls from. [default: outside of every network that a rule names]",
+    help="The caller's address. [default: outside of every network that a rule names]",
 )
 @click.option("--role", "roles", multiple=True, metavar="ROLE", help="A role that the token has; repeatable.")
 @output_option
@@ -274,7 +274,7 @@ def test(
     roles: Sequence[str],
     format: str,
 ) -> None:
-    """Say whether the rules of a file let IDENTITY do ACTION, on QUEUE or on the whole cluster, and by which of them.
+    """Test whether the rules of a file let IDENTITY do ACTION, on QUEUE or on the whole cluster, and by which of them.
 
     IDENTITY is cert:NAME, token:NAME or anonymous. The exit code is 0 where it may and 1 where it may not. No server is
     asked: the roles that a token was made with are given by --role.

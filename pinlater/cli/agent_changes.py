@@ -65,7 +65,7 @@ class ChangeForm(ToolForm, kw_only=True):
     ] = []
     limit: Limit = 100
     dry_run: Annotated[
-        bool, Meta(description="Change nothing, and say how many jobs are meant, with up to ten of them. Look first.")
+        bool, Meta(description="Change nothing, and return how many jobs match, with up to ten. Try this first.")
     ] = True
 
 
@@ -137,7 +137,7 @@ def _slices_of(caller: AgentCaller, order: RunOrder) -> Sequence[FoundJobsChange
 
 class PauseForm(ToolForm, rename={"for_": "for"}):
     queue: QueueName
-    why: Annotated[str, Meta(description="Shown to whoever finds it paused.")]
+    why: Annotated[str, Meta(description="The reason, which others see.")]
     for_: Annotated[str, Meta(description="It ends by itself after so long: 30m, 2h.")] = ""
 
 

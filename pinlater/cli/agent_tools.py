@@ -1,4 +1,4 @@
-"""Tools by which agents look at a cluster through `pinlater mcp`: they change nothing.
+"""Tools by which agents inspect a cluster through `pinlater mcp`: they change nothing.
 
 The docstring of a tool is what an agent reads of it. Its form is what it takes; what it answers has the JSON of HTTP.
 """
@@ -97,7 +97,7 @@ Filter = Annotated[
         "body:TEXT; a - in front negates. States: " + ", ".join(phase.word for phase in JobPhase)
     ),
 ]
-Limit = Annotated[int, Meta(ge=1, le=_PAGE, description="At most so many.")]
+Limit = Annotated[int, Meta(ge=1, le=_PAGE, description="The most entries to return.")]
 QueueName = Annotated[str, Meta(description="The name of a queue.")]
 Descriptor = Annotated[str, Meta(description="The id of a job, such as mail:s1:p1:1790000000000000.")]
 
@@ -186,7 +186,7 @@ def tell_job(caller: AgentCaller, form: JobForAgent) -> Row:
 
 class ErrorsForm(ToolForm):
     filter: Filter = ""
-    limit: Annotated[int, Meta(ge=1, le=10_000, description="Look at so many jobs that failed.")] = _PAGE
+    limit: Annotated[int, Meta(ge=1, le=10_000, description="The most failed jobs to examine.")] = _PAGE
 
 
 @agent_tool("errors", ErrorsForm)
@@ -222,7 +222,7 @@ class WorkersForm(ToolForm):
 @agent_tool("workers", WorkersForm)
 def tell_workers(caller: AgentCaller, form: WorkersForm) -> Row:
     """The workers of the framework: where each runs, of which queues, how many of its slots are busy or stuck, its
-    version, and when it was last heard of.
+    version, and the time of its last report.
     """
     pages = read_pages(caller.client, queue=form.queue, running=form.running)
     workers = list(islice((worker for page in pages for worker in page.workers), form.limit + 1))

@@ -100,7 +100,9 @@ Examples:
 {EXIT_CODES}""",
 )
 @click.option("--ended", is_flag=True, help="Those that are over, the latest first: the last 200 are kept.")
-@click.option("--limit", type=click.IntRange(min=1, max=1_000), default=200, show_default=True, help="At most so many.")
+@click.option(
+    "--limit", type=click.IntRange(min=1, max=1_000), default=200, show_default=True, help="The most alarms to show."
+)
 @output_option
 @talks_to_server
 def list_alarms(client: Client, ended: bool, limit: int, format: str) -> None:
@@ -143,7 +145,7 @@ Examples:
 @click.argument("name")
 @click.option("--subject", default="", metavar="NAME", help="Only of this queue, shard or process. [default: all]")
 @click.option("--for", "for_ms", type=duration_option, metavar="DURATION", required=True, help="When it ends: 2h, 1d.")
-@click.option("--reason", metavar="TEXT", required=True, help="Shown to whoever finds it muted, and in the audit.")
+@click.option("--reason", metavar="TEXT", required=True, help="The reason, which others see, also in the audit.")
 @needs_password
 @talks_to_server
 def mute(client: Client, name: str, subject: str, for_ms: int, reason: str) -> None:

@@ -45,7 +45,7 @@ Examples:
 {EXIT_CODES}""",
 )
 def bodies() -> None:
-    """Look at bodies in tiers, the object stores beside the shards; sweep, verify and move them."""
+    """Show, sweep, verify and move bodies in tiers, the object stores beside the shards."""
 
 
 def _tier_json(tier: BodyTier) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def rough_size(size: int) -> str:
 
 @bodies.command(
     "status",
-    short_help="Show each tier: its bodies, latencies and troubles.",
+    short_help="Show each tier: its bodies, latencies and problems.",
     epilog="""\b
 Examples:
   pinlater bodies status
@@ -123,7 +123,7 @@ def bodies_status(client: Client, format: str) -> None:
         say(f"objects of store {store}, which is no shard here: `pinlater bodies sweep --store {store}` deletes them")
 
 
-tier_option = click.option("--tier", metavar="NAME", default="", help="This tier alone.")
+tier_option = click.option("--tier", metavar="NAME", default="", help="Only this tier.")
 queue_option = click.option(
     "--queue", metavar="NAME", default="", shell_complete=offer_queues, help="Bodies of this queue alone."
 )
@@ -131,7 +131,7 @@ queue_option = click.option(
 
 def rate_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
-        "--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="So many a second at most."
+        "--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="The highest number a second."
     )(command)
 
 
@@ -181,7 +181,7 @@ def bodies_verify(client: Client, queue: str, tier: str, rate: float | None, for
 
 @bodies.command(
     "move",
-    short_help="Put the bodies of pending jobs where the rules say now.",
+    short_help="Move the bodies of pending jobs to where the rules put them now.",
     epilog="""\b
 Examples:
   pinlater bodies move --dry-run
@@ -204,7 +204,7 @@ def bodies_move(
     progress and those that ended keep theirs.
     """
     if bool(queue) == everything:
-        raise click.UsageError("name a --queue, or say --all")
+        raise click.UsageError("name a --queue, or give --all")
     run(client, BodiesChange(BodiesAction.MOVE, queue, tier, dry_run), rate, format)
 
 
@@ -249,7 +249,7 @@ def run(client: Client, change: BodiesChange, rate: float | None, format: str) -
 
 def _summary(change: BodiesChange, total: BodiesStep) -> str:
     examined = counted(total.looked_at, _LOOKED_AT[change.action])
-    text = f"{examined} looked at, {total.found:,} {_FOUND[change.action]} ({rough_size(total.bytes)})"
+    text = f"{examined} examined, {total.found:,} {_FOUND[change.action]} ({rough_size(total.bytes)})"
     if _DONE[change.action]:
         text += ", none changed: a dry run" if change.dry_run else f", {total.done:,} {_DONE[change.action]}"
     return text

@@ -88,10 +88,10 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     decorated: Callable[..., Any] = with_extent
     for option in (
         output_option,
-        click.option("--dry-run", is_flag=True, help="Change nothing: count the jobs that are meant, and show ten."),
+        click.option("--dry-run", is_flag=True, help="Change nothing: count the jobs that match, and show ten."),
         click.option("--all", "everything", is_flag=True, help="All jobs, however many."),
         click.option(
-            "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="At most so many jobs."
+            "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="The most jobs to change."
         ),
         tag_option,
         status_match_option,
@@ -168,7 +168,7 @@ def job_change(
     return FoundJobsChange(selection, action, attempts=attempts, run_after_ms=run_after_ms)
 
 
-yes_option = click.option("--yes", is_flag=True, help="Do not ask on a terminal whether that is meant.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation on a terminal.")
 """For `run_removal`."""
 
 
@@ -271,7 +271,7 @@ def _run_changes(
 
 def _say_missing(missing: set[str]) -> None:
     if missing:
-        say(f"not all was looked at; missing shards: {', '.join(sorted(missing))}")
+        say(f"not all jobs were searched; missing shards: {', '.join(sorted(missing))}")
 
 
 @dataclass

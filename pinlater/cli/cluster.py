@@ -184,7 +184,7 @@ Examples:
 {EXIT_CODES}""",
 )
 def cluster() -> None:
-    """Look at a cluster as a whole."""
+    """Show a cluster as a whole."""
 
 
 @cluster.command(
@@ -278,7 +278,7 @@ Examples:
 
 {EXIT_CODES}""",
 )
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="The most entries to show.")
 @click.option("--before", "before_ms", type=moment_option, metavar="TIME", help="Only changes of before this time.")
 @output_option
 @talks_to_server

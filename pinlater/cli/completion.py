@@ -128,7 +128,7 @@ def one_of(*words: str) -> Offer:
 
 
 @click.command(
-    short_help="Print what completes words in a shell.",
+    short_help="Print the completion script of a shell.",
     epilog="""\b
 Examples:
   eval "$(pinlater completion bash)"                                 in ~/.bashrc
@@ -137,9 +137,11 @@ Examples:
   eval "$(pinlater completion bash --program pinlater-worker)"       the same for pinlater-worker""",
 )
 @click.argument("shell", type=click.Choice(SHELLS))
-@click.option("--program", type=click.Choice(PROGRAMS), default=PROGRAMS[0], show_default=True, help="Whose words.")
+@click.option(
+    "--program", type=click.Choice(PROGRAMS), default=PROGRAMS[0], show_default=True, help="The program to complete."
+)
 def completion(shell: str, program: str) -> None:
-    """Print the lines by which SHELL completes the words of a command line.
+    """Print the completion script of SHELL.
 
     It offers commands and options; queues, shards, settings and types of job from the servers that the line names, or
     else the environment, within a second; states; and the clusters of clusters.toml.

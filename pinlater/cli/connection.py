@@ -206,7 +206,7 @@ def _with_server_options(command: Callable[..., None]) -> Callable[..., None]:
             "--token-file",
             type=click.Path(dir_okay=False, path_type=Path),
             metavar="PATH",
-            help="The file with the token that says who calls. [env: PINLATER_TOKEN_FILE, or PINLATER_TOKEN with the "
+            help="The file with the caller's token. [env: PINLATER_TOKEN_FILE, or PINLATER_TOKEN with the "
             "token itself]",
         ),
         click.option(

@@ -162,7 +162,7 @@ async def _export(store: StoreConfig, file: BinaryIO, tiers: dict[str, ObjectSto
 @click.command(
     cls=ServerCommand,
     name="import",
-    short_help="Bring an export into an empty store of any kind.",
+    short_help="Import an export into an empty store of any kind.",
     epilog=f"""\b
 Examples:
   pinlater import monday.export sqlite:////var/lib/pinlater/pinlater.db
@@ -175,7 +175,7 @@ Examples:
 @click.argument("file", type=click.Path(dir_okay=False, exists=True, allow_dash=True))
 @click.argument("store", required=False)
 @click.option("--replace", is_flag=True, help="Remove what the store holds first.")
-@click.option("--check", is_flag=True, help="Only read the file to its end, and say what it holds.")
+@click.option("--check", is_flag=True, help="Only read the file to its end, and print what it holds.")
 def import_(file: str, store: str | None, replace: bool, check: bool) -> None:
     """Bring the export in FILE (-: standard input) into STORE, which becomes that shard.
 
@@ -186,7 +186,7 @@ def import_(file: str, store: str | None, replace: bool, check: bool) -> None:
     with broken_as_failure():
         if check or store is None:
             if store is None and not check:
-                raise click.UsageError("name the STORE, or say --check")
+                raise click.UsageError("name the STORE, or give --check")
             with _opened(file) as opened:
                 _say_what(ExportReader(opened))
             return

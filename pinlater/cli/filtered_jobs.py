@@ -29,7 +29,7 @@ def filter_line(text: str | FilterLine) -> FilterLine:
         place = text[error.start : error.end]
         raise click.BadParameter(f"{error.message} (at {place!r})" if place != text else error.message) from None
     if not line.terms:
-        raise click.BadParameter("it is empty, and so means all jobs of all queues; say at least queue: or state:")
+        raise click.BadParameter("it is empty, and so means all jobs of all queues; give at least queue: or state:")
     return line
 
 

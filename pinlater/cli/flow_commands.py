@@ -88,7 +88,7 @@ def _item_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @flow.command(
-    short_help="Make a flow, from a file or from --stage.",
+    short_help="Create a flow, from a file or from --stage.",
     epilog="""\b
 Examples:
   pinlater flow create --file payroll.toml
@@ -109,10 +109,10 @@ Examples:
     "--max-failures",
     type=click.IntRange(min=0),
     metavar="N",
-    help="So often an item may fail, and is tried again. [default: 0]",
+    help="How often an item may fail and is tried again. [default: 0]",
 )
 @click.option("--dedupe-key", metavar="KEY", help="While a flow of this name and key is kept, no second one is made.")
-@click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="What is kept with it; repeatable.")
+@click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="Metadata of the flow; repeatable.")
 @click.option(
     "--items",
     "source",
@@ -144,7 +144,7 @@ def create(
     JMESPath of what the parent got and returned) or applet, max_failures, backoff, max_backoff, priority, seal (now,
     manual), final, tags, items, dedupe_key_from, serialize_key_from. docs/cli.md has an example.
 
-    NAME, --dedupe-key and --metadata count before what the file says. Items of --items are added behind those of the
+    NAME, --dedupe-key and --metadata take precedence over the file. Items of --items are added behind those of the
     file, in slices of 1,000; with keys of their own, and a --dedupe-key, the same command goes on after a break.
     """
     new = _new_flow(name, file, stages, max_failures or 0)
@@ -292,7 +292,7 @@ def _add(client: Client, flow_id: str, stage: str, lines: Iterator[Line], output
 
 
 @flow.command(
-    short_help="Take no more items into a stage.",
+    short_help="Seal a stage: no more items come into it.",
     epilog="""\b
 Examples:
   pinlater flow seal 4f1c0b…
@@ -311,7 +311,7 @@ def seal(client: Client, flow_id: str, stage: str) -> None:
 
 # -- ending ------------------------------------------------------------------------------------------------------------
 
-_yes_option = click.option("--yes", is_flag=True, help="Do not ask whether that is meant.")
+_yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def _ask(client: Client, flow_id: str, what: str, yes: bool, if_not: str) -> None:
@@ -364,7 +364,7 @@ def delete(client: Client, flow_id: str, yes: bool) -> None:
 
 
 @flow.command(
-    short_help="Try again what a flow is stuck with.",
+    short_help="Try again what a flow failed at.",
     epilog="""\b
 Examples:
   pinlater flow resume 4f1c0b…
@@ -375,7 +375,7 @@ Examples:
 @click.option("--expression", default="", metavar="JMESPATH", help="Make them by this one from now on.")
 @talks_to_server
 def resume(client: Client, flow_id: str, stage: str, expression: str) -> None:
-    """Try again what a flow is stuck with: children that could not be made, and a callback that was given up.
+    """Try again what a flow failed at: children that could not be made, and a callback that was given up.
 
     What still keeps it from going on is said.
     """

@@ -235,6 +235,6 @@ def changes(before: FlowStatus | None, now: FlowStatus) -> Iterator[str]:
             yield f"{each.stage.name}: {ended:,} of {counted(each.items, 'item')} done{failed}{state}"
     for problem in now.troubles:
         if before is None or problem not in before.troubles:
-            yield f"trouble: {problem}"
+            yield f"problem: {problem}"
     if before is None or state_text(before) != state_text(now):
         yield f"flow {now.name}: {state_text(now)}"

@@ -79,7 +79,7 @@ def followed(client: Client, flow_id: str, every_ms: int, within_s: float | None
 
 
 @click.command(
-    short_help="Show a flow: its stages as a tree, and what is in its way.",
+    short_help="Show a flow: its stages as a tree, and what keeps it from going on.",
     epilog="""\b
 Examples:
   pinlater flow status 4f1c0b…
@@ -87,7 +87,9 @@ Examples:
   pinlater flow status 4f1c0b… -o json | jq '.[0].stages[] | {name, pending}'""",
 )
 @flow_argument
-@click.option("--watch", is_flag=True, help="Until it is over: a terminal is drawn over, else lines say what is new.")
+@click.option(
+    "--watch", is_flag=True, help="Follow it until it is over: redrawn on a terminal, else a line per change."
+)
 @click.option(
     "--interval",
     "interval_ms",
@@ -159,7 +161,7 @@ def _redraw(looks: Iterator[FlowStatus]) -> None:
 
 
 @click.command(
-    short_help="Wait until a flow is over; the exit code says how.",
+    short_help="Wait until a flow is over; the exit code tells its end.",
     epilog="""\b
 Examples:
   pinlater flow wait 4f1c0b…
@@ -170,7 +172,9 @@ Exit codes: 0 complete, and no item failed; 5 complete, and items failed or have
 124 not over in time; others as of all commands.""",
 )
 @flow_argument
-@click.option("--timeout", type=duration_option, metavar="DURATION", help="At most so long. [default: as it takes]")
+@click.option(
+    "--timeout", type=duration_option, metavar="DURATION", help="The longest time to wait. [default: no limit]"
+)
 @output_option
 @talks_while_waiting
 def wait(client: Client, flow_id: str, timeout: int | None, format: str) -> None:
@@ -225,7 +229,7 @@ Examples:
     "--number", "numbers", type=click.IntRange(1), multiple=True, help="Only the item of this number; repeatable."
 )
 @click.option("--payloads", is_flag=True, help="Payloads and results too; in a table the beginning of each.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many items.")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="The most items to list.")
 @click.option("--all", "everything", is_flag=True, help="All items, however many.")
 @output_option
 @talks_to_server
@@ -294,7 +298,7 @@ Examples:
 @click.option("--dedupe-key", default="", metavar="KEY", help="Only those of this dedupe key.")
 @click.option("--state", type=click.Choice(list(_STATES)), shell_complete=one_of(*_STATES), help="Only in this state.")
 @click.option("--metadata", "wanted", multiple=True, metavar="KEY=VALUE", help="Only with this metadata; repeatable.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many flows.")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="The most flows to list.")
 @click.option("--all", "everything", is_flag=True, help="All flows, however many.")
 @output_option
 @talks_to_server

@@ -181,7 +181,7 @@ Examples:
 {EXIT_CODES}""",
 )
 def job() -> None:
-    """Enqueue, look at, wait for, retry, reschedule, cancel and delete jobs."""
+    """Enqueue, show, wait for, retry, reschedule, cancel and delete jobs."""
 
 
 for command in (enqueue, get, log, wait, scan, count, retry, reschedule, cancel, delete):

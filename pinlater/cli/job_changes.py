@@ -120,7 +120,7 @@ def retry(
 ) -> None:
     """Make failed jobs of QUEUE ready again, in slices of 1,000, and print how many.
 
-    On a terminal it counts them first and asks whether that is meant.
+    On a terminal it counts them first and asks for confirmation.
     Jobs that fail while it runs are left alone. Where a shard is out, the others are done, it is named on stderr, and
     the exit code is 5.
 
@@ -128,7 +128,7 @@ def retry(
     fail is left alone and named on stderr, and the exit code is 5.
 
     With --filter all failed jobs that it finds, in whichever queues; cancelled ones where it says state:cancelled. On a
-    terminal it counts them first and asks whether that is meant.
+    terminal it counts them first and asks for confirmation.
 
     The dead letter of a job goes with its retry. Where the letter runs or succeeded, or lies on another shard, the job
     is left alone and named on stderr; so is one that is named and whose letter was replayed.
@@ -178,7 +178,7 @@ def delete(
 ) -> None:
     """Delete jobs of QUEUE in one state, in slices of 1,000, and print how many.
 
-    On a terminal it counts them first and asks whether that is meant; then it deletes no more than it has counted.
+    On a terminal it counts them first and asks for confirmation; then it deletes no more than it has counted.
     Where a shard is out, the others are done, it is named on stderr, and the exit code is 5. Jobs of other priorities
     than 1 are deleted only where --priority says so; how many are left is said.
 
@@ -264,7 +264,7 @@ def cancel(
     cancelled, the exit code is 5.
 
     With --queue and no key, all of its jobs that match, scheduled ones too, in slices of 1,000, and it prints how many.
-    On a terminal it counts them first and asks whether that is meant; then it cancels no more than it has counted.
+    On a terminal it counts them first and asks for confirmation; then it cancels no more than it has counted.
 
     With --filter all jobs that it finds, in whichever queues, and no worker has yet; with --running the workers of the
     others are asked to stop.
@@ -310,7 +310,7 @@ def _cancel_named(client: Client, descriptors: tuple[str, ...], running: bool, f
     """Whether any of them was not cancelled."""
     output = open_output(format, ["descriptor", "outcome"], to_json=lower_outcome)
     failed = False
-    with Progress("jobs looked at") as progress:
+    with Progress("jobs examined") as progress:
         for queue, named in groupby(named_descriptors(descriptors), queue_of):
             for part in slices(named, _SLICE, _SLICE, lambda _: 0):
                 outcomes = {} if queue is None else client.cancel(queue, part, running=running)

@@ -84,7 +84,7 @@ def extended_job_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--claim-timeout",
             type=duration_option,
             metavar="DURATION",
-            help="How long a worker may take, where its dequeue does not say. [default: the queue's]",
+            help="How long a worker may take, unless its dequeue asks for another time. [default: the queue's]",
         ),
         click.option(
             "--expires", type=_expiry, metavar="TIME", help="Not handed out from this time on: ISO, or 1h from now."
@@ -93,7 +93,7 @@ def extended_job_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--dedupe-for",
             type=_window,
             metavar="DURATION",
-            help="The key counts for so long after the job's end; kept: as long as it is kept. [default: 0]",
+            help="How long the key holds after the job's end; kept: as long as the job is kept. [default: 0]",
         ),
         click.option(
             "--on-duplicate",

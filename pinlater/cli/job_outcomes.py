@@ -57,12 +57,12 @@ Examples:
 @key_options
 @filter_option
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="With --filter: at most so many jobs."
+    "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="With --filter: the most jobs."
 )
 @yes_option
 @click.option("--run-at", type=moment_option, metavar="TIME", help="Not before this time: ISO, or +10m from now.")
-@click.option("--delay", type=duration_option, metavar="DURATION", help="Not before so long from now.")
-@click.option("--body", metavar="TEXT", help="What they do in place of what they did; - for standard input.")
+@click.option("--delay", type=duration_option, metavar="DURATION", help="How long from now no worker gets it.")
+@click.option("--body", metavar="TEXT", help="Their new body; - for standard input.")
 @click.option("--attempts", type=click.IntRange(1, _MOST_ATTEMPTS), help="How often they may be tried from now on.")
 @click.option(
     "--if-updated-at", type=_updated_at, metavar="TIME", help="Only where the job was last updated then, as get shows."
@@ -90,7 +90,7 @@ def reschedule(
     updated at another time than --if-updated-at). Where any was not rescheduled, the exit code is 5. A job that waits
     for another one of its serialize key keeps its place.
 
-    With --filter all pending jobs that it finds; on a terminal it says how many, and asks whether that is meant.
+    With --filter all pending jobs that it finds; on a terminal it shows how many, and asks for confirmation.
     """
     if line is not None:
         refuse_beside_filter("descriptors", "queue")
@@ -175,7 +175,9 @@ Examples:
 @click.argument("descriptors", nargs=-1, metavar="[DESCRIPTOR]...")
 @queue_of_keys_option
 @key_options
-@click.option("--timeout", type=duration_option, metavar="DURATION", help="At most so long. [default: as it takes]")
+@click.option(
+    "--timeout", type=duration_option, metavar="DURATION", help="The longest time to wait. [default: no limit]"
+)
 @click.option("--result", is_flag=True, help="In a table only the result, as it is, of one job.")
 @click.option("--raw", is_flag=True, help="With --result, on a terminal: the bytes as they are.")
 @output_option

@@ -124,7 +124,7 @@ Examples:
 @key_options
 @filter_option
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="With --filter: at most so many jobs."
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="With --filter: the most jobs."
 )
 @click.option("--body", is_flag=True, help="The body too: in a table only the body, as it is, of one job.")
 @click.option("--raw", is_flag=True, help="With --body, on a terminal: the bytes as they are, whatever they do to it.")
@@ -338,7 +338,7 @@ Examples:
 @match_option
 @status_match_option
 @tag_option
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many jobs.")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="The most jobs to list.")
 @click.option("--all", "everything", is_flag=True, help="All jobs, however many.")
 @click.option("--body", is_flag=True, help="The bodies too: `body` in JSON, and the whole of each in a table.")
 @output_option

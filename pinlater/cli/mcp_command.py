@@ -29,7 +29,7 @@ ABOUT = (
 
 @click.command(
     cls=ServerCommand,
-    short_help="Let an agent look at a cluster, by the Model Context Protocol.",
+    short_help="Let an agent inspect a cluster, by the Model Context Protocol.",
     epilog=f"""\b
 Examples:
   pinlater mcp --cluster production --token-file agent.token
@@ -44,7 +44,7 @@ A client of the protocol starts it by itself; its configuration is such as
 @click.option("--allow-changes", is_flag=True, help="Also the tools that enqueue, retry, cancel, replay and pause.")
 @talks_to_server
 def mcp(client: Client, allow_changes: bool) -> None:
-    """Let an agent look at a cluster, by the Model Context Protocol over standard input and output.
+    """Let an agent inspect a cluster, by the Model Context Protocol over standard input and output.
 
     It has tools for what operators ask: alarms, queues, the cluster, jobs by a filter, one job, kinds of error,
     workers, schedules and flows. It may do what its token may, and changes nothing unless --allow-changes is given;

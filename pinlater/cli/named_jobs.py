@@ -86,7 +86,7 @@ def _change_slice(
     for descriptor, why in answer.refusals.items():
         say(f"left alone: {descriptor}: {why}")
     if answer.missing_shards:
-        say(f"not all was looked at; missing shards: {', '.join(answer.missing_shards)}")
+        say(f"not all jobs were searched; missing shards: {', '.join(answer.missing_shards)}")
     elif (rest := len(there) - answer.changed - len(answer.refusals)) > 0:
         say(f"left alone, since they were changed meanwhile: {counted(rest, 'job')}")
     return answer

@@ -79,7 +79,7 @@ def list_queues(client: Client, format: str) -> None:
 @click.command(
     help=f"""Delete a queue and all its jobs, in every state.
 
-    It says how many jobs those are, and asks on a terminal whether that is meant.
+    It shows how many jobs those are, and asks for confirmation on a terminal.
 
     {PASSWORD_HELP} A queue that does not exist is no error.""",
     epilog=f"""\b
@@ -286,7 +286,7 @@ _COUNTED_LAST = [(_LEFT[0], False), (_LEFT[1], True), (_LEFT[-1], False), (_LEFT
     short_help="Refuse new jobs of a queue, and wait until it is empty.",
     help=f"""Refuse new jobs of a queue, and wait until workers have ended those that are there.
 
-    What is left is shown on a terminal. A shard that is out is waited for, since nobody knows what it holds. Ctrl-C
+    What is left is shown on a terminal. A shard that is out is waited for, since it may hold jobs. Ctrl-C
     ends the waiting; the queue goes on draining until --undo.
 
     {PASSWORD_HELP}""",
@@ -368,7 +368,7 @@ def _dead_letter_queue(client: Client, queue: str) -> str:
 
 
 @click.command(
-    short_help="Send dead letters back to where they came from.",
+    short_help="Send dead letters back to their queues, as new jobs.",
     epilog="""\b
 Examples:
   pinlater queue replay mail_dead
@@ -397,7 +397,7 @@ Examples:
 @click.option(
     "--attempts", type=click.IntRange(min=1), help="How often they may be tried again. [default: as before they failed]"
 )
-@click.option("--rate", type=_rate, metavar="RATE", help="At most so many: 100/s, 30/m. [default: as fast as it goes]")
+@click.option("--rate", type=_rate, metavar="RATE", help="The highest rate: 100/s, 30/m. [default: none]")
 @filter_options
 @talks_to_server
 def replay(
@@ -455,7 +455,7 @@ Examples:
 {EXIT_CODES}""",
 )
 def queue() -> None:
-    """Create, look at, set, pause, drain and delete queues."""
+    """Create, show, set, pause, drain and delete queues."""
 
 
 for command in (

@@ -27,7 +27,7 @@ DEFAULTS = "@defaults"
 def defaults_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """--defaults."""
     return click.option(
-        "--defaults", is_flag=True, help="In place of a NAME: for all queues that say nothing else themselves."
+        "--defaults", is_flag=True, help="In place of a NAME: for all queues that have no value of their own."
     )(command)
 
 
@@ -102,7 +102,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 @click.command(
     "unset",
-    short_help="Take back what was set for a queue, and print what counts.",
+    short_help="Remove settings of a queue, and print what holds.",
     help=f"""Take back what was set for a queue, and print what counts now, and where it comes from.
 
     {PASSWORD_HELP}""",
@@ -192,7 +192,8 @@ def show(client: Client, name: str | None, defaults: bool, format: str) -> None:
 
     The sources: `queue` (a command, for this queue), `file` (the file of queue settings, for this queue), `default` (a
     command, for all queues), `file default`, `server` (its configuration). With --defaults, what counts for all queues
-    that say nothing else. Without a NAME, of all queues the values that do not come from the server's configuration.
+    without a value of their own. Without a NAME, of all queues the values that are not those of the server's
+    configuration.
     """
     everything = name is None and not defaults
     views = client.get_queues([] if everything else [only_name(name, defaults)])
@@ -243,14 +244,14 @@ Examples:
 )
 @click.argument("name", required=False, shell_complete=offer_queues)
 @defaults_option
-@click.option("--why", metavar="TEXT", help="Shown to whoever finds it paused.")
-@click.option("--for", "for_ms", type=duration_option, metavar="DURATION", help="It ends by itself: after so long.")
+@click.option("--why", metavar="TEXT", help="The reason, which others see.")
+@click.option("--for", "for_ms", type=duration_option, metavar="DURATION", help="How long; then it ends by itself.")
 @click.option(
     "--until",
     "until_ms",
     type=moment_option,
     metavar="TIME",
-    help="It ends by itself: at this time, ISO, or +10m from now.",
+    help="When it ends by itself: ISO, or +10m from now.",
 )
 @output_option
 @needs_password
@@ -279,7 +280,7 @@ def pause(
 
 
 @click.command(
-    help=f"""Hand out jobs of a queue again, whoever paused it.
+    help=f"""Hand out jobs of a queue again, whichever operator paused it.
 
     Where a file or the settings for all queues say that it is paused, it is set otherwise for this queue.
 

@@ -78,7 +78,7 @@ def _moment_or_none(text: str) -> int:
     help=f"""Make the schedule NAME, or change what is given of it.
 
     A new one needs --queue, and --cron or --every, which take each other's place. The next five firings are shown
-    before anything is saved, and on a terminal it is asked whether that is meant. It counts at every server within two
+    before anything is saved, and on a terminal it asks for confirmation. It holds at every server within two
     seconds; only times that are yet to come count.
 
     A cron expression has five fields: minute, hour, day of the month, month, day of the week (0 or 7 is Sunday); also
@@ -96,7 +96,7 @@ Examples:
   {PASSWORD_VARIABLE}=… pinlater schedule set nightly --priority 2 --yes""",
 )
 @click.argument("name", shell_complete=offer_schedules)
-@click.option("--queue", shell_complete=offer_queues, help="Where its jobs go.")
+@click.option("--queue", shell_complete=offer_queues, help="The queue of its jobs.")
 @click.option("--cron", metavar="EXPRESSION", help="When, in five fields, as in '30 3 * * 1-5'.")
 @click.option("--timezone", metavar="ZONE", help="That of --cron, as in Europe/Berlin. [default: UTC]")
 @click.option("--every", type=duration_option, metavar="DURATION", help="In place of --cron: 1s or more.")
@@ -123,13 +123,13 @@ Examples:
     "--jitter",
     type=duration_or_zero_option,
     metavar="DURATION",
-    help="Each job waits up to so long after its time; 0: it does not.",
+    help="Each job waits up to this time, at random, after its firing; 0: it does not.",
 )
 @click.option("--start", type=_moment_or_none, metavar="TIME", help="No time before it counts: ISO, +10m, or none.")
 @click.option("--end", type=_moment_or_none, metavar="TIME", help="No time from it on counts.")
 @click.option("--only-if-version", metavar="VERSION", help="Only where this is its version; '': where it is not there.")
 @click.option("--dry-run", is_flag=True, help="Check it, show the next five firings, and change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask whether that is meant.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @output_option
 @needs_password
 @talks_to_server
@@ -398,7 +398,7 @@ def pause(client: Client, names: Sequence[str]) -> None:
     short_help="Fire paused schedules again.",
     help=f"""Fire paused schedules again, at the times that come from now on.
 
-    So does a schedule that is silent, because a clock was ahead when it fired last: `pinlater schedule show` says so.
+    So does a schedule that is silent, because a clock was ahead when it fired last: `pinlater schedule show` shows it.
 
     {PASSWORD_HELP}""",
     epilog="""\b
@@ -422,7 +422,7 @@ Examples:
   {PASSWORD_VARIABLE}=… pinlater schedule delete nightly poll --yes""",
 )
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=offer_schedules)
-@click.option("--yes", is_flag=True, help="Do not ask whether that is meant.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @needs_password
 @talks_to_server
 def delete(client: Client, names: Sequence[str], yes: bool) -> None:

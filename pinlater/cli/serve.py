@@ -253,7 +253,7 @@ def _warn_of_process_list(flags: Flags) -> None:
         if any(name in HIDDEN_NAMES or any(secrets_of_url(text)) for text in texts):
             variable_name = ENVIRONMENT_PREFIX + name.replace("-", "_").upper()
             hint = (
-                f"every user of this machine can read the command line: say --{name}-file FILE, a file that only this "
+                f"every user of this machine can read the command line: give --{name}-file FILE, a file that only this "
                 f"user can read, or put it into the file of --config, or into the variable {variable_name}"
             )
             _log.warning("password_in_process_list", flag=f"--{name}", hint=hint)
@@ -335,7 +335,7 @@ def serve(
     """Run a server.
 
     Every setting is a flag, a key of the file, and an environment variable: --claim-timeout, claim-timeout,
-    PINLATER_CLAIM_TIMEOUT. Flags count before variables, and those before the file.
+    PINLATER_CLAIM_TIMEOUT. Flags take precedence over variables, and variables over the file.
     """
     flags = {name.removesuffix("_ms").removesuffix("_bytes").replace("_", "-"): each for name, each in given.items()}
     written: Flags = {name: each for name, each in flags.items() if each not in (None, ())}

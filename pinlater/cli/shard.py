@@ -1,4 +1,4 @@
-"""`pinlater shard`: look at the shards of a cluster, drain one, move one, and give one up."""
+"""`pinlater shard`: show the shards of a cluster, drain one, move one, and give one up."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Examples:
 {EXIT_CODES}""",
 )
 def shard() -> None:
-    """Look at shards, and empty one."""
+    """Show the shards; drain, move or give up one."""
 
 
 @shard.command(
@@ -86,8 +86,8 @@ def health(client: Client, format: str) -> None:
 
 @shard.command(
     "give-up",
-    short_help="Take a shard for lost, with the keys that live there.",
-    help=f"""Take the shard ID for lost: a store that will not come back.
+    short_help="Declare a shard lost, and give its keys new homes.",
+    help=f"""Declare the shard ID lost: its store will not come back.
 
     A change of the shards waits until all of them know where keys are to live, since a shard that does not could let
     two jobs of one key come into being. One that is given up is not waited for: the keys that lived there live on the
@@ -105,7 +105,7 @@ Examples:
   pinlater shard drain 3 --undo    it is back, and well""",
 )
 @click.argument("shard_id", metavar="ID", shell_complete=offer_shards)
-@click.option("--yes", is_flag=True, help="Do not ask whether that is meant.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @needs_password
 @talks_to_server
 def give_up(client: Client, shard_id: str, yes: bool) -> None:
@@ -126,7 +126,7 @@ def give_up(client: Client, shard_id: str, yes: bool) -> None:
 
 @shard.command(
     "move",
-    short_help="Bring a shard into another store, with all that it holds.",
+    short_help="Move a shard to another store, with all that it holds.",
     epilog="""\b
 Examples:
   pinlater shard move 2 postgresql+psycopg://pinlater@db2/jobs --config /etc/pinlater/pinlater.toml
@@ -147,11 +147,11 @@ Examples:
     type=duration_or_zero_option,
     metavar="DURATION",
     default=10_000,
-    help="Wait at least so long for calls that are under way. [default: 10s]",
+    help="The least time to wait for calls that are under way. [default: 10s]",
 )
-@click.option("--yes", is_flag=True, help="Do not ask whether that is meant.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def move(shard_id: str, new_store: str, **options: Any) -> None:
-    """Bring the shard ID into STORE, of any kind that is exported, with ids, keys, order, results and claims.
+    """Move the shard ID to STORE, of any kind that is exported, with ids, keys, order, results and claims.
 
     No server is asked, and none has to be stopped. The old store is closed first: servers take the shard out within
     seconds, as one that is away, and go on with the others. What it holds is copied and compared. Then give servers

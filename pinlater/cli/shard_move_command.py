@@ -38,7 +38,7 @@ def source_of(shard_id: str, from_store: str | None, config: str | None) -> Stor
         if store.id == shard_id:
             return store
     raise click.UsageError(
-        f"shard {shard_id} is not in the configuration: say where it is, --from URL, or --config PATH"
+        f"shard {shard_id} is not in the configuration: give its address, --from URL, or --config PATH"
     )
 
 

@@ -45,7 +45,7 @@ Examples:
 {EXIT_CODES}""",
 )
 def token() -> None:
-    """Make, list and revoke tokens, which say who calls."""
+    """Create, list and revoke tokens, which identify callers."""
 
 
 @contextmanager
@@ -57,8 +57,8 @@ def _known() -> Iterator[None]:
 
 
 @token.command(
-    short_help="Make a token, and print it once.",
-    help=f"""Make a token with roles, and print it: this once, as the servers keep only a hash of it.
+    short_help="Create a token, and print it once.",
+    help=f"""Create a token with roles, and print it: this once, as the servers keep only a hash of it.
 
     It counts everywhere within two seconds. A role is one that the servers' rules file has, or one of producer, worker,
     viewer (sees no bodies), operator and admin (docs/access.md). --output writes it where no other user can read it, as
@@ -81,9 +81,9 @@ Examples:
     required=True,
     metavar="ROLE",
     shell_complete=offer_roles,
-    help="What who shows it may do; repeatable.",
+    help="A role that the token gives its caller; repeatable.",
 )
-@click.option("--expires", type=duration_option, metavar="DURATION", help="It ends after so long. [default: never]")
+@click.option("--expires", type=duration_option, metavar="DURATION", help="How long it is valid. [default: for ever]")
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -159,7 +159,7 @@ def _write_beside(path: Path, made: str) -> Path:
 
 @token.command(
     "list",
-    short_help="List the tokens: whose, with which roles, until when.",
+    short_help="List the tokens: names, roles and expiries.",
     epilog="""\b
 Examples:
   pinlater token list

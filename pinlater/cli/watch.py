@@ -138,9 +138,11 @@ Examples:
     type=duration_option,
     metavar="DURATION",
     default=1_000,
-    help="How often it looks. [default: 1s]",
+    help="The time between two polls. [default: 1s]",
 )
-@click.option("--for", "for_ms", type=duration_option, metavar="DURATION", help="So long. [default: until Ctrl-C]")
+@click.option(
+    "--for", "for_ms", type=duration_option, metavar="DURATION", help="How long to watch. [default: until Ctrl-C]"
+)
 @output_option
 @talks_to_server
 def watch(

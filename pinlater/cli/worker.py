@@ -50,7 +50,7 @@ def read_pages(client: Client, *, queue: str = "", name: str = "", running: bool
 
 
 def worker_row(worker: WorkerInfo, now_ms: int) -> Row:
-    """A worker as it was last heard of."""
+    """A worker, by its last report."""
     longest_ms = worker.longest_since_ms
     stuck = f", {worker.stuck_slots} stuck" if worker.stuck_slots else ""
     return {
@@ -149,7 +149,7 @@ Examples:
 {EXIT_CODES}""",
 )
 def worker() -> None:
-    """Look at the workers of a cluster, and let them rest or end."""
+    """List the workers of a cluster; quiet, resume and stop them."""
 
 
 @worker.command(
@@ -170,10 +170,10 @@ Examples:
 @output_option
 @talks_to_server
 def list_workers(client: Client, queue: str | None, name: str | None, running: bool, format: str) -> None:
-    """List the workers of the whole cluster, by name, host and process, as each was last heard of.
+    """List the workers of the whole cluster, by name, host and process, by their last reports.
 
-    Workers say of themselves every ten seconds what they run, so a row is as old as SEEN. One that stops in order is
-    gone at once, one that was killed after a minute. A worker is silent when its process does not move, as when a job
+    Workers report every ten seconds what they run, so a row is as old as SEEN. A worker that stops in order is off the
+    list at once, one that was killed after a minute. A worker is silent when its event loop does not run, as when a job
     holds the interpreter. Up to 100 running jobs of each are named, those that run longest. JSON has all of it, also
     without --running.
     """
@@ -194,11 +194,7 @@ def list_workers(client: Client, queue: str | None, name: str | None, running: b
         raise MethodUnknown(TOO_OLD) from unknown
     output.close()
     if not total and format == "table":
-        say(
-            "no such worker was heard of in the last minute"
-            if queue or name
-            else "no worker was heard of in the last minute"
-        )
+        say("no such worker reported in the last minute" if queue or name else "no worker reported in the last minute")
     if missing:
         say(f"could not be read: shard {', '.join(missing)}; workers may be missing")
         raise SystemExit(EXIT_INCOMPLETE)
@@ -265,12 +261,12 @@ Examples:
 )
 @_meant
 def quiet(client: Client, workers: Sequence[str], host: str, app: str, everybody: bool, format: str) -> None:
-    """Let workers take no more jobs; those they have they end. WORKER is HOST:PID as `worker list` shows them, or the
-    id that JSON has.
+    """Let workers take no more jobs; they finish those they have. WORKER is HOST:PID as `worker list` shows it, or
+    the id in JSON.
 
     It takes effect within 15 seconds, lasts until `worker resume` or the end of the process, and the list shows it.
-    Each worker is answered: taken, not known, too old for commands, or forbidden, where this caller may not operate all
-    of its queues.
+    It prints what became of each worker: taken, not known, too old for commands, or forbidden, where this caller may
+    not operate all of its queues.
     """
     _give(client, WorkerCommand.QUIET, workers, host, app, everybody, format)
 
@@ -284,7 +280,7 @@ Examples:
 )
 @_meant
 def resume(client: Client, workers: Sequence[str], host: str, app: str, everybody: bool, format: str) -> None:
-    """Let workers take jobs again that are quiet, or that were to stop and still have jobs."""
+    """Let workers that are quiet, or that are stopping and still have jobs, take jobs again."""
     _give(client, WorkerCommand.RESUME, workers, host, app, everybody, format)
 
 
@@ -298,7 +294,7 @@ Examples:
 )
 @_meant
 def stop_workers(client: Client, workers: Sequence[str], host: str, app: str, everybody: bool, format: str) -> None:
-    """Let workers take no more jobs, and end when those they have have ended, however long these take. What starts them
+    """Let workers take no more jobs, and end when their jobs have ended, however long these take. What starts them
     (systemd, Kubernetes) may start them again.
     """
     _give(client, WorkerCommand.STOP, workers, host, app, everybody, format)

@@ -257,7 +257,7 @@ class ClientConnection(asyncio.Protocol):
     def _answer(self, message: bytes) -> None:
         """Settles the call that is due. WireError: the answer is not readable, or not to that call."""
         if not self._waiting:
-            raise WireError("an answer that nobody asked for")
+            raise WireError("an answer without a request")
         sent = self._waiting[0]
         usual = message.startswith(sent.due)
         result = sent.codec.result(message, self._limits) if usual else self._unusual(message, sent)

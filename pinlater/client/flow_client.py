@@ -132,7 +132,7 @@ class FlowClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> FlowStatus:
-        """Try again what the flow is stuck with."""
+        """Try again what the flow failed at."""
         return self._background.run(
             AsyncClient.resume_flow, flow_id, stage=stage, expression=expression, context=context, timeout=timeout
         )

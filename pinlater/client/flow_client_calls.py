@@ -120,7 +120,7 @@ class FlowClientCalls(ClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> FlowStatus:
-        """Try again what the flow is stuck with."""
+        """Try again what the flow failed at."""
         return await self._call(flow_methods.RESUME_FLOW, context, timeout, flow_id, stage, expression)
 
     @checked

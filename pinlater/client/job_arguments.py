@@ -118,7 +118,7 @@ def named_jobs(
     if keys and descriptors is None:
         descriptors = ()
     if keys and not queue:
-        raise RequestInvalid("keys name jobs of one queue: say which one, as in queue='mail'")
+        raise RequestInvalid("keys name jobs of one queue: give it, as in queue='mail'")
     if descriptors is None or isinstance(descriptors, str | bytes) or not isinstance(queue, str | None):
         raise RequestInvalid.of("jobDescriptors", descriptors, f"a list of {_EXAMPLE}")
     wrong = [each for each in descriptors if not isinstance(each, str) or not is_descriptor(each)]

@@ -275,11 +275,13 @@ class ClusterClock:
                     found.append(self._differs(each.name, each.low_ms - self._own.low_ms))
             found.append(f"no majority of the clocks agrees: {_by_both(high_ms - low_ms)}")
         elif way == "jumped":
-            found.append(f"the clock of this server was set, and no other can be asked: {_by_both(high_ms - low_ms)}")
+            found.append(f"the clock of this server was set, and no other can be read: {_by_both(high_ms - low_ms)}")
         elif way == "outvoted":
             apart_ms = min(low_ms - self._own.low_ms, high_ms - self._own.low_ms, key=abs)
             side = "behind" if apart_ms < 0 else "ahead of"
-            found.append(f"this server's clock is outvoted: it goes by the others, {abs(apart_ms)} ms {side} its own")
+            found.append(
+                f"this server's clock is outvoted: it uses the time of the others, {abs(apart_ms)} ms {side} its own"
+            )
         self._warning = "; ".join(found)
 
     def _differs(self, name: str, ahead_ms: int) -> str:

@@ -99,13 +99,13 @@ class Config:
         "TLS",
         PathText(or_nothing=True),
         "",
-        "PEM file with those who sign callers' certificates: callers need one then.",
+        "PEM file with the authorities that sign callers' certificates: callers need one then.",
     )
     tls_ca: str = _row(
         "TLS",
         PathText(or_nothing=True),
         "",
-        "PEM file with those who sign the certificates of the cluster's other servers; else this machine's own decide.",
+        "PEM file with the authorities that sign certificates of the cluster's other servers; none: this machine's.",
     )
     tls_peers: tuple[str, ...] = _row(
         "TLS",
@@ -125,7 +125,7 @@ class Config:
         "Stores",
         Duration(10, 3_600_000),
         1000,
-        "How far clocks may differ; beyond it the server says so, and goes by what most clocks say.",
+        "How far clocks may differ; beyond it the server logs a warning, and uses the time of most clocks.",
     )
     call_timeout_ms: int = _row("Stores", Duration(100, 600_000), 10_000, "How long one call to a store may take.")
     max_calls: int = _row("Stores", Integer(1, 1024), 16, "Calls under way at one store, per process.")
@@ -137,17 +137,17 @@ class Config:
     )
 
     health_window: int = _row(
-        "Stores", Integer(4, 10_000), 100, "The last so many calls to a store decide whether it is well."
+        "Stores", Integer(4, 10_000), 100, "The number of last calls to a store that decide whether it is healthy."
     )
     health_min_good: int = _row(
-        "Stores", Integer(1, 10_000), 75, "With fewer good ones among those, the shard is ejected for a while."
+        "Stores", Integer(1, 10_000), 75, "With fewer good calls among those, the shard is ejected for a while."
     )
     health_pause_ms: int = _row(
         "Stores",
         Duration(100, 3_600_000),
         60_000,
-        "The longest time for which an ejected shard is left alone before it is tried again. It is a second at "
-        "first, and while no other shard is left, and doubles with each try that fails.",
+        "The longest pause before an ejected shard is tried again. The pause is a second at first, and while no other "
+        "shard is left; it doubles with each try that fails.",
     )
     overflow_bytes: int = _row(
         "Stores",
@@ -161,7 +161,7 @@ class Config:
         "Cluster",
         Duration(1000, 600_000),
         5000,
-        "A server that does not renew its lease for so long counts as gone, and others take over its maintenance.",
+        "A server that does not renew its lease in this time counts as gone, and others take over its maintenance.",
     )
     advertise: str = _row(
         "Cluster",
@@ -173,7 +173,7 @@ class Config:
         "Cluster",
         Text(r"[^\0]*", "a path, or nothing"),
         "",
-        "A TOML file with settings of queues, read again when it changes; what a command has set counts before it.",
+        "A TOML file with settings of queues, read again when it changes; what a command has set takes precedence.",
     )
     stats_interval_ms: int = _row(
         "Cluster", Duration(500, 3_600_000), 2000, "How often the jobs of all queues are counted, at most."
@@ -182,10 +182,13 @@ class Config:
         "Cluster",
         Integer(1, 2**31 - 1),
         1000,
-        "A job that keeps so many others of its serialize key waiting is shown, and counted as a blocked chain.",
+        "A job that keeps this many others of its serialize key waiting is shown, and counted as a blocked chain.",
     )
     blocked_chain_age_ms: int = _row(
-        "Cluster", Duration(1000, 3650 * DAY_MS), 3_600_000, "So is one that keeps others waiting for so long."
+        "Cluster",
+        Duration(1000, 3650 * DAY_MS),
+        3_600_000,
+        "A job that keeps others waiting for this time is shown and counted too.",
     )
 
     rules: str = _row(
@@ -226,8 +229,8 @@ class Config:
         "Access",
         Integer(0, 2**53),
         100_000,
-        "Flows that one identity may have, ended ones that are still kept among them, where access is limited; 0: no "
-        "bound. A role may have its own bound for this and the next four.",
+        "Flows that one identity may have, with ended ones that are still kept, where access is limited; 0: no "
+        "bound. A role may have its own bound for this and the next four settings.",
     )
     max_identity_flow_items: int = _row(
         "Access", Integer(0, 2**53), 10_000_000, "Items of all flows of one identity; 0: no bound."
@@ -299,7 +302,7 @@ class Config:
         "Flows",
         Text(r"(\S{16,500})?", "16 to 500 characters without spaces"),
         "",
-        "What signs these POSTs.",
+        "The secret that signs these POSTs.",
         is_secret=True,
     )
 
@@ -314,14 +317,14 @@ class Config:
         "Alarms",
         Text(r"(\S{16,500})?", "16 to 500 characters without spaces"),
         "",
-        "What signs these POSTs.",
+        "The secret that signs these POSTs.",
         is_secret=True,
     )
     alarm_webhook_errors: str = _row(
         "Alarms",
         Choice("hidden", "shown"),
         "hidden",
-        "Whether these POSTs have the errors that jobs left, which may hold what bodies do.",
+        "Whether these POSTs have the errors of jobs, which may quote bodies.",
     )
     alarm_links: str = _row(
         "Alarms",
@@ -357,10 +360,13 @@ class Config:
         "Bodies",
         Integer(1, 1_000_000),
         20,
-        "A job whose body could not be read so often, while its tier gave others, fails as BODY_UNAVAILABLE.",
+        "A job whose body could not be read this many times, while its tier gave others, fails as BODY_UNAVAILABLE.",
     )
     body_ahead_ms: int = _row(
-        "Bodies", Duration(0, 600_000), 2000, "Bodies of jobs that are due so soon are fetched ahead; 0s: none."
+        "Bodies",
+        Duration(0, 600_000),
+        2000,
+        "Bodies of jobs that are due within this time are fetched ahead; 0s: none.",
     )
     body_cache_bytes: int = _row(
         "Bodies", Size(0, 64 * _GIB), 64 * _MIB, "Bytes of bodies that were fetched ahead, per process."
@@ -369,15 +375,18 @@ class Config:
         "Bodies",
         Duration(1000, 3650 * DAY_MS),
         DAY_MS,
-        "An object that no job refers to is swept when it is so old. Shorter than a job may take to come to its "
-        "object, it would take bodies away from jobs.",
+        "The age at which an object that no job refers to is swept. It must be longer than a job takes to be stored "
+        "after its object, or the sweep deletes bodies of jobs.",
     )
 
     statsd: str = _row(
-        "Metrics", Text(r"([^\s/]+:[0-9]{1,5})?", "HOST:PORT, or nothing"), "", "The statsd that is sent all metrics."
+        "Metrics", Text(r"([^\s/]+:[0-9]{1,5})?", "HOST:PORT, or nothing"), "", "The statsd that gets all metrics."
     )
     statsd_prefix: str = _row(
-        "Metrics", Text(r"[A-Za-z0-9_.-]*", "letters, digits, dots, dashes"), "pinlater", "Before each statsd name."
+        "Metrics",
+        Text(r"[A-Za-z0-9_.-]*", "letters, digits, dots, dashes"),
+        "pinlater",
+        "The prefix of each statsd name.",
     )
 
     priorities: int = _row("Jobs", Integer(1, 10), 3, "Levels of priority; 1 is the highest.")
@@ -385,7 +394,7 @@ class Config:
         "Jobs",
         Duration(1000, 30 * DAY_MS),
         300_000,
-        "The claim time-out: a claim that is not renewed for so long expires.",
+        "The claim time-out: a claim that is not renewed in this time expires.",
     )
     max_claim_timeout_ms: int = _row(
         "Jobs",
@@ -397,14 +406,14 @@ class Config:
         "Jobs",
         Duration(0, 600_000),
         2000,
-        "After its connection broke, a claim that is bound to it (releaseOnDisconnect) may be renewed for so long; "
-        "then it expires.",
+        "How long a claim that is bound to its connection (releaseOnDisconnect) may still be renewed after the "
+        "connection broke; then it expires.",
     )
     crash_budget: int = _row(
         "Jobs",
         Integer(0, 1_000_000),
         3,
-        "A job whose workers were lost so often fails whatever attempts remain; 0: no such bound.",
+        "A job whose workers were lost this many times fails, whatever attempts remain; 0: no such bound.",
     )
     succeeded_ttl_ms: int = _row("Jobs", Duration(0, 3650 * DAY_MS), DAY_MS, "How long jobs that succeeded are kept.")
     failed_ttl_ms: int = _row("Jobs", Duration(0, 3650 * DAY_MS), 7 * DAY_MS, "How long jobs that failed are kept.")
@@ -421,7 +430,7 @@ class Config:
     )
 
     max_frame_bytes: int = _row(
-        "Limits", Size(64 * _KIB, _GIB), 16 * _MIB, "The largest message in a frame, asked or answered."
+        "Limits", Size(64 * _KIB, _GIB), 16 * _MIB, "The largest message in a frame, of a request or an answer."
     )
     max_unframed_bytes: int = _row("Limits", Size(1024, 64 * _MIB), _MIB, "The largest message without a frame.")
     max_body_bytes: int = _row("Limits", Size(1, 512 * _MIB), _MIB, "The largest body of a job.")
@@ -431,17 +440,20 @@ class Config:
         "Limits",
         Integer(1, 1_000_000, auto=True),
         None,
-        "Connections of one address, per process; then its own longest idle one makes room. auto is half of "
+        "Connections of one address, per process; then its own longest idle connection is closed. auto is half of "
         "max-connections; more where many callers stand behind one address.",
     )
     max_http_connections: int = _row(
-        "Limits", Integer(4, 10_000), 100, "Connections to the status page and its neighbours; then the oldest goes."
+        "Limits",
+        Integer(4, 10_000),
+        100,
+        "Connections to the status page and /metrics; beyond it the oldest is closed.",
     )
     max_frames_in_flight: int = _row(
         "Limits",
         Integer(1, 100_000),
         16,
-        "Requests of one connection that are carried out at a time; then it has to wait.",
+        "Requests of one connection that are carried out at a time; further ones wait.",
     )
     max_buffered_bytes: int = _row(
         "Limits",
@@ -479,22 +491,22 @@ class Config:
         "Limits",
         Duration(100, 600_000),
         5000,
-        "A call over many jobs (patterns, retry, delete) takes no further step then.",
+        "The time after which a call over many jobs (patterns, retry, delete) ends, with how to go on.",
     )
     idle_timeout_ms: int = _row(
         "Limits",
         Duration(100, 30 * DAY_MS),
         3_600_000,
-        "A connection on which nothing was heard for so long is closed.",
+        "A connection that carries nothing for this time is closed.",
     )
     half_sent_timeout_ms: int = _row(
         "Limits",
         Duration(100, 3_600_000),
         30_000,
-        "A message that is not complete after so long closes its connection.",
+        "A message that is not complete after this time closes its connection.",
     )
     write_timeout_ms: int = _row(
-        "Limits", Duration(100, 3_600_000), 30_000, "A caller that does not take its answers for so long is cut off."
+        "Limits", Duration(100, 3_600_000), 30_000, "A caller that does not take its answers for this time is cut off."
     )
 
     log_level: str = _row("Logs", Choice("debug", "info", "warning", "error"), "info", "The least that is logged.")

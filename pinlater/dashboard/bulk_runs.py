@@ -174,7 +174,7 @@ class BulkRuns:
                 await self._on_queue(run, queue, priorities)
         except Exception:
             _log.exception("bulk_run_failed", run=run.id, filter=run.order.line.text())
-            run.problems.setdefault(run.queue, "it ended by an error that the log of the HTTP process tells of")
+            run.problems.setdefault(run.queue, "it ended by an error; the log of the HTTP process has it")
             self._end(run, RunState.FAILED)
             return
         is_stopped = run.state is RunState.STOPPING
@@ -215,7 +215,7 @@ class BulkRuns:
                 if len(run.refusals) < MAX_REFUSALS:
                     run.refusals[descriptor] = why
             if slice_.missing_shards:
-                run.problems[queue] = f"not all of it was looked at: shard {', '.join(slice_.missing_shards)} is away"
+                run.problems[queue] = f"not all jobs were searched: shard {', '.join(slice_.missing_shards)} is away"
             change.continuation = slice_.continuation
             if slice_.continuation == CONTINUATION_END:
                 return

@@ -66,7 +66,7 @@ async def drain_shard(page: Page) -> web.Response:
 
 
 async def undrain_shard(page: Page) -> web.Response:
-    return await _update(page, dequeue_only=False, done="stores new jobs again, unless the configuration says no.")
+    return await _update(page, dequeue_only=False, done="stores new jobs again, unless the configuration forbids it.")
 
 
 async def _update(page: Page, *, dequeue_only: bool, done: str) -> web.Response:

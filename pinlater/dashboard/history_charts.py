@@ -15,7 +15,7 @@ from pinlater.dashboard.queue_record import OTHER, QueueRecord, fewer_words
 from pinlater.job_filters.job_filter import FilterLine, Term, in_order
 
 MOST_BARS = 6
-UNKNOWN = "not looked at"
+UNKNOWN = "not examined"
 _COUNTS = (
     ("enqueued", "Enqueued", "blue"),
     ("dequeued", "Handed out", "sky"),
@@ -75,7 +75,7 @@ def runs(series: Series) -> Chart:
     empty = "No job ended in this time."
     if whole.succeeded:
         empty = (
-            f"{number_text(whole.succeeded)} jobs succeeded, and none of them was kept long enough to be looked at: "
+            f"{number_text(whole.succeeded)} jobs succeeded, and none of them was kept long enough to be examined: "
             "with a longer succeeded_ttl of the queue their run times are shown here."
         )
     elif ended:
@@ -150,7 +150,7 @@ def _percentiles(
 
 
 def _none_seen(series: Series) -> str:
-    return "None of the jobs of this time was looked at: servers are asked for a bounded sample only."
+    return "None of the jobs of this time was examined: servers read a bounded sample only."
 
 
 def _failures(
@@ -171,7 +171,7 @@ def _failures(
     if whole.failed > known and known:
         lines.append(ChartLine(UNKNOWN, "pale", [], number_text(whole.failed - known)))
     drawn = [replace(line, values=_jobs_of(series, line.name, most, words)) for line in lines]
-    note = f"Jobs that failed for good. {number_text(whole.sampled)} of {number_text(whole.failed)} were looked at"
+    note = f"Jobs that failed for good. {number_text(whole.sampled)} of {number_text(whole.failed)} were examined"
     note += "; the numbers are scaled up to all." if whole.sampled < whole.failed else "."
     empty = ""
     if missing and not known:
@@ -179,7 +179,7 @@ def _failures(
     elif not whole.failed:
         empty = "No job failed for good in this time."
     elif not known:
-        empty = f"{number_text(whole.failed)} jobs failed; none of them was looked at."
+        empty = f"{number_text(whole.failed)} jobs failed; none of them was examined."
     return _chart(series, name, title, f"jobs per {_step_text(series)}", BARS, "number", drawn, known, note, empty)
 
 

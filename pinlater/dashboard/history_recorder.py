@@ -198,7 +198,7 @@ class HistoryRecorder:
         since_ms = self._counted_ms
         first = minute
         if status.counters is None:
-            self._say("the servers are of an earlier version, which does not tell what it has counted")
+            self._say("the servers are of an earlier version, which does not report its counts")
         else:
             some = self._names is not None
             self._say(f"only the {len(self._names or ())} queues that it may read are recorded" if some else "")

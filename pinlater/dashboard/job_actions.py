@@ -29,7 +29,7 @@ _RESCHEDULED = {
     RescheduleOutcome.IN_PROGRESS: ("A worker has taken it meanwhile: nothing was changed.", True),
     RescheduleOutcome.ENDED: ("It has ended meanwhile: nothing was changed.", True),
     RescheduleOutcome.NOT_FOUND: ("It is not there any more.", True),
-    RescheduleOutcome.CHANGED: ("Somebody changed it meanwhile: look at it again. Nothing was changed.", True),
+    RescheduleOutcome.CHANGED: ("It was changed meanwhile: read it again. Nothing was changed.", True),
 }
 
 

@@ -19,11 +19,11 @@ from pinlater.errors import (
 from pinlater.http.problems import detail_of
 
 _HINTS: tuple[tuple[type[PinLaterError], str], ...] = (
-    (ServerUnreachable, "No server answers. Look at its log, and whether it runs: pinlater cluster status"),
+    (ServerUnreachable, "No server answers. Check whether one runs, and read its log: pinlater cluster status"),
     (MethodUnknown, "The servers are older than this page. Replace them with ones of this version."),
     (
         FlowsUnavailable,
-        "This page tries again by itself. If that does not help, look at the database of flows, which --flows names.",
+        "This page tries again by itself. If that does not help, check the database of flows, which --flows names.",
     ),
     (QueueNotFound, "The page Queues lists those that exist."),
     (FlowNotFound, "The page Flows lists those that exist."),

@@ -297,7 +297,7 @@ def _end_of(queue: str, shard_id: str, ack: AckRequest) -> ItemEnd:
 
 def _reason(status: str) -> str:
     """The line of a status that a failure appends, without what frames it."""
-    return status.strip() or "the worker said that it failed, and no reason"
+    return status.strip() or "the worker reported a failure without a reason"
 
 
 def _recorded_ack(ack: AckRequest, recorded: RecordedEnd, now_ms: int) -> AckRequest:

@@ -45,7 +45,7 @@ class CredentialChecks:
         show_connection(request, context, self._gateway_token)
         with suppress(MethodUnknown):  # servers of before rules
             if (await self._api.get_access(context=context)).has_rules:
-                raise Forbidden("rules say who may do what here: log in with a token")
+                raise Forbidden("rules limit access here: log in with a token")
         # Without rules it is checked before anything else, and no queue can have this name.
         await self._api.delete_queue(NO_QUEUE, password, context=context)
         SECRETS.keep([password])

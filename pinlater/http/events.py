@@ -10,7 +10,7 @@ connects again with Last-Event-ID gets what it missed, or the event `missed` whe
     counts   name, levels, rates, flags, pause: a queue in numbers, when they have changed
     change   name, version, settings: a queue that has other settings now; {"name", "deleted": true}
     end      job, state, custom_status; state null: the job is not there (any more)
-    missed   nothing: look at everything anew
+    missed   nothing: read everything anew
     problem  the problem for which the stream ends
 """
 

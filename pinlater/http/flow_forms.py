@@ -126,7 +126,7 @@ class SealForm(Form):
 
 
 class ResumeForm(Form):
-    """Try again what a flow is stuck with: children that could not be made, of one stage or all, by another expression
+    """Try again what a flow failed at: children that could not be made, of one stage or all, by another expression
     where one is given, and a callback that was given up.
     """
 

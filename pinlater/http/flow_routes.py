@@ -111,7 +111,7 @@ async def _cancel_flow(incoming: Incoming) -> answers.FlowAnswer:
     example={"stage": "pay", "expression": "{user: payload.user, amount: result.total}"},
 )
 async def _resume_flow(incoming: Incoming, form: forms.ResumeForm) -> answers.FlowAnswer:
-    """Try again what a flow is stuck with."""
+    """Try again what a flow failed at."""
     return answer_of(answers.FlowAnswer, await incoming.call(Api.resume_flow, form, incoming.path["flow"]))
 
 

@@ -368,7 +368,7 @@ class KeyForm(Form):
 
 
 class LookupForm(Form):
-    """Jobs to look at, by descriptor or by key; keys are of jobs of `queue`."""
+    """Jobs to read, by descriptor or by key; keys are of jobs of `queue`."""
 
     descriptors: list[Descriptor] = []
     queue: str | None = None

@@ -1,4 +1,4 @@
-"""The routes about jobs: for producers, for workers, and for those who look at jobs or change them."""
+"""The routes about jobs: for producers, for workers, and for those who read or change jobs."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def _checkpoint(incoming: Incoming, form: forms.CheckpointsForm) -> None:
 
 @JOB_ROUTES.add(JOBS, "GET /v1/jobs/{descriptor}", methods.LOOKUP)
 async def _get_job(incoming: Incoming, query: operator_forms.LookupQuery) -> answers.JobAnswer:
-    """Look at a job, or wait for its end."""
+    """Read a job, or wait for its end."""
     descriptor = incoming.path["descriptor"]
     with incoming.waiting(query.wait_ms):
         found = await incoming.call(Api.lookup, query, [descriptor])
@@ -112,7 +112,7 @@ async def _explain_job(incoming: Incoming) -> answers.ExplainedAnswer:
 
 @JOB_ROUTES.add(JOBS, "POST /v1/lookup", methods.LOOKUP)
 async def _lookup_jobs(incoming: Incoming, form: forms.LookupForm) -> answers.JobsAnswer:
-    """Look at jobs by descriptor or key, or wait until the first of them has ended."""
+    """Read jobs by descriptor or key, or wait until the first of them has ended."""
     if form.keys and form.queue is None:
         raise refusal("queue", "keys are of jobs of a queue: name it")
     with incoming.waiting(form.wait_ms):

@@ -193,7 +193,7 @@ class JobTreeForm(ChildJobForm):
         )
         for name, shown in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
             if name not in ("job_id", "items", "sealed") and getattr(self, name) != _plain(defaults[name]):
-                raise refusal(shown, "with jobId, items and sealed alone are said: the job is there already")
+                raise refusal(shown, "with jobId, only items and sealed may be given: the job exists already")
         return requests_of(NewItem, self.items, "items")
 
 

@@ -114,7 +114,7 @@ class RunOrder:
             return ""
         takes = ", ".join(phase.word for phase in self.action.takes)
         if not self.action.means:
-            return f"{self.action.label} has to be told of which state: put state: into the filter. It is for {takes}."
+            return f"{self.action.label} needs a state: put state: into the filter. It is for {takes}."
         return f"{self.action.label} is for jobs that are {takes}; the filter names others."
 
     def change(self, queue: str, now_ms: int, priorities: Sequence[int]) -> FoundJobsChange | None:

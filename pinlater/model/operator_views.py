@@ -273,7 +273,7 @@ class WorkerJobInfo:
 
 @dataclass(slots=True)
 class WorkerInfo:
-    """A worker as it was last heard of, at `seen_ms`.
+    """A worker by its last report, of `seen_ms`.
 
     `running` are up to 100 jobs, those that run longest first, and empty where they were not asked for, as are
     `job_types`, the names of those that it can run;
@@ -316,7 +316,7 @@ class WorkerInfo:
 @dataclass(slots=True)
 class WorkersPage:
     """Workers by name, host and pid. The sums are over all that match, on whichever page; `missing_shards` could not
-    be read, so workers that only other servers heard of may be missing.
+    be read, so workers that reported only to other servers may be missing.
     """
 
     now_ms: int

@@ -174,7 +174,7 @@ class Overflow:
 
     async def at(self, shard_id: str, call: Callable[[Api], Coroutine[Any, Any, R]]) -> R:
         """The call at the owner of that overflow shard. ShardConnectionFailed: it cannot be reached."""
-        why = "nobody has told where it is"
+        why = "no server has reported where it is"
         for _ in range(2):
             owner = self._owner(shard_id)
             if owner is None:

@@ -59,10 +59,10 @@ class QueueSettings:
     """The settings of one queue. The defaults here are those of a server that was configured with nothing."""
 
     max_jobs_per_second: float | None = _row(
-        OrNone(Rate()), None, "Jobs handed out, over the whole cluster: 100/s, 30/m, none; 0/s is like paused."
+        OrNone(Rate()), None, "The most jobs handed out, over the whole cluster: 100/s, 30/m, none; 0/s is like paused."
     )
     paused: bool = _row(Flag(), False, "No job is handed out; everything else goes on.")
-    paused_by: str = _row(Text(r"(?s:.*)"), "", "Who paused it.", by_server=True)
+    paused_by: str = _row(Text(r"(?s:.*)"), "", "The operator who paused it.", by_server=True)
     paused_at_ms: int | None = _row(OrNone(Integer(0, 2**53 - 1)), None, "Since when.", by_server=True)
     paused_why: str = _row(Text(r"[^\0-\x1f]{0,500}", "a line of up to 500 characters"), "", "Why it is paused.")
     paused_until_ms: int | None = _row(
@@ -70,7 +70,7 @@ class QueueSettings:
     )
     draining: bool = _row(Flag(), False, "New jobs are refused; workers go on.")
     claim_timeout_ms: int = _as_of_server(
-        "claim-timeout", "The claim time-out: a claim that is not renewed for so long expires."
+        "claim-timeout", "The claim time-out: a claim that is not renewed in this time expires."
     )
     succeeded_ttl_ms: int = _as_of_server(
         "succeeded-ttl", "How long jobs that succeeded are kept; 0s: the ack removes them."
@@ -89,10 +89,12 @@ class QueueSettings:
         Duration(1000, 3650 * DAY_MS), 3_600_000, "How long the results of jobs are kept, whether or not the jobs are."
     )
     max_pending: int | None = _row(
-        OrNone(Integer(0, 2**53 - 1)), None, "With so many jobs pending, scheduled ones included, new ones are refused."
+        OrNone(Integer(0, 2**53 - 1)),
+        None,
+        "The most pending jobs, with scheduled ones; beyond it new ones are refused.",
     )
     max_in_progress: int | None = _row(
-        OrNone(Integer(0, 1_000_000)), None, "So many jobs are in progress at most, over the whole cluster."
+        OrNone(Integer(0, 1_000_000)), None, "The most jobs in progress, over the whole cluster."
     )
     dead_letter_queue: str = _row(
         Text(f"({QUEUE_NAME_PATTERN})?", "the name of a queue, or nothing"),
@@ -102,10 +104,10 @@ class QueueSettings:
     latency_goal_ms: int | None = _row(
         OrNone(Duration(1000, 3650 * DAY_MS)),
         None,
-        "No ready job should wait for longer: an alarm ([alarms.md](alarms.md)); none: 5m.",
+        "The time that a ready job may wait before there is an alarm ([alarms.md](alarms.md)); none: 5m.",
     )
     crash_budget: int = _as_of_server(
-        "crash-budget", "A job whose workers were lost so often fails whatever attempts remain; 0: no bound."
+        "crash-budget", "A job whose workers were lost this many times fails, whatever attempts remain; 0: no bound."
     )
     bodies: str = _row(
         QueueBodies(),
@@ -116,8 +118,8 @@ class QueueSettings:
     flow_items: bool = _row(
         Flag(),
         False,
-        "Items of flows come into it: what becomes of its jobs is recorded in the database of flows first. Then "
-        "crash_budget and dead_letter_queue do not count.",
+        "Items of flows come into it: how its jobs end is recorded in the database of flows first. Then crash_budget "
+        "and dead_letter_queue do not apply.",
         by_server=True,
     )
 

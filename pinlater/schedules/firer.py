@@ -398,7 +398,7 @@ class ScheduleFirer:
                     await self._fire(known, now_ms, missed_until_ms)
                 except Exception:  # unforeseen: neither this one nor the others may be forgotten
                     _log.exception("schedule_interrupted", schedule=known.record.schedule.name)
-                    known.error, known.is_sure = "an unforeseen error, which the server's log tells", False
+                    known.error, known.is_sure = "an unexpected error, which the server's log has", False
                     self._look_at(known, self._clock.now_ms() + RETRY_MS)
 
         for start in range(0, len(due), _PAGE):

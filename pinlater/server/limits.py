@@ -46,7 +46,7 @@ class ServerLimits:
     """The largest body of a job: what an answer may come to."""
 
     idle_timeout_s: float = 3_600.0
-    """A connection on which nothing was heard, and nothing is in flight, for so long is closed."""
+    """A connection that carries nothing, and has no call under way, for so long is closed."""
 
     half_sent_timeout_s: float = 30.0
     """A message that is not complete so long after its first byte closes its connection."""

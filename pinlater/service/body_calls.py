@@ -33,7 +33,7 @@ class BodyCalls:
         if change.store and change.action is not BodiesAction.SWEEP:
             raise RequestInvalid.of("store", change.store, "nothing, but for SWEEP")
         if change.queue and change.action is BodiesAction.SWEEP:
-            raise RequestInvalid.of("queueName", change.queue, "nothing for SWEEP, which goes by shards")
+            raise RequestInvalid.of("queueName", change.queue, "nothing for SWEEP, which takes shards")
         step = await self._operations.step(change)
         if (
             change.continuation == CONTINUATION_START

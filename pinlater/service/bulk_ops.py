@@ -193,7 +193,7 @@ class BulkOps:
 
     def _so_far(self, total: int) -> int:
         if total == 0:
-            text = f"no job was found within {self._settings.long_call_ms} ms, and not all were looked at"
+            text = f"no job was found within {self._settings.long_call_ms} ms, and not all were examined"
             raise UnknownError(text, reason="DEADLINE_EXCEEDED", retryable=True)
         return total
 

@@ -42,7 +42,7 @@ class MeantWorkers(NamedTuple):
         """RequestInvalid."""
         ways = [bool(self.named), bool(self.host or self.name), self.are_all]
         if sum(ways) != 1:
-            raise RequestInvalid("which workers are meant? name them, or a host and a name, or say that all are")
+            raise RequestInvalid("no workers are given: name them, or a host and a name, or ask for all")
         if len(self.named) > MAX_NAMED:
             raise RequestInvalid.of("the length of workers", len(self.named), f"at most {MAX_NAMED}")
 

@@ -30,7 +30,7 @@ def with_bodies(
         found = BodyReference(reference)
         name = found.parts.tier
         if name not in stores:
-            raise StoreRefused(f"a body lies in the tier {name!r}: say where that is, --bodies {name}=URL")
+            raise StoreRefused(f"a body lies in the tier {name!r}: give its address, --bodies {name}=URL")
         async with reads:
             try:
                 body = await stores[name].get(object_path(store_id, found))

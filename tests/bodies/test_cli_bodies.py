@@ -146,8 +146,8 @@ def test_operators_see_sweep_verify_and_move_bodies(stand: Stand) -> None:
     (tier,) = status["tiers"]
     assert (tier["name"], tier["bodies"], tier["orphans"], tier["trouble"]) == ("file", 31, 0, "")
     assert tier["bytes"] == 30 * 5_000 + len(LARGE)
-    assert "31 references looked at, 0 that cannot be read" in shell("bodies", "verify").err
-    assert "31 objects looked at, 0 that no job refers to" in shell("bodies", "sweep", "--dry-run").err
+    assert "31 references examined, 0 that cannot be read" in shell("bodies", "verify").err
+    assert "31 objects examined, 0 that no job refers to" in shell("bodies", "sweep", "--dry-run").err
     assert stand.take("images") == [LARGE]
     damaged, gone = sorted(each for each in stand.objects() if each.stat().st_size == 5_000)[:2]
     damaged.write_bytes(os.urandom(5_000))
@@ -200,7 +200,7 @@ def test_mistakes_are_told(embedded: Stand) -> None:
     shell = embedded.shell
     assert "one of file" in shell("bodies", "sweep", "--tier", "s3", code=2).err
     assert "a store id" in shell("bodies", "sweep", "--store", "../..", "--yes", code=2).err
-    assert "name a --queue, or say --all" in shell("bodies", "move", code=2).err
+    assert "name a --queue, or give --all" in shell("bodies", "move", code=2).err
     with pytest.raises(RequestInvalid, match="limit"):
         embedded.client.change_bodies(BodiesChange(BodiesAction.VERIFY, limit=0))
     for action in BodiesAction:

@@ -407,7 +407,7 @@ def test_a_database_of_flows_that_is_away_is_a_part_of_the_page(tmp_path: Path, 
             awaited(visitor, f"{FLOWS}/{flow}", "0 of 4")
             proxy.cut()
             for path, rest in ((FLOWS, "Flows"), (f"{FLOWS}/{flow}", flow), ("/dashboard/queues/away", "Settings")):
-                shown = awaited(visitor, path, "look at the database of flows, which --flows names", rest)
+                shown = awaited(visitor, path, "check the database of flows, which --flows names", rest)
                 assert "This page cannot be shown" not in shown
             proxy.heal()
             awaited(visitor, f"{FLOWS}/{flow}", "0 of 4")

@@ -61,9 +61,9 @@ def test_failures_are_shown_with_those_that_nobody_looked_at() -> None:
     assert {line.name: list(line.values) for line in found.lines} == {
         "KeyError": [6, None],
         "other": [1, None],
-        "not looked at": [3, None],
+        "not examined": [3, None],
     }
-    assert "4 of 10 were looked at; the numbers are scaled up" in found.note
+    assert "4 of 10 were examined; the numbers are scaled up" in found.note
     assert history_charts.failures_by_type(series(record), "no bodies here").empty == "no bodies here"
     hidden = history_charts.failures_by_type(series(QueueRecord(failed=1, types={"a": 1})), "hidden", is_withheld=True)
     assert (hidden.empty, hidden.lines) == ("hidden", [])

@@ -189,7 +189,7 @@ def test_a_waiting_job_gets_another_time_body_and_number_of_attempts(
     assert info_of(place, made).run_after_ms <= time.time() * 1000 + 1_000
     assert "Nothing was to be changed" in visitor.press(page_of(made), path, body="another")
     stale = visitor.press(page_of(made), path, body="third", updated_at="17")
-    assert "Somebody changed it meanwhile" in stale
+    assert "It was changed meanwhile" in stale
     # The page that the first change led to has taken the latest entries of the audit, and keeps them for a moment.
     assert re.search(r"Rescheduled .* by \S+, runs after \S+Z, gets attempts 7", told)
     assert "allowed: now, a length of time" in visitor.press(page_of(made), path, body="x", when="soon")

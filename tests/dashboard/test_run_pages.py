@@ -128,7 +128,7 @@ def test_selected_jobs_are_changed_and_no_others(place: Place, visitor: Visitor,
 
 def test_what_cannot_be_asked_for_is_said(visitor: Visitor, queue: str) -> None:
     for form, says in (
-        ({"filter": f"queue:{queue}", "action": "delete"}, "has to be told of which state"),
+        ({"filter": f"queue:{queue}", "action": "delete"}, "needs a state"),
         ({"filter": f"queue:{queue} state:ready", "action": "retry"}, "Retry is for jobs that are failed, cancelled"),
         ({"filter": f"queue:{queue}", "action": "cancel", "which": "selected"}, "no job was selected"),
         ({"filter": "nonsense", "action": "cancel"}, "is no condition"),

@@ -112,7 +112,7 @@ def test_a_long_list_is_read_whole_and_no_workers_are_an_empty_table(shell: Shel
         for number in range(600):
             client.checkpoint("crowd", [], worker=WorkerReport(f"m{number}", "many", 2, has_stopped=True))
     none = shell("worker", "list", "--name", "many")
-    assert (none.out, none.err) == ("", "pinlater: no such worker was heard of in the last minute\n")
+    assert (none.out, none.err) == ("", "pinlater: no such worker reported in the last minute\n")
     assert shell("worker", "list", "--name", "many", "-o", "json").out == "[]\n"
 
 

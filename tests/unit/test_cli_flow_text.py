@@ -118,7 +118,7 @@ def test_only_what_is_new_is_told() -> None:
     )
     assert list(changes(STATUS, later)) == [
         "pay: 9,997 of 9,997 items done, 1 failed, complete",
-        "trouble: no worker",
+        "problem: no worker",
         "flow payroll\x1b: complete",
     ]
     assert len(list(changes(None, STATUS))) == 6

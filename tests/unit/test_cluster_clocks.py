@@ -217,7 +217,7 @@ def test_with_no_other_clock_both_sides_of_a_jump_count_for_an_hour(by_ms: int) 
         assert at.judge(1_000) == (min(0, by_ms), max(0, by_ms))
         assert at.judge(JUMP_REMEMBERED_MS - 1) == (min(0, by_ms), max(0, by_ms))
     assert [log["event"] for log in logs] == ["clock_jumped", "time_uncertain"]
-    assert "was set, and no other can be asked" in at.clock.warning()
+    assert "was set, and no other can be read" in at.clock.warning()
     assert at.judge(1) == (by_ms, by_ms)
     assert at.clock.warning() == ""
 

@@ -148,7 +148,7 @@ async def test_a_server_whose_clock_is_off_says_so_and_goes_by_the_others() -> N
             lease = next(lease for lease in right.membership.alive() if lease.name == "b/1")
             assert lease.is_ready
             assert f"the clock of shard 1 is {abs(ahead_ms)} ms {word} this server's" in lease.trouble
-            assert f"outvoted: it goes by the others, {abs(ahead_ms)} ms {word} its own" in lease.trouble
+            assert f"outvoted: it uses the time of the others, {abs(ahead_ms)} ms {word} its own" in lease.trouble
             assert 0 <= at.clock.now_ms() - wrong.time.now_ms() <= wrong.time.uncertainty_ms <= 5
             assert wrong.mine() | right.mine() == {"1", "2", "3", "4"}
             assert not wrong.mine() & right.mine()

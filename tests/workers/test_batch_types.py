@@ -108,7 +108,7 @@ def test_a_batch_of_what_no_body_carries_is_refused() -> None:
 
 
 def test_a_function_of_a_batch_wants_to_be_told_how_many() -> None:
-    with pytest.raises(ConfigurationError, match="takes a Batch: say how many jobs at most, as in batch=100"):
+    with pytest.raises(ConfigurationError, match="takes a Batch: set the most jobs of one, as in batch=100"):
         declared(takes_batch)
 
 
@@ -125,7 +125,7 @@ def test_without_an_annotation_everything_that_a_body_carries_is_taken() -> None
         ({"batch": "many"}, "batch is 'many'"),
         ({"batch": 10, "wait": "11m"}, "wait is '11m'; allowed: 0s to 10m"),
         ({"batch": 10, "wait": -1}, "wait is -1; allowed: 0s to 10m"),
-        ({"wait": 1}, "wait is how long jobs wait for their batch; say batch too, or leave it out"),
+        ({"wait": 1}, "wait is how long jobs wait for their batch; set batch too, or leave it out"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], why: str) -> None:

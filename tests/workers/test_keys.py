@@ -95,7 +95,7 @@ def takes(user_id: int, password: str = "") -> None: ...
         ({"unique": "{password}", "secret": ["password"]}, "'password' is secret: keys are shown"),
         ({"unique": ""}, "it is empty; allowed: a template over the arguments"),
         ({"unique": 7}, "unique is 7; allowed: a template"),
-        ({"unique_for": "10m"}, "unique_for goes with unique; say unique too"),
+        ({"unique_for": "10m"}, "unique_for goes with unique; set unique too"),
         ({"on_duplicate": "keep"}, "on_duplicate goes with unique"),
         ({"unique": "{user_id}", "on_duplicate": "drop"}, "allowed: keep, replace or reject"),
         ({"unique": "{user_id}", "unique_for": "ever"}, "allowed: 0s to 3650d, as in 250ms, 90s, 1h30m, 2d; or kept"),
@@ -135,7 +135,7 @@ def test_what_is_no_key_is_refused_by_the_enqueue(key: object) -> None:
 
 
 def test_a_key_that_is_too_long_says_what_to_do() -> None:
-    with pytest.raises(ArgumentsInvalid, match=r"unique has 304 bytes; .* say a function that hashes it"):
+    with pytest.raises(ArgumentsInvalid, match=r"unique has 304 bytes; .* give a function that hashes it"):
         declare(takes, unique="{password}").options().job(1, "ä" * 150)
     with pytest.raises(ArgumentsInvalid, match="which is no Unicode"):
         declare(takes, serialize=lambda *_: "\ud800").options().job(1)

@@ -215,7 +215,7 @@ async def test_a_worker_says_which_schedules_the_cluster_lacks_and_applies_them_
         await client.create_queue("reports")
         await tend(app_of(server))
         (said,) = caplog.messages
-        assert "not in effect, so nothing enqueues the jobs as it says: nightly, poll. " in said
+        assert "not in effect, so the cluster does not enqueue their jobs as declared: nightly, poll. " in said
         assert "pinlater-worker schedules --app shop:app --apply, or start workers with --apply-schedules" in said
         assert (await client.get_schedules()).schedules == []
         await asyncio.gather(*(tend(app_of(server), apply=True) for _ in range(4)))

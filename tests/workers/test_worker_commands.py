@@ -124,7 +124,7 @@ async def test_workers_rest_go_on_and_end_when_their_jobs_have(tmp_path: Path) -
                 ]
                 (unknown,) = (await client.command_workers(WorkerCommand.QUIET, ["nobody:1"])).workers
                 assert (unknown.id, unknown.outcome) == ("nobody:1", CommandOutcome.NOT_KNOWN)
-                with pytest.raises(RequestInvalid, match="which workers are meant"):
+                with pytest.raises(RequestInvalid, match="no workers are given"):
                     await client.command_workers(WorkerCommand.QUIET)
             for app in apps.values():
                 await app.close_async()

@@ -51,7 +51,9 @@ class Catalogue:
         """ConfigurationError: a name that is taken, or none; a second raw type for its queue."""
         name = job_type.name
         if not _NAME.fullmatch(name):
-            raise ConfigurationError(f"a job named {name!r}; allowed: 1 to 200 letters, digits, _ . : and -; say name=")
+            raise ConfigurationError(
+                f"a job named {name!r}; allowed: 1 to 200 letters, digits, _ . : and -; give name="
+            )
         if name in self._types:
             both = f"{_place(self._types[name])} and {_place(job_type)}"
             raise ConfigurationError(f"two jobs are named {name!r}, {both}; give one of them another name=")
@@ -70,7 +72,7 @@ class Catalogue:
         if "batch" in table and settings.batch is None:
             raise ConfigurationError(
                 f"{where}: batch is {table['batch']!r}, and code declares a function that takes one job: "
-                "leave batch out, or let code say batch= and take a Batch"
+                "leave batch out, or set batch= in code and take a Batch"
             )
         return job_settings(table, where, settings)
 
@@ -88,7 +90,7 @@ class Catalogue:
         for name in self._file.jobs.keys() - self._types.keys():
             raise ConfigurationError(
                 f"{self._file.where(f'jobs.{name}')}: no job of that name is declared; known: "
-                f'{", ".join(sorted(self._types)) or "none"}; for a new one say function = "MODULE:NAME"'
+                f'{", ".join(sorted(self._types)) or "none"}; for a new one set function = "MODULE:NAME"'
             )
 
     def _import_all(self) -> None:

@@ -100,10 +100,10 @@ start, 130 interrupted before it ran.""",
 @click.option(
     "--reload",
     is_flag=True,
-    help="While you develop: begin anew when a .py or .toml file below the current folder changes. Running jobs have "
+    help="While you develop: restart when a .py or .toml file below the current folder changes. Running jobs have "
     "2s to end, unless --grace says otherwise.",
 )
-@click.option("--check", is_flag=True, help="Load the app and the settings, say what is wrong, and run nothing.")
+@click.option("--check", is_flag=True, help="Load the app and the settings, report mistakes, and run nothing.")
 @click.version_option(package_name="pinlater", message="%(prog)s %(version)s")
 @click.pass_context
 def main(

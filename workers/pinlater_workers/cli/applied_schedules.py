@@ -29,7 +29,7 @@ LATER_S = 60.0
 
 _log = GuardedLogger("pinlater_workers.cli")
 _NOT_APPLIED = (
-    "schedules of this app are not in effect, so nothing enqueues the jobs as it says: %s. Apply them: "
+    "schedules of this app are not in effect, so the cluster does not enqueue their jobs as declared: %s. Apply them: "
     "pinlater-worker schedules %s --apply, or start workers with --apply-schedules"
 )
 

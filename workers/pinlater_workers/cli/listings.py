@@ -69,7 +69,7 @@ Examples:
 )
 @click.argument("policy", required=False)
 @click.option(
-    "--attempts", type=click.IntRange(1, 10_000), metavar="N", help="So many attempts, whatever the policy says."
+    "--attempts", type=click.IntRange(1, 10_000), metavar="N", help="The number of attempts, in place of the policy's."
 )
 @click.option("--app", metavar="MODULE:NAME", help="The app that has the job.")
 @click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="The file that has the job.")

@@ -125,7 +125,7 @@ under way; a second one ends it at once, and that batch may come again.""",
     metavar="DURATION",
     default=seconds_text(DEFAULT_POLL_S),
     show_default=True,
-    help="The pause between two looks at an empty outbox.",
+    help="The pause between two polls of an empty outbox.",
 )
 @click.option(
     "--batch",
@@ -142,7 +142,7 @@ under way; a second one ends it at once, and that batch may come again.""",
     show_default=True,
     help="A job that waits for longer is an alarm.",
 )
-@click.option("--once", is_flag=True, help="Hand over what is there, say how many jobs that was, and end.")
+@click.option("--once", is_flag=True, help="Hand over what is there, print how many jobs that was, and end.")
 @click.option("--http", metavar="HOST:PORT", help="Serve /metrics for Prometheus there.")
 @click.pass_context
 def outbox(
@@ -207,7 +207,9 @@ Examples:
   pinlater-worker outbox schema --dialect postgresql | psql shop
   pinlater-worker outbox schema --dialect mysql --table mail_outbox"""
 )
-@click.option("--dialect", type=click.Choice(DIALECTS), required=True, help="Whose SQL; of MariaDB too it is mysql.")
+@click.option(
+    "--dialect", type=click.Choice(DIALECTS), required=True, help="The SQL dialect; mysql is for MariaDB too."
+)
 @click.option("--table", metavar="NAME", default=DEFAULT_TABLE, show_default=True, help="The outbox's table.")
 def schema(dialect: str, table: str) -> None:
     """Print the statements that make an outbox's tables."""
@@ -253,7 +255,7 @@ Examples:
 )
 @_database_options
 @click.option("--queue", metavar="QUEUE", help="Those of this queue alone.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="So many at most.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="The most jobs to list.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def refused(database: str | None, table: str, queue: str | None, limit: int, output: str) -> None:
     """List the jobs that the servers refused, with the error of each. They stay until they are retried or deleted."""

@@ -169,7 +169,7 @@ OPTIONS: dict[str, Option] = {
         "Where jobs are taken from. A queue of weight 3 gets three times the turns of one of weight 1.",
     ),
     "concurrency": Option("N", "Jobs at once.", int),
-    "pool": Option("thread|process|async", "Where jobs run whose type does not say it."),
+    "pool": Option("thread|process|async", "Where jobs run, unless their type sets it."),
     "lease": Option("DURATION", "How long a claim holds without a heartbeat."),
     "grace": Option("DURATION", "How long running jobs may go on after SIGTERM."),
     "poll-wait": Option("DURATION", "How long a server may hold back an empty answer; at most a third of the lease."),
@@ -220,7 +220,7 @@ def server_options(command: CommandT) -> CommandT:
             "--token-file",
             metavar="PATH",
             type=click.Path(dir_okay=False),
-            help="The file with the token that says who calls, in place of the app's own.",
+            help="The file with the worker's token, in place of the app's own.",
         ),
         click.option("--cluster", metavar="NAME", help="The servers that clusters.toml has under this name."),
         click.option(

@@ -238,7 +238,7 @@ def tell_error(begun: Sequence[Middleware], context: JobContext, error: BaseExce
         try:
             each.error(context, error, outcome)
         except Exception as raised:
-            text = "Middleware %s failed when told of a failure"
+            text = "Middleware %s failed when notified of a failure"
             _log.error(text, type(each).__qualname__, exc_info=loggable(raised))
 
 

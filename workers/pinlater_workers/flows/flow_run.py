@@ -87,7 +87,9 @@ class _FlowHandle:
         _refuse_no_stage(stage)
         found = stage or self._root
         if found is None:
-            raise ConfigurationError(f"which stage of flow {self.id} is meant? say it, as in run.add(items, calculate)")
+            raise ConfigurationError(
+                f"which stage of flow {self.id} is meant? Name it, as in run.add(items, calculate)"
+            )
         return found
 
     def _ended_items(self, status: FlowStatus, stage: FlowStage[Any] | None) -> EndedItems:

@@ -33,7 +33,7 @@ _log = GuardedLogger("pinlater_workers.jobs")
 _NOT_REPLACED = (
     "job %s: newer arguments are not taken, since %s runs already, or ended less than unique_for ago: "
     'on_duplicate="replace" replaces what is pending. The outcome of the handle is KEPT: enqueue again after its end, '
-    "or under another key (said once for each type of job)"
+    "or under another key (logged once for each type of job)"
 )
 
 
@@ -261,7 +261,7 @@ class EnqueueOptions(Generic[P]):
         if any(isinstance(job, ExtendedJob) and job.on_duplicate is OnDuplicate.REJECT for job in jobs):
             raise ArgumentsInvalid(
                 f"job {self._job_type.name!r}: on_duplicate is reject, which is for one job at a time; allowed: "
-                "enqueue(...) for each; or options(on_duplicate='keep'), and look at `outcome` of each handle"
+                "enqueue(...) for each; or options(on_duplicate='keep'), and check `outcome` of each handle"
             )
         return jobs
 

@@ -41,7 +41,7 @@ LATER_S = 2.0
 
 _NOT_KEPT = (
     "job %s: result() of %s is None, whatever its function returned, as that is not kept: say keep_result=True in "
-    "@app.job, or in options(...) of this enqueue (said once for each type of job)"
+    "@app.job, or in options(...) of this enqueue (logged once for each type of job)"
 )
 
 

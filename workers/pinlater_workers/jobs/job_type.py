@@ -47,7 +47,7 @@ class JobType:
         self.is_raw = settings.raw
         self.is_batch = settings.batch is not None
         if not self.is_batch and takes_batch(self.function):
-            raise ConfigurationError(f"job {name!r} takes a Batch: say how many jobs at most, as in batch=100")
+            raise ConfigurationError(f"job {name!r} takes a Batch: set the most jobs of one, as in batch=100")
         self._called: Callable[..., Any] = call_signature(self.function, name) if self.is_batch else self.function
         self._arguments = Arguments(self._called, name)
         self.settings = settings

@@ -73,7 +73,7 @@ class KeyTemplate:
         for name in named:
             if name in secrets:
                 raise ConfigurationError(
-                    f"{where}, and {name!r} is secret: keys are shown; leave it out, or say a function that hashes it"
+                    f"{where}, and {name!r} is secret: keys are shown; leave it out, or give a function that hashes it"
                 )
             if name not in names and not (takes_any and name.isidentifier()):
                 raise ConfigurationError(

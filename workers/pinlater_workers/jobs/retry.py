@@ -148,7 +148,7 @@ class Delays(Policy):
     def __post_init__(self) -> None:
         object.__setattr__(self, "delays", tuple(self.delays))
         if not self.delays:
-            raise ValueError("a list of no delays; for no retry say never (in code Never())")
+            raise ValueError("a list of no delays; for no retry write never (in code Never())")
         for delay in self.delays:
             _check("delay", delay, 0, LONGEST_S)
         if self.retries == AS_LONG:

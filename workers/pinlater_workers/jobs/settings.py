@@ -213,7 +213,7 @@ def refuse_without_unique(options: Mapping[str, object], where: str) -> None:
     """ConfigurationError: options that mean nothing to a job without `unique`."""
     for name in ("unique_for", "on_duplicate"):
         if name in options:
-            raise ConfigurationError(f"{where}: {name} goes with unique; say unique too, or leave it out")
+            raise ConfigurationError(f"{where}: {name} goes with unique; set unique too, or leave it out")
 
 
 def job_settings(options: Mapping[str, object], where: str, base: JobSettings | None = None) -> JobSettings:
@@ -222,7 +222,7 @@ def job_settings(options: Mapping[str, object], where: str, base: JobSettings | 
     fields.pop("function", None)
     fields.update(_retry(fields, DEFAULT_RETRY if base is None else base.retry))
     if "batch_wait_s" in fields and "batch" not in fields and (base is None or base.batch is None):
-        raise ConfigurationError(f"{where}: wait is how long jobs wait for their batch; say batch too, or leave it out")
+        raise ConfigurationError(f"{where}: wait is how long jobs wait for their batch; set batch too, or leave it out")
     if not fields.get("unique", None if base is None else base.unique):
         refuse_without_unique(options, where)
     _check_schedule(fields, where, base)
@@ -245,7 +245,7 @@ def _check_schedule(fields: dict[str, Any], where: str, base: JobSettings | None
         for name in ("timezone", "misfire", "jitter_s"):
             if name in fields:
                 option = name.removesuffix("_s")
-                raise ConfigurationError(f"{where}: {option} goes with cron or every; say one of them, or leave it out")
+                raise ConfigurationError(f"{where}: {option} goes with cron or every; set one of them, or leave it out")
 
 
 def _retry(fields: dict[str, Any], base: RetryRules) -> dict[str, RetryRules]:

@@ -301,7 +301,7 @@ class Jobs:
     def _refuse_idle(self, flow_id: str) -> None:
         if not self._is_complete(flow_id) and self.server.run(self.server.next_due_ms()) is None:
             raise NotPlayed(
-                f"flow {flow_id} is not over, and no job is pending: a stage is not sealed, or its status has troubles"
+                f"flow {flow_id} is not over, and no job is pending: a stage is not sealed, or its status has problems"
             )
 
     def _is_complete(self, flow_id: str) -> bool:

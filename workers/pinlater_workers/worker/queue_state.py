@@ -98,7 +98,7 @@ class QueueStates:
     def _say(self, name: str, state: str, reason: str) -> None:
         """Servers that do not answer, or refuse, are one trouble for all queues; a rate is no trouble."""
         if state == "not found":
-            self._incidents.begin(f"missing {name}", f"no jobs from queue {name}: {reason}; it is looked for again")
+            self._incidents.begin(f"missing {name}", f"no jobs from queue {name}: {reason}; it is tried again")
         elif state == "paused":
             self._incidents.begin(f"paused {name}", f"no jobs from queue {name} while it is paused: {reason}")
         elif state in ("no server", "refused"):
