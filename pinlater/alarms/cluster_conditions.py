@@ -13,7 +13,7 @@ from pinlater.model.alarm_views import Severity
 from pinlater.schedules.firer import UnfiredCause
 
 COUNT_AGE_MS = 60_000
-"""Counts may be so old."""
+"""The age up to which counts are current."""
 
 CERTIFICATE_MS = 14 * 86_400_000
 LAST_DAY_MS = 86_400_000
@@ -123,7 +123,7 @@ def server_unready(evidence: Evidence) -> Iterator[Finding]:
                 subject=name,
                 title=f"Server process {name} is not ready",
                 why=each.trouble,
-                action=f"Look at its log, at {each.address}.",
+                action=f"Read its log, at {each.address}.",
                 command="pinlater cluster status",
                 path=_CLUSTER_PAGE,
             )
@@ -136,7 +136,7 @@ def server_problem(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(
                 subject=name,
                 title=f"Server process {name}: {each.trouble}",
-                why="Its lease says so.",
+                why="The process reports this in its lease.",
                 action="Set the clock of that machine right, best by NTP.",
                 command="pinlater cluster status",
                 path=_CLUSTER_PAGE,
@@ -161,8 +161,8 @@ def server_gone(evidence: Evidence) -> Iterator[Finding]:
             severity=Severity.WARNING if left < 2 else None,
             since_ms=last.seen_ms,
             size=len(processes),
-            why="Its lease ran out, and it had not said that it leaves: it was killed, its machine is away, or it "
-            "reaches no store.",
+            why="Its lease ran out, and it announced no stop: it was killed, its machine is away, or it reaches "
+            "no store.",
             impact=f"{left:,} server{' is' if left == 1 else 's are'} left",
             action="See on that machine why it ended, and start it again. Where it is away for good, nothing is to be "
             "done: the others have taken over its work.",
@@ -328,11 +328,11 @@ def callback_lost(evidence: Evidence) -> Iterator[Finding]:
     for each in evidence.now.lost_callbacks:
         yield Finding(
             subject=each.flow_id,
-            title=f"Nobody was told that flow {each.flow} is over",
+            title=f"The callback of flow {each.flow} was given up",
             queue=each.queue,
             since_ms=each.at_ms,
             size=1,
-            why=f"Its callback was given up: {each.why}",
+            why=f"Its receiver did not learn that the flow is over: {each.why}",
             action="Mend the receiver, and resume the flow: its callback is tried again.",
             command=f"pinlater flow resume {each.flow_id}",
             path=f"/dashboard/flows/{each.flow_id}",
@@ -350,8 +350,8 @@ def stage_unsealed(evidence: Evidence) -> Iterator[Finding]:
                 queue=each.queue,
                 since_ms=each.since_ms + SEAL_MS,
                 size=each.items,
-                why=f"All {each.items:,} items there have ended, no more came for {spaced(age_text(SEAL_MS))}, and who "
-                "makes them has not said that these were all.",
+                why=f"All {each.items:,} items there have ended, no more came for {spaced(age_text(SEAL_MS))}, and no "
+                "seal says that these were all.",
                 action="Seal the stage where no more items come.",
                 command=f"pinlater flow seal {each.flow_id} {each.stage}",
                 path=f"/dashboard/flows/{each.flow_id}",
@@ -430,7 +430,7 @@ def exposed(evidence: Evidence) -> Iterator[Finding]:
             subject=text[:100],
             title=text,
             size=len(names),
-            why=f"So it is at {', '.join(names)}.",
+            why=f"This holds at {', '.join(names)}.",
             action="Set an admin password, or rules.",
             command="pinlater access show",
             path=_CLUSTER_PAGE,

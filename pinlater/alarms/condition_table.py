@@ -81,7 +81,7 @@ CONDITIONS: tuple[Condition, ...] = (
         holds="A server process is alive and not ready.",
         threshold="at once",
         not_for="a process that starts or drains",
-        remedy="Look at its log.",
+        remedy="Read its log.",
         find=of_cluster.server_unready,
     ),
     Condition(
@@ -168,8 +168,8 @@ CONDITIONS: tuple[Condition, ...] = (
     Condition(
         name="jobs_crashed",
         severity=WARNING,
-        holds="Jobs failed for good since their workers were lost, or said nothing for longer than the claim time-out, "
-        "until the crash budget or the attempts were used up; it says which, of those that were examined.",
+        holds="Jobs failed for good because their workers were lost, or renewed no claim for longer than the claim "
+        "time-out, until the crash budget or the attempts were used up; the alarm says which, of the jobs examined.",
         threshold="1 job; ends 15 minutes after the last one",
         not_for="jobs that are tried again",
         remedy="See what ends the workers, or raise `claim_timeout`; then retry the jobs.",
@@ -208,8 +208,8 @@ CONDITIONS: tuple[Condition, ...] = (
     Condition(
         name="outbox_not_relayed",
         severity=WARNING,
-        holds="Jobs of an [outbox](workers-outbox.md) are not handed over: its relay is gone, had not said that it "
-        "stops, and no other one is there (critical); or the oldest job there waits for too long.",
+        holds="Jobs of an [outbox](workers-outbox.md) are not handed over: its relay is gone, announced no "
+        "stop, and no other one runs (critical); or the oldest job there waits for too long.",
         threshold="15s after the relay's connection broke, else a minute after its last report; `--goal` of the relay "
         "for the oldest job, else 5m",
         set_where="`pinlater-worker outbox --goal 1m`",

@@ -86,7 +86,7 @@ class LimitSet(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSeen:
-    """A worker, whether it takes no more jobs, as it is meant: it stops, has stopped, or was told to rest; and the
+    """A worker, whether it takes no more jobs, as it is meant: it stops, has stopped, or was ordered to rest; and the
     types of job that it says it can run.
     """
 
@@ -274,7 +274,7 @@ def snapshot_of(status: ClusterStatus, **more: object) -> Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class LostWorker:
-    """A worker that is gone and had not said that it stops. `noticed_ms`: when it was missed."""
+    """A worker that is gone and announced no stop. `noticed_ms`: when it was missed."""
 
     worker: WorkerInfo
     noticed_ms: int

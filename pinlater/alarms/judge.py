@@ -369,6 +369,6 @@ def _lost_of(lease: Lease) -> dict[str, tuple[int, ...]]:
 
 
 def _takes_no_more(worker: SeenWorker) -> bool:
-    """As it is meant: it stops, has stopped, or was told to rest."""
+    """As it is meant: it stops, has stopped, or was ordered to rest."""
     report = worker.report
     return report.is_stopping or report.has_stopped or bool(report.is_quiet)

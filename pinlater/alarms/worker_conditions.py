@@ -13,16 +13,16 @@ from pinlater.model import OutboxReport, WorkerInfo
 from pinlater.model.alarm_views import Severity
 
 LOST_FOR_MS = 900_000
-"""A lost worker is told of for so long where others are left."""
+"""How long a lost worker is reported where others are left."""
 
 UNKNOWN_MS = 300_000
-"""A deploy may bring jobs of a new type so long before the workers that know it."""
+"""How long before its workers a deploy may bring jobs of a new type."""
 
 _WORKERS_PAGE = "/dashboard/workers"
 
 
 def worker_gone(evidence: Evidence) -> Iterator[Finding]:
-    """One for each queue that lost a worker which had not said that it stops."""
+    """One for each queue that lost a worker which did not announce a stop."""
     now = evidence.now
     if now.workers is None:
         return
@@ -49,7 +49,7 @@ def worker_gone(evidence: Evidence) -> Iterator[Finding]:
             since_ms=min(each.worker.seen_ms for each in lost),
             severity=severity,
             size=max(queue.ready, len(lost)),
-            why=f"{names_text(who)}: not heard of any more, and had not said that it stops.",
+            why=f"{names_text(who)}: no report any more, and no notice of a stop.",
             impact=waiting_text(queue.ready),
             action="See on that machine why it ended (killed, out of memory, network), and start it again.",
             command=f"pinlater worker list --queue {name}",
@@ -66,7 +66,7 @@ def _gone_before(evidence: Evidence, known: Collection[str]) -> Iterator[Finding
 
 
 def _is_replaced(evidence: Evidence, lost: LostWorker, queue: str) -> bool:
-    """A worker of the same name, which takes from that queue, began after it was last heard of."""
+    """A worker of the same name, which takes from that queue, began after its last report."""
     return any(
         each.worker.name == lost.worker.name
         and queue in each.worker.queues
@@ -85,7 +85,7 @@ def worker_silent(evidence: Evidence) -> Iterator[Finding]:
             "there",
             since_ms=min(each.silent_since_ms or 0 for each in silent),
             size=len(silent),
-            why="No sign of life from the event loop.",
+            why="Its event loop does not run, while its heartbeat process goes on.",
             impact=f"the jobs of {names_text(names)} do not go on",
             action="See what keeps it busy: a job that never yields in the asyncio pool, swap, a stopped process.",
             command="pinlater worker list",
@@ -103,7 +103,7 @@ def slots_stuck(evidence: Evidence) -> Iterator[Finding]:
             title=f"{slots:,} slot{' of workers is' if slots == 1 else 's of workers are'} stuck",
             size=slots,
             why="Jobs did not end when they were to stop.",
-            impact=f"so many slots of {names_text(names)} do nothing",
+            impact=f"these slots of {names_text(names)} run no jobs",
             action="See what these jobs wait for; the slots come back with a restart of the worker.",
             command="pinlater worker list --running",
             path=_WORKERS_PAGE,
@@ -128,7 +128,7 @@ def type_unknown(evidence: Evidence) -> Iterator[Finding]:
             why=f"The workers of this queue met {jobs}, the last {span_text(evidence.now.now_ms - each.last_ms)} ago, "
             "and none of them can run these: the type is of a release that no worker has yet, of another app, or "
             "misspelt.",
-            impact="they are looked for ever less often, and fail after --unknown-limit of the workers (24 h)",
+            impact="they are tried ever less often, and fail after --unknown-limit of the workers (24 h)",
             action="Start workers that know this type, or correct the queue that these jobs are enqueued into.",
             command=f"pinlater job get --filter {shlex.quote(line)}",
             path=jobs_page(line),
@@ -136,7 +136,7 @@ def type_unknown(evidence: Evidence) -> Iterator[Finding]:
 
 
 def outbox_not_relayed(evidence: Evidence) -> Iterator[Finding]:
-    """An outbox whose relays are all gone, none of which had said that it stops, or in which jobs wait for too long."""
+    """An outbox whose relays are all gone and announced no stop, or in which jobs wait for too long."""
     now = evidence.now
     if now.workers is None:
         return
@@ -168,8 +168,8 @@ def _relay_gone(relay: WorkerInfo, now_ms: int) -> Finding:
         since_ms=relay.seen_ms,
         severity=Severity.CRITICAL,
         size=max(1, outbox.waiting),
-        why=f"The relay on {relay.host}, process {relay.pid}, is not heard of any more for "
-        f"{span_text(now_ms - relay.seen_ms)}, had not said that it stops, and no other one is there{waiting}.",
+        why=f"The relay on {relay.host}, process {relay.pid}, sent its last report "
+        f"{span_text(now_ms - relay.seen_ms)} ago and announced no stop, and no other one runs{waiting}.",
         impact="jobs that the application commits from now on reach no queue",
         action="See on that machine why it ended (killed, out of memory, network), and start a relay again.",
         command="pinlater-worker outbox --database URL --app YOUR.MODULE:app",

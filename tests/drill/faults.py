@@ -223,8 +223,8 @@ FAULTS: dict[str, Fault] = {
         kill_relay,
         start_relay,
         30.0,
-        ("is not relayed: its relay is gone", "had not said that it stops", "$ pinlater-worker outbox"),
-        ("is not relayed: its relay is gone", "had not said that it stops"),
+        ("is not relayed: its relay is gone", "announced no stop", "$ pinlater-worker outbox"),
+        ("is not relayed: its relay is gone", "announced no stop"),
         subject=OUTBOX,
     ),
     "all workers of a queue are killed": Fault(

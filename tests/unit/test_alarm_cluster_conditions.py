@@ -28,7 +28,7 @@ def test_a_callback_that_was_given_up_is_a_warning() -> None:
         "pay",
         NOW - MINUTE,
     )
-    assert alarm.why == "Its callback was given up: it answered 500"
+    assert alarm.why == "Its receiver did not learn that the flow is over: it answered 500"
 
 
 def test_a_stage_that_waits_for_a_seal_for_an_hour_is_worth_knowing() -> None:

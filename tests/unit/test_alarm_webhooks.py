@@ -34,7 +34,7 @@ GONE = Alarm(
     "mail",
     size=41,
     peak=50,
-    why="w1 on <host>: not heard of any more.",
+    why="w1 on <host>: no report any more.",
     impact="41 ready jobs wait",
     error="Traceback: secret",
     action="Start it again.",
