@@ -1,4 +1,4 @@
-"""THE TABLE of reasons of errors: what each word means, and what to do. docs/errors.md is written from it.
+"""The reasons of errors: their meanings and remedies, from which docs/errors.md is written.
 
 A reason is the stable word for programs; `errors` has the classes, with code and whether to send again.
 """
@@ -40,13 +40,12 @@ REASONS: tuple[Reason, ...] = (
         name="BODY_UNAVAILABLE",
         error=errors.BodyGone,
         meaning="The body of a job lies in a tier, which does not have it, or has other bytes.",
-        remedy="See whether somebody deletes objects there. The job cannot run without: [bodies.md](bodies.md).",
+        remedy="Find out what deletes objects there. The job cannot run without its body: [bodies.md](bodies.md).",
     ),
     Reason(
         name="CHANGED",
         error=errors.RecordChanged,
-        meaning="What was to be changed is of another version by now: somebody changed it in between. Nothing was "
-        "changed.",
+        meaning="The object has another version by now: it was changed in between. Nothing was changed.",
         remedy="Read it again, and send the change with its new version.",
     ),
     Reason(
@@ -66,7 +65,7 @@ REASONS: tuple[Reason, ...] = (
         name="DEQUEUE_RATE_LIMITED",
         error=errors.DequeueRateLimited,
         meaning="The queue hands out nothing at this moment.",
-        remedy="Ask again after the time that the error says.",
+        remedy="Send it again after the time that the error gives.",
     ),
     Reason(
         name="DRAINING",
@@ -86,7 +85,7 @@ REASONS: tuple[Reason, ...] = (
         name="ENQUEUE_REJECTED",
         error=errors.EnqueueRejected,
         meaning="The queue takes no new jobs at this moment. Nothing was stored.",
-        remedy="Send it again after the time that the error says.",
+        remedy="Send it again after the time that the error gives.",
     ),
     Reason(
         name="FLOWS_UNAVAILABLE",
@@ -106,24 +105,24 @@ REASONS: tuple[Reason, ...] = (
         error=errors.Forbidden,
         meaning="The caller may not do that. Nothing was changed.",
         remedy="Show a token or certificate that has the right, or have it given: [access.md](access.md). "
-        "`pinlater access` says who the servers take you for.",
+        "`pinlater access show` prints the identity that the servers see.",
     ),
     Reason(
         name="HOMES_CHANGED",
         error=errors.HomesChanged,
-        meaning="Where jobs of this key live has changed, and the server did not know it yet. Nothing was stored.",
+        meaning="The home of this key has changed, and the server did not know it yet. Nothing was stored.",
         remedy="Send the call again. The Python clients do so by themselves.",
     ),
     Reason(
         name="HOME_MOVING",
         error=errors.HomeMoving,
-        meaning="Where jobs of this key live is being changed. Nothing was stored.",
+        meaning="The home of this key is being changed. Nothing was stored.",
         remedy="Send the call again in a second.",
     ),
     Reason(
         name="HOME_OUT",
         error=errors.HomeOut,
-        meaning="The shard where jobs of this key live cannot be used. Nothing was stored.",
+        meaning="The shard that is this key's home cannot be used. Nothing was stored.",
         remedy="Repair the store, and send the call again; `pinlater shard give-up` is for one that is lost for good: "
         "[operations.md](operations.md).",
     ),
@@ -148,7 +147,7 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         name="NOTHING_STORED",
         error=errors.NothingStored,
-        meaning="The store of a shard could not be reached or failed. Surely nothing was changed.",
+        meaning="The store of a shard could not be reached or failed. Nothing was changed.",
         remedy="Send the call again. `pinlater cluster status` shows the shard, and why it fails.",
     ),
     Reason(
@@ -174,15 +173,15 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         name="OVERLOADED",
         error=errors.Overloaded,
-        meaning="The server has as much to do as it takes at a time, for all callers or for this one. Nothing was "
+        meaning="The server has as many calls under way as it takes, for all callers or for this one. Nothing was "
         "changed.",
-        remedy="Send it again after the time that the error says, with fewer calls at once. The metric `limits_hit` "
+        remedy="Send it again after the time that the error gives, with fewer calls at once. The metric `limits_hit` "
         "names the bound.",
     ),
     Reason(
         name="PASSWORD_INVALID",
         error=errors.PasswordInvalid,
-        meaning="What changes queues or shards needs the admin password, and it is missing or wrong.",
+        meaning="A change of queues or shards needs the admin password, which is missing or wrong.",
         remedy="Set `PINLATER_ADMIN_PASSWORD`, or `--admin-password-file`: [operations.md](operations.md).",
     ),
     Reason(
@@ -218,7 +217,7 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         name="QUEUE_NOT_FOUND",
         error=errors.QueueNotFound,
-        meaning="There is no queue of that name, or the caller may not know of it.",
+        meaning="There is no queue of that name, or the caller has no right on it.",
         remedy="`pinlater queue create QUEUE`, or correct the name: `pinlater queue list`.",
     ),
     Reason(
@@ -231,7 +230,7 @@ REASONS: tuple[Reason, ...] = (
         name="RATE_LIMITED",
         error=errors.DequeueRateLimited,
         meaning="The queue handed out as many jobs as its rate allows.",
-        remedy="Ask again after the time that the error says. `pinlater queue set-rate QUEUE 100/s` changes the rate.",
+        remedy="Send it again after the time that the error gives, or `pinlater queue set-rate QUEUE 100/s`.",
     ),
     Reason(
         name="REQUEST_INVALID",
@@ -243,9 +242,9 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         name="SERVING_FAILED",
         error=errors.UnknownError,
-        meaning="A dequeue that waited met an error that nobody foresaw. The server's log has it under the name that "
-        "the message says.",
-        remedy="Ask again after a pause, and look into that log.",
+        meaning="A dequeue that waited met an unexpected error. The server's log has it under the name that the "
+        "message gives.",
+        remedy="Send it again after a pause, and read that log.",
         retryable=True,
     ),
     Reason(
@@ -275,9 +274,9 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         name="STORE_REFUSED",
         error=errors.StoreRefused,
-        meaning="A store answers, and does not do what it is asked: its user lacks a right, it is read only, or it is "
+        meaning="A store answers, and refuses the call: its user lacks a right, it is read only, or it is "
         "another store than before.",
-        remedy="The message says what the store says; [stores.md](stores.md) has what a store needs.",
+        remedy="The message has the store's own error; [stores.md](stores.md) has what a store needs.",
     ),
     Reason(
         name="TAGS_NOT_SUPPORTED",
@@ -300,25 +299,25 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         name="UNKNOWN",
         error=errors.UnknownError,
-        meaning="What nobody foresaw. The server's log has it under the name that the message says.",
-        remedy="Look into that log, and report it as a fault.",
+        meaning="An unexpected error. The server's log has it under the name that the message gives.",
+        remedy="Read that log, and report it as a bug.",
     ),
     Reason(
         name="UNKNOWN_METHOD",
         error=errors.MethodUnknown,
         meaning="The server does not have this call: it is older than its caller, or another program.",
-        remedy="Upgrade the server, or see whether the address is right.",
+        remedy="Upgrade the server, or check the address.",
     ),
     Reason(
         name="SERVER_UNREACHABLE",
         error=errors.ServerUnreachable,
-        meaning="A client could not reach any server. Servers never say this.",
-        remedy="See whether one runs at that address (`pinlater check`), and what is in between.",
+        meaning="A client could not reach any server. Servers never send this.",
+        remedy="Check that a server runs at that address (`pinlater check`), and the network between.",
     ),
     Reason(
         name="PROTOCOL_ERROR",
         error=errors.ProtocolError,
-        meaning="What answers a client does not speak the protocol. Servers never say this.",
-        remedy="See whether the address is that of a PinLater server, with TLS where it has TLS.",
+        meaning="The program that answers does not speak the protocol. Servers never send this.",
+        remedy="Check that the address is that of a PinLater server, and that TLS is set where the server has it.",
     ),
 )
