@@ -1,4 +1,4 @@
-"""The table of common pools in docs/access.md: it has every bound that the code knows, and every row is run by a test.
+"""The tables of common pools in docs/access.md: they have every bound of the code, and a test runs every row.
 
 A row is known by the name in code style behind its words, else by its words. Its test is a case of that name of an
 argument `pool` in a module `test_*shares*.py`, or one that RUN_BY names.
@@ -107,8 +107,8 @@ def rows() -> list[list[str]]:
     table = page.partition("\n## Common pools\n")[2].partition("\n## ")[0]
     lines = [line for line in table.splitlines() if line.startswith("|")]
     found = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
-    assert found[0] == COLUMNS
-    return found[2:]
+    assert COLUMNS in found
+    return [row for row in found if row not in (COLUMNS, ["---"] * len(COLUMNS))]
 
 
 def name_of(row: list[str]) -> str:
@@ -180,14 +180,14 @@ def test_every_bound_of_the_code_has_a_row() -> None:
     known = in_code_style(" ".join(cell for row in rows() for cell in row))
     named = {NAMED_BY_SHARE.get(limit, limit.removesuffix("_gave_way")) for limit in limits()}
     missing = named - known - OF_ONE_CALLER.keys() - NO_POOLS.keys()
-    assert sorted(missing) == [], "give each a row in the table Common pools of docs/access.md, and a test"
+    assert sorted(missing) == [], "give each a row in the tables of Common pools in docs/access.md, and a test"
 
 
 def test_every_bound_that_is_a_setting_has_a_row() -> None:
     told = " ".join(cell for row in rows() for cell in row)
     bounds = {setting.name for setting in SETTINGS if setting.name.startswith("max-")}
     missing = {name for name in bounds - SETTINGS_OF_ONE.keys() if not re.search(rf"--{name}\b(?!-)", told)}
-    assert sorted(missing) == [], "give each a row in the table Common pools of docs/access.md, and a test"
+    assert sorted(missing) == [], "give each a row in the tables of Common pools in docs/access.md, and a test"
 
 
 def test_what_is_run_and_what_is_left_out_is_there() -> None:

@@ -28,8 +28,8 @@ HEADING = "## What each call needs\n"
 
 _QUEUES = {
     every_queue: "all",
-    any_queue: "one at least: it answers with those that the caller may read",
-    queues_or_any: "those it names; else it answers with those that the caller may read",
+    any_queue: "one at least; the answer has those that the caller may read",
+    queues_or_any: "those it names, else one at least; the answer has those that the caller may read",
     queues_or_every: "those it names, else all",
     queue_or_every: "the one it names, else all",
     queues_of_flow: "those of all stages of the flow",
@@ -42,11 +42,11 @@ A flow is FLOW_NOT_FOUND for a caller that may neither make the call nor read th
 An item is ITEM_NOT_FOUND for one that may not consume its queue.
 """
 _REMARKS = {
-    DEQUEUE.name: "A dry run is a look: read is enough where bodies may be seen.",
-    LOOKUP.name: "With bodies or results they must not be hidden.",
-    CREATE_FLOW.name: "Those of applets and the callback are among them. The first flow on a queue needs operate too.",
-    GET_FLOWS.name: "A flow is read by who may read the queues of all its stages.",
-    UPDATE_QUEUE.name: "A dead-letter queue that it sets is among them.",
+    DEQUEUE.name: "For a dry run read is enough, where bodies may be seen.",
+    LOOKUP.name: "With bodies or results, these must not be hidden.",
+    CREATE_FLOW.name: "With those of applets and the callback. The first flow on a queue needs operate too.",
+    GET_FLOWS.name: "To read a flow needs read on the queues of all its stages.",
+    UPDATE_QUEUE.name: "With the dead-letter queue that it sets.",
 }
 
 
@@ -54,7 +54,7 @@ def section() -> str:
     """The section, its heading too."""
     rows = "".join(_row(method) for method in METHODS.values())
     return (
-        f"{HEADING}{_TEXT}\n| call | needs | on the queues | admin password instead | |\n"
+        f"{HEADING}{_TEXT}\n| call | needs | on the queues | admin password instead | remark |\n"
         f"| --- | --- | --- | --- | --- |\n{rows}{_routes()}{_PAGES}"
     )
 
@@ -64,17 +64,17 @@ _PAGES = "\nThe rest of what a server answers over HTTP:\n\n| address | needs |\
     for address, needs in (
         (
             "`/`, `/metrics`, `/livez`, `/readyz` of `--http`",
-            "nothing: bind it where only your monitoring reaches it; the page under `/` is shown under its own "
-            "names alone",
+            "nothing: bind it where only your monitoring reaches it; browsers see the page under `/` only under its "
+            "own names",
         ),
         ("`/healthz`, `/metrics` of `pinlater-worker --http`", "nothing"),
         (
             "`/v1/openapi.json`, all below `/docs`, `/login`, `/session`, `/logout` of `--api`",
-            "nothing: they tell of no job and no queue",
+            "nothing: they show no job and no queue",
         ),
         (
             "`/v1/events` of `--api`",
-            "read on the queue it names, else as getClusterStatus: what a caller is told is asked as that caller",
+            "read on the queue it names, else as getClusterStatus; events are read with the caller's own rights",
         ),
         ("`/metrics` of `--api`", "read on all queues"),
     )
@@ -99,7 +99,7 @@ def _row(method: Method[Any]) -> str:
     password = "yes" if method.access is Access.ADMIN_PASSWORD else ""
     remark = _REMARKS.get(method.name, "")
     if not remark and method.shows_bodies is not None:
-        remark = "With bodies, or a pattern over them, they must not be hidden."
+        remark = "With bodies, or a pattern over them, these must not be hidden."
     return f"| {method.name} | {needs} | {queues} | {password} | {remark} |\n"
 
 
