@@ -161,9 +161,16 @@ class Stand:
             ]
             for server in self.servers:
                 await until(server.is_ready)
-            for client in made:
-                await all_agree(client, PROCESSES)
+            try:
+                for client in made:
+                    await all_agree(client, PROCESSES)
+            except AssertionError as late:
+                raise AssertionError(f"{late}\nThe servers wrote of their shards: {self.shard_events()}") from late
             yield made
+
+    def shard_events(self) -> list[dict[str, Any]]:
+        """What each server wrote of a shard since it was started last: why one is out, and when it came in."""
+        return [event for server in self.servers for event in server.running.events if "shard" in event]
 
 
 async def status_when(
