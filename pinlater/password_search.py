@@ -99,7 +99,10 @@ def _search(elsewhere: str, folder: str | None, may_ask: bool) -> FoundPassword:
         except OSError as error:
             why_not = f"{path}: {error.strerror}"
     if not may_ask:
-        raise PasswordNotFound(f"no admin password: neither in a file ({why_not}), nor in {PASSWORD_VARIABLE}")
+        raise PasswordNotFound(
+            f"no admin password: neither in a file ({why_not}), nor in {PASSWORD_VARIABLE}; put it there, or name "
+            f"the data folder of a server on this machine in {DATA_VARIABLE}"
+        )
     return _prompted_or_piped(why_not)
 
 

@@ -58,14 +58,19 @@ def admin_password(client: Client, method: Method[Any], queue: str = EVERY_QUEUE
 
 def find_password(elsewhere: str) -> str:
     """Asks, where it has to. `elsewhere`: a place that gets it and that is not surely on this machine; "" for none."""
-    meta = click.get_current_context().meta
     try:
-        password, meta[_ORIGIN] = search_password(elsewhere, meta[_KEY])
+        return found_password(elsewhere)
     except PasswordUnsafe as unsafe:
         click.echo(f"pinlater: {unsafe}", err=True)
         raise SystemExit(EXIT_FAILED) from None
     except PasswordNotFound as error:
         raise click.UsageError(str(error)) from None
+
+
+def found_password(elsewhere: str, *, may_ask: bool = True) -> str:
+    """As `find_password`, and `password_origin` says where it came from. PasswordNotFound."""
+    meta = click.get_current_context().meta
+    password, meta[_ORIGIN] = search_password(elsewhere, meta[_KEY], may_ask=may_ask)
     return password
 
 

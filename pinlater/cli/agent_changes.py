@@ -9,7 +9,16 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from pinlater.cli.agent_tools import AgentCaller, Descriptor, Filter, Limit, QueueName, ToolForm, agent_tool
+from pinlater.cli.agent_tools import (
+    AgentCaller,
+    Descriptor,
+    Filter,
+    Limit,
+    QueueName,
+    ToolForm,
+    agent_tool,
+    checked_descriptors,
+)
 from pinlater.cli.bulk_changes import Extent, carried_out
 from pinlater.cli.filtered_jobs import FilteredQueues, filter_line
 from pinlater.cli.job_states import words_of
@@ -105,7 +114,7 @@ def _changed(caller: AgentCaller, word: str, form: ChangeForm, **more: Any) -> R
     if bool(form.filter) == bool(form.descriptors):
         raise RequestInvalid("give a filter or descriptors")
     line = filter_line(form.filter) if form.filter else FilterLine(())
-    order = RunOrder(ACTIONS[word], line, tuple(form.descriptors), note="by an agent", **more)
+    order = RunOrder(ACTIONS[word], line, tuple(checked_descriptors(form.descriptors)), note="by an agent", **more)
     if why_not := order.why_not():
         raise RequestInvalid(why_not)
     changes = _slices_of(caller, order)
@@ -137,7 +146,7 @@ def _slices_of(caller: AgentCaller, order: RunOrder) -> Sequence[FoundJobsChange
 
 class PauseForm(ToolForm, rename={"for_": "for"}):
     queue: QueueName
-    why: Annotated[str, Meta(description="The reason, which others see.")]
+    why: Annotated[str, Meta(min_length=1, max_length=1_000, description="The reason, which others see.")]
     for_: Annotated[str, Meta(description="It ends by itself after so long: 30m, 2h.")] = ""
 
 

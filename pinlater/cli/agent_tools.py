@@ -9,11 +9,13 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Annotated, Any, NamedTuple, TypeVar
 
+import click
 import msgspec
 from msgspec import Meta, Struct
 
-from pinlater.cli.admin import is_granted
+from pinlater.cli.admin import found_password, is_granted
 from pinlater.cli.alarm_commands import calm_text, judged_text
+from pinlater.cli.connection import readable_jobs, readable_status
 from pinlater.cli.filtered_jobs import filter_line, found_by_filter
 from pinlater.cli.job_text import job_json
 from pinlater.cli.output import Row, json_object
@@ -23,10 +25,10 @@ from pinlater.clock import SystemClock
 from pinlater.dashboard.error_kinds import grouped, of_failed
 from pinlater.dashboard.page_rights import Rights
 from pinlater.errors import MethodUnknown, RequestInvalid
-from pinlater.model import JobState, is_descriptor
+from pinlater.model import CONTINUATION_END, JobState, is_descriptor
 from pinlater.model.flow_words import FlowState
 from pinlater.model.job_selection import JobPhase
-from pinlater.password_search import first_elsewhere, search_password
+from pinlater.password_search import first_elsewhere
 from pinlater.wire.method import Method
 
 _PAGE = 1_000
@@ -35,8 +37,15 @@ _PAGE = 1_000
 class AgentCaller:
     """Who asks: the client of the command, with its rights."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, command: click.Context) -> None:
         self.client = client
+        self._command = command
+
+    def in_command(self) -> click.Context:
+        """For `with`, in the thread of a call: errors then say as in any command where its token and password came
+        from.
+        """
+        return click.Context(self._command.command, parent=self._command)
 
     def password(self, method: Method[Any], queue: str) -> str:
         """The admin password where the caller needs one, from the variables or the data folder: nobody can be asked.
@@ -44,7 +53,7 @@ class AgentCaller:
         """
         if is_granted(self.client, method, queue):
             return ""
-        return search_password(first_elsewhere(self.client), may_ask=False).text
+        return found_password(first_elsewhere(self.client), may_ask=False)
 
 
 class ToolForm(Struct, forbid_unknown_fields=True):
@@ -127,8 +136,10 @@ def tell_queues(caller: AgentCaller, form: QueuesForm) -> Row:
     """Queues in numbers: for each priority how many jobs are in each state and how long the oldest waits, rates per
     second over the last few seconds, whether it is paused, by whom and why.
     """
-    status = caller.client.cluster_status(queues=form.names or None)
+    status = readable_status(caller.client, form.names or None)
     rows = {each.name: json_object(each) for each in status.queues}
+    if uncounted := [name for name in form.names if name not in rows]:
+        caller.client.get_queues(uncounted)  # says which of them does not exist
     if form.settings:
         for view in caller.client.get_queues(list(rows)):
             rows[view.name]["settings"] = json_object(view)["settings"]
@@ -142,7 +153,7 @@ class ClusterForm(ToolForm):
 @agent_tool("cluster", ClusterForm)
 def tell_cluster(caller: AgentCaller, form: ClusterForm) -> Row:
     """The servers that are alive and the shards (stores of jobs): whether each is in use, full or out, and why."""
-    return json_object(caller.client.cluster_status(queues=[]))
+    return json_object(readable_status(caller.client, []))
 
 
 class FindForm(ToolForm):
@@ -163,6 +174,14 @@ def find_for_agent(caller: AgentCaller, form: FindForm) -> Row:
     return {"jobs": shown, "is_all": len(jobs) <= form.limit, "missing_shards": sorted(missing)}
 
 
+def checked_descriptors(named: list[str]) -> list[str]:
+    """RequestInvalid: one is none."""
+    for each in named:
+        if not is_descriptor(each):
+            raise RequestInvalid(f"{each[:100]!r} is no descriptor; they are such as mail:s1:p1:1790000000000000")
+    return named
+
+
 class JobForAgent(ToolForm):
     descriptor: Descriptor
     body: Annotated[bool, Meta(description="Its body too, which is what it is to do.")] = False
@@ -173,10 +192,15 @@ def tell_job(caller: AgentCaller, form: JobForAgent) -> Row:
     """One job with all that is known of it: its attempts with their errors and workers, what it logged, its result, and
     `hold`: why it does not run, if it waits.
     """
-    if not is_descriptor(form.descriptor):
-        raise RequestInvalid(f"{form.descriptor!r} is no descriptor; they are such as mail:s1:p1:1790000000000000")
-    named = [form.descriptor]
-    found = caller.client.lookup(named, include_body=form.body, include_result=True, include_trail=True)
+    named = checked_descriptors([form.descriptor])
+    found = readable_jobs(
+        caller.client,
+        named,
+        has_to_show=form.body,
+        include_body=form.body,
+        include_result=True,
+        include_trail=True,
+    )
     info = found.get(form.descriptor)
     if info is None:
         raise RequestInvalid(f"there is no job {form.descriptor}: it was deleted, or ended and was kept its time")
@@ -240,7 +264,10 @@ def tell_schedules(caller: AgentCaller, form: SchedulesForm) -> Row:
     whether each is paused.
     """
     page = caller.client.get_schedules(queue=form.queue, limit=form.limit)
-    return {"schedules": [json_object(each) for each in page.schedules]}
+    return {
+        "schedules": [json_object(each) for each in page.schedules],
+        "is_all": page.continuation == CONTINUATION_END,
+    }
 
 
 class FlowsForm(ToolForm):
@@ -256,13 +283,13 @@ def tell_flows(caller: AgentCaller, form: FlowsForm) -> Row:
     """Flows, which are work in several stages, the newest first: how many items of each stage wait, run, succeeded and
     failed, and `troubles`: what keeps it from going on, and what to do about it.
     """
-    if form.id:
-        return {"flows": [json_object(caller.client.get_flow(form.id))]}
     states = {state.name.lower(): state for state in FlowState}
     if form.state and form.state not in states:
         raise RequestInvalid(f"state {form.state!r} is none of {', '.join(states)}")
     try:
+        if form.id:
+            return {"flows": [json_object(caller.client.get_flow(form.id))], "is_all": True}
         page = caller.client.get_flows(state=states.get(form.state), limit=form.limit)
     except MethodUnknown:
         raise RequestInvalid("these servers have no flows: they are started without --flows") from None
-    return {"flows": [json_object(each) for each in page.flows]}
+    return {"flows": [json_object(each) for each in page.flows], "is_all": page.continuation == CONTINUATION_END}

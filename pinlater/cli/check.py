@@ -15,7 +15,7 @@ import click
 
 from pinlater.cli.cluster import oldest_age_ms, out_at, totals
 from pinlater.cli.completion import offer_queues
-from pinlater.cli.connection import talks_to_server
+from pinlater.cli.connection import readable_status, talks_to_server
 from pinlater.cli.output import counted
 from pinlater.cli.times import seconds_or_duration_ms
 from pinlater.client.addresses import cluster_check, target_cluster
@@ -368,7 +368,7 @@ def check(
     --cluster or PINLATER_CLUSTER names in clusters.toml.
     """
     plan = _plan(click.get_current_context().params, warn, crit, queues)
-    status = client.cluster_status(queues=queues or None)
+    status = readable_status(client, queues or None)
     level, line = judge(status, plan, None if no_alarms else _alarms(client))
     _end(printable(line), level)
 

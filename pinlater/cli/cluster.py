@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from pinlater.cli.connection import EXIT_CODES, ServerCommand, ServerGroup, talks_to_server
+from pinlater.cli.connection import EXIT_CODES, ServerCommand, ServerGroup, readable_status, talks_to_server
 from pinlater.cli.output import (
     NO_QUEUES,
     Columns,
@@ -27,7 +27,7 @@ from pinlater.cli.times import moment_option, time_text
 from pinlater.cli.worker import read_pages, summary_text, worker_json
 from pinlater.client.client import Client
 from pinlater.durations import age_text
-from pinlater.errors import MethodUnknown
+from pinlater.errors import Forbidden, MethodUnknown
 from pinlater.model import (
     AuditEntry,
     BlockedChain,
@@ -204,7 +204,7 @@ def status(client: Client, format: str) -> None:
     It answers also when no shard can be used. JSON is one object with `servers`, `shards`, `queues` and `workers`, each
     with the jobs it runs; in jsonl each line says its `kind`. Servers of earlier versions know of no workers.
     """
-    found = client.cluster_status()
+    found = readable_status(client)
     if format != "table":
         _write_json(client, found, format)
         return
@@ -249,16 +249,16 @@ def _write_json(client: Client, found: ClusterStatus, format: str) -> None:
 
 
 def _workers(client: Client) -> list[tuple[WorkerInfo, int]]:
-    """Each with the time of the servers. None where they are too old to know any."""
+    """Each with the time of the servers. None where they are too old to know any, or the caller may not read all."""
     try:
         return [(each, page.now_ms) for page in read_pages(client, running=True) for each in page.workers]
-    except MethodUnknown:
+    except (MethodUnknown, Forbidden):
         return []
 
 
 def _write_summary(client: Client) -> None:
-    """One line about the workers, where any is known."""
-    with suppress(MethodUnknown):
+    """One line about the workers, where any is known, and the caller may read them all."""
+    with suppress(MethodUnknown, Forbidden):
         page = client.get_workers(limit=1)
         if page.total:
             click.echo(f"\n{summary_text(page)}; pinlater worker list shows them")

@@ -14,6 +14,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,7 @@ from pinlater.errors import (
     ShardNotFound,
     StageSealed,
 )
+from pinlater.model import queue_order
 from pinlater.near_names import meant_name
 from pinlater.printable import printable
 from pinlater.redaction import redact
@@ -53,6 +55,7 @@ from pinlater.standard_streams import OutputFailed
 
 if TYPE_CHECKING:
     from pinlater.client.client import Client
+    from pinlater.model import ClusterStatus, JobInfo
 
 _NOT_ALLOWED = (RequestInvalid, BodyTooLarge, PriorityNotSupported, QueueNameInvalid, QueueNameTooLong)
 """A value that the servers do not allow."""
@@ -170,6 +173,9 @@ _LEAST_MS = 1_000
 
 _NO_QUEUE = re.compile(r"queue '([^']*)' does not exist")
 """The beginning of what servers say, as QueueNotFound.of writes it."""
+_NOT_ON_ALL = "may not read on all queues"
+"""In what servers say to who may read some."""
+_MOST_NAMED = 10
 _NEAR_WITHIN_S = 1.0
 
 
@@ -289,9 +295,17 @@ def _client(target: Target, timeout_ms: int, patient: bool) -> Client:
 
 @contextmanager
 def near_queue_named(client: Client) -> Iterator[None]:
-    """The refusal of a queue that does not exist names one that is close to it, of those that the caller may see."""
+    """The refusal of a queue that does not exist names one that is close to it, and that of all queues some, of those
+    that the caller may read.
+    """
     try:
         yield
+    except Forbidden as error:
+        if _NOT_ON_ALL not in error.message or not (named := _named_queues(client)):
+            raise
+        raise Forbidden(
+            error.message.replace(_NOT_ON_ALL, f"{_NOT_ON_ALL}, but on {named}: name one of them", 1)
+        ) from error
     except QueueNotFound as error:
         refusal = _NO_QUEUE.match(error.message)
         if refusal is None:
@@ -307,6 +321,16 @@ def near_queue(client: Client, name: str) -> str:
         return ""
 
 
+def _named_queues(client: Client) -> str:
+    """The first of those that the caller may read; "" where it is not known."""
+    try:
+        names = sorted(client.queue_names(timeout=_NEAR_WITHIN_S), key=queue_order)
+    except PinLaterError:
+        return ""
+    more = f" and {len(names) - _MOST_NAMED:,} others" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
 def who() -> str:
     """Who changes something, as `pinlater audit` shows it."""
     try:
@@ -316,9 +340,44 @@ def who() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
+def readable_status(client: Client, queues: Sequence[str] | None = None) -> ClusterStatus:
+    """Servers and shards with these queues, or with all that the caller may read. Forbidden: it may read none."""
+    try:
+        return client.cluster_status(queues=queues)
+    except Forbidden:
+        if queues:
+            raise
+        names = sorted(client.queue_names())
+        if not names:
+            raise
+        found = client.cluster_status(queues=names)
+        return found if queues is None else replace(found, queues=[])
+
+
+def readable_jobs(
+    client: Client,
+    descriptors: Sequence[str] = (),
+    *,
+    has_to_show: bool = False,
+    include_body: bool = False,
+    include_result: bool = False,
+    **more: Any,
+) -> dict[str, JobInfo]:
+    """As Client.lookup; without bodies and results where the caller may not see them, unless it `has_to_show` these."""
+    try:
+        return client.lookup(descriptors, include_body=include_body, include_result=include_result, **more)
+    except Forbidden:
+        if has_to_show or not (include_body or include_result):
+            raise
+        return client.lookup(descriptors, **more)
+
+
 def out_shards(client: Client) -> list[str]:
-    """The shards that cannot be used now, as one of the servers sees it."""
-    return [shard.id for shard in client.cluster_status(queues=[]).shards if shard.state != "in"]
+    """The shards that cannot be used now, as one of the servers sees it. None where the caller may not read that."""
+    try:
+        return [shard.id for shard in readable_status(client, []).shards if shard.state != "in"]
+    except Forbidden:
+        return []
 
 
 def priority_option(help: str, *, required_level: bool = False) -> Callable[[Any], Any]:

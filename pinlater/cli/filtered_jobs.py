@@ -8,6 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from pinlater.cli.connection import readable_status
 from pinlater.cli.job_states import found_pages
 from pinlater.client.client import Client
 from pinlater.job_filters.filter_parser import FilterError, parse_filter
@@ -61,7 +62,7 @@ class FilteredQueues:
         """`phases`: jobs of other ones are not meant. The errors of Client.cluster_status."""
         is_named = all("*" not in each for term in line.of("queue") for each in term.values)
         names = line.named_queues if is_named else []
-        status = client.cluster_status(queues=names or None)
+        status = readable_status(client, names or None)
         self._meant = MeantQueues(line, status.queues, phases)
         self.now_ms = status.now_ms
         self.names = sorted(self._meant.by_queue, key=queue_order)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from pinlater.cli.completion import offer_queues, one_of
-from pinlater.cli.connection import say
+from pinlater.cli.connection import readable_jobs, say
 from pinlater.cli.times import duration_option, moment_option, seconds_or_duration_ms
 from pinlater.client.client import Client
 from pinlater.clock import SystemClock
@@ -174,11 +174,23 @@ def key_text(key: KeyRef) -> str:
 
 
 def found_by_keys(
-    client: Client, queue: str, keys: Sequence[KeyRef], *, include_body: bool = False, include_trail: bool = False
+    client: Client,
+    queue: str,
+    keys: Sequence[KeyRef],
+    *,
+    has_to_show: bool = False,
+    include_body: bool = False,
+    include_trail: bool = False,
 ) -> list[JobInfo]:
     """The jobs of these keys; names on stderr those that have none."""
-    found = client.lookup(
-        queue=queue, keys=keys, include_body=include_body, include_result=True, include_trail=include_trail
+    found = readable_jobs(
+        client,
+        queue=queue,
+        keys=keys,
+        has_to_show=has_to_show,
+        include_body=include_body,
+        include_result=True,
+        include_trail=include_trail,
     )
     for key in keys:
         if not any(_has(info, key) for info in found.values()):

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 import click
 
 from pinlater.cli.completion import offer_queues
-from pinlater.cli.connection import priority_option, say, talks_to_server
+from pinlater.cli.connection import priority_option, readable_jobs, say, talks_to_server
 from pinlater.cli.exit_codes import EXIT_INCOMPLETE
 from pinlater.cli.filtered_jobs import filter_option, found_by_filter, refuse_beside_filter
 from pinlater.cli.job_keys import found_by_keys, key_options, queue_of_keys_option
@@ -102,6 +102,8 @@ class MoreOfJobs(NamedTuple):
     body: bool = False
     result: bool = False
     trail: bool = False
+    has_to_show: bool = False
+    """Bodies: a caller that may not see them is refused, and gets no jobs without them."""
 
 
 NOTHING_MORE = MoreOfJobs()
@@ -175,7 +177,7 @@ def get(
     is_page = is_one and format == "table"
     if trail and format == "table" and not is_page:
         raise click.UsageError("--trail in a table is for one job; take -o json or -o jsonl for more")
-    more = MoreOfJobs(body or is_page, format != "table" or is_one, trail or (is_page and not bare))
+    more = MoreOfJobs(body or is_page, format != "table" or is_one, trail or (is_page and not bare), body)
     lacking = 0
     named = _named(client, descriptors, queue, keys, more)
     for infos, lacks in named if not is_one else _with_reason(client, descriptors, named):
@@ -202,7 +204,7 @@ def _print_filtered(client: Client, line: FilterLine, limit: int, format: str, *
     for found in found_by_filter(client, line, limit=limit):
         missing_shards.update(found.missing_shards)
         if with_bodies or format == "table":
-            _add_bodies(client, found.jobs)
+            _add_bodies(client, found.jobs, has_to_show=with_bodies)
         output.write(found.jobs)
         shown += len(found.jobs)
     _close(output, format, missing_shards)
@@ -238,7 +240,9 @@ def _named(
     """Slice by slice the jobs that are found, and how many of the slice are not."""
     if keys:
         assert queue is not None
-        infos = found_by_keys(client, queue, keys, include_body=more.body, include_trail=more.trail)
+        infos = found_by_keys(
+            client, queue, keys, has_to_show=more.has_to_show, include_body=more.body, include_trail=more.trail
+        )
         yield infos, max(0, len(keys) - len(infos))
     most = _RESULTS_SLICE if more.result or more.trail else _SLICE
     for part in slices(named_descriptors(descriptors), most, most, lambda _: _NO_WEIGHT):
@@ -286,7 +290,14 @@ def say_no_descriptor(text: str) -> None:
 
 
 def _lookup(client: Client, named: Sequence[str], more: MoreOfJobs) -> dict[str, JobInfo]:
-    return client.lookup(named, include_body=more.body, include_result=more.result, include_trail=more.trail)
+    return readable_jobs(
+        client,
+        named,
+        has_to_show=more.has_to_show,
+        include_body=more.body,
+        include_result=more.result,
+        include_trail=more.trail,
+    )
 
 
 def _read_by_shard(client: Client, descriptors: Sequence[str], more: MoreOfJobs) -> tuple[dict[str, JobInfo], set[str]]:
@@ -308,10 +319,11 @@ def _read_by_shard(client: Client, descriptors: Sequence[str], more: MoreOfJobs)
     return found, unread
 
 
-def _add_bodies(client: Client, infos: Sequence[JobInfo]) -> None:
-    """Where a job is still there and can be read."""
+def _add_bodies(client: Client, infos: Sequence[JobInfo], *, has_to_show: bool) -> None:
+    """Where a job is still there and can be read. Forbidden: the caller may not see bodies, and `has_to_show` them."""
+    named = [info.descriptor for info in infos]
     try:
-        found = client.lookup([info.descriptor for info in infos], include_body=True) if infos else {}
+        found = readable_jobs(client, named, has_to_show=has_to_show, include_body=True) if infos else {}
     except _SHARDS_AWAY:
         return
     for info in infos:
@@ -375,7 +387,7 @@ def scan(
         missing_shards.update(found.missing_shards)
         infos = found.jobs[:left]
         if body or format == "table":
-            _add_bodies(client, infos)
+            _add_bodies(client, infos, has_to_show=body)
         output.write(infos)
         if left is not None:
             left -= len(found.jobs)

@@ -10,7 +10,16 @@ import click
 from pinlater.cli.admin import PASSWORD_HELP, admin_password, needs_password
 from pinlater.cli.cluster import HEALTH_COLUMNS, SHARD_COLUMNS, keys_text, shard_row
 from pinlater.cli.completion import offer_shards
-from pinlater.cli.connection import EXIT_CODES, ServerGroup, can_ask, confirm, say, say_missed, talks_to_server
+from pinlater.cli.connection import (
+    EXIT_CODES,
+    ServerGroup,
+    can_ask,
+    confirm,
+    readable_status,
+    say,
+    say_missed,
+    talks_to_server,
+)
 from pinlater.cli.exit_codes import EXIT_FAILED
 from pinlater.cli.output import counted, has_new_keys, output_option, write_all
 from pinlater.cli.progress import Left, wait_until_empty
@@ -53,7 +62,7 @@ def list_shards(client: Client, format: str) -> None:
     A state is that of the server process that answers: in, full (in, without room for new jobs), out, probing or
     unopened.
     """
-    status = client.cluster_status(queues=[])
+    status = readable_status(client, [])
     write_all(format, SHARD_COLUMNS, status.shards, partial(shard_row, status=status))
 
 
@@ -72,7 +81,7 @@ def health(client: Client, format: str) -> None:
     ahead of that process, `next_try` when a shard that is out is tried again, `out_at` the processes that have it out,
     `full_at` those for which it has no room for new jobs.
     """
-    status = client.cluster_status(queues=[])
+    status = readable_status(client, [])
     rows = [shard_row(each, status) for each in status.shards]
     write_all(format, HEALTH_COLUMNS, status.shards if has_new_keys(format) else rows)
     out = [row["shard"] for row in rows if row["state"] not in ("in", "full") or row["out_at"]]

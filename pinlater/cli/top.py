@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from pinlater.cli.admin import needs_password
-from pinlater.cli.connection import EXIT_CODES, ServerCommand, error_text, talks_to_server
+from pinlater.cli.connection import EXIT_CODES, ServerCommand, error_text, readable_status, talks_to_server
 from pinlater.cli.job_states import selection_of
 from pinlater.cli.key_screen import END, TypedKeys, aside, draw, is_terminal, screen, size
 from pinlater.cli.queue_settings import switch_off, switch_on
@@ -71,7 +71,7 @@ def top(client: Client, interval_ms: int, once: bool, order: str) -> None:
     servers = ", ".join(map(str, client.servers))
     if once or not is_terminal():
         width, _ = size()
-        click.echo("\n".join(frame(client.cluster_status(), servers, width, None, alarms_of(client), order)))
+        click.echo("\n".join(frame(readable_status(client), servers, width, None, alarms_of(client), order)))
         return
     try:
         with screen():
@@ -109,7 +109,7 @@ class _Picture:
 
     def _look(self) -> None:
         try:
-            self._status, self._alarms = self._client.cluster_status(), alarms_of(self._client)
+            self._status, self._alarms = readable_status(self._client), alarms_of(self._client)
             self._problem = ""
         except PinLaterError as error:
             self._problem = error.message

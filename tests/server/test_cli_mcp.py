@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from base64 import b64decode
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,8 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from pinlater import Ack, Client, DequeueRequest, Job
+from pinlater.cli.agent_answers import MAX_CHARS
+from tests.server.commands import Shell
 from tests.server.running import PROGRAM, running
 from tests.stores.process import free_port
 
@@ -110,7 +113,7 @@ def test_an_agent_looks_at_a_cluster_and_changes_nothing(client: Client, folder:
             assert "next in line" in hold or hold == "No worker polls its queue."  # once the poll above is forgotten
             assert (await ask("job", descriptor=wrong, body=True))["body"] == "secret of the body"
             assert await ask("workers") == {"workers": [], "is_all": True}
-            assert await ask("schedules") == {"schedules": []}
+            assert await ask("schedules") == {"schedules": [], "is_all": True}
 
             assert "there is no tool retry_jobs" in await ask.refused("retry_jobs", filter="queue:looked_at")
             assert "queue:" in await ask.refused("find_jobs", filter="")
@@ -165,6 +168,192 @@ def test_an_agent_hears_that_no_server_answers(folder: Path) -> None:
             assert nobody in await ask.refused("queues")
 
     asyncio.run(ask_in_vain())
+
+
+TEAMS = """
+[roles.mail-team]
+may = ["read", "operate"]
+queues = ["mail-*"]
+
+[[rules]]
+who = ["anonymous"]
+may = ["enqueue", "consume", "read", "operate", "admin"]
+"""
+
+
+def test_an_agent_has_the_rights_of_its_token(tmp_path: Path) -> None:
+    """A viewer gets no texts of jobs. A team that may read some queues gets what is about these; it is told which."""
+    (tmp_path / "rules.toml").write_text(TEAMS)
+    with running(tmp_path, "--rules", "rules.toml") as server:
+        address = f"127.0.0.1:{server.port}"
+        with Client(address) as client:
+            of_bank, *_ = with_failures(client, "bank")
+            of_mail, *_ = with_failures(client, "mail-out")
+            shell = Shell(tmp_path, address)
+            for name, role in (("viewer", "viewer"), ("team", "mail-team")):
+                shell("token", "create", name, "--role", role, "--output", f"{name}.token")
+            asyncio.run(_look_as_viewer(tmp_path, address, of_bank))
+            shown = shell("job", "get", of_bank, PINLATER_TOKEN_FILE="viewer.token")
+            assert "ReadTimeout" in shown.out
+            assert "secret of the body" not in shown.out
+            assert (
+                "bodies or results"
+                in shell("job", "get", "--body", of_bank, code=1, PINLATER_TOKEN_FILE="viewer.token").err
+            )
+            asyncio.run(_look_as_team(tmp_path, address, of_bank, of_mail))
+            assert client.lookup([of_mail])[of_mail].state.name == "PENDING"
+            assert client.lookup([of_bank])[of_bank].state.name == "FAILED"
+
+
+async def _look_as_viewer(folder: Path, address: str, job: str) -> None:
+    async with agent(folder, address, "--token-file", "viewer.token", "--allow-changes") as ask:
+        assert {each["latest"] for each in (await ask("errors", filter="queue:bank"))["errors"]} == {""}
+        assert "body" not in await ask("job", descriptor=job)
+        assert "bodies or results" in await ask.refused("job", descriptor=job, body=True)
+        assert "bodies or results" in await ask.refused("find_jobs", filter="queue:bank body:secret")
+        refusal = await ask.refused("retry_jobs", descriptors=[job], dry_run=False)
+        assert "token:viewer may not operate" in refusal
+        assert refusal.endswith("(the token came from viewer.token)")
+
+
+async def _look_as_team(folder: Path, address: str, of_bank: str, of_mail: str) -> None:
+    async with agent(folder, address, "--token-file", "team.token", "--allow-changes") as ask:
+        assert [each["name"] for each in (await ask("queues"))["queues"]] == ["mail-out"]
+        cluster = await ask("cluster")
+        assert (len(cluster["shards"]), cluster["queues"]) == (1, [])
+        assert [each["jobs"] for each in (await ask("errors"))["errors"]] == [1, 1]
+        found = await ask("find_jobs", filter="state:failed error:*Timeout*")
+        assert [each["descriptor"] for each in found["jobs"]] == [of_mail]
+        assert (await ask("workers", queue="mail-out"))["workers"] == []
+        for tool in ("workers", "schedules"):
+            assert "but on mail-out: name one of them" in await ask.refused(tool)
+        for tool, arguments in (
+            ("job", {"descriptor": of_bank}),
+            ("find_jobs", {"filter": "queue:bank"}),
+            ("cancel_jobs", {"descriptors": [of_bank], "dry_run": False}),
+        ):
+            assert "on queue 'bank'" in await ask.refused(tool, **arguments)
+        assert (await ask("retry_jobs", filter="state:failed", dry_run=False))["changed"] == 2
+
+
+def test_a_team_reads_its_queues_by_commands_without_a_name(tmp_path: Path) -> None:
+    (tmp_path / "rules.toml").write_text(TEAMS)
+    with running(tmp_path, "--rules", "rules.toml") as server, Client(f"127.0.0.1:{server.port}") as client:
+        with_failures(client, "bank")
+        with_failures(client, "mail-out")
+        shell = Shell(tmp_path, f"127.0.0.1:{server.port}")
+        shell("token", "create", "team", "--role", "mail-team", "--output", "team.token")
+        by_team: dict[str, str | None] = {"PINLATER_TOKEN_FILE": "team.token"}
+        for line in ("queue stats", "queue stats mail-out", "cluster status", "top --once", "check"):
+            told = shell(*line.split(), **by_team)
+            assert "bank" not in told.out, told.out
+            assert ("mail-out" in told.out) == (line != "check"), told.out
+        meant = shell("job", "retry", "--filter", "state:failed", "--dry-run", **by_team)
+        assert meant.out.startswith("2")
+        assert "1" in shell("shard", "list", **by_team).out
+        told = shell("worker", "list", code=1, **by_team)
+        assert "but on mail-out: name one of them" in told.err
+
+
+def test_an_agent_sends_letters_back_to_their_queues(client: Client, folder: Path, address: str) -> None:
+    client.create_queue("letters")
+    client.create_queue("sender")
+    Shell(folder, address)("queue", "set", "sender", "dead_letter_queue=letters")
+    failed = with_failures(client, "sender")[:2]
+
+    async def replay() -> None:
+        async with agent(folder, address, "--allow-changes") as ask:
+            meant = await ask("replay_letters", filter="queue:letters")
+            assert (meant["meant"], meant["changed"]) == (2, 0)
+            assert {each["origin"] for each in meant["samples"]} == set(failed)
+            one = await ask("replay_letters", filter="queue:letters", dry_run=False, limit=1, attempts=3)
+            assert (one["changed"], one["is_all"]) == (1, False)
+            assert (await ask("replay_letters", filter="queue:letters", dry_run=False))["changed"] == 1
+            assert (await ask("find_jobs", filter="queue:letters"))["jobs"] == []
+            ready = await ask("find_jobs", filter="queue:sender state:ready")
+            assert sorted(each["attempts_allowed"] for each in ready["jobs"])[-1] == 3
+            assert len((await ask("find_jobs", filter="queue:sender state:replayed"))["jobs"]) == 2
+
+    asyncio.run(replay())
+
+
+def test_answers_to_an_agent_are_bounded_and_any_bytes_are_shown(client: Client, folder: Path, address: str) -> None:
+    client.create_queue("large")
+    (text,) = client.enqueue("large", [Job(b'"\n' * 200_000)])
+    client.create_queue("odd")
+    (odd,) = client.enqueue("odd", [Job(bytes(range(256)))])
+    client.enqueue("large", [Job(b"x", priority=3)] * 1_000)
+    claimed = client.dequeue(DequeueRequest("odd", 1))
+    client.ack("odd", succeeded=[Ack(job.descriptor, result=b"\xff\x00") for job in claimed])
+
+    async def look() -> None:
+        async with agent(folder, address) as ask:
+            job = await ask("job", descriptor=text, body=True)
+            assert "pinlater job get --body" in job["shortened"]
+            assert job["body"].endswith("… (400,000 characters in all)")
+            jobs = await ask("find_jobs", filter="queue:large", limit=1_000)
+            assert jobs["jobs"][-1] == "… (1,000 in all)"
+            for each in (job, jobs):
+                assert 5_000 < len(json.dumps(each, ensure_ascii=False)) <= MAX_CHARS
+            of_bytes = await ask("job", descriptor=odd, body=True)
+            assert (b64decode(of_bytes["body"]), of_bytes["body_encoding"]) == (bytes(range(256)), "base64")
+            assert b64decode(of_bytes["result"]) == b"\xff\x00"
+
+    asyncio.run(look())
+
+
+def test_an_agent_is_told_what_is_wrong_with_its_call(folder: Path, address: str, client: Client) -> None:
+    client.create_queue("well_known")
+
+    async def ask_wrongly() -> None:
+        async with agent(folder, address, "--allow-changes") as ask:
+            assert (await ask.refused("find_jobs")).endswith("required field `filter`; find_jobs takes filter, limit")
+            assert "`extra`; cluster takes nothing" in await ask.refused("cluster", extra=1)
+            assert len(await ask.refused("find_jobs", filter="x" * 100_000)) < 3_000
+            assert "did you mean well_known?" in await ask.refused("queues", names=["wel_known"])
+            assert "'bogus' is no descriptor" in await ask.refused("cancel_jobs", descriptors=["bogus"])
+            assert "there is no flow '1'" in await ask.refused("flows", id="1")
+            assert "length" in await ask.refused("pause_queue", queue="well_known", why="")
+
+    asyncio.run(ask_wrongly())
+
+
+def test_an_agent_finds_the_password_that_the_command_was_given(folder: Path, address: str, client: Client) -> None:
+    client.create_queue("guarded")
+    pause = {"queue": "guarded", "why": "looking"}
+
+    async def change(*more: str) -> str:
+        async with agent(Path("/"), address, "--allow-changes", *more) as ask:
+            return await ask.refused("pause_queue", **pause)
+
+    async def succeed() -> None:
+        async with agent(Path("/"), address, "--allow-changes", "--data", str(folder / "pinlater-data")) as ask:
+            await ask("pause_queue", **pause)
+
+    assert "PINLATER_DATA" in asyncio.run(change())
+    assert "nowhere" in asyncio.run(change("--data", "nowhere"))
+    asyncio.run(succeed())
+
+
+def test_a_session_outlives_cancelled_calls_and_servers(tmp_path: Path) -> None:
+    port = free_port()
+
+    async def ask_on() -> None:
+        async with agent(tmp_path, f"127.0.0.1:{port}", "--timeout", "20s") as ask:
+            with running(tmp_path, "--processes", "1", port=port) as server:
+                await asyncio.to_thread(server.wait_for, "ready")
+                assert (await ask("queues"))["queues"] == []
+            call = asyncio.create_task(ask("queues"))
+            await asyncio.sleep(0)  # it is sent
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+            assert "is it running? `pinlater serve` runs one" in await ask.refused("cluster")
+            with running(tmp_path, "--processes", "1", port=port) as server:
+                await asyncio.to_thread(server.wait_for, "ready")
+                answers = await asyncio.gather(*(ask("queues") for _ in range(8)))
+                assert all(each["queues"] == [] for each in answers)
+
+    asyncio.run(ask_on())
 
 
 def test_without_the_package_the_command_says_what_to_install(folder: Path, address: str) -> None:
