@@ -1,4 +1,4 @@
-"""Groups of commands that say which command was meant."""
+"""Groups of commands, with suggestions for mistyped names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The totals of all server processes as they were last told, and what was counted since. Pure.
+"""The totals of all server processes by their last reports, and the counts since then. Pure.
 
 Each process says what it has counted since it began. The difference to what it said before is what is new, however
 often it is asked and whoever asks; what was counted while nobody asked is in the next difference. The ledger is kept

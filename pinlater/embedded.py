@@ -1,4 +1,4 @@
-"""A server in this process, without sockets: the service over SQLite in memory, by the clock of who embeds it.
+"""A server in this process, without sockets: the service over SQLite in memory, by the clock of its host program.
 
 What a server does beside its calls by time is done here before a call, where the clock has moved: jobs expire, dead
 letters are copied, jobs that ended long ago go. What flows bring about is done before a call is answered. Calls pass

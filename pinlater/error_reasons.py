@@ -1,4 +1,4 @@
-"""The reasons of errors: their meanings and remedies, from which docs/errors.md is written.
+"""The reasons of errors: their meanings and remedies.
 
 A reason is the stable word for programs; `errors` has the classes, with code and whether to send again.
 """

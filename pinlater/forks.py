@@ -1,4 +1,4 @@
-"""Forks of a program of ours: code that it runs, as a job, may fork at any moment and from any thread.
+"""Forks of this program, which the code of a job may make at any moment and from any thread.
 
 The copy goes on with what forked it, and with nothing else: it has no part in the connections of the program, hears no
 signal that is meant for it, and ends where it would take up the program's own work.

@@ -1,4 +1,4 @@
-"""Calls that block where an event loop runs: everything else on that loop waits for them."""
+"""The detection of calls that block the event loop they run on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The format of the worker framework's bodies, and what such a body says, for people. docs/workers-bodies.md.
+"""The format of the worker framework's bodies, and their content as people read it. docs/workers-bodies.md.
 
 A first line, then one map in JSON or MessagePack. Servers never look into bodies; commands and pages show them.
 `pinlater_workers.envelope` writes and reads them for workers.

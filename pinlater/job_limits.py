@@ -1,4 +1,4 @@
-"""The limits of jobs: what a server takes, and what it makes of values that classic clients send."""
+"""The limits of jobs at a server, and the treatment of values that classic clients send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listening sockets that hold out: few descriptors, time-outs, and a line a minute in the log for each kind of trouble.
+"""Listening sockets that hold out: few descriptors, time-outs, and a line a minute in the log for each kind of problem.
 
 asyncio writes a traceback for every connection that it cannot accept, thousands a second, and bounds nothing.
 """

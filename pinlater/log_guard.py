@@ -1,4 +1,4 @@
-"""Loggers and handlers that raise nothing into whoever logs: an app, or its host, may bring handlers that fail."""
+"""Loggers and handlers whose errors never reach the code that logs: apps and hosts may bring handlers that fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Families of metrics: what the tables of the server, of a worker and of a relay have in each row."""
+"""Families of metrics: a row of the tables of the server, of a worker and of a relay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names close to an unknown one, for the text that refuses it."""
+"""Names close to an unknown one, for the error that refuses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search for the admin password of a server, by who operates it: one for all commands.
+"""The search for the admin password, one for all commands of operators.
 
 A command never takes it from its own arguments, where others can read them. Looked at are the folder that was named,
 the variables, the file in the data folder (for servers on this machine alone), the terminal, and standard input.

@@ -1,4 +1,4 @@
-"""The plan of a start: the stores are opened once and compared with the record of them, and say what to run."""
+"""The plan of a start: the stores are opened once and compared with the record of them, and decide what to run."""
 
 from __future__ import annotations
 

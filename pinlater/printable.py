@@ -1,4 +1,4 @@
-"""Texts of strangers on a terminal, or in a line of a log: nothing in them moves a cursor, or hides what is said.
+"""Texts from others, made safe to print on a terminal or in a line of a log: they can move no cursor and hide nothing.
 
 What is escaped is all that Unicode calls not printable: control characters (C0, DEL, C1), format characters (those that
 turn the direction of writing, or have no width), line and paragraph separators, surrogates, spaces of other widths.

@@ -1,4 +1,4 @@
-"""The start of a program that runs for long: what it inherits from whoever started it, and its duties as process 1."""
+"""The start of a long-running program: what it inherits from its parent, and its duties as process 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets are taken out of every text that leaves this process: errors, logs, pages, reports, what commands print.
+"""The removal of secrets from every text that leaves this process: errors, logs, pages, reports, output of commands.
 
 Two ways at once. By its form: whatever a URL has where a password may stand, also where the URL is mistyped. And by its
 value: what the configuration is known to hold as a secret is replaced wherever it stands, in whatever spelling a

@@ -1,4 +1,4 @@
-"""The time before which a job does not run, from what people say: a delay, a datetime, or milliseconds since 1970."""
+"""The time before which a job does not run, from a delay, a datetime, or milliseconds since 1970."""
 
 from __future__ import annotations
 

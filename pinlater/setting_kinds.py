@@ -1,5 +1,4 @@
-"""The kinds of values that settings of servers, queues and workers have: texts, words, numbers, flags, and amounts with
-a unit.
+"""The types of settings of servers, queues and workers: texts, words, numbers, flags, and amounts with a unit.
 
 Every kind reads text (a flag, an environment variable) and what TOML gives, and writes a TOML literal that it reads
 back as the same value. `parse` raises ValueError without a message: `allowed` says what would have been right.

@@ -1,4 +1,4 @@
-"""A pool of places that all callers share, in which whoever holds most gives way.
+"""A pool of places that all callers share, in which the one with most gives way.
 
 While there is room anybody may take it, one caller all of it. In a full pool a newcomer gets the place that the caller
 with most has held for longest, as long as the newcomer holds less; so a caller that takes all hinders nobody but

@@ -1,4 +1,4 @@
-"""POSTs that PinLater signs: how they are made, what is said of one that was not taken, and how a receiver checks them.
+"""POSTs that PinLater signs: how they are made, reported when refused, and checked by a receiver.
 
 Whatever answers may be no receiver at all, but another service of the servers' network. So what is said is the kind of
 a failure and never what was sent: who reads that would read the service by it.

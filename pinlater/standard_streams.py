@@ -1,4 +1,4 @@
-"""The three standard streams of a program: closed by whoever started it, full, or without a reader.
+"""The three standard streams of a program, which may be closed, full, or without a reader.
 
 What a program says on standard error never changes how it ends. What it prints is its result: where that cannot be
 written, it ends with an exit code that says so, and where standard output was closed, nobody wanted it.

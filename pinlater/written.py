@@ -1,4 +1,4 @@
-"""Values as shells, editors, secrets and clusters hand them over: variables of the environment, lines and files.
+"""Values from shells, editors, secrets and clusters: variables of the environment, lines and files.
 
 A secret in a file or a variable ends with a newline, Windows adds a carriage return and a byte order mark, web pages
 have no-break spaces, `docker --env-file` keeps quotes, and Kubernetes sets variables by the names of Services.

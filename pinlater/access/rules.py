@@ -1,4 +1,4 @@
-"""The rules: which identities have which roles, from where, and what a role allows, as a file says it.
+"""The rules of access, as a file has them: which identities have which roles, from where, and what a role allows.
 
     [roles.mail-producer]
     may = ["enqueue", "read"]

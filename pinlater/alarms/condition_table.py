@@ -1,4 +1,4 @@
-"""THE TABLE of conditions, causes before effects: the judge goes by it, and docs/alarms.md is written from it."""
+"""The conditions of alarms, one table, causes before effects: the judge and docs/alarms.md use it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The judge of alarms: one of the server processes, the same for all who know the same leases, looks at the cluster
-every few seconds, and keeps what it finds in the shards, where all processes read it.
+"""The judge of alarms: one server process, chosen by the leases, which checks the cluster every few seconds and keeps
+what it finds in the shards, where all processes read it.
 
 With no shard that can be used each process judges by what it knows itself, and says so.
 """

@@ -1,4 +1,4 @@
-"""READ THIS FIRST: a shard, the seam that every store implements and every wrapper keeps, and what it is made of.
+"""The contract of a shard, which every store implements and every wrapper keeps. Read this first.
 
 Its operations stand in six parts: the life of jobs (job_store.py), jobs with keys (key_store.py), references to bodies
 (reference_store.py), attempts and log lines (trail_store.py), what operators do (operator_store.py), what servers tell

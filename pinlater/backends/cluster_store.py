@@ -1,4 +1,4 @@
-"""Queues, small values, tokens, quotas and statistics of jobs: the words of servers to each other through a store."""
+"""Queues, small values, tokens, quotas and statistics of jobs in a store: what servers share through it."""
 
 # mypy: disable-error-code="empty-body"
 

@@ -1,4 +1,4 @@
-"""The token bucket of a queue with a rate limit, as every store keeps it. Pure: it is told the time.
+"""The token bucket of a queue with a rate limit, as every store keeps it. Pure: time is passed in.
 
 A job that is handed out costs a token. The bucket holds half a second's worth and at least one job, so that after an
 idle time ten seconds see at most 5 % more than the rate, and a worker that asks twice a second still gets all of it.

@@ -1,4 +1,4 @@
-"""The servers that a client is told to talk to: as addresses, as a name in the DNS, or as a cluster in `clusters.toml`.
+"""The servers of a client: as addresses, as a name in the DNS, or as a cluster in `clusters.toml`.
 
 `HOST`, `HOST:PORT` or `[IPV6]:PORT` is a server; `dns:NAME:PORT` is every address that the name has, each a server of
 its own; NAME alone is one of them, as the system chooses. A cluster is a list of these, by name:

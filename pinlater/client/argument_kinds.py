@@ -1,4 +1,4 @@
-"""The kinds of arguments of a public call, as its annotations say; what is of another is refused by its name.
+"""The types of arguments of a public call, checked by its annotations; a wrong one is refused by name.
 
 A call that is made rarely is `checked` before it begins. One that is made often lets the conversion fail, and asks here
 why: that costs nothing where all is well.

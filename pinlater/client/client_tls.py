@@ -1,4 +1,4 @@
-"""TLS to the servers: whom a client trusts, and the certificate that it shows."""
+"""TLS to the servers: the authorities that a client trusts, and the certificate that it shows."""
 
 from __future__ import annotations
 

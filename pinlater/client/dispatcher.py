@@ -1,4 +1,4 @@
-"""The way of one call through the client: to which server, whether it is sent again, and the error at the end.
+"""The way of one call through the client: the choice of a server, the retries, and the error at the end.
 
 Dispatcher.call   picks a server (server_list.py), takes a connection to it (pool.py) and sends (connection.py);
                   what fails is judged (retry.py), and goes to the next server or waits for the next round

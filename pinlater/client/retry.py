@@ -1,4 +1,4 @@
-"""The rules of sending again: which failed call may be, and when. Pure: no clock, no sockets."""
+"""The rules of sending again: which failed calls, and when. Pure: no clock, no sockets."""
 
 from __future__ import annotations
 

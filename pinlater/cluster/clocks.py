@@ -1,4 +1,4 @@
-"""The time that a server goes by: its own clock's, unless those of its stores and of other servers outvote it.
+"""The time that a server uses: its own clock's, unless those of its stores and of other servers outvote it.
 
 Every clock is compared with one that nobody sets: the time at which the process began, counted on by the kernel. So a
 clock that is set changes nothing before it was judged, and what a store said before it went out stays true. See

@@ -1,5 +1,4 @@
-"""The lease of a server process: what it says of itself in the stores, and what it has counted, as a key-value entry of
-JSON.
+"""The lease of a server process: its state and counts, as a key-value entry of JSON in the stores.
 
 A LeaseTable holds the leases of all processes as they were last read from the shards; ShardOwners tells whose the
 shards are by them, and LostLeases whose ran out. Pure.

@@ -1,5 +1,4 @@
-"""Throughput per queue: what a process has counted, as its lease says it, rates over all processes, and the totals of
-each. Pure."""
+"""Throughput per queue: counts of a process for its lease, rates over all processes, and totals of each. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of workers: what each said of itself last, to whichever server of the cluster.
+"""The list of workers, from the reports that they send to any server of the cluster.
 
 A process keeps what it heard, and puts it on one shard every few seconds while there is news: joined, in key-value
 entries that expire by themselves. All shards are read when somebody asks for the list. Where no worker reports, nothing

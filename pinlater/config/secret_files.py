@@ -1,4 +1,4 @@
-"""Files with what a setting says, where that is or has a secret: `--flows-file FILE` in place of `--flows URL`.
+"""Files with the value of a setting that has a secret: `--flows-file FILE` in place of `--flows URL`.
 
 A command line can be read by every user of a machine, and a variable is handed to every program that is started. Such a
 file is for its owner alone; a setting that may be given several times has one value a line there.

@@ -1,5 +1,5 @@
-"""THE TABLE: every setting of the server, once. The flag, the key in the file, the environment variable, the check of a
-value, `--help`, `--print-config` and docs/configuration.md all come from here.
+"""The settings of a server, each a row of one table. The flag, the key in the file, the environment variable, the check
+of a value, `--help`, `--print-config` and docs/configuration.md all come from here.
 
 A field `claim_timeout_ms` is the flag `--claim-timeout`, the key `claim-timeout` and PINLATER_CLAIM_TIMEOUT: units in
 the names of the code are units in the values that people write.

@@ -1,5 +1,5 @@
-"""Errors as things: of which kinds the errors are that jobs failed with for good, how many of each, since when, and
-how the last hour was. They are found among the jobs that failed last, as many as can be looked at in a moment.
+"""The errors of jobs that failed for good, by kind: how many, since when, and the last hour. They are found among the
+jobs that failed last, as many as can be looked at in a moment.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""The reason and the type of a job that failed, as its status and its body say them, and how long jobs waited and ran.
-Pure.
-"""
+"""The reason and the type of a failed job, from its status and its body, and how long jobs waited and ran. Pure."""
 
 from __future__ import annotations
 

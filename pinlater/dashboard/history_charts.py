@@ -1,4 +1,4 @@
-"""The charts of a queue, or of all queues together, and what each says of how its figures came about. Pure."""
+"""The charts of a queue, or of all queues together, each with a note on its figures. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One job: its time-line, body, result and status, who has it, what it waits for, and what can be done with it."""
+"""One job: its time-line, body, result, status, worker, what it waits for, and its actions."""
 
 from __future__ import annotations
 

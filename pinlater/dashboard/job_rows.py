@@ -1,4 +1,4 @@
-"""Jobs as rows of a list: what each does, how it is, and what its status said last."""
+"""Jobs as rows of a list: their content, state, and last line of status."""
 
 from __future__ import annotations
 

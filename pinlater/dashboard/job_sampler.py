@@ -1,4 +1,4 @@
-"""The sampler of jobs: looks at some that ended of those queues where something happens, within a bound of time.
+"""The sampler of jobs: reads some that ended, of queues where something happens, within a bound of time.
 
 It asks one call after the other, and counts how long each takes: a server cannot work longer for it than that.
 """

@@ -1,4 +1,4 @@
-"""A page in the making: the request, its caller and what that may do, and the ways to answer.
+"""A page in the making: the request, its caller and the caller's rights, and the ways to answer.
 
 Handlers get a Page and return a response. They stand in tables of PageRoute, one for each module of pages.
 """

@@ -1,4 +1,4 @@
-"""One queue: its jobs by priority, who takes them, its settings with where each comes from, and what it can be told."""
+"""One queue: its jobs by priority, its workers, its settings with where each comes from, and its actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A form that was sent and not taken: the page that has it shows it open again, with what was typed. Pure."""
+"""A form that was refused: its page shows it open again, with what was typed. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One schedule: all that it says, when it fires next, the job of its last firing, and its body."""
+"""One schedule: its fields, its next firings, the job of its last firing, and its body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard on an application: its routes, who gets in, and what becomes of errors.
+"""The dashboard on an application: its routes, logins and error pages.
 
 A page is shown to callers who have logged in or opened a one-time link, and to those whom a rule lets read, anonymous
 ones among them. All others are sent to the login.

@@ -1,4 +1,4 @@
-"""Snapshots: what pages show, loaded once for all that look at it within a moment.
+"""Snapshots: the data of pages, loaded once for all callers that ask within a moment.
 
 Callers see different things, so each has snapshots of its own (`RequestContext.shown` tells them apart). Loads of one
 thing are joined while one is under way. What is large is kept for longer, so that open pages cost the servers a bounded

@@ -1,4 +1,4 @@
-"""The workers: who polls what, since when, how busy each is, and what it runs."""
+"""The workers: their queues, since when, how busy each is, and what it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job of a completion callback, and what a callback says of its flow."""
+"""The job of a completion callback, and the callback's content."""
 
 from __future__ import annotations
 

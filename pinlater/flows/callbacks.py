@@ -1,4 +1,4 @@
-"""Completion callbacks: who made a flow hears that it is over, at least once, with the same id each time.
+"""Completion callbacks: the maker of a flow is notified that it is over, at least once, with the same id each time.
 
 A job on a queue of the caller's, or a POST of the flow's status, which is signed; tried again with growing pauses, and
 given up visibly.

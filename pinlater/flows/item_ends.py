@@ -1,5 +1,5 @@
-"""The ends of items: what an ack, an expiry or a broken connection says of an item's job is recorded in the database of
-flows before the store is told.
+"""The ends of items: an ack, an expiry or a broken connection is recorded in the database of flows before the store
+learns of it.
 
     ack of a job ──► ItemEnds ──► FlowDatabase.record ──► the ack as the store gets it
                      (joined with those of others)         first result: a success; a failure with attempts left: put

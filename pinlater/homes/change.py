@@ -1,4 +1,4 @@
-"""The change of homes when shards come or go: who decides on it, what it waits for, and what it says of itself."""
+"""The change of homes when shards come or go: its owner, its steps, and what holds it up."""
 
 from __future__ import annotations
 

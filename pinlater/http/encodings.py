@@ -1,4 +1,4 @@
-"""Bodies and results in JSON: as UTF-8 text, as a JSON value, or in base64, beside the word that says which.
+"""Bodies and results in JSON: as UTF-8 text, as a JSON value, or in base64, with the name of the encoding.
 
 A body that is sent as JSON is stored as the bytes that were sent. One that is asked for as JSON or as text, and is
 none, comes in the next form that can hold it: text, then base64.

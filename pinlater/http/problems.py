@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 says them: `application/problem+json` with the reason, and whether to send the request again.
+"""Errors by RFC 9457: `application/problem+json` with the reason, and whether to send the request again.
 
 `reason` is the stable word for programs, that of the Thrift interface. `Retry-After` stands where the server says when,
 in whole seconds; `retry_after_ms` says it in milliseconds.

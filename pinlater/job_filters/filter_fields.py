@@ -1,4 +1,4 @@
-"""The fields of the filter language, one table: what each compares, how it is written, and what is said of it.
+"""The fields of the filter language, one table: what each compares, how it is written, and its help.
 
 The parser, the completion and the table in docs/dashboard-filters.md are made of it, which `python -m
 pinlater.job_filters.filter_fields` prints. A further field is a row here and a line of `FilterLine.selection`.

@@ -1,4 +1,4 @@
-"""The expiry of claims on items' jobs, a task of maintenance: recorded first, then told to the store."""
+"""The expiry of claims on items' jobs, a task of maintenance: recorded first, then sent to the store."""
 
 from __future__ import annotations
 

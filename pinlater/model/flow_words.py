@@ -1,4 +1,4 @@
-"""Flows: trees of stages, whose items stream through them; what callers say of them, and what they are told."""
+"""The model of flows: trees of stages, whose items stream through them, as callers send and get them."""
 
 from __future__ import annotations
 

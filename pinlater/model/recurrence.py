@@ -1,4 +1,4 @@
-"""Recurring schedules: what one says, how it is changed, and what operators see of it."""
+"""The model of recurring schedules: their fields, changes, and the view of operators."""
 
 from __future__ import annotations
 

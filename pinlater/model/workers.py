@@ -1,4 +1,4 @@
-"""Workers: what each says of itself, on a dequeue or a heartbeat."""
+"""The model of a worker's report, which comes with a dequeue or a heartbeat."""
 
 from __future__ import annotations
 

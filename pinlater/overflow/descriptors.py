@@ -1,4 +1,4 @@
-"""The descriptors of jobs in overflow shards: told apart from those of shards, and grouped by overflow shard."""
+"""The descriptors of jobs in overflow shards, apart from those of shards, and grouped by overflow shard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings that count for each queue, from the layers that say them. Pure.
+"""The settings in effect for each queue, from the layers that set them. Pure.
 
 For a queue, the first of these that has a setting gives it: what a command set for this queue, the file's table for
 it, what a command set for all queues, the file's defaults, the server's own configuration. What tells of a pause (who,

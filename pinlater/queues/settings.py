@@ -1,4 +1,4 @@
-"""THE TABLE of what can be set for a queue, once: `pinlater queue set`, the file, the entries and the docs read it.
+"""The settings of a queue, one table, which `pinlater queue set`, the file, the entries and the docs read.
 
 A field `claim_timeout_ms` is the key `claim_timeout`: units in the names of the code are units in the values that
 people write (`5m`, `100/s`, `1MiB`, `none`).

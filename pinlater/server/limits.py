@@ -1,4 +1,4 @@
-"""Bounds on what one caller, and all callers together, may ask of a server process."""
+"""Bounds on what one caller, and all callers together, may use of a server process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS on the Thrift port: a certificate from files, which are read again when they change, and who speaks it."""
+"""TLS on the Thrift port: a certificate from files, which are read again when they change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Has a file other content than before? Told once per content, and never of one that is still being written."""
+"""A file that is watched for changes: each new content counts once, when it is completely written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The admin password: who may try it and how often, and what is said of those who guess.
+"""The admin password: its check, and the pauses and answers for those who guess.
 
 The first few wrong passwords of an address cost nothing, since people mistype. After each further one nothing is
 checked for that address during a pause, which grows. Checks run in one thread of their own, one address after the

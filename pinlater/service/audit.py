@@ -1,5 +1,5 @@
-"""The audit: who changed what, and when. Every change by an operator is noted on all shards, and read from all that
-answer.
+"""The audit of changes: author, change and time. Every change by an operator is noted on all shards, and read from all
+that answer.
 
 An entry is written after the change, and never fails it: one that no shard took stands in the log in full. What was
 refused is noted too, apart from the changes. The latest entries of each identity are kept a second time, under its own

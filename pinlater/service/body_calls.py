@@ -1,4 +1,4 @@
-"""The calls about tiers of bodies: who may make them, and what a server without tiers says."""
+"""The calls about tiers of bodies: the rights that they need, and the answers of a server without tiers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The waits for ends of jobs: lookups that are answered when the first of the jobs they name has ended.
+"""Lookups that wait: answered when the first of the jobs they name has ended.
 
     lookup ─ join() ─► EndWaits ──► ShardEnds (one per shard, while somebody waits for its jobs) ──► EndWaiter
                           ▲              │  has the store report (watch_ends), or looks up all that is waited for

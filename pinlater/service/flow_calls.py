@@ -1,4 +1,4 @@
-"""The calls about flows: who may make them, and what they come to.
+"""The calls about flows: the rights that they need, and their answers.
 
 Rights on a flow are those on the queues of all its stages. Where a caller may neither do what it asks for nor read all
 of them, the flow is not there for that caller: nothing is said of it, not even the name of a queue.

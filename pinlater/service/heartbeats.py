@@ -1,4 +1,4 @@
-"""The heartbeats of claims, and what they are told: whether the claim stands, and whether the job is to stop."""
+"""The heartbeats of claims, and their answers: whether the claim stands, and whether the job is to stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reasons why pending jobs do not run: one judgement for all faces, made when it is asked for.
+"""The reasons why pending jobs do not run, worked out on request for all interfaces.
 
 What holds a job back by itself comes first (its shard, its time, the job before it), then what holds its queue back.
 """

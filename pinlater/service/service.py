@@ -1,4 +1,4 @@
-"""The calls of the contract over the shards, in the order of docs/wire.md, which says what each does.
+"""The calls of the contract over the shards, in the order of docs/wire.md.
 
 `Service` satisfies pinlater.api.Api. The one place that knows the caller of a call is its `context`: what the caller
 calls itself, and in a server its connection with the address. A rule about callers belongs here, before the parts.

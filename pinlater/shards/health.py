@@ -1,4 +1,4 @@
-"""Health of a shard: the verdict over its calls.
+"""The health of a shard: the verdict over its calls.
 
 `Health` is pure: it is told what happened and when, and holds no timer.
 

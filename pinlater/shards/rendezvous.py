@@ -1,4 +1,4 @@
-"""Rendezvous hashing: all who know the same candidates pick the same one without asking (highest random weight).
+"""Rendezvous hashing (highest random weight): all that know the same candidates pick the same one.
 
 When a candidate goes, only what was its own moves; when one comes, it takes its share from all.
 """

@@ -1,4 +1,4 @@
-"""A shard whose every call is bounded and counted, and whose claims go by the time at which they leave."""
+"""A shard whose every call is bounded and counted, and whose claims use the time at which they leave."""
 
 from __future__ import annotations
 

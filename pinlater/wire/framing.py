@@ -1,4 +1,4 @@
-"""Messages in a stream, framed or not, told apart by the first bytes."""
+"""Messages in a stream, framed or not, distinguished by the first bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strangers: programs of other protocols, told by the first bytes that they send.
+"""Programs of other protocols, recognised by the first bytes that they send.
 
 What they send is no frame: its first four bytes make a length far beyond any bound.
 """

@@ -1,4 +1,4 @@
-"""The errors around a job, by no doing of its own; a retry policy may treat each in its own way.
+"""The errors that a job did not cause itself; a retry policy may treat each in its own way.
 
 WorkerError
 ├── ConfigurationError     a file, a decorator or a command line says what cannot be; for a person

@@ -1,4 +1,4 @@
-"""Middleware around every job: tracing, log fields, database sessions, whatever a team does the same way each time.
+"""Middleware around every job: tracing, log fields, database sessions, and whatever else a team does for all jobs.
 
 Given to the app, in order: `before` goes first to last, `after` and `error` last to first. All of them run where the
 job runs, in its thread or on its event loop, and `pinlater_workers.jobs.context.current()` is the job's.

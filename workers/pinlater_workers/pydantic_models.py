@@ -1,4 +1,4 @@
-"""Models of pydantic among the arguments of jobs: how they are written, and made again. Pydantic 2.
+"""Models of pydantic among the arguments of jobs: how they are written and read. Pydantic 2.
 
 Pydantic is never imported here: a program that has no model has none to write, and none to read.
 """

@@ -1,4 +1,4 @@
-"""The schedules of an app at the start of its worker: they are applied, or the log says what the cluster lacks."""
+"""The schedules of an app at the start of its worker: applied, or logged where they are not in effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trial of new code before a worker begins anew with it: another process loads it, by the same command line."""
+"""The trial of new code before a worker restarts with it: another process loads it, by the same command line."""
 
 from __future__ import annotations
 

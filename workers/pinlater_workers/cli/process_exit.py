@@ -1,4 +1,4 @@
-"""The end of the process: exit codes and what stderr says, the last seconds, and the restart by exec.
+"""The end of the process: exit codes and messages, the last seconds, and the restart by exec.
 
 Exit codes: 0 done, or stopped by a signal; 1 it failed; 2 the command line, the file or the app is wrong, or a
 process of the worker's own does not start; 130 Ctrl-C.

@@ -1,4 +1,4 @@
-"""The plan of what has to change of a cluster's schedules, so that they are what an app says; and the change."""
+"""The changes that a cluster's schedules need to match those of an app."""
 
 from __future__ import annotations
 

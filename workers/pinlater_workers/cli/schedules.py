@@ -1,4 +1,4 @@
-"""`pinlater-worker schedules`: what the app says of schedules, against what the cluster has."""
+"""`pinlater-worker schedules`: the schedules of an app, compared with those of the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The outcome of an attempt in the words of the server's interface.
+"""The outcome of an attempt, as the server's interface has it.
 
 It is an ack (success, failure, permanent failure), or a requeue, which is a checkpoint that moves the job back to
 PENDING.

@@ -1,4 +1,4 @@
-"""The reports of a worker for the list of workers: what they say, and when one is due."""
+"""The reports of a worker for the list of workers: their content, and when one is due."""
 
 from __future__ import annotations
 

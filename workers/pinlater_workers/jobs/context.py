@@ -1,4 +1,4 @@
-"""A job while it runs: what the worker keeps of it, and the context that the job itself asks and speaks to.
+"""A job while it runs: the worker's record of it, and the context that the job itself uses.
 
 `current()` gives the context, in the job's own thread or task.
 """

@@ -1,4 +1,4 @@
-"""Handles of jobs that were enqueued: the descriptor, a text as ever, that also asks after its job and changes it.
+"""Handles of jobs that were enqueued: the descriptor, a text, with methods that read and change the job.
 
 The calls of a `JobHandle` are for threads, those of an `AsyncJobHandle` are awaited. Written or pickled, as an argument
 of another job too, a handle is its descriptor and no more.

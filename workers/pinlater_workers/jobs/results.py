@@ -1,4 +1,4 @@
-"""The results of jobs, written and read as bodies are: a first line that says the encoding, then the value."""
+"""The results of jobs, written and read as bodies are: a first line with the encoding, then the value."""
 
 from __future__ import annotations
 

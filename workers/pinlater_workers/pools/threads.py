@@ -1,4 +1,6 @@
-"""Jobs in threads of this process. A thread cannot be stopped: a job over its limit is told, and its result dropped."""
+"""Jobs in threads of this process. A thread cannot be stopped: a job over its limit is notified, and its result
+dropped. A thread cannot be stopped: a job over its limit is told, and its result dropped.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker: fetches as many jobs as it has free slots, runs them in its pool, and acks them; and its stop, in order."""
+"""A worker: claims as many jobs as it has free slots, runs them in its pool, and acks them; and its stop, in order."""
 
 from __future__ import annotations
 
