@@ -69,16 +69,16 @@ from pinlater.model.owner_bounds import IdentityUsage
 
 class Api(Protocol):
     async def create_queue(self, name: str, *, context: RequestContext | None = None) -> None:
-        """Make a queue on every shard; a queue that is there already is no error."""
+        """Create a queue on every shard; one that exists already is no error."""
 
     async def delete_queue(self, name: str, password: str, *, context: RequestContext | None = None) -> None:
         """Delete a queue and all its jobs. PasswordInvalid; an unknown queue is no error."""
 
     async def queue_names(self, *, context: RequestContext | None = None) -> set[str]:
-        """The queues of the shards that answer."""
+        """Return the queues of the shards that answer."""
 
     async def enqueue(self, queue: str, jobs: Sequence[Job], *, context: RequestContext | None = None) -> list[str]:
-        """Store all the jobs, on one shard, or none; a descriptor per job, in order.
+        """Store jobs, all of them on one shard or none, and return a descriptor per job, in order.
 
         OutcomeUnknown: they may be stored; sending again may then store them twice. A request with an `ExtendedJob` is
         whole per home of its keys: where it failed in part, `job_descriptors` of the error says what is stored. The
@@ -88,25 +88,25 @@ class Api(Protocol):
     async def dequeue(self, request: DequeueRequest, *, context: RequestContext | None = None) -> list[DequeuedJob]:
         """Claim up to `limit` eligible jobs, highest priority first over all shards; riding acks come first.
 
-        Where one of those had no effect, the answer is a DequeuedJobs, which says what became of each. RequestInvalid
+        Where one of those had no effect, the answer is a DequeuedJobs, with an outcome for each. RequestInvalid
         for those that are invalid, when the others were carried out (`acks_applied`) and nothing was dequeued.
         """
 
     async def dequeue_from_queues(
         self, request: DequeueFromQueuesRequest, *, context: RequestContext | None = None
     ) -> DequeuedFromQueues:
-        """Claim up to `limit` eligible jobs of whichever of the queues has some, shared among them by weight; riding
-        acks come first. One long poll waits on all queues.
+        """Claim up to `limit` eligible jobs of several queues, shared among them by weight; riding acks come first. One
+        long poll waits on all queues.
 
-        A queue that cannot be looked at is named in the answer, and keeps nothing from the others; where that is so of
+        A queue that cannot be read is named in the answer, and keeps nothing from the others; where that is so of
         all, nothing is waited for. Errors of the whole call are those of `dequeue`.
         """
 
     async def ack(
         self, queue: str, succeeded: Sequence[Ack], failed: Sequence[Ack], *, context: RequestContext | None = None
     ) -> Sequence[AckOutcome]:
-        """End attempts; what became of each ack, first the successes, then the failures, each in order. What is not in
-        progress, or claimed anew, is left as it is: IGNORED.
+        """End attempts, and return an outcome for each ack: first the successes, then the failures, each in order. A
+        job that is not in progress, or was claimed again, is left as it is: IGNORED.
 
         RequestInvalid for those that are invalid, when the others were carried out (`acks_applied`).
         """
@@ -119,8 +119,8 @@ class Api(Protocol):
         worker: WorkerReport | None = None,
         context: RequestContext | None = None,
     ) -> None:
-        """Heartbeats for jobs in progress, claimed by this very source or under the claim given; `worker` is for the
-        list of workers.
+        """Renew the claims of jobs in progress, of this very source or as given, and change the jobs; `worker` is for
+        the list of workers.
 
         RequestInvalid or BodyTooLarge for those that are invalid, when the others were carried out.
         """
@@ -133,7 +133,7 @@ class Api(Protocol):
         worker: WorkerReport | None = None,
         context: RequestContext | None = None,
     ) -> list[HeartbeatAnswer]:
-        """Restart the time-outs of claims, and change nothing else but the progress; an answer per heartbeat, in order.
+        """Renew claims, and change nothing else but the progress; an answer per heartbeat, in order.
 
         LOST: the job may run elsewhere. CANCEL: it is to stop. RequestInvalid for those that are invalid, when the
         others were carried out.
@@ -152,16 +152,16 @@ class Api(Protocol):
         include_trail: bool = False,
         context: RequestContext | None = None,
     ) -> dict[str, JobInfo]:
-        """The jobs that are found, by descriptor; others are left out. `keys` are of jobs of `queue`.
+        """Return the jobs that exist, by descriptor; others are left out. `keys` are of jobs of `queue`.
         `include_trail`: with their attempts and log lines.
 
-        With `wait_ms`: when the first of these has ended or is not there, or so much later.
+        With `wait_ms` it answers when the first of these has ended or is not there, or after that time.
         """
 
     async def count(
         self, filter: JobFilter, *, allow_partial: bool = False, context: RequestContext | None = None
     ) -> int:
-        """How many jobs match, at most 2**31 - 1."""
+        """Count the jobs that match, up to 2**31 - 1."""
 
     async def scan(
         self,
@@ -171,7 +171,7 @@ class Api(Protocol):
         limit: int = 100,
         context: RequestContext | None = None,
     ) -> ScanPage:
-        """One page of matching jobs, newest run_after first, then by shard and id."""
+        """Return one page of matching jobs, newest run_after first, then by shard and id."""
 
     async def retry_failed(
         self,
@@ -183,10 +183,12 @@ class Api(Protocol):
         limit: int = 1000,
         context: RequestContext | None = None,
     ) -> int:
-        """Up to `limit` FAILED jobs of one priority back to PENDING; how many."""
+        """Return up to `limit` FAILED jobs of one priority to PENDING; the answer is their number."""
 
     async def delete_jobs(self, filter: JobFilter, *, limit: int = 1000, context: RequestContext | None = None) -> int:
-        """Remove up to `limit` jobs of one state and priority; how many. `filter.future` does not count."""
+        """Remove up to `limit` jobs of one state and priority; the answer is their number. `filter.future` does not
+        count.
+        """
 
     async def cancel(
         self,
@@ -197,7 +199,7 @@ class Api(Protocol):
         running: bool = False,
         context: RequestContext | None = None,
     ) -> Cancelled:
-        """Remove jobs that are still pending; says per job what it found. Each key has a dedupe key.
+        """Remove jobs that are still pending, and return an outcome for each. Each key has a dedupe key.
 
         `running`: the workers of those in progress are asked to stop: REQUESTED.
         """
@@ -218,7 +220,7 @@ class Api(Protocol):
     # -- operators of a cluster ----------------------------------------------------------------------------------------
 
     async def get_queues(self, names: Sequence[str] = (), *, context: RequestContext | None = None) -> list[QueueView]:
-        """Queues with their settings and where each comes from; all of them where none is named, by name.
+        """Return queues with their settings and where each comes from; all of them where none is named, by name.
 
         The name "@defaults" stands for what is set for all queues, and is not among all. QueueNotFound.
         """
@@ -248,8 +250,8 @@ class Api(Protocol):
         give_up: bool = False,
         context: RequestContext | None = None,
     ) -> Changed:
-        """Whether a shard takes new jobs, beside what the configuration says; with `give_up` it takes none, and keys
-        that live there count as lost. PasswordInvalid, RequestInvalid.
+        """Set whether a shard takes new jobs, beside what the configuration says; with `give_up` it takes none, and
+        keys that live there count as lost. PasswordInvalid, RequestInvalid.
         """
 
     async def cluster_status(
@@ -259,14 +261,15 @@ class Api(Protocol):
         counters_since_ms: int | None = None,
         context: RequestContext | None = None,
     ) -> ClusterStatus:
-        """Servers, shards and queues in numbers; the queues named only, where a list is given. Works without shards.
+        """Return servers, shards and queues in numbers; only the queues in `queues`, where that is given. Works without
+        shards.
 
         `counters_since_ms`: also what each process has counted of those queues where that changed since then; 0: of
         all of them.
         """
 
     async def change_jobs(self, change: JobChange, *, context: RequestContext | None = None) -> JobsChanged:
-        """One bounded slice of a change to all jobs that match; to be called again with the continuation it gives."""
+        """Change one bounded slice of all jobs that match; call it again with the continuation that it returns."""
 
     async def search_jobs(
         self,
@@ -278,24 +281,25 @@ class Api(Protocol):
         continuation: str = CONTINUATION_START,
         context: RequestContext | None = None,
     ) -> FoundJobs:
-        """One page of the jobs that meet all conditions; those whose time has come first, newest run_after first.
+        """Return one page of the jobs that meet all conditions; those whose time has come first, newest run_after
+        first.
 
         After `max_ms` it answers what it found, which may be nothing, and how to go on. Bodies beyond some MiB are left
         out.
         """
 
     async def change_found_jobs(self, change: FoundJobsChange, *, context: RequestContext | None = None) -> JobsChanged:
-        """One bounded slice of a change to all jobs of a selection; to be called again with the continuation it gives.
+        """Change one bounded slice of all jobs of a selection; call it again with the continuation that it returns.
 
         A run of such calls is in the audit as one.
         """
 
     async def get_body_tiers(self, *, context: RequestContext | None = None) -> BodyTiers:
-        """The tiers of bodies as this server process sees them, and the rules; empty where there are none."""
+        """Return the tiers of bodies as this server process sees them, and the rules; empty where there are none."""
 
     async def change_bodies(self, change: BodiesChange, *, context: RequestContext | None = None) -> BodiesStep:
-        """One step of a sweep, of a check or of a move over all bodies; see BodiesChange. A sweep goes on by itself
-        between its steps, which tell how far it is. RequestInvalid; ContinuationInvalid: the run is gone.
+        """Take one step of a sweep, of a check or of a move over all bodies; see BodiesChange. A sweep goes on by
+        itself between its steps, which report how far it is. RequestInvalid; ContinuationInvalid: the run is gone.
         """
 
     async def get_workers(
@@ -308,15 +312,15 @@ class Api(Protocol):
         limit: int = 100,
         context: RequestContext | None = None,
     ) -> WorkersPage:
-        """One page of the workers of the cluster, by name, host and pid; of one queue, or of one name, where that is
-        given. ContinuationInvalid. Works without shards, by what the server itself heard.
+        """Return one page of the workers of the cluster, by name, host and pid; of one queue, or of one name, where
+        that is given. ContinuationInvalid. Works without shards, by the reports to this server.
         """
 
     async def get_alarms(
         self, *, ended: bool = False, limit: int = 200, context: RequestContext | None = None
     ) -> AlarmsPage:
-        """What is broken, the worst first, of the queues that the caller may read; or what was, the latest first. Works
-        without shards, but for what ended. NoHealthyShards.
+        """Return the alarms of queues that the caller may read: those that stand, the worst first, or those that ended,
+        the latest first. Works without shards, except for ended ones. NoHealthyShards.
         """
 
     async def mute_alarm(
@@ -329,7 +333,7 @@ class Api(Protocol):
         subject: str = "",
         context: RequestContext | None = None,
     ) -> None:
-        """Show the alarms of a condition, or of one subject of it, as known for so long; 0 ends that. PasswordInvalid,
+        """Mute the alarms of a condition, or of one subject of it, for `for_ms`; 0 ends that. PasswordInvalid,
         RequestInvalid, NoHealthyShards.
         """
 
@@ -343,15 +347,16 @@ class Api(Protocol):
         all_workers: bool = False,
         context: RequestContext | None = None,
     ) -> WorkersCommanded:
-        """What workers are to do: those of these ids (or HOST:PID), all of a host, of a name or of both, or all of the
-        cluster; an answer for each. It is carried out when a worker reports next, after 15 seconds at most, and lasts
-        until its process ends. It needs the right to operate all queues of a worker. RequestInvalid: nothing is named.
+        """Send a command to workers: those of these ids (or HOST:PID), all of a host, of a name or of both, or all of
+        the cluster; an answer for each. It is carried out when a worker reports next, after 15 seconds at most, and
+        lasts until its process ends. It needs the right to operate all queues of a worker. RequestInvalid: nothing is
+        named.
         """
 
     async def audit(
         self, *, limit: int = 100, before_ms: int | None = None, context: RequestContext | None = None
     ) -> list[AuditEntry]:
-        """Changes by operators, the latest first."""
+        """Return the changes by operators, the latest first."""
 
     # -- schedules -----------------------------------------------------------------------------------------------------
 
@@ -364,7 +369,7 @@ class Api(Protocol):
         only_if_version: str | None = None,
         context: RequestContext | None = None,
     ) -> ScheduleUpdated:
-        """Make or change a schedule; the answer has its next five firings. All or nothing; a dry run only checks.
+        """Create or change a schedule; the answer has its next five firings. All or nothing; a dry run only checks.
 
         `only_if_version` "": only where it is not there. Needs one healthy shard. PasswordInvalid; RequestInvalid;
         RecordChanged; QueueNotFound for a queue that is not there.
@@ -382,7 +387,7 @@ class Api(Protocol):
         limit: int = 100,
         context: RequestContext | None = None,
     ) -> SchedulesPage:
-        """One page of schedules by name: of all, or those that are there of the ones named. ContinuationInvalid."""
+        """Return one page of schedules by name: all, or those of the named ones that exist. ContinuationInvalid."""
 
     async def delete_schedule(
         self, name: str, password: str, *, only_if_version: str | None = None, context: RequestContext | None = None
@@ -396,7 +401,7 @@ class Api(Protocol):
     # it. RequestInvalid for what breaks a limit. Each is one transaction.
 
     async def create_flow(self, flow: NewFlow, *, context: RequestContext | None = None) -> FlowCreated:
-        """Make a flow, whole, with its first items. Queues of its stages that are not there are made. With a dedupe key
+        """Create a flow, whole, with its first items. Missing queues of its stages are created. With a dedupe key
         sending again is safe: where the caller may fill the flow that has its name and key, that one is the answer.
         """
 
@@ -414,10 +419,10 @@ class Api(Protocol):
         """
 
     async def seal_stage(self, flow_id: str, stage: str = "", *, context: RequestContext | None = None) -> None:
-        """No more items come into a stage; "": into those without a parent. Once more is nothing."""
+        """Seal a stage, or with "" those without a parent: no more items come. A second time changes nothing."""
 
     async def get_flow(self, flow_id: str, *, wait_ms: int = 0, context: RequestContext | None = None) -> FlowStatus:
-        """A flow in numbers; with `wait_ms` when it is over, or after that time."""
+        """Return a flow in numbers; with `wait_ms` when it is over, or after that time."""
 
     async def get_flows(
         self,
@@ -429,7 +434,7 @@ class Api(Protocol):
         limit: int = 100,
         context: RequestContext | None = None,
     ) -> FlowsPage:
-        """One page of the flows, the newest first: of those that the caller may see."""
+        """Return one page of the flows, the newest first: of those that the caller may see."""
 
     async def get_flow_items(
         self,
@@ -444,14 +449,16 @@ class Api(Protocol):
         limit: int = 100,
         context: RequestContext | None = None,
     ) -> FlowItemsPage:
-        """One page of the items of a flow, in order of their numbers; of all that is named an item has to have all.
-        Without `include_body` payloads and results are empty, and failures have no reasons. A page of long items has
-        fewer than `limit`: about 4 MiB, but one item at least. A continuation is also the number of an item, as text:
-        the page behind it.
+        """Return one page of the items of a flow, in order of their numbers; of all that is named an item has to have
+        all. Without `include_body` payloads and results are empty, and failures have no reasons. A page of long items
+        has fewer than `limit`: about 4 MiB, but one item at least. A continuation is also the number of an item, as
+        text: the page behind it.
         """
 
     async def cancel_flow(self, flow_id: str, *, context: RequestContext | None = None) -> FlowStatus:
-        """End a flow: items that have not ended fail as cancelled, workers are asked to stop. Once more is nothing."""
+        """End a flow: items that have not ended fail as cancelled, workers are asked to stop. A second time changes
+        nothing.
+        """
 
     async def delete_flow(self, flow_id: str, *, context: RequestContext | None = None) -> None:
         """Remove a flow and all its items, in steps; one that runs is cancelled first."""
@@ -491,7 +498,7 @@ class Api(Protocol):
         claim_timeout_ms: int | None = None,
         context: RequestContext | None = None,
     ) -> Assignment:
-        """Claim the job of this very item for the caller, if a dequeue could. ItemNotFound."""
+        """Claim the job of one item for the caller, if a dequeue could. ItemNotFound."""
 
     # each of these needs the admin password, or a role that allows it
 
@@ -506,12 +513,12 @@ class Api(Protocol):
         replace: bool = False,
         context: RequestContext | None = None,
     ) -> Changed:
-        """Make a token known, by the SHA-256 in hexadecimal; it counts everywhere within two seconds. One of that name
+        """Create a token, by its SHA-256 in hexadecimal; it is valid everywhere within two seconds. One of that name
         that is there is RequestInvalid, or revoked with `replace`. PasswordInvalid.
         """
 
     async def get_tokens(self, *, context: RequestContext | None = None) -> list[TokenView]:
-        """All tokens, by name."""
+        """Return all tokens, by name."""
 
     async def delete_token(self, name: str, password: str = "", *, context: RequestContext | None = None) -> Changed:
         """Revoke a token, everywhere within two seconds. One that is not there is no error, and has the version "".
@@ -519,33 +526,31 @@ class Api(Protocol):
         """
 
     async def get_access(self, *, context: RequestContext | None = None) -> AccessView:
-        """Who the caller is, and what it may. Forbidden: its token is wrong."""
+        """Return the caller's identity and rights. Forbidden: its token is wrong."""
 
     async def get_usage(self, *, context: RequestContext | None = None) -> list[IdentityUsage]:
-        """What identities have made that is there, and may have: up to 1,000 of them, those first that are nearest to a
-        bound.
-        """
+        """Return how much identities have stored and may store: up to 1,000 of them, those nearest to a bound first."""
 
     async def explain_jobs(self, descriptors: Sequence[str], *, context: RequestContext | None = None) -> list[JobHold]:
-        """Why those of these jobs that are pending do not run, in their order; of a job whose shard is out only that.
+        """Return why pending jobs do not run, in their order; of a job whose shard is out only that.
         At most 100 at a time.
         """
 
 
 class ServedApi(Api, Protocol):
-    """An Api behind a server, which tells it of connections and of answers that were not delivered."""
+    """An Api behind a server, which notifies it of connections and of answers that were not delivered."""
 
     async def requeue(self, jobs: Sequence[DequeuedJob]) -> None:
-        """Back to PENDING, with all attempts: jobs claimed for a caller that can no longer be answered."""
+        """Requeue jobs with all attempts: those claimed for a caller that can no longer be answered."""
 
     async def requeue_undelivered(self, jobs: Sequence[Unreceived]) -> None:
-        """Back to PENDING without an attempt, where their claims stand: jobs whose answer nobody received."""
+        """Requeue jobs whose answer nobody received, with all attempts, where their claims stand."""
 
     def disconnected(self, connection: ConnectionRef, *, idle_ms: int = 0) -> None:
-        """A connection broke that holds claims; it had been silent for `idle_ms`."""
+        """Note that a connection with claims broke; it had been idle for `idle_ms`."""
 
     def unbind(self, connection: ConnectionRef) -> None:
-        """A connection that holds claims has left without breaking."""
+        """Note that a connection with claims was closed in order."""
 
     def start_draining(self) -> None:
-        """Long polls end at once, empty; calls that were read are still carried out."""
+        """End long polls at once, empty; calls that were read are still carried out."""

@@ -83,15 +83,15 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
     decides: PINLATER_SERVER, then PINLATER_CLUSTER, then 127.0.0.1:9010. `source` names this client in the claims made
     for it. Each call takes a `timeout` in seconds for all its attempts together; a long poll may take as much longer as
     it waits. While no server can be reached, as during a restart, a call goes on trying for that time. Without
-    `retry_unavailable`, it says soon that servers or shards cannot be used, rather than when that time is over; without
-    `wait_for_rate`, that a queue's rate is used up. With `resend`, enqueues are sent again also where an earlier copy
-    may have been stored; see `enqueue`. With `joins_contexts`, single jobs that are enqueued with a context travel
-    with others of the same caller too, and without their request ids. Without `whole_lookups`, a lookup is what one
-    answer holds; `body_left_out` and `result_left_out` of a job say what it had no room for. `tls`: a Tls, or True for
-    servers whose certificates this machine trusts; without it the cluster's `tls` decides, then the environment
-    (PINLATER_TLS_CA and its like). `token` proves who calls: a text, or a Path of the file that has it; without it the
-    cluster's token decides, then PINLATER_TOKEN or PINLATER_TOKEN_FILE; "": none is shown. Belongs to the event loop
-    that it is first used on. ValueError: no such address or cluster, or no token where one should be.
+    `retry_unavailable`, it fails soon when servers or shards cannot be used, rather than when that time is over;
+    without `wait_for_rate`, when a queue's rate is used up. With `resend`, enqueues are sent again also where an
+    earlier copy may have been stored; see `enqueue`. With `joins_contexts`, single jobs that are enqueued with a
+    context travel with others of the same caller too, and without their request ids. Without `whole_lookups`, a lookup
+    is what one answer holds; `body_left_out` and `result_left_out` of a job say what it had no room for. `tls`: a Tls,
+    or True for servers whose certificates this machine trusts; without it the cluster's `tls` decides, then the
+    environment (PINLATER_TLS_CA and its like). `token` proves who calls: a text, or a Path of the file that has it;
+    without it the cluster's token decides, then PINLATER_TOKEN or PINLATER_TOKEN_FILE; "": none is shown. Belongs to
+    the event loop that it is first used on. ValueError: no such address or cluster, or no token where one should be.
 
     For callers whose claims are bound to connections: `on_disconnect` is called on the loop after a connection that was
     open has closed, for whatever reason but `close`; `sticky_s` is about how many seconds calls stay with one server
@@ -167,7 +167,7 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
         await self.close()
 
     async def close(self) -> None:
-        """Closes every connection. Calls under way fail, so await those that matter first."""
+        """Close every connection. Calls under way fail, so await those that matter first."""
         self._closed = True
         why = "the client was closed"
         await self._enqueuer.close(RuntimeError(why))
@@ -176,22 +176,22 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
         await asyncio.sleep(0)  # the transports report their end in the loop's next turn
 
     def cancel_long_polls(self) -> None:
-        """For the end of a worker: dequeues that wait are answered soon, with jobs where some are on their way already.
+        """End the waiting dequeues of a worker that stops: they are answered soon, also with jobs already on their way.
 
-        A dequeue that is broken off otherwise loses these, and an attempt of each. The answer can also be an error,
-        OutcomeUnknown: then the server has taken back what it claimed. This client can make no more dequeues that wait
-        before `resume_long_polls`.
+        A dequeue that is broken off otherwise loses these jobs, and an attempt of each. The answer can also be an
+        error, OutcomeUnknown: then the server has taken back what it claimed. This client can make no more dequeues
+        that wait before `resume_long_polls`.
         """
         self._waits_no_more = True
         self._dispatcher.cancel_long_polls("the client waits for no more jobs")
 
     def resume_long_polls(self) -> None:
-        """Dequeues can wait again, after `cancel_long_polls`."""
+        """Let dequeues wait again, after `cancel_long_polls`."""
         self._waits_no_more = False
         self._dispatcher.resume_long_polls()
 
     end_waits = cancel_long_polls
-    """By the name that it had before."""
+    """The earlier name of `cancel_long_polls`."""
 
     def _renewed(self, refused: RequestContext) -> RequestContext | None:
         """For a call that was refused: the context with another token, if there is one now."""
@@ -239,10 +239,12 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> str | list[str]:
-        """Store a job, and get its descriptor; or a list of jobs, on one shard, all or none, and get theirs in order.
-        Bytes are a job that has nothing but its body.
+        """Store a job, and return its descriptor.
 
-        `delay`: not before so long from now, in seconds or as in "5m"; for jobs without a `run_after_ms`.
+        A list of jobs is stored on one shard, all or none, and the descriptors come in order. Bytes are a job that has
+        nothing but its body.
+
+        `delay`: how long from now no worker gets it, in seconds or as in "5m"; for jobs without a `run_after_ms`.
         Single jobs that are enqueued at the same time travel in one call; their fates stay separate.
         RequestInvalid: a time that cannot be, as seconds for `run_after_ms`; nothing was sent.
         OutcomeUnknown: they may be stored; sending again may then store them twice. With `resend` (of the client, where
@@ -336,8 +338,9 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> DequeuedJobs:
-        """Claim up to `limit` eligible jobs, highest priority first; riding acks are carried out first. The list also
-        has `ack_outcomes`: of each of these, where one of them had no effect and the server says so.
+        """Claim up to `limit` eligible jobs, highest priority first, after its riding acks were carried out.
+
+        The list also has `ack_outcomes`, one for each ack, where one of them had no effect and the server reports it.
 
         The name of a queue stands for a request, with a `limit` (1 unless given) and how long the server may `wait` for
         the first job, as in 2.5 (seconds) or "30s".
@@ -407,9 +410,10 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> DequeuedFromQueues:
-        """Claim up to `limit` eligible jobs of whichever of the queues has some, shared among them by weight; riding
-        acks are carried out first. One long poll waits on all queues. The answer names the queues that could not be
-        looked at, each with its error.
+        """Claim up to `limit` eligible jobs of several queues, shared among them by weight.
+
+        Riding acks are carried out first. One long poll waits on all queues. The answer names the queues that could not
+        be read, each with its error.
 
         A list of queues, by name or as shares, stands for a request, with a `limit` (1 unless given) and a `wait`.
         A server that does not know this call is asked queue by queue, again and again. OutcomeUnknown: as of `dequeue`.
@@ -479,10 +483,11 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> list[AckOutcome]:
-        """End attempts; what became of each, first the successes, then the failures, each in order. What is not in
-        progress, or claimed anew, is left as it is: IGNORED. UNKNOWN where an older server does not say, or where an
-        earlier copy of this call may have been carried out before its answer was lost. A dequeued job stands for its
-        ack, which its claim fences.
+        """End attempts, and return an outcome for each: first the successes, then the failures, each in order.
+
+        IGNORED: the job is not in progress, or was claimed again, and is left as it is. UNKNOWN: an older server does
+        not say, or an earlier copy of this call may have been carried out before its answer was lost. A dequeued job
+        stands for its ack, which its claim fences.
 
         RequestInvalid for those that are invalid; the others were then carried out (`acks_applied`).
         """
@@ -532,8 +537,9 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Heartbeats for jobs in progress, claimed by this very source or under the claim given; `worker` is for the
-        list of workers.
+        """Renew the claims of jobs in progress, and change the jobs.
+
+        A claim is that of this very source, or the one given. `worker` is a report for the list of workers.
         """
         try:
             if type(queue) is not str or worker is not None:

@@ -40,7 +40,7 @@ class ClusterCalls(ClientCalls):
     async def get_queues(
         self, names: Sequence[str] = (), *, context: RequestContext | None = None, timeout: float | None = None
     ) -> list[QueueView]:
-        """Queues with their settings, by name; all where none is named. QueueNotFound."""
+        """Return queues with their settings, by name; all where none is named. QueueNotFound."""
         return await self._call(operator_methods.GET_QUEUES, context, timeout, names)
 
     @checked
@@ -71,7 +71,7 @@ class ClusterCalls(ClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> Changed:
-        """Whether a shard takes new jobs; with `give_up` it takes none, and keys that live there count as lost.
+        """Set whether a shard takes new jobs; with `give_up` it takes none, and keys that live there count as lost.
         PasswordInvalid, RequestInvalid.
         """
         return await self._call(
@@ -87,8 +87,10 @@ class ClusterCalls(ClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> ClusterStatus:
-        """Servers, shards and queues in numbers; those queues only, where a list is given. `counters_since_ms`: also
-        what each server process has counted of queues where that changed since then (0: of all).
+        """Return servers, shards and queues in numbers; only the queues in `queues`, where that is given.
+
+        `counters_since_ms`: also the counts of each server process, of queues where they changed since then (0: of
+        all).
         """
         return await self._call(operator_methods.GET_CLUSTER_STATUS, context, timeout, queues, counters_since_ms)
 
@@ -96,7 +98,7 @@ class ClusterCalls(ClientCalls):
     async def change_jobs(
         self, change: JobChange, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> JobsChanged:
-        """One slice of a change to all jobs that match; to be called again with the continuation it gives."""
+        """Change one slice of all jobs that match; call it again with the continuation that it returns."""
         check_times([change])
         return await self._call(methods.CHANGE_JOBS, context, timeout, change)
 
@@ -112,7 +114,7 @@ class ClusterCalls(ClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> FoundJobs:
-        """One page of the jobs of a queue that meet all conditions; a page may be empty and yet not the last.
+        """Return one page of the jobs of a queue that meet all conditions; a page may be empty and yet not the last.
         MethodUnknown: an older server.
         """
         return await self._call(
@@ -123,7 +125,7 @@ class ClusterCalls(ClientCalls):
     async def change_found_jobs(
         self, change: FoundJobsChange, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> JobsChanged:
-        """One slice of a change to all jobs of a selection; to be called again with the continuation it gives.
+        """Change one slice of all jobs of a selection; call it again with the continuation that it returns.
         MethodUnknown: an older server, which does nothing.
         """
         check_times([change])
@@ -131,14 +133,14 @@ class ClusterCalls(ClientCalls):
 
     @checked
     async def get_body_tiers(self, *, context: RequestContext | None = None, timeout: float | None = None) -> BodyTiers:
-        """The tiers of bodies, and the rules. MethodUnknown: an older server, which has none."""
+        """Return the tiers of bodies, and the rules. MethodUnknown: an older server, which has none."""
         return await self._call(body_methods.GET_BODY_TIERS, context, timeout)
 
     @checked
     async def change_bodies(
         self, change: BodiesChange, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> BodiesStep:
-        """One step of a run over bodies; to be called again with the continuation it gives."""
+        """Take one step of a run over bodies; call it again with the continuation that it returns."""
         return await self._call(body_methods.CHANGE_BODIES, context, timeout, change)
 
     @checked
@@ -153,8 +155,8 @@ class ClusterCalls(ClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> WorkersPage:
-        """One page of the workers of the cluster, by name, host and pid; with the jobs they run, where asked for.
-        MethodUnknown: an older server, which keeps no list of workers.
+        """Return one page of the workers of the cluster, by name, host and pid; with the jobs they run, where asked
+        for. MethodUnknown: an older server, which keeps no list of workers.
         """
         return await self._call(
             operator_methods.GET_WORKERS, context, timeout, queue, name, include_running, continuation, limit
@@ -169,8 +171,8 @@ class ClusterCalls(ClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> AlarmsPage:
-        """What is broken, the worst first; or what was, the latest first. MethodUnknown: an older server, which judges
-        nothing.
+        """Return the alarms that stand, the worst first, or those that ended, the latest first. MethodUnknown: an older
+        server, which has none.
         """
         return await self._call(operator_methods.GET_ALARMS, context, timeout, ended, limit)
 
@@ -186,7 +188,7 @@ class ClusterCalls(ClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Show the alarms of a condition, or of one subject of it, as known for so long; 0 ends that. PasswordInvalid,
+        """Mute the alarms of a condition, or of one subject of it, for `for_ms`; 0 ends that. PasswordInvalid,
         RequestInvalid.
         """
         await self._call(operator_methods.MUTE_ALARM, context, timeout, name, for_ms, reason, password, subject)
@@ -203,8 +205,8 @@ class ClusterCalls(ClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> WorkersCommanded:
-        """What workers are to do: those of these ids (or HOST:PID), all of a host, of a name or of both, or all of the
-        cluster; an answer for each. A worker hears it with its next report, and it lasts until its process ends.
+        """Send a command to workers: those of these ids (or HOST:PID), all of a host, of a name or of both, or all of
+        the cluster; an answer for each. A worker gets it with its next report, and it lasts until its process ends.
         MethodUnknown: an older server.
         """
         return await self._call(
@@ -220,7 +222,7 @@ class ClusterCalls(ClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> list[AuditEntry]:
-        """Changes by operators, the latest first."""
+        """Return the changes by operators, the latest first."""
         return await self._call(operator_methods.GET_AUDIT, context, timeout, limit, before_ms)
 
     @checked
@@ -234,7 +236,7 @@ class ClusterCalls(ClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> ScheduleUpdated:
-        """Make or change a schedule; the answer has its next five firings. `dry_run` changes nothing;
+        """Create or change a schedule; the answer has its next five firings. `dry_run` changes nothing;
         `only_if_version` "": only where it is not there. PasswordInvalid, RequestInvalid, QueueNotFound.
         """
         return await self._call(
@@ -255,8 +257,8 @@ class ClusterCalls(ClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> SchedulesPage:
-        """One page of schedules by name: of all, or those that are there of the ones named. MethodUnknown: an older
-        server.
+        """Return one page of schedules by name: of all, or those that are there of the ones named. MethodUnknown: an
+        older server.
         """
         return await self._call(
             schedule_methods.GET_SCHEDULES,
@@ -297,7 +299,7 @@ class ClusterCalls(ClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> Changed:
-        """Make a token known, by the SHA-256 in hexadecimal; it counts everywhere within two seconds. `replace`: where
+        """Create a token, by its SHA-256 in hexadecimal; it is valid everywhere within two seconds. `replace`: where
         one of that name is there, it is revoked; else that is RequestInvalid. PasswordInvalid; MethodUnknown: an older
         server.
         """
@@ -308,7 +310,7 @@ class ClusterCalls(ClientCalls):
     async def get_tokens(
         self, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> list[TokenView]:
-        """All tokens, by name."""
+        """Return all tokens, by name."""
         return await self._call(access_methods.GET_TOKENS, context, timeout)
 
     @checked
@@ -320,15 +322,15 @@ class ClusterCalls(ClientCalls):
 
     @checked
     async def get_access(self, *, context: RequestContext | None = None, timeout: float | None = None) -> AccessView:
-        """Who this caller is, and what it may. Forbidden: its token is wrong."""
+        """Return this caller's identity and rights. Forbidden: its token is wrong."""
         return await self._call(access_methods.GET_ACCESS, context, timeout)
 
     @checked
     async def get_usage(
         self, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> list[IdentityUsage]:
-        """What identities have made that is there, and may have: up to 1,000 of them, those first that are nearest to a
-        bound. MethodUnknown: an older server.
+        """Return how much identities have stored and may store: up to 1,000 of them, those nearest to a bound first.
+        MethodUnknown: an older server.
         """
         return await self._call(access_methods.GET_USAGE, context, timeout)
 
@@ -336,7 +338,7 @@ class ClusterCalls(ClientCalls):
     async def explain_jobs(
         self, descriptors: Sequence[str], *, context: RequestContext | None = None, timeout: float | None = None
     ) -> list[JobHold]:
-        """Why those of these jobs that are pending do not run, in their order; of a job whose shard is out only that.
+        """Return why pending jobs do not run, in their order; of a job whose shard is out only that.
         At most 100 at a time. MethodUnknown: an older server.
         """
         return await self._call(found_job_methods.EXPLAIN_JOBS, context, timeout, descriptors)

@@ -41,7 +41,7 @@ class ClusterClient:
     def get_queues(
         self, names: Sequence[str] = (), *, context: RequestContext | None = None, timeout: float | None = None
     ) -> list[QueueView]:
-        """Queues with their settings, by name; all where none is named. QueueNotFound."""
+        """Return queues with their settings, by name; all where none is named. QueueNotFound."""
         return self._background.run(AsyncClient.get_queues, names, context=context, timeout=timeout)
 
     def update_queue(
@@ -77,7 +77,7 @@ class ClusterClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> Changed:
-        """Whether a shard takes new jobs; with `give_up` it takes none, and keys that live there count as lost.
+        """Set whether a shard takes new jobs; with `give_up` it takes none, and keys that live there count as lost.
         PasswordInvalid, RequestInvalid.
         """
         return self._background.run(
@@ -98,8 +98,10 @@ class ClusterClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> ClusterStatus:
-        """Servers, shards and queues in numbers; those queues only, where a list is given. `counters_since_ms`: also
-        what each server process has counted of queues where that changed since then (0: of all).
+        """Return servers, shards and queues in numbers; only the queues in `queues`, where that is given.
+
+        `counters_since_ms`: also the counts of each server process, of queues where they changed since then (0: of
+        all).
         """
         return self._background.run(
             AsyncClient.cluster_status,
@@ -112,7 +114,7 @@ class ClusterClient:
     def change_jobs(
         self, change: JobChange, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> JobsChanged:
-        """One slice of a change to all jobs that match; to be called again with the continuation it gives."""
+        """Change one slice of all jobs that match; call it again with the continuation that it returns."""
         return self._background.run(AsyncClient.change_jobs, change, context=context, timeout=timeout)
 
     def search_jobs(
@@ -126,7 +128,7 @@ class ClusterClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> FoundJobs:
-        """One page of the jobs of a queue that meet all conditions; a page may be empty and yet not the last.
+        """Return one page of the jobs of a queue that meet all conditions; a page may be empty and yet not the last.
         MethodUnknown: an older server.
         """
         return self._background.run(
@@ -143,19 +145,19 @@ class ClusterClient:
     def change_found_jobs(
         self, change: FoundJobsChange, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> JobsChanged:
-        """One slice of a change to all jobs of a selection; to be called again with the continuation it gives.
+        """Change one slice of all jobs of a selection; call it again with the continuation that it returns.
         MethodUnknown: an older server, which does nothing.
         """
         return self._background.run(AsyncClient.change_found_jobs, change, context=context, timeout=timeout)
 
     def get_body_tiers(self, *, context: RequestContext | None = None, timeout: float | None = None) -> BodyTiers:
-        """The tiers of bodies, and the rules. MethodUnknown: an older server, which has none."""
+        """Return the tiers of bodies, and the rules. MethodUnknown: an older server, which has none."""
         return self._background.run(AsyncClient.get_body_tiers, context=context, timeout=timeout)
 
     def change_bodies(
         self, change: BodiesChange, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> BodiesStep:
-        """One step of a run over bodies; to be called again with the continuation it gives."""
+        """Take one step of a run over bodies; call it again with the continuation that it returns."""
         return self._background.run(AsyncClient.change_bodies, change, context=context, timeout=timeout)
 
     def get_workers(
@@ -169,8 +171,8 @@ class ClusterClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> WorkersPage:
-        """One page of the workers of the cluster, by name, host and pid; with the jobs they run, where asked for.
-        MethodUnknown: an older server, which keeps no list of workers.
+        """Return one page of the workers of the cluster, by name, host and pid; with the jobs they run, where asked
+        for. MethodUnknown: an older server, which keeps no list of workers.
         """
         return self._background.run(
             AsyncClient.get_workers,
@@ -191,8 +193,8 @@ class ClusterClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> AlarmsPage:
-        """What is broken, the worst first; or what was, the latest first. MethodUnknown: an older server, which judges
-        nothing.
+        """Return the alarms that stand, the worst first, or those that ended, the latest first. MethodUnknown: an older
+        server, which has none.
         """
         return self._background.run(AsyncClient.get_alarms, ended=ended, limit=limit, context=context, timeout=timeout)
 
@@ -207,7 +209,7 @@ class ClusterClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Show the alarms of a condition, or of one subject of it, as known for so long; 0 ends that. PasswordInvalid,
+        """Mute the alarms of a condition, or of one subject of it, for `for_ms`; 0 ends that. PasswordInvalid,
         RequestInvalid.
         """
         self._background.run(
@@ -225,8 +227,8 @@ class ClusterClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> WorkersCommanded:
-        """What workers are to do: those of these ids (or HOST:PID), all of a host, of a name or of both, or all of the
-        cluster; an answer for each. A worker hears it with its next report, and it lasts until its process ends.
+        """Send a command to workers: those of these ids (or HOST:PID), all of a host, of a name or of both, or all of
+        the cluster; an answer for each. A worker gets it with its next report, and it lasts until its process ends.
         MethodUnknown: an older server.
         """
         return self._background.run(
@@ -248,7 +250,7 @@ class ClusterClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> list[AuditEntry]:
-        """Changes by operators, the latest first."""
+        """Return the changes by operators, the latest first."""
         return self._background.run(
             AsyncClient.audit, limit=limit, before_ms=before_ms, context=context, timeout=timeout
         )
@@ -263,7 +265,7 @@ class ClusterClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> ScheduleUpdated:
-        """Make or change a schedule; the answer has its next five firings. `dry_run` changes nothing;
+        """Create or change a schedule; the answer has its next five firings. `dry_run` changes nothing;
         `only_if_version` "": only where it is not there. PasswordInvalid, RequestInvalid, QueueNotFound.
         """
         return self._background.run(
@@ -289,8 +291,8 @@ class ClusterClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> SchedulesPage:
-        """One page of schedules by name: of all, or those that are there of the ones named. MethodUnknown: an older
-        server.
+        """Return one page of schedules by name: of all, or those that are there of the ones named. MethodUnknown: an
+        older server.
         """
         return self._background.run(
             AsyncClient.get_schedules,
@@ -336,7 +338,7 @@ class ClusterClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> Changed:
-        """Make a token known, by the SHA-256 in hexadecimal; it counts everywhere within two seconds. `replace`: where
+        """Create a token, by its SHA-256 in hexadecimal; it is valid everywhere within two seconds. `replace`: where
         one of that name is there, it is revoked; else that is RequestInvalid. PasswordInvalid; MethodUnknown: an older
         server.
         """
@@ -353,7 +355,7 @@ class ClusterClient:
         )
 
     def get_tokens(self, *, context: RequestContext | None = None, timeout: float | None = None) -> list[TokenView]:
-        """All tokens, by name."""
+        """Return all tokens, by name."""
         return self._background.run(AsyncClient.get_tokens, context=context, timeout=timeout)
 
     def delete_token(
@@ -363,19 +365,19 @@ class ClusterClient:
         return self._background.run(AsyncClient.delete_token, name, password, context=context, timeout=timeout)
 
     def get_access(self, *, context: RequestContext | None = None, timeout: float | None = None) -> AccessView:
-        """Who this caller is, and what it may. Forbidden: its token is wrong."""
+        """Return this caller's identity and rights. Forbidden: its token is wrong."""
         return self._background.run(AsyncClient.get_access, context=context, timeout=timeout)
 
     def get_usage(self, *, context: RequestContext | None = None, timeout: float | None = None) -> list[IdentityUsage]:
-        """What identities have made that is there, and may have: up to 1,000 of them, those first that are nearest to a
-        bound. MethodUnknown: an older server.
+        """Return how much identities have stored and may store: up to 1,000 of them, those nearest to a bound first.
+        MethodUnknown: an older server.
         """
         return self._background.run(AsyncClient.get_usage, context=context, timeout=timeout)
 
     def explain_jobs(
         self, descriptors: Sequence[str], *, context: RequestContext | None = None, timeout: float | None = None
     ) -> list[JobHold]:
-        """Why those of these jobs that are pending do not run, in their order; of a job whose shard is out only that.
+        """Return why pending jobs do not run, in their order; of a job whose shard is out only that.
         At most 100 at a time. MethodUnknown: an older server.
         """
         return self._background.run(AsyncClient.explain_jobs, descriptors, context=context, timeout=timeout)

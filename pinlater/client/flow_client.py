@@ -31,7 +31,7 @@ class FlowClient:
     def create_flow(
         self, flow: NewFlow, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> FlowCreated:
-        """Make a flow, whole, with its first items. With a dedupe key sending again is safe."""
+        """Create a flow, whole, with its first items. With a dedupe key sending again is safe."""
         return self._background.run(AsyncClient.create_flow, flow, context=context, timeout=timeout)
 
     def add_flow_items(
@@ -44,7 +44,7 @@ class FlowClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> list[int]:
-        """Add items to a stage, all or none; their numbers, in order. StageSealed, FlowNotFound."""
+        """Add items to a stage, all or none, and return their numbers, in order. StageSealed, FlowNotFound."""
         return self._background.run(
             AsyncClient.add_flow_items, flow_id, stage, items, seal=seal, context=context, timeout=timeout
         )
@@ -52,13 +52,13 @@ class FlowClient:
     def seal_stage(
         self, flow_id: str, stage: str = "", *, context: RequestContext | None = None, timeout: float | None = None
     ) -> None:
-        """No more items come into a stage; "": into those without a parent."""
+        """Seal a stage, or with "" those without a parent: no more items come."""
         self._background.run(AsyncClient.seal_stage, flow_id, stage, context=context, timeout=timeout)
 
     def get_flow(
         self, flow_id: str, *, wait_ms: int = 0, context: RequestContext | None = None, timeout: float | None = None
     ) -> FlowStatus:
-        """A flow in numbers; with `wait_ms` when it is over, or after that time."""
+        """Return a flow in numbers; with `wait_ms` when it is over, or after that time."""
         return self._background.run(AsyncClient.get_flow, flow_id, wait_ms=wait_ms, context=context, timeout=timeout)
 
     def get_flows(
@@ -72,7 +72,7 @@ class FlowClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> FlowsPage:
-        """One page of the flows that this caller may see, the newest first."""
+        """Return one page of the flows that this caller may see, the newest first."""
         return self._background.run(
             AsyncClient.get_flows,
             name=name,
@@ -98,7 +98,7 @@ class FlowClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> FlowItemsPage:
-        """One page of the items of a flow, in order of their numbers."""
+        """Return one page of the items of a flow, in order of their numbers."""
         return self._background.run(
             AsyncClient.get_flow_items,
             flow_id,
@@ -171,7 +171,7 @@ class FlowClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> Assignment:
-        """Claim the job of this very item, if a dequeue could. ItemNotFound."""
+        """Claim the job of one item, if a dequeue could. ItemNotFound."""
         return self._background.run(
             AsyncClient.assign_item, number, claim_timeout_ms=claim_timeout_ms, context=context, timeout=timeout
         )

@@ -29,7 +29,7 @@ class FlowClientCalls(ClientCalls):
     async def create_flow(
         self, flow: NewFlow, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> FlowCreated:
-        """Make a flow, whole, with its first items. With a dedupe key sending again is safe."""
+        """Create a flow, whole, with its first items. With a dedupe key sending again is safe."""
         return await self._call(flow_methods.CREATE_FLOW, context, timeout, flow)
 
     @checked
@@ -43,21 +43,21 @@ class FlowClientCalls(ClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> list[int]:
-        """Add items to a stage, all or none; their numbers, in order. StageSealed, FlowNotFound."""
+        """Add items to a stage, all or none, and return their numbers, in order. StageSealed, FlowNotFound."""
         return await self._call(flow_methods.ADD_FLOW_ITEMS, context, timeout, flow_id, stage, items, seal)
 
     @checked
     async def seal_stage(
         self, flow_id: str, stage: str = "", *, context: RequestContext | None = None, timeout: float | None = None
     ) -> None:
-        """No more items come into a stage; "": into those without a parent."""
+        """Seal a stage, or with "" those without a parent: no more items come."""
         await self._call(flow_methods.SEAL_STAGE, context, timeout, flow_id, stage)
 
     @checked
     async def get_flow(
         self, flow_id: str, *, wait_ms: int = 0, context: RequestContext | None = None, timeout: float | None = None
     ) -> FlowStatus:
-        """A flow in numbers; with `wait_ms` when it is over, or after that time."""
+        """Return a flow in numbers; with `wait_ms` when it is over, or after that time."""
         if wait_ms:
             return await self._call_and_wait(flow_methods.GET_FLOW, context, timeout, wait_ms, flow_id, wait_ms)
         return await self._call(flow_methods.GET_FLOW, context, timeout, flow_id, wait_ms)
@@ -74,7 +74,7 @@ class FlowClientCalls(ClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> FlowsPage:
-        """One page of the flows that this caller may see, the newest first."""
+        """Return one page of the flows that this caller may see, the newest first."""
         return await self._call(flow_methods.GET_FLOWS, context, timeout, name, dedupe_key, state, continuation, limit)
 
     @checked
@@ -92,7 +92,7 @@ class FlowClientCalls(ClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> FlowItemsPage:
-        """One page of the items of a flow, in order of their numbers."""
+        """Return one page of the items of a flow, in order of their numbers."""
         values = (flow_id, stage, state, dedupe_key, numbers, include_body, continuation, limit)
         return await self._call(flow_methods.GET_FLOW_ITEMS, context, timeout, *values)
 
@@ -151,5 +151,5 @@ class FlowClientCalls(ClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> Assignment:
-        """Claim the job of this very item, if a dequeue could. ItemNotFound."""
+        """Claim the job of one item, if a dequeue could. ItemNotFound."""
         return await self._call(flow_methods.ASSIGN_ITEM, context, timeout, number, claim_timeout_ms)

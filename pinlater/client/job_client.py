@@ -36,9 +36,10 @@ class JobClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> HeartbeatAnswers:
-        """Restart the time-outs of claims, and change nothing else but the progress; an answer per heartbeat, in order.
+        """Renew claims, and change nothing else but the progress; an answer per heartbeat, in order.
+
         LOST: the job may run elsewhere. CANCEL: it is to stop. MethodUnknown: an older server; `checkpoint` is a
-        heartbeat there. `command` of the answers: what the worker is to do whose report goes along.
+        heartbeat there. `command` of the answers: an operator's order to the worker whose report goes along.
         """
         return self._background.run(
             AsyncClient.heartbeat, queue, heartbeats, worker=worker, context=context, timeout=timeout
@@ -102,11 +103,12 @@ class JobClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> dict[str, JobInfo]:
-        """The jobs that are found, by descriptor; others are left out. Descriptors name their queue; with a `queue`,
-        only its jobs. Keys are of jobs of `queue`. So many that one answer cannot hold them, or their bodies and
-        results, take several calls. `include_trail`: with their attempts and log lines. With `wait_ms`, the answer
-        comes when the first of these jobs has ended or is not there, or so much later; `wait` does more.
-        RequestInvalid: a text that is no descriptor.
+        """Return the jobs that exist, by descriptor; others are left out.
+
+        Descriptors name their queue; with a `queue`, only its jobs count. Keys are of jobs of `queue`. More jobs,
+        bodies and results than one answer holds take several calls. `include_trail`: with their attempts and log lines.
+        With `wait_ms`, the answer comes when the first of these jobs has ended or is not there, or after that time;
+        `wait` does more. RequestInvalid: a text that is no descriptor.
         """
         return self._background.run(
             cast(Callable[..., Coroutine[Any, Any, dict[str, JobInfo]]], AsyncClient.lookup),
@@ -150,12 +152,12 @@ class JobClient:
         include_body: bool = False,
         include_result: bool = True,
     ) -> JobInfo | dict[str, JobInfo | None] | None:
-        """Wait until a job has ended, and get it with its result; None where it is not there. TimeoutError: it has not
-        ended after `timeout` seconds (None: it is waited for as long as it takes).
+        """Wait until a job has ended, and return it with its result; None where it is not there.
 
-        Or until several have ended; those that have not after that time are missing in the answer. Callers that wait at
-        the same time share calls. Servers that restart are waited for; one of an older version is asked again and
-        again, every two seconds at least. RequestInvalid: a text that is no descriptor.
+        TimeoutError: it has not ended after `timeout` seconds (None: no limit). Of several jobs, those that have not
+        ended after that time are missing in the answer. Callers that wait at the same time share calls. Servers that
+        restart are waited for; one of an older version is asked again and again, every two seconds at least.
+        RequestInvalid: a text that is no descriptor.
         """
         return self._background.run(
             cast(Callable[..., Coroutine[Any, Any, JobInfo | dict[str, JobInfo | None] | None]], AsyncClient.wait),
@@ -198,10 +200,11 @@ class JobClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> Cancelled:
-        """Remove jobs that are still pending; says per job what it found. Descriptors name their queue, and those of
-        several take a call for each; with a `queue`, jobs of another one are NOT_FOUND. Keys are of jobs of `queue`,
-        each with a dedupe key. `running`: the workers of those in progress are asked to stop: REQUESTED.
-        RequestInvalid: a text that is no descriptor.
+        """Remove jobs that are still pending, and return an outcome for each.
+
+        Descriptors name their queue, and those of several queues take a call for each; with a `queue`, jobs of another
+        one are NOT_FOUND. Keys are of jobs of `queue`, each with a dedupe key. `running`: the workers of those in
+        progress are asked to stop: REQUESTED. RequestInvalid: a text that is no descriptor.
         """
         return self._background.run(
             cast(Callable[..., Coroutine[Any, Any, Cancelled]], AsyncClient.cancel),

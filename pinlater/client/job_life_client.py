@@ -65,10 +65,12 @@ class JobLifeClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> str | list[str]:
-        """Store a job, and get its descriptor; or a list of jobs, on one shard, all or none, and get theirs in order.
-        Bytes are a job that has nothing but its body.
+        """Store a job, and return its descriptor.
 
-        `delay`: not before so long from now, in seconds or as in "5m"; for jobs without a `run_after_ms`.
+        A list of jobs is stored on one shard, all or none, and the descriptors come in order. Bytes are a job that has
+        nothing but its body.
+
+        `delay`: how long from now no worker gets it, in seconds or as in "5m"; for jobs without a `run_after_ms`.
         Single jobs that are enqueued at the same time travel in one call; their fates stay separate.
         RequestInvalid: a time that cannot be, as seconds for `run_after_ms`; nothing was sent.
         OutcomeUnknown: they may be stored; sending again may then store them twice. With `resend` (of the client, where
@@ -114,8 +116,9 @@ class JobLifeClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> DequeuedJobs:
-        """Claim up to `limit` eligible jobs, highest priority first; riding acks are carried out first. The list also
-        has `ack_outcomes`: of each of these, where one of them had no effect and the server says so.
+        """Claim up to `limit` eligible jobs, highest priority first, after its riding acks were carried out.
+
+        The list also has `ack_outcomes`, one for each ack, where one of them had no effect and the server reports it.
 
         The name of a queue stands for a request, with a `limit` (1 unless given) and how long the server may `wait` for
         the first job, as in 2.5 (seconds) or "30s".
@@ -159,9 +162,10 @@ class JobLifeClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> DequeuedFromQueues:
-        """Claim up to `limit` eligible jobs of whichever of the queues has some, shared among them by weight; riding
-        acks are carried out first. One long poll waits on all queues. The answer names the queues that could not be
-        looked at, each with its error.
+        """Claim up to `limit` eligible jobs of several queues, shared among them by weight.
+
+        Riding acks are carried out first. One long poll waits on all queues. The answer names the queues that could not
+        be read, each with its error.
 
         A list of queues, by name or as shares, stands for a request, with a `limit` (1 unless given) and a `wait`.
         A server that does not know this call is asked queue by queue, again and again. OutcomeUnknown: as of `dequeue`.
@@ -184,10 +188,11 @@ class JobLifeClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> list[AckOutcome]:
-        """End attempts; what became of each, first the successes, then the failures, each in order. What is not in
-        progress, or claimed anew, is left as it is: IGNORED. UNKNOWN where an older server does not say, or where an
-        earlier copy of this call may have been carried out before its answer was lost. A dequeued job stands for its
-        ack, which its claim fences.
+        """End attempts, and return an outcome for each: first the successes, then the failures, each in order.
+
+        IGNORED: the job is not in progress, or was claimed again, and is left as it is. UNKNOWN: an older server does
+        not say, or an earlier copy of this call may have been carried out before its answer was lost. A dequeued job
+        stands for its ack, which its claim fences.
 
         RequestInvalid for those that are invalid; the others were then carried out (`acks_applied`).
         """
@@ -202,8 +207,9 @@ class JobLifeClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Heartbeats for jobs in progress, claimed by this very source or under the claim given; `worker` is for the
-        list of workers.
+        """Renew the claims of jobs in progress, and change the jobs.
+
+        A claim is that of this very source, or the one given. `worker` is a report for the list of workers.
         """
         self._background.run(
             AsyncClient.checkpoint, queue, checkpoints, worker=worker, context=context, timeout=timeout

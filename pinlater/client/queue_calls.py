@@ -22,7 +22,7 @@ class QueueCalls(ClientCalls):
     async def create_queue(
         self, name: str, *, context: RequestContext | None = None, timeout: float | None = None
     ) -> None:
-        """Make a queue on every shard; a queue that is there already is no error."""
+        """Create a queue on every shard; one that exists already is no error."""
         await self._call(methods.CREATE_QUEUE, context, timeout, name)
 
     @checked
@@ -34,7 +34,7 @@ class QueueCalls(ClientCalls):
 
     @checked
     async def queue_names(self, *, context: RequestContext | None = None, timeout: float | None = None) -> set[str]:
-        """The queues of the shards that answer."""
+        """Return the queues of the shards that answer."""
         return await self._call(methods.GET_QUEUE_NAMES, context, timeout)
 
     # -- looking ---------------------------------------------------------------------------------------------------
@@ -49,9 +49,7 @@ class QueueCalls(ClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> int:
-        """How many jobs match, at most 2**31 - 1. With the name of a queue, those that are ready to run, or those of a
-        `state`.
-        """
+        """Count the jobs that match, up to 2**31 - 1; of the name of a queue, its ready jobs, or those of a `state`."""
         filter = as_filter(filter, state)
         return await self._call(methods.GET_JOB_COUNT, context, timeout, filter, allow_partial)
 
@@ -80,13 +78,15 @@ class QueueCalls(ClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> ScanPage:
-        """One page of matching jobs, newest run_after first, then by shard and id."""
+        """Return one page of matching jobs, newest run_after first, then by shard and id."""
         return await self._call(methods.SCAN_JOBS, context, timeout, filter, continuation, limit)
 
     async def scan_pages(
         self, filter: JobFilter, *, limit: int = 100, timeout: float | None = None
     ) -> AsyncIterator[ScanPage]:
-        """Every page of a scan, each of up to `limit` jobs and read when it is asked for; `timeout` is for one page."""
+        """Iterate over the pages of a scan, each of up to `limit` jobs and read when it is needed; `timeout` is for a
+        page.
+        """
         continuation = CONTINUATION_START
         while True:
             page = await self.scan(filter, continuation=continuation, limit=limit, timeout=timeout)
@@ -111,7 +111,7 @@ class QueueCalls(ClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> int:
-        """Up to `limit` FAILED jobs of one priority back to PENDING; how many."""
+        """Return up to `limit` FAILED jobs of one priority to PENDING; the answer is their number."""
         check_time(run_after_ms)
         return await self._call(methods.RETRY_FAILED, context, timeout, queue, priority, attempts, run_after_ms, limit)
 
@@ -124,5 +124,5 @@ class QueueCalls(ClientCalls):
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> int:
-        """Remove up to `limit` jobs of one state and priority (1 where none is given); how many."""
+        """Remove up to `limit` jobs of one state and priority (1 where none is given); the answer is their number."""
         return await self._call(methods.DELETE_JOBS, context, timeout, filter, limit)

@@ -17,7 +17,7 @@ class QueueClient:
     _background: BackgroundClient
 
     def create_queue(self, name: str, *, context: RequestContext | None = None, timeout: float | None = None) -> None:
-        """Make a queue on every shard; a queue that is there already is no error."""
+        """Create a queue on every shard; one that exists already is no error."""
         self._background.run(AsyncClient.create_queue, name, context=context, timeout=timeout)
 
     def delete_queue(
@@ -27,7 +27,7 @@ class QueueClient:
         self._background.run(AsyncClient.delete_queue, name, password, context=context, timeout=timeout)
 
     def queue_names(self, *, context: RequestContext | None = None, timeout: float | None = None) -> set[str]:
-        """The queues of the shards that answer."""
+        """Return the queues of the shards that answer."""
         return self._background.run(AsyncClient.queue_names, context=context, timeout=timeout)
 
     def count(
@@ -39,9 +39,7 @@ class QueueClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> int:
-        """How many jobs match, at most 2**31 - 1. With the name of a queue, those that are ready to run, or those of a
-        `state`.
-        """
+        """Count the jobs that match, up to 2**31 - 1; of the name of a queue, its ready jobs, or those of a `state`."""
         return self._background.run(
             AsyncClient.count, filter, state, allow_partial=allow_partial, context=context, timeout=timeout
         )
@@ -61,13 +59,15 @@ class QueueClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> ScanPage:
-        """One page of matching jobs, newest run_after first, then by shard and id."""
+        """Return one page of matching jobs, newest run_after first, then by shard and id."""
         return self._background.run(
             AsyncClient.scan, filter, continuation=continuation, limit=limit, context=context, timeout=timeout
         )
 
     def scan_pages(self, filter: JobFilter, *, limit: int = 100, timeout: float | None = None) -> Iterator[ScanPage]:
-        """Every page of a scan, each of up to `limit` jobs and read when it is asked for; `timeout` is for one page."""
+        """Iterate over the pages of a scan, each of up to `limit` jobs and read when it is needed; `timeout` is for a
+        page.
+        """
         return self._background.iterate(AsyncClient.scan_pages, filter, limit=limit, timeout=timeout)
 
     def retry_failed(
@@ -81,7 +81,7 @@ class QueueClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> int:
-        """Up to `limit` FAILED jobs of one priority back to PENDING; how many."""
+        """Return up to `limit` FAILED jobs of one priority to PENDING; the answer is their number."""
         return self._background.run(
             AsyncClient.retry_failed,
             queue,
@@ -101,5 +101,5 @@ class QueueClient:
         context: RequestContext | None = None,
         timeout: float | None = None,
     ) -> int:
-        """Remove up to `limit` jobs of one state and priority (1 where none is given); how many."""
+        """Remove up to `limit` jobs of one state and priority (1 where none is given); the answer is their number."""
         return self._background.run(AsyncClient.delete_jobs, filter, limit=limit, context=context, timeout=timeout)
