@@ -53,17 +53,24 @@ def health_settings(config: Config) -> HealthSettings:
     return HealthSettings(window=config.health_window, min_good=config.health_min_good, pause_ms=config.health_pause_ms)
 
 
-def bare_shard(store: StoreConfig) -> Shard:
-    """The bare shard of a store. StartRefused: its driver is not installed, or its URL is not one."""
+def bare_shard(store: StoreConfig, *, for_transfer: bool = False) -> Shard:
+    """The bare shard of a store. StartRefused: its driver is not installed, or its URL is not one.
+
+    `for_transfer`: it also opens a store that is no server's to open, and waits for statements over all that there is.
+    """
     module, name, extra = DRIVERS[store.url.partition(":")[0]]
     try:
-        shard: Shard = getattr(importlib.import_module(module), name)(store.url, store.id)
+        kind = getattr(importlib.import_module(module), name)
+        options = getattr(kind, "TRANSFER_OPTIONS", {}) if for_transfer else {}
+        shard: Shard = kind(store.url, store.id, **options)
     except ModuleNotFoundError as missing:
         raise StartRefused(
             f"{store.masked()} needs the Python package {missing.name}: {install_command(extra)}"
         ) from missing
     except PinLaterError as error:
         raise StartRefused(f"{store.masked()}: {error.message}") from error
+    if for_transfer:
+        shard.opens_marked = True  # type: ignore[attr-defined]  # whatever has a transfer has it
     return shard
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -332,12 +332,23 @@ class StoreTransfer(ABC):
         """
 
     @abstractmethod
+    async def dumped_state(self) -> bytes | None:
+        """The dumped state of an import that is not over."""
+
     async def state(self) -> ImportState | None:
         """How far an import has come that is not over."""
+        found = await self.dumped_state()
+        return None if found is None else ImportState.load(found)
+
+    async def begin(self, export_id: str) -> ImportState:
+        """Mark the store as one that takes an import, and remove what it has."""
+        state = ImportState(export_id)
+        await self.put_first_state(state.dump())
+        return state
 
     @abstractmethod
-    async def begin(self, export_id: str) -> ImportState:
-        """Mark the store, which is empty, as one that takes an import."""
+    async def put_first_state(self, state: bytes) -> None:
+        """Mark the store as IMPORTING, remove what it has, and keep this state, in this order."""
 
     @abstractmethod
     async def load(self, block: ExportBlock, state: bytes, now_ms: int) -> None:
@@ -348,16 +359,43 @@ class StoreTransfer(ABC):
         """Open the store to servers, under this store id."""
 
     @abstractmethod
+    async def set_mark(self, mark: int, token: str = "") -> None:
+        """Give the store this mark (0: none), and `token` to what it says as its id."""
+
     async def close_store(self, token: str) -> None:
         """Mark the store as closed."""
+        await self.set_mark(CLOSED, token)
 
-    @abstractmethod
     async def reopen_store(self) -> None:
         """Take back `close_store`, wherever that came to."""
+        await self.set_mark(0)
 
     @abstractmethod
     async def clear(self) -> None:
         """Remove all that PinLater has in the store."""
+
+
+def store_facts(
+    shard_id: str,
+    store_name: str,
+    version: int,
+    versions: Mapping[int, int],
+    *,
+    last_id: int,
+    servers: Iterable[str],
+    is_empty: bool,
+) -> StoreFacts:
+    """What a store says of itself, where its levels have these versions."""
+    mark, version = divmod(version, MARK_STEP)
+    name = StoreName.of(store_name)
+    level = next(level for level, number in versions.items() if number == version)
+    return StoreFacts(shard_id, name.store_id, level, mark, last_id, sorted(servers), is_empty, name.token)
+
+
+def sliced(kind: str, rows: Sequence[Sequence[Any]]) -> Iterator[ExportBlock]:
+    """All rows of a kind of which there are few."""
+    for start in range(0, len(rows), ROWS_PER_BLOCK):
+        yield ExportBlock(kind, rows[start : start + ROWS_PER_BLOCK])
 
 
 def transfer_of(shard: Any) -> StoreTransfer:

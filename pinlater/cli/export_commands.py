@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -135,15 +135,19 @@ def export(store: str, file: str, bodies: tuple[str, ...], with_bodies: bool, fo
     if target.exists() and not force:
         raise click.UsageError(f"{target} is there already; --force writes over it")
     part = target.with_name(f"{target.name}.part")
-    part.unlink(missing_ok=True)
     try:
+        part.unlink(missing_ok=True)
         with os.fdopen(new_private_file(part), "wb") as opened:
             asyncio.run(_export(chosen, opened, tiers))
             opened.flush()
             os.fsync(opened.fileno())
         part.replace(target)
+    except OSError as error:
+        say(f"{target} cannot be written: {error.strerror}; nothing is left of this export")
+        raise SystemExit(EXIT_FAILED) from None
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 async def _export(store: StoreConfig, file: BinaryIO, tiers: dict[str, ObjectStore] | None) -> None:

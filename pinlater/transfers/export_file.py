@@ -98,8 +98,12 @@ class ExportReader:
         self._number = 0
         self.end: ExportEnd | None = None
         """Once all blocks are read."""
-        if file.read(len(MAGIC)) != MAGIC:
-            raise ExportBroken("this is no export of PinLater")
+        begin = file.read(len(MAGIC))
+        if begin != MAGIC:
+            is_cut = MAGIC.startswith(begin)
+            raise ExportBroken(
+                "there is nothing in this export: it failed" if is_cut else "this is no export of PinLater"
+            )
         kind, content = self._frame()
         if kind != _HEADER:
             raise ExportBroken("this export has no header: export again")

@@ -17,11 +17,10 @@ from pinlater.shard_factory import bare_shard
 async def opened_store(store: StoreConfig) -> AsyncIterator[Shard]:
     """The bare shard of a store, also of one that is no server's to open. StoreRefused, NothingStored."""
     try:
-        shard = bare_shard(store)
+        shard = bare_shard(store, for_transfer=True)
     except StartRefused as refused:
         raise StoreRefused(str(refused)) from refused
     transfer_of(shard)
-    shard.opens_marked = True  # type: ignore[attr-defined]  # whatever has a transfer has it
     try:
         await shard.open()
         yield shard

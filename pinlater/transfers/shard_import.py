@@ -48,10 +48,10 @@ class ShardImport:
         """How far it has come. `replaces`: what the store holds goes. StoreRefused, as by `check`."""
         facts = await self.check(header.shard_id, replaces=replaces)
         if facts.mark == IMPORTING:
-            state = await self._transfer.state()
+            state = await self._transfer.state()  # None: it ended while what the store had held was removed
             if state is not None and state.export_id == header.export_id:
                 return state
-            if not replaces:
+            if state is not None and not replaces:
                 raise StoreRefused(
                     "the import of another export into this store is not over: end that one, or give --replace"
                 )
@@ -62,18 +62,20 @@ class ShardImport:
     ) -> None:
         """Take the blocks behind those that were taken. The next block is read while one is written."""
         writing: asyncio.Task[None] | None = None
+        written = state.totals.rows["job"]
         try:
             async for block in blocks:
                 state.totals.add(block)
                 state.blocks += 1
                 if writing is not None:
                     await writing
-                    on_progress(state.totals.rows["job"])
+                    on_progress(written)
+                written = state.totals.rows["job"]
                 writing = asyncio.create_task(self._transfer.load(block, state.dump(), self._clock.now_ms()))
         finally:
             if writing is not None:
                 await writing
-                on_progress(state.totals.rows["job"])
+                on_progress(written)
 
     async def finish(self, header: ExportHeader, end: ExportEnd, state: ImportState) -> None:
         """Compare, and open the store to servers."""

@@ -38,7 +38,11 @@ def exports() -> dict[str, _Exported]:
 async def _export(store: StoreOfKind) -> _Exported:
     shard = await store.open(store.fresh())
     now_ms = await populate(shard, JOBS)
-    content = await exported(shard, now_ms)
+    with pytest.MonkeyPatch.context() as patch:  # all kinds of rows come in several blocks
+        for place in ("sql.exported_rows", "redis.exported_keys"):
+            patch.setattr(f"pinlater.backends.{place}.ROWS_PER_BLOCK", 25)
+            patch.setattr(f"pinlater.backends.{place}.BYTES_PER_BLOCK", 50_000)
+        content = await exported(shard, now_ms)
     held = await holdings(shard, now_ms)
     found = _Exported(content, now_ms, held, await live_on(shard, now_ms))
     await store.close()

@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from pinlater.backends.redis import RedisShard
+from pinlater.backends.store_transfer import ExportBlock, ExportedJob
 from pinlater.errors import BodyTooLarge
 from pinlater.model import MAX_STATUS_CHARS, Job
 from tests.conformance.subject import START_MS
@@ -48,3 +49,15 @@ async def test_a_body_beyond_what_redis_takes_loses_no_other_call(shard: RedisSh
     assert isinstance(behind, list)
     longest = "\U0001f600" * MAX_STATUS_CHARS
     assert len(await shard.enqueue("mail", [Job(bytes(FITS), custom_status=longest)], START_MS)) == 1
+
+
+async def test_of_commands_that_go_together_none_is_sent_where_one_is_refused(shard: RedisShard) -> None:
+    """Else a transaction would stay open, and take all commands behind it."""
+    await shard.enqueue("mail", [Job(b"there")], START_MS)
+    transfer = shard.transfer()
+    (block,) = [each async for each in transfer.blocks(START_MS) if each.kind == "job"]
+    job = ExportedJob(*block.rows[0])._replace(id=7, body=bytes(BULK + 1))
+    with pytest.raises(BodyTooLarge):
+        await transfer.load(ExportBlock("job", [job]), b"{}", START_MS)
+    assert await transfer.job_count() == 1
+    assert await shard.count_ready("mail", [1], 10, START_MS) == [1]

@@ -6,6 +6,7 @@ same store gives the same blocks again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -44,6 +45,7 @@ from pinlater.backends.store_transfer import (
     KvRow,
     QuotaRow,
     ResultRow,
+    sliced,
 )
 from pinlater.errors import StoreRefused
 
@@ -86,9 +88,9 @@ async def exported_blocks(store: RedisStore, now_ms: int) -> AsyncGenerator[Expo
         yield block
     quotas = sorted(_pairs((await store.commands([("HGETALL", root + b":shares")]))[0]))
     rows = [QuotaRow(name.decode(), *map(int, text.split())) for name, text in quotas if name in created]
-    for block in _sliced("quota", rows):
+    for block in sliced("quota", rows):
         yield block
-    for block in _sliced("kv", await _kv(store, now_ms)):
+    for block in sliced("kv", await _kv(store, now_ms)):
         yield block
     queues = [await _queue(store, name.decode()) for name in sorted(created)]
     for queue in queues:
@@ -104,7 +106,7 @@ async def exported_blocks(store: RedisStore, now_ms: int) -> AsyncGenerator[Expo
     async for block in _chains(store):
         yield block
     marks = sorted(_pairs((await store.commands([("HGETALL", root + b":fired")]))[0]))
-    for block in _sliced("mark", marks):
+    for block in sliced("mark", marks):
         yield block
     async for found in _scanned(store, "HSCAN", root + b":shared"):
         yield ExportBlock("shared", [(reference, int(others)) for reference, others in _pairs(found)])
@@ -115,10 +117,6 @@ async def exported_blocks(store: RedisStore, now_ms: int) -> AsyncGenerator[Expo
 def _pairs(flat: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
     parts = iter(flat)
     return list(zip(parts, parts, strict=True))
-
-
-def _sliced(kind: str, rows: Sequence[Sequence[Any]]) -> list[ExportBlock]:
-    return [ExportBlock(kind, rows[at : at + ROWS_PER_BLOCK]) for at in range(0, len(rows), ROWS_PER_BLOCK)]
 
 
 async def _scanned(store: RedisStore, command: str, key: bytes) -> AsyncIterator[list[bytes]]:
@@ -156,17 +154,21 @@ async def _config(store: RedisStore, created: dict[bytes, bytes]) -> AsyncIterat
         start += ROWS_PER_BLOCK
 
 
+async def keys_behind(store: RedisStore, beginning: bytes) -> AsyncIterator[list[bytes]]:
+    """The keys that begin so; one may come twice."""
+    pattern = re.sub(rb"([*?\[\]\\^-])", rb"\\\1", beginning) + b"*"
+    cursor: bytes | None = None
+    while cursor != b"0":
+        cursor, found = (await store.commands([("SCAN", cursor or b"0", "MATCH", pattern, "COUNT", 10_000)]))[0]
+        yield found
+
+
 async def _kv(store: RedisStore, now_ms: int) -> list[KvRow]:
     """Entries of all namespaces; there is no list of these."""
     before = store.root + b":notes:"
-    pattern = b"".join(b"\\" + bytes([each]) if each in b"*?[]\\^-" else bytes([each]) for each in before) + b"*"
-    cursor = b"0"
     names: set[str] = set()
-    while True:
-        cursor, found = (await store.commands([("SCAN", cursor, "MATCH", pattern, "COUNT", 10_000)]))[0]
+    async for found in keys_behind(store, before):
         names.update(each.removeprefix(before).decode() for each in found)
-        if cursor == b"0":
-            break
     rows = []
     for namespace in sorted(names - NOT_EXPORTED):
         parts = iter(await store.call("kv_list", namespace, now_ms))

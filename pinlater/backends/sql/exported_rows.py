@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from pinlater.backends.requests import StoredState
 from pinlater.backends.sql.extensions import HeldKeys
@@ -20,6 +20,7 @@ from pinlater.backends.store_transfer import (
     KvRow,
     QuotaRow,
     ResultRow,
+    sliced,
 )
 
 IN_PROGRESS, FAILED = int(StoredState.IN_PROGRESS), int(StoredState.FAILED)
@@ -33,24 +34,19 @@ def exported_blocks(session: Session, now_ms: int) -> Iterator[ExportBlock]:
     for queue_id, name, created_at_ms in session.rows("export_queues"):
         queues[queue_id], made[name] = name, created_at_ms
     config = [ConfigRow(*row)._replace(created_at_ms=made.get(row[0])) for row in session.rows("export_config")]
-    yield from _sliced("config", config)
+    yield from sliced("config", config)
     quotas = session.rows("export_quotas")
-    yield from _sliced("quota", [QuotaRow(queues[row[0]], *row[1:]) for row in quotas if row[0] in queues])
+    yield from sliced("quota", [QuotaRow(queues[row[0]], *row[1:]) for row in quotas if row[0] in queues])
     entries = session.rows("export_kv", (now_ms,))
-    yield from _sliced(
+    yield from sliced(
         "kv", [KvRow(row[0], row[1], bytes(row[2]), row[3]) for row in entries if row[0] not in NOT_EXPORTED]
     )
     yield from _jobs(session, queues)
     yield from _results(session, queues)
     yield from _keys(session, queues)
     yield from _chains(session, queues)
-    yield from _sliced("mark", [(bytes(name), bytes(mark)) for name, mark in session.rows("export_firings")])
+    yield from sliced("mark", [(bytes(name), bytes(mark)) for name, mark in session.rows("export_firings")])
     yield from _references(session)
-
-
-def _sliced(kind: str, rows: Sequence[Row]) -> Iterator[ExportBlock]:
-    for start in range(0, len(rows), ROWS_PER_BLOCK):
-        yield ExportBlock(kind, rows[start : start + ROWS_PER_BLOCK])
 
 
 def _ranges(session: Session, kind: str) -> Iterator[tuple[int, int]]:

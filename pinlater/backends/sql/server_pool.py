@@ -252,6 +252,8 @@ class ServerShard(SqlShard):
 
     POOL: ClassVar[type[ServerPool]]
     NAME: ClassVar[str]
+    TRANSFER_OPTIONS: ClassVar[Mapping[str, Any]] = {"timeouts": Timeouts(read_s=3_600, write_s=3_600)}
+    """A transfer counts and removes all that there is by one statement, and a reader of an export may stand still."""
 
     def __init__(
         self, url: str, shard_id: str = "", *, threads: int = THREADS, timeouts: Timeouts | None = None

@@ -11,7 +11,6 @@ from pinlater.backends.sql.exported_rows import exported_blocks
 from pinlater.backends.sql.imported_rows import STATE_KIND, STATE_NAME, drop_state, put_state, take_block
 from pinlater.backends.sql.session import Session
 from pinlater.backends.store_transfer import (
-    CLOSED,
     EXTENDED,
     IMPORTING,
     LEASES,
@@ -23,10 +22,10 @@ from pinlater.backends.store_transfer import (
     StoreFacts,
     StoreName,
     StoreTransfer,
+    store_facts,
 )
 
 _VERSIONS = {PLAIN: 2, EXTENDED: 3, REFERENCES: 4}
-_LEVELS = {version: level for level, version in _VERSIONS.items()}
 _BLOCKS_AHEAD = 4
 _TABLES = (
     *("jobs", "links", "extensions", "tags", "keys", "chains", "waiting", "blocked", "barriers", "expiries"),
@@ -106,13 +105,11 @@ class SqlTransfer(StoreTransfer):
             if not task.cancelled():
                 task.exception()
 
-    async def state(self) -> ImportState | None:
+    async def dumped_state(self) -> bytes | None:
         return await self._shard.read(_state)
 
-    async def begin(self, export_id: str) -> ImportState:
-        state = ImportState(export_id)
+    async def put_first_state(self, state: bytes) -> None:
         await self._shard.write(_begin, state)
-        return state
 
     async def load(self, block: ExportBlock, state: bytes, now_ms: int) -> None:
         await self._shard.write(take_block, block, state)
@@ -120,11 +117,8 @@ class SqlTransfer(StoreTransfer):
     async def finish(self, state: ImportState, store_id: str, level: int, last_id: int) -> None:
         await self._shard.write(_finish, state, store_id, level, last_id)
 
-    async def close_store(self, token: str) -> None:
-        await self._shard.write(_set_mark, CLOSED, token)
-
-    async def reopen_store(self) -> None:
-        await self._shard.write(_set_mark, 0)
+    async def set_mark(self, mark: int, token: str = "") -> None:
+        await self._shard.write(_set_mark, mark, token)
 
     async def clear(self) -> None:
         await self._shard.write(_remove_all)
@@ -133,18 +127,16 @@ class SqlTransfer(StoreTransfer):
 def _facts(session: Session, now_ms: int) -> StoreFacts:
     session.snapshot()
     meta: dict[str, str] = dict(session.rows("meta"))
-    mark, version = divmod(int(meta["schema_version"]), MARK_STEP)
     is_empty = not (session.rows("any_jobs") or session.rows("export_queues"))
-    name = StoreName.of(meta["store_id"])
-    last_id = session.rows("ping")[0][4] - 1
-    servers = sorted(kv_list(session, LEASES, now_ms))
-    facts = (meta["shard_id"], name.store_id, _LEVELS[version], mark, last_id, servers, is_empty, name.token)
-    return StoreFacts(*facts)
+    last_id, servers = session.rows("ping")[0][4] - 1, kv_list(session, LEASES, now_ms)
+    version = int(meta["schema_version"])
+    about = (meta["shard_id"], meta["store_id"], version, _VERSIONS)
+    return store_facts(*about, last_id=last_id, servers=servers, is_empty=is_empty)
 
 
-def _state(session: Session) -> ImportState | None:
+def _state(session: Session) -> bytes | None:
     found = kv_list(session, STATE_KIND, 0).get(STATE_NAME)
-    return None if found is None else ImportState.load(found.body)
+    return None if found is None else found.body
 
 
 def _set_mark(session: Session, mark: int, token: str = "") -> None:
@@ -154,10 +146,10 @@ def _set_mark(session: Session, mark: int, token: str = "") -> None:
     session.run("set_store_id", (StoreName.of(meta["store_id"])._replace(token=token).text,))
 
 
-def _begin(session: Session, state: ImportState) -> None:
-    _remove_all(session)
+def _begin(session: Session, state: bytes) -> None:
     _set_mark(session, IMPORTING)
-    put_state(session, state.dump())
+    _remove_all(session)
+    put_state(session, state)
 
 
 def _finish(session: Session, state: ImportState, store_id: str, level: int, last_id: int) -> None:
