@@ -26,8 +26,8 @@ STATEMENTS = {
 
 @dataclass(frozen=True)
 class Mutation:
-    """`store` is the name of a binding; `place` a script, a statement, or a module of pinlater.backends.sql; of
-    DynamoDB, which has neither scripts nor statements, a module of its own.
+    """`store` is the name of a binding; `place` a script, a statement, or a module of pinlater.backends.sql (any other
+    by its whole name); of DynamoDB, which has neither scripts nor statements, a module of its own.
 
     `tries`: what goes wrong without a lock does not go wrong every time.
     """
@@ -82,7 +82,7 @@ def _item_changed(items: dict[str, Any], key: str, value: Any) -> Iterator[None]
 def _module_changed(mutation: Mutation) -> Iterator[None]:
     """Give every function of a module the code that it has in the changed source."""
     package = "dynamodb" if mutation.store == "dynamodb" else "sql"
-    module = import_module(f"pinlater.backends.{package}.{mutation.place}")
+    module = import_module(mutation.place if "." in mutation.place else f"pinlater.backends.{package}.{mutation.place}")
     changed = dict(module.__dict__)
     exec(compile(mutation.changed(inspect.getsource(module)), str(module.__file__), "exec"), changed)
     functions = dict(_functions(module.__dict__, module.__name__))
