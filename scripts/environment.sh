@@ -20,17 +20,19 @@ die() {
 # The one of the distribution comes first where it can make environments: it is built with profiles, and runs the tests in
 # three quarters of the time of one built without, as pyenv builds unless it is told to.
 find_python() {
-    local candidate modules
+    local candidate modules found
+    local candidates=${PINLATER_PYTHON:-/usr/bin/python3.11 python3.11 python3 python3.12 python3.13 python3.14}
     for modules in ensurepip,sys sys; do
-        for candidate in ${PINLATER_PYTHON:-/usr/bin/python3.11 python3.11 python3}; do
+        for candidate in $candidates; do
             if "$candidate" -c "import $modules; sys.exit(sys.version_info < (3, 11))" 2>/dev/null; then
                 echo "$candidate"
                 return
             fi
         done
     done
-    die "Python 3.11 or newer was found neither as python3.11 nor as python3." \
-        "On Debian 12 and Ubuntu 24.04: apt-get install python3 python3-venv"
+    found=$("${PINLATER_PYTHON:-python3}" --version 2>&1) || found="not there"
+    die "PinLater needs Python 3.11 or newer; ${PINLATER_PYTHON:-python3} is $found." \
+        "On Debian 12 and Ubuntu 24.04: apt-get install python3 python3-venv. Elsewhere put one on the PATH, as python3 or python3.12."
 }
 
 # as_root_install PACKAGE...: false where this user cannot.

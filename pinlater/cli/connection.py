@@ -106,7 +106,8 @@ def failures_as_exit_codes() -> Iterator[None]:
         raise
     except OSError as error:
         reads = error.filename is None and error.errno in (errno.EBADF, errno.EIO, errno.EISDIR)
-        say(f"{'standard input ' if reads else ''}failed: {error.strerror or error}")
+        place = "standard input " if reads else f"{error.filename}: " if isinstance(error.filename, str) else ""
+        say(f"{place}failed: {error.strerror or error}")
         raise SystemExit(EXIT_FAILED) from None
 
 

@@ -8,6 +8,8 @@ Dispatcher.begin  the same without a task, for a first attempt that can be sent 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -43,6 +45,8 @@ from pinlater.wire.methods import HEARTBEAT, Idempotency, Method
 
 _log = GuardedLogger("pinlater.client")
 
+_REFUSED = os.strerror(errno.ECONNREFUSED)
+_NOT_THERE = "; is it running? `pinlater serve` runs one"
 _SAY_AGAIN_S = 30.0
 """How long a client is silent after it has said that no server answers."""
 
@@ -345,4 +349,5 @@ class _Attempts:
             raise self._definite
         if self._busy:
             raise Overloaded(f"{method} was not sent: {tried}") from error
-        raise ServerUnreachable(f"no answer to {method} from any server: {tried}") from error
+        hint = _NOT_THERE if set(self._why.values()) == {_REFUSED} else ""
+        raise ServerUnreachable(f"no answer to {method} from any server: {tried}{hint}") from error

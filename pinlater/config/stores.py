@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from pinlater.data_folder.identity import OVERFLOW_ID
 from pinlater.host_lists import split_url
+from pinlater.near_names import meant_name
 from pinlater.redaction import MASK, redact_url
 
 SENTINEL_SCHEMES = ("redis+sentinel", "rediss+sentinel")
@@ -23,6 +24,14 @@ SCHEMES = (
     "postgresql+psycopg",
     "dynamodb",
 )
+_MEANT = {
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mariadb": "mysql+pymysql",
+    "file": "sqlite",
+}
+"""Of what other programs write."""
 SHARD_ID = rf"(?!{OVERFLOW_ID}(?![A-Za-z0-9]))[A-Za-z0-9]{{1,16}}"
 ALLOWED_ID = "1 to 16 letters and digits, and not like an overflow shard's (o and ten digits or capital letters)"
 ALLOWED_URL = (
@@ -92,7 +101,8 @@ def checked_url(url: str) -> str:
     except ValueError as error:
         raise StoreMistake("url", redact_url(url), f"{ALLOWED_URL}; {_ENCODED}") from error
     if parts.scheme not in SCHEMES:
-        raise StoreMistake("url", redact_url(url), ALLOWED_URL)
+        scheme = _MEANT.get(parts.scheme, parts.scheme)
+        raise StoreMistake("url", redact_url(url), ALLOWED_URL + meant_name(scheme, SCHEMES))
     if parts.scheme != "sqlite" and MASK in url and redact_url(url) == url:
         raise StoreMistake("url", url, f"the password itself, not {MASK} (print with --show-secrets to keep it)")
     if parts.scheme == "sqlite":

@@ -15,6 +15,28 @@ from tests.packaging.conftest import ROOT
 pytestmark = [pytest.mark.slow]
 
 
+@pytest.mark.parametrize(("name", "is_found"), [("python3.12", True), ("python3.9", False)])
+def test_an_interpreter_that_is_too_old_is_named(tmp_path: Path, name: str, is_found: bool) -> None:
+    """`python3` is; a newer one beside it is found by its own name."""
+    for each, is_fit in (("python3", False), ("python3.11", False), (name, is_found)):
+        program = tmp_path / each
+        program.write_text(f"#!/bin/sh\n[ $1 = --version ] && echo Python 3.9.18 && exit\nexit {0 if is_fit else 1}\n")
+        program.chmod(0o700)
+    script = (ROOT / "scripts" / "environment.sh").read_text().replace("/usr/bin/python3.11 ", "")
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "environment.sh").write_text(script)
+    done = subprocess.run(
+        ["/bin/bash", "-c", "source scripts/environment.sh; find_python"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+    )
+    assert (done.returncode == 0, done.stdout.strip() == name) == (is_found, is_found), done.stderr
+    assert is_found or "needs Python 3.11 or newer; python3 is Python 3.9.18" in done.stderr
+
+
 def test_a_script_in_the_folder_around_the_checkout_finds_the_package(tmp_path: Path) -> None:
     checkout = tmp_path / "pinlater"
     checkout.mkdir()

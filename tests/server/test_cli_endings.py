@@ -92,7 +92,7 @@ def test_a_server_that_cannot_be_reached_is_one_clear_line(command: str) -> None
     line = [*command.split(), *ARGUMENTS[command], "--server", address]
     result = CliRunner().invoke(main, line, input="password\n", env={"PINLATER_ADMIN_PASSWORD": None})
     assert result.exit_code == 3
-    assert re.fullmatch(rf"pinlater: .*{address}: Connect.*\n", result.stderr)
+    assert re.fullmatch(rf"pinlater: .*{address}: Connection refused; is it running\? .*\n", result.stderr)
     assert result.stdout == ""
 
 
@@ -104,6 +104,20 @@ def test_a_check_without_a_server_knows_nothing() -> None:
     wrong = CliRunner().invoke(main, ["check", "--server", address, "--warn", "mood=3"])
     assert (wrong.exit_code, wrong.stdout[:18]) == (3, "PINLATER UNKNOWN -")
     assert CliRunner().invoke(main, ["check", "--nonsense"]).exit_code == 3
+
+
+def test_the_command_is_a_module_too(tmp_path: Path) -> None:
+    """For who has not put its folder on the PATH."""
+    for module, name in (("pinlater", "pinlater"), ("pinlater_workers", "pinlater-worker")):
+        done = subprocess.run(
+            [sys.executable, "-m", module, "--nonsense"], capture_output=True, text=True, cwd=tmp_path
+        )
+        assert (done.returncode, f"Usage: {name} " in done.stderr) == (2, True), done.stderr
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    done = Shell(tmp_path, "")("token", "create", "a", "--role", "viewer", "--output", "nowhere/a.token", code=1)
+    assert "nowhere/a.token: No such file or directory" in done.err
 
 
 def test_all_servers_tried_are_named(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from pinlater.config import SETTINGS, Config, ConfigInvalid, Loaded, config_toml, docs_page, from_plain, load, to_plain
 from pinlater.config.settings import STORE_NAME
+from pinlater.config.stores import StoreMistake, checked_url
 from pinlater.server.limits import ServerLimits
 from pinlater.service.settings import ServiceSettings, queue_defaults
 from pinlater.settings_map import body_settings, owner_bounds, server_limits, service_settings, use_limits
@@ -233,3 +234,13 @@ def test_the_page_on_the_configuration_is_current() -> None:
 def test_the_files_in_conf_have_no_mistakes(name: str) -> None:
     loaded = load({"config": str(ROOT / "conf" / f"{name}.toml")}, {})
     assert loaded.config.stores[0].url.startswith(name.replace("-", "+"))
+
+
+@pytest.mark.parametrize(
+    ("url", "meant"),
+    [("postgres://db/jobs", "postgresql+psycopg"), ("mysql://db/jobs", "mysql+pymysql"), ("reddis://h", "redis")],
+)
+def test_a_url_of_other_programs_is_refused_with_the_one_that_is_meant(url: str, meant: str) -> None:
+    with pytest.raises(StoreMistake) as mistake:
+        checked_url(url)
+    assert f"(did you mean {meant}?)" in mistake.value.allowed

@@ -13,7 +13,10 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from pinlater_workers import App
+from pinlater_workers.app.settings import worker_settings
 from pinlater_workers.cli import main
+from pinlater_workers.cli.run import with_queues
 from pinlater_workers.cli.sidecars import what_runs
 
 BROKEN = """
@@ -73,6 +76,7 @@ def answer(*arguments: str) -> Result:
         (("--app", "cli_shop"), "allowed: MODULE:NAME"),
         (("--app", "cli_nowhere:app"), "importing cli_nowhere failed"),
         (("--app", "cli_shop:shop"), "cli_shop has no shop"),
+        (("--app", "cli_shop:ap"), "cli_shop has no ap (did you mean app?)"),
         (("--app", "cli_shop:number"), "is 'cli_shop:number', a int; allowed: an App"),
         (("--app", "cli_shop:empty"), "the app has no jobs: decorate a function with @app.job(queue=...)"),
         (("--app", "cli_shop:app", "--config", "jobs.toml"), "both --app and --config are given"),
@@ -99,6 +103,16 @@ def test_a_mistake_is_said_with_what_is_right(arguments: tuple[str, ...], said: 
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_a_queue_without_jobs_is_named_with_the_one_that_may_be_meant(caplog: pytest.LogCaptureFixture) -> None:
+    app = App(servers=["127.0.0.1:1"])
+    app.job(queue="thumbnails")(print_nothing)
+    with_queues(app, worker_settings({"queues": ["thumbnials", "thumbnails"]}, "a test"))
+    assert "queue thumbnials (did you mean thumbnails?): what comes there will be requeued" in caplog.text
+
+
+def print_nothing() -> None: ...
 
 
 def test_the_end_says_what_becomes_of_jobs_that_run() -> None:

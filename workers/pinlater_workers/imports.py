@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
+from pinlater.near_names import meant_name
 from pinlater_workers.errors import ConfigurationError
 
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
@@ -35,7 +36,8 @@ def import_object(spec: object, where: str, example: str = "mail.jobs:send") -> 
         try:
             found = getattr(found, name)
         except AttributeError:
-            raise ConfigurationError(f"{where} is {spec!r}: {module} has no {path}") from None
+            meant = meant_name(name, [each for each in dir(found) if not each.startswith("_")])
+            raise ConfigurationError(f"{where} is {spec!r}: {module} has no {path}{meant}") from None
     return found
 
 

@@ -125,7 +125,11 @@ class SqliteShard(SqlShard):
         try:
             make_private_folder(path.parent)
         except OSError as error:
-            raise NothingStored(f"{path}: its folder cannot be made: {error.strerror}") from error
+            why = f"{error.filename} is no folder" if isinstance(error, FileExistsError) else error.strerror
+            raise NothingStored(
+                f"{path}: its folder cannot be made: {why}; make it for this user, or choose another (--data, or the "
+                "store's URL)"
+            ) from error
         with suppress(OSError):  # SQLite says what is wrong
             make_private_database(path)
 

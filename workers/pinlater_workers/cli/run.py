@@ -14,6 +14,7 @@ import click
 from pinlater.durations import seconds_text
 from pinlater.listener import raise_descriptor_limit
 from pinlater.log_guard import GuardedLogger, guard_loop
+from pinlater.near_names import meant_name
 from pinlater.program_start import begin_service
 from pinlater.standard_streams import drop_output
 from pinlater_workers.app.app import App
@@ -144,7 +145,8 @@ def with_queues(app: App, settings: WorkerSettings) -> WorkerSettings:
     if not settings.queues:
         return worker_settings({"queues": own}, "the app's jobs", settings)
     for queue in settings.queues.keys() - own:
-        _log.warning("no job of this app belongs to queue %s: what comes there will be requeued", queue)
+        meant = meant_name(queue, own)
+        _log.warning("no job of this app belongs to queue %s%s: what comes there will be requeued", queue, meant)
     return settings
 
 
