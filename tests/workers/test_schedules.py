@@ -224,7 +224,7 @@ async def test_a_worker_says_which_schedules_the_cluster_lacks_and_applies_them_
         await tend(app_of(server))
         assert caplog.messages == []
         await tend(app_of(server, every="20m"))
-        assert "as it says: poll. " in caplog.messages[0]
+        assert "as declared: poll. " in caplog.messages[0]
         await client.update_schedule(ScheduleChange(name="poll", made_by="another"), PASSWORD)
         caplog.clear()
         await tend(app_of(server))

@@ -24,27 +24,27 @@ _HOOKS = ("enqueue", "before", "after", "error")
 
 
 class Middleware:
-    """The base: nothing happens. Override what is needed."""
+    """The base class of middleware, which does nothing. Override what you need."""
 
     def enqueue(self, headers: MutableMapping[str, str], job_name: str) -> None:
-        """In the producer: what is put into `headers` travels with the job. What is raised goes to the caller."""
+        """Called in the producer. What it puts into `headers` travels with the job; its errors go to the caller."""
 
     def before(self, context: JobContext) -> None:
-        """What is raised fails the attempt, as if the job had raised it."""
+        """Called before the job. What it raises fails the attempt, as if the job had raised it."""
 
     def after(self, context: JobContext, result: Any) -> None:
-        """The job has returned. What is raised fails the attempt: a commit can stand here."""
+        """Called when the job has returned. What it raises fails the attempt: a commit can stand here."""
 
     def error(self, context: JobContext, exception: BaseException, outcome: Outcome) -> None:
-        """The attempt has not succeeded; `outcome` says what becomes of it. What is raised here is logged, no more.
+        """Called when the attempt has not succeeded, with its `outcome`. What it raises is only logged.
 
         Snooze and Reschedule come here too. Called where `before` was called and did not raise.
         """
 
     def around_batch(self, batch: Batch[Any]) -> AbstractContextManager[object]:
-        """Entered before the function of a batch is called, left after it, in its context variables.
+        """Return a context that is entered before the function of a batch and left after it, in its context variables.
 
-        What is raised fails the jobs of the batch that have no outcome of their own.
+        What it raises fails the jobs of the batch that have no outcome of their own.
         """
         return nullcontext()
 

@@ -45,12 +45,13 @@ _making = threading.Lock()
 
 
 class App:
-    """An app: types of job, and where they go. `file`: settings in TOML, which count before what code says; else
-    `servers`, a `cluster`, or the environment. `include`: modules that declare jobs, as "shop.jobs", and "shop.*" for
-    all of a package, or a function that says which; they are imported when the jobs are needed first, in a worker at
-    its start.
+    """An app: types of job, and the servers that they go to.
 
-    `token` proves to the servers who calls: a text, or a Path of the file that has it; without it the cluster's token
+    `file`: settings in TOML, which take precedence over code; else `servers`, a `cluster`, or the environment.
+    `include`: modules that declare jobs, as "shop.jobs", "shop.*" for all of a package, or a function that names them;
+    they are imported when the jobs are first needed, in a worker at its start.
+
+    `token` proves the caller's identity: a text, or a Path of the file that has it; without it the cluster's token
     decides, then the environment. `version` is that of the program, for the list of workers. `create_queues`: queues
     that are missing are created when jobs are to be stored there, where the caller may do that.
     ConfigurationError: a file, a server or a type of job that cannot be. `sink` is where jobs go: the servers.
@@ -83,7 +84,7 @@ class App:
         )
         self.sink: JobSink = self._connections
         self.clients: Clients = self._connections
-        """Whose clients the app gives to its jobs: those of its servers, or of a test in memory."""
+        """The source of clients for the app's jobs: its servers, or a test in memory."""
         self._file = FileSettings()
         if file is not None:
             self.follow(read_file(file))
@@ -106,21 +107,20 @@ class App:
         policy, a text, a list of seconds, or a function of (attempt, error); `retry_on`: others for types of exception.
         `time_limit`: of one attempt, seconds or "10m". `priority`: 1 is the highest. `pool`: where it runs, whatever
         the worker's own choice. `secret`: parameters whose values no display shows. `batch`: the function takes a Batch
-        of so many jobs at most, which `wait` for each other (0.2 s unless said).
+        of at most that many jobs, which `wait` for each other (0.2 s by default).
 
         `unique`: a template over the arguments, as in "{user_id}", or a function of them: while a job of this name is
         pending or runs, and for `unique_for` after its end ("10m", or "kept"), no second one comes into being;
         `on_duplicate`: "keep" the one that stands, "replace" what it is to do, or "reject" the new one. `serialize`:
         likewise; jobs of one such key, in whichever queues, run one at a time, in the order they were enqueued.
-        `expires`: so long after it is due, a job that has not begun fails. `claim_timeout`: how long a claim of a job
-        holds whose dequeue says nothing else. `keep_result`: what the function returns is kept for those who ask.
+        `expires`: a job that has not begun this long after it is due fails. `claim_timeout`: how long a claim of a job
+        holds, unless its dequeue asks for another time. `keep_result`: the returned value is kept for callers.
         `tags`: up to 10 texts on each job, by which people find and change such jobs, as in ("tenant:7",).
 
-        `cron`, as in "0 3 * * *", in `timezone` (UTC unless said), or `every`, as in "10m": the cluster enqueues it
-        again and again, without arguments, once it is told so: `pinlater-worker --apply-schedules`. `misfire`: for the
-        times at which no server ran "skip" them, "run_once" (unless said) or "run_all" the last ten. `jitter`: each
-        job waits up to so long after its time.
-        ConfigurationError: what cannot be.
+        `cron`, as in "0 3 * * *", in `timezone` (UTC by default), or `every`, as in "10m": the cluster enqueues it
+        again and again, without arguments, once the schedule is applied: `pinlater-worker --apply-schedules`.
+        `misfire`: for the times at which no server ran "skip" them, "run_once" (the default) or "run_all" the last ten.
+        `jitter`: each job waits up to this time after its firing. ConfigurationError: what cannot be.
         """
         return self._declaration(options)
 
@@ -136,7 +136,7 @@ class App:
 
     @says_queue(RawJobOptions)
     def raw_job(self, **options: Any) -> Callable[[Callable[..., Any]], JobFunction[[bytes], Any]]:
-        """Make a function of the whole body the one for all jobs of a queue that have no envelope of ours."""
+        """Make a function of the whole body the handler of all jobs of a queue that have no envelope."""
         return self._declaration({**options, "raw": True})
 
     def _declaration(self, options: Mapping[str, Any]) -> Callable[..., JobFunction[Any, Any]]:
@@ -154,21 +154,21 @@ class App:
 
     @property
     def job_types(self) -> Mapping[str, JobType]:
-        """All of them by name, raw ones too, those of a file included."""
+        """All types of job by name, with raw ones and those of a file."""
         return self._catalogue.all()
 
     def find(self, name: str) -> JobType | None:
-        """The type that an envelope names."""
+        """Return the type that an envelope names."""
         return self._catalogue.find(name)
 
     def raw(self, queue: str) -> JobType | None:
-        """The type of the jobs of a queue that have no envelope."""
+        """Return the type of the jobs of a queue that have no envelope."""
         return self._catalogue.raw(queue)
 
     # -- what a file says ------------------------------------------------------------------------------------------
 
     def follow(self, file: FileSettings) -> None:
-        """What the file says counts before what code says, of this app and of types declared before and later."""
+        """Let settings of a file take precedence over code, for this app and for types declared before and later."""
         self._file = file
         self._catalogue.follow(file)
         self.use(
@@ -181,17 +181,17 @@ class App:
         )
 
     def check(self) -> None:
-        """ConfigurationError: the file names a job that no code declares and that has no function there."""
+        """Raise ConfigurationError unless each job of the file is declared in code or has a function there."""
         self._catalogue.check()
 
     @property
     def worker_settings(self) -> WorkerSettings:
-        """What the file says of the worker."""
+        """The file's settings of the worker."""
         return self._file.worker_settings()
 
     @property
     def version(self) -> str:
-        """That of the program, if the file or the code says one."""
+        """The version of the program, if the file or the code sets one."""
         return self._file.version or self._version
 
     # -- servers ---------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class App:
         tls: Tls | bool | None = None,
         token: str | Path | Token | None = None,
     ) -> None:
-        """Other servers, or another name or token for this client, from here on; what is not given stays.
+        """Use other servers, or another name or token for this client, from now on; what is not given stays.
 
         The client for threads is closed; those for event loops that were made are left as they are.
         """
@@ -230,27 +230,27 @@ class App:
 
     @property
     def tls(self) -> Tls | None:
-        """How they are called; None: in plain. ConfigurationError: no such cluster, or what it says cannot be."""
+        """The TLS of calls to the servers; None: no TLS. ConfigurationError: no such cluster, or invalid settings."""
         return self._connections.tls
 
     @property
     def servers(self) -> list[str]:
-        """As HOST:PORT. ConfigurationError: no such address or cluster."""
+        """The servers, as HOST:PORT. ConfigurationError: no such address or cluster."""
         return self._connections.addresses
 
     @property
     def token(self) -> Token | None:
-        """What its clients show. ConfigurationError: there is none where one should be, or others may read it."""
+        """The token of its clients. ConfigurationError: it is missing where it is expected, or others can read it."""
         return self._connections.token
 
     @property
     def names_its_source(self) -> bool:
-        """All its workers and producers have one source then; else each client has its own."""
+        """Whether all its workers and producers have one source; else each client has its own."""
         return self._connections.target.source is not None
 
     @property
     def client(self) -> Client:
-        """For any number of threads, and for the children of a fork."""
+        """The client for any number of threads, and for the children of a fork."""
         return self.clients.client
 
     def async_client(self) -> AsyncClient:
@@ -258,18 +258,18 @@ class App:
         return self.clients.async_client()
 
     def connect(self, **options: Any) -> AsyncClient:
-        """A client of its own to the same servers, which the caller closes; `options` as for AsyncClient."""
+        """Make a client of its own to the same servers, which the caller closes; `options` as for AsyncClient."""
         return self.clients.connect(**options)
 
     def exceeded_result_bound(self, queue: str, size: int, *, may_ask: bool = True) -> int | None:
-        """The bound of the results of a queue, where one of that size is beyond it; None: it fits, or nobody knows.
+        """Return the queue's bound of results, if one of `size` exceeds it; None: it fits, or the bound is not known.
 
-        `may_ask`: a server is asked where that is needed, and waited for: not on an event loop.
+        `may_ask`: a server may be called for it, which blocks: not on an event loop.
         """
         return self.clients.exceeded_result_bound(queue, size, may_ask=may_ask)
 
     def headers(self, job: str, given: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-        """What travels with a job that is enqueued now: what is given, what middleware adds, and the current trace.
+        """Return the headers of a job that is enqueued now: those given, those of middleware, and the current trace.
 
         TypeError: a header that is no text, which no worker could read.
         """
@@ -342,7 +342,7 @@ class ServerClients:
 
     @property
     def addresses(self) -> list[str]:
-        """As HOST:PORT. ConfigurationError: no such address or cluster."""
+        """The servers, as HOST:PORT. ConfigurationError: no such address or cluster."""
         target = self.target
         try:
             return [str(each) for each in target_servers(target.servers, target.cluster, target.clusters_file)]
@@ -370,7 +370,7 @@ class ServerClients:
 
     @property
     def client(self) -> Client:
-        """For any number of threads, and for the children of a fork."""
+        """The client for any number of threads, and for the children of a fork."""
         if self._client is None:
             made = pinlater.Client(
                 servers=self.addresses, source=self.target.source, tls=self.tls or False, token=self.token or ""

@@ -44,7 +44,7 @@ _ON_FAILURE = {each.name.lower(): each for each in OnFailure}
 
 
 class StageOptions(TypedDict, total=False):
-    """What `stage(...)` and `then(...)` take beside the job.
+    """The options of `stage(...)` and `then(...)`.
 
     `name`: the job's own unless said. `queue`, `priority`, `tags`: others than the job's. `max_failures`: so often an
     item may fail and is tried again, `backoff` later, twice as long each time up to `max_backoff`; unless said, what
@@ -67,7 +67,7 @@ class StageOptions(TypedDict, total=False):
 
 
 class StartOptions(TypedDict, total=False):
-    """What `start(...)` takes beside the items.
+    """The options of `start(...)`.
 
     `dedupe_key`: while a flow of this name with the key is kept, it is that one. `metadata`: texts that the flow
     carries. `on_complete`: a job, which gets the FlowEnd as its argument `flow`, or a URL. `on_failure`: what becomes
@@ -124,7 +124,7 @@ class FlowStage(Generic[ResultT]):
         items: JobType | None = None,
         **options: Unpack[StageOptions],
     ) -> FlowStage[Any]:
-        """The stage below this one, whose items are made as items of this one succeed.
+        """Declare the stage below this one, whose items are made as items of this one succeed.
 
         `payload`: a JMESPath expression over `payload` and `result` of that item, which gives the arguments of one
         item, or a list of such. `items`: a job that gets `payload` and `result`, and returns such a list. With neither
@@ -145,7 +145,7 @@ class FlowStage(Generic[ResultT]):
         return self.flow._declare(job, self.name, applet, options)
 
     def items(self, payloads: Iterable[Any]) -> Iterable[NewItem]:
-        """What becomes of these in this stage. ArgumentsInvalid: the job does not take one of them."""
+        """Return the items of this stage for these payloads. ArgumentsInvalid: the job does not take one of them."""
         if isinstance(payloads, (str, bytes, Mapping)) or not isinstance(payloads, Iterable):
             allowed = "a list of them, each the arguments as a dict or the only argument"
             raise ArgumentsInvalid(f"the items of stage {self.name} are {payloads!r:.200}; allowed: {allowed}")
@@ -168,14 +168,14 @@ class Flow:
     def __init__(self, name: str) -> None:
         self.name = name
         self.stages: dict[str, FlowStage[Any]] = {}
-        """By their names, parents first."""
+        """The stages by their names, parents first."""
 
     def __repr__(self) -> str:
         return f"<flow {self.name!r}: {', '.join(self.stages) or 'no stages'}>"
 
     @property
     def app(self) -> App:
-        """That of its jobs. ConfigurationError: it has no stage yet."""
+        """The app of its jobs. ConfigurationError: it has no stage yet."""
         return cast(App, self._root().job.app)
 
     @overload
@@ -187,7 +187,7 @@ class Flow:
     def stage(self, job: JobFunction[..., ResultT], **options: Unpack[StageOptions]) -> FlowStage[ResultT]: ...
 
     def stage(self, job: JobFunction[..., Any], **options: Unpack[StageOptions]) -> FlowStage[Any]:
-        """A stage without a parent: programs add its items. ConfigurationError: a stage of that name is there."""
+        """Declare a stage without a parent: programs add its items. ConfigurationError: a stage has that name."""
         return self._declare(job, "", Applet(), options)
 
     def _declare(self, job: JobType, parent: str, applet: Applet, options: StageOptions) -> FlowStage[Any]:
@@ -223,7 +223,7 @@ class Flow:
         raise ConfigurationError(f"flow {self.name} has no stage: declare one, as in {self.name}.stage(job)")
 
     def start(self, items: Iterable[Any] = (), **options: Unpack[StartOptions]) -> FlowRun:
-        """Make the flow on the servers, with items for its first stage, in calls of up to 1,000.
+        """Create the flow on the servers, with items for its first stage, in calls of up to 1,000.
 
         Where one with the `dedupe_key` is there already it is that one, and `is_new` is False; it gets the items where
         their stage is not sealed and `unique` says which of them it has: so a start that was broken off may be run

@@ -52,8 +52,8 @@ class EndedStage(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class FlowEnd(msgspec.Struct, frozen=True, rename="camel"):
-    """What a completion callback is told, as the argument `flow`. `state`: COMPLETE or CANCELLED. Times: milliseconds
-    since 1970. `end`: how many ends it has had, this one included; a retry opens a flow again.
+    """The end of a flow, which a completion callback gets as the argument `flow`. `state`: COMPLETE or CANCELLED.
+    Times: milliseconds since 1970. `end`: how many ends it has had, this one included; a retry opens a flow again.
     """
 
     id: str
@@ -158,10 +158,10 @@ class _Outage:
 
 
 class FlowRun(_FlowHandle):
-    """For threads. Errors of all calls, beside those named: those of Client; FlowNotFound: it was deleted."""
+    """A flow that runs, for threads. Further errors are those of Client; FlowNotFound: it was deleted."""
 
     def add(self, items: Iterable[Any], stage: FlowStage[Any] | None = None) -> list[int]:
-        """Add items to the first stage, or to another one, in calls of up to 1,000; their numbers, in order.
+        """Add items to the first stage, or to another one, in calls of up to 1,000, and return their numbers.
 
         Each call adds all of its items or none. ArgumentsInvalid: the job does not take one of them, and none was
         added. StageSealed.
@@ -172,12 +172,12 @@ class FlowRun(_FlowHandle):
         return [number for some in calls for number in self._client.add_flow_items(self.id, into.name, some)]
 
     def seal(self, stage: FlowStage[Any] | None = None) -> None:
-        """No more items come into the first stages, or into this one."""
+        """Seal the first stages, or this one: no more items come."""
         _refuse_no_stage(stage)
         self._client.seal_stage(self.id, stage.name if stage else "")
 
     def send(self, calls: Sequence[Sequence[NewItem]]) -> None:
-        """The rest of what a start adds; nothing where another one has sealed the stage."""
+        """Add the rest of the items of a start; nothing if another start has sealed the stage."""
         for some in calls:
             try:
                 self._client.add_flow_items(self.id, self._stage(None).name, some)
@@ -188,7 +188,7 @@ class FlowRun(_FlowHandle):
         return self._client.get_flow(self.id)
 
     def cancel(self) -> FlowStatus:
-        """What waits fails, what runs is asked to stop, and the flow ends as cancelled."""
+        """Cancel the flow: what waits fails, and what runs is requested to stop."""
         return self._client.cancel_flow(self.id)
 
     def retry(self, numbers: Iterable[int] = (), *, and_follows: bool = False) -> FlowRetry:
@@ -200,7 +200,7 @@ class FlowRun(_FlowHandle):
         return self._client.retry_flow_items(self.id, named, failed=not named, and_follows=and_follows)
 
     def wait(self, timeout: Delay | None = None) -> FlowStatus:
-        """Until the flow is over. TimeoutError: it is not within so much time.
+        """Wait until the flow is over. TimeoutError: it is not, within `timeout`.
 
         Servers that are away meanwhile are waited for, without `timeout` for five minutes.
         """
@@ -226,9 +226,9 @@ class FlowRun(_FlowHandle):
     def results(self, stage: None = None, *, timeout: Delay | None = None) -> Iterator[EndedItem[Any]]: ...
 
     def results(self, stage: FlowStage[Any] | None = None, *, timeout: Delay | None = None) -> Iterator[EndedItem[Any]]:
-        """The items of the final stages, or of this one, as they end, each once; until the flow is over.
+        """Iterate over the items of the final stages, or of this one, as they end, each once, until the flow is over.
 
-        TimeoutError: it is not within so much time. ConfigurationError: it has no final stage. Servers that are away
+        TimeoutError: it is not, within `timeout`. ConfigurationError: it has no final stage. Servers that are away
         meanwhile are waited for, as by `wait`.
         """
         refuse_on_loop("start_async(...)'s run, and its results")
@@ -258,7 +258,7 @@ class FlowRun(_FlowHandle):
 
 
 class AsyncFlowRun(_FlowHandle):
-    """For the event loop. The calls are those of FlowRun, and awaited; `results` is for `async for`."""
+    """A flow that runs, for the event loop. It has the calls of FlowRun, awaited; `results` is for `async for`."""
 
     async def add(self, items: Iterable[Any], stage: FlowStage[Any] | None = None) -> list[int]:
         into = self._stage(stage)

@@ -34,8 +34,8 @@ BATCH_SIZE: ContextVar[tuple[str, int]] = ContextVar("pinlater_batch")
 
 
 class BatchJob(Generic[ArgumentT]):
-    """One job of a batch. An outcome that was set stays, whatever the function raises or returns later; of several the
-    last one counts. May be used from any thread.
+    """One job of a batch. An outcome that was set stays, whatever the function raises or returns later; the last
+    one counts. May be used from any thread.
 
     `with job:` makes the job the current one, for `current()`, logs and the trace of what is enqueued. What is raised
     in the block is the outcome of this job alone, and goes no further. A block that ends well sets no outcome.
@@ -55,39 +55,41 @@ class BatchJob(Generic[ArgumentT]):
 
     @property
     def context(self) -> JobContext:
-        """That of this job. LookupError: the function was called by hand, and there is no job."""
+        """The context of this job. LookupError: the function was called by hand, and there is no job."""
         if self._context is None:
             raise LookupError("no job runs: the function was called without one")
         return self._context
 
     @property
     def settled(self) -> bool:
-        """It has an outcome of its own."""
+        """Whether it has an outcome of its own."""
         return self._settled
 
     @property
     def error(self) -> BaseException | None:
-        """What it failed with, or what puts it off. None: it has succeeded, or has no outcome of its own."""
+        """The exception that it failed with or was put off by. None: it has succeeded, or has no outcome of its own."""
         return self._error
 
     def succeed(self, result: object = None) -> None:
-        """It is done, whatever becomes of the others: say so when what it did is stored. `result`: of this job, kept
-        where its type of job says keep_result.
+        """End this job as a success, whatever becomes of the others. Call it when its work is stored. `result`: of this
+        job, kept if its type of job has keep_result.
         """
         self._error, self._settled, self.result = None, True, result
 
     def fail(self, error: BaseException) -> None:
-        """As if a job of its own had raised this: the retry policy decides; Fail, Snooze and the like are obeyed."""
+        """End the attempt of this job as if it had raised `error`: the retry policy decides; Fail, Snooze and the like
+        work.
+        """
         if not isinstance(error, BaseException):
             raise TypeError(f"fail({error!r:.100}); allowed: an exception; for good: fail(Fail('why'))")
         self._error, self._settled = error, True
 
     def retry(self, message: str = "", *, after: Delay | None = None) -> None:
-        """This attempt failed. `after`: when the next one comes; None leaves that to the retry policy."""
+        """Fail this attempt. `after`: when the next one comes; None leaves that to the retry policy."""
         self.fail(Retry(message, after=after))
 
     def snooze(self, after: Delay, message: str = "") -> None:
-        """Not now: again in `after` seconds, and no attempt is spent."""
+        """Put this job off: it comes again after `after` seconds, and no attempt is spent."""
         self.fail(Snooze(after, message))
 
     def __enter__(self) -> Self:
@@ -122,7 +124,7 @@ class Batch(Sequence[BatchJob[ArgumentT]]):
 
     @property
     def arguments(self) -> list[ArgumentT]:
-        """Those of all jobs, in order."""
+        """The arguments of all jobs, in order."""
         return [job.arguments for job in self._jobs]
 
     @overload
@@ -147,7 +149,7 @@ class Batch(Sequence[BatchJob[ArgumentT]]):
 
     @property
     def cancelled(self) -> bool:
-        """It should stop: `cancel_reason` says why. Cheap enough for a tight loop."""
+        """Whether it should stop; `cancel_reason` is why. Cheap enough for a tight loop."""
         return self._context is not None and self._context.cancelled
 
     @property
@@ -155,21 +157,21 @@ class Batch(Sequence[BatchJob[ArgumentT]]):
         return None if self._context is None else self._context.cancel_reason
 
     def raise_if_cancelled(self) -> None:
-        """JobStopped, where all of it should stop."""
+        """Raise JobStopped if all of it should stop."""
         if self._context is not None:
             self._context.raise_if_cancelled()
 
     @property
     def deadline(self) -> datetime:
-        """When the time limit of this call ends, in UTC. LookupError: it was called by hand."""
+        """The end of this call's time limit, in UTC. LookupError: it was called by hand."""
         return self._here.deadline
 
     def wait(self, seconds: float) -> bool:
-        """Wait for so long. True, at once, when the batch is or becomes cancelled. Not on an event loop."""
+        """Wait for that time. Returns True, at once, when the batch is or becomes cancelled. Not on an event loop."""
         return self._here.wait(seconds)
 
     async def wait_async(self, seconds: float) -> bool:
-        """As `wait`, for coroutines."""
+        """`wait` for coroutines."""
         return await self._here.wait_async(seconds)
 
     @property

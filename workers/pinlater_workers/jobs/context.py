@@ -28,7 +28,7 @@ _lock = threading.Lock()
 
 
 class StopReason(StrEnum):
-    """Why a running job is told to stop. The words stand in statuses, logs and metrics."""
+    """The reason why a running job is to stop. The words are those of statuses, logs and metrics."""
 
     TIME_LIMIT = "time limit exceeded"
     CLAIM_LOST = "claim lost"
@@ -75,7 +75,7 @@ class Host(Protocol):
 
 
 class JobContext:
-    """One attempt. All of it may be used from any thread; `request_stop` is for the pool.
+    """The context of a running attempt, which the job uses, from any thread. `request_stop` is for the pool.
 
     `queue`, and `job`: the name of its type. `body` is what the server holds: the newest checkpoint's, if there was
     one. `envelope` None: not read yet, or a body that has none.
@@ -130,22 +130,22 @@ class JobContext:
 
     @property
     def attempts_left(self) -> int:
-        """How many may follow this one."""
+        """The number of attempts that may follow this one."""
         return max(0, self._claimed.attempts_remaining - 1)
 
     @property
     def deadline(self) -> datetime:
-        """When its time limit ends, in UTC."""
+        """The end of its time limit, in UTC."""
         return datetime.fromtimestamp(self._deadline_ms / 1000, UTC)
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What travels with the job: a trace context, and what middleware added."""
+        """The headers of the job: a trace context, and those of middleware."""
         return {} if self.envelope is None else self.envelope.headers
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Those that its producer gave it by this framework; a raw job does not know them."""
+        """The tags that its producer set by this framework; a raw job has none."""
         return tuple(self.headers.get(TAGS_HEADER, "").split("\n")) if TAGS_HEADER in self.headers else ()
 
     def begin(self) -> None:
@@ -164,7 +164,7 @@ class JobContext:
 
     @property
     def cancelled(self) -> bool:
-        """It should stop: `cancel_reason` says why. Cheap enough for a tight loop."""
+        """Whether it should stop; `cancel_reason` is why. Cheap enough for a tight loop."""
         return self._reason is not None
 
     @property
@@ -173,20 +173,20 @@ class JobContext:
 
     @property
     def cancel_text(self) -> str:
-        """Why it should stop, for people, as in "cancelled by ada@web-1"; "": it should not."""
+        """The reason to stop, for people, as in "cancelled by ada@web-1"; "": it should not."""
         if self._reason is None:
             return ""
         return cancelled_text(self._stopped_by) if self._reason is StopReason.CANCELLED else self._reason.value
 
     def raise_if_cancelled(self) -> None:
-        """JobStopped, where it should stop. Left to the framework, that ends the attempt as the reason wants it: a
-        cancelled job is over, and one whose worker stops is requeued.
+        """Raise JobStopped if it should stop. Left to the framework, that ends the attempt by the reason: a cancelled
+        job is over, and one whose worker stops is requeued.
         """
         if self._reason is not None:
             raise JobStopped(self.cancel_text)
 
     def request_stop(self, reason: StopReason, by: str = "") -> None:
-        """The job should stop; `by`: who asks for that. May be called from any thread, and more than once."""
+        """Request the job to stop; `by`: the operator. May be called from any thread, and more than once."""
         with _lock:
             if self._reason not in ENDING_REASONS and (
                 self._reason is not StopReason.CANCELLED or reason in ENDING_REASONS
@@ -200,7 +200,7 @@ class JobContext:
                 _log.exception("what was to hear of the stop of job %s failed", self.descriptor)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for so long. True, at once, when the job is or becomes cancelled. Not on an event loop."""
+        """Wait for that time. Returns True, at once, when the job is or becomes cancelled. Not on an event loop."""
         refuse_on_loop("wait_async")
         stopped = threading.Event()
         if self._cancelled_or(stopped.set):
@@ -211,7 +211,7 @@ class JobContext:
             self._no_more(stopped.set)
 
     async def wait_async(self, seconds: float) -> bool:
-        """As `wait`, for coroutines."""
+        """`wait` for coroutines."""
         stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
 
@@ -229,8 +229,8 @@ class JobContext:
             self._no_more(wake)
 
     def on_stop(self, told: Callable[[], None]) -> Callable[[], None]:
-        """`told` is called once, from any thread, when the job is told to stop, at once where it was; what this returns
-        takes that back.
+        """Call `told` once, from any thread, when the job is to stop, or at once if it is already. Call what this
+        returns to undo it.
         """
         if self._cancelled_or(told):
             told()
@@ -251,7 +251,7 @@ class JobContext:
     # -- telling the server ----------------------------------------------------------------------------------------
 
     def checkpoint(self, body: bytes | None = None) -> None:
-        """Keep the claim, and store `body`: from here on every further attempt begins with it.
+        """Renew the claim, and store `body`: every further attempt begins with it.
 
         A body comes from `job_type.body(...)`, which leaves headers and snoozes to this one; a raw job stores what it
         likes. ValueError: no such body. ClaimLost: another worker has the job, and nothing was stored. Else an error of
@@ -263,22 +263,22 @@ class JobContext:
         self._keep(kept)
 
     async def checkpoint_async(self, body: bytes | None = None) -> None:
-        """As `checkpoint`, for coroutines."""
+        """`checkpoint` for coroutines."""
         kept = self._kept(body)
         await self._host.checkpoint_async(self._checkpoint(kept))
         self._keep(kept)
 
     def set_status(self, text: str) -> None:
-        """Put a line in front of the job's custom status, where anybody can read it. Keeps the claim too."""
+        """Put a line in front of the job's custom status, where people can read it, and renew the claim."""
         refuse_on_loop("set_status_async")
         self._host.checkpoint(self._checkpoint(None, _line(text)))
 
     async def set_status_async(self, text: str) -> None:
-        """As `set_status`, for coroutines."""
+        """`set_status` for coroutines."""
         await self._host.checkpoint_async(self._checkpoint(None, _line(text)))
 
     def progress(self, fraction: float | None = None, text: str = "") -> None:
-        """Say how far the job is: from 0 to 1, and a short text, as in progress(0.4, "rows 400 of 1000"). The newest
+        """Report how far the job is: from 0 to 1, and a short text, as in progress(0.4, "rows 400 of 1000"). The newest
         goes with a heartbeat, at most every second; the call itself waits for nothing, and may stand in a loop.
 
         ValueError: a fraction that is none.
@@ -344,7 +344,7 @@ CURRENT: ContextVar[JobContext] = ContextVar("pinlater_job")
 
 
 def current() -> JobContext:
-    """That of the job that runs here. LookupError: none does."""
+    """Return the context of the job that runs here. LookupError: none does."""
     try:
         return CURRENT.get()
     except LookupError:

@@ -38,7 +38,7 @@ _NOT_REPLACED = (
 
 
 class OptionArguments(TypedDict, total=False):
-    """What `options(...)` of a type of job takes."""
+    """The arguments of `options(...)` of a type of job."""
 
     delay: Delay | None
     run_after: datetime | int | None
@@ -60,8 +60,8 @@ _OF_KEYS = ("unique", "unique_for", "on_duplicate", "serialize", "expires", "cla
 
 
 class EnqueueOptions(Generic[P]):
-    """What `options(...)` of a type of job returns. May be kept, and used again and again, by any thread: a delay
-    counts from each enqueue.
+    """The options of enqueues, as `options(...)` of a type of job returns them. May be kept and used again and again,
+    by any thread: a delay counts from each enqueue.
     """
 
     __slots__ = (
@@ -149,11 +149,11 @@ class EnqueueOptions(Generic[P]):
 
     @property
     def queue(self) -> str:
-        """The one that its jobs go to."""
+        """The queue of its jobs."""
         return self._queue or self._job_type.settings.queue
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[Any]:
-        """Store a job for these arguments; its descriptor, which can be asked after it.
+        """Store a job for these arguments, and return its handle.
 
         ArgumentsInvalid: nothing was sent. EnqueueRejected, reason DUPLICATE: on_duplicate is "reject". Else the errors
         of Client.enqueue.
@@ -162,7 +162,7 @@ class EnqueueOptions(Generic[P]):
         return self._checked(jobs, JobHandle.each(self._job_type.app.sink.send(self.queue, jobs), self._job_type))[0]
 
     def enqueue_many(self, calls: Iterable[Call]) -> list[JobHandle[Any]]:
-        """Store a job for each call, in calls of up to 500; the descriptors in order.
+        """Store a job for each call, in calls of up to 500, and return their handles in order.
 
         A call is a tuple (or list) of arguments, or a dict of them by name. ArgumentsInvalid: nothing was sent.
         EnqueuedInPart: the first are stored, and says which.
@@ -184,14 +184,14 @@ class EnqueueOptions(Generic[P]):
         return self._checked(jobs, AsyncJobHandle.each(sent, self._job_type))
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Job:
-        """The job that `enqueue` would store, for a client or a table of one's own. ArgumentsInvalid."""
+        """Return the job that `enqueue` would store, for a client or a table of your own. ArgumentsInvalid."""
         body = self._body(args, kwargs, self._all_headers())
         if self._extension is None and not self._job_type.extends:
             return self._job(body, self._at_ms())
         return self._extended_job(body, self._at_ms(), args, kwargs)
 
     def jobs(self, calls: Iterable[Call]) -> list[Job]:
-        """Those that `enqueue_many` would store. ArgumentsInvalid."""
+        """Return the jobs that `enqueue_many` would store. ArgumentsInvalid."""
         headers, at_ms = self._all_headers(), self._at_ms()
         is_plain = self._extension is None and not self._job_type.extends
         found: list[Job] = []

@@ -176,16 +176,17 @@ class Patience:
 
 
 class JobHandle(_Handle, Generic[ResultT]):
-    """The descriptor of a job, for threads. Errors of all calls, beside those named: those of Client."""
+    """The handle of a job, for threads: its descriptor, with calls. Further errors are those of Client."""
 
     __slots__ = ()
 
     def result(self, timeout: Delay | None = None) -> ResultT:
-        """Wait until the job has ended; what its function returned, where its type of job says keep_result, else None,
-        which is said once for a function that is annotated to return something.
+        """Wait until the job has ended, and return what its function returned.
 
-        JobFailed: with the job's status. JobCancelled: it was to stop. ResultGone: there is nothing of it any more.
-        TimeoutError: it has not ended within so much time.
+        Without keep_result that is None; a warning is logged once for a function that is annotated to return something.
+
+        JobFailed: with the job's status. JobCancelled: it was to stop. ResultGone: the job or its result is no longer
+        kept. TimeoutError: it has not ended within `timeout`.
         """
         refuse_on_loop("enqueue_async(...)'s handle, and its result")
         hint, patience = self._patience(timeout)
@@ -198,16 +199,16 @@ class JobHandle(_Handle, Generic[ResultT]):
         raise hint.timed_out(timeout)
 
     def info(self) -> JobInfo | None:
-        """All that a server knows of the job; None: there is none such any more."""
+        """Return all that a server knows of the job; None: it is not there any more."""
         return self._lookup(0)
 
     def state(self) -> JobState | None:
-        """None: there is none such any more."""
+        """Return the state of the job; None: it is not there any more."""
         info = self._lookup(0)
         return None if info is None else info.state
 
     def cancel(self, *, running: bool = False) -> CancelOutcome:
-        """Remove the job where it is pending. `running`: where it runs, ask it to stop: REQUESTED."""
+        """Remove the job if it is pending. `running`: if it runs, request it to stop: REQUESTED."""
         client = self._job_type.app.client
         return client.cancel(self._queue, [str(self)], running=running)[str(self)]
 
@@ -219,7 +220,7 @@ class JobHandle(_Handle, Generic[ResultT]):
         body: bytes | None = None,
         attempts: int | None = None,
     ) -> RescheduleOutcome:
-        """Give the job, where it is pending, another time, another body (of `job_type.body(...)`) or other attempts."""
+        """Give the job, if it is pending, another time, another body (of `job_type.body(...)`) or other attempts."""
         client = self._job_type.app.client
         return client.reschedule(self._queue, [self._change(delay, run_after, body, attempts)])[0]
 
@@ -229,7 +230,7 @@ class JobHandle(_Handle, Generic[ResultT]):
 
 
 class AsyncJobHandle(_Handle, Generic[ResultT]):
-    """The descriptor of a job, for the event loop. The calls are those of JobHandle, and awaited."""
+    """The handle of a job, for the event loop. The calls are those of JobHandle, and awaited."""
 
     __slots__ = ()
 

@@ -32,8 +32,10 @@ FORMER_OPTIONS = frozenset({"delay", "run_after", "priority"})
 
 
 class JobType:
-    """Called, it is the plain function; that of batches gets a batch of one. `settings` may be changed by a file after
-    it was made, never while it runs.
+    """A type of job: a function and its settings, with the ways to enqueue it.
+
+    Called, it is the plain function; that of batches gets a batch of one. A file may change `settings` after it was
+    made, never while it runs.
     """
 
     def __init__(self, producer: Producer, function: Callable[..., Any], name: str, settings: JobSettings) -> None:
@@ -81,7 +83,7 @@ class JobType:
         self.serialize = self._template("serialize", settings.serialize)
         has_times = settings.expires_s is not None or settings.claim_timeout_s is not None
         self.extends = bool(self.unique or self.serialize or has_times or settings.tags)
-        """Its jobs have what few jobs have."""
+        """Whether its jobs have keys, an expiry or another option that few jobs have."""
         self._results: ResultCodec | None = None
         self.keeps = settings.keep_result
         if self.keeps:
@@ -91,7 +93,7 @@ class JobType:
         return self.key_template(what, option) if option else None
 
     def key_template(self, what: str, option: KeyOption) -> KeyTemplate:
-        """`what`: unique or serialize. ConfigurationError: it names what is no argument."""
+        """Return the template of a key; `what`: unique or serialize. ConfigurationError: it names no argument."""
         if self.is_raw and isinstance(option, str):
             raise ConfigurationError(
                 f"job {self.name!r} is raw, and {what} is the template {option!r}; allowed: a function of the body"
@@ -100,39 +102,39 @@ class JobType:
         return KeyTemplate(what, option, self._called, self.name, self.settings.secret)
 
     def needs_results(self) -> ResultCodec:
-        """ConfigurationError: what its function returns cannot be kept."""
+        """Check that its results can be kept, else raise ConfigurationError."""
         if self._results is None:
             hint = Any if self.is_batch else result_hint(self.function, self.name)
             self._results = ResultCodec(hint, self.name, is_open=not self.is_batch)
         return self._results
 
     def keeps_result(self, headers: Mapping[str, str]) -> bool:
-        """Of a job with these headers. That of an item of a flow is always kept."""
+        """Whether the result of a job with these headers is kept. That of an item of a flow always is."""
         header = headers.get(RESULT_HEADER)
         if header is None:
             return self.settings.keep_result or ITEM_HEADER in headers
         return header == "1"
 
     def write_result(self, result: Any, headers: Mapping[str, str]) -> bytes:
-        """Of a job with these headers. ResultInvalid: it cannot be kept."""
+        """Write the result of a job with these headers. ResultInvalid: it cannot be kept."""
         codec = self.needs_results()
         return codec.write_json(result) if ITEM_HEADER in headers else codec.write(result, self.settings.encoding)
 
     @property
     def promises_result(self) -> bool:
-        """Its function is annotated to return something, and not None alone."""
+        """Whether its function is annotated to return something besides None."""
         return not self.is_batch and result_hint(self.function, self.name) not in (Any, None, type(None))
 
     def read_result(self, result: bytes) -> Any:
-        """BodyInvalid: it is none of this type."""
+        """Read a result of this type. BodyInvalid: it is none."""
         return self.needs_results().read(result)
 
     def read_item_result(self, result: bytes) -> Any:
-        """That of an item of a flow. BodyInvalid: it is none of this type."""
+        """Read the result of an item of a flow. BodyInvalid: it is none of this type."""
         return self.needs_results().read_json(result)
 
     def payload(self, arguments: Any) -> bytes:
-        """An item of a flow, as JSON: a dict is the arguments by their names, anything else the only argument.
+        """Write an item of a flow as JSON: a dict is the arguments by their names, anything else the only argument.
         ArgumentsInvalid.
         """
         by_name = isinstance(arguments, Mapping) and not self.is_batch
@@ -145,13 +147,13 @@ class JobType:
             raise ArgumentsInvalid(f"job {self.name!r}: {error}") from error
 
     def check_takes(self, *names: str) -> None:
-        """ArgumentsInvalid: it cannot be called with a dict of these."""
+        """Check that it can be called with a dict of these arguments, else raise ArgumentsInvalid."""
         if not self.is_batch:
             self._arguments.check_names(*names)
 
     @property
     def app(self) -> Producer:
-        """The one that it was declared with."""
+        """The app that it was declared with."""
         return self._producer
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -179,7 +181,7 @@ class JobType:
 
     @says_unknown_options(OptionArguments)
     def options(self, **options: Unpack[OptionArguments]) -> TypedOptions[..., Any]:
-        """All that an enqueue may say beside the arguments of the function: `.options(delay="5m").enqueue(...)`.
+        """Set options of an enqueue, beside the arguments of the function: `.options(delay="5m").enqueue(...)`.
 
         `delay`: seconds, a text as in "5m", or a timedelta; `run_after`: an aware datetime, or milliseconds since 1970.
         `priority`, `queue`, `attempts`: others than the type's. `headers`: texts that travel with the job, which
@@ -190,8 +192,7 @@ class JobType:
         return TypedOptions(self, **options)
 
     def enqueue(self, *args: Any, **kwargs: Any) -> JobHandle[Any]:
-        """Store a job for these arguments; its descriptor, which can be asked after it. When, and with what else:
-        `options`.
+        """Store a job for these arguments, and return its handle. `options` sets when, and all else.
 
         ArgumentsInvalid, ValueError: nothing was sent. EnqueueRejected: on_duplicate is "reject". Else the
         errors of Client.enqueue.
@@ -207,10 +208,10 @@ class JobType:
         run_after: datetime | int | None = None,
         priority: int | None = None,
     ) -> list[JobHandle[Any]]:
-        """Store a job for each call, in calls of up to 500; the descriptors in order.
+        """Store a job for each call, in calls of up to 500, and return their handles in order.
 
         A call is a tuple (or list) of arguments, or a dict of them by name. ArgumentsInvalid, ValueError: nothing was
-        sent. EnqueuedInPart: the first are stored, and says which.
+        sent. EnqueuedInPart: only the first are stored, and it has their handles.
         """
         return self.options(delay=delay, run_after=run_after, priority=priority).enqueue_many(calls)
 
@@ -231,7 +232,7 @@ class JobType:
         return await self.options(delay=delay, run_after=run_after, priority=priority).enqueue_many_async(calls)
 
     def body(self, *args: Any, **kwargs: Any) -> bytes:
-        """The body of a job for these arguments, without headers. ArgumentsInvalid."""
+        """Return the body of a job for these arguments, without headers. ArgumentsInvalid."""
         return self.write_body(args, kwargs, {})
 
     def write_body(
@@ -251,7 +252,8 @@ class JobType:
             raise ArgumentsInvalid(f"job {self.name!r}: {error}") from error
 
     def arguments(self, envelope: Envelope) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments in a body, as the function's annotations want them. ArgumentsInvalid: it does not take them.
+        """Return the arguments in a body, as the function's annotations want them. ArgumentsInvalid: it does not take
+        them.
 
         A job of a batch has one argument. A body that names several is read as a map of them: it was enqueued when the
         function took one job, by these names.

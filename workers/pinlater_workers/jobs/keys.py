@@ -114,7 +114,7 @@ def checked_size(job: str, what: str, key: str) -> str:
         raise ArgumentsInvalid(f"job {job!r}: {what} is {key!r:.100}, which is no Unicode: {error}") from None
     if size > MAX_KEY_BYTES:
         raise ArgumentsInvalid(
-            f"job {job!r}: {what} has {size} bytes; allowed: {KEY_ALLOWED}; for a longer one say a function that "
+            f"job {job!r}: {what} has {size} bytes; allowed: {KEY_ALLOWED}; for a longer one give a function that "
             "hashes it"
         )
     return key

@@ -18,7 +18,7 @@ from pinlater.schedule import Delay, delay_seconds
 
 
 class Action(IntEnum):
-    """The call by which the server is told of an outcome."""
+    """The call that reports an outcome to the server."""
 
     SUCCEED = 0
     """An ack, success."""
@@ -66,7 +66,7 @@ class ControlFlow(Exception):
 
 
 class Retry(ControlFlow):
-    """This attempt failed. `after`: when the next one comes; None leaves that to the retry policy."""
+    """Raised by a job to fail this attempt. `after`: when the next one comes; None leaves that to the retry policy."""
 
     def __init__(self, message: str = "", *, after: Delay | None = None) -> None:
         super().__init__(message)
@@ -78,7 +78,7 @@ class Retry(ControlFlow):
 
 
 class Fail(ControlFlow):
-    """This attempt failed, and no other follows, whatever attempts are left."""
+    """Raised by a job to fail for good, whatever attempts are left."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
@@ -86,7 +86,7 @@ class Fail(ControlFlow):
 
 
 class Snooze(ControlFlow):
-    """Not now: again in `after` seconds. Spends no attempt, but counts; beyond the type's `max_snoozes` it fails."""
+    """Raised by a job to come again in `after` seconds. Spends no attempt; beyond the type's `max_snoozes` it fails."""
 
     def __init__(self, after: Delay, message: str = "") -> None:
         super().__init__(message)
@@ -98,7 +98,7 @@ class Snooze(ControlFlow):
 
 
 class Reschedule(ControlFlow):
-    """Done for now: again in `after` seconds, with all its attempts, and with `body` where one is given."""
+    """Raised by a job that is done for now, to come again in `after` seconds with all attempts, and `body` if given."""
 
     def __init__(self, after: Delay, *, body: bytes | None = None, message: str = "") -> None:
         super().__init__(message)

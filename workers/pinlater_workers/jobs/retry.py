@@ -41,7 +41,7 @@ Answer = Callable[[int, BaseException], Delay | None]
 
 @dataclass(frozen=True, slots=True)
 class Policy(ABC):
-    """One rule for delays. ValueError, when it is made, for numbers that mean nothing."""
+    """A retry policy: a rule for delays. ValueError, when it is made, for invalid numbers."""
 
     retries: int = field(default=10, kw_only=True)
     cap_s: float = field(default=LONGEST_S, kw_only=True)
@@ -64,7 +64,7 @@ class Policy(ABC):
     def delay_s(
         self, attempt: int, error: BaseException, rng: Random | None, retries: int | None = None
     ) -> float | None:
-        """None: no retry. `retries`, where given, counts instead of the policy's own; `rng` None: no jitter."""
+        """The delay after this attempt; None: no retry. `retries` replaces the policy's own; `rng` None: no jitter."""
         if attempt > (self.retries if retries is None else retries):
             return None
         delay_s = self.plain_s(attempt, error)
@@ -75,7 +75,7 @@ class Policy(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Constant(Policy):
-    """The same `delay` each time."""
+    """A retry policy with the same `delay` each time."""
 
     delay: float
 
@@ -89,7 +89,7 @@ class Constant(Policy):
 
 @dataclass(frozen=True, slots=True)
 class Linear(Policy):
-    """`step`, two steps, three steps."""
+    """A retry policy with a delay of `step`, then two steps, then three."""
 
     step: float
     cap_s: float = field(default=CAP_S, kw_only=True)
@@ -104,7 +104,7 @@ class Linear(Policy):
 
 @dataclass(frozen=True, slots=True)
 class Exponential(Policy):
-    """`first`, then `factor` times the one before."""
+    """A retry policy with a delay of `first`, then `factor` times the one before."""
 
     first: float
     factor: float = 2.0
@@ -121,7 +121,7 @@ class Exponential(Policy):
 
 @dataclass(frozen=True, slots=True)
 class Default(Policy):
-    """Linear for the first five retries, for what mends itself soon; then exponential, for what takes people."""
+    """The default retry policy: linear for five retries, for what mends itself soon; then exponential."""
 
     step: float = 10.0
     cap_s: float = field(default=CAP_S, kw_only=True)
@@ -140,7 +140,7 @@ class Default(Policy):
 
 @dataclass(frozen=True, slots=True)
 class Delays(Policy):
-    """These, one after the other; where more retries are allowed than it is long, the last one again."""
+    """A retry policy with these delays in order; further retries repeat the last one."""
 
     delays: Sequence[float]
     retries: int = field(default=AS_LONG, kw_only=True)
@@ -175,7 +175,7 @@ class Function(Policy):
 
 @dataclass(frozen=True, slots=True)
 class Never(Policy):
-    """No retry."""
+    """The retry policy without retries."""
 
     retries: int = field(default=0, kw_only=True)
 
@@ -192,7 +192,7 @@ class RetryRules:
 
     @property
     def retries(self) -> int:
-        """As many as any of them allows."""
+        """The number of retries that any of them allows."""
         return max(self.default.retries, *(policy.retries for policy in self.on.values()), 0)
 
     def policy(self, error: BaseException) -> Policy:
@@ -206,7 +206,7 @@ class RetryRules:
     def delay_s(
         self, attempt: int, error: BaseException, rng: Random | None, retries: int | None = None
     ) -> float | None:
-        """None: no retry. `retries`, where given, counts instead of the default policy's; `rng` None: no jitter."""
+        """The delay after this attempt; None: no retry. `retries` replaces the default's; `rng` None: no jitter."""
         policy = self.policy(error)
         return policy.delay_s(attempt, error, rng, retries if policy is self.default else None)
 
