@@ -406,7 +406,7 @@ class ProtocolError(PinLaterError):
 class UnknownError(PinLaterError):
     quotes_stores = True
     fault: str = ""
-    """Of what nobody foresaw: by this name the server's log has it, and its caller is told no more."""
+    """Of what nobody foresaw: by this name the server's log has it; its caller gets no more."""
 
     @classmethod
     def by_fault(

@@ -59,11 +59,11 @@ def enqueued(descriptors: Sequence[str]) -> list[EnqueuedAnswer]:
 
 @has_fields_of(DequeuedJob)
 class DequeuedJobAnswer(Answer):
-    """A job that was claimed. Without a sign of life it is handed out again at `claim_expires_at_ms`."""
+    """A job that was claimed. Without a heartbeat it is handed out again at `claim_expires_at_ms`."""
 
 
 class QueueErrorAnswer(Answer):
-    """Why a queue could not be looked at."""
+    """The error of a queue that could not be read."""
 
     reason: str
     detail: str
@@ -89,7 +89,7 @@ class DequeuedFromQueuesAnswer(Answer):
 
 
 class AckedAnswer(Answer):
-    """What became of each ack: first the successes, then `jobs`, then the failures. `ignored`: the job was not in
+    """The outcome of each ack: first the successes, then `jobs`, then the failures. `ignored`: the job was not in
     progress under this claim.
     """
 
@@ -104,7 +104,7 @@ class HeartbeatOutcomeAnswer(Answer):
 
 
 class HeartbeatsAnswer(Answer):
-    """What became of each sign of life, in order: first `heartbeats`, then `jobs`. `command`: what the worker is to do
+    """The outcome of each heartbeat, in order: first `heartbeats`, then `jobs`. `command`: an order to the worker
     whose report came along; it carries out each `command_number` once, and none that is less than the last one.
     """
 
@@ -132,7 +132,7 @@ def dequeued_from_queues(jobs: DequeuedFromQueues, encoding: Encoding) -> Dequeu
 
 @has_fields_of(JobProgress)
 class ProgressAnswer(Answer):
-    """How far a job is, as its worker said."""
+    """The progress of a job, as its worker reported it."""
 
     fraction: float | None
 
@@ -167,13 +167,13 @@ class JobsAnswer(Answer):
 
 @has_fields_of(JobHold)
 class JobHoldAnswer(Answer):
-    """Why a job does not run: `text` is a sentence for people; `until_ms`: when that ends, as far as it is known;
-    `behind`: the job that is to end first; `jobs_before`: about how many of its queue run before it.
+    """A reason why a job does not run: `text` is a sentence for people; `until_ms`: when that ends, as far as it is
+    known; `behind`: the job that is to end first; `jobs_before`: about how many of its queue run before it.
     """
 
 
 class ExplainedAnswer(Answer):
-    """What holds a job back; nothing where it is not pending."""
+    """The reasons that hold a job back; none where it is not pending."""
 
     hold: JobHoldAnswer | None = None
 
@@ -203,20 +203,20 @@ class CountAnswer(Answer):
 
 
 class CancelledAnswer(Answer):
-    """What became of each job, by descriptor; `key_outcomes`: of those named by keys, in order."""
+    """The outcome of each job, by descriptor; `key_outcomes`: of those named by keys, in order."""
 
     outcomes: dict[str, CancelWord]
     key_outcomes: list[CancelWord]
 
 
 class RescheduledAnswer(Answer):
-    """What became of each job, in order."""
+    """The outcome of each job, in order."""
 
     outcomes: list[RescheduleWord]
 
 
 class JobsChangedAnswer(Answer):
-    """What one slice did: `changed` jobs, or those that match where it was a dry run, and up to ten of them.
+    """The outcome of one slice: `changed` jobs, or those that match where it was a dry run, and up to ten of them.
 
     `refusals`: by descriptor, why a job was left alone: it would have been a second live job of its dedupe key,
     or its dead letter runs, has succeeded or lies elsewhere.

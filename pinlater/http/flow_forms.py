@@ -33,9 +33,9 @@ OnFailureWord = Literal["go_on", "stop_stage", "stop_flow"]
 
 
 class AppletForm(Form):
-    """What makes the items of a stage out of an item of its parent that has succeeded. `pass`: one, whose payload is
-    `{"payload": …, "result": …}` of the parent. `map`: those that `expression`, in JMESPath, makes of that. `list`:
-    those that the result is. `job`: those that a job of this type returns, on this queue.
+    """The applet that makes the items of a stage out of an item of its parent that has succeeded. `pass`: one, whose
+    payload is `{"payload": …, "result": …}` of the parent. `map`: those that `expression`, in JMESPath, makes of that.
+    `list`: those that the result is. `job`: those that a job of this type returns, on this queue.
     """
 
     kind: AppletWord = "pass"
@@ -75,7 +75,7 @@ class ItemForm(Form):
 
 
 class CallbackForm(Form):
-    """What is told that the flow is over: a job of this type on a queue, or a POST to a URL that the server allows."""
+    """The callback of a flow that is over: a job of this type on a queue, or a POST to a URL that the server allows."""
 
     queue: str = ""
     job: str = ""
@@ -120,7 +120,7 @@ class AddItemsForm(Form):
 
 
 class SealForm(Form):
-    """No more items come into a stage; "": into those without a parent."""
+    """Seal a stage, or with "" those without a parent: no more items come."""
 
     stage: AnyStage = ""
 
@@ -146,7 +146,7 @@ class RetryItemsForm(Form):
 
 
 class AssignForm(Form):
-    """Claim one item. `claim_timeout_ms`: so long the claim lasts without a sign of life; else as its queue has it."""
+    """Claim one item. `claim_timeout_ms`: how long the claim lasts without a heartbeat; else the queue's time."""
 
     claim_timeout_ms: Duration | None = None
 

@@ -195,7 +195,7 @@ class FailureForm(Form):
 
 
 class AcksForm(Form):
-    """What became of jobs. `jobs`: those of the answer of a dequeue, as it came, which have all been done."""
+    """Acks of jobs. `jobs`: those of the answer of a dequeue, as it came, which all succeeded."""
 
     succeeded: list[SuccessForm] = []
     failed: list[FailureForm] = []
@@ -224,7 +224,7 @@ class WorkerJobForm(Form):
 
 
 class OutboxForm(Form):
-    """What a relay says of the outbox that it empties."""
+    """The report of a relay on the outbox that it empties."""
 
     name: str
     waiting: Annotated[int, Meta(ge=0, le=MAX_TIME_MS)] = 0
@@ -293,13 +293,13 @@ class QueueShareForm(Form):
 
 
 class QueueAcksForm(AcksForm):
-    """What became of jobs of a queue."""
+    """Acks of jobs of a queue."""
 
     queue: str = ""
 
 
 class DequeueFromQueuesForm(Form):
-    """Claim jobs of whichever of these queues has some."""
+    """Claim jobs of several queues."""
 
     queues: Annotated[list[QueueShareForm], Meta(min_length=1, max_length=MAX_QUEUES)]
     limit: Count = 1
@@ -315,7 +315,7 @@ class DequeueFromQueuesForm(Form):
 
 
 class HeartbeatForm(Form):
-    """A sign of life for one claim; `fraction` and `text` are the job's progress."""
+    """A heartbeat for one claim; `fraction` and `text` are the job's progress."""
 
     descriptor: Descriptor
     claim_descriptor: ClaimDescriptor
@@ -325,7 +325,7 @@ class HeartbeatForm(Form):
 
 
 class HeartbeatsForm(Form):
-    """Signs of life. `jobs`: those of the answer of a dequeue, as it came."""
+    """Heartbeats. `jobs`: those of the answer of a dequeue, as it came."""
 
     heartbeats: list[HeartbeatForm] = []
     jobs: list[ClaimedJobForm] = []
@@ -336,7 +336,7 @@ class HeartbeatsForm(Form):
 
 
 class CheckpointForm(Form):
-    """A change of a job in progress, and a sign of life. `move_to_pending` gives it back."""
+    """A change of a job in progress, and a heartbeat. `move_to_pending` requeues it."""
 
     descriptor: Descriptor
     claim_descriptor: ClaimDescriptor = ""

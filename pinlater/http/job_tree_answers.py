@@ -44,7 +44,7 @@ def shown_applet(status: StageStatus) -> TreeAppletForm | None:
 
 
 class ItemCountsAnswer(TreeAnswerPart):
-    """How many items. `queued`: those of the pending ones that are in the queue or with a worker."""
+    """The numbers of items. `queued`: those of the pending ones that are in the queue or with a worker."""
 
     total: int
     pending: int
@@ -180,7 +180,7 @@ class AssignmentAnswer(TreeAnswerPart):
 
 
 class AssignmentEndedAnswer(TreeAnswerPart):
-    """What became of the attempt."""
+    """The outcome of the attempt."""
 
     outcome: AckWord
 

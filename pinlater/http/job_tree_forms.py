@@ -88,9 +88,9 @@ class JobItemForm(TreeForm):
 
 
 class TreeAppletForm(TreeForm):
-    """What makes the items of a job when an item of its parent has succeeded: `pass`, one of its payload and result;
-    `map`, those that the JMESPath `expression` makes of these; `list`, those that the result is; `job`, those that the
-    task `taskName` on `queue` returns.
+    """The rule that makes the items of a job when an item of its parent has succeeded: `pass`, one of its payload and
+    result; `map`, those that the JMESPath `expression` makes of these; `list`, those that the result is; `job`, those
+    that the task `taskName` on `queue` returns.
     """
 
     kind: Annotated[str, Meta(pattern="^(pass|map|list|job)$")] = "pass"
@@ -102,7 +102,7 @@ class TreeAppletForm(TreeForm):
 
 
 class TreeCallbackForm(TreeForm):
-    """What is told that a tree of jobs is complete: a task on a queue, or a POST to a URL that the server allows."""
+    """The callback of a complete tree of jobs: a task on a queue, or a POST to a URL that the server allows."""
 
     queue: str = ""
     task_name: str = ""
@@ -221,13 +221,13 @@ def job_of(job_id: str) -> TreeJobRef:
 
 
 class ResultForm(TreeForm):
-    """What a worker made of an item: any JSON value."""
+    """The result of an item: any JSON value."""
 
     result: JsonValue
 
 
 class FailureReasonForm(TreeForm):
-    """Why a worker failed. `permanent`: it is not tried again."""
+    """The failure of an item. `permanent`: it is not tried again."""
 
     reason: Annotated[str, Meta(max_length=2_000)] = ""
     permanent: bool = False

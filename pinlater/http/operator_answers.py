@@ -54,7 +54,7 @@ class AllSettingsAnswer(Answer):
 
 
 class ShardsAnswer(Answer):
-    """Shards, as the server that was asked sees them."""
+    """Shards, as the server that answers sees them."""
 
     shards: list[ShardView]
 
@@ -75,7 +75,7 @@ class WorkersAnswer(Answer):
 
 @has_fields_of(AbsorbedAlarm)
 class AbsorbedAnswer(Answer):
-    """What is wrong as well because of an alarm."""
+    """An effect of an alarm, which has no alarm of its own."""
 
 
 @has_fields_of(Alarm)
@@ -96,7 +96,7 @@ class AlarmsAnswer(Answer):
 
 @has_fields_of(CommandedWorker)
 class CommandedWorkerAnswer(Answer):
-    """What became of a command for one worker; `id` is the text by which it was named where it is `not_known`."""
+    """The outcome of a command for one worker; `id` is the text by which it was named where it is `not_known`."""
 
 
 class WorkersCommandedAnswer(Answer):
@@ -155,7 +155,9 @@ class GrantAnswer(Answer):
 
 
 class StoredAnswer(Answer):
-    """How many of a kind an identity has made; `used` null: it is not known now. `limit` 0: any number."""
+    """The number of objects of a kind that an identity has made; `used` null: it is not known now. `limit` 0: any
+    number.
+    """
 
     kind: OwnedKind
     used: int | None
@@ -174,7 +176,7 @@ class UsageAnswer(Answer):
 
 
 class AccessAnswer(Answer):
-    """Who the caller is, and what it may. Without rules it may do all that needs no admin password. `stored`: what it
+    """The caller's identity and rights. Without rules it may do all that needs no admin password. `stored`: what it
     has made; nothing where that is not counted.
     """
 

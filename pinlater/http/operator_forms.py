@@ -90,7 +90,7 @@ class AlarmsQuery(Form):
 
 
 class MuteForm(Form):
-    """Alarms of a condition, or of one subject of it, are shown as known for so long; 0 ends that."""
+    """Mute the alarms of a condition, or of one subject of it, for a time; 0 ends that."""
 
     for_ms: Annotated[int, Meta(ge=0)]
     reason: str = ""
@@ -98,8 +98,8 @@ class MuteForm(Form):
 
 
 class CommandWorkersForm(Form):
-    """What workers are to do: those of these ids, or HOST:PID; all of a host, of a name or of both; or all. `quiet`:
-    take no more jobs. `resume`: take jobs again. `stop`: take none, and end when those they have have ended.
+    """A command to workers: those of these ids, or HOST:PID; all of a host, of a name or of both; or all. `quiet`:
+    take no more jobs. `resume`: take jobs again. `stop`: take none, and end when their jobs have ended.
     """
 
     command: Literal["quiet", "resume", "stop"]

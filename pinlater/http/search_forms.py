@@ -25,7 +25,7 @@ class TextConditionForm(Form):
 
 
 class SelectionForm(Form):
-    """Which jobs are meant: those that meet all that is said. `phases`, `priorities`: one of them is enough.
+    """The jobs that meet all conditions. Of `phases` and `priorities` one is enough.
 
     What is left out does not count. An empty list of `phases`, `priorities` or `descriptors`, and an empty key mean no
     job at all. A job that has not ended meets no condition on its end. Attempts are those that were taken. `tags`: jobs

@@ -9,7 +9,7 @@ from pinlater.model.callers import EVERY_QUEUE
 from pinlater.model.word_enum import WordEnum
 
 OLD_MS = 60_000
-"""A judgement that is older is said to be so."""
+"""A judgement that is older is shown as old."""
 
 
 class Severity(WordEnum):

@@ -87,7 +87,7 @@ class NewItem:
 
 @dataclass(frozen=True, slots=True)
 class CompletionCallback:
-    """What is told that a flow is complete: a job of this type on a queue, or a POST to a URL."""
+    """The callback of a complete flow: a job of this type on a queue, or a POST to a URL."""
 
     queue: str = ""
     job: str = ""

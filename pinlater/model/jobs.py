@@ -42,7 +42,7 @@ class JobState(WordEnum):
 
 
 class CancelOutcome(WordEnum):
-    """What became of one job of a cancel call. The numbers are those of the wire contract."""
+    """The outcome of one job of a cancel call. The numbers are those of the wire contract."""
 
     CANCELLED = 0
     IN_PROGRESS = 1
@@ -53,7 +53,7 @@ class CancelOutcome(WordEnum):
 
 
 class ClaimOutcome(WordEnum):
-    """What became of one job that a claim named. The numbers are those of the stores."""
+    """The outcome of one job that a claim named. The numbers are those of the stores."""
 
     CLAIMED = 0
     NOT_DUE = 1
@@ -72,7 +72,7 @@ class ClaimOutcome(WordEnum):
 
 
 class AckOutcome(WordEnum):
-    """What became of one ack. The numbers are those of the wire contract, and of the stores."""
+    """The outcome of one ack. The numbers are those of the wire contract, and of the stores."""
 
     IGNORED = 0
     """Nothing was changed: the job was not in progress, not under the claim given, or not there."""
@@ -88,7 +88,7 @@ class AckOutcome(WordEnum):
 
 
 class OnDuplicate(WordEnum):
-    """What an enqueue does where the dedupe key is taken. The numbers are those of the wire contract."""
+    """The rule of an enqueue whose dedupe key is taken. The numbers are those of the wire contract."""
 
     KEEP = 0
     """Nothing is stored; the answer is the descriptor of the job that stands."""
@@ -101,7 +101,7 @@ class OnDuplicate(WordEnum):
 
 
 class EnqueueOutcome(WordEnum):
-    """What became of one job of an enqueue. The numbers are those of the wire contract."""
+    """The outcome of one job of an enqueue. The numbers are those of the wire contract."""
 
     STORED = 0
     KEPT = 1
@@ -109,7 +109,7 @@ class EnqueueOutcome(WordEnum):
 
 
 class HeartbeatOutcome(WordEnum):
-    """What became of one heartbeat. The numbers are those of the wire contract."""
+    """The outcome of one heartbeat. The numbers are those of the wire contract."""
 
     OK = 0
     LOST = 1
@@ -121,7 +121,7 @@ class HeartbeatOutcome(WordEnum):
 
 
 class RescheduleOutcome(WordEnum):
-    """What became of one job of a reschedule. The numbers are those of the wire contract."""
+    """The outcome of one job of a reschedule. The numbers are those of the wire contract."""
 
     RESCHEDULED = 0
     IN_PROGRESS = 1
@@ -137,7 +137,7 @@ Shown = tuple[str | None, str | None, str | None, str | None, tuple[str, ...] | 
 
 @dataclass(slots=True)
 class RequestContext:
-    """Who calls. `source` becomes the last part of the claim descriptors made for this caller.
+    """The context of a call: its caller. `source` becomes the last part of the claim descriptors made for this caller.
 
     `connection` is the caller's, in a server, where a call may bind claims to it or needs the admin password.
     `take_room` keeps room there for so many bytes more of an answer; False: there is none.
@@ -201,7 +201,7 @@ WHILE_KEPT = -1
 
 @dataclass(slots=True)
 class ExtendedJob(Job):
-    """A job to enqueue that has what few jobs have. See docs/semantics.md.
+    """A job to enqueue with keys, an expiry, tags or a claim time-out of its own. See docs/semantics.md.
 
     `dedupe_key`, where not "": while a job of that name is PENDING or IN_PROGRESS in its queue, and for `dedupe_for_ms`
     after its end (WHILE_KEPT: as long as it is kept), no second one comes into being; `on_duplicate` says what happens
@@ -236,7 +236,7 @@ def any_extended(jobs: Sequence[Job]) -> bool:
 
 
 class KeyRef(NamedTuple):
-    """A job by its keys.
+    """A reference to a job by its keys.
 
     With a dedupe key: the live job of that name in the queue, else the last one; with both, that of this serialize key.
     With a serialize key alone: the job that is now the first of that key, in whichever queue.
@@ -247,7 +247,7 @@ class KeyRef(NamedTuple):
 
 
 class EnqueuedJobs(list[str]):
-    """The descriptors that an enqueue answers with. `outcomes`: what became of each job; empty where all were stored,
+    """The descriptors that an enqueue answers with. `outcomes`: one for each job; empty where all were stored,
     or the server does not say.
     """
 
@@ -259,7 +259,7 @@ class EnqueuedJobs(list[str]):
 
 
 class Cancelled(dict[str, CancelOutcome]):
-    """What a cancel found, by descriptor; `by_key`: of the jobs named by keys, in their order."""
+    """The outcomes of a cancel, by descriptor; `by_key`: of the jobs named by keys, in their order."""
 
     __slots__ = ("by_key",)
 
@@ -287,14 +287,14 @@ class DequeuedJob:
 
 
 class ClaimAnswer(NamedTuple):
-    """What became of one job that a claim named; `job` with CLAIMED alone."""
+    """The outcome of one job that a claim named; `job` with CLAIMED alone."""
 
     outcome: ClaimOutcome
     job: DequeuedJob | None = None
 
 
 class DequeuedJobs(list[DequeuedJob]):
-    """The answer to a dequeue. `ack_outcomes`: what became of the acks that rode on it, first the successes, then the
+    """The answer to a dequeue. `ack_outcomes`: the outcomes of the acks that rode on it, first the successes, then the
     failures, each in order; empty where every one had an effect, or the server does not say.
     """
 
@@ -360,7 +360,7 @@ class JobInfo:
 
 @dataclass(slots=True)
 class Ack:
-    """The outcome of one attempt, reported by a worker. Success or failure is told by the list it stands in.
+    """The outcome of one attempt, reported by a worker. The list it stands in tells success from failure.
 
     `claim_descriptor`, where not "", fences: only the holder of that claim can ack. `retry_delay_ms` and `permanent`
     (no retry, straight to FAILED) count for failures only, a success whose result is refused among them; `result` for
@@ -381,7 +381,7 @@ class Ack:
 
 @dataclass(slots=True)
 class ReportingAck(Ack):
-    """An ack that brings what its job reported last: its progress, and lines for its log. They count as by a heartbeat
+    """An ack with the last report of its job: progress, and lines for its log. They count as by a heartbeat
     before the ack, and only with a `claim_descriptor`.
     """
 
@@ -405,7 +405,7 @@ def any_reporting(acks: Sequence[Ack]) -> bool:
 
 @dataclass(slots=True)
 class Heartbeat:
-    """A sign of life of one claim, which changes nothing else. `fraction` None and `text` None leave the progress.
+    """A renewal of one claim, which changes nothing else. `fraction` None and `text` None leave the progress.
     `log_lines` are added to the job's log; their attempt is the one that runs.
     """
 
@@ -417,14 +417,14 @@ class Heartbeat:
 
 
 class HeartbeatAnswer(NamedTuple):
-    """OK, LOST or CANCEL; `cancelled_by` says who asked for the latter."""
+    """The answer to a heartbeat: OK, LOST or CANCEL; `cancelled_by` is who requested the latter."""
 
     outcome: HeartbeatOutcome
     cancelled_by: str = ""
 
 
 class HeartbeatAnswers(list[HeartbeatAnswer]):
-    """One for each heartbeat, in order. `command`: what the worker is to do whose report came with them."""
+    """One answer for each heartbeat, in order. `command`: an order to the worker whose report came with them."""
 
     command: NumberedCommand | None = None
 
@@ -461,7 +461,7 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class DequeueRequest:
-    """One dequeue call. `wait_ms` > 0 makes it a long poll; `claim_timeout_ms` None takes the queue's own.
+    """A dequeue call. `wait_ms` > 0 makes it a long poll; `claim_timeout_ms` None takes the queue's own.
 
     `release_on_disconnect` binds the claims to the caller's connection; `confirms_receipt` says that the caller tells
     the server when it has the answer, before it begins a job: see docs/wire.md. `prefetch`: so many jobs more than the
@@ -485,7 +485,9 @@ class DequeueRequest:
 
 @dataclass(slots=True)
 class JobFilter:
-    """The jobs an operator means: one queue and state, a priority (None: all), now or later, a body pattern (RE2)."""
+    """The jobs that an operator selects: one queue and state, a priority (None: all), now or later, a body pattern
+    (RE2).
+    """
 
     queue: str
     state: JobState

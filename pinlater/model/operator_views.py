@@ -276,11 +276,11 @@ class WorkerInfo:
     """A worker by its last report, of `seen_ms`.
 
     `running` are up to 100 jobs, those that run longest first, and empty where they were not asked for, as are
-    `job_types`, the names of those that it can run;
-    `longest_since_ms` is since when the first of them runs. `silent_since_ms`: its process has not moved since then.
-    `identity`: who reported it; None: an earlier version heard it, which does not keep that. `is_quiet`: it takes no
-    more jobs for now; None: it knows no commands. `outbox`: it is the relay of that one, as it was at `seen_ms`, and
-    takes no jobs. `unknown_types`: jobs that it met of late and could not run.
+    `job_types`, the names of those that it can run; `longest_since_ms` is since when the first of them runs.
+    `silent_since_ms`: its process has not moved since then. `identity`: who reported it; None: an earlier version got
+    the report, which does not keep that. `is_quiet`: it takes no more jobs for now; None: it knows no commands.
+    `outbox`: it is the relay of that one, as it was at `seen_ms`, and takes no jobs. `unknown_types`: jobs that it met
+    of late and could not run.
     """
 
     id: str

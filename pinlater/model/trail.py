@@ -52,7 +52,7 @@ class JobAttempt(NamedTuple):
 
 
 class JobProgress(NamedTuple):
-    """How far a job is, as its worker said at `at_ms`: a fraction from 0 to 1, or None, and a short text."""
+    """The progress of a job by its worker's report of `at_ms`: a fraction from 0 to 1, or None, and a short text."""
 
     fraction: float | None = None
     text: str = ""
