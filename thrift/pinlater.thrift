@@ -58,14 +58,14 @@ enum OnDuplicate {
   REJECT = 2,
 }
 
-/** What became of one job of an enqueue. */
+/** The outcome of one job of an enqueue. */
 enum EnqueueOutcome {
   STORED = 0,
   KEPT = 1,
   REPLACED = 2,
 }
 
-/** What became of one heartbeat. */
+/** The outcome of one heartbeat. */
 enum HeartbeatOutcome {
   /** The claim stands, and its time-out begins anew. */
   OK = 0,
@@ -77,7 +77,7 @@ enum HeartbeatOutcome {
   UNREACHABLE = 3,
 }
 
-/** What became of one job of a rescheduleJobs. */
+/** The outcome of one job of a rescheduleJobs. */
 enum RescheduleOutcome {
   RESCHEDULED = 0,
   IN_PROGRESS = 1,
@@ -87,7 +87,7 @@ enum RescheduleOutcome {
   CHANGED = 4,
 }
 
-/** What became of one ack. */
+/** The outcome of one ack. */
 enum AckOutcome {
   /** Nothing was changed: the job was not in progress, not under the claim given, or not there. */
   IGNORED = 0,
@@ -191,7 +191,7 @@ struct PinLaterEnqueueResponse {
   100: optional list<EnqueueOutcome> outcomes,
 }
 
-/** How far a job is, as its worker reported last. */
+/** The progress of a job, as its worker reported it last. */
 struct JobProgress {
   /** 0.0 to 1.0. */
   1: optional double fraction,
@@ -1830,7 +1830,7 @@ service PinLater {
   ChangeResponse deleteToken(1: RequestContext context, 2: DeleteTokenRequest request)
       throws (1: PinLaterException e),
 
-  /** Who the caller is, and what it may. Needs nothing. */
+  /** The caller's identity and rights. Needs nothing. */
   AccessView getAccess(1: RequestContext context) throws (1: PinLaterException e),
 
   /** What identities have made: up to 1,000 of them, those first that are nearest to a bound. */
