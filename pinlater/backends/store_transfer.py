@@ -392,7 +392,7 @@ def store_facts(
     return StoreFacts(shard_id, name.store_id, level, mark, last_id, sorted(servers), is_empty, name.token)
 
 
-def sliced(kind: str, rows: Sequence[Sequence[Any]]) -> Iterator[ExportBlock]:
+def blocks_of_few(kind: str, rows: Sequence[Sequence[Any]]) -> Iterator[ExportBlock]:
     """All rows of a kind of which there are few."""
     for start in range(0, len(rows), ROWS_PER_BLOCK):
         yield ExportBlock(kind, rows[start : start + ROWS_PER_BLOCK])

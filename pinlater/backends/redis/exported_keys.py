@@ -45,7 +45,7 @@ from pinlater.backends.store_transfer import (
     KvRow,
     QuotaRow,
     ResultRow,
-    sliced,
+    blocks_of_few,
 )
 from pinlater.errors import StoreRefused
 
@@ -88,9 +88,9 @@ async def exported_blocks(store: RedisStore, now_ms: int) -> AsyncGenerator[Expo
         yield block
     quotas = sorted(_pairs((await store.commands([("HGETALL", root + b":shares")]))[0]))
     rows = [QuotaRow(name.decode(), *map(int, text.split())) for name, text in quotas if name in created]
-    for block in sliced("quota", rows):
+    for block in blocks_of_few("quota", rows):
         yield block
-    for block in sliced("kv", await _kv(store, now_ms)):
+    for block in blocks_of_few("kv", await _kv(store, now_ms)):
         yield block
     queues = [await _queue(store, name.decode()) for name in sorted(created)]
     for queue in queues:
@@ -106,7 +106,7 @@ async def exported_blocks(store: RedisStore, now_ms: int) -> AsyncGenerator[Expo
     async for block in _chains(store):
         yield block
     marks = sorted(_pairs((await store.commands([("HGETALL", root + b":fired")]))[0]))
-    for block in sliced("mark", marks):
+    for block in blocks_of_few("mark", marks):
         yield block
     async for found in _scanned(store, "HSCAN", root + b":shared"):
         yield ExportBlock("shared", [(reference, int(others)) for reference, others in _pairs(found)])

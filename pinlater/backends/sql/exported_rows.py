@@ -20,7 +20,7 @@ from pinlater.backends.store_transfer import (
     KvRow,
     QuotaRow,
     ResultRow,
-    sliced,
+    blocks_of_few,
 )
 
 IN_PROGRESS, FAILED = int(StoredState.IN_PROGRESS), int(StoredState.FAILED)
@@ -34,18 +34,18 @@ def exported_blocks(session: Session, now_ms: int) -> Iterator[ExportBlock]:
     for queue_id, name, created_at_ms in session.rows("export_queues"):
         queues[queue_id], made[name] = name, created_at_ms
     config = [ConfigRow(*row)._replace(created_at_ms=made.get(row[0])) for row in session.rows("export_config")]
-    yield from sliced("config", config)
+    yield from blocks_of_few("config", config)
     quotas = session.rows("export_quotas")
-    yield from sliced("quota", [QuotaRow(queues[row[0]], *row[1:]) for row in quotas if row[0] in queues])
+    yield from blocks_of_few("quota", [QuotaRow(queues[row[0]], *row[1:]) for row in quotas if row[0] in queues])
     entries = session.rows("export_kv", (now_ms,))
-    yield from sliced(
+    yield from blocks_of_few(
         "kv", [KvRow(row[0], row[1], bytes(row[2]), row[3]) for row in entries if row[0] not in NOT_EXPORTED]
     )
     yield from _jobs(session, queues)
     yield from _results(session, queues)
     yield from _keys(session, queues)
     yield from _chains(session, queues)
-    yield from sliced("mark", [(bytes(name), bytes(mark)) for name, mark in session.rows("export_firings")])
+    yield from blocks_of_few("mark", [(bytes(name), bytes(mark)) for name, mark in session.rows("export_firings")])
     yield from _references(session)
 
 
