@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from types import FrameType
+from typing import Any, BinaryIO
 
 import click
 
@@ -87,6 +89,25 @@ def _tiers(given: tuple[str, ...]) -> dict[str, ObjectStore]:
     return tiers
 
 
+def run_to_end(transfer: Coroutine[Any, Any, None]) -> None:
+    """Run it. Ctrl-C ends it also where it reads or writes a pipe that stands still: asyncio's own handler would wait
+    until the loop goes on.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:
+        asyncio.run(transfer)
+        return
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        asyncio.run(transfer)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @contextmanager
 def broken_as_failure() -> Iterator[None]:
     try:
@@ -129,7 +150,7 @@ def export(store: str, file: str, bodies: tuple[str, ...], with_bodies: bool, fo
     tiers = _tiers(bodies) if bodies or with_bodies else None
     chosen = store_of(store)
     if file == STDIN_OR_OUT:
-        asyncio.run(_export(chosen, sys.stdout.buffer, tiers))
+        run_to_end(_export(chosen, sys.stdout.buffer, tiers))
         return
     target = Path(file)
     if target.exists() and not force:
@@ -138,7 +159,7 @@ def export(store: str, file: str, bodies: tuple[str, ...], with_bodies: bool, fo
     try:
         part.unlink(missing_ok=True)
         with os.fdopen(new_private_file(part), "wb") as opened:
-            asyncio.run(_export(chosen, opened, tiers))
+            run_to_end(_export(chosen, opened, tiers))
             opened.flush()
             os.fsync(opened.fileno())
         part.replace(target)
@@ -199,7 +220,7 @@ def import_(file: str, store: str | None, replace: bool, check: bool) -> None:
             with _opened(file) as opened:
                 ExportReader(opened).check()
         with _opened(file) as opened:
-            asyncio.run(_import(ExportReader(opened), chosen, replace))
+            run_to_end(_import(ExportReader(opened), chosen, replace))
 
 
 @contextmanager

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
+import subprocess
+import time
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from pinlater.cli.exit_codes import EXIT_INTERRUPTED
 from pinlater.errors import StoreRefused
 from pinlater.transfers.export_file import ExportBroken, ExportReader
 from tests.server.commands import Shell
+from tests.server.running import PROGRAM
+from tests.server.test_full_stores import small_disk
 from tests.transfers.conftest import StoreOfKind, only
 from tests.transfers.holdings import differences, holdings
 from tests.transfers.passage import exported, imported
@@ -191,3 +198,81 @@ def test_a_kind_of_store_that_is_not_exported_says_so(shell: Shell) -> None:
     refused = shell("export", "dynamodb://eu-west-1/jobs", "x.export", code=1)
     assert "point-in-time recovery" in refused.err
     assert not (shell.folder / "x.export").exists()
+
+
+@only("sqlite-file")
+@pytest.mark.slow
+async def test_a_full_disk_leaves_no_part_of_an_export_and_an_import_goes_on(
+    source: StoreOfKind, shell: Shell, tmp_path: Path
+) -> None:
+    url = source.fresh()
+    shard = await source.open(url)
+    now_ms = await populate(shard, JOBS)
+    before = await holdings(shard, now_ms)
+    shell("export", url, "whole.export")
+    with small_disk(tmp_path / "disk") as disk:
+        other, there = disk / "other", f"sqlite:///{disk}/there.db"
+
+        def leave(kib: int) -> None:
+            other.unlink(missing_ok=True)
+            room = os.statvfs(disk)
+            other.write_bytes(bytes(room.f_bavail * room.f_frsize - (kib << 10)))
+
+        leave(100)
+        refused = shell("export", url, f"{disk}/late.export", code=1)
+        assert "late.export cannot be written: No space left on device; nothing is left" in refused.err
+        assert list(disk.iterdir()) == [other]
+        leave(600)
+        assert "the disk is full" in shell("import", "whole.export", there, code=1).err
+        other.unlink()
+        assert "going on" in shell("import", "whole.export", there).err
+        assert differences(before, await holdings(await source.open(there), now_ms)) == {}
+        await source.close()
+
+
+@only("sqlite-file")
+@pytest.mark.slow
+async def test_a_command_that_an_operator_ends_says_what_stands(
+    source: StoreOfKind, shell: Shell, tmp_path: Path
+) -> None:
+    """By Ctrl-C, while it waits for more of its input, or for whoever takes its output."""
+    url, target = source.fresh(), source.fresh()
+    shard = await source.open(url)
+    now_ms = await populate(shard, 2_000)
+    content, before = await exported(shard, now_ms), await holdings(shard, now_ms)
+    (tmp_path / "whole.export").write_bytes(content)
+    with _piped(tmp_path, "import", "-", target) as command:
+        assert command.stdin is not None
+        command.stdin.write(content[: len(content) // 2])
+        command.stdin.flush()
+        said = _interrupted(command)
+    assert "begun again with the same file, it goes on there" in said
+    shell("import", "whole.export", target)
+    assert differences(before, await holdings(await source.open(target), now_ms)) == {}
+    with _piped(tmp_path, "export", url, "-") as command:
+        _interrupted(command)
+
+
+def _piped(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen([PROGRAM, *arguments], stdin=pipe, stdout=pipe, stderr=pipe, cwd=folder)
+
+
+def _interrupted(command: subprocess.Popen[bytes]) -> str:
+    """What it says when it is interrupted while it waits for a pipe."""
+    while "pipe" not in Path(f"/proc/{command.pid}/wchan").read_text():
+        time.sleep(0.01)
+        assert command.poll() is None
+    command.send_signal(signal.SIGINT)
+    assert command.wait(30) == EXIT_INTERRUPTED
+    assert command.stderr is not None
+    said = command.stderr.read().decode()
+    assert "Traceback" not in said
+    return said
+
+
+@only("sqlite-file")
+async def test_an_input_without_anything_says_that_it_failed(source: StoreOfKind, shell: Shell) -> None:
+    """As of a pipe whose export was refused."""
+    assert "there is nothing in this export" in shell("import", "-", source.fresh(), code=1).err
+    assert "there is nothing in this export" in shell("import", "--check", "-", stdin=b"PINLAT", code=1).err
