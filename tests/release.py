@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,13 +18,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.parts import SOAKS
+from tests.pythons import EXTRAS, NOT_FOUND, ROOT, VERSIONS, environment_of, python_of
 from tests.stores.engines import ENGINES, POOLED, Engine
 
-ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "testing.md"
 BEGIN, END = "<!-- the last release run -->", "<!-- end of the last release run -->"
-VERSIONS = ("3.11", "3.12", "3.13", "3.14")
-EXTRAS = "server,redis,mysql,demo,test"
 SOAKED = [
     "tests/faults",
     "tests/bodies/test_body_kills.py",
@@ -123,34 +120,17 @@ def on_engine(engine: Engine, folder: Path) -> Outcome:
     return Part(part, conformance_of(engine.store), engine.variables).run(folder)
 
 
-def python_of(version: str, named: Sequence[str]) -> str | None:
-    """A Python of this version: one that was named, one on PATH, or pyenv's."""
-    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    found = [*named, shutil.which(f"python{version}"), *sorted(map(str, pyenv.glob(f"{version}.*/bin/python")))]
-    return next((each for each in found if each is not None and version_of(each) == version), None)
-
-
-def version_of(python: str) -> str | None:
-    """As `3.12`; None of what does not run, as a shim of pyenv may."""
-    code = "import sys; print('%d.%d' % sys.version_info[:2])"
-    try:
-        done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
 def on_other_python(version: str, named: Sequence[str], folder: Path) -> Outcome:
-    """The unit tests on another Python, in an environment of its own inside `.venv`."""
-    part = f"unit tests on Python {version}"
+    """The whole suite as CI runs it, on another Python, in an environment of its own inside `.venv`."""
+    part = f"the tests of CI on Python {version}"
     python = python_of(version, named)
     if python is None:
-        return Outcome(part, "not run: found neither on PATH nor at pyenv; --python PATH names one")
-    environment = os.environ | {"PINLATER_PYTHON": python}
-    if subprocess.run(["./scripts/setup", EXTRAS], cwd=ROOT, env=environment, check=False).returncode != 0:
+        return Outcome(part, f"{NOT_FOUND}; --python PATH names one")
+    inside = environment_of(version, python, f"{EXTRAS},mysqldb")
+    if inside is None:
         return Outcome(part, "FAILED (its packages could not be installed)")
-    inside = str(ROOT / ".venv" / f"python{version}" / "bin" / "python")
-    return Part(part, pytest_on(inside, "-n", "2", "tests/unit")).run(folder)
+    path = f"{inside.parent}{os.pathsep}{os.environ['PATH']}"
+    return Part(part, pytest_on(str(inside), "-n", "3"), {"PATH": path}).run(folder)
 
 
 def table(outcomes: Sequence[Outcome], commit: str, day: str) -> str:

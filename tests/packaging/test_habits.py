@@ -11,7 +11,7 @@ import yaml
 
 from tests.packaging.artifacts import version_of_project
 from tests.packaging.conftest import ROOT
-from tests.release import VERSIONS
+from tests.pythons import SMOKE, VERSIONS
 
 GITHUB = ROOT / ".github"
 
@@ -41,6 +41,7 @@ def test_hosted_tests_run_on_every_python_by_scripts_that_there_are() -> None:
     scripts = [word for line in lines for word in re.findall(r"(?:\./scripts|\.ci|conf)/[\w./-]+", line)]
     assert len(scripts) >= 5
     assert [script for script in scripts if not (ROOT / script).is_file()] == []
+    assert any(line.endswith(" ".join(SMOKE)) for line in lines), "it runs elsewhere what CI runs on other Pythons"
     (built,) = [line for line in lines if line.startswith("docker build")]
     assert f"pinlater:{version_of_project()} " in built
 

@@ -14,7 +14,7 @@ from testcontainers.core.container import DockerContainer
 from tests.packaging.conftest import ROOT
 from tests.packaging.image_steps import DOCKERFILE, Stage, Step, carry_out, context_files, image_of_checkout, stages_of
 from tests.packaging.scratch_root import ScratchRoot, eventually
-from tests.release import python_of
+from tests.pythons import python_of
 
 FIRST_JOB = ROOT / "tests" / "packaging" / "first_job.py"
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a root folder of its own")
@@ -90,7 +90,7 @@ def test_the_whole_image_is_built_without_an_index(tmp_path: Path, packages: Pat
         (context / name).parent.mkdir(parents=True, exist_ok=True)
         (context / name).write_bytes((ROOT / name).read_bytes())
     (context / ".dockerignore").write_text((ROOT / ".dockerignore").read_text())
-    python = python_of("3.13", []) or sys.executable
+    python = python_of("3.13") or sys.executable
     wheels_into(context / "dist" / "wheels", wheel, python)
     build, image = stages_of(DOCKERFILE.read_text())
     with ScratchRoot(python) as first, ScratchRoot(python) as second:

