@@ -366,6 +366,6 @@ def test_polls_and_batches_that_cannot_be_are_refused() -> None:
 
 def test_a_relay_that_ends_by_itself_says_that_jobs_stay(caplog: pytest.LogCaptureFixture) -> None:
     relay = Shop().outbox.relay(lambda: object()).start()
-    until(lambda: relay.stop(1.0), "it ends")
+    until(lambda: relay.stats.is_away, "it ends")  # before it is told to stop
+    assert relay.stop(60.0)
     assert "it ends, and jobs stay in the outbox until another one is started" in caplog.text
-    assert relay.stats.is_away

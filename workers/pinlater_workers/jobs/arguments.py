@@ -200,7 +200,7 @@ class Arguments:
 
 
 def _parameters(function: Callable[..., Any], job: str) -> list[Parameter]:
-    if not isroutine(function):
+    if not isroutine(function) or isinstance(function, functools.partial):  # which is a routine too since Python 3.14
         raise ConfigurationError(f"job {job!r} is a {type(function).__name__}; allowed: a function")
     try:
         return list(signature(function).parameters.values())
