@@ -74,6 +74,11 @@ def suite_is_whole(session: pytest.Session) -> bool:
     return any(path == HERE or path in HERE.parents for path in asked)
 
 
+def left_out(config: pytest.Config) -> list[str]:
+    """The stores that were left out on purpose."""
+    return [*config.getoption("--without"), *(SERVERS if config.getoption("--fast") else ())]
+
+
 CELLS = pytest.StashKey[Cells]()
 
 
@@ -93,9 +98,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if is_worker(session.config):
         return
-    cells = session.config.stash[CELLS]
-    without, release = session.config.getoption("--without"), session.config.getoption("--release")
-    if suite_is_whole(session) and cells.empty(without, release=release):
+    cells, release = session.config.stash[CELLS], session.config.getoption("--release")
+    if suite_is_whole(session) and cells.empty(left_out(session.config), release=release):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -103,7 +107,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     cells = config.stash[CELLS]
     if cells.counts:
         terminalreporter.section("conformance: cases by store, bare or through the chain")
-        servers = SERVERS if config.getoption("--fast") else ()
-        terminalreporter.write(
-            cells.table([*config.getoption("--without"), *servers], release=config.getoption("--release"))
-        )
+        terminalreporter.write(cells.table(left_out(config), release=config.getoption("--release")))

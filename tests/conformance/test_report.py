@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.bindings import DEPTHS, KINDS
-from tests.conformance.report import HERE, Cells, suite_is_whole
+from tests.conformance.report import CELLS, HERE, Cells, pytest_sessionfinish, suite_is_whole
 from tests.parts import ABOVE_IN_CI
 
 
@@ -57,3 +57,16 @@ def test_only_a_run_of_the_whole_suite_may_fail_for_an_empty_cell(
     config = pytestconfig.__class__.fromdictargs({}, [*arguments, "-s"])  # else it holds files that nobody closes
     session = pytest.Session.from_config(config)
     assert suite_is_whole(session) is whole
+
+
+@pytest.mark.parametrize(("options", "fails"), [([], True), (["--fast"], False)], ids=["all", "fast"])
+def test_a_fast_run_does_not_fail_for_the_stores_it_leaves_out(
+    pytestconfig: pytest.Config, options: list[str], fails: bool
+) -> None:
+    config = pytestconfig.__class__.fromdictargs({}, [str(HERE), *options, "-s"])
+    session = pytest.Session.from_config(config)
+    config.stash[CELLS] = Cells()
+    config.stash[CELLS].counts.update(("sqlite", depth) for depth in DEPTHS)
+    session.exitstatus = pytest.ExitCode.OK
+    pytest_sessionfinish(session)
+    assert (session.exitstatus == pytest.ExitCode.TESTS_FAILED) is fails
