@@ -73,7 +73,22 @@ def install_command(extra: str, folder: str = _CHECKOUT) -> str:
     """
     if all(os.path.isfile(os.path.join(folder, *path)) for path in (("setup.cfg",), ("scripts", "setup"))):
         return f"pip install '.[{extra}]' in the checkout of PinLater"
-    return f"pip install 'pinlater[{extra}]'"
+    return f"pip install '{_source_folder(folder) or 'pinlater'}[{extra}]'"
+
+
+def _source_folder(packages: str) -> str:
+    """The checkout from which `pip install .` brought PinLater, as the record of that says; "" where it is none."""
+    # only where a package is missing, and so at no start
+    from json import loads  # noqa: PLC0415
+    from pathlib import Path  # noqa: PLC0415
+    from urllib.parse import unquote  # noqa: PLC0415
+
+    for record in Path(packages).glob("pinlater-*.dist-info/direct_url.json"):
+        origin = loads(record.read_text())
+        if "dir_info" in origin:
+            folder = unquote(origin["url"].removeprefix("file://"))
+            return folder if os.path.isdir(folder) else ""
+    return ""
 
 
 class ErrorCode(IntEnum):

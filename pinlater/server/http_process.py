@@ -123,7 +123,7 @@ class HttpProcess:
                 if not failed:
                     address = plan.payload["config"]["api"]
                     reason = getattr(error, "strerror", None) or str(error)
-                    hint = "choose another --api" if isinstance(error, OSError) else _SAYS_WHY
+                    hint = "it is tried again; or choose another --api" if isinstance(error, OSError) else _SAYS_WHY
                     log.error("api_not_served", address=address, reason=reason, hint=hint)
                 failed = True
             except Exception:
