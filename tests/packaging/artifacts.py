@@ -35,6 +35,23 @@ OURS = {"PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_REQUIRE_VIRTUALENV"}
 """Variables that would bring something of this machine into the environments that are tried."""
 
 
+PYZ_START = """import sys
+
+
+def main():
+    if sys.version_info < (3, 11):
+        sys.exit(
+            "pinlater: this needs Python 3.11 or newer, and {} is {}.{}; name another one: python3.12 {}".format(
+                sys.executable, sys.version_info[0], sys.version_info[1], sys.argv[0]
+            )
+        )
+    from pinlater.cli import main
+
+    main(prog_name="pinlater")
+"""
+"""Where pinlater.pyz begins: in words that an older interpreter reads too, since nothing refuses it before."""
+
+
 class ReleaseRefused(Exception):
     """A release that cannot be made from this state of the project; the text says why."""
 
@@ -184,7 +201,8 @@ def build_pyz(release: Release) -> None:
             shutil.copy2(part, inside / part.relative_to(parts))
     shutil.rmtree(inside / "bin")
     pyz = release.dist / "pinlater.pyz"
-    options = ["--reproducible", "--site-packages", inside, "--console-script", "pinlater", "--output-file", pyz]
+    (inside / "pinlater_pyz.py").write_text(PYZ_START)
+    options = ["--reproducible", "--site-packages", inside, "--entry-point", "pinlater_pyz:main", "--output-file", pyz]
     release.python("-m", "shiv", "--python", "/usr/bin/env python3", *options)
     told = run(sys.executable, pyz, "--version", SHIV_ROOT=str(release.work / "shiv"))
     assert told.split()[-1] == release.version, told

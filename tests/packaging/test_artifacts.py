@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from tests.packaging.artifacts import (
+    PYZ_START,
     Release,
     pack_chart,
     reasons_against,
@@ -84,3 +87,14 @@ def test_the_chart_is_packed_alike_at_any_time(release: Release) -> None:
     } <= set(names)
     pack_chart(release)
     assert packed.read_bytes() == first
+
+
+def test_the_one_file_names_an_interpreter_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    ast.parse(PYZ_START, feature_version=(3, 4))
+    begun: dict[str, object] = {}
+    exec(PYZ_START, begun)
+    monkeypatch.setattr(sys, "version_info", (3, 9, 18))
+    main = begun["main"]
+    assert callable(main)
+    with pytest.raises(SystemExit, match=r"needs Python 3\.11 or newer, and .* is 3\.9; .*python3\.12"):
+        main()
