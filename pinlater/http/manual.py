@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import json
 import mimetypes
+import re
+from base64 import b64encode
+from collections.abc import Iterable
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +22,7 @@ from pinlater.http.problems import http_problem
 
 MANUAL = "/docs/"
 _NOT_HERE = "the documentation is not installed here; `scripts/docs --install` in a checkout builds and installs it"
+_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 _TEXTS = ("text/", "application/json", "application/javascript", "image/svg+xml")
 
 
@@ -27,13 +32,7 @@ class Manual:
     def __init__(self, folder: Path) -> None:
         self._site = folder / "site"
         inline: dict[str, list[str]] = json.loads((folder / "inline.json").read_text(encoding="utf-8"))
-        scripts = " ".join(f"'{each}'" for each in inline["script"])
-        self._policy = (
-            # its styles are in attributes too; nothing that a caller sends comes into a page
-            f"default-src 'none'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-            "connect-src 'self'; worker-src 'self'; manifest-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
-            "form-action 'none'"
-        )
+        self._policy = _policy(inline["script"])
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """The file of an address, or the page of a folder."""
@@ -49,8 +48,7 @@ class Manual:
                 raise web.HTTPMovedPermanently(f"{request.path}/")
             path /= "index.html"
         if not path.is_file():
-            headers = {"Content-Security-Policy": self._policy}
-            return self._answer(self._site / "404.html", headers, status=404)
+            return self._not_found(request.rel_url.raw_path.partition(MANUAL)[2].count("/"))
         facts = path.stat()
         mark = f'"{facts.st_mtime_ns:x}-{facts.st_size:x}"'
         headers = {"ETag": mark, "Cache-Control": "no-cache", "Content-Security-Policy": self._policy}
@@ -58,11 +56,18 @@ class Manual:
             return web.Response(status=304, headers=headers)
         return self._answer(path, headers)
 
-    def _answer(self, path: Path, headers: dict[str, str], status: int = 200) -> web.Response:
+    def _not_found(self, depth: int) -> web.Response:
+        """The page for it speaks of the root of a host; here it is shown so many folders below the first page."""
+        up = "../" * depth or "./"
+        text = (self._site / "404.html").read_text(encoding="utf-8").replace('"/', f'"{up}')
+        hashes = [f"sha256-{b64encode(sha256(each.encode()).digest()).decode()}" for each in _SCRIPT.findall(text)]
+        headers = {"Content-Security-Policy": _policy(hashes)}
+        return web.Response(status=404, text=text, content_type="text/html", headers=headers)
+
+    def _answer(self, path: Path, headers: dict[str, str]) -> web.Response:
         kind = mimetypes.guess_type(path.name)[0] or ("text/markdown" if path.suffix == ".md" else "text/plain")
         is_text = kind.startswith(_TEXTS)
         response = web.Response(
-            status=status,
             body=path.read_bytes(),
             content_type=kind,
             charset="utf-8" if is_text else None,
@@ -71,6 +76,16 @@ class Manual:
         if is_text:
             response.enable_compression()
         return response
+
+
+def _policy(hashes: Iterable[str]) -> str:
+    """Its styles are in attributes too; nothing that a caller sends comes into a page."""
+    scripts = " ".join(f"'{each}'" for each in hashes)
+    return (
+        f"default-src 'none'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+        "connect-src 'self'; worker-src 'self'; manifest-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
+        "form-action 'none'"
+    )
 
 
 def is_manual_here() -> bool:

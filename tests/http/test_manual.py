@@ -26,7 +26,7 @@ def manual(tmp_path_factory: pytest.TempPathFactory) -> httpx.Client:
     (package / "__init__.py").touch()
     (package / "inline.json").write_text(json.dumps({"script": [HASH], "style": []}))
     (package / "site" / "index.html").write_text(f"<script>{SCRIPT}</script>" + "The first page. " * 200)
-    (package / "site" / "404.html").write_text("No such page.")
+    (package / "site" / "404.html").write_text('No such page. <a href="/queues/"> <script>go("/")</script>')
     (package / "site" / "queues" / "index.html").write_text("Queues.")
     (package / "site" / "queues.md").write_text("# Queues\n")
     (package / "outside.txt").write_text("not a page")
@@ -56,6 +56,20 @@ def test_a_page_that_is_known_is_not_sent_again_and_keeps_its_rules(manual: http
 def test_addresses_without_their_slash_lead_on(manual: httpx.Client) -> None:
     assert manual.get("/docs").headers["Location"] == "/jobs/docs/"
     assert manual.get("/docs/queues").headers["Location"] == "/jobs/docs/queues/"
+
+
+@pytest.mark.parametrize(
+    ("path", "up"), [("/docs/no", "./"), ("/docs/queues/no", "../"), ("/docs/a/b/", "../../"), ("/docs/a%2fb", "./")]
+)
+def test_the_page_for_what_is_not_there_finds_its_files_wherever_it_is_shown(
+    manual: httpx.Client, path: str, up: str
+) -> None:
+    answer = manual.get(path)
+    assert f'href="{up}queues/"' in answer.text
+    script = f'go("{up}")'
+    assert script in answer.text
+    mark = b64encode(sha256(script.encode()).digest()).decode()
+    assert f"'sha256-{mark}'" in answer.headers["Content-Security-Policy"]
 
 
 @pytest.mark.parametrize(
