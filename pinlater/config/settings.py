@@ -380,10 +380,10 @@ class Config:
     )
 
     statsd: str = _row(
-        "Metrics", Text(r"([^\s/]+:[0-9]{1,5})?", "HOST:PORT, or nothing"), "", "The statsd that gets all metrics."
+        "Statsd", Text(r"([^\s/]+:[0-9]{1,5})?", "HOST:PORT, or nothing"), "", "The statsd that gets all metrics."
     )
     statsd_prefix: str = _row(
-        "Metrics",
+        "Statsd",
         Text(r"[A-Za-z0-9_.-]*", "letters, digits, dots, dashes"),
         "pinlater",
         "The prefix of each statsd name.",
