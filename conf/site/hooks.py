@@ -3,15 +3,21 @@
 The README is its first page, other documents of the project are pages too, and so is each file of the project to which
 a page links. Each alarm, each reason of an error and each metric has a page of its own, which messages can link to.
 Beside each page lies its text as Markdown, and llms.txt lists all of them, for programs that read.
+
+What reads well in a checkout reads well here too: a link that is called after its file is called after its page, and a
+picture that follows the colours of the reader's system follows those of the site.
 """
 
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 from base64 import b64encode
+from collections.abc import Callable
 from configparser import ConfigParser
 from hashlib import sha256
+from html import escape
 from pathlib import Path, PurePosixPath
 from textwrap import indent
 from typing import Any
@@ -33,13 +39,24 @@ DOCUMENTS = {
 }
 """Documents of the project outside docs/, and the pages that they are."""
 
+STYLE = "site.css"
+
 _LANGUAGES = {".py": "python", ".lua": "lua", ".sql": "sql", ".js": "javascript", ".toml": "toml", ".yaml": "yaml"}
 _LINK = re.compile(r"(\[[^\]]*\]\()([^)\s#]+)(#[^)\s]*)?\)")
-_CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 _SCRIPT = re.compile(r"<script(?![^>]*\bsrc=)(?![^>]*application/json)[^>]*>(.*?)</script>", re.DOTALL)
 _TABS = re.compile(r"^<!-- tabs -->\n(.*?)^<!-- end of tabs -->$", re.MULTILINE | re.DOTALL)
 _ROW = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
+_NAMED_AFTER_FILE = re.compile(r"\[[\w/-]+\.md\]\(([^)\s#:]+\.md)([^)\s]*)\)")
+_TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
+_PICTURE = re.compile(r'<picture>.*?<img src="([^"]+)" alt="([^"]*)"></picture>')
+_IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+?)(-light\.png|\.svg)\)")
+_DARK = re.compile(r"@media \(prefers-color-scheme: dark\) \{\n(.*?)\n\}", re.DOTALL)
+"""Of a drawing: what its colours are where the reader's system is dark, up to the brace that stands alone."""
+
+_DESCRIPTION_CHARS = 160
+"""Of which programs that search show no more."""
 
 _texts: dict[str, str] = {}
 """Of each page of this build, by its path in the site's sources, as Markdown with the links of the site."""
@@ -60,6 +77,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         _add(files, config, page, _moved(ROOT / source, page))
     for path, text in table_pages().items():
         _add(files, config, path, text)
+    for drawing in sorted(DOCS.rglob("*.svg")):
+        name, svg = drawing.relative_to(DOCS).with_suffix("").as_posix(), drawing.read_text(encoding="utf-8")
+        _add(files, config, f"{name}-light.svg", _DARK.sub("", svg))
+        _add(files, config, f"{name}-dark.svg", _DARK.sub(r"\1", svg))
+    _add(files, config, STYLE, (Path(__file__).parent / STYLE).read_text(encoding="utf-8"))
     for source in sorted(_linked_sources()):
         text = source.read_text(encoding="utf-8")
         fence = "`" * 4
@@ -84,11 +106,18 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
         markdown = _ROW.sub(link, markdown)
     _texts[page.file.src_uri] = markdown
-    return _TABS.sub(_tabs, markdown)
+    page.meta.setdefault("description", escape(_description(markdown)))
+    if (whole := _list_of(page.file, files)) is not None:
+        markdown = markdown.replace("\n", f"\n\n[{_title_of(whole)}](../{whole.src_uri})\n", 1)
+    return _TABS.sub(_tabs, _in_prose(lambda prose: _read_here(prose, page.file, files), markdown))
 
 
 def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
+    """A page of one alarm, or of another part of a list, is in the menu where the list is."""
     _titles.clear()
+    for file in files.documentation_pages():
+        if (whole := _list_of(file, files)) is not None and file.page is not None and whole.page is not None:
+            file.page.parent = whole.page.parent
     return nav
 
 
@@ -111,6 +140,51 @@ def on_post_build(config: MkDocsConfig) -> None:
     (site / "llms.txt").write_text(_index(config), encoding="utf-8")
     hashes = {kind: sorted(map(_hash, found)) for kind, found in _inline.items()}
     (site.parent / "inline.json").write_text(json.dumps(hashes, indent=1), encoding="utf-8")
+
+
+def _list_of(file: File, files: Files) -> File | None:
+    """The page that lists this one: errors.md for errors/FORBIDDEN.md."""
+    folder = PurePosixPath(file.src_uri).parent
+    return files.get_file_from_path(f"{folder}.md")
+
+
+def _title_of(file: File) -> str:
+    return found[1] if (found := _TITLE.search(file.content_string)) else file.src_uri
+
+
+def _description(markdown: str) -> str:
+    """The first paragraph, up to the end of a sentence, as plain text."""
+    paragraphs = (part.strip() for part in re.sub(r"<!--.*?-->", "", markdown, flags=re.DOTALL).split("\n\n"))
+    first = next((part for part in paragraphs if re.match(r"\w|\[|\*\*|`", part)), "")
+    plain = " ".join(re.sub(r"^\*\*\w+\.\*\*|[*`]|!?\[|\]\([^)]*\)", "", first).split())
+    if len(plain) <= _DESCRIPTION_CHARS:
+        return plain
+    sentences, dot, _ = plain[:_DESCRIPTION_CHARS].rpartition(". ")
+    return f"{sentences}." if dot else f"{plain[: _DESCRIPTION_CHARS - 1]}…"
+
+
+def _read_here(prose: str, file: File, files: Files) -> str:
+    """What is written for who reads the file in a checkout, as one reads it on the site."""
+
+    def name(match: re.Match[str]) -> str:
+        there = files.get_file_from_path(posixpath.normpath(posixpath.join(posixpath.dirname(file.src_uri), match[1])))
+        return match[0] if there is None else f"[{_title_of(there)}]({match[1]}{match[2]})"
+
+    def follow_the_switch(match: re.Match[str]) -> str:
+        alt, path, end = match.groups()
+        extension = end.removeprefix("-light")
+        return "".join(
+            f"![{alt}]({path}-{side}{extension}#only-{side}){{ loading=lazy }}" for side in ("light", "dark")
+        )
+
+    prose = _PICTURE.sub(r"![\2](\1)", prose)
+    return _NAMED_AFTER_FILE.sub(name, _IMAGE.sub(follow_the_switch, prose))
+
+
+def _in_prose(change: Callable[[str], str], markdown: str) -> str:
+    """Changes what is no block of code."""
+    parts = _FENCED.split(markdown)
+    return "".join(part if part.startswith("```") else change(part) for part in parts)
 
 
 def _tabs(part: re.Match[str]) -> str:
@@ -153,7 +227,7 @@ def _linked_sources() -> set[Path]:
     pages = [*DOCS.rglob("*.md"), *(ROOT / name for name in DOCUMENTS)]
     found = set()
     for page in pages:
-        for _, link, _ in _LINK.findall(_CODE.sub("", page.read_text(encoding="utf-8"))):
+        for _, link, _ in _LINK.findall(_FENCED.sub("", page.read_text(encoding="utf-8"))):
             target = _target(page, link)
             if target is not None and target.is_file() and _page_of_document(target) is None:
                 found.add(target)
@@ -194,8 +268,7 @@ def _moved(source: Path, page: str) -> str:
             there, anchor = _page_of_source(target), ""
         return f"{begin}{_relative(there, page)}{anchor})"
 
-    parts = re.split(r"(^```.*?^```$)", source.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    return "".join(part if part.startswith("```") else _LINK.sub(move, part) for part in parts)
+    return _in_prose(lambda prose: _LINK.sub(move, prose), source.read_text(encoding="utf-8"))
 
 
 def _relative(target: str, page: str) -> str:

@@ -61,8 +61,7 @@ def _error(each: Reason) -> str:
     return (
         f"# Error `{each.name}`\n\n{each.meaning}\n\n## What to do\n\n{each.remedy}\n\n## For programs\n\n"
         f"- Code: `{each.error.code.name}` ({int(each.error.code)}).\n- Over HTTP: {status_text(each)}.\n"
-        f"- The same call {again}.\n- In Python: `pinlater.errors.{each.error.__name__}`.\n\n"
-        "[All errors](../errors.md)\n"
+        f"- The same call {again}.\n- In Python: `pinlater.errors.{each.error.__name__}`.\n"
     )
 
 
@@ -76,5 +75,5 @@ def _metric(name: str, family: Family) -> str:
     }
     return (
         f"# Metric `{name}`\n\n{family.help}\n\nA {family.kind}, in Prometheus `{full}`.\n\n## Labels\n\n{labels}\n"
-        f"## A query\n\n```promql\n{queries[family.kind]}\n```\n\n[All metrics](../metrics.md)\n"
+        f"## A query\n\n```promql\n{queries[family.kind]}\n```\n"
     )

@@ -48,6 +48,39 @@ def test_each_document_is_a_page_and_a_text_and_in_the_menu(site: Path) -> None:
         assert f"]({document.name})" in index, "it is to stand in nav of conf/site/mkdocs.yml"
 
 
+def test_each_picture_of_a_page_is_there_in_the_colours_of_the_switch(site: Path) -> None:
+    pictures = {
+        (page.parent / path).resolve(): switch
+        for page in site.rglob("*.html")
+        for path, switch in re.findall(
+            r"""<(?:img|source)\b[^>]*\b(?:src|srcset)="([^"#]+)([^"]*)\"""", page.read_text("utf-8")
+        )
+    }
+    assert [picture for picture in pictures if not picture.is_file()] == []
+    assert {switch for picture, switch in pictures.items() if "images" in picture.parts} == {
+        "#only-light",
+        "#only-dark",
+    }
+    drawings = [(site / f"images/drawings/parts-{colours}.svg").read_text("utf-8") for colours in ("light", "dark")]
+    assert "@media" not in "".join(drawings), "the switch decides, and not the reader's system"
+    assert drawings[0] != drawings[1]
+
+
+def test_pages_say_what_they_are_about_and_belong_to_a_part_of_the_menu(site: Path) -> None:
+    for path, part in ("errors/QUEUE_NOT_FOUND", "Reference"), ("alarms/shard_out", "Run it"), ("wire", "Reference"):
+        text = (site / path / "index.html").read_text("utf-8")
+        (about,) = re.findall(r'<meta name="description" content="([^"]+)">', text)
+        assert about.endswith(".")
+        assert "keeps jobs" not in about, "that is what the whole site is about"
+        (active,) = re.findall(r"md-tabs__item--active.*?<a[^>]*>\s*(.*?)\s*</a>", text, re.DOTALL)
+        assert active == part
+
+
+def test_links_are_called_after_pages(site: Path) -> None:
+    names = re.compile(r"""<a href="(?!\.\./source/)[^>]*>[\w-]+\.md</a>""")
+    assert [page for page in site.rglob("*.html") if names.search(page.read_text("utf-8"))] == []
+
+
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
     """Links that a reader follows may lead out; a page's own files may not."""
     for page in [*site.rglob("*.html"), *site.rglob("*.css")]:
