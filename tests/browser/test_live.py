@@ -18,6 +18,14 @@ from tests.browser.stand import Stand
 MINUTE_MS = 60_000
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
 _MARK = "document.querySelector('main').dataset.opened = 'once'; window.opened = true"
+_FAIL_ONCE = """(() => {
+  const morph = Idiomorph.morph;
+  window.failed = 0;
+  Idiomorph.morph = (...given) => {
+    if (given[1].includes("/dashboard/queues/shown") && !window.failed) { window.failed = 1; throw new Error("planted"); }
+    return morph(...given);
+  };
+})()"""
 _ADD_TIMES = """([now, ...ids]) => ids.forEach(id => {
   const time = document.createElement("time"), [kind, ms] = id.split(" ");
   time.id = id;
@@ -45,6 +53,20 @@ def test_what_happens_is_shown_without_a_reload(browser: Browser, stand: Stand) 
         client.delete_queue("live", stand.password)
         expect(row).to_have_count(0)
         assert is_the_same(page)
+        watch.check()
+
+
+def test_what_could_not_be_shown_is_fetched_again(browser: Browser, sqlite_stand: Stand) -> None:
+    with (
+        sqlite_stand.client() as client,
+        visit(browser, sqlite_stand.address, sqlite_stand.cookies("viewer")) as (page, watch),
+    ):
+        page.goto("/dashboard/queues?name=shown")
+        page.evaluate(_FAIL_ONCE)
+        client.create_queue("shown")
+        expect(page.locator("main").get_by_role("link", name="shown", exact=True)).to_be_visible()
+        assert page.evaluate("window.failed === 1")
+        client.delete_queue("shown", sqlite_stand.password)
         watch.check()
 
 

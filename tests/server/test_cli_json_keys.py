@@ -19,6 +19,7 @@ from pinlater.data_folder.password import hash_password
 from pinlater.http.openapi import openapi_document
 from pinlater.model import ScheduleChange, WorkerJob, WorkerReport
 from tests.server.running import running
+from tests.server.test_faces_agree import until
 
 OLD: dict[str, list[str]] = json.loads((Path(__file__).parent / "old_json_keys.json").read_bytes())
 """By command line the keys of before; a key within an object is behind a dot."""
@@ -132,6 +133,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
             report = WorkerReport("a1", "shop", 1_000, "host", 7, {"mail": 3}, 8, 1, running=at_work)
             client.checkpoint("mail", [], worker=report)
             client.update_schedule(ScheduleChange(name="nightly", queue="mail", body=b"x", cron="0 3 * * *"), PASSWORD)
+            until(lambda: all(queue.levels for queue in client.cluster_status().queues))
         environment = {"PINLATER_SERVER": address, "PINLATER_ADMIN_PASSWORD": PASSWORD, "COLUMNS": "140"}
         made = CliRunner().invoke(main, ["flow", "create", "--file", str(folder / "flow.toml")], env=environment)
         jobs = {"job": job, "other": other, "ended": first.descriptor}

@@ -67,14 +67,13 @@
   };
 
   // Only what is new of a page comes; all of what does not come in parts.
-  const whole = async (response, had) => {
+  const read = async (response, had) => {
     if (!(response.headers.get("Content-Type") || "").startsWith("application/json")) {
-      parts = new Map();
-      return response.text();
+      return { html: await response.text(), parts: new Map() };
     }
     const news = await response.json();
-    parts = new Map(news.map(([mark, html]) => [mark, html ?? had.get(mark)]));
-    return news.map(([mark]) => parts.get(mark)).join("");
+    const now = new Map(news.map(([mark, html]) => [mark, html ?? had.get(mark)]));
+    return { html: news.map(([mark]) => now.get(mark)).join(""), parts: now };
   };
 
   const look = async () => {
@@ -97,10 +96,11 @@
       const isText = (response.headers.get("Content-Type") || "").startsWith("text/plain");
       if (response.status >= 500 && isText) return isAway(await response.text());
       if (!response.ok && response.status !== 404) return isAway(`The server answers with an error (${response.status})`);
-      const html = await whole(response, had);
+      const page = await read(response, had);
+      put(page.html); // what could not be shown is fetched again, so it is remembered behind that
+      parts = page.parts;
       etag = response.headers.get("ETag") || "";
       isBack();
-      put(html);
     } catch {
       isAway("No answer from the server");
     }
