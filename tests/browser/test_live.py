@@ -22,7 +22,10 @@ _FAIL_ONCE = """(() => {
   const morph = Idiomorph.morph;
   window.failed = 0;
   Idiomorph.morph = (...given) => {
-    if (given[1].includes("/dashboard/queues/shown") && !window.failed) { window.failed = 1; throw new Error("planted"); }
+    if (given[1].includes("/dashboard/queues/shown") && !window.failed) {
+      window.failed = 1;
+      throw new Error("planted");
+    }
     return morph(...given);
   };
 })()"""
