@@ -174,7 +174,7 @@ async def client_of(server: RunningServer) -> AsyncIterator[AsyncClient]:
     address = f"127.0.0.1:{server.port}"
     async with AsyncClient(address) as patient:
         await patient.create_queue("mail")
-    async with AsyncClient(address, timeout=2.0) as client:
+    async with AsyncClient(address, timeout=10.0) as client:
         yield client
 
 
