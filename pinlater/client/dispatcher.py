@@ -334,7 +334,8 @@ class _Attempts:
         return min(backoff_s(self.rounds, None, rng), left_s / 2)
 
     def raise_verdict(self, error: Failure) -> NoReturn:
-        """Raises what the caller gets: the server's own error, or what it means that no answer came.
+        """Raises what the caller gets: the server's own error, or what it means that no answer came. Its message has the
+        reasons, so no traceback of a connection stands before it.
 
         Overloaded: it was this client that had no time or no connection left.
         """
@@ -344,10 +345,10 @@ class _Attempts:
         tried = "; ".join(f"{address}: {why}" for address, why in self._why.items())
         if self._maybe_done and self.call.idempotency in (Idempotency.REPEAT, Idempotency.ONCE):
             message = f"{method} was sent and may have been carried out, but no answer came: {tried}"
-            raise OutcomeUnknown(message) from error
+            raise OutcomeUnknown(message) from None
         if self._definite is not None:
             raise self._definite
         if self._busy:
-            raise Overloaded(f"{method} was not sent: {tried}") from error
+            raise Overloaded(f"{method} was not sent: {tried}") from None
         hint = _NOT_THERE if set(self._why.values()) == {_REFUSED} else ""
-        raise ServerUnreachable(f"no answer to {method} from any server: {tried}{hint}") from error
+        raise ServerUnreachable(f"no answer to {method} from any server: {tried}{hint}") from None

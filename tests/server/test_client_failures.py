@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 import time
+import traceback
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
@@ -103,6 +104,8 @@ async def test_when_no_server_can_be_reached_all_are_named_when_the_time_is_over
                 await call()
             assert (0.9 if is_patient else 0.0) < time.monotonic() - begun_s < slower(time.monotonic) * 20
             assert all(f"{address}: Connect" in caught.value.message for address in (nobody, other))
+            shown = "".join(traceback.format_exception(caught.value))
+            assert shown.count("Traceback") == 1, "those of the connections say nothing that the message does not"
 
 
 async def test_a_host_without_an_address_is_unreachable_and_named() -> None:
