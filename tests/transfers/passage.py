@@ -6,11 +6,20 @@ import io
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
+import pytest
+
 from pinlater.backends.base import Shard
 from pinlater.backends.store_transfer import ExportBlock
 from pinlater.transfers.export_file import ExportReader
 from pinlater.transfers.shard_export import ShardExport, write_export
 from pinlater.transfers.shard_import import ShardImport
+
+
+def cut_blocks(patch: pytest.MonkeyPatch, rows: int) -> None:
+    """Exports have blocks of so many rows and few bytes, so a small store has several of each kind."""
+    for place in ("sql.exported_rows", "redis.exported_keys"):
+        patch.setattr(f"pinlater.backends.{place}.ROWS_PER_BLOCK", rows)
+        patch.setattr(f"pinlater.backends.{place}.BYTES_PER_BLOCK", 2_000 * rows)
 
 
 @dataclass

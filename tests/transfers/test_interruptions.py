@@ -20,7 +20,7 @@ from tests.server.running import PROGRAM
 from tests.server.test_full_stores import small_disk
 from tests.transfers.conftest import StoreOfKind, only
 from tests.transfers.holdings import differences, holdings
-from tests.transfers.passage import exported, imported
+from tests.transfers.passage import cut_blocks, exported, imported
 from tests.transfers.population import populate
 
 JOBS = 250
@@ -39,8 +39,7 @@ async def test_an_import_that_fails_at_any_block_goes_on_there(
     target: StoreOfKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the block is written, and behind it: then nobody told the command that it was."""
-    monkeypatch.setattr("pinlater.backends.sql.exported_rows.ROWS_PER_BLOCK", 60)
-    monkeypatch.setattr("pinlater.backends.redis.exported_keys.ROWS_PER_BLOCK", 60)
+    cut_blocks(monkeypatch, 60)
     source = await target.open(target.fresh())
     now_ms = await populate(source, JOBS)
     content = await exported(source, now_ms)
@@ -179,7 +178,7 @@ async def test_a_store_in_use_is_no_target_and_redis_no_source(target: StoreOfKi
 @only("sqlite-file", "mysql", "postgres")
 async def test_an_export_of_sql_shows_one_moment(source: StoreOfKind, monkeypatch: pytest.MonkeyPatch) -> None:
     """What servers do meanwhile is not in it."""
-    monkeypatch.setattr("pinlater.backends.sql.exported_rows.ROWS_PER_BLOCK", 20)
+    cut_blocks(monkeypatch, 20)
     url = source.fresh()
     shard, server = await source.open(url), await source.open(url)
     now_ms = await populate(shard, 120)

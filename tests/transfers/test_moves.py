@@ -21,7 +21,7 @@ from tests.server.test_reload import table, told, write
 from tests.stores.places import Places
 from tests.transfers.conftest import StoreOfKind, only
 from tests.transfers.holdings import differences, holdings
-from tests.transfers.passage import HeldClock
+from tests.transfers.passage import HeldClock, cut_blocks
 from tests.transfers.population import populate
 
 
@@ -46,8 +46,7 @@ async def _moved(source: Shard, target: Shard, now_ms: int, on_progress: Callabl
 async def test_a_move_that_is_interrupted_goes_on_or_is_taken_back(
     source: StoreOfKind, target: StoreOfKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pinlater.backends.sql.exported_rows.ROWS_PER_BLOCK", 60)
-    monkeypatch.setattr("pinlater.backends.redis.exported_keys.ROWS_PER_BLOCK", 60)
+    cut_blocks(monkeypatch, 60)
     url, new_url = source.fresh(), target.fresh()
     shard = await source.open(url, marked=True)
     now_ms = await populate(shard, 200)
@@ -97,7 +96,7 @@ async def test_a_shard_whose_move_was_interrupted_can_be_closed(
     source: StoreOfKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread that reads it waits for nobody who takes what it has read."""
-    monkeypatch.setattr("pinlater.backends.sql.exported_rows.ROWS_PER_BLOCK", 5)
+    cut_blocks(monkeypatch, 5)
     shard, new = await source.open(source.fresh(), marked=True), await source.open(source.fresh(), marked=True)
     now_ms = await populate(shard, 120)
 

@@ -17,7 +17,7 @@ from tests.conformance.subject import key_of
 from tests.queues import make_queue
 from tests.transfers.conftest import StoreOfKind, only
 from tests.transfers.holdings import differences, holdings
-from tests.transfers.passage import HeldClock, exported, imported
+from tests.transfers.passage import HeldClock, cut_blocks, exported, imported
 from tests.transfers.population import START_MS, populate
 
 JOBS = 80
@@ -102,8 +102,7 @@ async def test_ids_go_on(target: StoreOfKind) -> None:
 async def test_no_more_jobs_are_told_than_are_in_the_store(
     target: StoreOfKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pinlater.backends.sql.exported_rows.ROWS_PER_BLOCK", 20)
-    monkeypatch.setattr("pinlater.backends.redis.exported_keys.ROWS_PER_BLOCK", 20)
+    cut_blocks(monkeypatch, 20)
     source = await target.open(target.fresh())
     now_ms = await populate(source, JOBS)
     content = await exported(source, now_ms)

@@ -16,7 +16,7 @@ from pinlater.backends.store_transfer import ChainRow, ExportedJob, JobMore, Key
 from pinlater.transfers.export_file import ExportReader
 from tests.transfers.conftest import StoreOfKind
 from tests.transfers.holdings import differences, holdings, live_on
-from tests.transfers.passage import exported, imported
+from tests.transfers.passage import cut_blocks, exported, imported
 from tests.transfers.population import populate
 
 JOBS = 350
@@ -39,9 +39,7 @@ async def _export(store: StoreOfKind) -> _Exported:
     shard = await store.open(store.fresh())
     now_ms = await populate(shard, JOBS)
     with pytest.MonkeyPatch.context() as patch:  # all kinds of rows come in several blocks
-        for place in ("sql.exported_rows", "redis.exported_keys"):
-            patch.setattr(f"pinlater.backends.{place}.ROWS_PER_BLOCK", 25)
-            patch.setattr(f"pinlater.backends.{place}.BYTES_PER_BLOCK", 50_000)
+        cut_blocks(patch, 25)
         content = await exported(shard, now_ms)
     held = await holdings(shard, now_ms)
     found = _Exported(content, now_ms, held, await live_on(shard, now_ms))
