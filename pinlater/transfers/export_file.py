@@ -132,6 +132,8 @@ class ExportReader:
             self._number += 1
             kind, content = self._frame()
             if kind == _END:
+                if self._file.read(1):
+                    raise ExportBroken("there is more in this file behind the end of the export: use another copy")
                 found = json.loads(content)
                 self.end = ExportEnd(TransferTotals.load(found["totals"]), found["last_id"])
                 return

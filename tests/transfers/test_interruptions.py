@@ -116,6 +116,9 @@ async def test_an_export_that_is_cut_or_damaged_is_refused(source: StoreOfKind) 
         damaged = content[:at] + bytes([content[at] ^ 1 << random.randrange(8)]) + content[at + 1 :]
         with pytest.raises(ExportBroken):
             ExportReader(io.BytesIO(damaged)).check()
+    for more in (b"\n", content):
+        with pytest.raises(ExportBroken, match="behind the end"):
+            ExportReader(io.BytesIO(content + more)).check()
 
 
 @only("sqlite-file")
