@@ -334,8 +334,8 @@ class _Attempts:
         return min(backoff_s(self.rounds, None, rng), left_s / 2)
 
     def raise_verdict(self, error: Failure) -> NoReturn:
-        """Raises what the caller gets: the server's own error, or what it means that no answer came. Its message has the
-        reasons, so no traceback of a connection stands before it.
+        """Raises what the caller gets: the server's own error, or what it means that no answer came. Its message has
+        the reasons, so no traceback of a connection stands before it.
 
         Overloaded: it was this client that had no time or no connection left.
         """
