@@ -23,11 +23,13 @@ Form = Callable[[Any], Any]
 
 
 def digest(content: bytes | str) -> str:
-    """What stands for a body or a text in a history: equal for equal ones.
+    """What stands for a body or a text in a history: equal for equal ones, and "" for an empty one.
 
     >>> digest(b"resize 5.jpg")
-    'sha256:1ab6f7b5d9a4c54d'
+    'sha256:b97bd944f7280674'
     """
+    if not content:
+        return ""
     raw = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     return f"sha256:{sha256(raw).hexdigest()[:_DIGITS]}"
 
