@@ -21,6 +21,7 @@ import pinlater.app
 import pinlater.bodies.tier
 import pinlater.flows.child_maker
 import pinlater.flows.flow_engine
+import pinlater.maintenance.periodic
 import pinlater.shard_factory
 from pinlater.backends.base import Shard
 from pinlater.backends.sql import sqlite_connection
@@ -31,6 +32,7 @@ from pinlater.flows.connection import open_database
 from pinlater.flows.database import FlowDatabase
 from pinlater.model.owner_bounds import NO_BOUNDS, OwnerBounds
 from tests.simulation.network import FLOWS, Network
+from tests.simulation.scheduler import Scheduler
 from tests.simulation.threads import GroupCommitThread, InlineExecutor
 from tests.simulation.tier import SimulatedTier
 from tests.simulation.virtual_time import MachineClock, passed_ns
@@ -85,6 +87,7 @@ def machines() -> Iterator[None]:
             (os, "getpid", pid),
             (socket, "gethostname", host),
             (sqlite_connection, "GroupCommitThread", GroupCommitThread),
+            (pinlater.maintenance.periodic, "AsyncIOScheduler", Scheduler),
             (pinlater.app, "ClusterClock", _clock),
             (pinlater.app, "name_of_server", lambda folder: folder.name),
             (pinlater.app, "describe_disk", lambda folder: {}),

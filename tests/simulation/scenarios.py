@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from pinlater.model import JobState
 from tests.simulation import virtual_time
 from tests.simulation.cluster import Cluster
 from tests.simulation.load import Ledger, Load, LoadSettings

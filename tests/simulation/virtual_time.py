@@ -18,8 +18,6 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-import apscheduler.schedulers.base
-
 import pinlater.maintenance.periodic
 from tests.simulation.threads import at_once
 
@@ -73,6 +71,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def run_in_executor(self, executor: Any, func: Callable[..., R], *args: Any) -> asyncio.Future[R]:
         return at_once(self, func, *args)
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
 
     # -- frozen processes --------------------------------------------------------------------------------------------
 
@@ -211,7 +214,6 @@ def _virtual(seed: int) -> Iterator[None]:
             (secrets, "token_urlsafe", lambda nbytes=32: rng.randbytes(nbytes).hex()),
             (uuid, "uuid4", lambda: uuid.UUID(bytes=rng.randbytes(16), version=4)),
             (random, "SystemRandom", lambda: random.Random(rng.random())),
-            (apscheduler.schedulers.base, "datetime", VirtualDatetime),
             (pinlater.maintenance.periodic, "datetime", VirtualDatetime),
         ):
             stack.enter_context(patch.object(owner, name, value))
