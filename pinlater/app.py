@@ -125,10 +125,10 @@ class ServerProcess:
         """
         self._exposed = exposed
         self._is_closed = False
-        self._clock = clock = ClusterClock(config.clock_tolerance_ms)
+        self.clock = clock = ClusterClock(config.clock_tolerance_ms)
         self._tolerance_ms = config.clock_tolerance_ms
         self._folder = folder = data_folder(config)
-        self._metrics = metrics = Metrics()
+        self.metrics = metrics = Metrics()
         self._periodic = Periodic()
         server, started_ms = name_of_server(folder), clock.now_ms()
         me = ServerName(server, str(os.getpid()), config.advertise or address, started_ms)
@@ -144,7 +144,7 @@ class ServerProcess:
         self._quotas = QuotaBalancer(shards, queues, clock, priorities)
 
         # the cluster
-        self._membership = membership = Membership(
+        self.membership = membership = Membership(
             shards, clock.steady, me, config.lease_ms, self._describe, metrics=metrics, clocks=clock
         )
         self._stats = stats = StatsCollector(
@@ -201,7 +201,7 @@ class ServerProcess:
         if self._bodies is not None:
             every, names = self._periodic.every, lambda: sorted(queues.names())
             bodies = self._bodies.begin(shards, names, priorities, membership.owns, every)
-        self._service = service = Service(
+        self.service = service = Service(
             router,
             clock,
             ClaimTokens(socket.gethostname(), os.getpid(), started_ms),
@@ -274,19 +274,19 @@ class ServerProcess:
         try:
             return Bodies(
                 settings,
-                self._clock,
-                self._clock.steady,
-                self._metrics,
-                lacking=lambda tier: self._membership.lacking_tier(tier),
+                self.clock,
+                self.clock.steady,
+                self.metrics,
+                lacking=lambda tier: self.membership.lacking_tier(tier),
                 rule_of_queue=lambda queue: self._queues.settings(queue).bodies,
-                fail_for_good=lambda queue, acks: self._service.ack(queue, (), acks),
+                fail_for_good=lambda queue, acks: self.service.ack(queue, (), acks),
             )
         except StoreInvalid as error:
             raise StartRefused(str(error)) from error
 
     def _new_flows(self, config: Config, router: Router, me: ServerName, events: JobEvents) -> Flows | None:
         """None: they are off."""
-        settings, membership = settings_map.flow_settings(config), self._membership
+        settings, membership = settings_map.flow_settings(config), self.membership
         if settings is None:
             return None
 
@@ -299,8 +299,8 @@ class ServerProcess:
             me.lease_name,
             router,
             self._queues,
-            self._clock,
-            self._metrics,
+            self.clock,
+            self.metrics,
             events.ready,
             refusal,
             lambda: len(membership.alive()) > 1,
@@ -332,8 +332,8 @@ class ServerProcess:
 
     async def _sync_shard(self, member: ShardHandle) -> None:
         """A shard that is to serve has said its time; what is due there goes by what that says of all clocks."""
-        self._membership.judge_clocks()
-        ahead_ms = member.newest_ms - self._clock.now_ms() - self._clock.uncertainty_ms
+        self.membership.judge_clocks()
+        ahead_ms = member.newest_ms - self.clock.now_ms() - self.clock.uncertainty_ms
         if ahead_ms > self._tolerance_ms:
             log.warning("store_is_ahead", shard=member.shard.shard_id, jobs_stored_ahead_ms=ahead_ms, hint=_AHEAD)
         if self._bodies is None and (await member.shard.list_references("", 1)).references:
@@ -346,10 +346,10 @@ class ServerProcess:
         if self._bodies is not None:
             await self._bodies.open()
         try:
-            await self._service.open()
+            await self.service.open()
         except PinLaterError as refused:
             raise StartRefused(refused.message) from refused
-        await self._membership.renew()
+        await self.membership.renew()
         if self._only_peers:
             with suppress(PinLaterError):  # no store can be reached: it is tried each second
                 await self._peers.make()
@@ -369,7 +369,7 @@ class ServerProcess:
             self._periodic,
             queues=self._queues,
             pending=self._pending,
-            membership=self._membership,
+            membership=self.membership,
             homes_change=self._homes_change,
             quotas=self._quotas,
             stats=self._stats,
@@ -389,30 +389,30 @@ class ServerProcess:
         self._server.adopt(connection)
 
     def share(self, tell: Tell) -> None:
-        self._service.admin_password.share = tell
+        self.service.admin_password.share = tell
 
     def learn(self, news: News) -> None:
-        self._service.admin_password.learn(news)
+        self.service.admin_password.learn(news)
 
     async def report(self, kind: str) -> Any:
         """For the supervisor: metrics, status, remarks or readiness."""
         if kind == "metrics":
-            set_gauges(self._metrics, self._members, self._server, self._service, self._overflow, self._clock)
+            set_gauges(self.metrics, self._members, self._server, self.service, self._overflow, self.clock)
             if not self._is_closed:  # the last report of a process comes when its shards are closed
-                await self._workers.set_gauges(self._metrics, self._queues.names(), self._membership.alive())
-            return self._metrics.snapshot()
+                await self._workers.set_gauges(self.metrics, self._queues.names(), self.membership.alive())
+            return self.metrics.snapshot()
         if kind == "status":
             workers = await self._workers.page(limit=SHOWN_WORKERS)
             alarms = asdict(await self._judge.page(SHOWN_ALARMS))
             return {**asdict(await self._cluster.status()), "workers": asdict(workers), "alarms": alarms}
         if kind == "remarks":
-            return [*remarks(self._members, self._clock), *([self._exposed] if self._exposed else [])]
-        return unready_reasons(self._members, self._membership, self._overflow)
+            return [*remarks(self._members, self.clock), *([self._exposed] if self._exposed else [])]
+        return unready_reasons(self._members, self.membership, self._overflow)
 
     async def drain(self, hand_over: HandOver | None, timeout_s: float) -> None:
         """Leave the cluster and answer what was read; then see that jobs in the overflow shard find a shard."""
         ends_at = asyncio.get_running_loop().time() + timeout_s
-        await asyncio.gather(self._membership.drain(), self._server.drain(hand_over, timeout_s))
+        await asyncio.gather(self.membership.drain(), self._server.drain(hand_over, timeout_s))
         await self._overflow.drain(max(LEAST_MOVE_S, ends_at - asyncio.get_running_loop().time()))
 
     async def close(self) -> None:
@@ -423,11 +423,11 @@ class ServerProcess:
         await self._stats.close()
         await self._periodic.close()
         await self._judge.close()
-        await self._membership.give_up()
+        await self.membership.give_up()
         await self._overflow.close()
         await self._workers.close()
         note_stores(self._folder, self._members.store_ids())
-        await self._service.close()
+        await self.service.close()
         if self._bodies is not None:
             await self._bodies.close()
 

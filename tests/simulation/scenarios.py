@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from pinlater.model import JobState
 from tests.simulation import virtual_time
 from tests.simulation.cluster import Cluster
 from tests.simulation.load import Ledger, Load, LoadSettings
@@ -73,13 +72,13 @@ class Trouble:
             self.cluster.kill(server)
         await asyncio.sleep(8)
         for server in dying:
-            await self.cluster.start(f"{server.name}b")
+            await self.cluster.start(server.name)
 
     async def rolling_restart(self) -> None:
         """Each server drains and is started again, one after the other."""
         for server in list(self.cluster.servers):
             await self.cluster.stop(server)
-            await self.cluster.start(f"{server.name}b")
+            await self.cluster.start(server.name)
             await asyncio.sleep(TROUBLE_S / self.servers)
 
     async def partition(self) -> None:
@@ -221,15 +220,9 @@ async def _make_queues(cluster: Cluster) -> None:
 
 async def _until_done(cluster: Cluster) -> list[str]:
     """Until no job is left; those of queues without workers do not count. What is left then."""
-    left: Counter[str] = Counter()
+    left: list[str] = []
     for _ in range(round(FINISH_S)):
-        left = Counter(
-            f"{store.jobs.descriptor(queue, job)} {job.state.name}"
-            for store in cluster.stores
-            for queue, jobs in store.jobs.queues.items()
-            for job in jobs.values()
-            if job.state in (JobState.PENDING, JobState.IN_PROGRESS)
-        )
+        left = [job for store in cluster.stores for job in store.live_jobs()]
         if not left:
             break
         await asyncio.sleep(1)
