@@ -1,7 +1,7 @@
 """The network between callers and servers: who listens, the connections there are, and what goes wrong on them.
 
-A server is the product's own ThriftServer, and a caller the product's own client; the event loop gives both simulated
-connections (sockets.py) in place of the system's. An address names both ends, `CALLER>SERVER`, so that a fault may be
+A server is the product's own, and so is the client of a caller; the event loop gives both simulated connections
+(sockets.py) in place of the system's. An address names both ends, `CALLER>SERVER`, so that a fault may be
 one of some callers, or of some servers.
 """
 
@@ -12,6 +12,7 @@ import errno
 import math
 import os
 import random
+import socket
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,11 +21,7 @@ from itertools import count
 from typing import Any, Self, cast
 from unittest.mock import patch
 
-from pinlater.api import ServedApi
 from pinlater.client.addresses import DEFAULT_PORT, Address
-from pinlater.clock import Clock
-from pinlater.metrics import Metrics
-from pinlater.server.thrift_server import ThriftServer
 from tests.simulation.sockets import Connection, ConnectionEnd, SimulatedSocket
 
 ONE_WAY_S = (0.000_1, 0.000_5)
@@ -32,8 +29,6 @@ ONE_WAY_S = (0.000_1, 0.000_5)
 
 KNOWN_FOR_S = 20.0
 """A server that was killed has its address for so long."""
-
-DRAIN_S = 30.0
 
 
 class FaultKind(StrEnum):
@@ -85,14 +80,12 @@ class CallerNetwork:
         """How often each kind of fault befell something."""
         self._rng = rng
         self._faults: list[CallerFault] = []
-        self._servers: dict[str, ThriftServer] = {}
+        self._listening: dict[str, Callable[[socket.socket], None]] = {}
         self._known_until_s: dict[str, float] = {}
-        self._frozen: set[str] = set()
         self._dead_callers: set[str] = set()
         self._addresses: dict[str, str] = {}
         self._connections: dict[Connection, None] = {}
         self._numbers = count(1)
-        self._ending: list[asyncio.Task[None]] = []
         self._patches = ExitStack()
 
     def __enter__(self) -> Self:
@@ -106,60 +99,28 @@ class CallerNetwork:
 
     # -- servers -----------------------------------------------------------------------------------------------------
 
-    async def listen(self, name: str, service: ServedApi, clock: Clock, metrics: Metrics | None = None) -> None:
-        """A server serves under this name from now on."""
-        server = ThriftServer(service, metrics=metrics, clock=clock)
-        await server.start()
-        self._servers[name] = server
+    def listen(self, name: str, adopt: Callable[[socket.socket], None]) -> None:
+        """A server takes connections under this name from now on."""
+        self._listening[name] = adopt
         self._known_until_s[name] = math.inf
 
+    def leave(self, name: str) -> None:
+        """It takes no new ones, and callers need not ask for it any more."""
+        self._listening.pop(name, None)
+        self._known_until_s.pop(name, None)
+
     def kill(self, name: str) -> None:
-        """As by kill -9, of a server whose calls come to no store any more: its kernel closes its connections."""
-        server = self._leave(name)
-        if server is not None:
-            self._known_until_s[name] = asyncio.get_running_loop().time() + KNOWN_FOR_S
-            for each in self._of_server(name):
-                each.server_end.die()
-            self._ending.append(asyncio.get_running_loop().create_task(server.drain(timeout_s=0.0)))
-
-    async def drain(self, name: str) -> None:
-        """As after SIGTERM: until it has answered what it was asked."""
-        server = self._leave(name)
-        if server is not None:
-            del self._known_until_s[name]
-            await server.drain(timeout_s=DRAIN_S)
-
-    def freeze(self, name: str) -> None:
-        """It neither reads nor writes, and its kernel takes what comes."""
-        self._frozen.add(name)
-        for each in self._of_server(name):
-            each.server_end.freeze()
-
-    def thaw(self, name: str) -> None:
-        self._frozen.discard(name)
-        for each in self._of_server(name):
-            each.server_end.thaw()
-
-    async def close(self) -> None:
-        """Nobody serves any more."""
-        self.heal()
-        for name in list(self._servers):
-            self.kill(name)
-        await asyncio.gather(*self._ending)
+        """Its process was killed: its kernel closes its connections. Callers go on asking for it for a while."""
+        self.leave(name)
+        self._known_until_s[name] = asyncio.get_running_loop().time() + KNOWN_FOR_S
+        for each in [each for each in self._connections if each.server == name]:
+            each.server_end.die()
 
     @property
     def known(self) -> list[str]:
         """The servers that have an address, whether or not they live."""
         now_s = asyncio.get_running_loop().time()
         return [name for name, until_s in self._known_until_s.items() if now_s < until_s]
-
-    def _leave(self, name: str) -> ThriftServer | None:
-        """It takes no new connections; None: it is not there any more."""
-        self.thaw(name)
-        return self._servers.pop(name, None)
-
-    def _of_server(self, name: str) -> list[Connection]:
-        return [each for each in self._connections if each.server == name]
 
     # -- callers -----------------------------------------------------------------------------------------------------
 
@@ -182,8 +143,6 @@ class CallerNetwork:
     def heal(self) -> None:
         """No fault from now on; what is late or lost remains so."""
         self._faults.clear()
-        for name in list(self._frozen):
-            self.thaw(name)
 
     def befalls(self, kind: FaultKind, caller: str, server: str = "") -> CallerFault | None:
         """The fault of this kind that befalls what goes on between these now; None: there is none."""
@@ -242,16 +201,14 @@ class CallerNetwork:
             await asyncio.sleep(cut.until_s - asyncio.get_running_loop().time())
         if self.befalls(FaultKind.LOST, caller, name):
             await asyncio.get_running_loop().create_future()
-        server = self._servers.get(name)
-        if server is None or caller in self._dead_callers or self.befalls(FaultKind.REFUSED, caller, name):
+        adopt = self._listening.get(name)
+        if adopt is None or caller in self._dead_callers or self.befalls(FaultKind.REFUSED, caller, name):
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         connection = Connection(
             caller, name, self._address(caller), one_way_s, self._on_send, lambda each: self._connections.pop(each, None)
         )
         self._connections[connection] = None
-        if name in self._frozen:
-            connection.server_end.freeze()
-        server.adopt(cast(Any, SimulatedSocket(connection.server_end)))
+        adopt(cast(Any, SimulatedSocket(connection.server_end)))
         protocol = factory()
         connection.client_end.take(protocol)
         return connection.client_end, protocol

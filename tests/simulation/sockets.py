@@ -16,13 +16,19 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from typing import Any
+
+from tests.simulation.virtual_time import as_process
 
 KEPT_ALIVE_S = 3.0
 """So long after a connection fell silent a kernel that keeps it alive gives it up."""
 
 GIVEN_UP_S = 900.0
 """And one that does not."""
+
+NOBODY = as_process("")
+"""The context of what the kernels and the network do."""
 
 _ESTABLISHED, _CLOSED = 1, 7
 _TCP_INFO_BYTES, _BYTES_ACKED_AT = 128, 120
@@ -71,32 +77,33 @@ class SimulatedSocket:
 
 
 class ConnectionEnd(asyncio.Transport):
-    """One end. It has a process when `take` was called; until then its kernel keeps what comes."""
+    """One end. It has a process when `take` was called; until then its kernel keeps what comes.
+
+    What the process learns, it learns in the context in which it took the connection, and so not while it is frozen.
+    """
 
     def __init__(self, connection: Connection, peer: tuple[str, int]) -> None:
         super().__init__()
         self.other = self
+        self.connection = connection
         self.acknowledged = 0
         """Bytes that came to the other kernel."""
         self.is_broken = False
         """Its kernel has given the connection up."""
-        self.connection = connection
         self._peer = peer
         self._loop = asyncio.get_running_loop()
         self._protocol: asyncio.Protocol | None = None
+        self._process: Context | None = None
         self._is_open = True
         self._is_reading = True
-        self._is_frozen = False
         self._is_kept_alive = False
-        self._aborts_later = False
         self._came: deque[_Item] = deque()
         self._on_way: deque[_Item] = deque()
-        self._unsent: list[_Item] = []
         self._last_at_s = 0.0
 
     def take(self, protocol: asyncio.Protocol) -> None:
-        """A process has the connection from now on."""
-        self._protocol = protocol
+        """The process that asks for this has the connection from now on."""
+        self._protocol, self._process = protocol, copy_context()
         protocol.connection_made(self)
         self._read()
 
@@ -109,14 +116,16 @@ class ConnectionEnd(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._is_open and data:
-            self._send(bytes(data))
+            late_s = self.connection.on_send(self, bytes(data))
+            if late_s is not None:
+                self.put_on_way(bytes(data), self.connection.one_way_s + late_s)
 
     def can_write_eof(self) -> bool:
         return True
 
     def write_eof(self) -> None:
         if self._is_open:
-            self._send(_END)
+            self.put_on_way(_END, self.connection.one_way_s)
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -126,7 +135,7 @@ class ConnectionEnd(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self._is_reading = True
-        self._loop.call_soon(self._read)
+        self._loop.call_soon(self._read, context=self._process)
 
     def is_closing(self) -> bool:
         return not self._is_open
@@ -136,34 +145,15 @@ class ConnectionEnd(asyncio.Transport):
         self.abort()
 
     def abort(self) -> None:
-        if self._is_frozen:
-            self._aborts_later = True
-        elif self._is_open:
-            self._close_socket()
-            self._loop.call_soon(self._lose, None)
-
-    # -- what happens to its process ---------------------------------------------------------------------------------
+        if self._is_open:
+            self._close()
+            self._loop.call_soon(self._lose, None, context=self._process)
 
     def die(self) -> None:
         """The process is killed: its kernel closes the connection, and no code of it runs any more."""
         self._protocol = None
         if self._is_open:
-            self._is_frozen = False
-            self._unsent.clear()
-            self._close_socket()
-
-    def freeze(self) -> None:
-        """The process stands still: it reads nothing, and what it writes leaves when it goes on."""
-        self._is_frozen = True
-
-    def thaw(self) -> None:
-        self._is_frozen = False
-        unsent, self._unsent = self._unsent, []
-        for item in unsent:
-            self._send(item)
-        if self._aborts_later:
-            self.abort()
-        self._read()
+            self._close()
 
     # -- what the kernels do -----------------------------------------------------------------------------------------
 
@@ -174,7 +164,8 @@ class ConnectionEnd(asyncio.Transport):
 
     def fall_silent(self) -> None:
         """Its kernel gives the connection up some time from now."""
-        self._loop.call_later(KEPT_ALIVE_S if self._is_kept_alive else GIVEN_UP_S, self._break, _timed_out())
+        after_s = KEPT_ALIVE_S if self._is_kept_alive else GIVEN_UP_S
+        self._loop.call_later(after_s, self._break, errno.ETIMEDOUT, context=NOBODY)
 
     def reset(self) -> None:
         """Learns soon that the connection broke, behind what is on its way here."""
@@ -184,15 +175,7 @@ class ConnectionEnd(asyncio.Transport):
         """To the other end, behind all that was sent before."""
         self._last_at_s = max(self._last_at_s, self._loop.time() + takes_s)
         self._on_way.append(item)
-        self._loop.call_at(self._last_at_s, self._arrive)
-
-    def _send(self, item: _Item) -> None:
-        if self._is_frozen:
-            self._unsent.append(item)
-            return
-        late_s = self.connection.on_send(self, item) if isinstance(item, bytes) else 0.0
-        if late_s is not None:
-            self.put_on_way(item, self.connection.one_way_s + late_s)
+        self._loop.call_at(self._last_at_s, self._arrive, context=NOBODY)
 
     def _arrive(self) -> None:
         item = self._on_way.popleft()
@@ -204,25 +187,16 @@ class ConnectionEnd(asyncio.Transport):
         if not self._is_open:
             if isinstance(item, bytes):
                 self.other.reset()
-            return
-        if isinstance(item, bytes):
-            self.other.acknowledged += len(item)
-        self._came.append(item)
-        self._read()
+        elif item is _RESET:
+            self._break(errno.ECONNRESET)
+        else:
+            if isinstance(item, bytes):
+                self.other.acknowledged += len(item)
+            self._came.append(item)
+            if self._protocol is not None:
+                self._loop.call_soon(self._read, context=self._process)
 
-    def _read(self) -> None:
-        while self._came and self._is_open and self._protocol is not None:
-            if self._is_frozen or not self._is_reading:
-                return
-            item = self._came.popleft()
-            if item is _RESET:
-                self._break(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
-            elif isinstance(item, bytes):
-                self._protocol.data_received(item)
-            elif not self._protocol.eof_received():
-                self.close()
-
-    def _close_socket(self) -> None:
+    def _close(self) -> None:
         """What came and was not read makes it a reset."""
         self._is_open = False
         unread = any(isinstance(item, bytes) for item in self._came)
@@ -230,13 +204,23 @@ class ConnectionEnd(asyncio.Transport):
         self.put_on_way(_RESET if unread else _END, self.connection.one_way_s)
         self.connection.closed()
 
-    def _break(self, error: OSError) -> None:
-        self.is_broken = True
+    def _break(self, number: int) -> None:
+        """It ends with an error of the system. What came before is read first."""
         if self._is_open:
-            self._is_open = False
-            self._came.clear()
-            self._lose(error)
+            self.is_broken, self._is_open = True, False
+            error = ConnectionResetError if number == errno.ECONNRESET else TimeoutError
+            self._loop.call_soon(self._lose, error(number, os.strerror(number)), context=self._process or NOBODY)
             self.connection.closed()
+
+    # -- in the process ----------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        while self._came and self._is_reading and self._protocol is not None:
+            item = self._came.popleft()
+            if isinstance(item, bytes):
+                self._protocol.data_received(item)
+            elif not self._protocol.eof_received():
+                self.close()
 
     def _lose(self, error: OSError | None) -> None:
         protocol, self._protocol = self._protocol, None
@@ -284,7 +268,3 @@ class Connection:
             self.is_silent = True
             self.client_end.fall_silent()
             self.server_end.fall_silent()
-
-
-def _timed_out() -> TimeoutError:
-    return TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))

@@ -10,19 +10,14 @@ import logging
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from unittest.mock import patch
 
 import pytest
 import structlog
 
-import tests.simulation.server
 from pinlater.history.recorder import Recorder
-from pinlater.service import ServiceSettings
 from tests.simulation import virtual_time
 from tests.simulation.caller_network import CallerFault, CallerNetwork, FaultKind
 from tests.simulation.callers import Callers
-from tests.simulation.operator_password import PASSWORD_HASH
 from tests.simulation.parts import PARTS
 from tests.simulation.parts.part import PartSettings
 from tests.simulation.served_cluster import ServedCluster
@@ -52,8 +47,7 @@ class Ran:
 
 
 def run(name: str, seed: int, faults: Sequence[CallerFault] = (), *, seconds: float = 60.0, kill: bool = False) -> Ran:
-    with patch.object(tests.simulation.server, "ServiceSettings", partial(ServiceSettings, admin_password_hash=PASSWORD_HASH)):
-        return virtual_time.run(_run(name, seed, faults, seconds, kill), seed)
+    return virtual_time.run(_run(name, seed, faults, seconds, kill), seed)
 
 
 async def _run(name: str, seed: int, faults: Sequence[CallerFault], seconds: float, kill: bool) -> Ran:

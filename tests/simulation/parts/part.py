@@ -14,7 +14,7 @@ from typing import ClassVar, TypeVar
 from pinlater.errors import PinLaterError
 from pinlater.model import JobInfo, JobState
 from tests.simulation.callers import Caller, Callers
-from tests.simulation.operator_password import PASSWORD
+from tests.simulation.cluster import PASSWORD
 
 R = TypeVar("R")
 ENDED = (JobState.SUCCEEDED, JobState.FAILED)
