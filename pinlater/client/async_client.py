@@ -61,11 +61,24 @@ from pinlater.model import (
 from pinlater.near_names import meant_name
 from pinlater.schedule import Delay
 from pinlater.wire import methods
+from pinlater.written import variable
 
 DEFAULT_TIMEOUT_S = 10.0
+HISTORY_VARIABLE = "PINLATER_HISTORY"
+"""Names the folder of histories, where a program names none."""
+
 _TIMEOUTS = (NoneType, float, int)
 
 _IN_ORDER = attrgetter("priority", "run_after_ms")
+
+
+def recorded_in(calls: CallTransport, folder: str | Path) -> CallTransport:
+    """A transport that records what the other one carries. OSError: the folder cannot be written."""
+    # only where it is asked for, so that other programs load nothing of it
+    from pinlater.client.recorded_calls import RecordedCalls  # noqa: PLC0415
+    from pinlater.history.history_folder import folder_recorder  # noqa: PLC0415
+
+    return RecordedCalls(calls, folder_recorder(folder))
 
 
 class FormerOptions(TypedDict, total=False):
@@ -120,6 +133,7 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
         whole_lookups: bool = True,
         resolve: Resolve = look_up,
         transport: CallTransport | None = None,
+        history: str | Path | None = None,
         **former: Unpack[FormerOptions],
     ) -> None:
         for name in former:
@@ -129,6 +143,7 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
         super().__init__()
         given: list[tuple[str, object]] = [("servers", servers), ("cluster", cluster), ("source", source)]
         given += [("clusters_file", clusters_file), ("timeout", timeout), ("token", token), ("tls", tls)]
+        given += [("history", history)]
         check_kinds(AsyncClient.__init__, given)
         pool_limits = pool or PoolLimits()
         resolved_tls = target_tls(tls, [*addresses, *servers], cluster, clusters_file)
@@ -144,7 +159,7 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
         self._on_disconnect = on_disconnect
         self._rng = random.Random()
         on_lost = None if on_disconnect is None else self._lost
-        self._dispatcher = transport or Dispatcher(
+        calls = transport or Dispatcher(
             ServerList(
                 self.servers,
                 lambda address, name: Server(address, pool_limits, on_lost, tls=secured, server_name=name),
@@ -156,6 +171,8 @@ class AsyncClient(QueueCalls, JobCalls, ClusterCalls, FlowClientCalls):
             wait_for_rate=wait_for_rate,
             renewed=self._renewed,
         )
+        folder = variable(HISTORY_VARIABLE) if history is None else history
+        self._dispatcher = recorded_in(calls, folder) if folder else calls
         limits = former.get("joining", enqueue_batching) or EnqueueBatchLimits()
         self._enqueuer = Enqueuer(self._dispatcher, self._context, limits)
         self._waits_no_more = False

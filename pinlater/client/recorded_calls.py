@@ -1,0 +1,68 @@
+"""The recording of a client's calls: a transport around the one that carries them.
+
+Each call is one begin and one end, however often it was sent; what its copies may have done stands in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pinlater.client.dispatcher import CallSpec, CallTransport, Failure, FirstAttempt
+from pinlater.client.retry import may_be_done
+from pinlater.errors import PinLaterError
+from pinlater.history.recorder import Recorder
+
+_NOT_ENCODABLE = (TypeError, ValueError, AttributeError)
+
+
+class RecordedCalls:
+    """A CallTransport whose calls are a history."""
+
+    def __init__(self, calls: CallTransport, recorder: Recorder) -> None:
+        self._calls = calls
+        self._recorder = recorder
+
+    async def call(self, call: CallSpec, first: FirstAttempt | None = None) -> Any:
+        """What the method returns. The typed errors of `pinlater.errors`."""
+        method = call.method.name
+        try:
+            number = self._recorder.begin(method, call.args)
+        except _NOT_ENCODABLE:
+            return await self._calls.call(call, first)  # it says what is wrong; nothing will be sent
+        copies = _Copies(call.revise)
+        call.revise = copies.failed
+        try:
+            success = await self._calls.call(call, first)
+        except BaseException as error:
+            self._recorder.fail(number, error, resent=copies.may_count)
+            raise
+        self._recorder.end(number, method, success, resent=copies.may_count)
+        return success
+
+    def begin(self, call: CallSpec, on_end: Callable[[FirstAttempt], None]) -> bool:
+        """Never: its first attempt, too, is left to `call`, where the call is seen whole."""
+        return False
+
+    def cancel_long_polls(self, why: str) -> None:
+        self._calls.cancel_long_polls(why)
+
+    def resume_long_polls(self) -> None:
+        self._calls.resume_long_polls()
+
+    async def close(self, why: str) -> None:
+        await self._calls.close(why)
+
+
+class _Copies:
+    """The attempts of one call that failed and were followed by another."""
+
+    def __init__(self, revise: Callable[[Failure], None] | None) -> None:
+        self._revise = revise
+        self.may_count = False
+
+    def failed(self, error: Failure) -> None:
+        if may_be_done(error) or (isinstance(error, PinLaterError) and bool(error.acks_applied)):
+            self.may_count = True
+        if self._revise is not None:
+            self._revise(error)

@@ -1,0 +1,84 @@
+"""Histories as files of JSON lines: read one by one or merged by time, and written as whole lines."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
+from operator import attrgetter
+from pathlib import Path
+
+from msgspec import DecodeError
+from msgspec.json import Decoder
+from msgspec.structs import replace
+
+from pinlater.history.events import FORMAT, CallBegin, CallEnd, Event, Line
+
+_decode = Decoder(Line).decode
+
+
+class HistoryInvalid(ValueError):
+    """A file that is no history, or has a line that is broken."""
+
+
+def read_history(path: Path, progress: Callable[[int], object] = lambda _: None) -> Generator[Event]:
+    """The events of one file in order, in bounded memory. HistoryInvalid; OSError.
+
+    Half a line at the end is what a crash left, and is passed over. `progress` is told how many bytes each line had.
+    """
+    with path.open("rb") as lines:
+        for number, raw in enumerate(lines, 1):
+            if number == 1:
+                _check_header(path, raw)
+            elif raw.endswith(b"\n"):
+                try:
+                    event = _decode(raw).event()
+                except (DecodeError, ValueError) as error:
+                    raise HistoryInvalid(f"{path}, line {number}: {error}") from None
+                yield event
+            progress(len(raw))
+
+
+def tolerance_of(paths: Sequence[Path]) -> float:
+    """The largest tolerance that these files name, in milliseconds. HistoryInvalid; OSError."""
+    tolerances = []
+    for path in paths:
+        with path.open("rb") as lines:
+            tolerances.append(_check_header(path, lines.readline()))
+    return max(tolerances, default=0.0)
+
+
+def merged_history(paths: Sequence[Path], progress: Callable[[int], object] = lambda _: None) -> Iterator[Event]:
+    """The events of several files as one history, by their times; calls get numbers of their own. HistoryInvalid;
+    OSError.
+    """
+    if len(paths) == 1:
+        yield from read_history(paths[0], progress)
+        return
+    with ExitStack() as stack:
+        parts = [
+            stack.enter_context(closing(_renumbered(read_history(path, progress), place, len(paths))))
+            for place, path in enumerate(paths)
+        ]
+        yield from heapq.merge(*parts, key=attrgetter("at_ms"))
+
+
+def _renumbered(events: Iterator[Event], place: int, files: int) -> Generator[Event]:
+    for event in events:
+        if isinstance(event, CallBegin | CallEnd):
+            yield replace(event, call=event.call * files + place)
+        else:
+            yield event
+
+
+def _check_header(path: Path, raw: bytes) -> float:
+    """The tolerance that it names."""
+    try:
+        header = _decode(raw)
+    except (DecodeError, ValueError) as error:
+        raise HistoryInvalid(f"{path}, line 1: {error}") from None
+    if header.pinlater_history is None:
+        raise HistoryInvalid(f'{path}, line 1: no header of a history; it begins with {{"pinlater_history": {FORMAT}}}')
+    if header.pinlater_history != FORMAT:
+        raise HistoryInvalid(f"{path}, line 1: a history of version {header.pinlater_history}; this reads {FORMAT}")
+    return header.tolerance_ms

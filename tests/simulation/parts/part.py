@@ -1,0 +1,235 @@
+"""A part of what callers do: its programs, which run, die and are started again, and the jobs that it waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import ClassVar, TypeVar
+
+from pinlater.errors import PinLaterError
+from pinlater.model import JobInfo, JobState
+from tests.simulation.callers import Caller, Callers
+from tests.simulation.cluster import PASSWORD
+
+R = TypeVar("R")
+ENDED = (JobState.SUCCEEDED, JobState.FAILED)
+LOOKUP_JOBS = 100
+RESTART_S = (0.2, 5.0)
+"""How long after its death a program is started again, at least and at most."""
+
+SET_UP_S = 120.0
+
+
+class Died(Exception):
+    """A program dies at this point."""
+
+
+@dataclass(frozen=True)
+class PartSettings:
+    """How much a part does. All of it is small, so that most of a long run is quiet."""
+
+    producers: int = 1
+    workers: int = 2
+    pause_s: float = 2.0
+    """Between two things that a producer or an operator does, on average."""
+
+    burst: int = 4
+    """The most jobs of one of them."""
+
+    lull: float = 0.02
+    """How often the pause is `lull_s`."""
+
+    lull_s: float = 60.0
+    delay_s: float = 10.0
+    """How far ahead times are set, at most."""
+
+    work_s: float = 0.3
+    """For one job, on average."""
+
+    wait_ms: int = 30_000
+    """The longest wait of a dequeue."""
+
+    claim_timeout_s: int = 10
+    deaths_per_hour: float = 4.0
+    """Of each program."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """One process of a part, under a name that no other one of the part has. A producer ends when nothing more is to
+    come; others work on until the part stops.
+    """
+
+    name: str
+    run: Callable[[Caller, random.Random], Awaitable[None]]
+    is_producer: bool = False
+
+
+class Part(ABC):
+    """Subclasses say what there is to set up, and which programs there are."""
+
+    NAME: ClassVar[str]
+
+    def __init__(self, callers: Callers, rng: random.Random, settings: PartSettings | None = None) -> None:
+        self.callers = callers
+        self.settings = settings or PartSettings()
+        self.rng = rng
+        self.is_finishing = False
+        """Nothing more comes; what there is, is to end."""
+
+        self.open: dict[str, None] = {}
+        """The jobs that were accepted and are not known to have ended."""
+
+        self.problems: list[str] = []
+        """Programs that broke off, which is a fault of theirs or of the client."""
+
+        self._seed = f"{self.NAME} {rng.getrandbits(64)}"
+        self._bodies = count(1)
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._producers: list[str] = []
+
+    # -- what a part is made of --------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def set_up(self) -> None:
+        """Queues with their settings, before anything runs."""
+
+    @abstractmethod
+    def programs(self) -> Iterable[Program]:
+        """All of them."""
+
+    async def look_back(self, caller: Caller) -> None:
+        """What is to be looked up at the end, beside the jobs that are open."""
+
+    # -- its course --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        for program in self.programs():
+            self._running[program.name] = loop.create_task(self._keep(program))
+            if program.is_producer:
+                self._producers.append(program.name)
+
+    async def stop_producing(self) -> None:
+        """Producers end, with what they do at the moment."""
+        self.is_finishing = True
+        await self._cancel(self._producers)
+
+    async def finish(self, at_most_s: float) -> list[str]:
+        """Waits until all jobs have ended. The descriptors and states of those that have not, and what else went wrong."""
+        loop = asyncio.get_running_loop()
+        ends_s, pause_s = loop.time() + at_most_s, 1.0
+        caller = self.callers.start(f"{self.NAME}-finish")
+        left = await self._unended(caller)
+        while left and loop.time() < ends_s:
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, 10.0)
+            left = await self._unended(caller)
+        await self.look_back(caller)
+        await self.callers.close(caller)
+        return [*self.problems, *(f"{name} {state}" for name, state in left.items())]
+
+    async def stop(self) -> None:
+        """All programs end."""
+        await self._cancel(list(self._running))
+
+    async def _cancel(self, names: Sequence[str]) -> None:
+        tasks = [self._running.pop(name) for name in names if name in self._running]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _keep(self, program: Program) -> None:
+        """Runs a program again and again, each time as another process."""
+        rng = random.Random(f"{self._seed} {program.name}")
+        for life in count(1):
+            caller = self.callers.start(f"{self.NAME}-{program.name}.{life}")
+            task = asyncio.ensure_future(program.run(caller, rng))
+            try:
+                await self._lives(task, rng)
+            except asyncio.CancelledError:
+                await _end(task)
+                await self.callers.close(caller)
+                raise
+            self.callers.kill(caller)
+            if task.done() and not isinstance(error := task.exception(), Died):
+                if error is not None:
+                    self.problems.append(f"{caller.name}: {''.join(traceback.format_exception(error))}")
+                return
+            await _end(task)
+            await asyncio.sleep(rng.uniform(*RESTART_S))
+
+    async def _lives(self, task: asyncio.Future[None], rng: random.Random) -> None:
+        """Until the program ends, or its process dies. No process dies any more where all is to end."""
+        deaths = self.settings.deaths_per_hour
+        if deaths and not self.is_finishing:
+            await asyncio.wait((task,), timeout=rng.expovariate(deaths / 3600))
+            if not self.is_finishing:
+                return
+        await asyncio.wait((task,))
+
+    # -- jobs --------------------------------------------------------------------------------------------------------
+
+    def accepted(self, descriptors: Iterable[str]) -> None:
+        self.open.update(dict.fromkeys(descriptors))
+
+    def ended(self, descriptor: str) -> None:
+        self.open.pop(descriptor, None)
+
+    def body(self, caller: Caller) -> bytes:
+        """One that no other job has."""
+        return f"{caller.name} {next(self._bodies)}".encode()
+
+    async def _unended(self, caller: Caller) -> dict[str, str]:
+        """The open jobs that have not ended, with what is known of them."""
+        left: dict[str, str] = {}
+        names = list(self.open)
+        for start in range(0, len(names), LOOKUP_JOBS):
+            some = names[start : start + LOOKUP_JOBS]
+            found: Mapping[str, JobInfo] | None = await self.call("lookup", caller.client.lookup(some))
+            for name in some:
+                if found is None:
+                    left[name] = "cannot be looked up"
+                elif name not in found or found[name].state in ENDED:
+                    self.ended(name)
+                else:
+                    left[name] = found[name].state.name
+        return left
+
+    # -- what programs need ------------------------------------------------------------------------------------------
+
+    async def call(self, what: str, work: Awaitable[R]) -> R | None:
+        """What a call answers; None where it failed, as it may while there are faults."""
+        try:
+            return await work
+        except PinLaterError as error:
+            self.callers.failed(error, what)
+            return None
+
+    async def rest(self, rng: random.Random) -> None:
+        """Between two things that a producer or an operator does."""
+        settings = self.settings
+        is_lull = rng.random() < settings.lull
+        await asyncio.sleep(settings.lull_s if is_lull else rng.expovariate(1 / settings.pause_s))
+
+    async def set_queue(self, queue: str, settings: Mapping[str, str]) -> None:
+        """Makes a queue with these settings, however often that has to be tried."""
+        caller = self.callers.start(f"{self.NAME}-set-up-{queue}")
+        ends_s = asyncio.get_running_loop().time() + SET_UP_S
+        while asyncio.get_running_loop().time() < ends_s:
+            made = caller.client.update_queue(queue, PASSWORD, set=settings, create=True)
+            if await self.call("update_queue", made) is not None:
+                break
+        else:
+            self.problems.append(f"{queue} could not be made")
+        await self.callers.close(caller)
+
+
+async def _end(task: asyncio.Future[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
