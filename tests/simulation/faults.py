@@ -146,12 +146,10 @@ class Faults:
         """A server stands still, as by SIGSTOP, and goes on."""
         server = self._server(fault)
         if server is not None:
-            self._callers.freeze(server.name)
             server.freeze()
             await asyncio.sleep(fault.lasts_s)
             if server.is_alive:
                 server.thaw()
-                self._callers.thaw(server.name)
 
     async def join(self, fault: Fault) -> None:
         """A further server joins, and leaves again."""
