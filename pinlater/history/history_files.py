@@ -17,8 +17,23 @@ from pinlater.history.events import FORMAT, CallBegin, CallEnd, Event, Line
 _decode = Decoder(Line).decode
 
 
+SUFFIX = ".jsonl"
+"""Of the files that a folder of histories is made of."""
+
+
 class HistoryInvalid(ValueError):
     """A file that is no history, or has a line that is broken."""
+
+
+def files_in(given: Sequence[Path]) -> list[Path]:
+    """These files, with a folder for those that it has. HistoryInvalid: a folder without any."""
+    files: list[Path] = []
+    for path in given:
+        found = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
+        if not found:
+            raise HistoryInvalid(f"{path}: the folder has no history, which is a file *{SUFFIX}")
+        files += found
+    return files
 
 
 def read_history(path: Path, progress: Callable[[int], object] = lambda _: None) -> Generator[Event]:

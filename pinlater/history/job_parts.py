@@ -39,7 +39,7 @@ def job_parts(begin: CallBegin, end: CallEnd | None) -> Iterator[JobPart]:
     if parts is None:
         return iter(())
     answer = _UNANSWERED if end is None or end.error is not None else end.answer or {}
-    if end is not None and end.resent:
+    if end is not None and end.resent and begin.method in _DEQUEUES:
         answer = {**answer, _RESENT: True}
     if end is not None and end.error is not None and begin.method == "enqueueJobs":
         answer = {"jobDescriptors": end.error.job_descriptors or []}
@@ -47,6 +47,7 @@ def job_parts(begin: CallBegin, end: CallEnd | None) -> Iterator[JobPart]:
 
 
 _UNANSWERED: Plain = {}
+_DEQUEUES = {"dequeueFromQueues", "dequeueJobs"}
 _RESENT = "(resent)"
 """In an answer: it does not speak of what an earlier copy of the call did."""
 
