@@ -87,7 +87,9 @@ def _renumbered(events: Iterator[Event], place: int, files: int) -> Generator[Ev
 
 
 def _check_header(path: Path, raw: bytes) -> float:
-    """The tolerance that it names."""
+    """The tolerance that it names. A process that died at once leaves an empty file."""
+    if not raw:
+        return 0.0
     try:
         header = _decode(raw)
     except (DecodeError, ValueError) as error:
