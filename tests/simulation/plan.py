@@ -80,7 +80,7 @@ def draw(seed: int, kinds: Mapping[str, float], *, most_minutes: float = 60.0, p
     (servers,) = rng.choices([size for size, _ in SIZES], [weight for _, weight in SIZES])
     shards = rng.randint(1, 2 * servers + 2)
     minutes = round(math.exp(rng.uniform(math.log(1.0), math.log(most_minutes))), 1)
-    chosen = list(parts) or sorted(rng.sample(sorted(PARTS), rng.randint(1, 4)))
+    chosen = list(parts) or sorted(rng.sample(sorted(PARTS), min(len(PARTS), rng.randint(1, 4))))
     quiet = max(1.0, minutes / 3)
     return Plan(
         seed,
