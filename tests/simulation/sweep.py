@@ -105,4 +105,3 @@ def sweep(
                     on_end(outcome, summary)
         except KeyboardInterrupt:
             return summary
-
