@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from operator import attrgetter
 from pathlib import Path
@@ -17,26 +17,48 @@ from pinlater.history.events import FORMAT, CallBegin, CallEnd, Event, Line
 _decode = Decoder(Line).decode
 
 
+SUFFIX = ".jsonl"
+"""Of the files that a folder of histories is made of."""
+
+
 class HistoryInvalid(ValueError):
     """A file that is no history, or has a line that is broken."""
 
 
+def files_in(given: Sequence[Path]) -> list[Path]:
+    """These files, with a folder for those that it has. HistoryInvalid: a folder without any."""
+    files: list[Path] = []
+    for path in given:
+        found = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
+        if not found:
+            raise HistoryInvalid(f"{path}: the folder has no history, which is a file *{SUFFIX}")
+        files += found
+    return files
+
+
 def read_history(path: Path, progress: Callable[[int], object] = lambda _: None) -> Generator[Event]:
-    """The events of one file in order, in bounded memory. HistoryInvalid; OSError.
+    """The events of one file in order, in bounded memory. HistoryInvalid; OSError."""
+    with path.open("rb") as lines:
+        yield from events_in(lines, path, progress)
+
+
+def events_in(
+    lines: Iterable[bytes], path: Path, progress: Callable[[int], object] = lambda _: None
+) -> Generator[Event]:
+    """The events of the lines of one file, which errors name. HistoryInvalid.
 
     Half a line at the end is what a crash left, and is passed over. `progress` is told how many bytes each line had.
     """
-    with path.open("rb") as lines:
-        for number, raw in enumerate(lines, 1):
-            if number == 1:
-                _check_header(path, raw)
-            elif raw.endswith(b"\n"):
-                try:
-                    event = _decode(raw).event()
-                except (DecodeError, ValueError) as error:
-                    raise HistoryInvalid(f"{path}, line {number}: {error}") from None
-                yield event
-            progress(len(raw))
+    for number, raw in enumerate(lines, 1):
+        if number == 1:
+            _check_header(path, raw)
+        elif raw.endswith(b"\n"):
+            try:
+                event = _decode(raw).event()
+            except (DecodeError, ValueError) as error:
+                raise HistoryInvalid(f"{path}, line {number}: {error}") from None
+            yield event
+        progress(len(raw))
 
 
 def tolerance_of(paths: Sequence[Path]) -> float:
@@ -72,7 +94,9 @@ def _renumbered(events: Iterator[Event], place: int, files: int) -> Generator[Ev
 
 
 def _check_header(path: Path, raw: bytes) -> float:
-    """The tolerance that it names."""
+    """The tolerance that it names. A process that died at once leaves an empty file."""
+    if not raw:
+        return 0.0
     try:
         header = _decode(raw)
     except (DecodeError, ValueError) as error:

@@ -19,7 +19,12 @@ class ScheduledJob:
     """One of them. `next_run_time`: when it is due."""
 
     def __init__(
-        self, func: Callable[..., Awaitable[None]], trigger: Every, next_run_time: datetime, args: Sequence[Any], id: str
+        self,
+        func: Callable[..., Awaitable[None]],
+        trigger: Every,
+        next_run_time: datetime,
+        args: Sequence[Any],
+        id: str,
     ) -> None:
         self.id, self.trigger, self.next_run_time = id, trigger, next_run_time
         self._func, self._args = func, args

@@ -16,7 +16,7 @@ from pinlater.backends.sql.session import Session
 from pinlater.backends.sql.sqlite import SqliteShard
 from pinlater.errors import NothingStored, StoreFull
 from pinlater.model import AckOutcome, Job
-from tests.simulation.virtual_time import MachineClock
+from tests.simulation.virtual_time import EPOCH_MS, MachineClock, passed_ns
 
 R = TypeVar("R")
 Publish = Callable[[str, Notification, str], None]
@@ -136,10 +136,15 @@ class SimulatedStore:
 
     # -- faults --------------------------------------------------------------------------------------------------------
 
-    def mark(self) -> None:
-        """Remember what is there now."""
+    @property
+    def is_marked(self) -> bool:
+        return self._marked is not None
+
+    def mark(self) -> float:
+        """Remember what is there now; the time at which that is."""
         self._marked = sqlite3.connect(":memory:")
         self._connection().backup(self._marked)
+        return EPOCH_MS + passed_ns() / 1_000_000
 
     def roll_back(self) -> None:
         """All is as it was at the mark, and what was answered since then never happened."""
