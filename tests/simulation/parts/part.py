@@ -30,7 +30,6 @@ KNOWN_S = 1.0
 """Until all servers go by the settings of a queue: claims of before would last for minutes."""
 
 
-
 class Died(Exception):
     """A program dies at this point."""
 
