@@ -21,6 +21,9 @@ UNDELIVERED_MS = 500
 HIDDEN = "?"
 """The descriptor of a claim that no caller has heard of."""
 
+_FOREVER_MS = 1e18
+"""Later than all that has an end: what never comes does not come by then."""
+
 _MOST_STEPS = 6
 """Between two calls about a job: claimed, expired, failed, retried, cancelled, pruned."""
 
@@ -114,11 +117,11 @@ class ManyChanged:
     due_ms: float | None = None
     body: str | None = None
 
-    def means(self, descriptor: str, key: Key | None) -> bool:
-        """Whether this job may be one of those."""
+    def means(self, descriptor: str, key: Key | None, *, is_foreign: bool) -> bool:
+        """Whether this job may be one of those. A foreign one may have any key."""
         if self.descriptors is not None and descriptor not in self.descriptors:
             return False
-        if self.key is not None and key != self.key:
+        if self.key is not None and key != self.key and (key is not None or not is_foreign):
             return False
         return self.priority is None or f":p{self.priority}:" in descriptor
 
@@ -157,6 +160,7 @@ def steps(state: State, until_ms: float, around: Surroundings) -> list[State]:
     """The states that it may be in after one step by itself, at `until_ms` at the latest."""
     found: list[State] = []
     phase = state.phase
+    until_ms = min(until_ms, _FOREVER_MS)
     if phase is Phase.RUNNING:
         _claim_ends(state, until_ms, around, found)
     elif phase is Phase.PENDING:
