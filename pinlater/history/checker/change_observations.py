@@ -153,8 +153,9 @@ class ObservedCancel(Observation):
 
     def _effects(self, state: State, around: Surroundings) -> list[State]:
         found = self._at(reach(state, PENDING, self.end_ms, around), remove=True)
-        if state.phase is Phase.RUNNING and self.stops and not state.to_stop:
-            found.append(state._replace(since_ms=self._at_ms(state), to_stop=True))
+        if self.stops:
+            asked = self._at(running(state, self.end_ms, around))
+            found += [each._replace(to_stop=True) for each in asked if each.phase is Phase.RUNNING]
         return found
 
     def text(self) -> str:

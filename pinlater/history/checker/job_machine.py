@@ -182,7 +182,7 @@ def steps(state: State, until_ms: float, around: Surroundings) -> list[State]:
     for many in around.many_changed:
         at_ms = max(state.since_ms, many.begin_ms)
         if at_ms <= until_ms and at_ms <= many.end_ms:
-            _changed(state, many, at_ms, found)
+            _changed(state, many, at_ms, around, found)
     return found
 
 
@@ -289,7 +289,7 @@ def _may_fail_unseen(state: State, around: Surroundings) -> bool:
     return used_up or state.attempts is None or state.attempts <= around.hidden
 
 
-def _changed(state: State, many: ManyChanged, at_ms: float, found: list[State]) -> None:
+def _changed(state: State, many: ManyChanged, at_ms: float, around: Surroundings, found: list[State]) -> None:
     change, phase = many.change, state.phase
     if not many.takes(phase):
         return
@@ -299,6 +299,8 @@ def _changed(state: State, many: ManyChanged, at_ms: float, found: list[State]) 
         found.append(removed(state, at_ms))
     elif change is Change.STOP and phase is Phase.RUNNING and not state.to_stop:
         found.append(state._replace(since_ms=at_ms, to_stop=True))
+    elif change is Change.STOP and phase is Phase.PENDING and around.hidden:
+        found.append(unseen_claim(state, around)._replace(since_ms=at_ms, to_stop=True))
     elif change is Change.REPLAY and phase in (Phase.PENDING, Phase.FAILED):
         found.append(removed(state, at_ms))
     elif change is Change.RETRY and phase is Phase.FAILED:
