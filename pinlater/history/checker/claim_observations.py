@@ -233,9 +233,13 @@ class ObservedAck(Observation):
         return state.phase is Phase.PENDING and not self.claim and around.hidden > 0
 
     def _without_effect(self, state: State, around: Surroundings) -> list[State]:
-        if not self._counts(state, around) or state.phase is not Phase.RUNNING:
+        if not self._must_count(state):
             return [state]
-        return [each for each in steps(state, self.end_ms, around) if not self._counts(each, around)]
+        return [each for each in steps(state, self.end_ms, around) if not self._must_count(each)]
+
+    def _must_count(self, state: State) -> bool:
+        """Whether it is under the claim that this ack needs, for certain."""
+        return state.phase is Phase.RUNNING and (not self.claim or state.claim == self.claim)
 
     def _effects(self, state: State, around: Surroundings, outcome: AckOutcome | None) -> list[State]:
         """What it makes of the state, where that has this outcome; None: any."""
@@ -245,8 +249,10 @@ class ObservedAck(Observation):
         if at_ms > self.end_ms:
             return []
         found: list[State] = []
-        if self.succeeded and outcome in (None, AckOutcome.SUCCEEDED):
-            found.append(ended(state, Phase.SUCCEEDED, at_ms, "" if self.result is None else self.result))
+        # an item of a flow that has its result already ends as a success, whatever its job was acked with
+        if (self.succeeded or around.is_foreign) and outcome in (None, AckOutcome.SUCCEEDED):
+            result = (self.result or "") if self.succeeded else None
+            found.append(ended(state, Phase.SUCCEEDED, at_ms, result))
         if self.succeeded and (self.result is None or outcome is AckOutcome.SUCCEEDED):
             return found
         if state.to_stop is not False and outcome in (None, AckOutcome.CANCELLED):
