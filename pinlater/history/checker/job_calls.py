@@ -6,16 +6,25 @@ An answer is read as the interface file has it; a field or a value that is not k
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from enum import IntEnum
 from math import inf
 from typing import Any, TypeVar
 
-from pinlater.history.checker.change_observations import Cancel, Enqueue, Reschedule
-from pinlater.history.checker.claim_observations import Ack, Checkpoint, Claim, Heartbeat
+from pinlater.history.checker.change_observations import ObservedCancel, ObservedEnqueue, ObservedReschedule
+from pinlater.history.checker.claim_observations import (
+    ObservedAck,
+    ObservedCheckpoint,
+    ObservedClaim,
+    ObservedHeartbeat,
+)
+from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall, queue_in
 from pinlater.history.checker.job_machine import Change, Key, ManyChanged, Phase
-from pinlater.history.checker.judge import Handling, Judge, OpenCall
-from pinlater.history.checker.look_observations import Lookup, Seen, Shown
+from pinlater.history.checker.keys import Keys
+from pinlater.history.checker.limits import Limits
+from pinlater.history.checker.look_observations import ObservedDryRun, ObservedLookup, Seen
 from pinlater.history.checker.observations import Observation
 from pinlater.history.checker.verdict import Violation
 from pinlater.model import AckOutcome, CancelOutcome, EnqueueOutcome, HeartbeatOutcome, OnDuplicate, RescheduleOutcome
@@ -26,30 +35,33 @@ _PHASES = (Phase.PENDING, Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED)
 _ATTEMPTS = 2
 """Of an enqueue that names none."""
 
+_KEYS = frozenset(("dedupeKey", "sendId", "serializeKey"))
 _CLAIMED = 0
 """The outcome of an assignItem that claimed its item."""
 
 
 class JobCalls:
-    """Tells the judge what each of these calls says. Parts that judge several jobs together listen by `stored` and
-    `handed_out`.
-    """
+    """Tells the judge what each of these calls says, and the parts that judge several jobs together."""
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: HistoryJudge, keys: Keys, limits: Limits) -> None:
         self._judge = judge
+        self._keys = keys
+        self._limits = limits
         judge.handle(
             {
-                "enqueueJobs": Handling(self._enqueued, self._not_enqueued),
-                "dequeueJobs": Handling(self._dequeued, self._not_dequeued),
-                "dequeueFromQueues": Handling(self._dequeued_from_queues, self._not_dequeued_from_queues),
-                "ackJobs": Handling(self._acked, self._not_acked),
-                "ackDequeuedJobs": Handling(self._acked, self._not_acked),
-                "checkpointJobs": Handling(self._checkpointed, self._not_checkpointed),
+                "enqueueJobs": Handling(self._enqueued, self._not_enqueued, keys.sending),
+                "dequeueJobs": Handling(self._dequeued, self._not_dequeued, self._dequeue_begins),
+                "dequeueFromQueues": Handling(
+                    self._dequeued_from_queues, self._not_dequeued_from_queues, self._dequeue_begins
+                ),
+                "ackJobs": Handling(self._acked, self._not_acked, self._acks_begin),
+                "ackDequeuedJobs": Handling(self._acked, self._not_acked, self._acks_begin),
+                "checkpointJobs": Handling(self._checkpointed, self._not_checkpointed, self._checkpoints_begin),
                 "heartbeatJobs": Handling(self._heard, self._not_heard),
                 "lookupJobs": Handling(self._looked_up),
                 "scanJobs": Handling(self._scanned),
                 "searchJobs": Handling(self._searched),
-                "cancelJobs": Handling(self._cancelled, self._not_cancelled),
+                "cancelJobs": Handling(self._cancelled, self._not_cancelled, self._cancel_begins),
                 "rescheduleJobs": Handling(self._rescheduled, self._not_rescheduled),
                 "assignItem": Handling(self._assigned),
             }
@@ -62,7 +74,12 @@ class JobCalls:
         descriptors = _texts(_get(answer, "jobDescriptors"))
         outcomes = _get(answer, "outcomes") or [EnqueueOutcome.STORED] * len(jobs)
         queue = request.get("queueName", "")
+        places: Counter[str] = Counter()
         for job, descriptor, outcome in zip(jobs, descriptors, outcomes, strict=False):
+            if not _KEYS.isdisjoint(job):
+                send_id = job.get("sendId", "")
+                self._keys.answered(call, queue, job, places[send_id], descriptor, outcome)
+                places[send_id] += 1
             if outcome == EnqueueOutcome.STORED:
                 self._stored(call, queue, job, descriptor)
             elif outcome == EnqueueOutcome.REPLACED:
@@ -70,9 +87,14 @@ class JobCalls:
 
     def _stored(self, call: OpenCall, queue: str, job: Mapping[str, Any], descriptor: str) -> None:
         due_ms = job.get("runAfterTimestampMillis")
-        observation = Enqueue(
-            call.mark,
-            call.begin_ms,
+        begin_ms, mark = self._keys.first_sent_ms(call, queue, job), call.mark
+        if begin_ms < call.begin_ms:
+            # a call before this one may have stored it
+            mark = copy(mark)
+            mark.began = -inf
+        observation = ObservedEnqueue(
+            mark,
+            begin_ms,
             call.end_ms,
             due_ms=due_ms if due_ms is not None and due_ms > 0 else None,
             attempts=max(1, job.get("numAttemptsAllowed", _ATTEMPTS)),
@@ -86,7 +108,7 @@ class JobCalls:
 
     def _replaced(self, call: OpenCall, job: Mapping[str, Any], descriptor: str) -> None:
         due_ms = job.get("runAfterTimestampMillis")
-        observation = Reschedule(
+        observation = ObservedReschedule(
             call.mark,
             call.begin_ms,
             call.end_ms,
@@ -133,6 +155,21 @@ class JobCalls:
 
     # -- workers -----------------------------------------------------------------------------------------------------
 
+    def _dequeue_begins(self, call: OpenCall) -> None:
+        request = call.request
+        for riding in (request.get("jobAckRequest"), *_structs(request.get("acks"))):
+            if riding:
+                self._limits.may_end(_acked_jobs(riding))
+
+    def _acks_begin(self, call: OpenCall) -> None:
+        self._limits.may_end(_acked_jobs(call.request))
+
+    def _checkpoints_begin(self, call: OpenCall) -> None:
+        self._limits.may_end(each.get("jobDescriptor", "") for each in _structs(call.request.get("requests")))
+
+    def _cancel_begins(self, call: OpenCall) -> None:
+        self._limits.may_end(_texts(call.request.get("jobDescriptors")))
+
     def _dequeued(self, call: OpenCall, answer: Any) -> None:
         request = call.request
         riding = request.get("jobAckRequest")
@@ -158,13 +195,14 @@ class JobCalls:
             self._broken(call, "limit", request.get("queueName", call.method), text)
         if request.get("dryRun"):
             for descriptor in jobs:
-                self._judge.observe(descriptor, Shown(call.mark, call.begin_ms, call.end_ms))
+                self._judge.observe(descriptor, ObservedDryRun(call.mark, call.begin_ms, call.end_ms))
             return
         is_bound, is_confirmed = request.get("releaseOnDisconnect", False), request.get("confirmsReceipt", False)
         observe = self._judge.observe
+        by_queue: dict[str, dict[str, Mapping[str, Any]]] = {}
         for descriptor, body in jobs.items():
             of_job = metadata.get(descriptor) or {}
-            observation = Claim(
+            observation = ObservedClaim(
                 call.mark,
                 call.begin_ms,
                 call.end_ms,
@@ -178,6 +216,10 @@ class JobCalls:
                 is_confirmed=is_confirmed,
             )
             observe(descriptor, observation)
+            self._keys.handed_out(call, descriptor)
+            by_queue.setdefault(queue_in(descriptor), {})[descriptor] = of_job
+        for queue, of_jobs in by_queue.items():
+            self._limits.handed_out(call, queue, of_jobs)
 
     def _not_dequeued(self, call: OpenCall) -> None:
         riding = call.request.get("jobAckRequest")
@@ -190,7 +232,7 @@ class JobCalls:
 
     def _assigned(self, call: OpenCall, answer: Any) -> None:
         if _get(answer, "outcome") == _CLAIMED:
-            observation = Claim(
+            observation = ObservedClaim(
                 call.mark,
                 call.begin_ms,
                 call.end_ms,
@@ -228,7 +270,7 @@ class JobCalls:
         must_act: bool = False,
         is_optional: bool = False,
     ) -> None:
-        observation = Ack(
+        observation = ObservedAck(
             call.mark,
             call.begin_ms,
             call.end_ms,
@@ -253,7 +295,7 @@ class JobCalls:
     def _checkpoints(self, call: OpenCall, *, is_optional: bool = False) -> None:
         for each in _structs(call.request.get("requests")):
             body = each.get("newBodyBytes")
-            observation = Checkpoint(
+            observation = ObservedCheckpoint(
                 call.mark,
                 call.begin_ms,
                 call.end_ms,
@@ -281,7 +323,7 @@ class JobCalls:
     def _heartbeat(
         self, call: OpenCall, each: Mapping[str, Any], outcome: HeartbeatOutcome, *, is_optional: bool = False
     ) -> None:
-        observation = Heartbeat(
+        observation = ObservedHeartbeat(
             call.mark,
             call.begin_ms,
             call.end_ms,
@@ -299,9 +341,12 @@ class JobCalls:
         with_result = request.get("includeResult", False)
         for descriptor in _texts(request.get("jobDescriptors")):
             if descriptor not in found:
-                self._observe(call, descriptor, Lookup(call.mark, call.begin_ms, call.end_ms, seen=None))
+                self._observe(call, descriptor, ObservedLookup(call.mark, call.begin_ms, call.end_ms, seen=None))
+        keys = {key_of(request.get("queueName", ""), named) for named in _structs(request.get("keys"))}
         for descriptor, info in found.items():
             self._see(call, descriptor, info, with_result=with_result)
+            if keys and (key := key_of(queue_in(descriptor), info)) in keys and key is not None:
+                self._keys.found(call, key, descriptor)
 
     def _scanned(self, call: OpenCall, answer: Any) -> None:
         self._see_all(call, _structs(_get(answer, "scannedJobs")))
@@ -316,7 +361,7 @@ class JobCalls:
     def _see(self, call: OpenCall, descriptor: str, info: Mapping[str, Any], *, with_result: bool = False) -> None:
         seen = seen_job(info)
         if seen is not None:
-            lookup = Lookup(call.mark, call.begin_ms, call.end_ms, seen=seen, with_result=with_result)
+            lookup = ObservedLookup(call.mark, call.begin_ms, call.end_ms, seen=seen, with_result=with_result)
             self._observe(call, descriptor, lookup)
 
     def _cancelled(self, call: OpenCall, answer: Any) -> None:
@@ -326,7 +371,7 @@ class JobCalls:
         for descriptor, number in outcomes.items():
             outcome = member(CancelOutcome, number)
             if outcome is not None:
-                cancel = Cancel(
+                cancel = ObservedCancel(
                     call.mark,
                     call.begin_ms,
                     call.end_ms,
@@ -340,7 +385,7 @@ class JobCalls:
     def _not_cancelled(self, call: OpenCall) -> None:
         stops = bool(call.request.get("mode"))
         for descriptor in _texts(call.request.get("jobDescriptors")):
-            cancel = Cancel(
+            cancel = ObservedCancel(
                 call.mark,
                 call.begin_ms,
                 call.end_ms,
@@ -376,7 +421,7 @@ class JobCalls:
         attempts = change.get("numAttemptsAllowed")
         descriptor = change.get("jobDescriptor")
         if descriptor:
-            observation = Reschedule(
+            observation = ObservedReschedule(
                 call.mark,
                 call.begin_ms,
                 call.end_ms,
@@ -410,6 +455,11 @@ class JobCalls:
     def _broken(self, call: OpenCall, rule: str, subject: str, text: str) -> None:
         line = self._judge.line(call.begin_ms, call.end_ms, call.mark, text)
         self._judge.violated(Violation(rule, subject, text, call.end_ms, (line,), (call.number,)))
+
+
+def _acked_jobs(request: Mapping[str, Any]) -> list[str]:
+    acks = (*_structs(request.get("jobsSucceeded")), *_structs(request.get("jobsFailed")))
+    return [ack.get("jobDescriptor", "") for ack in acks]
 
 
 def key_of(queue: str, named: Mapping[str, Any]) -> Key | None:

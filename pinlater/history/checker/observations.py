@@ -21,6 +21,7 @@ from pinlater.history.checker.job_machine import (
     Surroundings,
     reach,
     unseen_claim,
+    whole_ms,
 )
 
 PENDING = frozenset((Phase.PENDING,))
@@ -29,7 +30,7 @@ RUNNING = frozenset((Phase.RUNNING,))
 NOT_RUNNING = frozenset(Phase) - {Phase.RUNNING, Phase.UNKNOWN}
 
 
-class Reason(NamedTuple):
+class Contradiction(NamedTuple):
     """Why a state contradicts a call. The greatest rank says most."""
 
     rank: int
@@ -37,19 +38,21 @@ class Reason(NamedTuple):
     text: str
 
 
-Reasons = list[Reason] | None
+Contradictions = list[Contradiction] | None
 """Where they are collected; None: nobody asks."""
 
 
 class CallMark:
-    """What is kept of a call: who made it, and when. `number` 0: none."""
+    """What is kept of a call: who made it, and the places of its lines among all lines."""
 
-    __slots__ = ("by", "method", "number")
+    __slots__ = ("began", "by", "ended", "method", "number")
 
-    def __init__(self, number: int, by: str, method: str) -> None:
+    def __init__(self, number: int, by: str, method: str, began: float) -> None:
         self.number = number
         self.by = by
         self.method = method
+        self.began = began
+        self.ended = inf
 
 
 class Observation:
@@ -65,9 +68,19 @@ class Observation:
         self.end_ms = end_ms
         self.is_optional = is_optional
 
-    def after(self, state: State, around: Surroundings, reasons: Reasons = None) -> Sequence[State]:
+    def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         """The states that the call may have left behind, where the job was in `state` before."""
         raise NotImplementedError
+
+    def precedes(self, other: Observation, *, exact: bool) -> bool:
+        """Whether this was over when the other began. `exact`: lines stand in their order, since clocks agree."""
+        if self.call.ended >= other.call.began:
+            return False
+        return exact or self.call.by == other.call.by or self.brings(other)
+
+    def brings(self, other: Observation) -> bool:
+        """Whether the other names what this one answered with."""
+        return False
 
     def may_act(self, state: State) -> bool:
         """Of an optional one: whether it may still do something."""
@@ -95,7 +108,7 @@ def renewed(state: State, at_ms: float) -> State:
         return state
     expires_ms = state.expires_ms
     if expires_ms > -inf:
-        expires_ms = max(expires_ms, at_ms + state.timeout_ms)
+        expires_ms = max(expires_ms, whole_ms(at_ms) + state.timeout_ms)
     # a renewed claim is expired, not requeued
     requeue_ms = state.requeue_ms if expires_ms == -inf else inf
     return state._replace(since_ms=at_ms, expires_ms=expires_ms, requeue_ms=requeue_ms)
