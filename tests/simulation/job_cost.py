@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pinlater.model import Ack, DequeueRequest, Job, RequestContext
 from tests.simulation.calls import ACKS, CLAIMS, COUNTS, POLLS, for_jobs, number, per
@@ -26,8 +27,8 @@ APART_S = 0.3
 
 STEADY_PER_S, STEADY_WORK_S = 10.0, 0.05
 
-BACKLOG_FOR_EACH, DRAINED = 100, 0.8
-"""Jobs of a backlog for each worker, and the part of them after which it is not measured any more: there is always
+DEQUEUES, DRAINED = 20, 0.8
+"""So many dequeues of each worker take a whole backlog. It is measured until this part of it is gone: there is always
 enough for all.
 """
 
@@ -157,17 +158,22 @@ async def steady(cluster: Cluster, workers: Workers, jobs: int, idle_per_s: Mapp
     return meter.job_cost(jobs)
 
 
-async def backlog(cluster: Cluster, workers: Workers, jobs: int, idle_per_s: Mapping[str, float]) -> JobCost:
+async def backlog(
+    cluster: Cluster, workers: Workers, jobs: int, idle_per_s: Mapping[str, float], *, limit: int = BATCH
+) -> JobCost:
     """Jobs are there before the workers are, which take up to ten at a time. Their enqueues are not counted."""
     await workers.stop()
-    stored = BACKLOG_FOR_EACH * len(cluster.servers)
-    for _ in cluster.servers:
-        await _enqueue(random.choice(cluster.servers), BACKLOG_FOR_EACH)
-    workers.limit, workers.work_s = BATCH, DRAIN_WORK_S
+    stored = DEQUEUES * limit * len(cluster.servers)
+    for _ in range(stored // BATCH):
+        await _enqueue(random.choice(cluster.servers), BATCH)
+    await asyncio.sleep(APART_S)
+    workers.limit, workers.work_s = limit, DRAIN_WORK_S
     meter, delivered = Meter(cluster), workers.delivered
     workers.start()
     await workers.until_delivered(delivered + round(DRAINED * stored))
-    return meter.job_cost(workers.delivered - delivered)
+    cost = meter.job_cost(workers.delivered - delivered)
+    await workers.until_delivered(delivered + stored)
+    return cost
 
 
 async def _enqueue(server: SimulatedServer, jobs: int) -> None:
@@ -175,4 +181,9 @@ async def _enqueue(server: SimulatedServer, jobs: int) -> None:
 
 
 Load = Callable[[Cluster, Workers, int, Mapping[str, float]], Awaitable[JobCost]]
-LOADS: Mapping[str, Load] = {"lone": lone, "10/s": steady, "backlog": backlog}
+LOADS: Mapping[str, Load] = {
+    "lone": lone,
+    "10/s": steady,
+    "backlog by 1": partial(backlog, limit=1),
+    "backlog by 10": backlog,
+}

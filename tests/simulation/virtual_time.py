@@ -7,6 +7,7 @@ on the machine nor on what else runs there.
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import secrets
 import uuid
@@ -39,6 +40,9 @@ TURNS, TURN_S = 100, 0.000_1
 
 MANY_CANCELLED, CANCELLED_PART = 100, 0.5
 """Timers are rid of those that were cancelled, if there are so many in all and these are such a part of them."""
+
+COLLECTIONS = (50_000, 20, 20)
+"""The thresholds of the garbage collector."""
 
 LONGEST_S = 86_400.0
 """That time jumps at once."""
@@ -270,9 +274,22 @@ def _virtual(seed: int) -> Iterator[None]:
             random.setstate(before)
 
 
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """A large cluster has millions of objects that stay: to search them for garbage often is a quarter of a run."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(*COLLECTIONS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
 def run(work: Coroutine[Any, Any, R], seed: int) -> R:
     """Run it to its end in virtual time; what it leaves behind is cancelled then."""
     from tests.simulation.machines import machines  # noqa: PLC0415  # which go by the time of this module
 
-    with _virtual(seed), machines(), asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with _virtual(seed), machines(), _rare_collections(), asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(work)
