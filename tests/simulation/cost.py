@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tests.simulation import virtual_time
-from tests.simulation.calls import IDLE, number, per
+from tests.simulation.calls import IDLE, POLLS, for_jobs, number, per
 from tests.simulation.cluster import Cluster
 from tests.simulation.job_cost import LOADS, QUEUE, JobCost, Meter, Workers
 
@@ -26,6 +26,8 @@ class Cost:
     shards: int
     notifies: bool
     per_s: Mapping[str, float]
+    others_per_s: Mapping[str, float]
+    """By operation, those of which it is not known what they are for."""
     lease_bytes_per_s: float
     jobs: Mapping[str, JobCost]
     """By their rate."""
@@ -77,6 +79,7 @@ async def _cost(servers: int, shards: int, notifies: bool, seconds: float, jobs:
         shards,
         notifies,
         {part: number(idle, names) for part, names in IDLE.items()},
+        {name: rate for name, rate in for_jobs(idle).items() if name not in POLLS},
         lease_bytes / seconds,
         job_costs,
         busy_s / seconds / servers,

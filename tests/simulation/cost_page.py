@@ -1,7 +1,7 @@
 """The tables of docs/scale.md that are counted in the simulation, and how they are counted again.
 
-`python -m tests.simulation.cost_page` writes all rows anew, which takes an hour; `… 4x8 10x20` those of some sizes. The
-figures are kept on the page alone: a test counts small sizes again and compares (test_job_cost.py).
+`python -m tests.simulation.cost_page` writes all rows anew, which takes half an hour; with `4x8 4x8,polled` those of
+these sizes. The figures are kept on the page alone: a test counts small sizes again and compares (test_job_cost.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import msgspec
 import structlog
@@ -22,12 +24,14 @@ from tests.simulation.job_cost import LOADS, JobCost
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "scale.md"
-SIZES = ((1, 1), (1, 2), (4, 8), (10, 20), (30, 60), (100, 200))
 LARGEST_POLLED = 30
 """Servers: 100 that poll 200 stores make half a million calls a second."""
 
 TIMES = " \N{MULTIPLICATION SIGN} "
 STORES = {True: "notify", False: "are polled"}
+MOST, LEAST, LEAST_STEP = 1.12, 0.75, 0.03
+"""A figure is about the same from one of these parts of it to the other, and a step beyond."""
+
 IDLE_TABLE, JOB_TABLE = "idle cluster", "delivered job"
 
 Row = tuple[str, ...]
@@ -38,20 +42,42 @@ Key = tuple[str, ...]
 # -- counting ----------------------------------------------------------------------------------------------------------
 
 
-def counted(servers: int, shards: int, *, notifies: bool) -> Cost:
+@dataclass(frozen=True)
+class Size:
+    servers: int
+    shards: int
+    notifies: bool
+
+    def __str__(self) -> str:
+        return f"{self.servers}x{self.shards}{'' if self.notifies else ',polled'}"
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        size, _, polled = text.partition(",")
+        servers, _, shards = size.partition("x")
+        return cls(int(servers), int(shards), not polled)
+
+
+SIZES = [
+    Size(servers, shards, notifies)
+    for servers, shards in ((1, 1), (1, 2), (4, 8), (10, 20), (30, 60), (100, 200))
+    for notifies in (True, False)
+    if notifies or servers <= LARGEST_POLLED
+]
+
+
+def counted(sizes: Sequence[Size]) -> list[Cost]:
     """The same figures each time: in a process of its own, whose sets of names are in one order."""
-    command = [sys.executable, "-m", "tests.simulation.cost_page", "--count", str(servers), str(shards), str(notifies)]
+    command = [sys.executable, "-m", "tests.simulation.cost_page", "--count", *map(str, sizes)]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     made = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True)
-    return msgspec.json.decode(made.stdout, type=Cost)
+    return msgspec.json.decode(made.stdout, type=list[Cost])
 
 
-def _count(servers: int, shards: int, notifies: bool) -> None:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    is_large = servers > 10
+def _count(size: Size) -> Cost:
+    is_large = size.servers > 10
     jobs = dict.fromkeys(LOADS, 0) | {"lone": 5 if is_large else 20, "10/s": 20 if is_large else 100}
-    seconds = 3.0 if is_large else 10.0
-    sys.stdout.write(msgspec.json.encode(cost(servers, shards, notifies=notifies, seconds=seconds, jobs=jobs)).decode())
+    return cost(size.servers, size.shards, notifies=size.notifies, seconds=3.0 if is_large else 10.0, jobs=jobs)
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -133,24 +159,47 @@ def _order(key: Key) -> tuple[int, int, int, int]:
     return int(servers), int(shards), [*STORES.values()].index(stores), [*LOADS].index(rate[0]) if rate else 0
 
 
-def main(sizes: Sequence[str]) -> None:
-    for servers, shards in SIZES:
-        for notifies in STORES:
-            is_asked = not sizes or f"{servers}x{shards}" in sizes
-            if not is_asked or (not notifies and servers > LARGEST_POLLED):
+# -- comparing ---------------------------------------------------------------------------------------------------------
+
+
+def changes(page: str, costs: Sequence[Cost]) -> list[str]:
+    """The figures that are not as the page has them, each with what it was and what it is."""
+    texts = []
+    for table, rows in ((IDLE_TABLE, idle_rows), (JOB_TABLE, job_rows)):
+        known, names = rows_of(page, table), HEADS[table][1]
+        for key, row in ((key, row) for each in costs for key, row in rows(each).items()):
+            if key not in known:
+                texts.append(f"{table}, {', '.join(key)}: the page has no such row")
                 continue
-            each = counted(servers, shards, notifies=notifies)
-            page = with_rows(PAGE.read_text(encoding="utf-8"), IDLE_TABLE, idle_rows(each))
-            PAGE.write_text(with_rows(page, JOB_TABLE, job_rows(each)), encoding="utf-8")
-            print(
-                f"{servers} x {shards}, stores {STORES[notifies]}: {each.virtual_s:.0f} virtual seconds in "
-                f"{each.processor_s:.0f} s of a core",
-                flush=True,
-            )
+            for name, before, now in zip(names, known[key], row, strict=True):
+                if change := _change(before, now):
+                    texts.append(f"{table}, {', '.join(key)}: {name} {change} from {before} to {now}")
+    return texts
+
+
+def _change(before: str, now: str) -> str:
+    """A verb; "" where all figures of the cell are about the same: chance moves them when anything else changes."""
+    pairs = list(zip(_figures(before), _figures(now), strict=True))
+    if any(new > old * MOST + LEAST_STEP for old, new in pairs):
+        return "rose"
+    return "fell" if any(new < old * LEAST - LEAST_STEP for old, new in pairs) else ""
+
+
+def _figures(cell: str) -> list[float]:
+    return [float(number.replace(",", "")) for number in cell.removesuffix(" %").split(", ")]
+
+
+def main(arguments: Sequence[str]) -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    if arguments[:1] == ["--count"]:
+        sys.stdout.write(msgspec.json.encode([_count(Size.of(text)) for text in arguments[1:]]).decode())
+        return
+    for size in map(Size.of, arguments) if arguments else SIZES:
+        (each,) = counted([size])
+        page = with_rows(PAGE.read_text(encoding="utf-8"), IDLE_TABLE, idle_rows(each))
+        PAGE.write_text(with_rows(page, JOB_TABLE, job_rows(each)), encoding="utf-8")
+        print(f"{size}: {each.virtual_s:.0f} virtual seconds in {each.processor_s:.0f} s of a core", flush=True)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--count"]:
-        _count(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "True")
-    else:
-        main(sys.argv[1:])
+    main(sys.argv[1:])
