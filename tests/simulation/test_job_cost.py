@@ -1,4 +1,4 @@
-"""What a delivered job and an idle cluster cost, against the tables of docs/scale.md: a change by which they cost more
+"""What a delivered job and an idle cluster cost, against the tables of docs/scale.md: a change that costs more
 fails here.
 """
 

@@ -17,7 +17,8 @@ from contextlib import ExitStack, contextmanager
 from contextvars import Context, ContextVar, copy_context
 from datetime import UTC, datetime, timedelta, tzinfo
 from heapq import heapify, heappop, heappush
-from typing import Any, TypeVar
+from itertools import count
+from typing import Any, Self, TypeVar
 from unittest.mock import patch
 
 import pinlater.maintenance.periodic
@@ -49,9 +50,36 @@ LONGEST_S = 86_400.0
 
 
 class _Time:
-    """What has passed of the run: there is one at a time."""
+    """What has passed of the run, and the numbers of its tasks and futures: there is one run at a time."""
 
     passed_s = 0.0
+    numbers = count(1)
+
+
+class _NumberedTask(asyncio.Task[Any]):
+    """Sets of tasks, which are many, are in one order in each run: by hashes that say which came first."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        self._number = next(_Time.numbers)
+        super().__init__(*args, **named)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    @classmethod
+    def begin(cls, loop: asyncio.AbstractEventLoop, work: Any, **named: Any) -> Self:
+        return cls(work, loop=loop, **named)
+
+
+class _NumberedFuture(asyncio.Future[Any]):
+    """Likewise."""
+
+    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
+        self._number = next(_Time.numbers)
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -66,10 +94,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
-        _Time.passed_s = 0.0
+        _Time.passed_s, _Time.numbers = 0.0, count(1)
         self._turns = 0
         self._timers: list[tuple[float, asyncio.TimerHandle]] = []
         self._frozen: dict[str, list[asyncio.Handle]] = {}
+        self.set_task_factory(_NumberedTask.begin)
 
     def time(self) -> float:
         return _Time.passed_s
@@ -81,6 +110,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return _NumberedFuture(loop=self)
 
     def call_soon_threadsafe(
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -155,15 +187,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.call_soon = self._call_soon_unless_frozen  # type: ignore[method-assign]  # for nobody else it costs a step
 
     def thaw(self, process: str) -> None:
-        """It goes on with all that waits, in order."""
-        if process not in self._frozen:
-            return
-        held = self._frozen.pop(process)
-        if not self._frozen:
-            del self.call_soon
-        for handle in held:
-            if not handle.cancelled():
-                self.call_soon(handle._callback, *handle._args, context=handle._context)  # type: ignore[attr-defined]
+        """It goes on with all that waits, in order; what is cancelled meanwhile does not run."""
+        held = self._frozen.pop(process, None)
+        if held is not None:
+            self._ready.extend(held)
+            if not self._frozen:
+                del self.call_soon
 
     def _call_soon_unless_frozen(
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -201,6 +230,11 @@ def as_process(process: str) -> Context:
 
 
 # -- clocks ------------------------------------------------------------------------------------------------------------
+
+
+def passed_s() -> float:
+    """In the place of `time.monotonic`."""
+    return _Time.passed_s
 
 
 def passed_ns() -> int:
