@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from hashlib import blake2b
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,8 @@ class Tally:
         self.calls: Counter[tuple[str, str, str]] = Counter()
         self.notifications: Counter[tuple[str, str]] = Counter()
         """By the process that got them and the shard that sent them."""
+        self.empty_claims = 0
+        """Claims that a store carried out and that brought no job."""
         self._trace = blake2b(digest_size=16)
 
     def note(self, operation: str, process: str, place: str) -> None:
@@ -107,6 +111,16 @@ class Network:
         self.objects: dict[str, tuple[bytes, int]] = {}
         """Those of the tier: bodies, and when each came."""
         self.flows_file = flows_file
+        self.locks: dict[Path, str] = {}
+        """Of files: the processes that hold them."""
+
+        self.ports = count(40_000)
+        """Those that are free on all machines."""
+
+        self.listen: Callable[[str, Callable[[socket.socket], None]], None] = lambda address, adopt: None
+        self.leave: Callable[[str], None] = lambda address: None
+        """How servers take connections of each other, if they can."""
+
         for store in stores:
             self.add(store)
 
@@ -147,6 +161,9 @@ class Network:
             told.pop(process, None)
         for key in [key for key in self._remote if key[0] == process]:
             del self._remote[key]
+
+    def is_dead(self, process: str) -> bool:
+        return process in self._dead
 
     def heal(self) -> None:
         """All is well again; a store that was slow has soon done what waits there."""
@@ -258,6 +275,8 @@ class Network:
         """A call of a store, at the moment at which it arrives there."""
         store = self.stores[shard_id]
         answer = store.call(name, args, kwargs, process)
+        if OPERATIONS[name].claims and not any(answer if name == "claim" else answer[1]):
+            self.tally.empty_claims += 1
         if store.freed:
             return _Freeing(answer, store.freed)
         return answer

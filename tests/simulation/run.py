@@ -12,9 +12,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pinlater.history.checker import check
-
 from pinlater.config import Config
+from pinlater.history.checker import check
 from pinlater.history.history_files import events_in
 from pinlater.history.recorder import Recorder, header
 from tests.simulation import virtual_time
@@ -111,17 +110,16 @@ async def _run(plan: Plan) -> Outcome:
         recorder.note("end")
         await callers.close_all()
         met, errors = faults.met | _befell(network), dict(callers.errors)
-        jobs = sum(len(part.open) for part in parts)
         virtual_s, tally = loop.time(), cluster.network.tally
         await cluster.close()
     verdict = check(events_in(lines, Path(f"seed {plan.seed}")))
     return Outcome(
         plan,
-        [*cluster.violations, *left, *map(str, verdict.violations)],
+        [*cluster.violations, *left, *("\n".join(each.lines()) for each in verdict.violations)],
         virtual_s,
         time.process_time() - began_s,
         verdict.calls,
-        jobs,
+        verdict.jobs,
         met,
         errors,
         dict(tally.by_operation()),

@@ -5,24 +5,28 @@ from __future__ import annotations
 import asyncio
 import random
 import traceback
-from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import ClassVar, TypeVar
 
 from pinlater.errors import PinLaterError
-from pinlater.model import JobInfo, JobState
+from pinlater.model import JobFilter, JobInfo, JobState
 from tests.simulation.callers import Caller, Callers
 from tests.simulation.cluster import PASSWORD
+from tests.simulation.virtual_time import now_ms
 
 R = TypeVar("R")
 ENDED = (JobState.SUCCEEDED, JobState.FAILED)
-LOOKUP_JOBS = 100
+LIVE = ((JobState.PENDING, False), (JobState.PENDING, True), (JobState.IN_PROGRESS, False))
+LOOKUP_JOBS, KNOWN_JOBS = 100, 200
 RESTART_S = (0.2, 5.0)
 """How long after its death a program is started again, at least and at most."""
 
 SET_UP_S = 120.0
+KNOWN_S = 1.0
+"""Until all servers go by the settings of a queue: claims of before would last for minutes."""
 
 
 class Died(Exception):
@@ -59,6 +63,9 @@ class PartSettings:
     """Of each program."""
 
 
+Run = Callable[[Caller, random.Random], Awaitable[None]]
+
+
 @dataclass(frozen=True)
 class Program:
     """One process of a part, under a name that no other one of the part has. A producer ends when nothing more is to
@@ -66,11 +73,11 @@ class Program:
     """
 
     name: str
-    run: Callable[[Caller, random.Random], Awaitable[None]]
+    run: Run
     is_producer: bool = False
 
 
-class Part(ABC):
+class Part:
     """Subclasses say what there is to set up, and which programs there are."""
 
     NAME: ClassVar[str]
@@ -85,9 +92,13 @@ class Part(ABC):
         self.open: dict[str, None] = {}
         """The jobs that were accepted and are not known to have ended."""
 
+        self.known: deque[str] = deque(maxlen=KNOWN_JOBS)
+        """Those that were accepted last, whether or not they have ended."""
+
         self.problems: list[str] = []
         """Programs that broke off, which is a fault of theirs or of the client."""
 
+        self._queues: list[str] = []
         self._seed = f"{self.NAME} {rng.getrandbits(64)}"
         self._bodies = count(1)
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -95,13 +106,23 @@ class Part(ABC):
 
     # -- what a part is made of --------------------------------------------------------------------------------------
 
-    @abstractmethod
     async def set_up(self) -> None:
         """Queues with their settings, before anything runs."""
+        raise NotImplementedError
 
-    @abstractmethod
     def programs(self) -> Iterable[Program]:
         """All of them."""
+        raise NotImplementedError
+
+    def producers(self, run: Run, name: str = "producer") -> Iterable[Program]:
+        """As many as the settings say."""
+        return (Program(f"{name}-{number}", run, is_producer=True) for number in range(self.settings.producers))
+
+    def workers(self, run: Run, name: str = "worker") -> Iterable[Program]:
+        return (Program(f"{name}-{number}", run) for number in range(self.settings.workers))
+
+    async def open_up(self, caller: Caller) -> None:
+        """Nothing keeps jobs from ending any more."""
 
     async def look_back(self, caller: Caller) -> None:
         """What is to be looked up at the end, beside the jobs that are open."""
@@ -121,15 +142,16 @@ class Part(ABC):
         await self._cancel(self._producers)
 
     async def finish(self, at_most_s: float) -> list[str]:
-        """Waits until all jobs have ended. The descriptors and states of those that have not, and what else went wrong."""
+        """Waits until all jobs have ended. What has not, by its descriptor or queue, and what else went wrong."""
         loop = asyncio.get_running_loop()
         ends_s, pause_s = loop.time() + at_most_s, 1.0
         caller = self.callers.start(f"{self.NAME}-finish")
-        left = await self._unended(caller)
+        await self.open_up(caller)
+        left = await self.unended(caller)
         while left and loop.time() < ends_s:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, 10.0)
-            left = await self._unended(caller)
+            left = await self.unended(caller)
         await self.look_back(caller)
         await self.callers.close(caller)
         return [*self.problems, *(f"{name} {state}" for name, state in left.items())]
@@ -175,8 +197,15 @@ class Part(ABC):
 
     # -- jobs --------------------------------------------------------------------------------------------------------
 
-    def accepted(self, descriptors: Iterable[str]) -> None:
-        self.open.update(dict.fromkeys(descriptors))
+    def accepted(self, descriptors: Iterable[str] | None) -> None:
+        """None: the call failed."""
+        for descriptor in descriptors or ():
+            self.open[descriptor] = None
+            self.known.append(descriptor)
+
+    def some_known(self, rng: random.Random, most: int) -> list[str]:
+        """Of the jobs that were accepted last."""
+        return rng.sample(self.known, min(len(self.known), rng.randint(1, most)))
 
     def ended(self, descriptor: str) -> None:
         self.open.pop(descriptor, None)
@@ -185,7 +214,7 @@ class Part(ABC):
         """One that no other job has."""
         return f"{caller.name} {next(self._bodies)}".encode()
 
-    async def _unended(self, caller: Caller) -> dict[str, str]:
+    async def unended(self, caller: Caller) -> dict[str, str]:
         """The open jobs that have not ended, with what is known of them."""
         left: dict[str, str] = {}
         names = list(self.open)
@@ -199,6 +228,16 @@ class Part(ABC):
                     self.ended(name)
                 else:
                     left[name] = found[name].state.name
+        return left or await self._live_jobs(caller)
+
+    async def _live_jobs(self, caller: Caller) -> dict[str, str]:
+        """How many jobs of the part's queues have not ended, also such as nobody knows of."""
+        left = {}
+        for queue in self._queues:
+            for state, future in LIVE:
+                count = await self.call("count", caller.client.count(JobFilter(queue, state, future=future)))
+                if count != 0:
+                    left[f"{queue} {state.name}"] = "cannot be counted" if count is None else str(count)
         return left
 
     # -- what programs need ------------------------------------------------------------------------------------------
@@ -209,7 +248,9 @@ class Part(ABC):
             return await work
         except PinLaterError as error:
             self.callers.failed(error, what)
-            return None
+        except TimeoutError:  # of a wait
+            self.callers.errors[f"{what} took too long"] += 1
+        return None
 
     async def rest(self, rng: random.Random) -> None:
         """Between two things that a producer or an operator does."""
@@ -217,17 +258,29 @@ class Part(ABC):
         is_lull = rng.random() < settings.lull
         await asyncio.sleep(settings.lull_s if is_lull else rng.expovariate(1 / settings.pause_s))
 
-    async def set_queue(self, queue: str, settings: Mapping[str, str]) -> None:
-        """Makes a queue with these settings, however often that has to be tried."""
+    def run_after_ms(self, rng: random.Random, later: float = 0.3) -> int | None:
+        """At once, or as often as said here at a time up to `delay_s` ahead, or one that is over."""
+        if rng.random() >= later:
+            return None
+        return now_ms() + rng.randint(-1_000, round(self.settings.delay_s * 1000))
+
+    async def set_up_queue(self, queue: str, **settings: str) -> None:
+        """Makes a queue, which has the claim time-out of the part too. At the end no job of it is to be left."""
+        self._queues.append(queue)
         caller = self.callers.start(f"{self.NAME}-set-up-{queue}")
+        await self.set_queue(caller, queue, claim_timeout=f"{self.settings.claim_timeout_s}s", **settings)
+        await asyncio.sleep(KNOWN_S)
+        await self.callers.close(caller)
+
+    async def set_queue(self, caller: Caller, queue: str, **settings: str) -> None:
+        """Gives a queue settings, however often that has to be tried."""
         ends_s = asyncio.get_running_loop().time() + SET_UP_S
         while asyncio.get_running_loop().time() < ends_s:
-            made = caller.client.update_queue(queue, PASSWORD, set=settings, create=True)
-            if await self.call("update_queue", made) is not None:
-                break
-        else:
-            self.problems.append(f"{queue} could not be made")
-        await self.callers.close(caller)
+            changed = caller.client.update_queue(queue, PASSWORD, set=settings, create=True)
+            if await self.call("update_queue", changed) is not None:
+                return
+            await asyncio.sleep(1)
+        self.problems.append(f"{queue} could not be set to {settings}")
 
 
 async def _end(task: asyncio.Future[None]) -> None:
