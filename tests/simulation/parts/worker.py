@@ -179,6 +179,7 @@ class Worker:
                 await self.ack(riding)
             await asyncio.sleep(rng.uniform(0.1, 1.0))
             return ()
+        part.handed_out(job.descriptor for job in jobs)
         if not jobs and not wait_ms:
             await asyncio.sleep(rng.expovariate(1 / part.settings.pause_s))
         return jobs
