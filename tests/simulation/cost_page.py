@@ -159,6 +159,21 @@ def _order(key: Key) -> tuple[int, int, int, int]:
     return int(servers), int(shards), [*STORES.values()].index(stores), [*LOADS].index(rate[0]) if rate else 0
 
 
+def print_job_costs(servers: int | None, shards: int | None, *, notifies: bool) -> None:
+    """The table of jobs, of one size or of all; a size is printed as soon as it was counted."""
+    some = [Size(servers or 1, shards or 2, notifies)] if servers or shards else []
+    keys, figures = HEADS[JOB_TABLE]
+    print(_line((*keys, *figures)))
+    for size in some or [each for each in SIZES if each.notifies == notifies]:
+        for key, row in job_rows(*counted([size])).items():
+            print(_line((*key, *row)), flush=True)
+
+
+def _line(cells: Sequence[str]) -> str:
+    first, *others = cells
+    return f"{first:>16} " + " ".join(f"{cell:>13}" for cell in others)
+
+
 # -- comparing ---------------------------------------------------------------------------------------------------------
 
 
