@@ -157,7 +157,7 @@ def _one_plan(options: argparse.Namespace) -> int:
     try:
         file = Path(options.plan)
         text = options.plan if options.plan.lstrip().startswith("{") else file.read_text()
-        plan = Plan.from_json(text)
+        plan = Plan.from_json(text, KINDS)
     except (OSError, ValueError) as error:
         print(f"--plan: {error}", file=sys.stderr)
         return 2

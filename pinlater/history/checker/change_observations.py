@@ -14,7 +14,6 @@ from pinlater.history.checker.job_machine import (
     reach,
     removed,
     rescheduled,
-    whole_ms,
 )
 from pinlater.history.checker.observations import (
     GONE,
@@ -59,7 +58,7 @@ class ObservedEnqueue(Observation):
     def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         if state.phase is Phase.ABSENT:
             at_ms = self._at_ms(state)
-            due_ms = whole_ms(at_ms) if self.due_ms is None else self.due_ms
+            due_ms = -inf if self.due_ms is None else self.due_ms
             return (
                 State(
                     Phase.PENDING,
@@ -116,12 +115,12 @@ class ObservedCancel(Observation):
 
     def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         if self.is_optional:
-            return self._effects(state)
+            return self._effects(state, around)
         if state.phase is Phase.MOVED:
             return (state,)
         found = self._answered(state, around)
         if self.is_resent:
-            found = [*found, *self._effects(state)]
+            found = [*found, *self._effects(state, around)]
         if not found and reasons is not None:
             rule = "lost" if self.outcome is CancelOutcome.NOT_FOUND and state.phase is not Phase.ABSENT else "state"
             text = f"the cancel was answered {self.outcome.name} when the job was {where(state)}"
@@ -133,6 +132,8 @@ class ObservedCancel(Observation):
         if outcome is CancelOutcome.CANCELLED:
             return self._at(reach(state, PENDING, until_ms, around), remove=True)
         if outcome is CancelOutcome.IN_PROGRESS:
+            if self.stops and not around.may_move:
+                return ()
             return self._at(running(state, until_ms, around))
         if outcome is CancelOutcome.REQUESTED:
             found = self._at(running(state, until_ms, around))
@@ -151,13 +152,12 @@ class ObservedCancel(Observation):
                 found.append(removed(state, at_ms) if remove else moved_on(state, at_ms))
         return found
 
-    def _effects(self, state: State) -> list[State]:
-        at_ms = self._at_ms(state)
-        if state.phase is Phase.PENDING:
-            return [removed(state, at_ms)]
-        if state.phase is Phase.RUNNING and self.stops and not state.to_stop:
-            return [state._replace(since_ms=at_ms, to_stop=True)]
-        return []
+    def _effects(self, state: State, around: Surroundings) -> list[State]:
+        found = self._at(reach(state, PENDING, self.end_ms, around), remove=True)
+        if self.stops:
+            asked = self._at(running(state, self.end_ms, around))
+            found += [each._replace(to_stop=True) for each in asked if each.phase is Phase.RUNNING]
+        return found
 
     def text(self) -> str:
         asked = "cancelled it or asked it to stop" if self.stops else "cancelled it"
@@ -195,12 +195,12 @@ class ObservedReschedule(Observation):
 
     def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         if self.is_optional:
-            return [self._changed(state)] if state.phase is Phase.PENDING else []
+            return [self._changed(each) for each in reach(state, PENDING, self.end_ms, around)]
         if state.phase is Phase.MOVED:
             return (state,)
         found = [each for each in self._answered(state, around) if each.since_ms <= self.end_ms]
-        if self.is_resent and state.phase is Phase.PENDING:
-            found.append(self._changed(state))
+        if self.is_resent:
+            found += [self._changed(each) for each in reach(state, PENDING, self.end_ms, around)]
         if not found and reasons is not None:
             name = "REPLACED" if self.replaces else self.outcome.name
             rule = "lost" if name == "NOT_FOUND" and state.phase is not Phase.ABSENT else "state"
@@ -227,7 +227,7 @@ class ObservedReschedule(Observation):
         if state.phase is Phase.UNKNOWN:
             return state
         at_ms = self._at_ms(state)
-        due_ms = whole_ms(at_ms) if self.replaces and self.due_ms is None else self.due_ms
+        due_ms = -inf if self.replaces and self.due_ms is None else self.due_ms
         return rescheduled(state, at_ms, due_ms, self.body, self.attempts)
 
     def text(self) -> str:

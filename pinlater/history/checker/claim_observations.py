@@ -233,9 +233,13 @@ class ObservedAck(Observation):
         return state.phase is Phase.PENDING and not self.claim and around.hidden > 0
 
     def _without_effect(self, state: State, around: Surroundings) -> list[State]:
-        if not self._counts(state, around) or state.phase is not Phase.RUNNING:
+        if not self._must_count(state):
             return [state]
-        return [each for each in steps(state, self.end_ms, around) if not self._counts(each, around)]
+        return [each for each in steps(state, self.end_ms, around) if not self._must_count(each)]
+
+    def _must_count(self, state: State) -> bool:
+        """Whether it is under the claim that this ack needs, for certain."""
+        return state.phase is Phase.RUNNING and (not self.claim or state.claim == self.claim)
 
     def _effects(self, state: State, around: Surroundings, outcome: AckOutcome | None) -> list[State]:
         """What it makes of the state, where that has this outcome; None: any."""
@@ -245,8 +249,10 @@ class ObservedAck(Observation):
         if at_ms > self.end_ms:
             return []
         found: list[State] = []
-        if self.succeeded and outcome in (None, AckOutcome.SUCCEEDED):
-            found.append(ended(state, Phase.SUCCEEDED, at_ms, "" if self.result is None else self.result))
+        # an item of a flow that has its result already ends as a success, whatever its job was acked with
+        if (self.succeeded or around.is_foreign) and outcome in (None, AckOutcome.SUCCEEDED):
+            result = (self.result or "") if self.succeeded else None
+            found.append(ended(state, Phase.SUCCEEDED, at_ms, result))
         if self.succeeded and (self.result is None or outcome is AckOutcome.SUCCEEDED):
             return found
         if state.to_stop is not False and outcome in (None, AckOutcome.CANCELLED):
@@ -256,7 +262,8 @@ class ObservedAck(Observation):
         left = None if state.attempts is None else state.attempts - 1
         is_last = self.is_permanent or (left is not None and left <= 0)
         if outcome in (None, AckOutcome.RETRIED) and (around.is_foreign or not is_last):
-            due_ms = whole_ms(at_ms) + (0 if around.is_foreign else max(0, self.delay_ms))
+            is_delayed = self.delay_ms > 0 and not around.is_foreign
+            due_ms = whole_ms(at_ms) + self.delay_ms if is_delayed else -inf
             found.append(pending(state, at_ms, due_ms, left))
         if outcome in (None, AckOutcome.FAILED) and (around.is_foreign or is_last or left is None):
             found.append(ended(state, Phase.FAILED, at_ms)._replace(to_stop=False))
@@ -396,7 +403,7 @@ class ObservedCheckpoint(Observation):
         return state.claim == self.claim if self.claim else claim_source(state.claim) == self.call.by
 
     def _effects(self, state: State, at_ms: float) -> list[State]:
-        due_ms = whole_ms(at_ms) if self.due_ms is None else self.due_ms
+        due_ms = -inf if self.due_ms is None else self.due_ms
         changed = renewed(state, at_ms)._replace(due_ms=due_ms)
         if self.body is not None:
             changed = changed._replace(body=self.body)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from pinlater.history.call_events import CallBegin, CallEnd, CallError, Event, Note
 from pinlater.history.checker.history_queue import HistoryQueue
 from pinlater.history.checker.job_history import JobHistory, TooManyOrders
-from pinlater.history.checker.job_machine import OPEN, OVER, Phase, State, Surroundings, reach
+from pinlater.history.checker.job_machine import OPEN, OVER, Key, Phase, State, Surroundings, reach
 from pinlater.history.checker.observations import CallMark, Contradiction, Observation
 from pinlater.history.checker.shortest import shortest_part
 from pinlater.history.checker.verdict import Verdict, Violation
@@ -54,6 +54,9 @@ _HARMLESS = frozenset(
     )
 )
 """Errors that say nothing of the state of the cluster."""
+
+
+_UNSEEN = frozenset((Phase.UNKNOWN, Phase.MOVED, Phase.ABSENT))
 
 
 class OpenCall:
@@ -97,13 +100,19 @@ class EndedJob(NamedTuple):
     last: Observation
     notes_seen: int
     is_foreign: bool
+    key: Key | None
 
 
 class HistoryJudge:
     """Judges events as they come; `finish` gives the verdict."""
 
-    def __init__(self, tolerance_ms: float = 0.0) -> None:
+    def __init__(
+        self, tolerance_ms: float = 0.0, *, has_one_clock: bool = True, defaults: Mapping[str, str] | None = None
+    ) -> None:
+        """See `check`."""
         self.tolerance_ms = tolerance_ms
+        self.has_one_clock = has_one_clock
+        self._defaults = defaults or {}
         self.verdict = Verdict()
         self.now_ms = -inf
         """The latest time of a line."""
@@ -111,7 +120,7 @@ class HistoryJudge:
         self.settled_ms = -inf
         """All calls that began by then are known."""
 
-        self._slack_ms = tolerance_ms / 2
+        self._slack_ms = 0.0 if has_one_clock else tolerance_ms / 2
         self._handlings: dict[str, Handling] = {}
         self._lines = 0
         self._open: dict[int, OpenCall] = {}
@@ -144,7 +153,8 @@ class HistoryJudge:
     def queue(self, name: str) -> HistoryQueue:
         found = self._queues.get(name)
         if found is None:
-            found = self._queues[name] = HistoryQueue(self.tolerance_ms)
+            around = Surroundings(self.tolerance_ms, self.has_one_clock)
+            found = self._queues[name] = HistoryQueue(around, self._defaults)
         return found
 
     def queues(self) -> Sequence[str]:
@@ -345,7 +355,7 @@ class HistoryJudge:
         if history.is_at_rest and history.last is not None:
             states = history.states
             if len(states) == 1 and states[0].phase in OVER:
-                mark = EndedJob(states[0], history.last, history.notes_seen, history.is_foreign)
+                mark = EndedJob(states[0], history.last, history.notes_seen, history.is_foreign, history.key)
                 self._jobs[history.descriptor] = mark
                 self.on_over(history)
 
@@ -353,6 +363,7 @@ class HistoryJudge:
         history = JobHistory(descriptor, is_foreign=mark.is_foreign, state=mark.state)
         history.resume(mark.last)
         history.notes_seen = mark.notes_seen
+        history.key = mark.key
         self._jobs[descriptor] = history
         return history
 
@@ -360,8 +371,7 @@ class HistoryJudge:
         """What lies around a job now."""
         queue, shard, _ = history.descriptor.split(":", 2)
         since_ms = min(state.since_ms for state in history.states)
-        around = self.queue(queue).around(history.descriptor, history.key, since_ms)
-        around.is_foreign = history.is_foreign
+        around = self.queue(queue).around(history.descriptor, history.key, since_ms, is_foreign=history.is_foreign)
         around.hidden = len(self._troubles) - history.hidden_before
         around.may_move = shard.startswith("so") or shard[1:] in self._emptied_shards
         return around
@@ -415,8 +425,9 @@ class HistoryJudge:
         notes = self._notes.get(shard_in(history.descriptor), ())
         if any(_concerns(note, history.last_ms, self.tolerance_ms) for note in notes[history.notes_seen :]):
             return
-        if all(state.phase in (Phase.UNKNOWN, Phase.MOVED, Phase.ABSENT) for state in states):
-            self.verdict.unsettled_jobs += not history.is_foreign
+        if history.is_foreign or all(state.phase in _UNSEEN for state in states):
+            # whoever made it may have ended it in a way of its own
+            self.verdict.unsettled_jobs += not history.is_foreign or any(state.phase in OPEN for state in states)
             return
         around = self.around(history)
         closed = OVER | {Phase.MOVED}

@@ -21,7 +21,13 @@ UNDELIVERED_MS = 500
 HIDDEN = "?"
 """The descriptor of a claim that no caller has heard of."""
 
-_MOST_STEPS = 6
+MOST_CHANGED = 300
+"""States that calls about many jobs may make of one; beyond these the job is not judged."""
+
+_FOREVER_MS = 1e18
+"""Later than all that has an end: what never comes does not come by then."""
+
+_MOST_STEPS = 8
 """Between two calls about a job: claimed, expired, failed, retried, cancelled, pruned."""
 
 
@@ -44,7 +50,7 @@ class State(NamedTuple):
     """The earliest moment at which it may be so."""
 
     due_ms: float = -inf
-    """Its run_after, at the earliest."""
+    """Its run_after, at the earliest; -inf where no call named one: it is due at once, by whatever clock."""
 
     attempts: int | None = None
     allowed: int | None = None
@@ -114,11 +120,11 @@ class ManyChanged:
     due_ms: float | None = None
     body: str | None = None
 
-    def means(self, descriptor: str, key: Key | None) -> bool:
-        """Whether this job may be one of those."""
+    def means(self, descriptor: str, key: Key | None, *, is_foreign: bool) -> bool:
+        """Whether this job may be one of those. A foreign one may have any key."""
         if self.descriptors is not None and descriptor not in self.descriptors:
             return False
-        if self.key is not None and key != self.key:
+        if self.key is not None and key != self.key and (key is not None or not is_foreign):
             return False
         return self.priority is None or f":p{self.priority}:" in descriptor
 
@@ -131,6 +137,11 @@ class Surroundings:
     """What lies around a job: what its queue and its cluster do to it."""
 
     tolerance_ms: float = 0.0
+    """How far the clocks of servers and callers may differ."""
+
+    has_one_clock: bool = True
+    """Lines stand in the order in which things happened."""
+
     descriptor: str = ""
     is_foreign: bool = False
     """Its enqueue is not in the history: whoever made it may follow rules of its own (items of flows)."""
@@ -157,6 +168,7 @@ def steps(state: State, until_ms: float, around: Surroundings) -> list[State]:
     """The states that it may be in after one step by itself, at `until_ms` at the latest."""
     found: list[State] = []
     phase = state.phase
+    until_ms = min(until_ms, _FOREVER_MS)
     if phase is Phase.RUNNING:
         _claim_ends(state, until_ms, around, found)
     elif phase is Phase.PENDING:
@@ -178,7 +190,7 @@ def steps(state: State, until_ms: float, around: Surroundings) -> list[State]:
     for many in around.many_changed:
         at_ms = max(state.since_ms, many.begin_ms)
         if at_ms <= until_ms and at_ms <= many.end_ms:
-            _changed(state, many, at_ms, found)
+            _changed(state, many, at_ms, around, found)
     return found
 
 
@@ -197,6 +209,17 @@ def reach(state: State, phases: frozenset[Phase], until_ms: float, around: Surro
         seen.update(later)
         found.update((each, None) for each in later if each.phase in phases)
         at = later
+    return tuple(found)
+
+
+def as_changed(state: State, until_ms: float, around: Surroundings) -> Sequence[State]:
+    """What calls about many jobs may have made of it that left it in its phase."""
+    found: dict[State, None] = {}
+    at = [state]
+    while at and len(found) <= MOST_CHANGED:
+        later = [each for before in at for each in steps(before, until_ms, around)]
+        at = [each for each in later if each.phase is state.phase and each not in found and each != state]
+        found.update(dict.fromkeys(at))
     return tuple(found)
 
 
@@ -264,7 +287,7 @@ def _claim_ends(state: State, until_ms: float, around: Surroundings, found: list
     if at_ms <= until_ms:
         left = None if state.attempts is None else state.attempts - 1
         if state.to_stop is not True and (left is None or left > 0):
-            found.append(pending(state, at_ms, whole_ms(at_ms), left)._replace(crashes=state.crashes + 1))
+            found.append(pending(state, at_ms, -inf, left)._replace(crashes=state.crashes + 1))
         used_up = around.crash_budget is None or 0 < around.crash_budget <= state.crashes + 1 + around.hidden
         if state.to_stop is not False or left is None or left <= 0 or used_up:
             found.append(ended(state, Phase.FAILED, at_ms))
@@ -285,7 +308,7 @@ def _may_fail_unseen(state: State, around: Surroundings) -> bool:
     return used_up or state.attempts is None or state.attempts <= around.hidden
 
 
-def _changed(state: State, many: ManyChanged, at_ms: float, found: list[State]) -> None:
+def _changed(state: State, many: ManyChanged, at_ms: float, around: Surroundings, found: list[State]) -> None:
     change, phase = many.change, state.phase
     if not many.takes(phase):
         return
@@ -295,11 +318,13 @@ def _changed(state: State, many: ManyChanged, at_ms: float, found: list[State]) 
         found.append(removed(state, at_ms))
     elif change is Change.STOP and phase is Phase.RUNNING and not state.to_stop:
         found.append(state._replace(since_ms=at_ms, to_stop=True))
+    elif change is Change.STOP and phase is Phase.PENDING and around.hidden:
+        found.append(unseen_claim(state, around)._replace(since_ms=at_ms, to_stop=True))
     elif change is Change.REPLAY and phase in (Phase.PENDING, Phase.FAILED):
         found.append(removed(state, at_ms))
     elif change is Change.RETRY and phase is Phase.FAILED:
         attempts = many.attempts or state.allowed
-        due_ms = whole_ms(at_ms) if many.due_ms is None else many.due_ms
+        due_ms = -inf if many.due_ms is None else many.due_ms
         found.append(pending(state, at_ms, due_ms, attempts)._replace(crashes=0, to_stop=False, ended_ms=-inf))
     elif change is Change.RESCHEDULE and phase is Phase.PENDING:
         found.append(rescheduled(state, at_ms, many.due_ms, many.body, many.attempts))
