@@ -24,7 +24,7 @@ from pinlater.data_folder.private_files import new_private_file
 from pinlater.history.call_events import Note
 from pinlater.history.checker import check as judged
 from pinlater.history.checker.verdict import Verdict
-from pinlater.history.history_files import HistoryInvalid, files_in, merged_history, tolerance_of
+from pinlater.history.history_files import HistoryInvalid, clock_of, files_in, merged_history
 from pinlater.history.job_story import StoryLine, calls_of, job_story
 from pinlater.history.open_jobs import open_jobs
 from pinlater.history.recorder import event_line, header
@@ -120,9 +120,11 @@ def check(files: tuple[Path, ...], tolerance_ms: int | None, format: str) -> Non
     with mistakes_in_files():
         paths = files_in(files)
         progress = ReadProgress(paths)
-        tolerance = tolerance_of(paths) if tolerance_ms is None else tolerance_ms
+        clock = clock_of(paths)
+        tolerance = clock.tolerance_ms if tolerance_ms is None else tolerance_ms
         try:
-            verdict = judged(merged_history(paths, progress), tolerance_ms=tolerance)
+            events = merged_history(paths, progress)
+            verdict = judged(events, tolerance_ms=tolerance, has_one_clock=bool(clock.name) or not tolerance)
         finally:
             progress.clear()
     if format == "json":
@@ -289,7 +291,7 @@ def _write(paths: Sequence[Path], out: Path, end: Note | None) -> None:
     part.unlink(missing_ok=True)
     try:
         with os.fdopen(new_private_file(part), "wb") as opened:
-            opened.write(header(tolerance_of(paths)))
+            opened.write(header(*clock_of(paths)))
             for event in merged_history(paths):
                 opened.write(event_line(event))
             if end is not None:

@@ -85,6 +85,7 @@ class HistoryLine(Struct, omit_defaults=True, gc=False):
 
     pinlater_history: int | None = None
     tolerance_ms: float = 0.0
+    clock: str = ""
     call: int | None = None
     by: str = ""
     at_ms: float = 0.0

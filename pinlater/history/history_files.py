@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import DecodeError
 from msgspec.json import Decoder
@@ -37,7 +38,9 @@ def files_in(given: Sequence[Path]) -> list[Path]:
 
 
 def read_history(path: Path, progress: Callable[[int], object] = lambda _: None) -> Generator[Event]:
-    """The events of one file in order, in bounded memory. HistoryInvalid; OSError."""
+    """The events of one file in order, in bounded memory. A process that died at once leaves an empty one.
+    HistoryInvalid; OSError.
+    """
     with path.open("rb") as lines:
         yield from events_in(lines, path, progress)
 
@@ -61,13 +64,23 @@ def events_in(
         progress(len(raw))
 
 
-def tolerance_of(paths: Sequence[Path]) -> float:
-    """The largest tolerance that these files name, in milliseconds. HistoryInvalid; OSError."""
-    tolerances = []
+class HistoryClock(NamedTuple):
+    """How far clocks may differ, and the clock that all callers have; "" where they may have several."""
+
+    tolerance_ms: float
+    name: str
+
+
+def clock_of(paths: Sequence[Path]) -> HistoryClock:
+    """That of all these files, as their headers say. HistoryInvalid; OSError."""
+    headers = []
     for path in paths:
         with path.open("rb") as lines:
-            tolerances.append(_check_header(path, lines.readline()))
-    return max(tolerances, default=0.0)
+            if first := lines.readline():
+                headers.append(_check_header(path, first))
+    names = {each.clock for each in headers}
+    tolerance_ms = max((each.tolerance_ms for each in headers), default=0.0)
+    return HistoryClock(tolerance_ms, names.pop() if len(names) == 1 else "")
 
 
 def merged_history(paths: Sequence[Path], progress: Callable[[int], object] = lambda _: None) -> Iterator[Event]:
@@ -93,10 +106,7 @@ def _renumbered(events: Iterator[Event], place: int, files: int) -> Generator[Ev
             yield event
 
 
-def _check_header(path: Path, raw: bytes) -> float:
-    """The tolerance that it names. A process that died at once leaves an empty file."""
-    if not raw:
-        return 0.0
+def _check_header(path: Path, raw: bytes) -> HistoryLine:
     try:
         header = _decode(raw)
     except (DecodeError, ValueError) as error:
@@ -105,4 +115,4 @@ def _check_header(path: Path, raw: bytes) -> float:
         raise HistoryInvalid(f'{path}, line 1: no header of a history; it begins with {{"pinlater_history": {FORMAT}}}')
     if header.pinlater_history != FORMAT:
         raise HistoryInvalid(f"{path}, line 1: a history of version {header.pinlater_history}; this reads {FORMAT}")
-    return header.tolerance_ms
+    return header

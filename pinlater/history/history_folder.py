@@ -31,6 +31,16 @@ def folder_recorder(folder: str | Path) -> Recorder:
     return _recorder(Path(folder).expanduser().absolute())
 
 
+def system_clock() -> str:
+    """A name for the clock of this machine, which containers of it have, too; "" where it has none. It is another one
+    after each start of the system.
+    """
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
 @cache
 def _recorder(folder: Path) -> Recorder:
     make_private_folder(folder)
@@ -60,5 +70,5 @@ class _FileOfProcess:
     def _opened(self) -> int:
         name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}"
         file = new_private_file(self._folder / name)
-        os.write(file, header(TOLERANCE_MS))
+        os.write(file, header(TOLERANCE_MS, system_clock()))
         return file

@@ -54,7 +54,8 @@ def _line(begin: CallBegin, end: CallEnd | None, part: JobPart) -> StoryLine:
     if end is None:
         outcome = "no answer"
     elif end.error is not None:
-        outcome = f"{end.error.name}, {end.error.changed} changed"
+        did = "nothing was changed" if end.error.changed == "nothing" else "it may have been carried out"
+        outcome = f"{end.error.name}: {did}"
     elif end.resent:
         outcome = f"{outcome}, sent more than once".removeprefix(", ")
     at_ms, took_ms = (begin.at_ms, None) if end is None else (end.at_ms, end.at_ms - begin.at_ms)

@@ -57,9 +57,12 @@ _CHANGED_NOTHING = (
 _encode = Encoder().encode
 
 
-def header(tolerance_ms: float) -> bytes:
-    """The first line of a history. `tolerance_ms`: how far the clocks of callers and servers may differ."""
-    return _encode({"pinlater_history": FORMAT, "tolerance_ms": tolerance_ms}) + b"\n"
+def header(tolerance_ms: float, clock: str = "") -> bytes:
+    """The first line of a history. `tolerance_ms`: how far the clocks of callers and servers may differ. `clock`: the
+    one that all these callers have; "" where they may have several.
+    """
+    fields: dict[str, Any] = {"pinlater_history": FORMAT, "tolerance_ms": tolerance_ms}
+    return _encode(fields | {"clock": clock} if clock else fields) + b"\n"
 
 
 def event_line(event: Event) -> bytes:

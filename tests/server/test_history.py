@@ -64,7 +64,7 @@ class Run(NamedTuple):
         """What `check` says of a history of these lines."""
         changed = self.file.with_name("changed.jsonl")
         changed.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        said = self.shell("history", "check", str(changed), "--tolerance", "1ms", "-o", "json", code=code).out
+        said = self.shell("history", "check", str(changed), "-o", "json", code=code).out
         verdict: dict[str, Any] = json.loads(said)
         return verdict
 

@@ -340,8 +340,8 @@ def test_the_shortest_part_is_shown() -> None:
         f"ended: {job('A')}: it was handed out when it had succeeded",
         f"  against {RULES['ended']}",
         "    4.000 to 4.100 s  worker call 6 ackJobs: acked a success under server:1:0:1:worker: SUCCEEDED",
-        "    6.000 to 6.100 s  other call 7 dequeueJobs: was handed it under server:1:0:6:other, 2 attempts left, until "
-        "1790000306050",
+        "    6.000 to 6.100 s  other call 7 dequeueJobs: was handed it under server:1:0:6:other, 2 attempts left, "
+        "until 1790000306050",
         "NOT EXPLAINED: 7 calls about 2 jobs by 4 callers in 6.100 s, 0 of unknown outcome",
     ]
     assert verdict.violations[0].calls == (6, 7)

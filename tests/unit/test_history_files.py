@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from pinlater.history.call_events import CallBegin, CallEnd, CallError, Event, Note
-from pinlater.history.history_files import HistoryInvalid, files_in, merged_history, read_history, tolerance_of
+from pinlater.history.history_files import (
+    HistoryClock,
+    HistoryInvalid,
+    clock_of,
+    files_in,
+    merged_history,
+    read_history,
+)
 from pinlater.history.history_folder import folder_recorder
 from pinlater.history.recorder import event_line, header
 
@@ -27,8 +34,8 @@ EVENTS: list[Event] = [
 ]
 
 
-def written(path: Path, events: list[Event], tolerance_ms: float = 0) -> Path:
-    path.write_bytes(header(tolerance_ms) + b"".join(map(event_line, events)))
+def written(path: Path, events: list[Event], tolerance_ms: float = 0, clock: str = "") -> Path:
+    path.write_bytes(header(tolerance_ms, clock) + b"".join(map(event_line, events)))
     return path
 
 
@@ -37,7 +44,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     sizes: list[int] = []
     assert list(read_history(path, sizes.append)) == EVENTS
     assert sum(sizes) == path.stat().st_size
-    assert tolerance_of([path]) == 2.5
+    assert clock_of([path]) == HistoryClock(2.5, "")
 
 
 def test_an_answer_of_nothing_is_told_from_an_error_by_its_line() -> None:
@@ -93,14 +100,14 @@ def test_what_is_no_history_is_refused_at_its_first_line(tmp_path: Path, first: 
     with pytest.raises(HistoryInvalid, match=rf"run.jsonl, line 1: .*{why}"):
         list(read_history(path))
     with pytest.raises(HistoryInvalid, match="line 1"):
-        tolerance_of([path])
+        clock_of([path])
 
 
 def test_an_empty_file_is_what_a_process_left_that_died_at_once(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     path.touch()
     assert list(read_history(path)) == []
-    assert tolerance_of([path, written(tmp_path / "other.jsonl", [], 3)]) == 3
+    assert clock_of([path, written(tmp_path / "other.jsonl", [], 3, "kernel")]) == HistoryClock(3, "kernel")
 
 
 def test_files_are_merged_by_time_and_their_calls_stay_apart(tmp_path: Path) -> None:
@@ -110,7 +117,13 @@ def test_files_are_merged_by_time_and_their_calls_stay_apart(tmp_path: Path) -> 
     assert [each.at_ms for each in merged] == [1, 2, 3, 4, 9]
     numbers = [each.call for each in merged if not isinstance(each, Note)]
     assert numbers[0] == numbers[3] != numbers[1] == numbers[2]
-    assert tolerance_of([one, two]) == 7
+    assert clock_of([one, two]) == HistoryClock(7, "")
+
+
+def test_callers_have_one_clock_where_all_files_name_it(tmp_path: Path) -> None:
+    one, two, other = (written(tmp_path / f"{number}.jsonl", [], 5, name) for number, name in enumerate("aab"))
+    assert clock_of([one, two]) == HistoryClock(5, "a")
+    assert clock_of([one, two, other]) == HistoryClock(5, "")
 
 
 def test_a_folder_stands_for_its_histories(tmp_path: Path) -> None:

@@ -10,6 +10,10 @@ job_history.py   the search for an order, job by job
 shortest.py      the shortest part that contradicts
 keys.py          dedupe keys, serialize keys and send ids, over all jobs that have them
 limits.py        the maximum in progress, the rate and the pause of a queue
+hand_out_order.py  the order in which a shard hands out jobs
+job_counts.py    counts of jobs
+schedule_firings.py  the times at which schedules fire
+flow_ends.py     flows and their items
 history_queue.py   the settings of queues, and calls about many jobs
 
 Each job is judged exactly: a set of states is carried through its calls, each of which took effect between its begin
@@ -21,11 +25,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pinlater.history.call_events import Event
+from pinlater.history.checker.flow_ends import FlowEnds
+from pinlater.history.checker.hand_out_order import HandOutOrder
 from pinlater.history.checker.history_judge import HistoryJudge, judged
 from pinlater.history.checker.job_calls import JobCalls
+from pinlater.history.checker.job_counts import JobCounts
 from pinlater.history.checker.keys import Keys
 from pinlater.history.checker.limits import Limits
 from pinlater.history.checker.operator_calls import OperatorCalls
+from pinlater.history.checker.schedule_firings import ScheduleFirings
 from pinlater.history.checker.verdict import Verdict, Violation
 
 __all__ = ["Verdict", "Violation", "check"]
@@ -49,6 +57,8 @@ def check(
     keys, limits = Keys(judge), Limits(judge)
     judge.on_over = keys.ended
     judge.on_loss = lambda: limits.may_end_many("")
-    JobCalls(judge, keys, limits)
+    JobCalls(judge, keys, limits, HandOutOrder(judge), ScheduleFirings(judge))
+    JobCounts(judge)
     OperatorCalls(judge, limits)
+    FlowEnds(judge)
     return judged(events, judge)

@@ -34,6 +34,7 @@ class ObservedEnqueue(Observation):
     """The job was stored. `may_stand`: a copy of the request, or one with the same send id, may have stored it."""
 
     __slots__ = ("attempts", "body", "due_ms", "may_stand", "over_ms")
+    stores = True
 
     def __init__(
         self,

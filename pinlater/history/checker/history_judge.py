@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -55,6 +55,18 @@ _HARMLESS = frozenset(
 )
 """Errors that say nothing of the state of the cluster."""
 
+
+_READING = frozenset(
+    (
+        "getJobCount",
+        "getQueues",
+        "getSchedules",
+        "lookupJobs",
+        "scanJobs",
+        "searchJobs",
+    )
+)
+"""Calls that change no job."""
 
 _UNSEEN = frozenset((Phase.UNKNOWN, Phase.MOVED, Phase.ABSENT))
 
@@ -128,6 +140,11 @@ class HistoryJudge:
         self._due: deque[tuple[float, JobHistory]] = deque()
         self._later: deque[tuple[float, Callable[[], None]]] = deque()
         self._jobs: dict[str, JobHistory | EndedJob] = {}
+        self._live: dict[str, dict[str, JobHistory]] = {}
+        self._open_changes = 0
+        self._last_change = -inf
+        """The place of the line at which a call ended last that may change jobs."""
+
         self._queues: dict[str, HistoryQueue] = {}
         self._notes: dict[str, list[Note]] = {}
         self._emptied_shards: set[str] = set()
@@ -176,8 +193,17 @@ class HistoryJudge:
         history = JobHistory(descriptor, is_foreign=not is_enqueued, hidden_before=before)
         history.notes_seen = len(self._notes.get(shard_in(descriptor), ()))
         self._jobs[descriptor] = history
+        self._live.setdefault(queue_in(descriptor), {})[descriptor] = history
         self.verdict.jobs += 1
         return history
+
+    def live_jobs(self, queue: str) -> Collection[JobHistory]:
+        """Those that have not ended in every case."""
+        return self._live.get(queue, {}).values()
+
+    def is_at_rest(self, call: OpenCall) -> bool:
+        """No call that changes jobs was under way beside this one, which has just ended."""
+        return self._open_changes == 0 and self._last_change < call.mark.began
 
     def known(self, descriptor: str) -> JobHistory | EndedJob | None:
         """A job that the history has named before."""
@@ -199,6 +225,20 @@ class HistoryJudge:
     def empties(self, shard: str) -> None:
         """Jobs of this shard move to others by themselves."""
         self._emptied_shards.add(shard)
+
+    @property
+    def has_losses(self) -> bool:
+        """A store has lost something, or was set back."""
+        return bool(self._notes)
+
+    def has_lost(self, shard: str) -> bool:
+        """This one has."""
+        return shard in self._notes
+
+    def was_well(self, from_ms: float, to_ms: float) -> bool:
+        """No call that began in this time failed, but for reasons of its own."""
+        place = bisect_left(self._troubles, from_ms)
+        return place == len(self._troubles) or self._troubles[place] > to_ms
 
     def violated(self, violation: Violation) -> None:
         if len(self.verdict.violations) < MOST_VIOLATIONS:
@@ -255,6 +295,7 @@ class HistoryJudge:
             return
         self._open[event.call] = call
         self._in_order.append(call)
+        self._open_changes += event.method not in _READING
         if handling.begun is not None:
             handling.begun(call)
 
@@ -263,6 +304,9 @@ class HistoryJudge:
         if call is None:
             return
         call.is_over = True
+        if call.method not in _READING:
+            self._open_changes -= 1
+            self._last_change = self._lines
         call.mark.ended = self._lines
         call.is_resent = event.resent
         if event.error is None:
@@ -357,6 +401,7 @@ class HistoryJudge:
             if len(states) == 1 and states[0].phase in OVER:
                 mark = EndedJob(states[0], history.last, history.notes_seen, history.is_foreign, history.key)
                 self._jobs[history.descriptor] = mark
+                self._live[queue_in(history.descriptor)].pop(history.descriptor, None)
                 self.on_over(history)
 
     def _taken_up(self, descriptor: str, mark: EndedJob) -> JobHistory:
@@ -365,6 +410,7 @@ class HistoryJudge:
         history.notes_seen = mark.notes_seen
         history.key = mark.key
         self._jobs[descriptor] = history
+        self._live.setdefault(queue_in(descriptor), {})[descriptor] = history
         return history
 
     def around(self, history: JobHistory) -> Surroundings:

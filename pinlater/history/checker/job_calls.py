@@ -20,12 +20,14 @@ from pinlater.history.checker.claim_observations import (
     ObservedClaim,
     ObservedHeartbeat,
 )
+from pinlater.history.checker.hand_out_order import HandOutOrder
 from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall, queue_in
 from pinlater.history.checker.job_machine import Change, Key, ManyChanged, Phase
 from pinlater.history.checker.keys import Keys
 from pinlater.history.checker.limits import Limits
 from pinlater.history.checker.look_observations import ObservedDryRun, ObservedLookup, Seen
 from pinlater.history.checker.observations import Observation
+from pinlater.history.checker.schedule_firings import ScheduleFirings
 from pinlater.history.checker.verdict import Violation
 from pinlater.model import AckOutcome, CancelOutcome, EnqueueOutcome, HeartbeatOutcome, OnDuplicate, RescheduleOutcome
 
@@ -43,10 +45,14 @@ _CLAIMED = 0
 class JobCalls:
     """Tells the judge what each of these calls says, and the parts that judge several jobs together."""
 
-    def __init__(self, judge: HistoryJudge, keys: Keys, limits: Limits) -> None:
+    def __init__(
+        self, judge: HistoryJudge, keys: Keys, limits: Limits, order: HandOutOrder, firings: ScheduleFirings
+    ) -> None:
         self._judge = judge
         self._keys = keys
         self._limits = limits
+        self._order = order
+        self._firings = firings
         judge.handle(
             {
                 "enqueueJobs": Handling(self._enqueued, self._not_enqueued, keys.sending),
@@ -105,6 +111,7 @@ class JobCalls:
         history = self._judge.observe(descriptor, observation, is_enqueued=True)
         if history is not None:
             history.key = key_of(queue, job)
+            self._order.stored(call, job, descriptor)
 
     def _replaced(self, call: OpenCall, job: Mapping[str, Any], descriptor: str) -> None:
         due_ms = job.get("runAfterTimestampMillis")
@@ -157,6 +164,7 @@ class JobCalls:
 
     def _dequeue_begins(self, call: OpenCall) -> None:
         request = call.request
+        self._order.begins(call, _queues_of(request))
         for riding in (request.get("jobAckRequest"), *_structs(request.get("acks"))):
             if riding:
                 self._limits.may_end(_acked_jobs(riding))
@@ -194,6 +202,7 @@ class JobCalls:
             text = f"{len(jobs)} jobs were handed out where {limit} were asked for"
             self._broken(call, "limit", request.get("queueName", call.method), text)
         if request.get("dryRun"):
+            self._order.ends(call, _queues_of(request))
             for descriptor in jobs:
                 self._judge.observe(descriptor, ObservedDryRun(call.mark, call.begin_ms, call.end_ms))
             return
@@ -220,13 +229,18 @@ class JobCalls:
             by_queue.setdefault(queue_in(descriptor), {})[descriptor] = of_job
         for queue, of_jobs in by_queue.items():
             self._limits.handed_out(call, queue, of_jobs)
+        if self._order.ends(call, _queues_of(request)):
+            for queue, of_jobs in by_queue.items():
+                self._order.handed_out(call, queue, of_jobs)
 
     def _not_dequeued(self, call: OpenCall) -> None:
+        self._order.ends(call, _queues_of(call.request))
         riding = call.request.get("jobAckRequest")
         if riding:
             self._maybe_acks(call, riding)
 
     def _not_dequeued_from_queues(self, call: OpenCall) -> None:
+        self._order.ends(call, _queues_of(call.request))
         for riding in _structs(call.request.get("acks")):
             self._maybe_acks(call, riding)
 
@@ -365,6 +379,8 @@ class JobCalls:
         if seen is not None:
             lookup = ObservedLookup(call.mark, call.begin_ms, call.end_ms, seen=seen, with_result=with_result)
             self._observe(call, descriptor, lookup)
+            if info.get("dedupeKey"):
+                self._firings.seen(call, descriptor, info)
 
     def _cancelled(self, call: OpenCall, answer: Any) -> None:
         request = call.request
@@ -457,6 +473,12 @@ class JobCalls:
     def _broken(self, call: OpenCall, rule: str, subject: str, text: str) -> None:
         line = self._judge.line(call.begin_ms, call.end_ms, call.mark, text)
         self._judge.violated(Violation(rule, subject, text, call.end_ms, (line,), (call.number,)))
+
+
+def _queues_of(request: Mapping[str, Any]) -> list[str]:
+    """Of a dequeue."""
+    name = request.get("queueName")
+    return [name] if name else [share.get("queueName", "") for share in _structs(request.get("queues"))]
 
 
 def _acked_jobs(request: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ No state is left: no order explains what was answered.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 
 from pinlater.history.checker.job_machine import (
     ABSENT,
@@ -125,6 +126,7 @@ class JobHistory:
         "last",
         "last_ms",
         "notes_seen",
+        "touched_ms",
     )
 
     def __init__(
@@ -140,8 +142,11 @@ class JobHistory:
         self.last: Observation | None = None
         """What was carried out last."""
 
-        self.last_ms = float("-inf")
+        self.last_ms = -inf
         self.notes_seen = 0
+        self.touched_ms = inf
+        """When the first call began that may have changed it, behind its enqueue."""
+
         start = state or (UNKNOWN if is_foreign else ABSENT)
         self._possible: list[Possibility] = [(start, _NONE)]
         self._base = self._possible
@@ -185,6 +190,7 @@ class JobHistory:
     def resume(self, last: Observation) -> None:
         """It had ended by this, and goes on."""
         self.ended_by = self.last = last
+        self.touched_ms = -inf
         self.last_ms = last.end_ms
 
     def was_enqueued(self) -> None:
@@ -195,7 +201,9 @@ class JobHistory:
 
     def observe(self, observation: Observation) -> None:
         """To be carried out by `settle`; observations with ends come in the order of these."""
-        if observation.end_ms == float("inf"):
+        if not observation.reads and not observation.stores and observation.begin_ms < self.touched_ms:
+            self.touched_ms = observation.begin_ms
+        if observation.end_ms == inf:
             self._open_ended.append(observation)
         else:
             waiting = self._waiting

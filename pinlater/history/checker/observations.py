@@ -62,6 +62,9 @@ class Observation:
     reads = False
     """It changes nothing, whatever the answer."""
 
+    stores = False
+    """The job begins with it."""
+
     def __init__(self, call: CallMark, begin_ms: float, end_ms: float, is_optional: bool = False) -> None:
         self.call = call
         self.begin_ms = begin_ms
