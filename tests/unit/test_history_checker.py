@@ -181,6 +181,13 @@ PAIRS: list[tuple[str, str, Rows, Row | NoteRow, Row | NoteRow]] = [
         look(3, "A", JobState.SUCCEEDED, result="sha256:2"),
     ),
     (
+        "result",
+        "kept for an hour",
+        [queue_settings(-1, result_ttl="1h"), *CLAIMED, ack(2, "A", FIRST, result="sha256:1")],
+        look(4_000, "A", JobState.SUCCEEDED),
+        look(3_000, "A", JobState.SUCCEEDED),
+    ),
+    (
         "expired",
         "it has a last moment",
         [enqueue(0, "A", expiresAtMillis=ms(60))],

@@ -29,6 +29,67 @@ from tests.unit.checker_stand import (
 )
 
 Rows = list[Row | NoteRow]
+
+
+def count(at_s: float, number: int, *, future: bool = False) -> Row:
+    """So many pending jobs are counted."""
+    request = {"queueName": QUEUE, "jobState": 0, "countFutureJobs": future}
+    return Row(at_s, at_s + 0.1, "reader", "getJobCount", request, number)
+
+
+def fired(at_s: float, name: str, time_s: float) -> Row:
+    """A lookup that shows the firing of a schedule for that time."""
+    key = f"@schedule/ticks/{ms(time_s)}"
+    return look(at_s, name, JobState.SUCCEEDED, dedupeKey=key, createdAtTimestampMillis=ms(min(at_s, time_s + 0.5)))
+
+
+def schedule(at_s: float, fired_s: float | None = None) -> Row:
+    """An answer that shows a schedule of every ten seconds, made at the start."""
+    view = {
+        "schedule": {"name": "ticks", "queueName": QUEUE, "everyMillis": 10_000, "cron": ""},
+        "version": "1",
+        "createdAtMillis": ms(0),
+        "updatedAtMillis": ms(0),
+    }
+    if fired_s is not None:
+        view["lastFiredMillis"] = ms(fired_s)
+    return Row(at_s, at_s + 0.1, "reader", "getSchedules", {}, {"schedules": [view]})
+
+
+FLOW: Rows = [
+    Row(0, 0.1, "producer", "createFlow", {"stages": [{"name": "first"}]}, {"id": "f", "isNew": True}),
+]
+
+
+def added(at_s: float, *numbers: int, **item: str) -> Row:
+    request = {"flowId": "f", "stage": "first", "items": [item for _ in numbers]}
+    return Row(at_s, at_s + 0.1, "producer", "addFlowItems", request, {"numbers": list(numbers)})
+
+
+def sealed(at_s: float) -> Row:
+    return Row(at_s, at_s + 0.1, "producer", "sealStage", {"flowId": "f", "stage": "first"})
+
+
+def flow(at_s: float, state: int, *, pending: int = 0, succeeded: int = 0, items: int | None = None) -> Row:
+    """An answer that shows a flow of one stage."""
+    stage = {
+        "stage": {"name": "first"},
+        "items": pending + succeeded if items is None else items,
+        "pending": pending,
+        "succeeded": succeeded,
+        "failed": 0,
+        "isSealed": True,
+    }
+    status = {"id": "f", "state": state, "stages": [stage], "ends": state}
+    return Row(at_s, at_s + 0.1, "reader", "getFlow", {"flowId": "f"}, status)
+
+
+def flow_items(at_s: float, state: int) -> Row:
+    """An answer that shows one item."""
+    item = {"number": 7, "flowId": "f", "stage": "first", "state": state}
+    return Row(at_s, at_s + 0.1, "reader", "getFlowItems", {"flowId": "f"}, {"items": [item]})
+
+
 KEPT, REPLACED = EnqueueOutcome.KEPT, EnqueueOutcome.REPLACED
 KEY = {"dedupeKey": "k"}
 CHAIN = {"serializeKey": "c"}
@@ -142,6 +203,42 @@ PAIRS: list[tuple[str, str, Rows, Row | NoteRow, Row | NoteRow]] = [
         cancel(1, "A", CancelOutcome.CANCELLED),
         look(1, "A", JobState.PENDING),
     ),
+    ("count", "all that wait", [enqueue(0, "A"), enqueue(0, "B")], count(5, 2), count(5, 1)),
+    (
+        "count",
+        "later ones, whatever else goes on",
+        [enqueue(0, "A", runAfterTimestampMillis=ms(60)), enqueue(0, "B"), claim(5, "B", took_s=3)],
+        count(6, 1, future=True),
+        count(6, 0, future=True),
+    ),
+    (
+        "order",
+        "the older one first",
+        [enqueue(0, "A"), enqueue(1, "B")],
+        claim(2, "A", run_after_s=0),
+        claim(2, "B", run_after_s=1),
+    ),
+    ("schedule", "each time once", [fired(61, "A", 60)], fired(70, "A", 60), fired(70, "B", 60)),
+    ("schedule", "none early", [], fired(61, "A", 60), fired(59, "A", 60)),
+    ("schedule", "only at its times", [schedule(0)], fired(61, "A", 60), fired(61, "A", 59)),
+    ("schedule", "its mark", [schedule(100, fired_s=90)], schedule(200, fired_s=190), schedule(110, fired_s=80)),
+    ("schedule", "not ahead", [], schedule(100, fired_s=100), schedule(100, fired_s=110)),
+    ("schedule", "none is missed", [], schedule(100, fired_s=90), schedule(200, fired_s=90)),
+    ("flow", "an item ends once", [flow_items(0, 1)], flow_items(1, 1), flow_items(1, 0)),
+    ("flow", "an item ends in one way", [flow_items(0, 1)], flow_items(1, 1), flow_items(1, 2)),
+    ("flow", "it ends once", [flow(0, 1, succeeded=3)], flow(1, 1, succeeded=3), flow(1, 0, succeeded=3)),
+    ("flow", "not before its items", [], flow(1, 1, succeeded=3), flow(1, 1, succeeded=2, pending=1)),
+    ("flow", "its sums", [], flow(1, 0, succeeded=2, pending=1), flow(1, 0, succeeded=2, items=3)),
+    ("flow", "no item is lost", [*FLOW, added(1, 7, 8)], flow(2, 0, pending=2), flow(2, 0, pending=1)),
+    ("flow", "a number is one item", [*FLOW, added(1, 7)], added(2, 8), added(2, 7)),
+    (
+        "flow",
+        "a key is one item",
+        [*FLOW, added(1, 7, dedupeKey="k")],
+        added(2, 7, dedupeKey="k"),
+        added(2, 8, dedupeKey="k"),
+    ),
+    ("flow", "a sealed stage", [*FLOW, added(1, 7)], sealed(3), sealed(0.5)),
 ]
 IDS = [f"{rule}-{why}" for rule, why, *_ in PAIRS]
 

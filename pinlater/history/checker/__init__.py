@@ -1,23 +1,28 @@
 """The checker of histories: whether one order that docs/semantics.md allows explains all answers.
 
-verdict.py       what was judged, and what contradicts
-history_judge.py  pairs the lines, and has what a call says judged when all calls before its end are known
-job_calls.py     what the calls of producers and workers say about jobs
-operator_calls.py  what the calls of operators say
-observations.py  what one call says about one job; claim_, change_ and look_observations.py: each kind of call
-job_machine.py   the states of one job, and the steps that it takes by itself
-job_history.py   the search for an order, job by job
-shortest.py      the shortest part that contradicts
-keys.py          dedupe keys, serialize keys and send ids, over all jobs that have them
-limits.py        the maximum in progress, the rate and the pause of a queue
-hand_out_order.py  the order in which a shard hands out jobs
-job_counts.py    counts of jobs
-schedule_firings.py  the times at which schedules fire
-flow_ends.py     flows and their items
-history_queue.py   the settings of queues, and calls about many jobs
+verdict.py               what was judged, and what contradicts
+history_judge.py         pairs the lines, and has what a call says judged when all calls before its end are known
+job_call_reader.py       what each call of producers and workers says about jobs
+operator_call_reader.py  what each call of operators says
+observations.py          what one call says about one job; claim_, change_ and look_observations.py have each kind
+job_machine.py           the states of one job, and the steps that it takes by itself
+job_history.py           the search for an order, job by job
+shortest.py              the shortest part that contradicts
+key_rules.py             dedupe keys, serialize keys and send ids, over all jobs that have them
+queue_limit_rules.py     the maximum in progress, the rate and the pause of a queue
+hand_out_order.py        the order in which a shard hands out jobs
+job_counts.py            counts of jobs
+schedule_firings.py      the times at which schedules fire
+flow_ends.py             flows and their items
+history_queue.py         the settings of a queue, and calls about many of its jobs
 
 Each job is judged exactly: a set of states is carried through its calls, each of which took effect between its begin
-and its end. What several jobs promise together is judged by bounds that never give a false alarm.
+and its end. What several jobs promise together is judged by bounds that never give a false alarm; each module says what
+it does not judge. All callers of the jobs are in the history; what servers do by themselves needs no line.
+
+Of jobs whose enqueue is not in the history (items of flows, dead letters, firings, copies on another shard) attempts,
+delays and bodies are not judged, and so are claims that are bound to connections or await a receipt until they expire:
+they may end at any time. Status texts, trails, tags, progress, tiers, workers and access are not judged at all.
 """
 
 from __future__ import annotations
@@ -28,11 +33,11 @@ from pinlater.history.call_events import Event
 from pinlater.history.checker.flow_ends import FlowEnds
 from pinlater.history.checker.hand_out_order import HandOutOrder
 from pinlater.history.checker.history_judge import HistoryJudge, judged
-from pinlater.history.checker.job_calls import JobCalls
+from pinlater.history.checker.job_call_reader import JobCallReader
 from pinlater.history.checker.job_counts import JobCounts
-from pinlater.history.checker.keys import Keys
-from pinlater.history.checker.limits import Limits
-from pinlater.history.checker.operator_calls import OperatorCalls
+from pinlater.history.checker.key_rules import KeyRules
+from pinlater.history.checker.operator_call_reader import OperatorCallReader
+from pinlater.history.checker.queue_limit_rules import QueueLimitRules
 from pinlater.history.checker.schedule_firings import ScheduleFirings
 from pinlater.history.checker.verdict import Verdict, Violation
 
@@ -54,11 +59,11 @@ def check(
     """
     one_clock = tolerance_ms == 0 if has_one_clock is None else has_one_clock
     judge = HistoryJudge(tolerance_ms, has_one_clock=one_clock, defaults=defaults)
-    keys, limits = Keys(judge), Limits(judge)
+    keys, limits = KeyRules(judge), QueueLimitRules(judge)
     judge.on_over = keys.ended
     judge.on_loss = lambda: limits.may_end_many("")
-    JobCalls(judge, keys, limits, HandOutOrder(judge), ScheduleFirings(judge))
+    JobCallReader(judge, keys, limits, HandOutOrder(judge), ScheduleFirings(judge))
     JobCounts(judge)
-    OperatorCalls(judge, limits)
+    OperatorCallReader(judge, limits)
     FlowEnds(judge)
     return judged(events, judge)

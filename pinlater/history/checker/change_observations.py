@@ -1,4 +1,4 @@
-"""What the calls that store and change jobs say about one: enqueue, cancel, reschedule."""
+"""The observations of calls that store and change jobs: enqueue, cancel, reschedule."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from pinlater.history.checker.observations import (
     Observation,
     moved_on,
     running,
-    time_text,
-    where,
+    state_in_words,
+    wire_time_text,
 )
 from pinlater.model import CancelOutcome, RescheduleOutcome
 
@@ -82,7 +82,7 @@ class ObservedEnqueue(Observation):
         return state.phase is Phase.ABSENT
 
     def text(self) -> str:
-        due = "" if self.due_ms is None else f", run_after {time_text(self.due_ms)}"
+        due = "" if self.due_ms is None else f", run_after {wire_time_text(self.due_ms)}"
         return f"stored it with {self.attempts} attempts{due}"
 
     def relaxed(self) -> Observation:
@@ -124,7 +124,7 @@ class ObservedCancel(Observation):
             found = [*found, *self._effects(state, around)]
         if not found and reasons is not None:
             rule = "lost" if self.outcome is CancelOutcome.NOT_FOUND and state.phase is not Phase.ABSENT else "state"
-            text = f"the cancel was answered {self.outcome.name} when the job was {where(state)}"
+            text = f"the cancel was answered {self.outcome.name} when the job was {state_in_words(state)}"
             reasons.append(Contradiction(2, rule, text))
         return found
 
@@ -156,13 +156,13 @@ class ObservedCancel(Observation):
     def _effects(self, state: State, around: Surroundings) -> list[State]:
         found = self._at(reach(state, PENDING, self.end_ms, around), remove=True)
         if self.stops:
-            asked = self._at(running(state, self.end_ms, around))
-            found += [each._replace(to_stop=True) for each in asked if each.phase is Phase.RUNNING]
+            requested = self._at(running(state, self.end_ms, around))
+            found += [each._replace(to_stop=True) for each in requested if each.phase is Phase.RUNNING]
         return found
 
     def text(self) -> str:
-        asked = "cancelled it or asked it to stop" if self.stops else "cancelled it"
-        return f"{asked}: {'no outcome' if self.is_optional else self.outcome.name}"
+        requested = "cancelled it or asked it to stop" if self.stops else "cancelled it"
+        return f"{requested}: {'no outcome' if self.is_optional else self.outcome.name}"
 
 
 class ObservedReschedule(Observation):
@@ -205,7 +205,7 @@ class ObservedReschedule(Observation):
         if not found and reasons is not None:
             name = "REPLACED" if self.replaces else self.outcome.name
             rule = "lost" if name == "NOT_FOUND" and state.phase is not Phase.ABSENT else "state"
-            reasons.append(Contradiction(2, rule, f"it was answered {name} when the job was {where(state)}"))
+            reasons.append(Contradiction(2, rule, f"it was answered {name} when the job was {state_in_words(state)}"))
         return found
 
     def _answered(self, state: State, around: Surroundings) -> list[State]:

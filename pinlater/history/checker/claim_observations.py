@@ -1,4 +1,4 @@
-"""What the calls of a worker say about a job: it was handed out, acked, checkpointed, or its claim renewed."""
+"""The observations of a worker: a job was handed out, acked, checkpointed, or its claim renewed."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from pinlater.history.checker.observations import (
     Contradictions,
     Observation,
     renewed,
-    time_text,
-    where,
+    state_in_words,
+    wire_time_text,
 )
 from pinlater.model import AckOutcome, HeartbeatOutcome, claim_source
 
@@ -98,12 +98,14 @@ class ObservedClaim(Observation):
         elif at_ms > self.end_ms:
             reason = Contradiction(5, "early", f"it was handed out {at_ms - self.end_ms:g} ms before its run_after")
         elif self.due_ms is not None and self.due_ms < state.due_ms - slack_ms:
-            text = f"its run_after is {time_text(self.due_ms)} where {time_text(state.due_ms)} or later was set"
+            text = (
+                f"its run_after is {wire_time_text(self.due_ms)} where {wire_time_text(state.due_ms)} or later was set"
+            )
             reason = Contradiction(6, "early", text)
         elif state.phase is Phase.PENDING and state.over_ms + slack_ms <= at_ms:
             if state.over_ms > -inf:
                 reason = Contradiction(
-                    5, "expired", f"it was handed out although it expired at {time_text(state.over_ms)}"
+                    5, "expired", f"it was handed out although it expired at {wire_time_text(state.over_ms)}"
                 )
         elif not attempts_fit(state, self.attempts, around):
             text = f"{self.attempts} attempts remain by the answer, and {state.attempts} by the calls before"
@@ -164,7 +166,7 @@ class ObservedClaim(Observation):
 
     def text(self) -> str:
         left = "" if self.attempts is None else f", {self.attempts} attempts left"
-        until = "" if self.expires_ms is None else f", until {time_text(self.expires_ms)}"
+        until = "" if self.expires_ms is None else f", until {wire_time_text(self.expires_ms)}"
         return f"was handed it under {self.claim or 'a claim without a name'}{left}{until}"
 
     def relaxed(self) -> Observation:
@@ -272,10 +274,10 @@ class ObservedAck(Observation):
     def _refused(self, state: State, outcome: AckOutcome | None) -> Contradiction:
         name = "that it had an effect" if outcome is None else outcome.name
         if not self._counts(state, Surroundings(hidden=0)):
-            return Contradiction(2, "ack", f"the ack was answered {name} when the job was {where(state)}")
+            return Contradiction(2, "ack", f"the ack was answered {name} when the job was {state_in_words(state)}")
         if outcome is AckOutcome.CANCELLED or state.to_stop:
-            asked = "asked" if state.to_stop else "not asked"
-            return Contradiction(4, "stop", f"the ack was answered {name}, and the job was {asked} to stop")
+            requested = "asked" if state.to_stop else "not asked"
+            return Contradiction(4, "stop", f"the ack was answered {name}, and the job was {requested} to stop")
         text = f"the ack was answered {name} with {state.attempts} attempts remaining before it"
         return Contradiction(4, "attempts", text)
 
@@ -330,23 +332,23 @@ class ObservedHeartbeat(Observation):
             return (state,)
         found = []
         if is_held:
-            asked = [state]
+            requested = [state]
             if is_to_stop and state.to_stop is False:
-                asked = [each for each in steps(state, self.end_ms, around) if each.phase is Phase.RUNNING]
+                requested = [each for each in steps(state, self.end_ms, around) if each.phase is Phase.RUNNING]
             found = [
                 renewed(each, max(each.since_ms, self.begin_ms))._replace(
                     to_stop=None if around.is_foreign else is_to_stop
                 )
-                for each in asked
+                for each in requested
                 if each.to_stop in (None, is_to_stop)
             ]
         if not found and reasons is not None:
             if is_held:
-                asked_text = "asked" if state.to_stop else "not asked"
-                text = f"the heartbeat was answered {outcome.name}, and the job was {asked_text} to stop"
+                requested_text = "asked" if state.to_stop else "not asked"
+                text = f"the heartbeat was answered {outcome.name}, and the job was {requested_text} to stop"
                 reasons.append(Contradiction(4, "stop", text))
             else:
-                text = f"the heartbeat was answered {outcome.name} when the job was {where(state)}"
+                text = f"the heartbeat was answered {outcome.name} when the job was {state_in_words(state)}"
                 reasons.append(Contradiction(2, "ack", text))
         return found
 

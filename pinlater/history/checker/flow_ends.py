@@ -30,7 +30,7 @@ class _Answer:
     begin_ms: float
     end_ms: float
     mark: CallMark
-    said: Any = None
+    content: Any = None
 
     def is_before(self, other: _Answer) -> bool:
         return self.mark.ended < other.mark.began and self.end_ms <= other.begin_ms
@@ -151,8 +151,8 @@ class FlowEnds:
     def _see(self, call: OpenCall, status: Mapping[str, Any]) -> None:
         flow_id, state = status.get("id", ""), status.get("state", _RUNNING)
         flow, stages = self._flow(flow_id), status.get("stages") or ()
-        said = state, status.get("completedMillis"), status.get("ends", 0)
-        seen = _Answer(call.begin_ms, call.end_ms, call.mark, said)
+        content = state, status.get("completedMillis"), status.get("ends", 0)
+        seen = _Answer(call.begin_ms, call.end_ms, call.mark, content)
         for stage in stages:
             self._judge_stage(flow, flow_id, stage, seen, is_over=state != _RUNNING)
         if state == _RUNNING:
@@ -161,8 +161,8 @@ class FlowEnds:
         elif flow.over is None:
             # a retry that was under way may come behind this answer
             flow.over = None if flow.was_retried else seen
-        elif flow.over.said != said:
-            self._broken(flow_id, f"its end is {said} when it was {flow.over.said}", flow.over, seen)
+        elif flow.over.content != content:
+            self._broken(flow_id, f"its end is {content} when it was {flow.over.content}", flow.over, seen)
 
     def _judge_stage(
         self, flow: _FlowKnown, flow_id: str, status: Mapping[str, Any], seen: _Answer, *, is_over: bool
@@ -191,9 +191,9 @@ class FlowEnds:
             if before is None:
                 if state in (_SUCCEEDED, _FAILED) and not flow.was_retried:
                     flow.ended[number] = seen
-            elif before.is_before(seen) and not _agrees(before.said, seen.said):
+            elif before.is_before(seen) and not _agrees(before.content, seen.content):
                 word = _STATE_WORDS[state] if state < len(_STATE_WORDS) else state
-                text = f"its item {number} is {word} when it had {_STATE_WORDS[before.said[0]]}"
+                text = f"its item {number} is {word} when it had {_STATE_WORDS[before.content[0]]}"
                 self._broken(flow_id, text, before, seen)
 
     def _broken(self, flow_id: str, text: str, *shown: _Answer) -> None:

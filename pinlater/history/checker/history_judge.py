@@ -4,7 +4,7 @@ What a call changed is known at its end, and it may have changed that at its beg
 every call that began before its end has ended too. A call that has no end for `LONGEST_CALL_MS` is one of unknown
 outcome, and is not waited for any longer.
 
-The parts (job_calls.py and others) say what a method means; each has a `Handling` for the methods that it knows.
+The parts (job_call_reader.py and others) say what a method means; each has a `Handling` for the methods that it knows.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class HistoryJudge:
         self._queues: dict[str, HistoryQueue] = {}
         self._notes: dict[str, list[Note]] = {}
         self._emptied_shards: set[str] = set()
-        self._troubles: list[float] = []
+        self._failures_ms: list[float] = []
         self._callers: set[str] = set()
         self._on_end: list[Callable[[], None]] = []
         self.on_over: Callable[[JobHistory], None] = lambda history: None
@@ -189,7 +189,7 @@ class HistoryJudge:
             return self._taken_up(descriptor, found)
         if not is_descriptor(descriptor):
             return None
-        before = bisect_left(self._troubles, self.now_ms - LATE_EFFECT_MS)
+        before = bisect_left(self._failures_ms, self.now_ms - LATE_EFFECT_MS)
         history = JobHistory(descriptor, is_foreign=not is_enqueued, hidden_before=before)
         history.notes_seen = len(self._notes.get(shard_in(descriptor), ()))
         self._jobs[descriptor] = history
@@ -237,8 +237,8 @@ class HistoryJudge:
 
     def was_well(self, from_ms: float, to_ms: float) -> bool:
         """No call that began in this time failed, but for reasons of its own."""
-        place = bisect_left(self._troubles, from_ms)
-        return place == len(self._troubles) or self._troubles[place] > to_ms
+        place = bisect_left(self._failures_ms, from_ms)
+        return place == len(self._failures_ms) or self._failures_ms[place] > to_ms
 
     def violated(self, violation: Violation) -> None:
         if len(self.verdict.violations) < MOST_VIOLATIONS:
@@ -313,7 +313,7 @@ class HistoryJudge:
             call.end_ms = max(event.at_ms, self.now_ms) + self._slack_ms
             self.verdict.judged[call.method] += 1
             if event.resent:
-                self._trouble(call.begin_ms)
+                self._failed_at(call.begin_ms)
             self._handlings[call.method].answered(call, event.answer)
         else:
             call.error = event.error
@@ -332,22 +332,22 @@ class HistoryJudge:
         if call.end_ms == inf:
             self.verdict.unknown += 1
         if call.error is None or call.end_ms == inf or call.error.name not in _HARMLESS:
-            self._trouble(call.begin_ms)
+            self._failed_at(call.begin_ms)
         handling = self._handlings[call.method]
         if handling.failed is not None:
             handling.failed(call)
 
-    def _trouble(self, at_ms: float) -> None:
+    def _failed_at(self, at_ms: float) -> None:
         """Something went wrong: claims may have been made that nobody heard of."""
-        troubles = self._troubles
-        troubles.append(max(at_ms, troubles[-1]) if troubles else at_ms)
+        failures_ms = self._failures_ms
+        failures_ms.append(max(at_ms, failures_ms[-1]) if failures_ms else at_ms)
 
     def _note(self, note: Note) -> None:
         if note.note == "end":
             self.verdict.is_over = True
         elif note.note in ("rollback", "lost"):
             self._notes.setdefault(note.shard, []).append(note)
-            self._trouble(note.at_ms)
+            self._failed_at(note.at_ms)
             self.on_loss()
         elif note.note in ("drain", "drained", "dequeue_only"):
             self.empties(note.shard)
@@ -418,7 +418,7 @@ class HistoryJudge:
         queue, shard, _ = history.descriptor.split(":", 2)
         since_ms = min(state.since_ms for state in history.states)
         around = self.queue(queue).around(history.descriptor, history.key, since_ms, is_foreign=history.is_foreign)
-        around.hidden = len(self._troubles) - history.hidden_before
+        around.hidden = len(self._failures_ms) - history.hidden_before
         around.may_move = shard.startswith("so") or shard[1:] in self._emptied_shards
         return around
 

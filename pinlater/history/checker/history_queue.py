@@ -1,4 +1,4 @@
-"""What is known of a queue: the values that its settings may have had, and the calls about many of its jobs.
+"""The queue of a history: the values that its settings may have had, and the calls about many of its jobs.
 
 A setting is known from the first getQueues that shows it, and from each change that the history has. A change holds in
 the whole cluster some time after it was answered; until then the value before it may count too.
@@ -128,6 +128,7 @@ class HistoryQueue:
         around.crash_budget = self._least("crash_budget", lambda text: int(text) or _NO_BOUND)
         around.succeeded_ttl_ms = self._least("succeeded_ttl", _duration_ms) or 0.0
         around.failed_ttl_ms = self._least("failed_ttl", _duration_ms) or 0.0
+        around.result_ttl_ms = self._least("result_ttl", _duration_ms) or 0.0
         if "true" in self.setting("flow_items").values(-inf, inf):
             around.crash_budget = None
 

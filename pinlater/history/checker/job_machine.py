@@ -154,6 +154,9 @@ class Surroundings:
 
     succeeded_ttl_ms: float = 0.0
     failed_ttl_ms: float = 0.0
+    result_ttl_ms: float = 0.0
+    """The shortest that they may have been; 0: not known."""
+
     many_changed: list[ManyChanged] = field(default_factory=list)
     may_move: bool = False
     """Its shard is being emptied, or is an overflow shard."""

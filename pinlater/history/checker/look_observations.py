@@ -1,4 +1,4 @@
-"""What answers say that change nothing of a job: it was seen, or another one got its key or its place."""
+"""The observations that change nothing of a job: it was seen, or another one got its key or its place."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from pinlater.history.checker.observations import (
     Observation,
     moved_on,
     running,
-    time_text,
-    where,
+    state_in_words,
+    wire_time_text,
 )
 
 
@@ -45,6 +45,8 @@ class Seen(NamedTuple):
     result: str | None = None
     cancelled: bool | None = None
     has_moved: bool = False
+    lacks_result: bool = False
+    """It has none, and was not left out for its size."""
 
 
 class ObservedLookup(Observation):
@@ -71,7 +73,7 @@ class ObservedLookup(Observation):
                 return (state,)
             gone = reach(state, GONE, self.end_ms, around)
             if not gone and reasons is not None:
-                reasons.append(Contradiction(3, "lost", f"it was not there when it was {where(state)}"))
+                reasons.append(Contradiction(3, "lost", f"it was not there when it was {state_in_words(state)}"))
             return [moved_on(each, self._at_ms(each)) for each in gone]
         moved = []
         if state.phase is Phase.MOVED:
@@ -83,7 +85,9 @@ class ObservedLookup(Observation):
         before = self._reached(state, seen, around)
         if not before and not moved and reasons is not None:
             reasons.append(
-                Contradiction(2, "state", f"it was {_phase_text(seen)} by the answer when it was {where(state)}")
+                Contradiction(
+                    2, "state", f"it was {_phase_text(seen)} by the answer when it was {state_in_words(state)}"
+                )
             )
         return moved + [each for reached in before for each in self._agrees(reached, seen, around, reasons)]
 
@@ -115,12 +119,17 @@ class ObservedLookup(Observation):
         elif seen.phase is Phase.SUCCEEDED and None not in (seen.result, state.result) and seen.result != state.result:
             text = f"its result is {seen.result or 'empty'}, and its success brought {state.result or 'none'}"
             reason = Contradiction(7, "result", text)
+        elif seen.lacks_result and self.with_result and state.result and self._is_kept(state, around):
+            text = f"it has no result, and its success brought {state.result}"
+            reason = Contradiction(7, "result", text)
         elif seen.phase is Phase.FAILED and seen.cancelled and state.to_stop is False:
             reason = Contradiction(5, "stop", "it is cancelled, and was not asked to stop")
         elif (
             seen.phase is Phase.PENDING and seen.due_ms is not None and seen.due_ms < state.due_ms - around.tolerance_ms
         ):
-            text = f"its run_after is {time_text(seen.due_ms)} where {time_text(state.due_ms)} or later was set"
+            text = (
+                f"its run_after is {wire_time_text(seen.due_ms)} where {wire_time_text(state.due_ms)} or later was set"
+            )
             reason = Contradiction(6, "early", text)
         if reason is not None:
             if reasons is not None:
@@ -132,6 +141,10 @@ class ObservedLookup(Observation):
         if seen.phase is Phase.SUCCEEDED and state.result is None and seen.result is not None:
             known = known._replace(result=seen.result)
         return (known,)
+
+    def _is_kept(self, state: State, around: Surroundings) -> bool:
+        """Whether the result of the job is still there for certain."""
+        return self.end_ms <= state.ended_ms + around.result_ttl_ms - around.tolerance_ms
 
     def _learnt(self, seen: Seen, at_ms: float, around: Surroundings) -> State:
         """What is known of a job of which nothing was known."""
@@ -160,7 +173,9 @@ class ObservedDryRun(Observation):
             if at_ms <= self.end_ms:
                 found.append(moved_on(each, at_ms))
         if not found and reasons is not None:
-            reasons.append(Contradiction(2, "state", f"a dry run showed it as eligible when it was {where(state)}"))
+            reasons.append(
+                Contradiction(2, "state", f"a dry run showed it as eligible when it was {state_in_words(state)}")
+            )
         return found
 
     def text(self) -> str:
@@ -186,7 +201,9 @@ class KeyTaken(Observation):
         found = (state,) if is_taken else reach(state, OPEN, self.end_ms, around)
         found = [each for each in found if self._at_ms(each) <= self.end_ms]
         if not found and reasons is not None:
-            reasons.append(Contradiction(2, "key", f"it was named as the job of its key when it was {where(state)}"))
+            reasons.append(
+                Contradiction(2, "key", f"it was named as the job of its key when it was {state_in_words(state)}")
+            )
         return found
 
     def text(self) -> str:
@@ -229,7 +246,9 @@ class KeyFree(Observation):
                 found.append(moved_on(each, at_ms))
         if not found and reasons is not None:
             verb = "was handed out" if self.rule == "chain" else "was stored"
-            reasons.append(Contradiction(2, self.rule, f"{self.other} {verb} when this one was {where(state)}"))
+            reasons.append(
+                Contradiction(2, self.rule, f"{self.other} {verb} when this one was {state_in_words(state)}")
+            )
         return found
 
     def text(self) -> str:
@@ -250,7 +269,9 @@ class NotRunning(Observation):
     def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         found = [each for each in reach(state, NOT_RUNNING, self.end_ms, around) if self._at_ms(each) <= self.end_ms]
         if not found and reasons is not None:
-            reasons.append(Contradiction(2, "chain", f"{self.other} was handed out when this one was {where(state)}"))
+            reasons.append(
+                Contradiction(2, "chain", f"{self.other} was handed out when this one was {state_in_words(state)}")
+            )
         return found
 
     def text(self) -> str:

@@ -1,4 +1,4 @@
-"""What one call says about one job: which states it allows, and what it makes of them.
+"""Observations: what one call says about one job, which states it allows, and what it makes of them.
 
 The call took effect at one moment between its begin and its end. `after` gives the states behind that moment, none
 where the state before it contradicts the answer. A call of unknown outcome is optional: `after` gives what it may have
@@ -135,9 +135,9 @@ def running(state: State, until_ms: float, around: Surroundings) -> Sequence[Sta
     return found
 
 
-def where(state: State) -> str:
+def state_in_words(state: State) -> str:
     return f"in progress under {state.claim}" if state.phase is Phase.RUNNING else state.phase.value
 
 
-def time_text(ms: float) -> str:
+def wire_time_text(ms: float) -> str:
     return f"{ms:.0f}"

@@ -1,4 +1,4 @@
-"""What the calls of operators say: settings of queues, jobs that a filter finds, shards that are emptied.
+"""The reader of calls of operators: settings of queues, jobs that a filter finds, shards that are emptied.
 
 An answer says how many jobs were changed, not which. So each job that the filter may mean may be one of them.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall
 from pinlater.history.checker.job_machine import Change, ManyChanged, Phase
-from pinlater.history.checker.limits import Limits
+from pinlater.history.checker.queue_limit_rules import QueueLimitRules
 
 _DEFAULTS = "@defaults"
 _RETRY, _DELETE, _CANCEL, _REPLAY = range(4)
@@ -31,10 +31,10 @@ _PHASES = (
 """By the numbers of JobPhase."""
 
 
-class OperatorCalls:
+class OperatorCallReader:
     """Tells the judge what each of these calls says."""
 
-    def __init__(self, judge: HistoryJudge, limits: Limits) -> None:
+    def __init__(self, judge: HistoryJudge, limits: QueueLimitRules) -> None:
         self._judge = judge
         self._limits = limits
         judge.handle(

@@ -59,7 +59,7 @@ class _Queue:
         self.batches: deque[_Batch] = deque()
 
 
-class Limits:
+class QueueLimitRules:
     """Listens to dequeues, and to whatever may end a claim."""
 
     def __init__(self, judge: HistoryJudge) -> None:

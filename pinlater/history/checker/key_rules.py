@@ -62,7 +62,7 @@ class _Chain:
     handed_out: dict[str, None] = field(default_factory=dict)
 
 
-class Keys:
+class KeyRules:
     """Listens to enqueues, dequeues and lookups."""
 
     def __init__(self, judge: HistoryJudge) -> None:
@@ -212,16 +212,16 @@ class Keys:
         mine = chain.members.get(descriptor)
         others = [other for other in chain.handed_out if other != descriptor]
         chain.handed_out[descriptor] = None
-        looked_at: set[str] = set()
+        examined: set[str] = set()
         if mine is not None:
             over = []
             for name, other in chain.members.items():
-                if name == descriptor or len(looked_at) >= _MOST_EARLIER:
+                if name == descriptor or len(examined) >= _MOST_EARLIER:
                     break
                 if self._is_over(name):
                     over.append(name)
                 elif self._is_before(other, mine) and not self._judge.queue(queue_in(name)).was_retried:
-                    looked_at.add(name)
+                    examined.add(name)
                     self._judge.observe(
                         name, KeyFree(call.mark, call.begin_ms, call.end_ms, other=descriptor, rule="chain")
                     )
@@ -230,7 +230,7 @@ class Keys:
         for name in others:
             if self._is_over(name):
                 self._leave(chain, name)
-            elif name not in looked_at:
+            elif name not in examined:
                 self._judge.observe(name, NotRunning(call.mark, call.begin_ms, call.end_ms, other=descriptor))
 
     def _is_over(self, descriptor: str) -> bool:

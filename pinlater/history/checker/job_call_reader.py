@@ -1,5 +1,4 @@
-"""What the calls of producers and workers say about jobs: enqueue, dequeue, ack, checkpoint, heartbeat, lookup, scan,
-cancel and reschedule.
+"""The reader of calls about jobs: enqueue, dequeue, ack, checkpoint, heartbeat, lookup, scan, cancel and reschedule.
 
 An answer is read as the interface file has it; a field or a value that is not known says nothing.
 """
@@ -23,10 +22,10 @@ from pinlater.history.checker.claim_observations import (
 from pinlater.history.checker.hand_out_order import HandOutOrder
 from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall, queue_in
 from pinlater.history.checker.job_machine import Change, Key, ManyChanged, Phase
-from pinlater.history.checker.keys import Keys
-from pinlater.history.checker.limits import Limits
+from pinlater.history.checker.key_rules import KeyRules
 from pinlater.history.checker.look_observations import ObservedDryRun, ObservedLookup, Seen
 from pinlater.history.checker.observations import Observation
+from pinlater.history.checker.queue_limit_rules import QueueLimitRules
 from pinlater.history.checker.schedule_firings import ScheduleFirings
 from pinlater.history.checker.verdict import Violation
 from pinlater.model import AckOutcome, CancelOutcome, EnqueueOutcome, HeartbeatOutcome, OnDuplicate, RescheduleOutcome
@@ -42,11 +41,16 @@ _CLAIMED = 0
 """The outcome of an assignItem that claimed its item."""
 
 
-class JobCalls:
+class JobCallReader:
     """Tells the judge what each of these calls says, and the parts that judge several jobs together."""
 
     def __init__(
-        self, judge: HistoryJudge, keys: Keys, limits: Limits, order: HandOutOrder, firings: ScheduleFirings
+        self,
+        judge: HistoryJudge,
+        keys: KeyRules,
+        limits: QueueLimitRules,
+        order: HandOutOrder,
+        firings: ScheduleFirings,
     ) -> None:
         self._judge = judge
         self._keys = keys
@@ -64,7 +68,7 @@ class JobCalls:
                 "ackDequeuedJobs": Handling(self._acked, self._not_acked, self._acks_begin),
                 "checkpointJobs": Handling(self._checkpointed, self._not_checkpointed, self._checkpoints_begin),
                 "heartbeatJobs": Handling(self._heard, self._not_heard),
-                "lookupJobs": Handling(self._looked_up),
+                "lookupJobs": Handling(self._found_jobs),
                 "scanJobs": Handling(self._scanned),
                 "searchJobs": Handling(self._searched),
                 "cancelJobs": Handling(self._cancelled, self._not_cancelled, self._cancel_begins),
@@ -266,7 +270,7 @@ class JobCalls:
         succeeded, failed = _structs(request.get("jobsSucceeded")), _structs(request.get("jobsFailed"))
         listed: Sequence[Any] = outcomes if isinstance(outcomes, list) else ()
         for place, ack in enumerate((*succeeded, *failed)):
-            outcome = member(AckOutcome, listed[place]) if place < len(listed) else None
+            outcome = enum_member(AckOutcome, listed[place]) if place < len(listed) else None
             self._ack(call, ack, place < len(succeeded), outcome, must_act=must_act and not call.is_resent)
 
     def _maybe_acks(self, call: OpenCall, request: Mapping[str, Any]) -> None:
@@ -326,7 +330,7 @@ class JobCalls:
     def _heard(self, call: OpenCall, answer: Any) -> None:
         outcomes = _get(answer, "outcomes") or ()
         for each, number in zip(_structs(call.request.get("heartbeats")), outcomes, strict=False):
-            outcome = member(HeartbeatOutcome, number)
+            outcome = enum_member(HeartbeatOutcome, number)
             if outcome is not None:
                 self._heartbeat(call, each, outcome)
 
@@ -349,7 +353,7 @@ class JobCalls:
 
     # -- whoever asks ------------------------------------------------------------------------------------------------
 
-    def _looked_up(self, call: OpenCall, answer: Any) -> None:
+    def _found_jobs(self, call: OpenCall, answer: Any) -> None:
         request = call.request
         found = answer if isinstance(answer, dict) else {}
         with_result = request.get("includeResult", False)
@@ -387,7 +391,7 @@ class JobCalls:
         stops = bool(request.get("mode"))
         outcomes = _get(answer, "outcomes") or {}
         for descriptor, number in outcomes.items():
-            outcome = member(CancelOutcome, number)
+            outcome = enum_member(CancelOutcome, number)
             if outcome is not None:
                 cancel = ObservedCancel(
                     call.mark,
@@ -424,7 +428,7 @@ class JobCalls:
     def _rescheduled(self, call: OpenCall, answer: Any) -> None:
         outcomes = _get(answer, "outcomes") or ()
         for change, number in zip(_structs(call.request.get("jobs")), outcomes, strict=False):
-            outcome = member(RescheduleOutcome, number)
+            outcome = enum_member(RescheduleOutcome, number)
             if outcome is not None:
                 self._reschedule(call, change, outcome)
 
@@ -507,10 +511,11 @@ def seen_job(info: Mapping[str, Any]) -> Seen | None:
         None if info.get("resultLeftOut") else info.get("result"),
         bool(info.get("cancelled")),
         bool(info.get("movedTo")),
+        "result" not in info and not info.get("resultLeftOut"),
     )
 
 
-def member(enum: type[E], number: Any) -> E | None:
+def enum_member(enum: type[E], number: Any) -> E | None:
     """That of this number; None where a newer version has more."""
     try:
         return enum(number)
