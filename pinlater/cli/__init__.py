@@ -53,6 +53,7 @@ COMMANDS = {
     "check": Entry("pinlater.cli.check", "Check a cluster against thresholds, for Nagios and the like."),
     "token": Entry("pinlater.cli.token_commands", "Create, list and revoke tokens, which identify callers."),
     "access": Entry("pinlater.cli.access_commands", "Show who may do what, and check a rules file."),
+    "history": Entry("pinlater.cli.history_commands", "Judge whether one order explains what callers were answered."),
     "audit": Entry("pinlater.cli.cluster", "Show what operators changed."),
     "export": Entry("pinlater.cli.export_commands", "Write all that a shard holds into a file."),
     "import": Entry("pinlater.cli.export_commands", "Import an export into an empty store of any kind.", "import_"),

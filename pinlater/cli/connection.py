@@ -252,7 +252,7 @@ def talks_to_server(command: Callable[..., None], *, patient: bool = False) -> C
     )
     @functools.wraps(command)
     def connected(target: Target, timeout_ms: int, **options: Any) -> None:
-        with _client(target, timeout_ms, patient) as client, near_queue_named(client):
+        with target_client(target, timeout_ms, patient) as client, near_queue_named(client):
             command(client, **options)
 
     return connected
@@ -271,13 +271,16 @@ def talks_while_waiting(command: Callable[..., None]) -> Callable[..., None]:
     def connected(target: Target, **options: Any) -> None:
         within_ms: int | None = options.get("timeout")
         call_ms = _DEFAULT_TIMEOUT_MS if within_ms is None else min(max(within_ms, _LEAST_MS), _DEFAULT_TIMEOUT_MS)
-        with _client(target, call_ms, patient=False) as client, near_queue_named(client):
+        with target_client(target, call_ms, patient=False) as client, near_queue_named(client):
             command(client, **options)
 
     return connected
 
 
-def _client(target: Target, timeout_ms: int, patient: bool) -> Client:
+def target_client(target: Target, timeout_ms: int, patient: bool, history: Path | None = None) -> Client:
+    """A client of those servers; `history`: the folder where it records its calls, in place of what the environment
+    says. click.UsageError.
+    """
     try:
         token = target.token()
         click.get_current_context().meta[_TOKEN] = token
@@ -289,6 +292,7 @@ def _client(target: Target, timeout_ms: int, patient: bool) -> Client:
             retry_unavailable=patient,
             tls=target.tls(),
             token=token or "",
+            history=history,
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error

@@ -17,8 +17,23 @@ from pinlater.history.events import FORMAT, CallBegin, CallEnd, Event, Line
 _decode = Decoder(Line).decode
 
 
+SUFFIX = ".jsonl"
+"""Of the files that a folder of histories is made of."""
+
+
 class HistoryInvalid(ValueError):
     """A file that is no history, or has a line that is broken."""
+
+
+def files_in(given: Sequence[Path]) -> list[Path]:
+    """These files, with a folder for those that it has. HistoryInvalid: a folder without any."""
+    files: list[Path] = []
+    for path in given:
+        found = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
+        if not found:
+            raise HistoryInvalid(f"{path}: the folder has no history, which is a file *{SUFFIX}")
+        files += found
+    return files
 
 
 def read_history(path: Path, progress: Callable[[int], object] = lambda _: None) -> Generator[Event]:
@@ -72,7 +87,9 @@ def _renumbered(events: Iterator[Event], place: int, files: int) -> Generator[Ev
 
 
 def _check_header(path: Path, raw: bytes) -> float:
-    """The tolerance that it names."""
+    """The tolerance that it names. A process that died at once leaves an empty file."""
+    if not raw:
+        return 0.0
     try:
         header = _decode(raw)
     except (DecodeError, ValueError) as error:

@@ -14,10 +14,10 @@ from functools import cache
 from pathlib import Path
 
 from pinlater.data_folder.private_files import make_private_folder, new_private_file
+from pinlater.history.history_files import SUFFIX
 from pinlater.history.recorder import Recorder, header
 from pinlater.log_guard import GuardedLogger
 
-SUFFIX = ".jsonl"
 TOLERANCE_MS = 1_000.0
 """That of the servers' clocks, unless configured."""
 

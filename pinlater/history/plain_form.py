@@ -12,7 +12,7 @@ from functools import cache
 from hashlib import sha256
 from typing import Any
 
-from pinlater.wire.interface import LAYOUTS, LIST, MAP, MISSING, SET, SIGNATURES, STRING, Field, Layout, Node
+from pinlater.wire.interface import LIST, MAP, MISSING, SET, SIGNATURES, STRING, Field, Layout, Node
 
 _LEFT_OUT = {"context", "metadata", "password", "tokenHash"}
 _LEFT_OUT_STRUCTS = {"WorkerReport"}
@@ -46,11 +46,6 @@ def plain_answer(method: str, success: Any) -> Any:
         return None
     form = _form(field.node, field.name)
     return success if form is None else form(success)
-
-
-def plain_struct(name: str, value: Any) -> dict[str, Any]:
-    """A struct of the interface by itself."""
-    return _struct(LAYOUTS.of(name))(value)  # type: ignore[no-any-return]
 
 
 @cache
