@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from operator import attrgetter
 from pathlib import Path
@@ -37,21 +37,28 @@ def files_in(given: Sequence[Path]) -> list[Path]:
 
 
 def read_history(path: Path, progress: Callable[[int], object] = lambda _: None) -> Generator[Event]:
-    """The events of one file in order, in bounded memory. HistoryInvalid; OSError.
+    """The events of one file in order, in bounded memory. HistoryInvalid; OSError."""
+    with path.open("rb") as lines:
+        yield from events_in(lines, path, progress)
+
+
+def events_in(
+    lines: Iterable[bytes], path: Path, progress: Callable[[int], object] = lambda _: None
+) -> Generator[Event]:
+    """The events of the lines of one file, which errors name. HistoryInvalid.
 
     Half a line at the end is what a crash left, and is passed over. `progress` is told how many bytes each line had.
     """
-    with path.open("rb") as lines:
-        for number, raw in enumerate(lines, 1):
-            if number == 1:
-                _check_header(path, raw)
-            elif raw.endswith(b"\n"):
-                try:
-                    event = _decode(raw).event()
-                except (DecodeError, ValueError) as error:
-                    raise HistoryInvalid(f"{path}, line {number}: {error}") from None
-                yield event
-            progress(len(raw))
+    for number, raw in enumerate(lines, 1):
+        if number == 1:
+            _check_header(path, raw)
+        elif raw.endswith(b"\n"):
+            try:
+                event = _decode(raw).event()
+            except (DecodeError, ValueError) as error:
+                raise HistoryInvalid(f"{path}, line {number}: {error}") from None
+            yield event
+        progress(len(raw))
 
 
 def tolerance_of(paths: Sequence[Path]) -> float:

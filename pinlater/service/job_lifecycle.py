@@ -165,13 +165,18 @@ class JobLifecycle:
         """Acks are carried out although the caller goes meanwhile; then `nobody_got` is told what they came to."""
         task = asyncio.get_running_loop().create_task(acking)
         self._acking.add(task)
-        task.add_done_callback(self._acking.discard)
+        task.add_done_callback(self._acked)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if nobody_got is not None:
                 task.add_done_callback(partial(_report, nobody_got))
             raise
+
+    def _acked(self, task: asyncio.Task[Any]) -> None:
+        self._acking.discard(task)
+        if not task.cancelled():
+            task.exception()  # the caller was told, or is gone
 
     async def drain(self) -> None:
         """Wait until no ack is under way whose caller has gone."""

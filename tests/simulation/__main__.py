@@ -5,35 +5,70 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 import structlog
 
 from tests.simulation.cost import cost, table
-from tests.simulation.scenarios import SCENARIOS, Outcome, simulate
+from tests.simulation.faults import KINDS, WEIGHTS
+from tests.simulation.parts import PARTS
+from tests.simulation.plan import Plan, draw
+from tests.simulation.run import Outcome
+from tests.simulation.scenarios import SCENARIOS, simulate
+from tests.simulation.scenarios import Outcome as ScenarioOutcome
+from tests.simulation.shrink import rule_of, shrink
+from tests.simulation.sweep import Summary, run_apart, seeds, sweep
 
 SIZES = ((1, 2), (10, 20), (30, 60), (100, 200))
 SECONDS = {1: 10.0, 10: 10.0, 30: 5.0, 100: 5.0}
+SHRINK_TRIES = 60
+EXAMPLES = """
+examples:
+  scripts/bench simulation                                    what an idle cluster costs, by size
+  scripts/bench simulation --scenario partition --servers 100 --shards 200
+  scripts/bench simulation --random --seed 7                  the plan that is drawn from seed 7
+  scripts/bench simulation --random --runs 20 --minutes 3     twenty short ones, from seed 1 on
+  scripts/bench simulation --hours 10                         plans until ten virtual hours have passed; Ctrl-C ends it
+  scripts/bench simulation --plan plan.json --history h.jsonl a plan of a file, and what its callers were answered
+  pinlater history show h.jsonl --job mail:s1:p1:…            what became of a job there
+"""
 
 
 def _parser() -> argparse.ArgumentParser:
-    told = "\n".join(f"  {name:10} {(what.__doc__ or '').strip()}" for name, what in SCENARIOS.items())
+    scenarios = "\n".join(f"  {name:10} {(what.__doc__ or '').strip()}" for name, what in SCENARIOS.items())
+    kinds = "\n".join(f"  {name:16} {(what.__doc__ or '').strip()}" for name, what in KINDS.items())
     parser = argparse.ArgumentParser(
         prog="scripts/bench simulation",
-        description="Simulate a cluster in virtual time: the product's code over simulated stores and network.",
-        epilog=f"scenarios:\n{told}\n\nWithout --scenario it counts what an idle cluster costs, by size.",
+        description="Simulate a cluster in virtual time: the product's code over simulated stores and networks.",
+        epilog=f"{EXAMPLES}\nscenarios:\n{scenarios}\n\nfaults of random plans:\n{kinds}\n\n"
+        f"parts of callers: {', '.join(PARTS)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--servers", type=int, help="server processes")
-    parser.add_argument("--shards", type=int, help="stores")
-    parser.add_argument("--seed", type=int, default=1, help="what all chance follows from [1]")
+    parser.add_argument("--servers", type=int, help="server processes of a scenario or a table")
+    parser.add_argument("--shards", type=int, help="stores, likewise")
+    parser.add_argument("--seed", type=int, default=1, help="what all chance follows from; of several, the first [1]")
     parser.add_argument("--scenario", choices=[*SCENARIOS, "all"], help="what happens, or all of them")
     parser.add_argument("--polled", action="store_true", help="stores that do not notify, as MariaDB")
+    parser.add_argument("--random", action="store_true", help="a plan drawn from the seed, or several (--runs)")
+    parser.add_argument("--runs", type=int, default=1, help="so many plans, of seeds that follow each other [1]")
+    parser.add_argument("--hours", type=float, help="plans until so many virtual hours have passed")
+    parser.add_argument("--minutes", type=float, default=60.0, help="the longest that a drawn plan lasts [60]")
+    parser.add_argument("--parts", default="", help="the parts that drawn plans have, in place of some: plain,keyed")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="runs at a time [one a core]")
+    parser.add_argument("--plan", help="a plan as JSON, or the file that has it")
+    parser.add_argument("--history", type=Path, help="where to write what the callers of --plan were answered")
+    parser.add_argument("--no-shrink", action="store_true", help="show plans that fail as they were drawn")
     parser.add_argument("--log", action="store_true", help="show what the servers log")
     return parser
 
 
-def _show(outcome: Outcome) -> None:
+# -- scenarios ---------------------------------------------------------------------------------------------------------
+
+
+def _show(outcome: ScenarioOutcome) -> None:
     print(
         f"{outcome.scenario}: {outcome.servers} servers, {outcome.shards} shards, seed {outcome.seed}: "
         f"{outcome.jobs} jobs in {outcome.virtual_s:.0f} virtual s\n"
@@ -47,30 +82,115 @@ def _show(outcome: Outcome) -> None:
         print(f"  VIOLATION: {violation}")
 
 
-def main() -> int:
-    options = _parser().parse_args()
+def _scenarios(options: argparse.Namespace) -> int:
+    failed = False
+    for name in SCENARIOS if options.scenario == "all" else (options.scenario,):
+        outcome = simulate(name, options.servers or 8, options.shards or 12, options.seed, notifies=not options.polled)
+        _show(outcome)
+        failed = failed or bool(outcome.violations)
+    return int(failed)
+
+
+def _costs(options: argparse.Namespace) -> int:
+    one = (options.servers or 1, options.shards or 2)
+    costs = []
+    for servers, shards in SIZES if options.servers is None and options.shards is None else (one,):
+        seconds = SECONDS.get(servers, 5.0)
+        costs.append(cost(servers, shards, notifies=not options.polled, seconds=seconds, seed=options.seed))
+        print(f"{servers} servers, {shards} shards: done", file=sys.stderr, flush=True)
+    print(table(costs))
+    return 0
+
+
+# -- plans -------------------------------------------------------------------------------------------------------------
+
+
+def _plans(options: argparse.Namespace) -> int:
+    parts = [each for each in options.parts.split(",") if each]
+    if unknown := set(parts) - set(PARTS):
+        print(f"there is no part {sorted(unknown)[0]!r}; there are {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+
+    def is_enough(summary: Summary) -> bool:
+        return options.hours is not None and summary.hours >= options.hours
+
+    drawn = (draw(seed, WEIGHTS, most_minutes=options.minutes, parts=parts) for seed in seeds(options.seed))
+    if options.hours is None:
+        drawn = (plan for plan, _ in zip(drawn, range(options.runs), strict=False))
+    summary = sweep(drawn, until=is_enough, processes=options.processes, on_end=_report_run)
+    print(f"\n{summary.line()}")
+    print(f"faults met: {dict(sorted(summary.met.items()))}")
+    print(f"errors of callers: {dict(summary.errors.most_common(12))}")
+    for outcome in summary.failed:
+        _show_failed(outcome, shrinks=not options.no_shrink)
+    return int(bool(summary.failed))
+
+
+def _report_run(outcome: Outcome, summary: Summary) -> None:
+    what = f"FAILED: {outcome.violations[0].splitlines()[0]}" if outcome.violations else "held"
+    print(
+        f"seed {outcome.plan.seed}: {outcome.virtual_s / 60:.1f} virtual minutes, {what}. {summary.line()}", flush=True
+    )
+
+
+def _show_failed(outcome: Outcome, *, shrinks: bool) -> None:
+    rule, plan, shown = rule_of(outcome.violations[0]), outcome.plan, outcome
+    print(f"\nseed {plan.seed} of commit {_commit()} breaks this:")
+    if shrinks:
+        found: dict[str, Outcome] = {}
+
+        def breaks_it(shorter: Plan) -> bool:
+            tried = run_apart(shorter)
+            fails = rule in map(rule_of, tried.violations)
+            if fails:
+                found["last"] = tried
+            return fails
+
+        plan = shrink(plan, breaks_it, SHRINK_TRIES)
+        shown = found.get("last", outcome)
+    for violation in shown.violations[:10]:
+        print(f"  {violation}")
+    print(f"again: scripts/bench simulation --plan '{plan.to_json()}'")
+
+
+def _one_plan(options: argparse.Namespace) -> int:
+    try:
+        file = Path(options.plan)
+        text = options.plan if options.plan.lstrip().startswith("{") else file.read_text()
+        plan = Plan.from_json(text)
+    except (OSError, ValueError) as error:
+        print(f"--plan: {error}", file=sys.stderr)
+        return 2
+    outcome = run_apart(plan, keeps_history=options.history is not None)
+    if options.history is not None:
+        options.history.write_bytes(b"".join(outcome.history))
+    print(
+        f"{outcome.virtual_s / 60:.1f} virtual minutes in {outcome.real_s:.1f} s of a processor; {outcome.jobs} jobs, "
+        f"{outcome.calls} calls; trace {outcome.trace}\nfaults met: {outcome.met}\nerrors of callers: {outcome.errors}"
+    )
+    for violation in outcome.violations[:20]:
+        print(f"VIOLATION: {violation}")
+    return int(bool(outcome.violations))
+
+
+def _commit() -> str:
+    found = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
     if os.environ.get("PYTHONHASHSEED") != "0":  # sets of names are in another order each time otherwise
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
         os.execve(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]], environment)
     if not options.log:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    notifies = not options.polled
-    if options.scenario is None:
-        one = (options.servers or 1, options.shards or 2)
-        sizes = SIZES if options.servers is None and options.shards is None else (one,)
-        costs = []
-        for servers, shards in sizes:
-            seconds = SECONDS.get(servers, 5.0)
-            costs.append(cost(servers, shards, notifies=notifies, seconds=seconds, seed=options.seed))
-            print(f"{servers} servers, {shards} shards: done", file=sys.stderr, flush=True)
-        print(table(costs))
-        return 0
-    failed = False
-    for name in SCENARIOS if options.scenario == "all" else (options.scenario,):
-        outcome = simulate(name, options.servers or 8, options.shards or 12, options.seed, notifies=notifies)
-        _show(outcome)
-        failed = failed or bool(outcome.violations)
-    return int(failed)
+        logging.getLogger("pinlater.client").setLevel(logging.ERROR)
+    if options.plan is not None:
+        return _one_plan(options)
+    if options.random or options.hours is not None:
+        return _plans(options)
+    return _costs(options) if options.scenario is None else _scenarios(options)
 
 
 if __name__ == "__main__":

@@ -205,7 +205,12 @@ class CallerNetwork:
         if adopt is None or caller in self._dead_callers or self.befalls(FaultKind.REFUSED, caller, name):
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         connection = Connection(
-            caller, name, self._address(caller), one_way_s, self._on_send, lambda each: self._connections.pop(each, None)
+            caller,
+            name,
+            self._address(caller),
+            one_way_s,
+            self._on_send,
+            lambda each: self._connections.pop(each, None),
         )
         self._connections[connection] = None
         adopt(cast(Any, SimulatedSocket(connection.server_end)))

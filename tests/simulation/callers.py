@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from pinlater.background_tasks import BackgroundTasks
-from pinlater.client.async_client import AsyncClient
 from pinlater.client.addresses import DEFAULT_PORT, DnsName
+from pinlater.client.async_client import AsyncClient
 from pinlater.client.dispatcher import CallSpec, CallTransport, Dispatcher, FirstAttempt
 from pinlater.client.pool import PoolLimits
 from pinlater.client.recorded_calls import RecordedCalls

@@ -376,5 +376,5 @@ KINDS: Mapping[str, Kind] = {
     **{f"callers_{kind.value}": _of_callers(kind) for kind in FaultKind},
 }
 
-WEIGHTS = {name: 1.0 for name in KINDS} | {"kill": 4.0, "freeze": 2.0, "noise": 2.0, "roll_back": 2.0, "add_shard": 0.5}
+WEIGHTS = dict.fromkeys(KINDS, 1.0) | {"kill": 4.0, "freeze": 2.0, "noise": 2.0, "roll_back": 2.0, "add_shard": 0.5}
 """How often each is drawn."""

@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
+
+from pinlater.history.checker import check
 
 from pinlater.config import Config
-from pinlater.errors import PinLaterError
-from pinlater.history.checker import check
-from pinlater.history.history_files import read_lines
+from pinlater.history.history_files import events_in
 from pinlater.history.recorder import Recorder, header
 from tests.simulation import virtual_time
 from tests.simulation.caller_network import CallerNetwork
 from tests.simulation.callers import Callers
-from tests.simulation.cluster import PASSWORD, Cluster
+from tests.simulation.cluster import PASSWORD
 from tests.simulation.faults import Faults
 from tests.simulation.parts import PARTS
 from tests.simulation.plan import Plan
@@ -110,10 +110,11 @@ async def _run(plan: Plan) -> Outcome:
             await part.stop()
         recorder.note("end")
         await callers.close_all()
-        met, errors, jobs = {**faults.met, **network.counts}, dict(callers.errors), _jobs(lines)
+        met, errors = faults.met | _befell(network), dict(callers.errors)
+        jobs = sum(len(part.open) for part in parts)
         virtual_s, tally = loop.time(), cluster.network.tally
         await cluster.close()
-    verdict = check(read_lines(lines))
+    verdict = check(events_in(lines, Path(f"seed {plan.seed}")))
     return Outcome(
         plan,
         [*cluster.violations, *left, *map(str, verdict.violations)],
@@ -129,5 +130,5 @@ async def _run(plan: Plan) -> Outcome:
     )
 
 
-def _jobs(lines: list[bytes]) -> int:
-    return 0
+def _befell(network: CallerNetwork) -> dict[str, int]:
+    return {f"befell callers: {kind}": times for kind, times in network.counts.items()}

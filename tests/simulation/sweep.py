@@ -1,4 +1,4 @@
-"""Runs of many plans, each in a process of its own: drawn from seeds that follow each other, until hours are reached."""
+"""Runs of many plans, each in a process of its own, so many at a time, until it is enough."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import count
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 
 from tests.simulation.plan import Plan
 from tests.simulation.run import Outcome, run_plan
@@ -19,10 +20,12 @@ from tests.simulation.run import Outcome, run_plan
 BROKE_OFF = "broke off"
 
 
-def run_apart(plan: Plan) -> Outcome:
-    """In a process of its own, which leaves nothing behind; a run that breaks off is a violation."""
+def run_apart(plan: Plan, *, keeps_history: bool = False) -> Outcome:
+    """In a process of its own, which leaves nothing behind; a run that breaks off is a violation. The history comes
+    back where it is asked for.
+    """
     receiving, sending = get_context("fork").Pipe(duplex=False)
-    process = get_context("fork").Process(target=_send, args=(sending, plan))
+    process = get_context("fork").Process(target=_send, args=(sending, plan, keeps_history))
     process.start()
     sending.close()
     try:
@@ -33,14 +36,14 @@ def run_apart(plan: Plan) -> Outcome:
     return outcome
 
 
-def _send(sending: object, plan: Plan) -> None:
+def _send(sending: Connection, plan: Plan, keeps_history: bool) -> None:
     try:
         outcome = run_plan(plan)
     except BaseException:
         outcome = Outcome(plan, [f"{BROKE_OFF}: {traceback.format_exc()}"], 0.0, 0.0, 0, 0)
-    if not outcome.violations:
-        outcome.history = []  # nobody looks at it
-    sending.send_bytes(pickle.dumps(outcome))  # type: ignore[attr-defined]
+    if not keeps_history:
+        outcome.history = []
+    sending.send_bytes(pickle.dumps(outcome))
     os._exit(0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 from typing import Any
 
@@ -13,6 +14,7 @@ from pinlater.errors import (
     BodyTooLarge,
     ContinuationInvalid,
     NothingStored,
+    OutcomeUnknown,
     PasswordInvalid,
     PinLaterError,
     PriorityNotSupported,
@@ -301,6 +303,27 @@ async def test_riding_acks_are_sent_also_for_a_caller_that_leaves_meanwhile() ->
         await asyncio.gather(*others, return_exceptions=True)
         await until_quiet(*at.stores)
         assert await at.service.count(JobFilter("mail", JobState.SUCCEEDED)) == 1
+
+
+async def test_riding_acks_that_fail_behind_a_caller_that_left_are_no_error_of_the_event_loop() -> None:
+    faults: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context))
+    async with stand() as at:
+        await at.service.create_queue("other")
+        await at.service.enqueue("mail", [Job(b"x")])
+        (job,) = await at.dequeue()
+        gate = at.stores[0].hold("ack")
+        at.stores[0].losses["ack"] = [OutcomeUnknown("the answer was lost")]
+        request = DequeueRequest("other", 1, wait_ms=60_000, succeeded=acks([job]), ack_queue="mail")
+        call = asyncio.create_task(at.service.dequeue(request))
+        await at.stores[0].until_begun("ack", 1)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        gate.set()
+        await until_quiet(*at.stores)
+    gc.collect()
+    assert faults == []
 
 
 async def test_acks_that_could_not_be_applied_refuse_the_dequeue_and_claim_nothing() -> None:
