@@ -25,8 +25,7 @@ from pinlater.history.recorder import Recorder
 from pinlater.wire.methods import ACK, ENQUEUE, HEARTBEAT, LOOKUP, Idempotency
 from tests.simulation.caller_network import CallerNetwork, FaultKind
 
-_TWICE = (ACK.name, ENQUEUE.name, HEARTBEAT.name, LOOKUP.name)
-"""Calls of which a late copy changes nothing, whatever came in between, where their arguments allow a copy at all."""
+_TWICE = (ACK, ENQUEUE, HEARTBEAT, LOOKUP)
 
 
 class Caller:
@@ -109,9 +108,7 @@ class _SentTwice:
         self._copies = BackgroundTasks()
 
     async def call(self, call: CallSpec, first: FirstAttempt | None = None) -> Any:
-        fault = None
-        if call.method.name in _TWICE and call.idempotency is not Idempotency.ONCE:
-            fault = self._befalls()
+        fault = self._befalls() if _may_come_late(call) else None
         if fault is None:
             return await self._calls.call(call, first)
         copy = replace(call, args=deepcopy(call.args), revise=None)
@@ -138,3 +135,12 @@ class _SentTwice:
     async def close(self, why: str) -> None:
         await self._copies.cancel()
         await self._calls.close(why)
+
+
+def _may_come_late(call: CallSpec) -> bool:
+    """Whether a copy changes nothing, whatever came in between."""
+    if call.idempotency is Idempotency.ONCE or call.method not in _TWICE:
+        return False
+    request = call.args.request
+    acks = [*(request.succeeded or ()), *(request.failed or ())] if call.method is ACK else []
+    return all(ack.claim_descriptor for ack in acks)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 import structlog
 
+from pinlater.config import Config
 from pinlater.history.recorder import Recorder
 from tests.simulation import virtual_time
 from tests.simulation.caller_network import CallerFault, CallerNetwork, FaultKind
@@ -53,7 +54,7 @@ def run(name: str, seed: int, faults: Sequence[CallerFault] = (), *, seconds: fl
 async def _run(name: str, seed: int, faults: Sequence[CallerFault], seconds: float, kill: bool) -> Ran:
     ran, loop = Ran(), asyncio.get_running_loop()
     with CallerNetwork(random.Random(f"{seed} callers")) as network:
-        cluster = ServedCluster(network, 3)
+        cluster = ServedCluster(network, 3, config=Config(bodies=("tier=file:///tier",)))
         await cluster.start_all(2)
         recorder = Recorder(ran.lines.append, lambda: virtual_time.EPOCH_MS + loop.time() * 1000)
         callers = Callers(network, str(seed), recorder)

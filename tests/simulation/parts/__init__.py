@@ -4,8 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tests.simulation.parts.bodies import Bodies
+from tests.simulation.parts.cancels import Cancels
+from tests.simulation.parts.counts import Counts
+from tests.simulation.parts.dead_letters import DeadLetters
+from tests.simulation.parts.flows import Flows
+from tests.simulation.parts.keyed import Keyed
+from tests.simulation.parts.limits import Limits
+from tests.simulation.parts.many_queues import ManyQueues
+from tests.simulation.parts.overflow import Overflow
 from tests.simulation.parts.part import Part
 from tests.simulation.parts.plain import Plain
+from tests.simulation.parts.results import Results
+from tests.simulation.parts.schedules import Schedules
+from tests.simulation.parts.strangers import Strangers
 
-PARTS: Mapping[str, type[Part]] = {part.NAME: part for part in (Plain,)}
+PARTS: Mapping[str, type[Part]] = {
+    part.NAME: part
+    for part in (
+        Plain,
+        Keyed,
+        Results,
+        Cancels,
+        ManyQueues,
+        Limits,
+        DeadLetters,
+        Counts,
+        Schedules,
+        Flows,
+        Bodies,
+        Overflow,
+        Strangers,
+    )
+}
 """By the name that a plan lists."""

@@ -6,6 +6,7 @@ import asyncio
 import random
 import traceback
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -15,10 +16,11 @@ from pinlater.errors import PinLaterError
 from pinlater.model import JobInfo, JobState
 from tests.simulation.callers import Caller, Callers
 from tests.simulation.cluster import PASSWORD
+from tests.simulation.virtual_time import now_ms
 
 R = TypeVar("R")
 ENDED = (JobState.SUCCEEDED, JobState.FAILED)
-LOOKUP_JOBS = 100
+LOOKUP_JOBS, KNOWN_JOBS = 100, 200
 RESTART_S = (0.2, 5.0)
 """How long after its death a program is started again, at least and at most."""
 
@@ -59,6 +61,9 @@ class PartSettings:
     """Of each program."""
 
 
+Run = Callable[[Caller, random.Random], Awaitable[None]]
+
+
 @dataclass(frozen=True)
 class Program:
     """One process of a part, under a name that no other one of the part has. A producer ends when nothing more is to
@@ -66,7 +71,7 @@ class Program:
     """
 
     name: str
-    run: Callable[[Caller, random.Random], Awaitable[None]]
+    run: Run
     is_producer: bool = False
 
 
@@ -85,6 +90,9 @@ class Part(ABC):
         self.open: dict[str, None] = {}
         """The jobs that were accepted and are not known to have ended."""
 
+        self.known: deque[str] = deque(maxlen=KNOWN_JOBS)
+        """Those that were accepted last, whether or not they have ended."""
+
         self.problems: list[str] = []
         """Programs that broke off, which is a fault of theirs or of the client."""
 
@@ -102,6 +110,16 @@ class Part(ABC):
     @abstractmethod
     def programs(self) -> Iterable[Program]:
         """All of them."""
+
+    def producers(self, run: Run, name: str = "producer") -> Iterable[Program]:
+        """As many as the settings say."""
+        return (Program(f"{name}-{number}", run, is_producer=True) for number in range(self.settings.producers))
+
+    def workers(self, run: Run, name: str = "worker") -> Iterable[Program]:
+        return (Program(f"{name}-{number}", run) for number in range(self.settings.workers))
+
+    async def open_up(self, caller: Caller) -> None:
+        """Nothing keeps jobs from ending any more."""
 
     async def look_back(self, caller: Caller) -> None:
         """What is to be looked up at the end, beside the jobs that are open."""
@@ -125,11 +143,12 @@ class Part(ABC):
         loop = asyncio.get_running_loop()
         ends_s, pause_s = loop.time() + at_most_s, 1.0
         caller = self.callers.start(f"{self.NAME}-finish")
-        left = await self._unended(caller)
+        await self.open_up(caller)
+        left = await self.unended(caller)
         while left and loop.time() < ends_s:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, 10.0)
-            left = await self._unended(caller)
+            left = await self.unended(caller)
         await self.look_back(caller)
         await self.callers.close(caller)
         return [*self.problems, *(f"{name} {state}" for name, state in left.items())]
@@ -175,8 +194,15 @@ class Part(ABC):
 
     # -- jobs --------------------------------------------------------------------------------------------------------
 
-    def accepted(self, descriptors: Iterable[str]) -> None:
-        self.open.update(dict.fromkeys(descriptors))
+    def accepted(self, descriptors: Iterable[str] | None) -> None:
+        """None: the call failed."""
+        for descriptor in descriptors or ():
+            self.open[descriptor] = None
+            self.known.append(descriptor)
+
+    def some_known(self, rng: random.Random, most: int) -> list[str]:
+        """Of the jobs that were accepted last."""
+        return rng.sample(self.known, min(len(self.known), rng.randint(1, most)))
 
     def ended(self, descriptor: str) -> None:
         self.open.pop(descriptor, None)
@@ -185,7 +211,7 @@ class Part(ABC):
         """One that no other job has."""
         return f"{caller.name} {next(self._bodies)}".encode()
 
-    async def _unended(self, caller: Caller) -> dict[str, str]:
+    async def unended(self, caller: Caller) -> dict[str, str]:
         """The open jobs that have not ended, with what is known of them."""
         left: dict[str, str] = {}
         names = list(self.open)
@@ -209,7 +235,9 @@ class Part(ABC):
             return await work
         except PinLaterError as error:
             self.callers.failed(error, what)
-            return None
+        except TimeoutError:  # of a wait
+            self.callers.errors[f"{what} took too long"] += 1
+        return None
 
     async def rest(self, rng: random.Random) -> None:
         """Between two things that a producer or an operator does."""
@@ -217,17 +245,27 @@ class Part(ABC):
         is_lull = rng.random() < settings.lull
         await asyncio.sleep(settings.lull_s if is_lull else rng.expovariate(1 / settings.pause_s))
 
-    async def set_queue(self, queue: str, settings: Mapping[str, str]) -> None:
-        """Makes a queue with these settings, however often that has to be tried."""
+    def run_after_ms(self, rng: random.Random, later: float = 0.3) -> int | None:
+        """At once, or as often as said here at a time up to `delay_s` ahead, or one that is over."""
+        if rng.random() >= later:
+            return None
+        return now_ms() + rng.randint(-1_000, round(self.settings.delay_s * 1000))
+
+    async def set_up_queue(self, queue: str, **settings: str) -> None:
+        """Makes a queue. Beside these settings it has the claim time-out of the part."""
         caller = self.callers.start(f"{self.NAME}-set-up-{queue}")
+        await self.set_queue(caller, queue, claim_timeout=f"{self.settings.claim_timeout_s}s", **settings)
+        await self.callers.close(caller)
+
+    async def set_queue(self, caller: Caller, queue: str, **settings: str) -> None:
+        """Gives a queue settings, however often that has to be tried."""
         ends_s = asyncio.get_running_loop().time() + SET_UP_S
         while asyncio.get_running_loop().time() < ends_s:
-            made = caller.client.update_queue(queue, PASSWORD, set=settings, create=True)
-            if await self.call("update_queue", made) is not None:
-                break
-        else:
-            self.problems.append(f"{queue} could not be made")
-        await self.callers.close(caller)
+            changed = caller.client.update_queue(queue, PASSWORD, set=settings, create=True)
+            if await self.call("update_queue", changed) is not None:
+                return
+            await asyncio.sleep(1)
+        self.problems.append(f"{queue} could not be set to {settings}")
 
 
 async def _end(task: asyncio.Future[None]) -> None:

@@ -1,14 +1,28 @@
-"""A worker: it dequeues jobs of one queue, and ends, keeps, forgets or gives back each of them as its habits say."""
+"""A worker: it dequeues jobs of its queues, and ends, keeps, forgets or returns each of them as its habits say."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from pinlater.errors import PinLaterError
-from pinlater.model import Ack, AckOutcome, Checkpoint, DequeuedJob, DequeueRequest, Heartbeat, HeartbeatOutcome
+from pinlater.model import (
+    Ack,
+    AckOutcome,
+    Checkpoint,
+    DequeuedJob,
+    DequeueFromQueuesRequest,
+    DequeueRequest,
+    Heartbeat,
+    HeartbeatOutcome,
+    JobProgress,
+    LogLine,
+    QueueAcks,
+    QueueShare,
+    ReportingAck,
+)
 from tests.simulation.callers import Caller
 from tests.simulation.parts.part import Died, Part
 from tests.simulation.virtual_time import now_ms
@@ -20,7 +34,7 @@ FINISHING_WAIT_MS = 2_000
 
 @dataclass(frozen=True)
 class Habits:
-    """How often a worker does what it may do, each as a part of 1; what is left are jobs that succeed."""
+    """How often a worker does what it may do, each as a part of 1; jobs that are left succeed."""
 
     limit: int = 5
     """The most jobs of one dequeue."""
@@ -38,6 +52,9 @@ class Habits:
 
     is_late: float = 0.02
     """The ack comes when the claim is over."""
+
+    is_unfenced: float = 0.03
+    """The ack does not name the claim."""
 
     dies: float = 0.005
     rides: float = 0.5
@@ -59,34 +76,49 @@ class Habits:
     """The dequeue names a claim time-out of its own."""
 
     reports: float = 0.0
-    """A success brings a result."""
+    """A success brings a result, the last progress and a line for the log."""
 
     looks: float = 0.02
     """The dequeue claims nothing."""
 
+    stops: float = 0.8
+    """The job ends as soon as a heartbeat says that it is to stop."""
 
-FINISHING = Habits(limit=20, **dict.fromkeys((each.name for each in fields(Habits) if each.type == "float"), 0.0))
-"""Of all workers when everything is to end."""
+
+DILIGENT = Habits(
+    limit=20,
+    fails=0.0,
+    fails_for_good=0.0,
+    snoozes=0.0,
+    forgets=0.0,
+    is_late=0.0,
+    is_unfenced=0.0,
+    dies=0.0,
+    rides=0.0,
+    renews=0.0,
+    changes=0.0,
+    looks=0.0,
+)
+"""Those of all workers when everything is to end."""
 
 
 class Worker:
-    """One life of a worker."""
+    """One life of a worker. `queues`: those that it works for, with their weights."""
 
-    def __init__(self, part: Part, caller: Caller, rng: random.Random, queue: str, habits: Habits) -> None:
+    def __init__(
+        self, part: Part, caller: Caller, rng: random.Random, queues: Sequence[str | QueueShare], habits: Habits
+    ) -> None:
         self.part = part
         self.caller = caller
         self.rng = rng
-        self.queue = queue
+        self._shares = [QueueShare(each) if isinstance(each, str) else each for each in queues]
         self._habits = habits
-        self._succeeded: list[Ack] = []
-        self._failed: list[Ack] = []
-        """Acks that go with the next dequeue."""
+        self._riding: list[tuple[Ack, bool]] = []
+        """Acks that go with the next dequeue, and whether each is a success."""
 
     @property
     def habits(self) -> Habits:
-        if not self.part.is_finishing:
-            return self._habits
-        return replace(FINISHING, reports=self._habits.reports)
+        return replace(DILIGENT, reports=self._habits.reports) if self.part.is_finishing else self._habits
 
     def happens(self, chance: float) -> bool:
         return chance > 0 and self.rng.random() < chance
@@ -98,39 +130,76 @@ class Worker:
 
     # -- dequeues ----------------------------------------------------------------------------------------------------
 
-    def request(self) -> DequeueRequest:
-        habits, rng, part = self.habits, self.rng, self.part
-        wait_ms = FINISHING_WAIT_MS if part.is_finishing else rng.choice((0, 1_000, part.settings.wait_ms))
-        return DequeueRequest(
-            self.queue,
-            rng.randint(1, habits.limit),
-            wait_ms=wait_ms,
-            claim_timeout_ms=rng.randint(2_000, 20_000) if self.happens(habits.own_timeout) else None,
-            release_on_disconnect=self.happens(habits.binds),
-            confirms_receipt=self.happens(habits.confirms),
-        )
-
     async def dequeue(self) -> Sequence[DequeuedJob]:
         """The jobs that came. Acks that were to go with it and could not are sent by themselves."""
-        request = self.request()
+        habits, rng, part = self.habits, self.rng, self.part
+        riding, self._riding = self._riding, []
+        wait_ms = FINISHING_WAIT_MS if part.is_finishing else rng.choice((0, 1_000, part.settings.wait_ms))
+        limit = rng.randint(1, habits.limit)
+        timeout_ms = rng.randint(2_000, 20_000) if self.happens(habits.own_timeout) else None
+        binds, confirms = self.happens(habits.binds), self.happens(habits.confirms)
+        try:
+            if len(self._shares) == 1:
+                jobs = await self._dequeue_one(
+                    DequeueRequest(
+                        self._shares[0].queue,
+                        limit,
+                        wait_ms=wait_ms,
+                        claim_timeout_ms=timeout_ms,
+                        release_on_disconnect=binds,
+                        confirms_receipt=confirms,
+                    ),
+                    riding,
+                )
+            else:
+                jobs = await self._dequeue_many(
+                    DequeueFromQueuesRequest(
+                        self._shares,
+                        limit,
+                        wait_ms=wait_ms,
+                        claim_timeout_ms=timeout_ms,
+                        release_on_disconnect=binds,
+                        confirms_receipt=confirms,
+                    ),
+                    riding,
+                )
+        except PinLaterError as error:
+            part.callers.failed(error, "dequeue")
+            if not error.acks_applied:
+                await self.ack(riding)
+            await asyncio.sleep(rng.uniform(0.1, 1.0))
+            return ()
+        if not jobs and not wait_ms:
+            await asyncio.sleep(rng.expovariate(1 / part.settings.pause_s))
+        return jobs
+
+    async def _dequeue_one(
+        self, request: DequeueRequest, riding: Sequence[tuple[Ack, bool]]
+    ) -> Sequence[DequeuedJob]:
         if self.happens(self.habits.looks):
             await self.part.call("dequeue", self.caller.client.dequeue(replace(request, dry_run=True, wait_ms=0)))
-        request.succeeded, self._succeeded = self._succeeded, []
-        request.failed, self._failed = self._failed, []
-        try:
-            jobs = await self.caller.client.dequeue(request)
-        except PinLaterError as error:
-            self.part.callers.failed(error, "dequeue")
-            if not error.acks_applied:
-                await self.ack(request.succeeded, request.failed)
-            await asyncio.sleep(self.rng.uniform(0.1, 1.0))
-            return ()
-        acks = [*request.succeeded, *request.failed]
-        usual = [AckOutcome.SUCCEEDED] * len(request.succeeded) + [AckOutcome.UNKNOWN] * len(request.failed)
-        self._acked(acks, jobs.ack_outcomes or usual)
-        if not jobs and not request.wait_ms:
-            await asyncio.sleep(self.rng.expovariate(1 / self.part.settings.pause_s))
+        request.succeeded, request.failed = _sorted(riding)
+        request.ack_queue = _queue(riding[0][0]) if riding else ""
+        jobs = await self.caller.client.dequeue(request)
+        self._rode([*request.succeeded, *request.failed], len(request.succeeded), jobs.ack_outcomes)
         return jobs
+
+    async def _dequeue_many(
+        self, request: DequeueFromQueuesRequest, riding: Sequence[tuple[Ack, bool]]
+    ) -> Sequence[DequeuedJob]:
+        request.acks = [QueueAcks(queue, *_sorted(acks)) for queue, acks in _by_queue(riding).items()]
+        jobs = await self.caller.client.dequeue_from_queues(request)
+        for error in jobs.queue_errors.values():
+            self.part.callers.failed(error, "dequeue of a queue")
+        for place, acks in enumerate(request.acks):
+            outcomes = jobs.ack_outcomes[place] if jobs.ack_outcomes else ()
+            self._rode([*acks.succeeded, *acks.failed], len(acks.succeeded), outcomes)
+        return jobs
+
+    def _rode(self, acks: Sequence[Ack], succeeded: int, outcomes: Sequence[AckOutcome]) -> None:
+        """Without outcomes each had its effect, of which that of a failure is not known."""
+        usual = [AckOutcome.SUCCEEDED if place < succeeded else AckOutcome.UNKNOWN for place in range(len(acks))]
+        self._acked(acks, outcomes or usual)
 
     # -- one job -----------------------------------------------------------------------------------------------------
 
@@ -152,35 +221,48 @@ class Worker:
         if self.happens(habits.is_late):
             late_ms = job.claim_expires_at_ms - now_ms() + rng.randint(-500, 5_000)
             await asyncio.sleep(max(0, late_ms) / 1000)
-        ack = Ack(job.descriptor, claim_descriptor=job.claim_descriptor)
+        claim = "" if self.happens(habits.is_unfenced) else job.claim_descriptor
         if self.happens(habits.fails_for_good):
-            await self.end((), (replace(ack, permanent=True, append_status="for good"),))
+            await self.end(Ack(job.descriptor, "for good", claim_descriptor=claim, permanent=True), False)
         elif self.happens(habits.fails):
             delay_ms = rng.choice((0, rng.randint(1, round(habits.retry_delay_s * 1000))))
-            await self.end((), (replace(ack, retry_delay_ms=delay_ms, append_status="failed"),))
+            await self.end(Ack(job.descriptor, "failed", delay_ms, claim), False)
+        elif self.happens(habits.reports):
+            line = LogLine("done", now_ms())
+            progress = JobProgress(1.0, "done")
+            result = self.result(job)
+            ack = ReportingAck(
+                job.descriptor, claim_descriptor=claim, result=result, progress=progress, log_lines=[line]
+            )
+            await self.end(ack, True)
         else:
-            await self.end((replace(ack, result=self.result(job)),), ())
+            await self.end(Ack(job.descriptor, claim_descriptor=claim), True)
 
     async def spend(self) -> None:
         """The time of the work."""
-        await asyncio.sleep(self.part.settings.work_s * self.rng.uniform(0.2, 1.8))
+        quicker = 0.1 if self.part.is_finishing else 1.0
+        await asyncio.sleep(self.part.settings.work_s * self.rng.uniform(0.2, 1.8) * quicker)
 
-    def result(self, job: DequeuedJob) -> bytes | None:
-        return b"result of " + job.body if self.happens(self.habits.reports) else None
+    def result(self, job: DequeuedJob) -> bytes:
+        return b"result of " + job.body
 
     async def renew(self, job: DequeuedJob) -> bool:
-        """Whether the job is still this worker's, and is not to stop."""
-        if self.happens(0.5):
-            beat = Heartbeat(job.descriptor, job.claim_descriptor, round(self.rng.random(), 2))
-            answers = await self.part.call("heartbeat", self.caller.client.heartbeat(self.queue, [beat]))
-            if answers is not None and answers[0].outcome is HeartbeatOutcome.LOST:
+        """Whether the job is still this worker's, and has not stopped."""
+        queue = _queue(job)
+        if self.happens(0.6):
+            beat = Heartbeat(
+                job.descriptor, job.claim_descriptor, round(self.rng.random(), 2), "half", [LogLine("half", now_ms())]
+            )
+            answers = await self.part.call("heartbeat", self.caller.client.heartbeat(queue, [beat]))
+            outcome = HeartbeatOutcome.OK if answers is None else answers[0].outcome
+            if outcome is HeartbeatOutcome.LOST:
                 return False
-            if answers is not None and answers[0].outcome is HeartbeatOutcome.CANCEL and self.happens(0.8):
-                await self.end((), (Ack(job.descriptor, claim_descriptor=job.claim_descriptor),))
+            if outcome is HeartbeatOutcome.CANCEL and self.happens(self.habits.stops):
+                await self.end(Ack(job.descriptor, "stopped", claim_descriptor=job.claim_descriptor), False)
                 return False
         else:
             kept = Checkpoint(job.descriptor, run_after_ms=job.run_after_ms, claim_descriptor=job.claim_descriptor)
-            await self.part.call("checkpoint", self.caller.client.checkpoint(self.queue, [kept]))
+            await self.part.call("checkpoint", self.caller.client.checkpoint(queue, [kept]))
         await self.spend()
         return True
 
@@ -193,38 +275,55 @@ class Worker:
             prepend_status="changed",
             claim_descriptor=job.claim_descriptor,
         )
-        await self.part.call("checkpoint", self.caller.client.checkpoint(self.queue, [changed]))
+        await self.part.call("checkpoint", self.caller.client.checkpoint(_queue(job), [changed]))
 
     async def snooze(self, job: DequeuedJob) -> None:
-        later = now_ms() + self.rng.randint(1, 3_000)
+        later_ms = now_ms() + self.rng.randint(1, 3_000)
         snoozed = Checkpoint(
-            job.descriptor, move_to_pending=True, run_after_ms=later, claim_descriptor=job.claim_descriptor
+            job.descriptor, move_to_pending=True, run_after_ms=later_ms, claim_descriptor=job.claim_descriptor
         )
-        await self.part.call("checkpoint", self.caller.client.checkpoint(self.queue, [snoozed]))
+        await self.part.call("checkpoint", self.caller.client.checkpoint(_queue(job), [snoozed]))
 
     # -- acks --------------------------------------------------------------------------------------------------------
 
-    async def end(self, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> None:
-        """By an ack of its own, or one that goes with the next dequeue."""
+    async def end(self, ack: Ack, is_success: bool) -> None:
+        """By an ack of its own, or by one that goes with the next dequeue."""
         if self.happens(self.habits.rides):
-            self._succeeded += succeeded
-            self._failed += failed
+            self._riding.append((ack, is_success))
         else:
-            await self.ack(succeeded, failed)
+            await self.ack([(ack, is_success)])
 
-    async def ack(self, succeeded: Sequence[Ack], failed: Sequence[Ack]) -> None:
-        """Tries again a few times: an ack under a claim may come twice."""
-        if not succeeded and not failed:
-            return
-        for _ in range(4):
-            acked = self.caller.client.ack(self.queue, succeeded, failed)
-            outcomes = await self.part.call("ack", acked)
-            if outcomes is not None:
-                self._acked([*succeeded, *failed], outcomes)
-                return
-            await asyncio.sleep(ACK_AGAIN_S)
+    async def ack(self, acks: Sequence[tuple[Ack, bool]]) -> None:
+        """Tries again a few times those that may come twice."""
+        for queue, some in _by_queue(acks).items():
+            succeeded, failed = _sorted(some)
+            for _ in range(4):
+                outcomes = await self.part.call("ack", self.caller.client.ack(queue, succeeded, failed))
+                if outcomes is not None:
+                    self._acked([*succeeded, *failed], outcomes)
+                    break
+                succeeded, failed = ([each for each in part if each.claim_descriptor] for part in (succeeded, failed))
+                if not succeeded and not failed:
+                    break
+                await asyncio.sleep(ACK_AGAIN_S)
 
     def _acked(self, acks: Sequence[Ack], outcomes: Sequence[AckOutcome]) -> None:
         for ack, outcome in zip(acks, outcomes, strict=True):
             if outcome in OVER:
                 self.part.ended(ack.descriptor)
+
+
+def _queue(named: DequeuedJob | Ack) -> str:
+    return named.descriptor.partition(":")[0]
+
+
+def _by_queue(acks: Sequence[tuple[Ack, bool]]) -> dict[str, list[tuple[Ack, bool]]]:
+    found: dict[str, list[tuple[Ack, bool]]] = {}
+    for each in acks:
+        found.setdefault(_queue(each[0]), []).append(each)
+    return found
+
+
+def _sorted(acks: Sequence[tuple[Ack, bool]]) -> tuple[list[Ack], list[Ack]]:
+    """Successes and failures."""
+    return [ack for ack, is_success in acks if is_success], [ack for ack, is_success in acks if not is_success]

@@ -1,0 +1,75 @@
+"""Queues with a maximum in progress, a rate and a bound of pending jobs, which operators change, pause and resume."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+from pinlater.model import Job
+from tests.simulation.callers import Caller
+from tests.simulation.cluster import PASSWORD
+from tests.simulation.parts.part import Part, Program, Run
+from tests.simulation.parts.worker import Habits, Worker
+from tests.simulation.virtual_time import now_ms
+
+NARROW, PACED, BOUNDED = "narrow", "paced", "bounded"
+OPEN = {"paused": "false", "draining": "false"}
+
+
+class Limits(Part):
+    NAME = "limits"
+
+    async def set_up(self) -> None:
+        await self.set_up_queue(NARROW, max_in_progress="3", succeeded_ttl="1m")
+        await self.set_up_queue(PACED, max_jobs_per_second="5/s", succeeded_ttl="1m")
+        await self.set_up_queue(BOUNDED, max_pending="10", max_attempts="4", succeeded_ttl="1m")
+
+    def programs(self) -> Iterable[Program]:
+        for queue in (NARROW, PACED, BOUNDED):
+            yield from self.producers(self._producer_of(queue), f"producer-{queue}")
+            yield from self.workers(self._worker_of(queue), f"worker-{queue}")
+        yield Program("operator", self._operate, is_producer=True)
+
+    def _worker_of(self, queue: str) -> Run:
+        async def work(caller: Caller, rng: random.Random) -> None:
+            await Worker(self, caller, rng, [queue], Habits()).run()
+
+        return work
+
+    def _producer_of(self, queue: str) -> Run:
+        async def produce(caller: Caller, rng: random.Random) -> None:
+            while True:
+                await self.rest(rng)
+                jobs = [
+                    Job(self.body(caller), rng.randint(1, 3), self.run_after_ms(rng), rng.randint(1, 5))
+                    for _ in range(rng.randint(1, self.settings.burst))
+                ]
+                self.accepted(await self.call("enqueue", caller.client.enqueue(queue, jobs)))
+
+        return produce
+
+    async def _operate(self, caller: Caller, rng: random.Random) -> None:
+        while True:
+            await self.rest(rng)
+            queue = rng.choice((NARROW, PACED, BOUNDED))
+            until_ms = now_ms() + rng.randint(1_000, 10_000)
+            change = rng.choice(
+                (
+                    {"paused": "true"},
+                    {"paused": "true", "paused_until": str(until_ms)},
+                    {"paused": "false"},
+                    {"draining": "true"},
+                    {"draining": "false"},
+                    {"max_in_progress": str(rng.randint(0, 8))} if queue == NARROW else OPEN,
+                    {"max_jobs_per_second": f"{rng.randint(1, 20)}/s"} if queue == PACED else OPEN,
+                    {"max_pending": str(rng.randint(0, 20))} if queue == BOUNDED else OPEN,
+                )
+            )
+            await self.call("update_queue", caller.client.update_queue(queue, PASSWORD, set=change))
+            if rng.random() < 0.3:
+                await self.call("get_queues", caller.client.get_queues([queue]))
+
+    async def open_up(self, caller: Caller) -> None:
+        await self.set_queue(caller, NARROW, max_in_progress="8", **OPEN)
+        await self.set_queue(caller, PACED, max_jobs_per_second="50/s", **OPEN)
+        await self.set_queue(caller, BOUNDED, max_pending="none", **OPEN)
