@@ -20,25 +20,35 @@ from tests.simulation.run import Outcome, run_plan
 BROKE_OFF = "broke off"
 
 
-def run_apart(plan: Plan, *, keeps_history: bool = False) -> Outcome:
-    """In a process of its own, which leaves nothing behind; a run that breaks off is a violation. The history comes
-    back where it is asked for.
+def run_apart(
+    plan: Plan,
+    *,
+    keeps_history: bool = False,
+    run: Callable[[Plan], Outcome] = run_plan,
+    at_most_s: float | None = None,
+) -> Outcome:
+    """In a process of its own, which leaves nothing behind; a run that breaks off, or takes longer than `at_most_s`, is
+    a violation. The history comes back where it is asked for.
     """
     receiving, sending = get_context("fork").Pipe(duplex=False)
-    process = get_context("fork").Process(target=_send, args=(sending, plan, keeps_history))
+    process = get_context("fork").Process(target=_send, args=(sending, plan, keeps_history, run))
     process.start()
     sending.close()
     try:
-        outcome: Outcome = pickle.loads(receiving.recv_bytes())
+        if receiving.poll(at_most_s):
+            outcome: Outcome = pickle.loads(receiving.recv_bytes())
+        else:
+            process.kill()
+            outcome = Outcome(plan, [f"{BROKE_OFF}: it went on for {at_most_s} s"], 0.0, 0.0, 0, 0)
     except EOFError:
         outcome = Outcome(plan, [f"{BROKE_OFF}: the process died"], 0.0, 0.0, 0, 0)
     process.join()
     return outcome
 
 
-def _send(sending: Connection, plan: Plan, keeps_history: bool) -> None:
+def _send(sending: Connection, plan: Plan, keeps_history: bool, run: Callable[[Plan], Outcome]) -> None:
     try:
-        outcome = run_plan(plan)
+        outcome = run(plan)
     except BaseException:
         outcome = Outcome(plan, [f"{BROKE_OFF}: {traceback.format_exc()}"], 0.0, 0.0, 0, 0)
     if not keeps_history:
