@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 import structlog
@@ -20,7 +21,7 @@ from tests.simulation.run import Outcome
 from tests.simulation.scenarios import SCENARIOS, simulate
 from tests.simulation.scenarios import Outcome as ScenarioOutcome
 from tests.simulation.shrink import rule_of, shrink
-from tests.simulation.sweep import Summary, run_apart, seeds, sweep
+from tests.simulation.sweep import Summary, run_apart, sweep
 
 SIZES = ((1, 2), (10, 20), (30, 60), (100, 200))
 SECONDS = {1: 10.0, 10: 10.0, 30: 5.0, 100: 5.0}
@@ -114,9 +115,8 @@ def _plans(options: argparse.Namespace) -> int:
     def is_enough(summary: Summary) -> bool:
         return options.hours is not None and summary.hours >= options.hours
 
-    drawn = (draw(seed, WEIGHTS, most_minutes=options.minutes, parts=parts) for seed in seeds(options.seed))
-    if options.hours is None:
-        drawn = (plan for plan, _ in zip(drawn, range(options.runs), strict=False))
+    seeds = count(options.seed) if options.hours is not None else range(options.seed, options.seed + options.runs)
+    drawn = (draw(seed, WEIGHTS, most_minutes=options.minutes, parts=parts) for seed in seeds)
     summary = sweep(drawn, until=is_enough, processes=options.processes, on_end=_report_run)
     print(f"\n{summary.line()}")
     print(f"faults met: {dict(sorted(summary.met.items()))}")

@@ -111,17 +111,16 @@ async def _run(plan: Plan) -> Outcome:
         recorder.note("end")
         await callers.close_all()
         met, errors = faults.met | _befell(network), dict(callers.errors)
-        jobs = sum(len(part.open) for part in parts)
         virtual_s, tally = loop.time(), cluster.network.tally
         await cluster.close()
     verdict = check(events_in(lines, Path(f"seed {plan.seed}")))
     return Outcome(
         plan,
-        [*cluster.violations, *left, *map(str, verdict.violations)],
+        [*cluster.violations, *left, *("\n".join(each.lines()) for each in verdict.violations)],
         virtual_s,
         time.process_time() - began_s,
         verdict.calls,
-        jobs,
+        verdict.jobs,
         met,
         errors,
         dict(tally.by_operation()),

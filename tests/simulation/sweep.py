@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from itertools import count
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 
@@ -116,7 +115,3 @@ def sweep(
                     on_end(outcome, summary)
         except KeyboardInterrupt:
             return summary
-
-
-def seeds(first: int) -> Iterator[int]:
-    return count(first)

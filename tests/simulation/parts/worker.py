@@ -173,9 +173,7 @@ class Worker:
             await asyncio.sleep(rng.expovariate(1 / part.settings.pause_s))
         return jobs
 
-    async def _dequeue_one(
-        self, request: DequeueRequest, riding: Sequence[tuple[Ack, bool]]
-    ) -> Sequence[DequeuedJob]:
+    async def _dequeue_one(self, request: DequeueRequest, riding: Sequence[tuple[Ack, bool]]) -> Sequence[DequeuedJob]:
         if self.happens(self.habits.looks):
             await self.part.call("dequeue", self.caller.client.dequeue(replace(request, dry_run=True, wait_ms=0)))
         request.succeeded, request.failed = _sorted(riding)

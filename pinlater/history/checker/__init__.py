@@ -1,0 +1,38 @@
+"""The checker of histories: whether one order that docs/semantics.md allows explains all answers.
+
+verdict.py       what was judged, and what contradicts
+judge.py         pairs the lines, and has what a call says judged when all calls before its end are known
+job_calls.py     what the calls of producers and workers say about jobs
+operator_calls.py  what the calls of operators say
+observations.py  what one call says about one job; claim_, change_ and look_observations.py: each kind of call
+job_machine.py   the states of one job, and the steps that it takes by itself
+job_history.py   the search for an order, job by job
+shortest.py      the shortest part that contradicts
+queue_facts.py   the settings of queues, and calls about many jobs
+
+Each job is judged exactly: a set of states is carried through its calls, each of which took effect between its begin
+and its end. What several jobs promise together is judged by bounds that never give a false alarm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pinlater.history.checker.job_calls import JobCalls
+from pinlater.history.checker.judge import Judge, judged
+from pinlater.history.checker.operator_calls import OperatorCalls
+from pinlater.history.checker.verdict import Verdict, Violation
+from pinlater.history.events import Event
+
+__all__ = ["Verdict", "Violation", "check"]
+
+
+def check(events: Iterable[Event], *, tolerance_ms: float = 0.0) -> Verdict:
+    """The verdict on a history, whose events come in the order of their times.
+
+    `tolerance_ms`: how far the clocks of callers and servers may differ, as the header of a file says.
+    """
+    judge = Judge(tolerance_ms)
+    JobCalls(judge)
+    OperatorCalls(judge)
+    return judged(events, judge)

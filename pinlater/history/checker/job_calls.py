@@ -1,0 +1,456 @@
+"""What the calls of producers and workers say about jobs: enqueue, dequeue, ack, checkpoint, heartbeat, lookup, scan,
+cancel and reschedule.
+
+An answer is read as the interface file has it; a field or a value that is not known says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from math import inf
+from typing import Any, TypeVar
+
+from pinlater.history.checker.change_observations import Cancel, Enqueue, Reschedule
+from pinlater.history.checker.claim_observations import Ack, Checkpoint, Claim, Heartbeat
+from pinlater.history.checker.job_machine import Change, Key, ManyChanged, Phase
+from pinlater.history.checker.judge import Handling, Judge, OpenCall
+from pinlater.history.checker.look_observations import Lookup, Seen, Shown
+from pinlater.history.checker.observations import Observation
+from pinlater.history.checker.verdict import Violation
+from pinlater.model import AckOutcome, CancelOutcome, EnqueueOutcome, HeartbeatOutcome, OnDuplicate, RescheduleOutcome
+
+E = TypeVar("E", bound=IntEnum)
+
+_PHASES = (Phase.PENDING, Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED)
+_ATTEMPTS = 2
+"""Of an enqueue that names none."""
+
+_CLAIMED = 0
+"""The outcome of an assignItem that claimed its item."""
+
+
+class JobCalls:
+    """Tells the judge what each of these calls says. Parts that judge several jobs together listen by `stored` and
+    `handed_out`.
+    """
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        judge.handle(
+            {
+                "enqueueJobs": Handling(self._enqueued, self._not_enqueued),
+                "dequeueJobs": Handling(self._dequeued, self._not_dequeued),
+                "dequeueFromQueues": Handling(self._dequeued_from_queues, self._not_dequeued_from_queues),
+                "ackJobs": Handling(self._acked, self._not_acked),
+                "ackDequeuedJobs": Handling(self._acked, self._not_acked),
+                "checkpointJobs": Handling(self._checkpointed, self._not_checkpointed),
+                "heartbeatJobs": Handling(self._heard, self._not_heard),
+                "lookupJobs": Handling(self._looked_up),
+                "scanJobs": Handling(self._scanned),
+                "searchJobs": Handling(self._searched),
+                "cancelJobs": Handling(self._cancelled, self._not_cancelled),
+                "rescheduleJobs": Handling(self._rescheduled, self._not_rescheduled),
+                "assignItem": Handling(self._assigned),
+            }
+        )
+
+    # -- producers ---------------------------------------------------------------------------------------------------
+
+    def _enqueued(self, call: OpenCall, answer: Any) -> None:
+        request, jobs = call.request, _structs(call.request.get("jobs"))
+        descriptors = _texts(_get(answer, "jobDescriptors"))
+        outcomes = _get(answer, "outcomes") or [EnqueueOutcome.STORED] * len(jobs)
+        queue = request.get("queueName", "")
+        for job, descriptor, outcome in zip(jobs, descriptors, outcomes, strict=False):
+            if outcome == EnqueueOutcome.STORED:
+                self._stored(call, queue, job, descriptor)
+            elif outcome == EnqueueOutcome.REPLACED:
+                self._replaced(call, job, descriptor)
+
+    def _stored(self, call: OpenCall, queue: str, job: Mapping[str, Any], descriptor: str) -> None:
+        due_ms = job.get("runAfterTimestampMillis")
+        observation = Enqueue(
+            call.mark,
+            call.begin_ms,
+            call.end_ms,
+            due_ms=due_ms if due_ms is not None and due_ms > 0 else None,
+            attempts=max(1, job.get("numAttemptsAllowed", _ATTEMPTS)),
+            over_ms=job.get("expiresAtMillis", inf),
+            body=job.get("body", ""),
+            may_stand=bool(job.get("sendId")) or call.is_resent,
+        )
+        history = self._judge.observe(descriptor, observation, is_enqueued=True)
+        if history is not None:
+            history.key = key_of(queue, job)
+
+    def _replaced(self, call: OpenCall, job: Mapping[str, Any], descriptor: str) -> None:
+        due_ms = job.get("runAfterTimestampMillis")
+        observation = Reschedule(
+            call.mark,
+            call.begin_ms,
+            call.end_ms,
+            outcome=RescheduleOutcome.RESCHEDULED,
+            due_ms=due_ms if due_ms is not None and due_ms > 0 else None,
+            body=job.get("body", ""),
+            attempts=max(1, job.get("numAttemptsAllowed", _ATTEMPTS)),
+            replaces=True,
+            is_resent=call.is_resent,
+        )
+        if job.get("sendId"):
+            # the answer may be that of an earlier call with this id: then this one has changed nothing
+            self._may_replace(call, call.request.get("queueName", ""), job)
+        else:
+            self._judge.observe(descriptor, observation)
+
+    def _not_enqueued(self, call: OpenCall) -> None:
+        queue, jobs, error = call.request.get("queueName", ""), _structs(call.request.get("jobs")), call.error
+        stored: Sequence[str] = () if error is None else error.job_descriptors or ()
+        if error is None or error.reason != "DUPLICATE":
+            for job, descriptor in zip(jobs, stored, strict=False):
+                if descriptor and not job.get("dedupeKey"):
+                    self._stored(call, queue, job, descriptor)
+        if call.end_ms == inf or stored:
+            for job in jobs:
+                self._may_replace(call, queue, job)
+
+    def _may_replace(self, call: OpenCall, queue: str, job: Mapping[str, Any]) -> None:
+        key = key_of(queue, job)
+        if key is None or job.get("onDuplicate") != OnDuplicate.REPLACE:
+            return
+        due_ms = job.get("runAfterTimestampMillis")
+        self._judge.queue(queue).many_changed(
+            ManyChanged(
+                Change.RESCHEDULE,
+                call.begin_ms,
+                call.end_ms,
+                key=key,
+                due_ms=due_ms if due_ms is not None and due_ms > 0 else call.begin_ms,
+                body=job.get("body", ""),
+                attempts=max(1, job.get("numAttemptsAllowed", _ATTEMPTS)),
+            )
+        )
+
+    # -- workers -----------------------------------------------------------------------------------------------------
+
+    def _dequeued(self, call: OpenCall, answer: Any) -> None:
+        request = call.request
+        riding = request.get("jobAckRequest")
+        if riding:
+            self._acks(call, riding, _get(answer, "ackOutcomes"), must_act=_get(answer, "ackOutcomes") is None)
+        limit = request.get("limit", 0) + request.get("prefetch", 0)
+        self._handed_out(call, answer, limit)
+
+    def _dequeued_from_queues(self, call: OpenCall, answer: Any) -> None:
+        request = call.request
+        outcomes = _get(answer, "ackOutcomes")
+        for place, riding in enumerate(_structs(request.get("acks"))):
+            of_it = outcomes[place] if isinstance(outcomes, list) and place < len(outcomes) else None
+            self._acks(call, riding, of_it, must_act=outcomes is None)
+        prefetch = sum(share.get("prefetch", 0) for share in _structs(request.get("queues")))
+        self._handed_out(call, answer, request.get("limit", 0) + prefetch)
+
+    def _handed_out(self, call: OpenCall, answer: Any, limit: int) -> None:
+        request, jobs = call.request, _get(answer, "jobs") or {}
+        metadata = _get(answer, "jobMetadata") or {}
+        if len(jobs) > limit:
+            text = f"{len(jobs)} jobs were handed out where {limit} were asked for"
+            self._broken(call, "limit", request.get("queueName", call.method), text)
+        if request.get("dryRun"):
+            for descriptor in jobs:
+                self._judge.observe(descriptor, Shown(call.mark, call.begin_ms, call.end_ms))
+            return
+        is_bound, is_confirmed = request.get("releaseOnDisconnect", False), request.get("confirmsReceipt", False)
+        observe = self._judge.observe
+        for descriptor, body in jobs.items():
+            of_job = metadata.get(descriptor) or {}
+            observation = Claim(
+                call.mark,
+                call.begin_ms,
+                call.end_ms,
+                claim=of_job.get("claimDescriptor", ""),
+                expires_ms=of_job.get("claimExpiresAtMillis"),
+                attempts=of_job.get("attemptsRemaining"),
+                allowed=of_job.get("attemptsAllowed"),
+                due_ms=of_job.get("runAfterMillis"),
+                body=body,
+                is_bound=is_bound,
+                is_confirmed=is_confirmed,
+            )
+            observe(descriptor, observation)
+
+    def _not_dequeued(self, call: OpenCall) -> None:
+        riding = call.request.get("jobAckRequest")
+        if riding:
+            self._maybe_acks(call, riding)
+
+    def _not_dequeued_from_queues(self, call: OpenCall) -> None:
+        for riding in _structs(call.request.get("acks")):
+            self._maybe_acks(call, riding)
+
+    def _assigned(self, call: OpenCall, answer: Any) -> None:
+        if _get(answer, "outcome") == _CLAIMED:
+            observation = Claim(
+                call.mark,
+                call.begin_ms,
+                call.end_ms,
+                claim=answer.get("claimDescriptor", ""),
+                expires_ms=answer.get("expiresAtMillis"),
+            )
+            self._judge.observe(answer.get("jobDescriptor", ""), observation)
+
+    def _acked(self, call: OpenCall, answer: Any) -> None:
+        self._acks(call, call.request, _get(answer, "outcomes"))
+
+    def _not_acked(self, call: OpenCall) -> None:
+        self._maybe_acks(call, call.request)
+
+    def _acks(self, call: OpenCall, request: Mapping[str, Any], outcomes: Any, *, must_act: bool = False) -> None:
+        """`must_act`: the answer lists no outcomes, which says that all had an effect."""
+        succeeded, failed = _structs(request.get("jobsSucceeded")), _structs(request.get("jobsFailed"))
+        listed: Sequence[Any] = outcomes if isinstance(outcomes, list) else ()
+        for place, ack in enumerate((*succeeded, *failed)):
+            outcome = member(AckOutcome, listed[place]) if place < len(listed) else None
+            self._ack(call, ack, place < len(succeeded), outcome, must_act=must_act and not call.is_resent)
+
+    def _maybe_acks(self, call: OpenCall, request: Mapping[str, Any]) -> None:
+        succeeded, failed = _structs(request.get("jobsSucceeded")), _structs(request.get("jobsFailed"))
+        for place, ack in enumerate((*succeeded, *failed)):
+            self._ack(call, ack, place < len(succeeded), None, is_optional=True)
+
+    def _ack(
+        self,
+        call: OpenCall,
+        ack: Mapping[str, Any],
+        succeeded: bool,
+        outcome: AckOutcome | None,
+        *,
+        must_act: bool = False,
+        is_optional: bool = False,
+    ) -> None:
+        observation = Ack(
+            call.mark,
+            call.begin_ms,
+            call.end_ms,
+            claim=ack.get("claimDescriptor", ""),
+            succeeded=succeeded,
+            outcome=outcome,
+            delay_ms=ack.get("retryDelayMillis", 0),
+            is_permanent=ack.get("permanent", False),
+            result=ack.get("result"),
+            is_resent=call.is_resent,
+            must_act=must_act,
+            is_optional=is_optional,
+        )
+        self._judge.observe(ack.get("jobDescriptor", ""), observation)
+
+    def _checkpointed(self, call: OpenCall, answer: Any) -> None:
+        self._checkpoints(call)
+
+    def _not_checkpointed(self, call: OpenCall) -> None:
+        self._checkpoints(call, is_optional=True)
+
+    def _checkpoints(self, call: OpenCall, *, is_optional: bool = False) -> None:
+        for each in _structs(call.request.get("requests")):
+            body = each.get("newBodyBytes")
+            observation = Checkpoint(
+                call.mark,
+                call.begin_ms,
+                call.end_ms,
+                claim=each.get("claimDescriptor", ""),
+                due_ms=each.get("runAfterTimestampMillis"),
+                body=each.get("newBody") if body is None else body,
+                attempts=each.get("numOfAttemptsAllowed"),
+                gives_back=each.get("moveToPending", False),
+                is_resent=call.is_resent,
+                is_optional=is_optional,
+            )
+            self._judge.observe(each.get("jobDescriptor", ""), observation)
+
+    def _heard(self, call: OpenCall, answer: Any) -> None:
+        outcomes = _get(answer, "outcomes") or ()
+        for each, number in zip(_structs(call.request.get("heartbeats")), outcomes, strict=False):
+            outcome = member(HeartbeatOutcome, number)
+            if outcome is not None:
+                self._heartbeat(call, each, outcome)
+
+    def _not_heard(self, call: OpenCall) -> None:
+        for each in _structs(call.request.get("heartbeats")):
+            self._heartbeat(call, each, HeartbeatOutcome.UNREACHABLE, is_optional=True)
+
+    def _heartbeat(
+        self, call: OpenCall, each: Mapping[str, Any], outcome: HeartbeatOutcome, *, is_optional: bool = False
+    ) -> None:
+        observation = Heartbeat(
+            call.mark,
+            call.begin_ms,
+            call.end_ms,
+            claim=each.get("claimDescriptor", ""),
+            outcome=outcome,
+            is_optional=is_optional,
+        )
+        self._judge.observe(each.get("jobDescriptor", ""), observation)
+
+    # -- whoever asks ------------------------------------------------------------------------------------------------
+
+    def _looked_up(self, call: OpenCall, answer: Any) -> None:
+        request = call.request
+        found = answer if isinstance(answer, dict) else {}
+        with_result = request.get("includeResult", False)
+        for descriptor in _texts(request.get("jobDescriptors")):
+            if descriptor not in found:
+                self._observe(call, descriptor, Lookup(call.mark, call.begin_ms, call.end_ms, seen=None))
+        for descriptor, info in found.items():
+            self._see(call, descriptor, info, with_result=with_result)
+
+    def _scanned(self, call: OpenCall, answer: Any) -> None:
+        self._see_all(call, _structs(_get(answer, "scannedJobs")))
+
+    def _searched(self, call: OpenCall, answer: Any) -> None:
+        self._see_all(call, _structs(_get(answer, "jobs")))
+
+    def _see_all(self, call: OpenCall, infos: Iterable[Mapping[str, Any]]) -> None:
+        for info in infos:
+            self._see(call, info.get("jobDescriptor", ""), info)
+
+    def _see(self, call: OpenCall, descriptor: str, info: Mapping[str, Any], *, with_result: bool = False) -> None:
+        seen = seen_job(info)
+        if seen is not None:
+            lookup = Lookup(call.mark, call.begin_ms, call.end_ms, seen=seen, with_result=with_result)
+            self._observe(call, descriptor, lookup)
+
+    def _cancelled(self, call: OpenCall, answer: Any) -> None:
+        request = call.request
+        stops = bool(request.get("mode"))
+        outcomes = _get(answer, "outcomes") or {}
+        for descriptor, number in outcomes.items():
+            outcome = member(CancelOutcome, number)
+            if outcome is not None:
+                cancel = Cancel(
+                    call.mark,
+                    call.begin_ms,
+                    call.end_ms,
+                    outcome=outcome,
+                    stops=stops,
+                    is_resent=call.is_resent,
+                )
+                self._observe(call, descriptor, cancel)
+        self._cancelled_by_key(call, stops)
+
+    def _not_cancelled(self, call: OpenCall) -> None:
+        stops = bool(call.request.get("mode"))
+        for descriptor in _texts(call.request.get("jobDescriptors")):
+            cancel = Cancel(
+                call.mark,
+                call.begin_ms,
+                call.end_ms,
+                outcome=CancelOutcome.NOT_FOUND,
+                stops=stops,
+                is_optional=True,
+            )
+            self._observe(call, descriptor, cancel)
+        self._cancelled_by_key(call, stops)
+
+    def _cancelled_by_key(self, call: OpenCall, stops: bool) -> None:
+        queue = call.request.get("queueName", "")
+        for named in _structs(call.request.get("keys")):
+            for change in (Change.CANCEL, Change.STOP) if stops else (Change.CANCEL,):
+                many = ManyChanged(change, call.begin_ms, call.end_ms, key=key_of(queue, named))
+                self._judge.queue(queue).many_changed(many)
+
+    def _rescheduled(self, call: OpenCall, answer: Any) -> None:
+        outcomes = _get(answer, "outcomes") or ()
+        for change, number in zip(_structs(call.request.get("jobs")), outcomes, strict=False):
+            outcome = member(RescheduleOutcome, number)
+            if outcome is not None:
+                self._reschedule(call, change, outcome)
+
+    def _not_rescheduled(self, call: OpenCall) -> None:
+        for change in _structs(call.request.get("jobs")):
+            self._reschedule(call, change, RescheduleOutcome.NOT_FOUND, is_optional=True)
+
+    def _reschedule(
+        self, call: OpenCall, change: Mapping[str, Any], outcome: RescheduleOutcome, *, is_optional: bool = False
+    ) -> None:
+        due_ms, body = change.get("runAfterTimestampMillis"), change.get("body")
+        attempts = change.get("numAttemptsAllowed")
+        descriptor = change.get("jobDescriptor")
+        if descriptor:
+            observation = Reschedule(
+                call.mark,
+                call.begin_ms,
+                call.end_ms,
+                outcome=outcome,
+                due_ms=due_ms,
+                body=body,
+                attempts=attempts,
+                has_condition=change.get("onlyIfUpdatedAtMillis") is not None,
+                is_resent=call.is_resent,
+                is_optional=is_optional,
+            )
+            self._observe(call, descriptor, observation)
+        elif change.get("key"):
+            queue = call.request.get("queueName", "")
+            self._judge.queue(queue).many_changed(
+                ManyChanged(
+                    Change.RESCHEDULE,
+                    call.begin_ms,
+                    call.end_ms,
+                    key=key_of(queue, change["key"]),
+                    due_ms=due_ms,
+                    body=body,
+                    attempts=attempts,
+                )
+            )
+
+    def _observe(self, call: OpenCall, descriptor: str, observation: Observation) -> None:
+        """Callers may name what never was a job of this queue: the answer is then that it is not there."""
+        self._judge.observe(descriptor, observation)
+
+    def _broken(self, call: OpenCall, rule: str, subject: str, text: str) -> None:
+        line = self._judge.line(call.begin_ms, call.end_ms, call.mark, text)
+        self._judge.violated(Violation(rule, subject, text, call.end_ms, (line,), (call.number,)))
+
+
+def key_of(queue: str, named: Mapping[str, Any]) -> Key | None:
+    """The dedupe key that a job or a reference has; None: it has none."""
+    dedupe_key = named.get("dedupeKey")
+    return (queue, dedupe_key, named.get("serializeKey") or "") if dedupe_key else None
+
+
+def seen_job(info: Mapping[str, Any]) -> Seen | None:
+    """A job as an answer shows it; None: in no state that is known."""
+    number = info.get("jobState")
+    if not isinstance(number, int) or not 0 <= number < len(_PHASES):
+        return None
+    return Seen(
+        _PHASES[number],
+        info.get("claimDescriptor") or "",
+        info.get("claimExpiresAtMillis"),
+        info.get("attemptsRemaining"),
+        info.get("runAfterTimestampMillis"),
+        None if info.get("bodyLeftOut") else info.get("body"),
+        None if info.get("resultLeftOut") else info.get("result"),
+        bool(info.get("cancelled")),
+        bool(info.get("movedTo")),
+    )
+
+
+def member(enum: type[E], number: Any) -> E | None:
+    """That of this number; None where a newer version has more."""
+    try:
+        return enum(number)
+    except ValueError:
+        return None
+
+
+def _get(answer: Any, name: str) -> Any:
+    return answer.get(name) if isinstance(answer, dict) else None
+
+
+def _structs(value: Any) -> list[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _texts(value: Any) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

@@ -1,0 +1,236 @@
+"""The history of one job: what the calls say about it, and the states that it may be in.
+
+Observations are carried out in the order of their ends. Each took effect between its begin and its end, so those that
+had begun by then may have come before it: all these orders are tried, and every state that one of them leaves is kept.
+No state is left: no order explains what was answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pinlater.history.checker.job_machine import ABSENT, OVER, UNKNOWN, Key, Phase, State, Surroundings
+from pinlater.history.checker.observations import Observation, Reason, Reasons
+
+Possibility = tuple[State, frozenset[Observation]]
+"""A state, and those observations not at their ends yet that have led to it."""
+
+MOST_TRIED = 5_000
+"""States that one step of the search looks at; beyond these the job is not judged."""
+
+MOST_LOGGED = 240
+"""Observations of a job that are kept, for the shortest part; beyond these the older half is forgotten."""
+
+_NONE: frozenset[Observation] = frozenset()
+
+
+class TooManyOrders(Exception):
+    """The search was given up."""
+
+
+def carry(
+    possible: Sequence[Possibility],
+    observation: Observation,
+    rivals: Sequence[Observation],
+    around: Surroundings,
+    reasons: Reasons = None,
+) -> list[Possibility]:
+    """What is possible at the end of an observation. `rivals`: others that had begun by then. TooManyOrders."""
+    if not rivals and len(possible) == 1 and not possible[0][1] and not observation.is_optional:
+        after = observation.after(possible[0][0], around, reasons)
+        return [(each, _NONE) for each in (after if len(after) == 1 else dict.fromkeys(after))]
+    found: dict[Possibility, None] = {}
+    seen: set[Possibility] = set()
+    todo: list[Possibility] = []
+    for state, done in possible:
+        if observation in done:
+            found[state, done - {observation}] = None
+        else:
+            todo.append((state, done))
+    while todo:
+        here = todo.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        if len(seen) + len(found) > MOST_TRIED:
+            raise TooManyOrders
+        state, done = here
+        if observation.is_optional:
+            found[here] = None
+        for later in observation.after(state, around, reasons):
+            found[later, done] = None
+        for rival in rivals:
+            if rival not in done:
+                todo.extend((later, done | {rival}) for later in rival.after(state, around))
+    return _earliest(found)
+
+
+def _earliest(found: Iterable[Possibility]) -> list[Possibility]:
+    """Of those that differ by their moment alone, the earliest, which allows all that the later ones do."""
+    best: dict[tuple[object, ...], Possibility] = {}
+    for each in found:
+        state, done = each
+        key = (state[0], *state[2:], done)
+        before = best.get(key)
+        if before is None or state.since_ms < before[0].since_ms:
+            best[key] = each
+    return list(best.values())
+
+
+class JobHistory:
+    """One job. `is_foreign`: its enqueue is not in the history; `hidden_before`: see `Surroundings.hidden`."""
+
+    __slots__ = (
+        "_base",
+        "_log",
+        "_open_ended",
+        "_possible",
+        "_waiting",
+        "descriptor",
+        "ended_by",
+        "hidden_before",
+        "is_foreign",
+        "key",
+        "last",
+        "last_ms",
+        "notes_seen",
+    )
+
+    def __init__(
+        self, descriptor: str, *, is_foreign: bool, hidden_before: int = 0, state: State | None = None
+    ) -> None:
+        self.descriptor = descriptor
+        self.is_foreign = is_foreign
+        self.hidden_before = hidden_before
+        self.key: Key | None = None
+        self.ended_by: Observation | None = None
+        """Of a job that had ended before the log begins: what ended it."""
+
+        self.last: Observation | None = None
+        """What was carried out last."""
+
+        self.last_ms = float("-inf")
+        self.notes_seen = 0
+        start = state or (UNKNOWN if is_foreign else ABSENT)
+        self._possible: list[Possibility] = [(start, _NONE)]
+        self._base = self._possible
+        self._waiting: list[Observation] = []
+        self._open_ended: list[Observation] = []
+        self._log: list[Observation] = []
+
+    @property
+    def states(self) -> list[State]:
+        return [state for state, _ in self._possible]
+
+    @property
+    def is_fresh(self) -> bool:
+        """Nothing was carried out yet."""
+        return self.last is None and self._base is self._possible
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Nothing waits to be carried out."""
+        return not self._waiting and not self._open_ended
+
+    @property
+    def log(self) -> Sequence[Observation]:
+        """What was carried out, as far as it is kept, in order; then what may be at any time."""
+        return [*self._log, *self._open_ended]
+
+    @property
+    def open_ended(self) -> Sequence[Observation]:
+        """What may be carried out at any time."""
+        return self._open_ended
+
+    @property
+    def base(self) -> Sequence[Possibility]:
+        """What was possible before the log."""
+        return self._base
+
+    def resume(self, last: Observation) -> None:
+        """It had ended by this, and goes on."""
+        self.ended_by = self.last = last
+        self.last_ms = last.end_ms
+
+    def was_enqueued(self) -> None:
+        """Its enqueue is in the history after all."""
+        if self.is_fresh:
+            self.is_foreign = False
+            self._possible = self._base = [(ABSENT, _NONE)]
+
+    def observe(self, observation: Observation) -> None:
+        """To be carried out by `settle`; observations with ends come in the order of these."""
+        if observation.end_ms == float("inf"):
+            self._open_ended.append(observation)
+        else:
+            waiting = self._waiting
+            waiting.append(observation)
+            if len(waiting) > 1 and waiting[-2].end_ms > observation.end_ms:
+                waiting.sort(key=lambda each: each.end_ms)
+
+    def widen(self, *, may_have_vanished: bool = True) -> None:
+        """Nothing is known of it any more."""
+        if not self.is_fresh or self._possible[0][0].phase is not Phase.ABSENT or may_have_vanished:
+            self._possible = [(UNKNOWN, _NONE)]
+            self._base, self._log = self._possible, []
+
+    def next_ms(self) -> float | None:
+        """The end of the next observation to be carried out."""
+        return self._waiting[0].end_ms if self._waiting else None
+
+    def settle(self, around: Surroundings) -> tuple[Observation, list[Reason]] | None:
+        """Carries out the next observation. None: it can be explained; else it, and why it cannot. TooManyOrders."""
+        observation = self._waiting.pop(0)
+        rivals = [each for each in self._waiting if each.begin_ms <= observation.end_ms]
+        if self._open_ended:
+            rivals += [each for each in self._open_ended if each.begin_ms <= observation.end_ms]
+        before = self._possible
+        possible = carry(before, observation, rivals, around)
+        if not possible:
+            reasons: list[Reason] = []
+            carry(before, observation, rivals, around, reasons)
+            return observation, reasons
+        self._possible = possible
+        self._keep(observation)
+        if self._open_ended:
+            self._drop_spent()
+        return None
+
+    def contradicted(self) -> None:
+        """A contradiction was found: nothing is known from here on."""
+        self._waiting.clear()
+        self._open_ended.clear()
+        self.widen()
+
+    def all_over(self) -> bool:
+        """Whether it has ended in every case."""
+        return all(state.phase in OVER for state, _ in self._possible)
+
+    def _keep(self, observation: Observation) -> None:
+        log = self._log
+        log.append(observation)
+        self.last = observation
+        if observation.end_ms > self.last_ms:
+            self.last_ms = observation.end_ms
+        if len(log) > MOST_LOGGED and self.is_at_rest:
+            # what was possible then is not kept: the part begins with what is possible now
+            self._base, self._log = self._possible, []
+
+    def _drop_spent(self) -> None:
+        """Calls without an end that cannot do anything any more, since the claim they name is over."""
+        spent = [
+            each
+            for each in self._open_ended
+            if not any(each.may_act(state) for state, done in self._possible if each not in done)
+            and not any(_brings(waiting, each) for waiting in self._waiting)
+        ]
+        if spent:
+            gone = frozenset(spent)
+            self._log.extend(spent)
+            self._open_ended = [each for each in self._open_ended if each not in gone]
+            self._possible = _earliest([(state, done - gone) for state, done in self._possible])
+
+
+def _brings(waiting: Observation, spent: Observation) -> bool:
+    """Whether one that waits may lead to a state in which the other acts."""
+    return waiting.begin_ms <= spent.begin_ms or not waiting.reads

@@ -1,0 +1,124 @@
+"""What one call says about one job: which states it allows, and what it makes of them.
+
+The call took effect at one moment between its begin and its end. `after` gives the states behind that moment, none
+where the state before it contradicts the answer. A call of unknown outcome is optional: `after` gives what it may have
+done, and it may also have done nothing.
+
+claim_observations.py, change_observations.py and look_observations.py have those of each kind of call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from math import inf
+from typing import NamedTuple
+
+from pinlater.history.checker.job_machine import (
+    OVER,
+    Phase,
+    State,
+    Surroundings,
+    reach,
+    unseen_claim,
+)
+
+PENDING = frozenset((Phase.PENDING,))
+GONE = frozenset((Phase.GONE,))
+RUNNING = frozenset((Phase.RUNNING,))
+NOT_RUNNING = frozenset(Phase) - {Phase.RUNNING, Phase.UNKNOWN}
+
+
+class Reason(NamedTuple):
+    """Why a state contradicts a call. The greatest rank says most."""
+
+    rank: int
+    rule: str
+    text: str
+
+
+Reasons = list[Reason] | None
+"""Where they are collected; None: nobody asks."""
+
+
+class CallMark:
+    """What is kept of a call: who made it, and when. `number` 0: none."""
+
+    __slots__ = ("by", "method", "number")
+
+    def __init__(self, number: int, by: str, method: str) -> None:
+        self.number = number
+        self.by = by
+        self.method = method
+
+
+class Observation:
+    """The base: when, by which call, and whether it may have done nothing."""
+
+    __slots__ = ("begin_ms", "call", "end_ms", "is_optional")
+    reads = False
+    """It changes nothing, whatever the answer."""
+
+    def __init__(self, call: CallMark, begin_ms: float, end_ms: float, is_optional: bool = False) -> None:
+        self.call = call
+        self.begin_ms = begin_ms
+        self.end_ms = end_ms
+        self.is_optional = is_optional
+
+    def after(self, state: State, around: Surroundings, reasons: Reasons = None) -> Sequence[State]:
+        """The states that the call may have left behind, where the job was in `state` before."""
+        raise NotImplementedError
+
+    def may_act(self, state: State) -> bool:
+        """Of an optional one: whether it may still do something."""
+        return state.phase not in OVER
+
+    def relaxed(self) -> Observation | None:
+        """What it may have done, if nothing is known of its answer; None: nothing."""
+        if self.reads:
+            return None
+        relaxed = copy(self)
+        relaxed.is_optional = True
+        return relaxed
+
+    def text(self) -> str:
+        """What was asked and answered, for people."""
+        raise NotImplementedError
+
+    def _at_ms(self, state: State) -> float:
+        return max(state.since_ms, self.begin_ms)
+
+
+def renewed(state: State, at_ms: float) -> State:
+    """Its claim counts anew from then on."""
+    if state.phase is not Phase.RUNNING:
+        return state
+    expires_ms = state.expires_ms
+    if expires_ms > -inf:
+        expires_ms = max(expires_ms, at_ms + state.timeout_ms)
+    # a renewed claim is expired, not requeued
+    requeue_ms = state.requeue_ms if expires_ms == -inf else inf
+    return state._replace(since_ms=at_ms, expires_ms=expires_ms, requeue_ms=requeue_ms)
+
+
+def moved_on(state: State, at_ms: float) -> State:
+    """The same, at a later moment."""
+    return state if state.since_ms >= at_ms or state.phase is Phase.UNKNOWN else state._replace(since_ms=at_ms)
+
+
+def running(state: State, until_ms: float, around: Surroundings) -> Sequence[State]:
+    """The states in which it is in progress, under a claim that nobody heard of too."""
+    if state.phase in (Phase.RUNNING, Phase.UNKNOWN):
+        return (state,)
+    return [
+        each if each.phase is Phase.RUNNING else unseen_claim(each, around)
+        for each in reach(state, PENDING | RUNNING, until_ms, around)
+    ]
+
+
+def where(state: State) -> str:
+    return f"in progress under {state.claim}" if state.phase is Phase.RUNNING else state.phase.value
+
+
+def time_text(ms: float) -> str:
+    return f"{ms:.0f}"

@@ -1,0 +1,134 @@
+"""What is known of a queue: the values that its settings may have had, and the calls about many of its jobs.
+
+A setting is known from the first getQueues that shows it, and from each change that the history has. A change holds in
+the whole cluster some time after it was answered; until then the value before it may count too.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import inf
+
+from pinlater.durations import parse_duration_ms
+from pinlater.history.checker.job_machine import Key, ManyChanged, Surroundings
+
+SPREAD_MS = 30_000.0
+"""In which time a change holds everywhere: two seconds, unless servers stand still or are cut off."""
+
+_NO_BOUND = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    begin_ms: float
+    end_ms: float
+    value: str | None
+    """As people write it; None: one that is not known."""
+
+
+class SettingHistory:
+    """The values of one setting of one queue."""
+
+    def __init__(self) -> None:
+        self._changes = [_Change(-inf, -inf, None)]
+
+    def seen(self, value: str, begin_ms: float, end_ms: float) -> None:
+        """An answer shows it."""
+        changes = self._changes
+        if len(changes) == 1 and changes[0].value is None:
+            changes[0] = _Change(-inf, -inf, value)
+        elif value not in self.values(begin_ms, end_ms):
+            changes.append(_Change(changes[-1].begin_ms, end_ms, value))
+
+    def changed(self, value: str | None, begin_ms: float, end_ms: float) -> None:
+        """A call changed it; `end_ms` is inf where that may not be so."""
+        self._changes.append(_Change(begin_ms, end_ms, value))
+
+    def values(self, from_ms: float, to_ms: float) -> list[str | None]:
+        """All that may have held at some time from `from_ms` to `to_ms`; None among them: one that is not known."""
+        found: list[str | None] = []
+        for change in reversed(self._changes):
+            if change.begin_ms <= to_ms:
+                found.append(change.value)
+                if change.end_ms + SPREAD_MS <= from_ms:
+                    break
+        return found
+
+
+class QueueFacts:
+    """One queue."""
+
+    def __init__(self, tolerance_ms: float) -> None:
+        self._settings: dict[str, SettingHistory] = {}
+        self._many: list[ManyChanged] = []
+        self._many_ends: list[float] = []
+        self._many_open: list[ManyChanged] = []
+        self._around = Surroundings(tolerance_ms)
+        self._is_stale = True
+
+    def setting(self, key: str) -> SettingHistory:
+        found = self._settings.get(key)
+        if found is None:
+            found = self._settings[key] = SettingHistory()
+        return found
+
+    def seen(self, settings: Mapping[str, str], begin_ms: float, end_ms: float) -> None:
+        """An answer shows all its settings."""
+        for key, value in settings.items():
+            self.setting(key).seen(value, begin_ms, end_ms)
+        self._is_stale = True
+
+    def changed(self, key: str, value: str | None, begin_ms: float, end_ms: float) -> None:
+        self.setting(key).changed(value, begin_ms, end_ms)
+        self._is_stale = True
+
+    def many_changed(self, many: ManyChanged) -> None:
+        """They come in the order of their ends, but for those without one."""
+        if many.end_ms == inf:
+            self._many_open.append(many)
+        else:
+            place = len(self._many)
+            while place and self._many_ends[place - 1] > many.end_ms:
+                place -= 1
+            self._many.insert(place, many)
+            self._many_ends.insert(place, many.end_ms)
+
+    def around(self, descriptor: str, key: Key | None, since_ms: float) -> Surroundings:
+        """What lies around a job that has not been touched since then; it counts until the next one is asked for."""
+        around = self._around
+        if self._is_stale:
+            self._is_stale = False
+            self._take_settings()
+        around.descriptor = descriptor
+        if self._many or self._many_open:
+            place = bisect_left(self._many_ends, since_ms)
+            meant = [*self._many[place:], *self._many_open]
+            around.many_changed = [many for many in meant if many.means(descriptor, key)]
+        return around
+
+    def _take_settings(self) -> None:
+        around = self._around
+        around.crash_budget = self._least("crash_budget", lambda text: int(text) or _NO_BOUND)
+        around.succeeded_ttl_ms = self._least("succeeded_ttl", _duration_ms) or 0.0
+        around.failed_ttl_ms = self._least("failed_ttl", _duration_ms) or 0.0
+        if "true" in self.setting("flow_items").values(-inf, inf):
+            around.crash_budget = None
+
+    def _least(self, key: str, read: Callable[[str], int]) -> int | None:
+        """Of all values that it ever had; None: not all of them are known."""
+        found: int | None = None
+        for value in self.setting(key).values(-inf, inf):
+            if value is None:
+                return None
+            try:
+                number = read(value)
+            except ValueError:
+                return None
+            found = number if found is None else min(found, number)
+        return found
+
+
+def _duration_ms(text: str) -> int:
+    return parse_duration_ms(text, 0, 2**53)
