@@ -163,7 +163,7 @@ _BAD_BY_THEMSELVES = ("shards_out", "shards_full", "unready")
 _WORST_FIRST = (Level.CRITICAL, Level.WARNING, Level.UNKNOWN, Level.OK)
 
 
-class Verdict:
+class CheckVerdict:
     """What was found so far."""
 
     def __init__(self) -> None:
@@ -205,7 +205,7 @@ _LEVELS = {Severity.CRITICAL: Level.CRITICAL, Severity.WARNING: Level.WARNING}
 
 def judge(status: ClusterStatus, plan: CheckPlan, alarms: AlarmsPage | None = None) -> tuple[Level, str]:
     """The exit code and the line. `alarms` None: they do not count."""
-    verdict = Verdict()
+    verdict = CheckVerdict()
     _judge_cluster(verdict, status, plan.cluster())
     for alarm in alarms.alarms if alarms is not None else ():
         is_meant = not plan.queues or not alarm.queue or alarm.queue in plan.queues
@@ -224,7 +224,7 @@ def judge(status: ClusterStatus, plan: CheckPlan, alarms: AlarmsPage | None = No
     return verdict.level, verdict.line(well)
 
 
-def _judge_cluster(verdict: Verdict, status: ClusterStatus, limits: Limits) -> None:
+def _judge_cluster(verdict: CheckVerdict, status: ClusterStatus, limits: Limits) -> None:
     out = [shard for shard in status.shards if shard.state != "in" or out_at(shard, status)]
     detail = ", ".join(_out(shard, status) for shard in out)
     if all(shard.state != "in" for shard in status.shards):
@@ -257,7 +257,7 @@ def _shard_problem(shard: ShardView) -> str:
     return shard.trouble.removeprefix(f"shard {shard.id}: ")
 
 
-def _judge_queue(verdict: Verdict, queue: QueueStatus, limits: Limits, now_ms: int) -> None:
+def _judge_queue(verdict: CheckVerdict, queue: QueueStatus, limits: Limits, now_ms: int) -> None:
     """Only the figures that have a threshold."""
     watched = [key for key in OF_QUEUES if limits.warn.get(key) is not None or limits.crit.get(key) is not None]
     if not watched:

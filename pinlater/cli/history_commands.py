@@ -1,4 +1,4 @@
-"""`pinlater history`: histories of calls, looked at and brought to an end."""
+"""`pinlater history`: histories of calls, judged, looked at and brought to an end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,13 +21,15 @@ from pinlater.cli.target import Target
 from pinlater.cli.times import duration_option, duration_or_zero_option, time_text
 from pinlater.client.client import Client
 from pinlater.data_folder.private_files import new_private_file
-from pinlater.history.events import Note
+from pinlater.history.call_events import Note
+from pinlater.history.checker import check as judged
+from pinlater.history.checker.verdict import Verdict
 from pinlater.history.history_files import HistoryInvalid, files_in, merged_history, tolerance_of
 from pinlater.history.job_story import StoryLine, calls_of, job_story
 from pinlater.history.open_jobs import open_jobs
-from pinlater.history.recorder import header, line
+from pinlater.history.recorder import event_line, header
 from pinlater.model import JobState
-from pinlater.printable import printable
+from pinlater.printable import json_text, printable
 from pinlater.sizes import size_text
 
 STORY_COLUMNS = (whole("time"), "took", whole("call"), "by", whole("did"), whole("outcome"), "details")
@@ -74,6 +77,83 @@ def _files_argument(command: Any) -> Any:
     return click.argument("files", metavar="FILE...", type=kind, nargs=-1, required=True)(command)
 
 
+# -- check -------------------------------------------------------------------------------------------------------------
+
+CHECK_CODES = """\b
+Exit codes: 0 explained, 1 not explained, 2 wrong command line, or a file that is no history, 130 interrupted."""
+
+
+@history.command(
+    short_help="Judge histories: explained, or the calls that contradict.",
+    epilog=f"""\b
+Examples:
+  pinlater history check monday.jsonl
+  pinlater history check runs/monday
+  pinlater history check web.jsonl workers.jsonl --tolerance 50ms
+  pinlater history check monday.jsonl -o json
+
+{CHECK_CODES}""",
+)
+@_files_argument
+@click.option(
+    "--tolerance",
+    "tolerance_ms",
+    type=duration_or_zero_option,
+    metavar="DURATION",
+    help="How far the clocks of callers and servers may differ. [default: the largest that a file names]",
+)
+@click.option(
+    "-o",
+    "--output",
+    "format",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="How to print.",
+)
+def check(files: tuple[Path, ...], tolerance_ms: int | None, format: str) -> None:
+    """Judge whether one order of events that the semantics of PinLater allow explains what callers were answered.
+
+    A FILE may be a folder, for all histories in it; they are judged as one, by the times of their events. What cannot
+    be explained is shown with the rule that it breaks and with as few calls as contradict each other.
+    """
+    with mistakes_in_files():
+        paths = files_in(files)
+        progress = ReadProgress(paths)
+        tolerance = tolerance_of(paths) if tolerance_ms is None else tolerance_ms
+        try:
+            verdict = judged(merged_history(paths, progress), tolerance_ms=tolerance)
+        finally:
+            progress.clear()
+    if format == "json":
+        click.echo(json_text(verdict_object(verdict)))
+    else:
+        for text in verdict.lines():
+            click.echo(printable(text))
+    if not verdict.is_explained:
+        raise SystemExit(EXIT_FAILED)
+
+
+def verdict_object(verdict: Verdict) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "explained": verdict.is_explained,
+        "violations": [{**asdict(each), "basis": each.basis} for each in verdict.violations],
+        "left_out": verdict.left_out,
+        "calls": verdict.calls,
+        "judged": dict(verdict.judged),
+        "passed_over": dict(verdict.passed_over),
+        "unknown": verdict.unknown,
+        "jobs": verdict.jobs,
+        "unjudged_jobs": verdict.unjudged_jobs,
+        "unsettled_jobs": verdict.unsettled_jobs,
+        "callers": verdict.callers,
+        "first_ms": verdict.first_ms,
+        "last_ms": verdict.last_ms,
+        "is_over": verdict.is_over,
+    }
+
+
 # -- show --------------------------------------------------------------------------------------------------------------
 
 
@@ -113,7 +193,7 @@ def show(files: tuple[Path, ...], job: str | None, number: int | None, format: s
     with mistakes_in_files():
         events = merged_history(files_in(files))
         if number is not None:
-            lines = [line(each).decode().rstrip("\n") for each in calls_of(events, number)]
+            lines = [event_line(each).decode().rstrip("\n") for each in calls_of(events, number)]
             for text in lines:
                 click.echo(printable(text))
             is_there = bool(lines)
@@ -184,13 +264,13 @@ def finish(
         progress.clear()
         if descriptors:
             with target_client(target, timeout_ms, patient=True, history=Path(own)) as client:
-                left = looked_up(client, descriptors, within_ms)
+                left = live_jobs(client, descriptors, within_ms)
             say(f"{counted(len(descriptors), 'job')} looked up; {len(left):,} have not ended")
             paths = [*paths, *files_in([Path(own)])]
         _write(paths, out, None if stays_open else Note("end", time.time_ns() / 1_000_000))
 
 
-def looked_up(client: Client, descriptors: Sequence[str], within_ms: int) -> list[str]:
+def live_jobs(client: Client, descriptors: Sequence[str], within_ms: int) -> list[str]:
     """Those of these jobs that have still not ended after that time. Each is looked up once at least."""
     until_s = time.monotonic() + within_ms / 1_000
     while True:
@@ -211,9 +291,9 @@ def _write(paths: Sequence[Path], out: Path, end: Note | None) -> None:
         with os.fdopen(new_private_file(part), "wb") as opened:
             opened.write(header(tolerance_of(paths)))
             for event in merged_history(paths):
-                opened.write(line(event))
+                opened.write(event_line(event))
             if end is not None:
-                opened.write(line(end))
+                opened.write(event_line(end))
         part.replace(out)
     finally:
         with suppress(OSError):

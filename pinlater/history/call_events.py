@@ -80,7 +80,7 @@ class Note(Struct, frozen=True, omit_defaults=True, gc=False):
 Event = CallBegin | CallEnd | Note
 
 
-class Line(Struct, omit_defaults=True, gc=False):
+class HistoryLine(Struct, omit_defaults=True, gc=False):
     """The fields that a line may have; those of newer versions are passed over."""
 
     pinlater_history: int | None = None

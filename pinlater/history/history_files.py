@@ -12,9 +12,9 @@ from msgspec import DecodeError
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from pinlater.history.events import FORMAT, CallBegin, CallEnd, Event, Line
+from pinlater.history.call_events import FORMAT, CallBegin, CallEnd, Event, HistoryLine
 
-_decode = Decoder(Line).decode
+_decode = Decoder(HistoryLine).decode
 
 
 SUFFIX = ".jsonl"

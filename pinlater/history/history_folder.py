@@ -18,10 +18,12 @@ from pinlater.history.history_files import SUFFIX
 from pinlater.history.recorder import Recorder, header
 from pinlater.log_guard import GuardedLogger
 
-TOLERANCE_MS = 1_000.0
-"""That of the servers' clocks, unless configured."""
+TOLERANCE_MS = 50.0
+"""More than clocks differ that are kept by NTP, and little beside the times of claims: what a wider one lets through
+is not found.
+"""
 
-_log = GuardedLogger("pinlater.history")
+_log = GuardedLogger("pinlater.client")
 
 
 def folder_recorder(folder: str | Path) -> Recorder:

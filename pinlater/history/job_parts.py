@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
-from pinlater.history.events import CallBegin, CallEnd
+from pinlater.history.call_events import CallBegin, CallEnd
 from pinlater.wire.interface import INTERFACE
 
 Plain = dict[str, Any]
@@ -143,7 +143,7 @@ def _found(infos: Sequence[Plain]) -> Iterator[JobPart]:
         yield JobPart(info["jobDescriptor"], "found", _without(info, "jobDescriptor", "jobState", "cancelled"), state)
 
 
-def _looked_up(request: Plain, answer: Plain) -> Iterator[JobPart]:
+def _lookups(request: Plain, answer: Plain) -> Iterator[JobPart]:
     yield from _found(list(answer.values()))
     for descriptor in request["jobDescriptors"]:
         if descriptor not in answer:
@@ -168,7 +168,7 @@ _PARTS: dict[str, Callable[[Plain, Plain], Iterator[JobPart]]] = {
     "dequeueJobs": _dequeued,
     "enqueueJobs": _enqueued,
     "heartbeatJobs": _heartbeats,
-    "lookupJobs": _looked_up,
+    "lookupJobs": _lookups,
     "rescheduleJobs": _rescheduled,
     "scanJobs": _scanned,
     "searchJobs": _searched,

@@ -1,16 +1,18 @@
-"""The story of one job: what each call of a history was to it, in the order in which the calls began."""
+"""The story of one job: what each call of a history was to it, in the order in which the calls were answered."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from pinlater.history.events import CallBegin, CallEnd, Event, Note
+from pinlater.history.call_events import CallBegin, CallEnd, Event, Note
 from pinlater.history.job_parts import JobPart, job_parts
 
 
 class StoryLine(NamedTuple):
-    """One call and what it was to the job, or a note. `took_ms`: None where no end is known."""
+    """One call and what it was to the job, or a note. `at_ms`: when it was answered; where that is not known, `took_ms`
+    is None, and it is when it was sent.
+    """
 
     at_ms: float
     took_ms: float | None
@@ -55,5 +57,5 @@ def _line(begin: CallBegin, end: CallEnd | None, part: JobPart) -> StoryLine:
         outcome = f"{end.error.name}, {end.error.changed} changed"
     elif end.resent:
         outcome = f"{outcome}, sent more than once".removeprefix(", ")
-    took_ms = None if end is None else end.at_ms - begin.at_ms
-    return StoryLine(begin.at_ms, took_ms, begin.call, begin.by, part.action, outcome, part.details)
+    at_ms, took_ms = (begin.at_ms, None) if end is None else (end.at_ms, end.at_ms - begin.at_ms)
+    return StoryLine(at_ms, took_ms, begin.call, begin.by, part.action, outcome, part.details)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pinlater.history.events import CallBegin, CallEnd, Event
+from pinlater.history.call_events import CallBegin, CallEnd, Event
 from pinlater.history.job_parts import JobPart, job_parts
 
 _ENDS = {"SUCCEEDED", "FAILED", "CANCELLED"}

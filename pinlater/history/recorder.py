@@ -31,7 +31,7 @@ from pinlater.errors import (
     RequestInvalid,
     ServerUnreachable,
 )
-from pinlater.history.events import FORMAT, CallBegin, CallEnd, CallError, Changed, Event, Note
+from pinlater.history.call_events import FORMAT, CallBegin, CallEnd, CallError, Changed, Event, Note
 from pinlater.history.plain_form import plain_answer, plain_arguments
 
 _CHANGED_NOTHING = (
@@ -62,7 +62,7 @@ def header(tolerance_ms: float) -> bytes:
     return _encode({"pinlater_history": FORMAT, "tolerance_ms": tolerance_ms}) + b"\n"
 
 
-def line(event: Event) -> bytes:
+def event_line(event: Event) -> bytes:
     """The line of an event; that of an end has `answer`, or `error` in its place."""
     if isinstance(event, CallEnd):
         fields: dict[str, Any] = {"call": event.call, "at_ms": event.at_ms}
@@ -88,20 +88,20 @@ class Recorder:
         """A call with these arguments, as they are sent, begins. Its number."""
         number = next(self._numbers)
         event = CallBegin(number, args.context.source, self._now_ms(), method, plain_arguments(method, args))
-        self._write(line(event))
+        self._write(event_line(event))
         return number
 
     def end(self, number: int, method: str, success: Any, *, resent: bool = False) -> None:
         """It was answered. `resent`: an earlier copy of it may have been carried out."""
-        self._write(line(CallEnd(number, self._now_ms(), plain_answer(method, success), None, resent)))
+        self._write(event_line(CallEnd(number, self._now_ms(), plain_answer(method, success), None, resent)))
 
     def fail(self, number: int, error: BaseException, *, resent: bool = False) -> None:
         """It ended with an error, or its caller gave it up."""
-        self._write(line(CallEnd(number, self._now_ms(), None, _call_error(error, resent), resent)))
+        self._write(event_line(CallEnd(number, self._now_ms(), None, _call_error(error, resent), resent)))
 
     def note(self, note: str, *, shard: str = "", to_ms: float | None = None) -> None:
         """A fact that no caller can see: "rollback", "lost" or "end"."""
-        self._write(line(Note(note, self._now_ms(), shard, to_ms)))
+        self._write(event_line(Note(note, self._now_ms(), shard, to_ms)))
 
 
 def _call_error(error: BaseException, resent: bool) -> CallError:

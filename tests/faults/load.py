@@ -1,4 +1,4 @@
-"""Producers and workers over plain connections that retry nothing, writing down every answer in a ledger."""
+"""Producers and workers over plain connections that retry nothing, whose calls are a history."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 import random
 import time
 
-from pinlater.model import Ack, AckOutcome, DequeuedJob, DequeueRequest, Job
+from pinlater.model import Ack, DequeuedJob, DequeueRequest, Job
 from pinlater.wire.convert import acks_to_wire, dequeue_to_wire, dequeued_from_wire, enqueue_to_wire
-from tests.faults.ledger import Ledger
+from tests.faults.recorded_run import RecordedRun
 from tests.server.running import Plain
 
-QUEUE = "ledger"
+QUEUE = "mail"
 ATTEMPTS = 1_000
 LATEST_MS = 1_500
 """How far ahead a delayed job is."""
@@ -24,16 +24,26 @@ BROKEN = (OSError, asyncio.IncompleteReadError, AssertionError)
 
 
 class Load:
-    """`producers` and `workers` connections; `calls` counts what was answered."""
+    """`producers` and `workers` connections; `calls` counts what was answered, `stored` the enqueues among them."""
 
-    def __init__(self, port: int, ledger: Ledger, *, producers: int = 32, workers: int = 32, seed: int = 0) -> None:
+    def __init__(
+        self,
+        port: int,
+        run: RecordedRun,
+        claim_timeout_ms: int,
+        *,
+        producers: int = 32,
+        workers: int = 32,
+        seed: int = 0,
+    ) -> None:
         self._port = port
-        self._ledger = ledger
+        self._run = run
+        self._late_s = 1.25 * claim_timeout_ms / 1000
         self._shape = producers, workers
         self._random = random.Random(seed)
         self._going = True
         self._tasks: list[asyncio.Task[None]] = []
-        self.calls = 0
+        self.calls = self.stored = 0
 
     def start(self) -> None:
         producers, workers = self._shape
@@ -55,7 +65,7 @@ class Load:
         """One step after the other; a new connection after every failure."""
         while self._going:
             try:
-                plain = await Plain.to(self._port)
+                plain = await self._run.plain(self._port)
             except OSError:
                 await asyncio.sleep(RECONNECT_PAUSE_S)
                 continue
@@ -71,13 +81,12 @@ class Load:
         delay_ms = self._random.choice((0, 0, self._random.randint(1, LATEST_MS)))
         run_after_ms = time.time_ns() // 1_000_000 + delay_ms
         job = Job(b"x" * 200, run_after_ms=run_after_ms, attempts_allowed=ATTEMPTS)
-        answer = await plain.call("enqueueJobs", request=enqueue_to_wire(QUEUE, [job]))
+        await plain.call("enqueueJobs", request=enqueue_to_wire(QUEUE, [job]))
         self.calls += 1
-        (descriptor,) = answer.job_descriptors
-        self._ledger.enqueued(descriptor, run_after_ms)
+        self.stored += 1
 
     async def _work(self, plain: Plain) -> None:
-        jobs = await take(plain, self._ledger, self._random.randint(1, 8), wait_ms=100)
+        jobs = await take(plain, self._random.randint(1, 8), wait_ms=100)
         self.calls += 1
         succeeded, failed = [], []
         for job in jobs:
@@ -86,29 +95,22 @@ class Load:
                 succeeded.append(job)
             elif fate < 0.95:
                 failed.append(job)
-                self._ledger.failure_sent(job)
         if self._random.random() < LATE_WORKERS:
-            await asyncio.sleep(1.25 * self._ledger.claim_timeout_ms / 1000)
+            await asyncio.sleep(self._late_s)
         if succeeded or failed:
-            await acknowledge(plain, self._ledger, succeeded, failed)
+            await acknowledge(plain, succeeded, failed)
             self.calls += 1
 
 
-async def take(plain: Plain, ledger: Ledger, limit: int, wait_ms: int) -> list[DequeuedJob]:
-    """Dequeue, and write down what came."""
+async def take(plain: Plain, limit: int, wait_ms: int) -> list[DequeuedJob]:
     answer = await plain.call("dequeueJobs", request=dequeue_to_wire(DequeueRequest(QUEUE, limit, wait_ms=wait_ms)))
-    jobs = dequeued_from_wire(answer)
-    for job in jobs:
-        ledger.handed_out(job)
-    return jobs
+    return dequeued_from_wire(answer)
 
 
-async def acknowledge(plain: Plain, ledger: Ledger, succeeded: list[DequeuedJob], failed: list[DequeuedJob]) -> None:
+async def acknowledge(plain: Plain, succeeded: list[DequeuedJob], failed: list[DequeuedJob]) -> None:
     """Ack under the claims. A success is final when its answer says so: that of an ack which came behind the end of its
     claim says that it had no effect.
     """
     good = [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in succeeded]
     bad = [Ack(job.descriptor, claim_descriptor=job.claim_descriptor) for job in failed]
-    answer = await plain.call("ackJobs", request=acks_to_wire(QUEUE, good, bad))
-    for job, outcome in zip(succeeded, answer.outcomes[: len(succeeded)], strict=True):
-        ledger.ack_answered(job, AckOutcome(outcome))
+    await plain.call("ackJobs", request=acks_to_wire(QUEUE, good, bad))

@@ -98,6 +98,12 @@ def enqueue(
     return Row(at_s, at_s + took_s, "producer", "enqueueJobs", request, answer, None, resent)
 
 
+def enqueue_lost(at_s: float, **fields: Any) -> Row:
+    """An enqueue whose outcome nobody knows."""
+    request = {"queueName": QUEUE, "jobs": [{"body": "", **fields}]}
+    return Row(at_s, at_s + 0.1, "producer", "enqueueJobs", request, None, UNKNOWN)
+
+
 def claim(
     at_s: float,
     *names: str,
@@ -175,6 +181,13 @@ def look(at_s: float, name: str, state: JobState | None, *, took_s: float = 0.1,
             **info,
         }
     return Row(at_s, at_s + took_s, "reader", "lookupJobs", request, found)
+
+
+def look_by_key(at_s: float, name: str, key: str) -> Row:
+    """A lookup by a dedupe key, and the pending job that it finds."""
+    info = {"jobDescriptor": job(name), "jobState": int(JobState.PENDING), "dedupeKey": key}
+    request = {"jobDescriptors": [], "keys": [{"dedupeKey": key}], "queueName": QUEUE}
+    return Row(at_s, at_s + 0.1, "reader", "lookupJobs", request, {job(name): info})
 
 
 def cancel(at_s: float, name: str, outcome: CancelOutcome, *, running: bool = False, took_s: float = 0.1) -> Row:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pinlater.history.events import CallBegin, CallEnd, CallError, Event, Note
+from pinlater.history.call_events import CallBegin, CallEnd, CallError, Event, Note
 from pinlater.history.history_files import HistoryInvalid, files_in, merged_history, read_history, tolerance_of
 from pinlater.history.history_folder import folder_recorder
-from pinlater.history.recorder import header, line
+from pinlater.history.recorder import event_line, header
 
 NAME = "mail:s1:p1:1"
 EVENTS: list[Event] = [
@@ -28,7 +28,7 @@ EVENTS: list[Event] = [
 
 
 def written(path: Path, events: list[Event], tolerance_ms: float = 0) -> Path:
-    path.write_bytes(header(tolerance_ms) + b"".join(map(line, events)))
+    path.write_bytes(header(tolerance_ms) + b"".join(map(event_line, events)))
     return path
 
 
@@ -41,8 +41,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 def test_an_answer_of_nothing_is_told_from_an_error_by_its_line() -> None:
-    assert line(CallEnd(2, 14.0)) == b'{"call":2,"at_ms":14.0,"answer":null}\n'
-    assert line(EVENTS[5]) == (
+    assert event_line(CallEnd(2, 14.0)) == b'{"call":2,"at_ms":14.0,"answer":null}\n'
+    assert event_line(EVENTS[5]) == (
         b'{"call":3,"at_ms":16.0,"error":{"name":"OutcomeUnknown","reason":"OUTCOME_UNKNOWN","acksApplied":false},'
         b'"resent":true}\n'
     )
@@ -51,7 +51,7 @@ def test_an_answer_of_nothing_is_told_from_an_error_by_its_line() -> None:
 def test_half_a_line_at_the_end_is_what_a_crash_left(tmp_path: Path) -> None:
     path = written(tmp_path / "run.jsonl", EVENTS)
     whole = path.read_bytes()
-    for cut in (1, 5, len(line(EVENTS[-1])) - 1):
+    for cut in (1, 5, len(event_line(EVENTS[-1])) - 1):
         path.write_bytes(whole[:-cut])
         assert list(read_history(path)) == EVENTS[:-1]
 

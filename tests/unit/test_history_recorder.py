@@ -20,7 +20,7 @@ from pinlater.client.dispatcher import CallSpec, CallTransport, Failure, FirstAt
 from pinlater.client.recorded_calls import RecordedCalls
 from pinlater.clock import SystemClock
 from pinlater.embedded import EmbeddedServer, EmbeddedTransport
-from pinlater.history.events import CallBegin, CallEnd, CallError, Event
+from pinlater.history.call_events import CallBegin, CallEnd, CallError, Event
 from pinlater.history.history_files import files_in, merged_history, read_history
 from pinlater.history.plain_form import digest, plain_answer, plain_arguments
 from pinlater.history.recorder import Recorder, header

@@ -24,10 +24,13 @@ WITHIN_S = 60.0
 class WorkerCommand:
     """`pinlater-worker ARGUMENTS` in a folder. What it and its jobs print, and its log, are one list of texts."""
 
-    def __init__(self, folder: Path, *arguments: str, program: str = PROGRAM, before: Sequence[str] = ()) -> None:
-        """`before`: a command that starts it."""
+    def __init__(
+        self, folder: Path, *arguments: str, program: str = PROGRAM, before: Sequence[str] = (), **variables: str
+    ) -> None:
+        """`before`: a command that starts it. `variables` are those of the environment, beside its own."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PINLATER_")}
         environment["PYTHONUNBUFFERED"] = "1"
+        environment |= variables
         self.lines: list[str] = []
         self._news = threading.Condition()
         self.process = Program(
@@ -103,10 +106,10 @@ class WorkerCommand:
 
 @contextlib.contextmanager
 def working(
-    folder: Path, *arguments: str, program: str = PROGRAM, before: Sequence[str] = ()
+    folder: Path, *arguments: str, program: str = PROGRAM, before: Sequence[str] = (), **variables: str
 ) -> Iterator[WorkerCommand]:
     """A worker that is ended with the block, however it ends."""
-    worker = WorkerCommand(folder, *arguments, program=program, before=before)
+    worker = WorkerCommand(folder, *arguments, program=program, before=before, **variables)
     try:
         yield worker
     finally:

@@ -8,6 +8,8 @@ observations.py  what one call says about one job; claim_, change_ and look_obse
 job_machine.py   the states of one job, and the steps that it takes by itself
 job_history.py   the search for an order, job by job
 shortest.py      the shortest part that contradicts
+keys.py          dedupe keys, serialize keys and send ids, over all jobs that have them
+limits.py        the maximum in progress, the rate and the pause of a queue
 queue_facts.py   the settings of queues, and calls about many jobs
 
 Each job is judged exactly: a set of states is carried through its calls, each of which took effect between its begin
@@ -20,6 +22,8 @@ from collections.abc import Iterable
 
 from pinlater.history.checker.job_calls import JobCalls
 from pinlater.history.checker.judge import Judge, judged
+from pinlater.history.checker.keys import Keys
+from pinlater.history.checker.limits import Limits
 from pinlater.history.checker.operator_calls import OperatorCalls
 from pinlater.history.checker.verdict import Verdict, Violation
 from pinlater.history.events import Event
@@ -33,6 +37,9 @@ def check(events: Iterable[Event], *, tolerance_ms: float = 0.0) -> Verdict:
     `tolerance_ms`: how far the clocks of callers and servers may differ, as the header of a file says.
     """
     judge = Judge(tolerance_ms)
-    JobCalls(judge)
-    OperatorCalls(judge)
+    keys, limits = Keys(judge), Limits(judge)
+    judge.on_over = keys.ended
+    judge.on_loss = lambda: limits.may_end_many("")
+    JobCalls(judge, keys, limits)
+    OperatorCalls(judge, limits)
     return judged(events, judge)

@@ -14,6 +14,7 @@ from pinlater.history.checker.job_machine import (
     reach,
     removed,
     rescheduled,
+    whole_ms,
 )
 from pinlater.history.checker.observations import (
     GONE,
@@ -58,7 +59,7 @@ class Enqueue(Observation):
     def after(self, state: State, around: Surroundings, reasons: Reasons = None) -> Sequence[State]:
         if state.phase is Phase.ABSENT:
             at_ms = self._at_ms(state)
-            due_ms = at_ms if self.due_ms is None else self.due_ms
+            due_ms = whole_ms(at_ms) if self.due_ms is None else self.due_ms
             return (
                 State(
                     Phase.PENDING,
@@ -226,7 +227,7 @@ class Reschedule(Observation):
         if state.phase is Phase.UNKNOWN:
             return state
         at_ms = self._at_ms(state)
-        due_ms = at_ms if self.replaces and self.due_ms is None else self.due_ms
+        due_ms = whole_ms(at_ms) if self.replaces and self.due_ms is None else self.due_ms
         return rescheduled(state, at_ms, due_ms, self.body, self.attempts)
 
     def text(self) -> str:

@@ -18,6 +18,7 @@ from pinlater.history.checker.job_machine import (
     pending,
     reach,
     steps,
+    whole_ms,
 )
 from pinlater.history.checker.observations import (
     PENDING,
@@ -250,7 +251,7 @@ class Ack(Observation):
         left = None if state.attempts is None else state.attempts - 1
         is_last = self.is_permanent or (left is not None and left <= 0)
         if outcome in (None, AckOutcome.RETRIED) and (around.is_foreign or not is_last):
-            due_ms = at_ms if around.is_foreign else at_ms + max(0.0, self.delay_ms)
+            due_ms = whole_ms(at_ms) + (0 if around.is_foreign else max(0, self.delay_ms))
             found.append(pending(state, at_ms, due_ms, left))
         if outcome in (None, AckOutcome.FAILED) and (around.is_foreign or is_last or left is None):
             found.append(ended(state, Phase.FAILED, at_ms)._replace(to_stop=False))
@@ -390,7 +391,7 @@ class Checkpoint(Observation):
         return state.claim == self.claim if self.claim else claim_source(state.claim) == self.call.by
 
     def _effects(self, state: State, at_ms: float) -> list[State]:
-        due_ms = at_ms if self.due_ms is None else self.due_ms
+        due_ms = whole_ms(at_ms) if self.due_ms is None else self.due_ms
         changed = renewed(state, at_ms)._replace(due_ms=due_ms)
         if self.body is not None:
             changed = changed._replace(body=self.body)

@@ -6,6 +6,7 @@ An answer is read as the interface file has it; a field or a value that is not k
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from math import inf
@@ -14,7 +15,9 @@ from typing import Any, TypeVar
 from pinlater.history.checker.change_observations import Cancel, Enqueue, Reschedule
 from pinlater.history.checker.claim_observations import Ack, Checkpoint, Claim, Heartbeat
 from pinlater.history.checker.job_machine import Change, Key, ManyChanged, Phase
-from pinlater.history.checker.judge import Handling, Judge, OpenCall
+from pinlater.history.checker.judge import Handling, Judge, OpenCall, queue_of
+from pinlater.history.checker.keys import Keys
+from pinlater.history.checker.limits import Limits
 from pinlater.history.checker.look_observations import Lookup, Seen, Shown
 from pinlater.history.checker.observations import Observation
 from pinlater.history.checker.verdict import Violation
@@ -26,30 +29,33 @@ _PHASES = (Phase.PENDING, Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED)
 _ATTEMPTS = 2
 """Of an enqueue that names none."""
 
+_KEYS = frozenset(("dedupeKey", "sendId", "serializeKey"))
 _CLAIMED = 0
 """The outcome of an assignItem that claimed its item."""
 
 
 class JobCalls:
-    """Tells the judge what each of these calls says. Parts that judge several jobs together listen by `stored` and
-    `handed_out`.
-    """
+    """Tells the judge what each of these calls says, and the parts that judge several jobs together."""
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: Judge, keys: Keys, limits: Limits) -> None:
         self._judge = judge
+        self._keys = keys
+        self._limits = limits
         judge.handle(
             {
-                "enqueueJobs": Handling(self._enqueued, self._not_enqueued),
-                "dequeueJobs": Handling(self._dequeued, self._not_dequeued),
-                "dequeueFromQueues": Handling(self._dequeued_from_queues, self._not_dequeued_from_queues),
-                "ackJobs": Handling(self._acked, self._not_acked),
-                "ackDequeuedJobs": Handling(self._acked, self._not_acked),
-                "checkpointJobs": Handling(self._checkpointed, self._not_checkpointed),
+                "enqueueJobs": Handling(self._enqueued, self._not_enqueued, keys.sending),
+                "dequeueJobs": Handling(self._dequeued, self._not_dequeued, self._dequeue_begins),
+                "dequeueFromQueues": Handling(
+                    self._dequeued_from_queues, self._not_dequeued_from_queues, self._dequeue_begins
+                ),
+                "ackJobs": Handling(self._acked, self._not_acked, self._acks_begin),
+                "ackDequeuedJobs": Handling(self._acked, self._not_acked, self._acks_begin),
+                "checkpointJobs": Handling(self._checkpointed, self._not_checkpointed, self._checkpoints_begin),
                 "heartbeatJobs": Handling(self._heard, self._not_heard),
                 "lookupJobs": Handling(self._looked_up),
                 "scanJobs": Handling(self._scanned),
                 "searchJobs": Handling(self._searched),
-                "cancelJobs": Handling(self._cancelled, self._not_cancelled),
+                "cancelJobs": Handling(self._cancelled, self._not_cancelled, self._cancel_begins),
                 "rescheduleJobs": Handling(self._rescheduled, self._not_rescheduled),
                 "assignItem": Handling(self._assigned),
             }
@@ -62,7 +68,12 @@ class JobCalls:
         descriptors = _texts(_get(answer, "jobDescriptors"))
         outcomes = _get(answer, "outcomes") or [EnqueueOutcome.STORED] * len(jobs)
         queue = request.get("queueName", "")
+        places: Counter[str] = Counter()
         for job, descriptor, outcome in zip(jobs, descriptors, outcomes, strict=False):
+            if not _KEYS.isdisjoint(job):
+                send_id = job.get("sendId", "")
+                self._keys.answered(call, queue, job, places[send_id], descriptor, outcome)
+                places[send_id] += 1
             if outcome == EnqueueOutcome.STORED:
                 self._stored(call, queue, job, descriptor)
             elif outcome == EnqueueOutcome.REPLACED:
@@ -72,7 +83,7 @@ class JobCalls:
         due_ms = job.get("runAfterTimestampMillis")
         observation = Enqueue(
             call.mark,
-            call.begin_ms,
+            self._keys.first_sent_ms(call, queue, job),
             call.end_ms,
             due_ms=due_ms if due_ms is not None and due_ms > 0 else None,
             attempts=max(1, job.get("numAttemptsAllowed", _ATTEMPTS)),
@@ -133,6 +144,21 @@ class JobCalls:
 
     # -- workers -----------------------------------------------------------------------------------------------------
 
+    def _dequeue_begins(self, call: OpenCall) -> None:
+        request = call.request
+        for riding in (request.get("jobAckRequest"), *_structs(request.get("acks"))):
+            if riding:
+                self._limits.may_end(_acked_jobs(riding))
+
+    def _acks_begin(self, call: OpenCall) -> None:
+        self._limits.may_end(_acked_jobs(call.request))
+
+    def _checkpoints_begin(self, call: OpenCall) -> None:
+        self._limits.may_end(each.get("jobDescriptor", "") for each in _structs(call.request.get("requests")))
+
+    def _cancel_begins(self, call: OpenCall) -> None:
+        self._limits.may_end(_texts(call.request.get("jobDescriptors")))
+
     def _dequeued(self, call: OpenCall, answer: Any) -> None:
         request = call.request
         riding = request.get("jobAckRequest")
@@ -162,6 +188,7 @@ class JobCalls:
             return
         is_bound, is_confirmed = request.get("releaseOnDisconnect", False), request.get("confirmsReceipt", False)
         observe = self._judge.observe
+        by_queue: dict[str, dict[str, Mapping[str, Any]]] = {}
         for descriptor, body in jobs.items():
             of_job = metadata.get(descriptor) or {}
             observation = Claim(
@@ -178,6 +205,10 @@ class JobCalls:
                 is_confirmed=is_confirmed,
             )
             observe(descriptor, observation)
+            self._keys.handed_out(call, descriptor)
+            by_queue.setdefault(queue_of(descriptor), {})[descriptor] = of_job
+        for queue, of_jobs in by_queue.items():
+            self._limits.handed_out(call, queue, of_jobs)
 
     def _not_dequeued(self, call: OpenCall) -> None:
         riding = call.request.get("jobAckRequest")
@@ -300,8 +331,11 @@ class JobCalls:
         for descriptor in _texts(request.get("jobDescriptors")):
             if descriptor not in found:
                 self._observe(call, descriptor, Lookup(call.mark, call.begin_ms, call.end_ms, seen=None))
+        keys = {key_of(request.get("queueName", ""), named) for named in _structs(request.get("keys"))}
         for descriptor, info in found.items():
             self._see(call, descriptor, info, with_result=with_result)
+            if keys and (key := key_of(queue_of(descriptor), info)) in keys and key is not None:
+                self._keys.found(call, key, descriptor)
 
     def _scanned(self, call: OpenCall, answer: Any) -> None:
         self._see_all(call, _structs(_get(answer, "scannedJobs")))
@@ -410,6 +444,11 @@ class JobCalls:
     def _broken(self, call: OpenCall, rule: str, subject: str, text: str) -> None:
         line = self._judge.line(call.begin_ms, call.end_ms, call.mark, text)
         self._judge.violated(Violation(rule, subject, text, call.end_ms, (line,), (call.number,)))
+
+
+def _acked_jobs(request: Mapping[str, Any]) -> list[str]:
+    acks = (*_structs(request.get("jobsSucceeded")), *_structs(request.get("jobsFailed")))
+    return [ack.get("jobDescriptor", "") for ack in acks]
 
 
 def key_of(queue: str, named: Mapping[str, Any]) -> Key | None:

@@ -147,6 +147,10 @@ class JobHistory:
         """What was possible before the log."""
         return self._base
 
+    def has_begun(self, at_ms: float) -> bool:
+        """Whether a call that may change it was under way then, or may be carried out at any time."""
+        return bool(self._open_ended) or any(each.begin_ms <= at_ms and not each.reads for each in self._waiting)
+
     def resume(self, last: Observation) -> None:
         """It had ended by this, and goes on."""
         self.ended_by = self.last = last

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from math import inf
+from math import floor, inf
 from typing import NamedTuple
 
 UNDELIVERED_MS = 500
@@ -148,6 +148,11 @@ class Surroundings:
     """Its shard is being emptied, or is an overflow shard."""
 
 
+def whole_ms(ms: float) -> float:
+    """As servers write a time down: in whole milliseconds, the fraction cut off."""
+    return floor(ms) if ms > -inf else ms
+
+
 def steps(state: State, until_ms: float, around: Surroundings) -> list[State]:
     """The states that it may be in after one step by itself, at `until_ms` at the latest."""
     found: list[State] = []
@@ -200,7 +205,7 @@ def ended(state: State, phase: Phase, at_ms: float, result: str | None = None) -
     return state._replace(
         phase=phase,
         since_ms=at_ms,
-        ended_ms=at_ms,
+        ended_ms=whole_ms(at_ms),
         attempts=None,
         claim="",
         expires_ms=-inf,
@@ -259,7 +264,7 @@ def _claim_ends(state: State, until_ms: float, around: Surroundings, found: list
     if at_ms <= until_ms:
         left = None if state.attempts is None else state.attempts - 1
         if state.to_stop is not True and (left is None or left > 0):
-            found.append(pending(state, at_ms, at_ms, left)._replace(crashes=state.crashes + 1))
+            found.append(pending(state, at_ms, whole_ms(at_ms), left)._replace(crashes=state.crashes + 1))
         used_up = around.crash_budget is None or 0 < around.crash_budget <= state.crashes + 1 + around.hidden
         if state.to_stop is not False or left is None or left <= 0 or used_up:
             found.append(ended(state, Phase.FAILED, at_ms))
@@ -294,7 +299,7 @@ def _changed(state: State, many: ManyChanged, at_ms: float, found: list[State]) 
         found.append(removed(state, at_ms))
     elif change is Change.RETRY and phase is Phase.FAILED:
         attempts = many.attempts or state.allowed
-        due_ms = at_ms if many.due_ms is None else many.due_ms
+        due_ms = whole_ms(at_ms) if many.due_ms is None else many.due_ms
         found.append(pending(state, at_ms, due_ms, attempts)._replace(crashes=0, to_stop=False, ended_ms=-inf))
     elif change is Change.RESCHEDULE and phase is Phase.PENDING:
         found.append(rescheduled(state, at_ms, many.due_ms, many.body, many.attempts))

@@ -124,6 +124,11 @@ class Judge:
         self._troubles: list[float] = []
         self._callers: set[str] = set()
         self._on_end: list[Callable[[], None]] = []
+        self.on_over: Callable[[JobHistory], None] = lambda history: None
+        """Called for each job that has ended in every case."""
+
+        self.on_loss: Callable[[], None] = lambda: None
+        """Called where a store has lost something."""
 
     # -- parts -------------------------------------------------------------------------------------------------------
 
@@ -284,6 +289,7 @@ class Judge:
         elif note.note in ("rollback", "lost"):
             self._notes.setdefault(note.shard, []).append(note)
             self._trouble(note.at_ms)
+            self.on_loss()
         elif note.note in ("drain", "drained", "dequeue_only"):
             self.empties(note.shard)
         else:
@@ -311,8 +317,7 @@ class Judge:
             end_ms, history = due.popleft()
             while later and later[0][0] < end_ms:
                 later.popleft()[1]()
-            next_ms = history.next_ms()
-            if next_ms is not None and next_ms <= end_ms:
+            while (next_ms := history.next_ms()) is not None and next_ms <= end_ms:
                 self._settle_one(history)
         while later and later[0][0] < known_ms and (not due or later[0][0] <= due[0][0]):
             later.popleft()[1]()
@@ -337,6 +342,7 @@ class Judge:
             if len(states) == 1 and states[0].phase in OVER:
                 mark = Mark(states[0], history.last, history.notes_seen, history.is_foreign)
                 self._jobs[history.descriptor] = mark
+                self.on_over(history)
 
     def _taken_up(self, descriptor: str, mark: Mark) -> JobHistory:
         history = JobHistory(descriptor, is_foreign=mark.is_foreign, state=mark.state)

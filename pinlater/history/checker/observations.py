@@ -21,6 +21,7 @@ from pinlater.history.checker.job_machine import (
     Surroundings,
     reach,
     unseen_claim,
+    whole_ms,
 )
 
 PENDING = frozenset((Phase.PENDING,))
@@ -95,7 +96,7 @@ def renewed(state: State, at_ms: float) -> State:
         return state
     expires_ms = state.expires_ms
     if expires_ms > -inf:
-        expires_ms = max(expires_ms, at_ms + state.timeout_ms)
+        expires_ms = max(expires_ms, whole_ms(at_ms) + state.timeout_ms)
     # a renewed claim is expired, not requeued
     requeue_ms = state.requeue_ms if expires_ms == -inf else inf
     return state._replace(since_ms=at_ms, expires_ms=expires_ms, requeue_ms=requeue_ms)

@@ -11,6 +11,7 @@ from typing import Any
 
 from pinlater.history.checker.job_machine import Change, ManyChanged, Phase
 from pinlater.history.checker.judge import Handling, Judge, OpenCall
+from pinlater.history.checker.limits import Limits
 
 _DEFAULTS = "@defaults"
 _RETRY, _DELETE, _CANCEL, _REPLAY = range(4)
@@ -33,19 +34,20 @@ _PHASES = (
 class OperatorCalls:
     """Tells the judge what each of these calls says."""
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: Judge, limits: Limits) -> None:
         self._judge = judge
+        self._limits = limits
         judge.handle(
             {
                 "createQueue": Handling(self._nothing),
-                "deleteQueue": Handling(self._queue_deleted, self._queue_maybe_deleted),
+                "deleteQueue": Handling(self._queue_deleted, self._queue_maybe_deleted, self._many_begin),
                 "getQueues": Handling(self._queues_shown),
                 "updateQueue": Handling(self._queue_updated, self._queue_maybe_updated),
                 "updateShard": Handling(self._shard_updated, self._shard_maybe_updated),
                 "retryFailedJobs": Handling(self._retried, self._maybe_retried),
-                "deleteJobs": Handling(self._deleted, self._maybe_deleted),
-                "changeJobs": Handling(self._changed, self._maybe_changed),
-                "changeFoundJobs": Handling(self._found_changed, self._found_maybe_changed),
+                "deleteJobs": Handling(self._deleted, self._maybe_deleted, self._many_begin),
+                "changeJobs": Handling(self._changed, self._maybe_changed, self._many_begin),
+                "changeFoundJobs": Handling(self._found_changed, self._found_maybe_changed, self._many_begin),
             }
         )
 
@@ -92,6 +94,12 @@ class OperatorCalls:
     def _shard_maybe_updated(self, call: OpenCall) -> None:
         if call.end_ms == inf:
             self._shard_updated(call, None)
+
+    def _many_begin(self, call: OpenCall) -> None:
+        request = call.request
+        selection = request.get("selection") or {}
+        queue = request.get("queueName") or selection.get("queueName") or call.args.get("name", "")
+        self._limits.may_end_many(queue)
 
     # -- many jobs ---------------------------------------------------------------------------------------------------
 

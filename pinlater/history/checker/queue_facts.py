@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from math import inf
 
 from pinlater.durations import parse_duration_ms
-from pinlater.history.checker.job_machine import Key, ManyChanged, Surroundings
+from pinlater.history.checker.job_machine import Change, Key, ManyChanged, Surroundings
 
 SPREAD_MS = 30_000.0
 """In which time a change holds everywhere: two seconds, unless servers stand still or are cut off."""
 
 _NO_BOUND = 10**9
+_LIMITS = frozenset(("max_in_progress", "max_jobs_per_second", "paused"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,11 @@ class QueueFacts:
         self._many_open: list[ManyChanged] = []
         self._around = Surroundings(tolerance_ms)
         self._is_stale = True
+        self.was_retried = False
+        """By an operator: then jobs have another place in their chains."""
+
+        self.has_limits = False
+        """A limit may have held at some time."""
 
     def setting(self, key: str) -> SettingHistory:
         found = self._settings.get(key)
@@ -78,14 +84,21 @@ class QueueFacts:
         """An answer shows all its settings."""
         for key, value in settings.items():
             self.setting(key).seen(value, begin_ms, end_ms)
+            self._take_limit(key, value)
         self._is_stale = True
 
     def changed(self, key: str, value: str | None, begin_ms: float, end_ms: float) -> None:
         self.setting(key).changed(value, begin_ms, end_ms)
+        self._take_limit(key, value)
         self._is_stale = True
+
+    def _take_limit(self, key: str, value: str | None) -> None:
+        if key in _LIMITS and value not in (None, "none", "false"):
+            self.has_limits = True
 
     def many_changed(self, many: ManyChanged) -> None:
         """They come in the order of their ends, but for those without one."""
+        self.was_retried = self.was_retried or many.change is Change.RETRY
         if many.end_ms == inf:
             self._many_open.append(many)
         else:

@@ -56,7 +56,7 @@ from pinlater_workers.jobs.job_type import JobType
 from pinlater_workers.jobs.outcome import Action, Outcome
 from pinlater_workers.middleware import Middleware
 from pinlater_workers.testing.memory import (
-    Recorder,
+    AttemptRecorder,
     Run,
     RunHost,
     VirtualBatchContext,
@@ -450,7 +450,7 @@ class Jobs:
             context.clock = self.clock
         if self.tell is not None:
             context.request_stop(self.tell)
-        recorder = Recorder({job.descriptor: each for job, each in members})
+        recorder = AttemptRecorder({job.descriptor: each for job, each in members})
         named = {job.descriptor: each for (job, _), each in zip(members, contexts, strict=True)}
         runs, claims = [each for _, each in members], [job for job, _ in members]
         _ = self.runs  # those that are new so far are none of its

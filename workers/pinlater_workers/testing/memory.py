@@ -170,7 +170,7 @@ class Run:
             self.reschedules += outcome.action is Action.RESCHEDULE
 
 
-class Recorder(Middleware):
+class AttemptRecorder(Middleware):
     """Told what the jobs of these descriptors return or raise."""
 
     def __init__(self, runs: Mapping[str, Run]) -> None:

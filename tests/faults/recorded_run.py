@@ -1,0 +1,88 @@
+"""A run of a test as a history: what all its callers asked and were answered, judged at its end.
+
+The checker holds every answer to docs/semantics.md: what was stored is not lost and ends, nothing is handed out early,
+twice within a claim or after its end, and what lookups show is where the calls before have led to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pinlater.history.call_events import Event
+from pinlater.history.checker import check
+from pinlater.history.checker.verdict import Verdict
+from pinlater.history.history_files import files_in, merged_history
+from pinlater.history.history_folder import folder_recorder
+from pinlater.history.open_jobs import open_jobs
+from pinlater.history.recorder import Recorder
+from pinlater.model import RequestContext
+from pinlater.wire.codec import Reply
+from pinlater.wire.convert import call_args
+from pinlater.wire.faults import error_from_exception
+from tests.server.running import Plain
+
+TOLERANCE_MS = 1.0
+"""All run on one machine, by one clock, of which servers know whole milliseconds."""
+
+
+class RecordedRun:
+    """`folder` is for clients, too: AsyncClient(history=run.folder)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "history"
+        self.recorder = folder_recorder(self.folder)
+        self._callers = itertools.count(1)
+
+    async def plain(self, port: int, name: str = "caller") -> RecordedPlain:
+        """A connection with a caller of its own."""
+        plain = RecordedPlain(*await asyncio.open_connection("127.0.0.1", port))
+        plain.recorder, plain.context = self.recorder, RequestContext(f"{name}-{next(self._callers)}")
+        return plain
+
+    def events(self) -> Iterator[Event]:
+        """All that was recorded until now, by every process."""
+        return merged_history(files_in([self.folder]))
+
+    def open_jobs(self) -> list[str]:
+        """Those whose ends nobody has seen so far."""
+        return open_jobs(self.events())
+
+    def judge(self) -> Verdict:
+        """All is drained and was looked up. Fails with the calls that contradict each other."""
+        self.recorder.note("end")
+        verdict = check(self.events(), tolerance_ms=TOLERANCE_MS)
+        text = "\n".join(verdict.lines())
+        print(text)
+        assert verdict.is_explained, text
+        return verdict
+
+
+class RecordedPlain(Plain):
+    """Records its calls; what it awaits when its connection breaks may have been carried out."""
+
+    recorder: Recorder
+    context: RequestContext
+
+    async def reply(self, method: str, **arguments: Any) -> Reply:
+        """The success or the exception. OSError, asyncio.IncompleteReadError: the connection broke."""
+        number = self.recorder.begin(method, call_args(method, self.context, **arguments))
+        try:
+            await self.send(method, context=self.context, **arguments)
+            reply = await self.answer()
+        except BaseException as error:
+            self.recorder.fail(number, error)
+            raise
+        if reply.exception is not None:
+            self.recorder.fail(number, error_from_exception(reply.exception))
+        else:
+            self.recorder.end(number, method, reply.success)
+        return reply
+
+    async def call(self, method: str, **arguments: Any) -> Any:
+        reply = await self.reply(method, **arguments)
+        assert reply.exception is None, reply.exception
+        return reply.success
