@@ -14,7 +14,7 @@ from tests.simulation.run import Outcome, run_plan
 from tests.simulation.shrink import rule_of, shrink
 from tests.simulation.sweep import run_apart
 
-AT_MOST_S = 120.0
+AT_MOST_S = 60.0
 """Of a processor, for one run: some guards end loops."""
 
 LEAST_S = 60.0
