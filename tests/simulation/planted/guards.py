@@ -25,9 +25,9 @@ def _guard(what: str, module: str, old: str, new: str) -> Guard:
 CLAIMS = [
     _guard(
         "jobs are handed out five seconds early",
-        "shards.router",
-        "        handles = self.members.healthy()\n        if len(handles) != 1:\n",
-        "        now_ms += 5_000\n        handles = self.members.healthy()\n        if len(handles) != 1:\n",
+        "shards.resilience",
+        "as seen from the end of time it stays, whatever it is now\n            now_ms = clock.now_ms()\n",
+        "as seen from the end of time it stays\n            now_ms = clock.now_ms() + 5_000\n",
     ),
     _guard(
         "an ack counts for whichever claim there is",
@@ -91,8 +91,15 @@ JOBS = [
     _guard(
         "a request to stop is forgotten",
         "service.job_commands",
-        'by = (who or _UNKNOWN) if running else ""',
-        'by = ""',
+        "now_ms, by))\n            for shard_id, named in groups.items()\n        ]\n"
+        "        for (shard_id, named), results in zip(groups.items(), await self._router.call_by_shard(calls), strict=True):\n"
+        "            for (descriptor, _), outcome in zip(named, results or (), strict=False):\n"
+        "                outcomes[descriptor] = outcome\n",
+        'now_ms, ""))\n            for shard_id, named in groups.items()\n        ]\n'
+        "        for (shard_id, named), results in zip(groups.items(), await self._router.call_by_shard(calls), strict=True):\n"
+        "            for (descriptor, _), outcome in zip(named, results or (), strict=False):\n"
+        "                requested = bool(by) and outcome is CancelOutcome.IN_PROGRESS\n"
+        "                outcomes[descriptor] = CancelOutcome.REQUESTED if requested else outcome\n",
     ),
     _guard(
         "heartbeats do not tell of a request to stop",
