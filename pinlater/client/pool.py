@@ -90,7 +90,7 @@ class Pool:
         self._on_connect = on_connect
         self._limits = limits
         self._idle: deque[ClientConnection] = deque()
-        self._open: set[ClientConnection] = set()
+        self._open: dict[ClientConnection, None] = {}
         self._opening = 0
         # Those that wait, and whether for a connection alone. Each gets one; None: leave to open one, counted already.
         self._waiters: OrderedDict[asyncio.Future[ClientConnection | None], bool] = OrderedDict()
@@ -321,7 +321,7 @@ class Pool:
         connection.users = 1
         connection.exclusive = exclusive
         if connection.usable:
-            self._open.add(connection)
+            self._open[connection] = None
             if self._on_connect is not None:
                 self._on_connect()
         if self._closed_because:
@@ -369,7 +369,7 @@ class Pool:
     def _forget(self, connection: ClientConnection) -> None:
         if self._on_lost is not None:
             asyncio.get_running_loop().call_soon(self._on_lost)
-        self._open.discard(connection)
+        self._open.pop(connection, None)
         if connection in self._idle:
             self._idle.remove(connection)
         self._serve_waiters()

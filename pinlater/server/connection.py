@@ -95,7 +95,7 @@ class InflightCall(EagerTask):
             channel.drop(error)
         else:
             super().on_done(reply, error)
-        state.calls.discard(self)
+        state.calls.pop(self, None)
         channel.end(self)
 
     async def wait_for_room(self, size: int) -> None:
@@ -310,7 +310,7 @@ class ServerConnection(asyncio.Protocol):
                 return
         call.start(self._handler.reply(message, call), state.context.copy())  # often at the end of another call
         if not call.is_done:
-            state.calls.add(call)
+            state.calls[call] = None
 
     def end(self, call: InflightCall) -> None:
         """The answer of a call is there, or there will be none."""

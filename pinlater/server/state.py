@@ -49,7 +49,9 @@ class ServerState:
     def __init__(
         self, limits: ServerLimits, counters: Counter[str], log: RateLimitedLog, deliveries: Deliveries
     ) -> None:
-        self.connections: set[Drainable] = set()
+        self.connections: dict[Drainable, None] = {}
+        """In the order of their coming, as `calls`: whatever is done with all of them is done in the same order again."""
+
         self.counters = counters
         self.log = log
         self.deliveries = deliveries
@@ -61,7 +63,7 @@ class ServerState:
         self.peers = Peers(limits.peer_connections(), limits.max_peer_answers_bytes, limits.max_buffered_bytes)
         self.answers = self.peers.process
         self.drain: Drain | None = None
-        self.calls: set[EagerTask] = set()
+        self.calls: dict[EagerTask, None] = {}
         """Those that wait for something."""
         self.tasks = BackgroundTasks()
         self.loop = asyncio.get_running_loop()
@@ -86,7 +88,7 @@ class ServerState:
                 return False
             self.counters["idle_closed_for_others"] += 1
         peer.connections[connection] = None
-        self.connections.add(connection)
+        self.connections[connection] = None
         return True
 
     def _close_one(self, peer: Peer) -> bool:
@@ -96,11 +98,11 @@ class ServerState:
             return False
         idle.abort()
         del peer.connections[idle]
-        self.connections.discard(idle)
+        self.connections.pop(idle, None)
         return True
 
     def forget(self, connection: Drainable, peername: Any, peer: Peer) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self.peers.leave(peername, peer, connection)
 
     def close_largest(self) -> None:

@@ -22,6 +22,7 @@ from typing import Any, Self, cast
 from unittest.mock import patch
 
 from pinlater.client.addresses import DEFAULT_PORT, Address
+from tests.simulation.machines import PLACE
 from tests.simulation.sockets import Connection, ConnectionEnd, SimulatedSocket
 
 ONE_WAY_S = (0.000_1, 0.000_5)
@@ -100,7 +101,7 @@ class CallerNetwork:
     # -- servers -----------------------------------------------------------------------------------------------------
 
     def listen(self, name: str, adopt: Callable[[socket.socket], None]) -> None:
-        """A server takes connections under this name from now on."""
+        """A server takes connections under this name from now on; under `NAME:PORT` those of other servers."""
         self._listening[name] = adopt
         self._known_until_s[name] = math.inf
 
@@ -111,16 +112,19 @@ class CallerNetwork:
 
     def kill(self, name: str) -> None:
         """Its process was killed: its kernel closes its connections. Callers go on asking for it for a while."""
-        self.leave(name)
+        for each in [each for each in self._listening if _is_of(name, each)]:
+            self.leave(each)
         self._known_until_s[name] = asyncio.get_running_loop().time() + KNOWN_FOR_S
-        for each in [each for each in self._connections if each.server == name]:
-            each.server_end.die()
+        for connection in [each for each in self._connections if _is_of(name, each.server)]:
+            connection.server_end.die()
+        for connection in [each for each in self._connections if each.caller == name]:
+            connection.client_end.die()
 
     @property
     def known(self) -> list[str]:
         """The servers that have an address, whether or not they live."""
         now_s = asyncio.get_running_loop().time()
-        return [name for name, until_s in self._known_until_s.items() if now_s < until_s]
+        return [name for name, until_s in self._known_until_s.items() if now_s < until_s and ":" not in name]
 
     # -- callers -----------------------------------------------------------------------------------------------------
 
@@ -194,7 +198,9 @@ class CallerNetwork:
         self, factory: Callable[[], asyncio.Protocol], host: str, port: int, **options: object
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
         """In the place of `loop.create_connection`. OSError."""
-        caller, _, name = host.rpartition(">")
+        caller, is_of_caller, name = host.rpartition(">")
+        if not is_of_caller:  # a server calls the overflow shard of another one
+            caller, name = PLACE.get().machine.name, f"{host}:{port}"
         one_way_s = self._rng.uniform(*ONE_WAY_S)
         await asyncio.sleep(2 * one_way_s)
         while (cut := self.befalls(FaultKind.CUT, caller, name)) is not None:
@@ -231,3 +237,8 @@ class CallerNetwork:
         number = len(self._addresses) + 1
         host = self._addresses.setdefault(caller, f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}")
         return host, 1024 + next(self._numbers) % 60_000
+
+
+def _is_of(server: str, name: str) -> bool:
+    """Whether this is the name of a server, or of a port of it."""
+    return name.partition(":")[0] == server

@@ -90,7 +90,9 @@ class Cluster:
         """On the machine of that name, whose folder and clock are as they were."""
         machine = self.machine(name)
         stores = tuple(StoreConfig(shard_id, f"simulated://{shard_id}") for shard_id in self.shard_ids)
-        server = SimulatedServer(machine, self.network, replace(self.config, data=str(machine.folder), stores=stores))
+        server = SimulatedServer(
+            machine, self.network, replace(self.config, host=name, data=str(machine.folder), stores=stores)
+        )
         await server.open()
         self._died[server.process] = asyncio.Event()
         self.servers.append(server)

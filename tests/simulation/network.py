@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from hashlib import blake2b
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +109,16 @@ class Network:
         self.objects: dict[str, tuple[bytes, int]] = {}
         """Those of the tier: bodies, and when each came."""
         self.flows_file = flows_file
+        self.locks: dict[Path, str] = {}
+        """Of files: the processes that hold them."""
+
+        self.ports = count(40_000)
+        """Those that are free on all machines."""
+
+        self.listen: Callable[[str, Callable[[socket.socket], None]], None] = lambda address, adopt: None
+        self.leave: Callable[[str], None] = lambda address: None
+        """How servers take connections of each other, if they can."""
+
         for store in stores:
             self.add(store)
 
@@ -147,6 +159,9 @@ class Network:
             told.pop(process, None)
         for key in [key for key in self._remote if key[0] == process]:
             del self._remote[key]
+
+    def is_dead(self, process: str) -> bool:
+        return process in self._dead
 
     def heal(self) -> None:
         """All is well again; a store that was slow has soon done what waits there."""

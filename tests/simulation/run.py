@@ -12,9 +12,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pinlater.history.checker import check
-
 from pinlater.config import Config
+from pinlater.history.checker import check
 from pinlater.history.history_files import events_in
 from pinlater.history.recorder import Recorder, header
 from tests.simulation import virtual_time

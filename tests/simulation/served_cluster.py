@@ -16,6 +16,7 @@ class ServedCluster(Cluster):
     ) -> None:
         super().__init__(shards, notifies=notifies, config=config)
         self._callers = callers
+        self.network.listen, self.network.leave = callers.listen, callers.leave
 
     async def start(self, name: str) -> SimulatedServer:
         server = await super().start(name)

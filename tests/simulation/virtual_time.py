@@ -11,11 +11,13 @@ import random
 import secrets
 import selectors
 import uuid
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import Context, ContextVar, copy_context
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any, TypeVar
+from itertools import count
+from typing import Any, Self, TypeVar
 from unittest.mock import patch
 
 import pinlater.maintenance.periodic
@@ -56,6 +58,35 @@ class _Jumping(selectors.DefaultSelector):
         return []
 
 
+_numbers = count(1)
+
+
+class _NumberedTask(asyncio.Task[Any]):
+    """Sets of tasks, which are many, are in one order in each run: by hashes that say which came first."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        self._number = next(_numbers)
+        super().__init__(*args, **named)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    @classmethod
+    def begin(cls, loop: asyncio.AbstractEventLoop, work: Any, **named: Any) -> Self:
+        return cls(work, loop=loop, **named)
+
+
+class _NumberedFuture(asyncio.Future[Any]):
+    """Likewise."""
+
+    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
+        self._number = next(_numbers)
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
     """Its time begins at 0. Nothing comes from outside: no socket is read, and what runs on a thread elsewhere is run
     at once.
@@ -64,13 +95,18 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._jumping = _Jumping()
         super().__init__(self._jumping)
+        self._ready: deque[asyncio.Handle]
         self._frozen: dict[str, list[asyncio.Handle]] = {}
+        self.set_task_factory(_NumberedTask.begin)
 
     def time(self) -> float:
         return self._jumping.passed_s
 
     def run_in_executor(self, executor: Any, func: Callable[..., R], *args: Any) -> asyncio.Future[R]:
         return at_once(self, func, *args)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return _NumberedFuture(loop=self)
 
     def call_soon_threadsafe(
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -85,15 +121,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.call_soon = self._call_soon_unless_frozen  # type: ignore[method-assign]  # for nobody else it costs a step
 
     def thaw(self, process: str) -> None:
-        """It goes on with all that waits, in order."""
-        if process not in self._frozen:
-            return
-        held = self._frozen.pop(process)
-        if not self._frozen:
-            del self.call_soon
-        for handle in held:
-            if not handle.cancelled():
-                self.call_soon(handle._callback, *handle._args, context=handle._context)  # type: ignore[attr-defined]
+        """It goes on with all that waits, in order; what is cancelled meanwhile does not run."""
+        held = self._frozen.pop(process, None)
+        if held is not None:
+            self._ready.extend(held)
+            if not self._frozen:
+                del self.call_soon
 
     def _call_soon_unless_frozen(
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -118,24 +151,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _due(self, process: str, own: list[asyncio.TimerHandle], callback: Callable[..., object], args: Any) -> None:
         if process in self._frozen:
-            self._frozen[process].append(_HeldTimer(own[0], callback, args, self))
-        else:
+            self._frozen[process].append(
+                asyncio.Handle(self._due, (process, own, callback, args), self, copy_context())
+            )
+        elif not own[0].cancelled():
             callback(*args)
-
-
-class _HeldTimer(asyncio.Handle):
-    """A timer of a frozen process that has come; who cancels it holds the timer itself."""
-
-    __slots__ = ("_timer",)
-
-    def __init__(
-        self, timer: asyncio.TimerHandle, callback: Callable[..., object], args: Any, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        super().__init__(callback, args, loop, copy_context())
-        self._timer = timer
-
-    def cancelled(self) -> bool:
-        return self._timer.cancelled()
 
 
 def virtual_loop() -> VirtualLoop:
@@ -153,6 +173,11 @@ def as_process(process: str) -> Context:
 
 
 # -- clocks ------------------------------------------------------------------------------------------------------------
+
+
+def passed_s() -> float:
+    """In the place of `time.monotonic`."""
+    return asyncio.get_running_loop().time()
 
 
 def passed_ns() -> int:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pinlater.history.call_events import CallBegin, CallEnd, CallError, Event, Note
 from pinlater.history.checker import Verdict, check
-from pinlater.history.events import CallBegin, CallEnd, CallError, Event, Note
 from pinlater.model import AckOutcome, CancelOutcome, HeartbeatOutcome, JobState, RescheduleOutcome
 
 QUEUE = "mail"

@@ -1,7 +1,7 @@
 """The checker of histories: whether one order that docs/semantics.md allows explains all answers.
 
 verdict.py       what was judged, and what contradicts
-judge.py         pairs the lines, and has what a call says judged when all calls before its end are known
+history_judge.py  pairs the lines, and has what a call says judged when all calls before its end are known
 job_calls.py     what the calls of producers and workers say about jobs
 operator_calls.py  what the calls of operators say
 observations.py  what one call says about one job; claim_, change_ and look_observations.py: each kind of call
@@ -10,7 +10,7 @@ job_history.py   the search for an order, job by job
 shortest.py      the shortest part that contradicts
 keys.py          dedupe keys, serialize keys and send ids, over all jobs that have them
 limits.py        the maximum in progress, the rate and the pause of a queue
-queue_facts.py   the settings of queues, and calls about many jobs
+history_queue.py   the settings of queues, and calls about many jobs
 
 Each job is judged exactly: a set of states is carried through its calls, each of which took effect between its begin
 and its end. What several jobs promise together is judged by bounds that never give a false alarm.
@@ -20,13 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pinlater.history.call_events import Event
+from pinlater.history.checker.history_judge import HistoryJudge, judged
 from pinlater.history.checker.job_calls import JobCalls
-from pinlater.history.checker.judge import Judge, judged
 from pinlater.history.checker.keys import Keys
 from pinlater.history.checker.limits import Limits
 from pinlater.history.checker.operator_calls import OperatorCalls
 from pinlater.history.checker.verdict import Verdict, Violation
-from pinlater.history.events import Event
 
 __all__ = ["Verdict", "Violation", "check"]
 
@@ -36,7 +36,7 @@ def check(events: Iterable[Event], *, tolerance_ms: float = 0.0) -> Verdict:
 
     `tolerance_ms`: how far the clocks of callers and servers may differ, as the header of a file says.
     """
-    judge = Judge(tolerance_ms)
+    judge = HistoryJudge(tolerance_ms)
     keys, limits = Keys(judge), Limits(judge)
     judge.on_over = keys.ended
     judge.on_loss = lambda: limits.may_end_many("")

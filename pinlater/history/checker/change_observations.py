@@ -20,9 +20,9 @@ from pinlater.history.checker.observations import (
     GONE,
     PENDING,
     CallMark,
+    Contradiction,
+    Contradictions,
     Observation,
-    Reason,
-    Reasons,
     moved_on,
     running,
     time_text,
@@ -31,7 +31,7 @@ from pinlater.history.checker.observations import (
 from pinlater.model import CancelOutcome, RescheduleOutcome
 
 
-class Enqueue(Observation):
+class ObservedEnqueue(Observation):
     """The job was stored. `may_stand`: a copy of the request, or one with the same send id, may have stored it."""
 
     __slots__ = ("attempts", "body", "due_ms", "may_stand", "over_ms")
@@ -56,7 +56,7 @@ class Enqueue(Observation):
         self.body = body
         self.may_stand = may_stand
 
-    def after(self, state: State, around: Surroundings, reasons: Reasons = None) -> Sequence[State]:
+    def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         if state.phase is Phase.ABSENT:
             at_ms = self._at_ms(state)
             due_ms = whole_ms(at_ms) if self.due_ms is None else self.due_ms
@@ -75,7 +75,7 @@ class Enqueue(Observation):
         if state.phase is Phase.UNKNOWN or self.may_stand:
             return (state,)
         if reasons is not None:
-            reasons.append(Reason(1, "id", "two enqueues were answered with this descriptor"))
+            reasons.append(Contradiction(1, "id", "two enqueues were answered with this descriptor"))
         return ()
 
     def may_act(self, state: State) -> bool:
@@ -93,7 +93,7 @@ class Enqueue(Observation):
         return relaxed
 
 
-class Cancel(Observation):
+class ObservedCancel(Observation):
     """A cancel by name. `stops`: it asks what runs to stop."""
 
     __slots__ = ("is_resent", "outcome", "stops")
@@ -114,7 +114,7 @@ class Cancel(Observation):
         self.stops = stops
         self.is_resent = is_resent
 
-    def after(self, state: State, around: Surroundings, reasons: Reasons = None) -> Sequence[State]:
+    def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         if self.is_optional:
             return self._effects(state)
         if state.phase is Phase.MOVED:
@@ -125,7 +125,7 @@ class Cancel(Observation):
         if not found and reasons is not None:
             rule = "lost" if self.outcome is CancelOutcome.NOT_FOUND and state.phase is not Phase.ABSENT else "state"
             text = f"the cancel was answered {self.outcome.name} when the job was {where(state)}"
-            reasons.append(Reason(2, rule, text))
+            reasons.append(Contradiction(2, rule, text))
         return found
 
     def _answered(self, state: State, around: Surroundings) -> Sequence[State]:
@@ -164,7 +164,7 @@ class Cancel(Observation):
         return f"{asked}: {'no outcome' if self.is_optional else self.outcome.name}"
 
 
-class Reschedule(Observation):
+class ObservedReschedule(Observation):
     """A change of a pending job; also what a REPLACE does, whose `outcome` is RESCHEDULED."""
 
     __slots__ = ("attempts", "body", "due_ms", "has_condition", "is_resent", "outcome", "replaces")
@@ -193,7 +193,7 @@ class Reschedule(Observation):
         self.replaces = replaces
         self.is_resent = is_resent
 
-    def after(self, state: State, around: Surroundings, reasons: Reasons = None) -> Sequence[State]:
+    def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         if self.is_optional:
             return [self._changed(state)] if state.phase is Phase.PENDING else []
         if state.phase is Phase.MOVED:
@@ -204,7 +204,7 @@ class Reschedule(Observation):
         if not found and reasons is not None:
             name = "REPLACED" if self.replaces else self.outcome.name
             rule = "lost" if name == "NOT_FOUND" and state.phase is not Phase.ABSENT else "state"
-            reasons.append(Reason(2, rule, f"it was answered {name} when the job was {where(state)}"))
+            reasons.append(Contradiction(2, rule, f"it was answered {name} when the job was {where(state)}"))
         return found
 
     def _answered(self, state: State, around: Surroundings) -> list[State]:

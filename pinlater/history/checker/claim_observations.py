@@ -23,9 +23,9 @@ from pinlater.history.checker.job_machine import (
 from pinlater.history.checker.observations import (
     PENDING,
     CallMark,
+    Contradiction,
+    Contradictions,
     Observation,
-    Reason,
-    Reasons,
     renewed,
     time_text,
     where,
@@ -36,7 +36,7 @@ _RECEIVED_MS = 1_000.0
 """An answer that a caller read so long before was acknowledged."""
 
 
-class Claim(Observation):
+class ObservedClaim(Observation):
     """A dequeue handed it out. `expires_ms`: as the answer says; None: it does not."""
 
     __slots__ = (
@@ -76,7 +76,7 @@ class Claim(Observation):
         self.is_bound = is_bound
         self.is_confirmed = is_confirmed
 
-    def after(self, state: State, around: Surroundings, reasons: Reasons = None) -> Sequence[State]:
+    def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         before = reach(state, PENDING, self.end_ms, around)
         if not before:
             if reasons is not None:
@@ -84,27 +84,32 @@ class Claim(Observation):
             return ()
         return [each for found in before for each in self._claimed(found, around, reasons)]
 
-    def _claimed(self, state: State, around: Surroundings, reasons: Reasons) -> Sequence[State]:
+    def brings(self, other: Observation) -> bool:
+        return bool(self.claim) and getattr(other, "claim", "") == self.claim
+
+    def _claimed(self, state: State, around: Surroundings, reasons: Contradictions) -> Sequence[State]:
         slack_ms = around.tolerance_ms
         at_ms = max(state.since_ms, self.begin_ms, state.due_ms - slack_ms)
         if self.due_ms is not None:
             at_ms = max(at_ms, self.due_ms - slack_ms)
-        reason: Reason | None = None
+        reason: Contradiction | None = None
         if self.is_optional:
             at_ms = min(at_ms, max(state.since_ms, self.begin_ms))
         elif at_ms > self.end_ms:
-            reason = Reason(5, "early", f"it was handed out {at_ms - self.end_ms:g} ms before its run_after")
+            reason = Contradiction(5, "early", f"it was handed out {at_ms - self.end_ms:g} ms before its run_after")
         elif self.due_ms is not None and self.due_ms < state.due_ms - slack_ms:
             text = f"its run_after is {time_text(self.due_ms)} where {time_text(state.due_ms)} or later was set"
-            reason = Reason(6, "early", text)
+            reason = Contradiction(6, "early", text)
         elif state.phase is Phase.PENDING and state.over_ms + slack_ms <= at_ms:
             if state.over_ms > -inf:
-                reason = Reason(5, "expired", f"it was handed out although it expired at {time_text(state.over_ms)}")
+                reason = Contradiction(
+                    5, "expired", f"it was handed out although it expired at {time_text(state.over_ms)}"
+                )
         elif not attempts_fit(state, self.attempts, around):
             text = f"{self.attempts} attempts remain by the answer, and {state.attempts} by the calls before"
-            reason = Reason(7, "attempts", text)
+            reason = Contradiction(7, "attempts", text)
         elif state.body is not None and self.body is not None and state.body != self.body:
-            reason = Reason(8, "body", f"its body is {self.body or 'empty'} and was {state.body or 'empty'}")
+            reason = Contradiction(8, "body", f"its body is {self.body or 'empty'} and was {state.body or 'empty'}")
         if reason is not None:
             if reasons is not None:
                 reasons.append(reason)
@@ -142,17 +147,17 @@ class Claim(Observation):
             ),
         )
 
-    def _refused(self, state: State) -> Reason:
+    def _refused(self, state: State) -> Contradiction:
         if state.phase is Phase.RUNNING:
             if state.claim == self.claim:
-                return Reason(4, "claim", f"the claim {self.claim} was made twice")
+                return Contradiction(4, "claim", f"the claim {self.claim} was made twice")
             left_ms = state.expires_ms - self.end_ms
-            return Reason(4, "twice", f"it was handed out while another claim had {left_ms:.0f} ms left")
+            return Contradiction(4, "twice", f"it was handed out while another claim had {left_ms:.0f} ms left")
         if state.phase in ENDED:
-            return Reason(3, "ended", f"it was handed out when it had {state.phase.value}")
+            return Contradiction(3, "ended", f"it was handed out when it had {state.phase.value}")
         if state.phase is Phase.GONE:
-            return Reason(3, "gone", "it was handed out when it had been removed")
-        return Reason(2, "state", f"it was handed out when it was {state.phase.value}")
+            return Contradiction(3, "gone", "it was handed out when it had been removed")
+        return Contradiction(2, "state", f"it was handed out when it was {state.phase.value}")
 
     def may_act(self, state: State) -> bool:
         return state.phase is not Phase.GONE
@@ -169,7 +174,7 @@ class Claim(Observation):
         return relaxed
 
 
-class Ack(Observation):
+class ObservedAck(Observation):
     """One ack. `outcome` None: the answer does not say; `must_act`: it says that the ack was not ignored.
 
     `is_resent`: an earlier copy may have been carried out.
@@ -203,7 +208,7 @@ class Ack(Observation):
         self.result = result
         self.is_resent = is_resent
 
-    def after(self, state: State, around: Surroundings, reasons: Reasons = None) -> Sequence[State]:
+    def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         outcome = self.outcome
         if self.is_optional:
             return self._effects(state, around, None)
@@ -212,7 +217,7 @@ class Ack(Observation):
             if outcome is not AckOutcome.IGNORED or self.is_resent:
                 found = [*found, *self._effects(state, around, None)]
             if not found and reasons is not None:
-                reasons.append(Reason(3, "ack", "the ack was ignored, and its claim stood"))
+                reasons.append(Contradiction(3, "ack", "the ack was ignored, and its claim stood"))
             return found
         effects = self._effects(state, around, outcome)
         if not effects and reasons is not None:
@@ -257,15 +262,15 @@ class Ack(Observation):
             found.append(ended(state, Phase.FAILED, at_ms)._replace(to_stop=False))
         return found
 
-    def _refused(self, state: State, outcome: AckOutcome | None) -> Reason:
+    def _refused(self, state: State, outcome: AckOutcome | None) -> Contradiction:
         name = "that it had an effect" if outcome is None else outcome.name
         if not self._counts(state, Surroundings(hidden=0)):
-            return Reason(2, "ack", f"the ack was answered {name} when the job was {where(state)}")
+            return Contradiction(2, "ack", f"the ack was answered {name} when the job was {where(state)}")
         if outcome is AckOutcome.CANCELLED or state.to_stop:
             asked = "asked" if state.to_stop else "not asked"
-            return Reason(4, "stop", f"the ack was answered {name}, and the job was {asked} to stop")
+            return Contradiction(4, "stop", f"the ack was answered {name}, and the job was {asked} to stop")
         text = f"the ack was answered {name} with {state.attempts} attempts remaining before it"
-        return Reason(4, "attempts", text)
+        return Contradiction(4, "attempts", text)
 
     def may_act(self, state: State) -> bool:
         if state.phase is Phase.UNKNOWN:
@@ -282,7 +287,7 @@ class Ack(Observation):
         return f"acked {what}{under}: {outcome}"
 
 
-class Heartbeat(Observation):
+class ObservedHeartbeat(Observation):
     """One heartbeat."""
 
     __slots__ = ("claim", "outcome")
@@ -301,7 +306,7 @@ class Heartbeat(Observation):
         self.claim = claim
         self.outcome = outcome
 
-    def after(self, state: State, around: Surroundings, reasons: Reasons = None) -> Sequence[State]:
+    def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         is_held = state.phase is Phase.UNKNOWN or (state.phase is Phase.RUNNING and state.claim == self.claim)
         outcome = self.outcome
         if self.is_optional or outcome is HeartbeatOutcome.UNREACHABLE:
@@ -311,7 +316,7 @@ class Heartbeat(Observation):
                 return (state,)
             found = [each for each in steps(state, self.end_ms, around) if each.phase is not Phase.RUNNING]
             if not found and reasons is not None:
-                reasons.append(Reason(3, "ack", "the heartbeat was answered LOST, and its claim stood"))
+                reasons.append(Contradiction(3, "ack", "the heartbeat was answered LOST, and its claim stood"))
             return found
         is_to_stop = outcome is HeartbeatOutcome.CANCEL
         if state.phase is Phase.UNKNOWN:
@@ -332,10 +337,10 @@ class Heartbeat(Observation):
             if is_held:
                 asked_text = "asked" if state.to_stop else "not asked"
                 text = f"the heartbeat was answered {outcome.name}, and the job was {asked_text} to stop"
-                reasons.append(Reason(4, "stop", text))
+                reasons.append(Contradiction(4, "stop", text))
             else:
                 text = f"the heartbeat was answered {outcome.name} when the job was {where(state)}"
-                reasons.append(Reason(2, "ack", text))
+                reasons.append(Contradiction(2, "ack", text))
         return found
 
     def may_act(self, state: State) -> bool:
@@ -345,7 +350,7 @@ class Heartbeat(Observation):
         return f"renewed {self.claim}: {'no outcome' if self.is_optional else self.outcome.name}"
 
 
-class Checkpoint(Observation):
+class ObservedCheckpoint(Observation):
     """One checkpoint; its answer does not say whether it had an effect."""
 
     __slots__ = ("attempts", "body", "claim", "due_ms", "gives_back", "is_resent")
@@ -372,7 +377,7 @@ class Checkpoint(Observation):
         self.attempts = attempts
         self.gives_back = gives_back
 
-    def after(self, state: State, around: Surroundings, reasons: Reasons = None) -> Sequence[State]:
+    def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         if state.phase is Phase.UNKNOWN:
             return () if self.is_optional else (state,)
         if not self._counts(state):

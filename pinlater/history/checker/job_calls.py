@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from enum import IntEnum
 from math import inf
 from typing import Any, TypeVar
 
-from pinlater.history.checker.change_observations import Cancel, Enqueue, Reschedule
-from pinlater.history.checker.claim_observations import Ack, Checkpoint, Claim, Heartbeat
+from pinlater.history.checker.change_observations import ObservedCancel, ObservedEnqueue, ObservedReschedule
+from pinlater.history.checker.claim_observations import (
+    ObservedAck,
+    ObservedCheckpoint,
+    ObservedClaim,
+    ObservedHeartbeat,
+)
+from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall, queue_in
 from pinlater.history.checker.job_machine import Change, Key, ManyChanged, Phase
-from pinlater.history.checker.judge import Handling, Judge, OpenCall, queue_of
 from pinlater.history.checker.keys import Keys
 from pinlater.history.checker.limits import Limits
-from pinlater.history.checker.look_observations import Lookup, Seen, Shown
+from pinlater.history.checker.look_observations import ObservedDryRun, ObservedLookup, Seen
 from pinlater.history.checker.observations import Observation
 from pinlater.history.checker.verdict import Violation
 from pinlater.model import AckOutcome, CancelOutcome, EnqueueOutcome, HeartbeatOutcome, OnDuplicate, RescheduleOutcome
@@ -37,7 +43,7 @@ _CLAIMED = 0
 class JobCalls:
     """Tells the judge what each of these calls says, and the parts that judge several jobs together."""
 
-    def __init__(self, judge: Judge, keys: Keys, limits: Limits) -> None:
+    def __init__(self, judge: HistoryJudge, keys: Keys, limits: Limits) -> None:
         self._judge = judge
         self._keys = keys
         self._limits = limits
@@ -81,9 +87,14 @@ class JobCalls:
 
     def _stored(self, call: OpenCall, queue: str, job: Mapping[str, Any], descriptor: str) -> None:
         due_ms = job.get("runAfterTimestampMillis")
-        observation = Enqueue(
-            call.mark,
-            self._keys.first_sent_ms(call, queue, job),
+        begin_ms, mark = self._keys.first_sent_ms(call, queue, job), call.mark
+        if begin_ms < call.begin_ms:
+            # a call before this one may have stored it
+            mark = copy(mark)
+            mark.began = -inf
+        observation = ObservedEnqueue(
+            mark,
+            begin_ms,
             call.end_ms,
             due_ms=due_ms if due_ms is not None and due_ms > 0 else None,
             attempts=max(1, job.get("numAttemptsAllowed", _ATTEMPTS)),
@@ -97,7 +108,7 @@ class JobCalls:
 
     def _replaced(self, call: OpenCall, job: Mapping[str, Any], descriptor: str) -> None:
         due_ms = job.get("runAfterTimestampMillis")
-        observation = Reschedule(
+        observation = ObservedReschedule(
             call.mark,
             call.begin_ms,
             call.end_ms,
@@ -184,14 +195,14 @@ class JobCalls:
             self._broken(call, "limit", request.get("queueName", call.method), text)
         if request.get("dryRun"):
             for descriptor in jobs:
-                self._judge.observe(descriptor, Shown(call.mark, call.begin_ms, call.end_ms))
+                self._judge.observe(descriptor, ObservedDryRun(call.mark, call.begin_ms, call.end_ms))
             return
         is_bound, is_confirmed = request.get("releaseOnDisconnect", False), request.get("confirmsReceipt", False)
         observe = self._judge.observe
         by_queue: dict[str, dict[str, Mapping[str, Any]]] = {}
         for descriptor, body in jobs.items():
             of_job = metadata.get(descriptor) or {}
-            observation = Claim(
+            observation = ObservedClaim(
                 call.mark,
                 call.begin_ms,
                 call.end_ms,
@@ -206,7 +217,7 @@ class JobCalls:
             )
             observe(descriptor, observation)
             self._keys.handed_out(call, descriptor)
-            by_queue.setdefault(queue_of(descriptor), {})[descriptor] = of_job
+            by_queue.setdefault(queue_in(descriptor), {})[descriptor] = of_job
         for queue, of_jobs in by_queue.items():
             self._limits.handed_out(call, queue, of_jobs)
 
@@ -221,7 +232,7 @@ class JobCalls:
 
     def _assigned(self, call: OpenCall, answer: Any) -> None:
         if _get(answer, "outcome") == _CLAIMED:
-            observation = Claim(
+            observation = ObservedClaim(
                 call.mark,
                 call.begin_ms,
                 call.end_ms,
@@ -259,7 +270,7 @@ class JobCalls:
         must_act: bool = False,
         is_optional: bool = False,
     ) -> None:
-        observation = Ack(
+        observation = ObservedAck(
             call.mark,
             call.begin_ms,
             call.end_ms,
@@ -284,7 +295,7 @@ class JobCalls:
     def _checkpoints(self, call: OpenCall, *, is_optional: bool = False) -> None:
         for each in _structs(call.request.get("requests")):
             body = each.get("newBodyBytes")
-            observation = Checkpoint(
+            observation = ObservedCheckpoint(
                 call.mark,
                 call.begin_ms,
                 call.end_ms,
@@ -312,7 +323,7 @@ class JobCalls:
     def _heartbeat(
         self, call: OpenCall, each: Mapping[str, Any], outcome: HeartbeatOutcome, *, is_optional: bool = False
     ) -> None:
-        observation = Heartbeat(
+        observation = ObservedHeartbeat(
             call.mark,
             call.begin_ms,
             call.end_ms,
@@ -330,11 +341,11 @@ class JobCalls:
         with_result = request.get("includeResult", False)
         for descriptor in _texts(request.get("jobDescriptors")):
             if descriptor not in found:
-                self._observe(call, descriptor, Lookup(call.mark, call.begin_ms, call.end_ms, seen=None))
+                self._observe(call, descriptor, ObservedLookup(call.mark, call.begin_ms, call.end_ms, seen=None))
         keys = {key_of(request.get("queueName", ""), named) for named in _structs(request.get("keys"))}
         for descriptor, info in found.items():
             self._see(call, descriptor, info, with_result=with_result)
-            if keys and (key := key_of(queue_of(descriptor), info)) in keys and key is not None:
+            if keys and (key := key_of(queue_in(descriptor), info)) in keys and key is not None:
                 self._keys.found(call, key, descriptor)
 
     def _scanned(self, call: OpenCall, answer: Any) -> None:
@@ -350,7 +361,7 @@ class JobCalls:
     def _see(self, call: OpenCall, descriptor: str, info: Mapping[str, Any], *, with_result: bool = False) -> None:
         seen = seen_job(info)
         if seen is not None:
-            lookup = Lookup(call.mark, call.begin_ms, call.end_ms, seen=seen, with_result=with_result)
+            lookup = ObservedLookup(call.mark, call.begin_ms, call.end_ms, seen=seen, with_result=with_result)
             self._observe(call, descriptor, lookup)
 
     def _cancelled(self, call: OpenCall, answer: Any) -> None:
@@ -360,7 +371,7 @@ class JobCalls:
         for descriptor, number in outcomes.items():
             outcome = member(CancelOutcome, number)
             if outcome is not None:
-                cancel = Cancel(
+                cancel = ObservedCancel(
                     call.mark,
                     call.begin_ms,
                     call.end_ms,
@@ -374,7 +385,7 @@ class JobCalls:
     def _not_cancelled(self, call: OpenCall) -> None:
         stops = bool(call.request.get("mode"))
         for descriptor in _texts(call.request.get("jobDescriptors")):
-            cancel = Cancel(
+            cancel = ObservedCancel(
                 call.mark,
                 call.begin_ms,
                 call.end_ms,
@@ -410,7 +421,7 @@ class JobCalls:
         attempts = change.get("numAttemptsAllowed")
         descriptor = change.get("jobDescriptor")
         if descriptor:
-            observation = Reschedule(
+            observation = ObservedReschedule(
                 call.mark,
                 call.begin_ms,
                 call.end_ms,

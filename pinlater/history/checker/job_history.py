@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pinlater.history.checker.job_machine import ABSENT, OVER, UNKNOWN, Key, Phase, State, Surroundings
-from pinlater.history.checker.observations import Observation, Reason, Reasons
+from pinlater.history.checker.observations import Contradiction, Contradictions, Observation
 
 Possibility = tuple[State, frozenset[Observation]]
 """A state, and those observations not at their ends yet that have led to it."""
@@ -33,9 +33,10 @@ def carry(
     observation: Observation,
     rivals: Sequence[Observation],
     around: Surroundings,
-    reasons: Reasons = None,
+    reasons: Contradictions = None,
 ) -> list[Possibility]:
-    """What is possible at the end of an observation. `rivals`: others that had begun by then. TooManyOrders."""
+    """What is possible at the end of an observation. `rivals`: others that may come before it. TooManyOrders."""
+    exact = around.tolerance_ms == 0
     if not rivals and len(possible) == 1 and not possible[0][1] and not observation.is_optional:
         after = observation.after(possible[0][0], around, reasons)
         return [(each, _NONE) for each in (after if len(after) == 1 else dict.fromkeys(after))]
@@ -60,9 +61,24 @@ def carry(
         for later in observation.after(state, around, reasons):
             found[later, done] = None
         for rival in rivals:
-            if rival not in done:
+            if rival not in done and (exact or not _waits(rival, rivals, done)):
                 todo.extend((later, done | {rival}) for later in rival.after(state, around))
     return _earliest(found)
+
+
+def _waits(rival: Observation, rivals: Sequence[Observation], done: frozenset[Observation]) -> bool:
+    """Whether another one comes before it that was not carried out yet."""
+    return any(other not in done and other.precedes(rival, exact=False) for other in rivals if other is not rival)
+
+
+def rivals_of(observation: Observation, others: Iterable[Observation], around: Surroundings) -> list[Observation]:
+    """Those of these that may have been carried out before it."""
+    exact = around.tolerance_ms == 0
+    return [
+        other
+        for other in others
+        if other.begin_ms <= observation.end_ms and not observation.precedes(other, exact=exact)
+    ]
 
 
 def _earliest(found: Iterable[Possibility]) -> list[Possibility]:
@@ -182,16 +198,16 @@ class JobHistory:
         """The end of the next observation to be carried out."""
         return self._waiting[0].end_ms if self._waiting else None
 
-    def settle(self, around: Surroundings) -> tuple[Observation, list[Reason]] | None:
+    def settle(self, around: Surroundings) -> tuple[Observation, list[Contradiction]] | None:
         """Carries out the next observation. None: it can be explained; else it, and why it cannot. TooManyOrders."""
         observation = self._waiting.pop(0)
-        rivals = [each for each in self._waiting if each.begin_ms <= observation.end_ms]
-        if self._open_ended:
-            rivals += [each for each in self._open_ended if each.begin_ms <= observation.end_ms]
+        rivals: Sequence[Observation] = ()
+        if self._waiting or self._open_ended:
+            rivals = rivals_of(observation, [*self._waiting, *self._open_ended], around)
         before = self._possible
         possible = carry(before, observation, rivals, around)
         if not possible:
-            reasons: list[Reason] = []
+            reasons: list[Contradiction] = []
             carry(before, observation, rivals, around, reasons)
             return observation, reasons
         self._possible = possible

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
+from pinlater.history.checker.history_judge import EndedJob, HistoryJudge, OpenCall, queue_in, shard_in
 from pinlater.history.checker.job_history import JobHistory
 from pinlater.history.checker.job_machine import OPEN, OVER, Key, Phase, reach
-from pinlater.history.checker.judge import Judge, Mark, OpenCall, queue_of, shard_of
 from pinlater.history.checker.look_observations import KeyFree, KeyTaken, NotRunning
 from pinlater.history.checker.observations import CallMark
 from pinlater.history.checker.verdict import Violation
@@ -64,7 +65,7 @@ class _Chain:
 class Keys:
     """Listens to enqueues, dequeues and lookups."""
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: HistoryJudge) -> None:
         self._judge = judge
         self._holders: dict[Key, list[_Holder]] = {}
         self._chains: dict[str, _Chain] = {}
@@ -92,9 +93,12 @@ class Keys:
         self, call: OpenCall, queue: str, job: Mapping[str, Any], place: int, descriptor: str, outcome: int
     ) -> None:
         """An enqueue was answered for one of its jobs; `place`: among those with its send id."""
-        begin_ms = self.first_sent_ms(call, queue, job)
+        begin_ms, mark = self.first_sent_ms(call, queue, job), call.mark
+        if begin_ms < call.begin_ms:
+            mark = copy(mark)
+            mark.began = -inf
         window_ms = float(job.get("dedupeForMillis", 0))
-        holder = _Holder(descriptor, call.mark, begin_ms, call.end_ms, window_ms)
+        holder = _Holder(descriptor, mark, begin_ms, call.end_ms, window_ms)
         if send_id := job.get("sendId"):
             self._answered_again((queue, send_id), place, holder, outcome)
         if dedupe_key := job.get("dedupeKey"):
@@ -115,8 +119,14 @@ class Keys:
             return
         for other in others:
             self._free(other, holder, "key", other.window_ms)
-        self._holders[key] = [other for other in others if other.end_ms >= holder.begin_ms]
+        self._holders[key] = [other for other in others if not self._is_before(other, holder)]
         self._holders[key].append(holder)
+
+    def _is_before(self, one: _Holder, two: _Holder) -> bool:
+        """Whether the call of one was over when that of the other began."""
+        if one.end_ms < two.begin_ms:
+            return True
+        return self._judge.tolerance_ms == 0 and one.mark.ended < two.mark.began
 
     def _free(self, other: _Holder, holder: _Holder, rule: str, window_ms: float) -> None:
         """The other one had ended, so long ago, when `holder` was stored; or this one before the other."""
@@ -132,7 +142,7 @@ class Keys:
                     window_ms=window_ms,
                 ),
             )
-        if other.end_ms >= holder.begin_ms and other.begin_ms <= holder.end_ms:
+        if not self._is_before(other, holder) and not self._is_before(holder, other):
             at_ms = max(other.end_ms, holder.end_ms)
             self._judge.when_known(at_ms, lambda: self._both_live(other, holder, rule, at_ms))
 
@@ -170,7 +180,7 @@ class Keys:
             )
             return
         for other in others:
-            if other is not named and other.end_ms < holder.begin_ms:
+            if other is not named and self._is_before(other, holder):
                 self._free(other, holder, "key", 0.0 if other.window_ms < inf else inf)
         if named is None:
             others.append(_Holder(holder.descriptor, holder.mark, holder.begin_ms, holder.end_ms, inf))
@@ -184,7 +194,7 @@ class Keys:
         if first is not None and first.holder.descriptor == holder.descriptor:
             return
         sent[place] = _Sent(holder, outcome)
-        if first is None or shard_of(first.holder.descriptor).startswith("o"):
+        if first is None or shard_in(first.holder.descriptor).startswith("o"):
             return  # an overflow shard forgets send ids
         if first.outcome == EnqueueOutcome.STORED:
             self._free(first.holder, holder, "send", SEND_ID_KEPT_MS)
@@ -208,7 +218,7 @@ class Keys:
                     break
                 if self._is_over(name):
                     over.append(name)
-                elif other.end_ms < mine.begin_ms and not self._judge.queue(queue_of(name)).was_retried:
+                elif self._is_before(other, mine) and not self._judge.queue(queue_in(name)).was_retried:
                     looked_at.add(name)
                     self._judge.observe(
                         name, KeyFree(call.mark, call.begin_ms, call.end_ms, other=descriptor, rule="chain")
@@ -222,7 +232,7 @@ class Keys:
                 self._judge.observe(name, NotRunning(call.mark, call.begin_ms, call.end_ms, other=descriptor))
 
     def _is_over(self, descriptor: str) -> bool:
-        return isinstance(self._judge.known(descriptor), Mark)
+        return isinstance(self._judge.known(descriptor), EndedJob)
 
     def _leave(self, chain: _Chain, descriptor: str) -> None:
         chain.members.pop(descriptor, None)
@@ -233,7 +243,7 @@ class Keys:
         """A lookup by the key gave this job: no other one of the key lives."""
         holder = _Holder(descriptor, call.mark, call.begin_ms, call.end_ms, 0.0)
         for other in self._holders.get(key, ()):
-            if other.descriptor != descriptor and other.end_ms < call.begin_ms and other.window_ms < inf:
+            if other.descriptor != descriptor and self._is_before(other, holder) and other.window_ms < inf:
                 self._free(other, holder, "key", 0.0)
 
     # -- forgetting --------------------------------------------------------------------------------------------------

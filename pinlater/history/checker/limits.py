@@ -2,7 +2,7 @@
 
 Only what is certain counts. A claim is in progress for certain from the answer that shows it to the begin of the first
 call that may end it, or to its expiry; claims that are bound to connections or await a receipt may end at any time, and
-do not count. A setting holds for certain some time after its change was answered (queue_facts.py).
+do not count. A setting holds for certain some time after its change was answered (history_queue.py).
 
 Not judged: a queue in which an operator removes or stops many jobs, for some minutes; rates while a store is set back.
 """
@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from pinlater.history.checker.judge import Judge, OpenCall, queue_of
+from pinlater.history.checker.history_judge import HistoryJudge, OpenCall, queue_in
+from pinlater.history.checker.history_queue import SPREAD_MS
 from pinlater.history.checker.observations import CallMark
-from pinlater.history.checker.queue_facts import SPREAD_MS
 from pinlater.history.checker.verdict import Violation
 
 _UNDELIVERED_MS = 500.0
@@ -62,7 +62,7 @@ class _Queue:
 class Limits:
     """Listens to dequeues, and to whatever may end a claim."""
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: HistoryJudge) -> None:
         self._judge = judge
         self._queues: dict[str, _Queue] = {}
 
@@ -83,7 +83,7 @@ class Limits:
         if not self._queues:
             return
         for descriptor in descriptors:
-            known = self._queues.get(queue_of(descriptor))
+            known = self._queues.get(queue_in(descriptor))
             if known is not None:
                 known.held.pop(descriptor, None)
 

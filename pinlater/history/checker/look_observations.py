@@ -23,9 +23,9 @@ from pinlater.history.checker.observations import (
     NOT_RUNNING,
     PENDING,
     CallMark,
+    Contradiction,
+    Contradictions,
     Observation,
-    Reason,
-    Reasons,
     moved_on,
     running,
     time_text,
@@ -47,7 +47,7 @@ class Seen(NamedTuple):
     has_moved: bool = False
 
 
-class Lookup(Observation):
+class ObservedLookup(Observation):
     """A look at the job; `seen` None: it was not there. `with_result`: results were asked for."""
 
     __slots__ = ("seen", "with_result")
@@ -60,18 +60,18 @@ class Lookup(Observation):
         self.seen = seen
         self.with_result = with_result
 
-    def after(self, state: State, around: Surroundings, reasons: Reasons = None) -> Sequence[State]:
+    def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         found = self._found(state, around, reasons)
         return [each for each in found if each.since_ms <= self.end_ms]
 
-    def _found(self, state: State, around: Surroundings, reasons: Reasons) -> Sequence[State]:
+    def _found(self, state: State, around: Surroundings, reasons: Contradictions) -> Sequence[State]:
         seen = self.seen
         if seen is None:
             if state.phase in (Phase.ABSENT, Phase.UNKNOWN, Phase.MOVED):
                 return (state,)
             gone = reach(state, GONE, self.end_ms, around)
             if not gone and reasons is not None:
-                reasons.append(Reason(3, "lost", f"it was not there when it was {where(state)}"))
+                reasons.append(Contradiction(3, "lost", f"it was not there when it was {where(state)}"))
             return [moved_on(each, self._at_ms(each)) for each in gone]
         moved = []
         if state.phase is Phase.MOVED:
@@ -82,7 +82,9 @@ class Lookup(Observation):
                 return moved
         before = self._reached(state, seen, around)
         if not before and not moved and reasons is not None:
-            reasons.append(Reason(2, "state", f"it was {_phase_text(seen)} by the answer when it was {where(state)}"))
+            reasons.append(
+                Contradiction(2, "state", f"it was {_phase_text(seen)} by the answer when it was {where(state)}")
+            )
         return moved + [each for reached in before for each in self._agrees(reached, seen, around, reasons)]
 
     def _reached(self, state: State, seen: Seen, around: Surroundings) -> Sequence[State]:
@@ -100,26 +102,26 @@ class Lookup(Observation):
             return (state,) if state.result is not None or state.ended_ms > -inf else ()
         return reach(state, frozenset((seen.phase,)), self.end_ms, around)
 
-    def _agrees(self, state: State, seen: Seen, around: Surroundings, reasons: Reasons) -> Sequence[State]:
+    def _agrees(self, state: State, seen: Seen, around: Surroundings, reasons: Contradictions) -> Sequence[State]:
         at_ms = self._at_ms(state)
         if state.phase is Phase.UNKNOWN:
             return (self._learnt(seen, at_ms, around),)
-        reason: Reason | None = None
+        reason: Contradiction | None = None
         if seen.phase in OPEN and not attempts_fit(state, seen.attempts, around):
             text = f"{seen.attempts} attempts remain by the answer, and {state.attempts} by the calls before"
-            reason = Reason(6, "attempts", text)
+            reason = Contradiction(6, "attempts", text)
         elif seen.body is not None and state.body is not None and seen.body != state.body:
-            reason = Reason(7, "body", f"its body is {seen.body or 'empty'} and was {state.body or 'empty'}")
+            reason = Contradiction(7, "body", f"its body is {seen.body or 'empty'} and was {state.body or 'empty'}")
         elif seen.phase is Phase.SUCCEEDED and None not in (seen.result, state.result) and seen.result != state.result:
             text = f"its result is {seen.result or 'empty'}, and its success brought {state.result or 'none'}"
-            reason = Reason(7, "result", text)
+            reason = Contradiction(7, "result", text)
         elif seen.phase is Phase.FAILED and seen.cancelled and state.to_stop is False:
-            reason = Reason(5, "stop", "it is cancelled, and was not asked to stop")
+            reason = Contradiction(5, "stop", "it is cancelled, and was not asked to stop")
         elif (
             seen.phase is Phase.PENDING and seen.due_ms is not None and seen.due_ms < state.due_ms - around.tolerance_ms
         ):
             text = f"its run_after is {time_text(seen.due_ms)} where {time_text(state.due_ms)} or later was set"
-            reason = Reason(6, "early", text)
+            reason = Contradiction(6, "early", text)
         if reason is not None:
             if reasons is not None:
                 reasons.append(reason)
@@ -145,20 +147,20 @@ class Lookup(Observation):
         return "saw that it was not there" if self.seen is None else f"saw it {_phase_text(self.seen)}"
 
 
-class Shown(Observation):
+class ObservedDryRun(Observation):
     """A dry run of a dequeue showed it."""
 
     __slots__ = ()
     reads = True
 
-    def after(self, state: State, around: Surroundings, reasons: Reasons = None) -> Sequence[State]:
+    def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         found = []
         for each in reach(state, PENDING, self.end_ms, around):
             at_ms = max(each.since_ms, self.begin_ms, each.due_ms - around.tolerance_ms)
             if at_ms <= self.end_ms:
                 found.append(moved_on(each, at_ms))
         if not found and reasons is not None:
-            reasons.append(Reason(2, "state", f"a dry run showed it as eligible when it was {where(state)}"))
+            reasons.append(Contradiction(2, "state", f"a dry run showed it as eligible when it was {where(state)}"))
         return found
 
     def text(self) -> str:
@@ -175,14 +177,16 @@ class KeyTaken(Observation):
         super().__init__(call, begin_ms, end_ms)
         self.window_ms = window_ms
 
-    def after(self, state: State, around: Surroundings, reasons: Reasons = None) -> Sequence[State]:
+    def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         phase = state.phase
         is_taken = phase in OPEN or phase in (Phase.MOVED, Phase.UNKNOWN)
         if self.window_ms and (phase in ENDED or (phase is Phase.GONE and state.ended_ms > -inf)):
             is_taken = True
         if not is_taken:
             if reasons is not None:
-                reasons.append(Reason(2, "key", f"it was named as the job of its key when it was {where(state)}"))
+                reasons.append(
+                    Contradiction(2, "key", f"it was named as the job of its key when it was {where(state)}")
+                )
             return ()
         at_ms = self._at_ms(state)
         return (moved_on(state, at_ms),) if at_ms <= self.end_ms else ()
@@ -212,7 +216,7 @@ class KeyFree(Observation):
         self.rule = rule
         self.window_ms = window_ms
 
-    def after(self, state: State, around: Surroundings, reasons: Reasons = None) -> Sequence[State]:
+    def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         if state.phase in (Phase.UNKNOWN, Phase.MOVED):
             return (state,)
         if state.phase is Phase.ABSENT and self.rule != "chain":
@@ -227,7 +231,7 @@ class KeyFree(Observation):
                 found.append(moved_on(each, at_ms))
         if not found and reasons is not None:
             verb = "was handed out" if self.rule == "chain" else "was stored"
-            reasons.append(Reason(2, self.rule, f"{self.other} {verb} when this one was {where(state)}"))
+            reasons.append(Contradiction(2, self.rule, f"{self.other} {verb} when this one was {where(state)}"))
         return found
 
     def text(self) -> str:
@@ -245,14 +249,14 @@ class NotRunning(Observation):
         super().__init__(call, begin_ms, end_ms)
         self.other = other
 
-    def after(self, state: State, around: Surroundings, reasons: Reasons = None) -> Sequence[State]:
+    def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         found = [
             moved_on(each, at_ms)
             for each in reach(state, NOT_RUNNING, self.end_ms, around)
             if (at_ms := self._at_ms(each)) <= self.end_ms
         ]
         if not found and reasons is not None:
-            reasons.append(Reason(2, "chain", f"{self.other} was handed out when this one was {where(state)}"))
+            reasons.append(Contradiction(2, "chain", f"{self.other} was handed out when this one was {where(state)}"))
         return found
 
     def text(self) -> str:

@@ -30,7 +30,7 @@ RUNNING = frozenset((Phase.RUNNING,))
 NOT_RUNNING = frozenset(Phase) - {Phase.RUNNING, Phase.UNKNOWN}
 
 
-class Reason(NamedTuple):
+class Contradiction(NamedTuple):
     """Why a state contradicts a call. The greatest rank says most."""
 
     rank: int
@@ -38,19 +38,21 @@ class Reason(NamedTuple):
     text: str
 
 
-Reasons = list[Reason] | None
+Contradictions = list[Contradiction] | None
 """Where they are collected; None: nobody asks."""
 
 
 class CallMark:
-    """What is kept of a call: who made it, and when. `number` 0: none."""
+    """What is kept of a call: who made it, and the places of its lines among all lines."""
 
-    __slots__ = ("by", "method", "number")
+    __slots__ = ("began", "by", "ended", "method", "number")
 
-    def __init__(self, number: int, by: str, method: str) -> None:
+    def __init__(self, number: int, by: str, method: str, began: float) -> None:
         self.number = number
         self.by = by
         self.method = method
+        self.began = began
+        self.ended = inf
 
 
 class Observation:
@@ -66,9 +68,19 @@ class Observation:
         self.end_ms = end_ms
         self.is_optional = is_optional
 
-    def after(self, state: State, around: Surroundings, reasons: Reasons = None) -> Sequence[State]:
+    def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         """The states that the call may have left behind, where the job was in `state` before."""
         raise NotImplementedError
+
+    def precedes(self, other: Observation, *, exact: bool) -> bool:
+        """Whether this was over when the other began. `exact`: lines stand in their order, since clocks agree."""
+        if self.call.ended >= other.call.began:
+            return False
+        return exact or self.call.by == other.call.by or self.brings(other)
+
+    def brings(self, other: Observation) -> bool:
+        """Whether the other names what this one answered with."""
+        return False
 
     def may_act(self, state: State) -> bool:
         """Of an optional one: whether it may still do something."""

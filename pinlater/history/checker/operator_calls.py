@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any
 
+from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall
 from pinlater.history.checker.job_machine import Change, ManyChanged, Phase
-from pinlater.history.checker.judge import Handling, Judge, OpenCall
 from pinlater.history.checker.limits import Limits
 
 _DEFAULTS = "@defaults"
@@ -34,7 +34,7 @@ _PHASES = (
 class OperatorCalls:
     """Tells the judge what each of these calls says."""
 
-    def __init__(self, judge: Judge, limits: Limits) -> None:
+    def __init__(self, judge: HistoryJudge, limits: Limits) -> None:
         self._judge = judge
         self._limits = limits
         judge.handle(

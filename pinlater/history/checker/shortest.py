@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pinlater.history.checker.job_history import Possibility, TooManyOrders, carry
+from pinlater.history.checker.job_history import Possibility, TooManyOrders, carry, rivals_of
 from pinlater.history.checker.job_machine import Surroundings
 from pinlater.history.checker.observations import Observation
 
@@ -51,8 +51,7 @@ def _contradicts(
     try:
         while left and possible:
             observation = left.pop(0)
-            rivals = [each for each in left if each.begin_ms <= observation.end_ms]
-            possible = carry(possible, observation, rivals, around)
+            possible = carry(possible, observation, rivals_of(observation, left, around), around)
     except TooManyOrders:
         return False
     return not possible

@@ -11,7 +11,7 @@ from tests.simulation.parts.part import Part, Program
 from tests.simulation.parts.worker import Habits, Worker
 
 QUEUE, LETTERS = "bodies", "bodies-dead"
-TIER = "tier"
+TIER = "cold"
 """By this name the servers must know one."""
 
 SIZES = (100, 1_000, 5_000, 50_000)

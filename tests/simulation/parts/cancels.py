@@ -35,12 +35,13 @@ class Cancels(Part):
     async def _produce(self, caller: Caller, rng: random.Random) -> None:
         while True:
             await self.rest(rng)
-            jobs = [self._job(caller, rng) for _ in range(rng.randint(1, self.settings.burst))]
+            keyed = rng.random() < 0.3
+            jobs = [self._job(caller, rng, keyed) for _ in range(rng.randint(1, self.settings.burst))]
             self.accepted(await self.call("enqueue", caller.client.enqueue(QUEUE, jobs)))
 
-    def _job(self, caller: Caller, rng: random.Random) -> Job:
+    def _job(self, caller: Caller, rng: random.Random, keyed: bool) -> Job:
         planned = (self.body(caller), rng.randint(1, 3), self.run_after_ms(rng, 0.7), rng.randint(1, 3))
-        return ExtendedJob(*planned, dedupe_key=self._key(rng)) if rng.random() < 0.3 else Job(*planned)
+        return ExtendedJob(*planned, dedupe_key=self._key(rng)) if keyed else Job(*planned)
 
     def _key(self, rng: random.Random) -> str:
         return f"key-{rng.randrange(KEYS)}"

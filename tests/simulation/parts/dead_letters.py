@@ -44,12 +44,13 @@ class DeadLetters(Part):
     async def _produce(self, caller: Caller, rng: random.Random) -> None:
         while True:
             await self.rest(rng)
-            jobs = [self._job(caller, rng) for _ in range(rng.randint(1, self.settings.burst))]
+            keyed = rng.random() < 0.2
+            jobs = [self._job(caller, rng, keyed) for _ in range(rng.randint(1, self.settings.burst))]
             self.accepted(await self.call("enqueue", caller.client.enqueue(QUEUE, jobs)))
 
-    def _job(self, caller: Caller, rng: random.Random) -> Job:
+    def _job(self, caller: Caller, rng: random.Random, keyed: bool) -> Job:
         planned = (self.body(caller), rng.randint(1, 3), self.run_after_ms(rng, 0.2), rng.randint(1, 2))
-        return ExtendedJob(*planned, dedupe_key=f"key-{rng.randrange(30)}") if rng.random() < 0.2 else Job(*planned)
+        return ExtendedJob(*planned, dedupe_key=f"key-{rng.randrange(30)}") if keyed else Job(*planned)
 
     async def _operate(self, caller: Caller, rng: random.Random) -> None:
         while True:
@@ -72,16 +73,15 @@ class DeadLetters(Part):
         await self.call("retry_failed", retried)
 
     async def _change_found(self, caller: Caller, rng: random.Random) -> None:
-        names = self.some_known(rng, 5)
-        selection = rng.choice(
-            (
-                JobSelection(QUEUE, [JobPhase.FAILED], [rng.randint(1, 3)]),
-                JobSelection(QUEUE, descriptors=names),
-                JobSelection(LETTERS, origin_queue=QUEUE, created_before_ms=now_ms() - 5_000),
-            )
-        )
-        action = JobAction.REPLAY if selection.queue == LETTERS else rng.choice((JobAction.RETRY, JobAction.CANCEL))
-        change = FoundJobsChange(selection, action, rng.randint(1, 5), stops_running=rng.random() < 0.3)
+        action = rng.choice((JobAction.RETRY, JobAction.CANCEL, JobAction.REPLAY, JobAction.DELETE))
+        if action is JobAction.REPLAY:
+            selection = JobSelection(LETTERS, origin_queue=QUEUE, created_before_ms=now_ms() - 5_000)
+        elif action is JobAction.DELETE:
+            selection = JobSelection(QUEUE, [JobPhase.FAILED], [rng.randint(1, 3)], created_before_ms=now_ms() - 20_000)
+        else:
+            selection = JobSelection(QUEUE, descriptors=self.some_known(rng, 5))
+        stops_running = action is JobAction.CANCEL and rng.random() < 0.5
+        change = FoundJobsChange(selection, action, rng.randint(1, 5), stops_running=stops_running)
         await self.call("change_found_jobs", caller.client.change_found_jobs(change))
 
     async def _delete(self, caller: Caller, rng: random.Random) -> None:

@@ -146,6 +146,6 @@ class Flows(Part):
                 continue
             left[f"flow {flow_id}"] = why
             await self.call("seal_stage", caller.client.seal_stage(flow_id))
-            if "children could not be made" in why:
+            if "could not be made" in why:
                 await self.call("resume_flow", caller.client.resume_flow(flow_id))
         return left

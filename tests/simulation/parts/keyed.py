@@ -60,16 +60,24 @@ class Keyed(Part):
                     return
 
     def _jobs(self, caller: Caller, rng: random.Random) -> list[ExtendedJob]:
-        jobs = [self._job(caller, rng) for _ in range(rng.randint(1, self.settings.burst))]
+        """All with the same kinds of keys, and with the same chain where that is their only key: a request with others
+        is refused.
+        """
+        kind = rng.choice(("dedupe", "dedupe", "chain", "chain", "both", "none"))
+        jobs = [self._job(caller, rng, kind) for _ in range(rng.randint(1, self.settings.burst))]
         if len(jobs) > 1:
-            jobs = [replace(each, on_duplicate=OnDuplicate.KEEP) for each in jobs]
+            jobs = [
+                replace(each, on_duplicate=rng.choice((OnDuplicate.KEEP, OnDuplicate.REPLACE)))
+                if kind in ("dedupe", "both")
+                else replace(each, serialize_key=jobs[0].serialize_key)
+                for each in jobs
+            ]
         if rng.random() < 0.3:
             send_id = f"{rng.getrandbits(48):x}"
             jobs = [replace(each, send_id=send_id) for each in jobs]
         return jobs
 
-    def _job(self, caller: Caller, rng: random.Random) -> ExtendedJob:
-        kind = rng.choice(("dedupe", "dedupe", "chain", "chain", "both", "expiry", "claim"))
+    def _job(self, caller: Caller, rng: random.Random, kind: str) -> ExtendedJob:
         key = rng.randrange(KEYS)
         job = ExtendedJob(
             self.body(caller),
@@ -85,7 +93,7 @@ class Keyed(Part):
             job.on_duplicate = rng.choice(tuple(OnDuplicate))
         if kind in ("chain", "both"):
             job.serialize_key = f"chain-{rng.randrange(CHAINS)}"
-        if kind == "expiry" or rng.random() < 0.1:
+        if rng.random() < 0.15:
             job.expires_at_ms = now_ms() + rng.randint(500, round(self.settings.delay_s * 1000))
         return job
 

@@ -41,7 +41,12 @@ class Limits(Part):
             while True:
                 await self.rest(rng)
                 jobs = [
-                    Job(self.body(caller), rng.randint(1, 3), self.run_after_ms(rng), rng.randint(1, 5))
+                    Job(
+                        self.body(caller),
+                        rng.randint(1, 3),
+                        self.run_after_ms(rng),
+                        rng.choice((1, 2, 2, 3, 3, 4, 4, 5)),
+                    )
                     for _ in range(rng.randint(1, self.settings.burst))
                 ]
                 self.accepted(await self.call("enqueue", caller.client.enqueue(queue, jobs)))

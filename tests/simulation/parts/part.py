@@ -13,18 +13,21 @@ from itertools import count
 from typing import ClassVar, TypeVar
 
 from pinlater.errors import PinLaterError
-from pinlater.model import JobInfo, JobState
+from pinlater.model import JobFilter, JobInfo, JobState
 from tests.simulation.callers import Caller, Callers
 from tests.simulation.cluster import PASSWORD
 from tests.simulation.virtual_time import now_ms
 
 R = TypeVar("R")
 ENDED = (JobState.SUCCEEDED, JobState.FAILED)
+LIVE = ((JobState.PENDING, False), (JobState.PENDING, True), (JobState.IN_PROGRESS, False))
 LOOKUP_JOBS, KNOWN_JOBS = 100, 200
 RESTART_S = (0.2, 5.0)
 """How long after its death a program is started again, at least and at most."""
 
 SET_UP_S = 120.0
+KNOWN_S = 1.0
+"""Until all servers go by the settings of a queue: claims of before would last for minutes."""
 
 
 class Died(Exception):
@@ -96,6 +99,7 @@ class Part(ABC):
         self.problems: list[str] = []
         """Programs that broke off, which is a fault of theirs or of the client."""
 
+        self._queues: list[str] = []
         self._seed = f"{self.NAME} {rng.getrandbits(64)}"
         self._bodies = count(1)
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -225,6 +229,16 @@ class Part(ABC):
                     self.ended(name)
                 else:
                     left[name] = found[name].state.name
+        return left or await self._live_jobs(caller)
+
+    async def _live_jobs(self, caller: Caller) -> dict[str, str]:
+        """How many jobs of the part's queues have not ended, also such as nobody knows of."""
+        left = {}
+        for queue in self._queues:
+            for state, future in LIVE:
+                count = await self.call("count", caller.client.count(JobFilter(queue, state, future=future)))
+                if count != 0:
+                    left[f"{queue} {state.name}"] = "cannot be counted" if count is None else str(count)
         return left
 
     # -- what programs need ------------------------------------------------------------------------------------------
@@ -252,9 +266,11 @@ class Part(ABC):
         return now_ms() + rng.randint(-1_000, round(self.settings.delay_s * 1000))
 
     async def set_up_queue(self, queue: str, **settings: str) -> None:
-        """Makes a queue. Beside these settings it has the claim time-out of the part."""
+        """Makes a queue, which is to be empty at the end. Beside these settings it has the claim time-out of the part."""
+        self._queues.append(queue)
         caller = self.callers.start(f"{self.NAME}-set-up-{queue}")
         await self.set_queue(caller, queue, claim_timeout=f"{self.settings.claim_timeout_s}s", **settings)
+        await asyncio.sleep(KNOWN_S)
         await self.callers.close(caller)
 
     async def set_queue(self, caller: Caller, queue: str, **settings: str) -> None:

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
+from pinlater.history.call_events import CallBegin, CallEnd, CallError, Event, Note
+from pinlater.history.checker.history_queue import HistoryQueue
 from pinlater.history.checker.job_history import JobHistory, TooManyOrders
 from pinlater.history.checker.job_machine import OPEN, OVER, Phase, State, Surroundings, reach
-from pinlater.history.checker.observations import CallMark, Observation, Reason
-from pinlater.history.checker.queue_facts import QueueFacts
+from pinlater.history.checker.observations import CallMark, Contradiction, Observation
 from pinlater.history.checker.shortest import shortest_part
 from pinlater.history.checker.verdict import Verdict, Violation
-from pinlater.history.events import CallBegin, CallEnd, CallError, Event, Note
 from pinlater.model import is_descriptor
 
 LONGEST_CALL_MS = 300_000.0
@@ -61,7 +61,7 @@ class OpenCall:
 
     __slots__ = ("args", "begin_ms", "by", "end_ms", "error", "is_over", "is_resent", "mark", "method", "number")
 
-    def __init__(self, begin: CallBegin, slack_ms: float) -> None:
+    def __init__(self, begin: CallBegin, slack_ms: float, place: int) -> None:
         self.number = begin.call
         self.by = begin.by
         self.method = begin.method
@@ -73,7 +73,7 @@ class OpenCall:
         self.error: CallError | None = None
         self.is_resent = False
         self.is_over = False
-        self.mark = CallMark(begin.call, begin.by, begin.method)
+        self.mark = CallMark(begin.call, begin.by, begin.method, place)
 
     @property
     def request(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Handling(NamedTuple):
     begun: Callable[[OpenCall], None] | None = None
 
 
-class Mark(NamedTuple):
+class EndedJob(NamedTuple):
     """What is kept of a job that has ended in every case."""
 
     state: State
@@ -99,7 +99,7 @@ class Mark(NamedTuple):
     is_foreign: bool
 
 
-class Judge:
+class HistoryJudge:
     """Judges events as they come; `finish` gives the verdict."""
 
     def __init__(self, tolerance_ms: float = 0.0) -> None:
@@ -113,12 +113,13 @@ class Judge:
 
         self._slack_ms = tolerance_ms / 2
         self._handlings: dict[str, Handling] = {}
+        self._lines = 0
         self._open: dict[int, OpenCall] = {}
         self._in_order: deque[OpenCall] = deque()
         self._due: deque[tuple[float, JobHistory]] = deque()
         self._later: deque[tuple[float, Callable[[], None]]] = deque()
-        self._jobs: dict[str, JobHistory | Mark] = {}
-        self._queues: dict[str, QueueFacts] = {}
+        self._jobs: dict[str, JobHistory | EndedJob] = {}
+        self._queues: dict[str, HistoryQueue] = {}
         self._notes: dict[str, list[Note]] = {}
         self._emptied_shards: set[str] = set()
         self._troubles: list[float] = []
@@ -140,10 +141,10 @@ class Judge:
         """Called once, when all calls are known."""
         self._on_end.append(judge)
 
-    def queue(self, name: str) -> QueueFacts:
+    def queue(self, name: str) -> HistoryQueue:
         found = self._queues.get(name)
         if found is None:
-            found = self._queues[name] = QueueFacts(self.tolerance_ms)
+            found = self._queues[name] = HistoryQueue(self.tolerance_ms)
         return found
 
     def queues(self) -> Sequence[str]:
@@ -163,12 +164,12 @@ class Judge:
             return None
         before = bisect_left(self._troubles, self.now_ms - LATE_EFFECT_MS)
         history = JobHistory(descriptor, is_foreign=not is_enqueued, hidden_before=before)
-        history.notes_seen = len(self._notes.get(shard_of(descriptor), ()))
+        history.notes_seen = len(self._notes.get(shard_in(descriptor), ()))
         self._jobs[descriptor] = history
         self.verdict.jobs += 1
         return history
 
-    def known(self, descriptor: str) -> JobHistory | Mark | None:
+    def known(self, descriptor: str) -> JobHistory | EndedJob | None:
         """A job that the history has named before."""
         return self._jobs.get(descriptor)
 
@@ -208,6 +209,7 @@ class Judge:
         """The next line."""
         verdict = self.verdict
         at_ms = event.at_ms
+        self._lines += 1
         if verdict.first_ms is None:
             verdict.first_ms = at_ms
         if at_ms > self.now_ms:
@@ -235,7 +237,7 @@ class Judge:
         return self.verdict
 
     def _begin(self, event: CallBegin) -> None:
-        call = OpenCall(event, self._slack_ms)
+        call = OpenCall(event, self._slack_ms, self._lines)
         self._callers.add(event.by)
         handling = self._handlings.get(event.method)
         if handling is None:
@@ -251,6 +253,7 @@ class Judge:
         if call is None:
             return
         call.is_over = True
+        call.mark.ended = self._lines
         call.is_resent = event.resent
         if event.error is None:
             call.end_ms = max(event.at_ms, self.now_ms) + self._slack_ms
@@ -260,7 +263,9 @@ class Judge:
             self._handlings[call.method].answered(call, event.answer)
         else:
             call.error = event.error
-            if event.error.changed == "nothing":
+            if event.error.changed != "nothing":
+                call.mark.ended = inf
+            else:
                 call.end_ms = max(event.at_ms, self.now_ms) + self._slack_ms
             self._fail(call)
         self._advance()
@@ -323,7 +328,7 @@ class Judge:
             later.popleft()[1]()
 
     def _settle_one(self, history: JobHistory) -> None:
-        notes = self._notes.get(shard_of(history.descriptor)) if self._notes else None
+        notes = self._notes.get(shard_in(history.descriptor)) if self._notes else None
         if notes is not None:
             self._heed_before(history, notes)
         try:
@@ -340,11 +345,11 @@ class Judge:
         if history.is_at_rest and history.last is not None:
             states = history.states
             if len(states) == 1 and states[0].phase in OVER:
-                mark = Mark(states[0], history.last, history.notes_seen, history.is_foreign)
+                mark = EndedJob(states[0], history.last, history.notes_seen, history.is_foreign)
                 self._jobs[history.descriptor] = mark
                 self.on_over(history)
 
-    def _taken_up(self, descriptor: str, mark: Mark) -> JobHistory:
+    def _taken_up(self, descriptor: str, mark: EndedJob) -> JobHistory:
         history = JobHistory(descriptor, is_foreign=mark.is_foreign, state=mark.state)
         history.resume(mark.last)
         history.notes_seen = mark.notes_seen
@@ -384,12 +389,12 @@ class Judge:
                 history.widen()
                 return
 
-    def _contradicted(self, history: JobHistory, observation: Observation, reasons: Sequence[Reason]) -> None:
+    def _contradicted(self, history: JobHistory, observation: Observation, reasons: Sequence[Contradiction]) -> None:
         around = self.around(history)
         part = shortest_part(history.base, history.log, observation, around)
         if history.ended_by is not None:
             part.insert(0, history.ended_by)
-        best = max(reasons, key=lambda reason: reason.rank, default=Reason(0, "state", "no order explains it"))
+        best = max(reasons, key=lambda reason: reason.rank, default=Contradiction(0, "state", "no order explains it"))
         self.violated(
             Violation(
                 best.rule,
@@ -407,7 +412,7 @@ class Judge:
         states = history.states
         if not self.verdict.is_over or all(state.phase in OVER for state in states):
             return
-        notes = self._notes.get(shard_of(history.descriptor), ())
+        notes = self._notes.get(shard_in(history.descriptor), ())
         if any(_concerns(note, history.last_ms, self.tolerance_ms) for note in notes[history.notes_seen :]):
             return
         if all(state.phase in (Phase.UNKNOWN, Phase.MOVED, Phase.ABSENT) for state in states):
@@ -437,7 +442,7 @@ class Judge:
         )
 
 
-def judged(events: Iterable[Event], judge: Judge) -> Verdict:
+def judged(events: Iterable[Event], judge: HistoryJudge) -> Verdict:
     """The verdict on all these events."""
     take = judge.take
     for event in events:
@@ -445,11 +450,11 @@ def judged(events: Iterable[Event], judge: Judge) -> Verdict:
     return judge.finish()
 
 
-def queue_of(descriptor: str) -> str:
+def queue_in(descriptor: str) -> str:
     return descriptor.partition(":")[0]
 
 
-def shard_of(descriptor: str) -> str:
+def shard_in(descriptor: str) -> str:
     return descriptor.split(":", 2)[1][1:]
 
 

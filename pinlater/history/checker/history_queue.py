@@ -58,7 +58,7 @@ class SettingHistory:
         return found
 
 
-class QueueFacts:
+class HistoryQueue:
     """One queue."""
 
     def __init__(self, tolerance_ms: float) -> None:
