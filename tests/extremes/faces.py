@@ -27,6 +27,9 @@ COMMANDS: dict[str, Words | None] = {
     "completion": NOTHING_STORED,
     "export": NOTHING_STORED,
     "import": NOTHING_STORED,
+    "history check": NOTHING_STORED,
+    "history finish": NOTHING_STORED,
+    "history show": NOTHING_STORED,
     "mcp": NOTHING_STORED,  # JSON, for programs
     "admin hash-password": NOTHING_STORED,
     "access check": NOTHING_STORED,

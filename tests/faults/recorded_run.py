@@ -8,33 +8,42 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pinlater.history.call_events import Event
+from pinlater.client.async_client import AsyncClient
+from pinlater.history.call_events import Event, Note
 from pinlater.history.checker import check
 from pinlater.history.checker.verdict import Verdict
 from pinlater.history.history_files import files_in, merged_history
 from pinlater.history.history_folder import folder_recorder
 from pinlater.history.open_jobs import open_jobs
-from pinlater.history.recorder import Recorder
+from pinlater.history.recorder import Recorder, event_line, header
 from pinlater.model import RequestContext
 from pinlater.wire.codec import Reply
 from pinlater.wire.convert import call_args
 from pinlater.wire.faults import error_from_exception
 from tests.server.running import Plain
 
+_JOBS_A_LOOKUP = 1_000
 TOLERANCE_MS = 1.0
 """All run on one machine, by one clock, of which servers know whole milliseconds."""
 
 
+def now_ms() -> float:
+    """By the clock of histories."""
+    return time.time_ns() / 1_000_000
+
+
 class RecordedRun:
-    """`folder` is for clients, too: AsyncClient(history=run.folder)."""
+    """`folder` is for clients, too: AsyncClient(history=run.folder). `notes`: what no caller could see."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "history"
         self.recorder = folder_recorder(self.folder)
+        self.notes: list[Note] = []
         self._callers = itertools.count(1)
 
     async def plain(self, port: int, name: str = "caller") -> RecordedPlain:
@@ -51,9 +60,17 @@ class RecordedRun:
         """Those whose ends nobody has seen so far."""
         return open_jobs(self.events())
 
+    async def look_up(self, client: AsyncClient) -> None:
+        """What became of jobs whose ends nobody has seen."""
+        names = self.open_jobs()
+        for start in range(0, len(names), _JOBS_A_LOOKUP):
+            await client.lookup(names[start : start + _JOBS_A_LOOKUP])
+
     def judge(self) -> Verdict:
         """All is drained and was looked up. Fails with the calls that contradict each other."""
-        self.recorder.note("end")
+        notes = sorted([*self.notes, Note("end", now_ms())], key=lambda note: note.at_ms)
+        lines = [header(0), *map(event_line, notes)]
+        (self.folder / "notes.jsonl").write_bytes(b"".join(lines))
         verdict = check(self.events(), tolerance_ms=TOLERANCE_MS)
         text = "\n".join(verdict.lines())
         print(text)

@@ -18,8 +18,10 @@ import pytest
 
 from pinlater.client.async_client import AsyncClient
 from pinlater.errors import PinLaterError
+from pinlater.history.call_events import Note
 from pinlater.model import Job
 from tests.faults.answered import CALLERS, Load, drained
+from tests.faults.recorded_run import RecordedRun, now_ms
 from tests.server.running import running
 from tests.stores.sentinels import SENTINELS_COME_FROM, ReplicatedRedis, SentinelGroup
 
@@ -60,12 +62,9 @@ def bring_back(node: ReplicatedRedis) -> None:
 
 @dataclass
 class Seen:
-    """`lost`: what was answered and is not there at the end. The others are times: of each fault, of another Redis
-    being the primary, and of a call being answered again.
-    """
+    """The calls, and times: of each fault, of another Redis being the primary, and of a call being answered again."""
 
-    answered: dict[bytes, float]
-    lost: set[bytes] = field(default_factory=set)
+    run: RecordedRun
     began_s: list[float] = field(default_factory=list)
     promoted_s: list[float] = field(default_factory=list)
     back_s: list[float] = field(default_factory=list)
@@ -77,9 +76,9 @@ async def failovers(folder: Path, query: str, ways: Sequence[Way], *, heals_firs
     `heals_first`: before calls are answered again, which then need it.
     """
     with SentinelGroup(*KEPT_BY_REPLICAS) as group:
-        async with clients_of(folder, f"1={group.url(query)}", CALLERS) as clients:
+        seen = Seen(RecordedRun(folder))
+        async with clients_of(folder, f"1={group.url(query)}", CALLERS, seen.run.folder) as clients:
             load = Load(clients)
-            seen = Seen(load.answered)
             async with load.going():
                 for way in ways:
                     await asyncio.sleep(1.0)
@@ -93,23 +92,28 @@ async def failovers(folder: Path, query: str, ways: Sequence[Way], *, heals_firs
                     seen.back_s.append(seen.promoted_s[-1] + await load.goes_on(seen.promoted_s[-1]))
                     await asyncio.to_thread(bring_back, before)
                     await asyncio.to_thread(group.settle)
-            found = await drained(clients[0])
-    seen.lost = load.answered.keys() - found
+            await drained(clients[0])
+            await seen.run.look_up(clients[0])
     times = zip(seen.began_s, seen.promoted_s, seen.back_s, strict=True)
     shown = ", ".join(f"{there - began:.1f} and {back - began:.1f}" for began, there, back in times)
-    print(f"{query or 'without wait'}: {len(seen.answered):,} answered, {len(seen.lost)} lost, errors {load.reasons}")
+    print(f"{query or 'without wait'}: {load.answered:,} answered, errors {load.reasons}")
     print(f"seconds until another Redis was the primary, and until calls were answered again: {shown}")
-    assert len(seen.answered) > 100 * len(ways)
+    assert load.answered > 100 * len(ways)
     return seen
 
 
 @contextlib.asynccontextmanager
-async def clients_of(folder: Path, store: str, count: int = 1) -> AsyncIterator[list[AsyncClient]]:
+async def clients_of(
+    folder: Path, store: str, count: int = 1, history: Path | str = ""
+) -> AsyncIterator[list[AsyncClient]]:
     """Of a server on that store, with a queue `mail`."""
     with running(folder, "--store", store, "--processes", "1", "--call-timeout", "5s") as server:
         async with contextlib.AsyncExitStack() as stack:
             address = f"127.0.0.1:{server.port}"
-            clients = [await stack.enter_async_context(AsyncClient(address, timeout=1.0)) for _ in range(count)]
+            clients = [
+                await stack.enter_async_context(AsyncClient(address, timeout=1.0, history=history))
+                for _ in range(count)
+            ]
             await clients[0].create_queue("mail")
             yield clients
 
@@ -119,12 +123,12 @@ async def test_what_a_replica_has_before_it_is_answered_outlives_the_primary(
     tmp_path: Path, ways: Sequence[Way]
 ) -> None:
     seen = await failovers(tmp_path, "?wait=1", ways)
-    assert not seen.lost, sorted(seen.lost)[:10]
+    seen.run.judge()
 
 
 async def test_without_a_wait_what_is_lost_was_answered_while_the_primary_failed(tmp_path: Path) -> None:
     seen = await failovers(tmp_path, "", LONG)
-    assert all_fell_into_the_failovers(seen)
+    judge_but_for_the_failovers(seen)
 
 
 async def test_a_primary_that_only_its_sentinels_cannot_reach_answers_with_a_replica_that_leaves_it(
@@ -132,20 +136,23 @@ async def test_a_primary_that_only_its_sentinels_cannot_reach_answers_with_a_rep
 ) -> None:
     """One replica is promoted while the other one still follows the former primary, for some tenths of a second."""
     seen = await failovers(tmp_path, "?wait=1", [cut_off_from_sentinels] * 2)
-    assert all_fell_into_the_failovers(seen)
+    judge_but_for_the_failovers(seen)
 
 
 async def test_a_primary_that_only_its_sentinels_cannot_reach_answers_nothing_without_both_replicas(
     tmp_path: Path,
 ) -> None:
     seen = await failovers(tmp_path, "?wait=2", [cut_off_from_sentinels], heals_first=True)
-    assert not seen.lost, sorted(seen.lost)[:10]
+    seen.run.judge()
 
 
-def all_fell_into_the_failovers(seen: Seen) -> bool:
-    """A primary without replicas refuses writes after MAX_LAG_S at most."""
-    times = list(zip(seen.began_s, seen.back_s, strict=True))
-    return all(any(began <= seen.answered[body] <= back + MAX_LAG_S for began, back in times) for body in seen.lost)
+def judge_but_for_the_failovers(seen: Seen) -> None:
+    """What was answered during one may be lost. A primary without replicas refuses writes after MAX_LAG_S at most."""
+    shift_ms = now_ms() - time.monotonic() * 1000
+    for began_s, back_s in zip(seen.began_s, seen.back_s, strict=True):
+        over_ms = (back_s + MAX_LAG_S) * 1000 + shift_ms
+        seen.run.notes.append(Note("rollback", over_ms, "1", began_s * 1000 + shift_ms))
+    seen.run.judge()
 
 
 async def test_what_one_replica_has_is_lost_with_it_and_the_primary(tmp_path: Path) -> None:

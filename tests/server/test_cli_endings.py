@@ -75,6 +75,7 @@ def test_every_command_is_tested_here() -> None:
         "completion",
         "dashboard",  # of the HTTP interface: tests/dashboard/test_entry.py
         "export",  # of stores: tests/transfers
+        "history",  # of files: test_history.py
         "import",
         "mcp",  # its tools say it: test_cli_mcp.py
     }

@@ -52,6 +52,9 @@ ALONE = {
     "api openapi": [],
     "access test": ["anonymous", "read", "--rules", "rules.toml"],
     "access check": ["rules.toml"],
+    "history check": ["run.jsonl"],
+    "history finish": ["run.jsonl", "--out", "finished.jsonl", "--force"],
+    "history show": ["run.jsonl", "--call", "1"],
 }
 """Of commands that ask no server."""
 
@@ -97,6 +100,11 @@ ALL = [*leaves(main, "pinlater"), *leaves(pinlater_workers.cli.main, "pinlater-w
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("shop")
     (folder / "rules.toml").write_text(RULES)
+    (folder / "run.jsonl").write_text(
+        '{"pinlater_history": 1}\n'
+        '{"call": 1, "by": "me", "at_ms": 1, "method": "createQueue", "args": {"name": "mail"}}\n'
+        '{"call": 1, "at_ms": 2, "answer": null}\n'
+    )
     (folder / "shop.py").write_text(
         "from pinlater_workers import App\n"
         "from pinlater_workers.outbox import Outbox\n"

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from click.testing import CliRunner
 
 from pinlater import Client, JobFilter, JobState
+from pinlater.cli import main
 from pinlater.history.history_files import files_in
 from tests.faults.operated import Operated
 from tests.server.commands import Shell
@@ -182,6 +184,13 @@ def test_a_wrong_command_line_says_so(run: Run, arguments: list[str], why: str) 
     broken = run.file.with_name("broken.jsonl")
     broken.write_text('{"pinlater_history": 1}\n{"call": 1}\nand more\n'.replace('{"call": 1}', "{"))
     assert why in run.shell("history", *arguments, code=2).err
+
+
+@pytest.mark.parametrize("command", ["check", "finish", "show"])
+def test_every_command_has_help_with_examples(command: str) -> None:
+    shown = CliRunner().invoke(main, ["history", command, "--help"])
+    assert f"pinlater history {command}" in shown.output.split("Examples:")[1]
+    assert "..." not in CliRunner().invoke(main, ["history", "--help"]).output.split("Commands:")[1]
 
 
 def test_jobs_that_have_not_ended_are_stuck_unless_the_history_stays_open(run: Run) -> None:

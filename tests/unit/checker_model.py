@@ -9,6 +9,7 @@ import heapq
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from pinlater.history.call_events import CallBegin, CallEnd, Event
@@ -62,6 +63,7 @@ class ModelServer:
         self.jobs: dict[str, ModelJob] = {}
         self._rng = rng
         self._claims = 0
+        self._ids = count(1_790_000_000_000_000)
         self._sent: dict[str, str] = {}
         self.calls: dict[str, Callable[[Request, str, int], Any]] = {
             "getQueues": self._settings,
@@ -119,7 +121,7 @@ class ModelServer:
                     other.attempts = other.allowed = job["numAttemptsAllowed"]
                     return other.descriptor, EnqueueOutcome.REPLACED
                 return other.descriptor, EnqueueOutcome.KEPT
-        descriptor = f"{QUEUE}:s1:p1:{1_790_000_000_000_000 + len(self.jobs):016d}"
+        descriptor = f"{QUEUE}:s1:p1:{next(self._ids):016d}"
         attempts = job["numAttemptsAllowed"]
         self.jobs[descriptor] = ModelJob(
             descriptor,
@@ -139,7 +141,8 @@ class ModelServer:
         self._claims += 1
         claim = f"model:1:0:{self._claims}:{by}"
         outcomes = self._acks(request["jobAckRequest"], now_ms) if "jobAckRequest" in request else []
-        eligible = [job for job in self.jobs.values() if job.state is JobState.PENDING and job.due_ms <= now_ms]
+        pending = [job for job in self.jobs.values() if job.state is JobState.PENDING]
+        eligible = [job for job in pending if job.due_ms <= now_ms < job.over_ms]
         heads = [job for job in eligible if not job.chain or self._is_first(job)]
         jobs, metadata = {}, {}
         for job in sorted(heads, key=lambda job: (job.due_ms, job.descriptor))[: request["limit"]]:
@@ -336,6 +339,7 @@ class ModelRun:
         self._left = self.chances.calls
         self._known: list[str] = []
         self._held: list[tuple[str, str]] = []
+        self._sent: dict[str, Request] = {}
 
     def run(self) -> list[Event]:
         self._call("operator", "getQueues", {}, lambda: None)
@@ -453,7 +457,8 @@ class ModelRun:
             elif kind < 0.4:
                 job["serializeKey"] = f"chain-{rng.randrange(2)}"
             elif kind < 0.5:
-                job["sendId"] = f"send-{rng.randrange(30)}"
+                send_id = f"send-{rng.randrange(30)}"
+                return self._sent.setdefault(send_id, job | {"sendId": send_id})
         return job
 
     def _acks(self) -> Request:

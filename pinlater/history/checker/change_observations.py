@@ -116,12 +116,12 @@ class ObservedCancel(Observation):
 
     def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         if self.is_optional:
-            return self._effects(state)
+            return self._effects(state, around)
         if state.phase is Phase.MOVED:
             return (state,)
         found = self._answered(state, around)
         if self.is_resent:
-            found = [*found, *self._effects(state)]
+            found = [*found, *self._effects(state, around)]
         if not found and reasons is not None:
             rule = "lost" if self.outcome is CancelOutcome.NOT_FOUND and state.phase is not Phase.ABSENT else "state"
             text = f"the cancel was answered {self.outcome.name} when the job was {where(state)}"
@@ -151,13 +151,12 @@ class ObservedCancel(Observation):
                 found.append(removed(state, at_ms) if remove else moved_on(state, at_ms))
         return found
 
-    def _effects(self, state: State) -> list[State]:
-        at_ms = self._at_ms(state)
-        if state.phase is Phase.PENDING:
-            return [removed(state, at_ms)]
-        if state.phase is Phase.RUNNING and self.stops and not state.to_stop:
-            return [state._replace(since_ms=at_ms, to_stop=True)]
-        return []
+    def _effects(self, state: State, around: Surroundings) -> list[State]:
+        found = self._at(reach(state, PENDING, self.end_ms, around), remove=True)
+        if self.stops:
+            asked = self._at(running(state, self.end_ms, around))
+            found += [each._replace(to_stop=True) for each in asked if each.phase is Phase.RUNNING]
+        return found
 
     def text(self) -> str:
         asked = "cancelled it or asked it to stop" if self.stops else "cancelled it"
@@ -195,12 +194,12 @@ class ObservedReschedule(Observation):
 
     def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
         if self.is_optional:
-            return [self._changed(state)] if state.phase is Phase.PENDING else []
+            return [self._changed(each) for each in reach(state, PENDING, self.end_ms, around)]
         if state.phase is Phase.MOVED:
             return (state,)
         found = [each for each in self._answered(state, around) if each.since_ms <= self.end_ms]
-        if self.is_resent and state.phase is Phase.PENDING:
-            found.append(self._changed(state))
+        if self.is_resent:
+            found += [self._changed(each) for each in reach(state, PENDING, self.end_ms, around)]
         if not found and reasons is not None:
             name = "REPLACED" if self.replaces else self.outcome.name
             rule = "lost" if name == "NOT_FOUND" and state.phase is not Phase.ABSENT else "state"

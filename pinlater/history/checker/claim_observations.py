@@ -233,9 +233,13 @@ class ObservedAck(Observation):
         return state.phase is Phase.PENDING and not self.claim and around.hidden > 0
 
     def _without_effect(self, state: State, around: Surroundings) -> list[State]:
-        if not self._counts(state, around) or state.phase is not Phase.RUNNING:
+        if not self._must_count(state):
             return [state]
-        return [each for each in steps(state, self.end_ms, around) if not self._counts(each, around)]
+        return [each for each in steps(state, self.end_ms, around) if not self._must_count(each)]
+
+    def _must_count(self, state: State) -> bool:
+        """Whether it is under the claim that this ack needs, for certain."""
+        return state.phase is Phase.RUNNING and (not self.claim or state.claim == self.claim)
 
     def _effects(self, state: State, around: Surroundings, outcome: AckOutcome | None) -> list[State]:
         """What it makes of the state, where that has this outcome; None: any."""

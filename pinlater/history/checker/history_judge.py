@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from pinlater.history.call_events import CallBegin, CallEnd, CallError, Event, Note
 from pinlater.history.checker.history_queue import HistoryQueue
 from pinlater.history.checker.job_history import JobHistory, TooManyOrders
-from pinlater.history.checker.job_machine import OPEN, OVER, Phase, State, Surroundings, reach
+from pinlater.history.checker.job_machine import OPEN, OVER, Key, Phase, State, Surroundings, reach
 from pinlater.history.checker.observations import CallMark, Contradiction, Observation
 from pinlater.history.checker.shortest import shortest_part
 from pinlater.history.checker.verdict import Verdict, Violation
@@ -97,6 +97,7 @@ class EndedJob(NamedTuple):
     last: Observation
     notes_seen: int
     is_foreign: bool
+    key: Key | None
 
 
 class HistoryJudge:
@@ -345,7 +346,7 @@ class HistoryJudge:
         if history.is_at_rest and history.last is not None:
             states = history.states
             if len(states) == 1 and states[0].phase in OVER:
-                mark = EndedJob(states[0], history.last, history.notes_seen, history.is_foreign)
+                mark = EndedJob(states[0], history.last, history.notes_seen, history.is_foreign, history.key)
                 self._jobs[history.descriptor] = mark
                 self.on_over(history)
 
@@ -353,6 +354,7 @@ class HistoryJudge:
         history = JobHistory(descriptor, is_foreign=mark.is_foreign, state=mark.state)
         history.resume(mark.last)
         history.notes_seen = mark.notes_seen
+        history.key = mark.key
         self._jobs[descriptor] = history
         return history
 
@@ -360,8 +362,7 @@ class HistoryJudge:
         """What lies around a job now."""
         queue, shard, _ = history.descriptor.split(":", 2)
         since_ms = min(state.since_ms for state in history.states)
-        around = self.queue(queue).around(history.descriptor, history.key, since_ms)
-        around.is_foreign = history.is_foreign
+        around = self.queue(queue).around(history.descriptor, history.key, since_ms, is_foreign=history.is_foreign)
         around.hidden = len(self._troubles) - history.hidden_before
         around.may_move = shard.startswith("so") or shard[1:] in self._emptied_shards
         return around

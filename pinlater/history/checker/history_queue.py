@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf
 
 from pinlater.durations import parse_duration_ms
-from pinlater.history.checker.job_machine import Change, Key, ManyChanged, Surroundings
+from pinlater.history.checker.job_machine import Key, ManyChanged, Surroundings
 
 SPREAD_MS = 30_000.0
 """In which time a change holds everywhere: two seconds, unless servers stand still or are cut off."""
@@ -69,7 +69,7 @@ class HistoryQueue:
         self._around = Surroundings(tolerance_ms)
         self._is_stale = True
         self.was_retried = False
-        """By an operator: then jobs have another place in their chains."""
+        """Jobs of it were, or are, retried by an operator: they have other places in their chains then."""
 
         self.has_limits = False
         """A limit may have held at some time."""
@@ -98,7 +98,6 @@ class HistoryQueue:
 
     def many_changed(self, many: ManyChanged) -> None:
         """They come in the order of their ends, but for those without one."""
-        self.was_retried = self.was_retried or many.change is Change.RETRY
         if many.end_ms == inf:
             self._many_open.append(many)
         else:
@@ -108,17 +107,18 @@ class HistoryQueue:
             self._many.insert(place, many)
             self._many_ends.insert(place, many.end_ms)
 
-    def around(self, descriptor: str, key: Key | None, since_ms: float) -> Surroundings:
+    def around(self, descriptor: str, key: Key | None, since_ms: float, *, is_foreign: bool) -> Surroundings:
         """What lies around a job that has not been touched since then; it counts until the next one is asked for."""
         around = self._around
         if self._is_stale:
             self._is_stale = False
             self._take_settings()
         around.descriptor = descriptor
+        around.is_foreign = is_foreign
         if self._many or self._many_open:
             place = bisect_left(self._many_ends, since_ms)
             meant = [*self._many[place:], *self._many_open]
-            around.many_changed = [many for many in meant if many.means(descriptor, key)]
+            around.many_changed = [many for many in meant if many.means(descriptor, key, is_foreign=is_foreign)]
         return around
 
     def _take_settings(self) -> None:

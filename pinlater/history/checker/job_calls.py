@@ -21,7 +21,7 @@ from pinlater.history.checker.claim_observations import (
     ObservedHeartbeat,
 )
 from pinlater.history.checker.history_judge import Handling, HistoryJudge, OpenCall, queue_in
-from pinlater.history.checker.job_machine import Change, Key, ManyChanged, Phase
+from pinlater.history.checker.job_machine import Change, Key, ManyChanged, Phase, whole_ms
 from pinlater.history.checker.keys import Keys
 from pinlater.history.checker.limits import Limits
 from pinlater.history.checker.look_observations import ObservedDryRun, ObservedLookup, Seen
@@ -147,7 +147,7 @@ class JobCalls:
                 call.begin_ms,
                 call.end_ms,
                 key=key,
-                due_ms=due_ms if due_ms is not None and due_ms > 0 else call.begin_ms,
+                due_ms=due_ms if due_ms is not None and due_ms > 0 else whole_ms(call.begin_ms),
                 body=job.get("body", ""),
                 attempts=max(1, job.get("numAttemptsAllowed", _ATTEMPTS)),
             )
@@ -339,13 +339,15 @@ class JobCalls:
         request = call.request
         found = answer if isinstance(answer, dict) else {}
         with_result = request.get("includeResult", False)
-        for descriptor in _texts(request.get("jobDescriptors")):
+        named_jobs = _texts(request.get("jobDescriptors"))
+        for descriptor in named_jobs:
             if descriptor not in found:
                 self._observe(call, descriptor, ObservedLookup(call.mark, call.begin_ms, call.end_ms, seen=None))
         keys = {key_of(request.get("queueName", ""), named) for named in _structs(request.get("keys"))}
         for descriptor, info in found.items():
             self._see(call, descriptor, info, with_result=with_result)
-            if keys and (key := key_of(queue_in(descriptor), info)) in keys and key is not None:
+            key = key_of(queue_in(descriptor), info) if keys and descriptor not in named_jobs else None
+            if key in keys and key is not None:
                 self._keys.found(call, key, descriptor)
 
     def _scanned(self, call: OpenCall, answer: Any) -> None:

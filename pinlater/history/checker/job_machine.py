@@ -21,6 +21,9 @@ UNDELIVERED_MS = 500
 HIDDEN = "?"
 """The descriptor of a claim that no caller has heard of."""
 
+_FOREVER_MS = 1e18
+"""Later than all that has an end: what never comes does not come by then."""
+
 _MOST_STEPS = 6
 """Between two calls about a job: claimed, expired, failed, retried, cancelled, pruned."""
 
@@ -114,11 +117,11 @@ class ManyChanged:
     due_ms: float | None = None
     body: str | None = None
 
-    def means(self, descriptor: str, key: Key | None) -> bool:
-        """Whether this job may be one of those."""
+    def means(self, descriptor: str, key: Key | None, *, is_foreign: bool) -> bool:
+        """Whether this job may be one of those. A foreign one may have any key."""
         if self.descriptors is not None and descriptor not in self.descriptors:
             return False
-        if self.key is not None and key != self.key:
+        if self.key is not None and key != self.key and (key is not None or not is_foreign):
             return False
         return self.priority is None or f":p{self.priority}:" in descriptor
 
@@ -157,6 +160,7 @@ def steps(state: State, until_ms: float, around: Surroundings) -> list[State]:
     """The states that it may be in after one step by itself, at `until_ms` at the latest."""
     found: list[State] = []
     phase = state.phase
+    until_ms = min(until_ms, _FOREVER_MS)
     if phase is Phase.RUNNING:
         _claim_ends(state, until_ms, around, found)
     elif phase is Phase.PENDING:
@@ -178,7 +182,7 @@ def steps(state: State, until_ms: float, around: Surroundings) -> list[State]:
     for many in around.many_changed:
         at_ms = max(state.since_ms, many.begin_ms)
         if at_ms <= until_ms and at_ms <= many.end_ms:
-            _changed(state, many, at_ms, found)
+            _changed(state, many, at_ms, around, found)
     return found
 
 
@@ -285,7 +289,7 @@ def _may_fail_unseen(state: State, around: Surroundings) -> bool:
     return used_up or state.attempts is None or state.attempts <= around.hidden
 
 
-def _changed(state: State, many: ManyChanged, at_ms: float, found: list[State]) -> None:
+def _changed(state: State, many: ManyChanged, at_ms: float, around: Surroundings, found: list[State]) -> None:
     change, phase = many.change, state.phase
     if not many.takes(phase):
         return
@@ -295,6 +299,8 @@ def _changed(state: State, many: ManyChanged, at_ms: float, found: list[State]) 
         found.append(removed(state, at_ms))
     elif change is Change.STOP and phase is Phase.RUNNING and not state.to_stop:
         found.append(state._replace(since_ms=at_ms, to_stop=True))
+    elif change is Change.STOP and phase is Phase.PENDING and around.hidden:
+        found.append(unseen_claim(state, around)._replace(since_ms=at_ms, to_stop=True))
     elif change is Change.REPLAY and phase in (Phase.PENDING, Phase.FAILED):
         found.append(removed(state, at_ms))
     elif change is Change.RETRY and phase is Phase.FAILED:

@@ -182,14 +182,12 @@ class KeyTaken(Observation):
         is_taken = phase in OPEN or phase in (Phase.MOVED, Phase.UNKNOWN)
         if self.window_ms and (phase in ENDED or (phase is Phase.GONE and state.ended_ms > -inf)):
             is_taken = True
-        if not is_taken:
-            if reasons is not None:
-                reasons.append(
-                    Contradiction(2, "key", f"it was named as the job of its key when it was {where(state)}")
-                )
-            return ()
-        at_ms = self._at_ms(state)
-        return (moved_on(state, at_ms),) if at_ms <= self.end_ms else ()
+        # where it is taken now, it may have come to another of these states before that moment: it stays as it is
+        found = (state,) if is_taken else reach(state, OPEN, self.end_ms, around)
+        found = [each for each in found if self._at_ms(each) <= self.end_ms]
+        if not found and reasons is not None:
+            reasons.append(Contradiction(2, "key", f"it was named as the job of its key when it was {where(state)}"))
+        return found
 
     def text(self) -> str:
         return "was answered that it has the key"
@@ -250,11 +248,7 @@ class NotRunning(Observation):
         self.other = other
 
     def after(self, state: State, around: Surroundings, reasons: Contradictions = None) -> Sequence[State]:
-        found = [
-            moved_on(each, at_ms)
-            for each in reach(state, NOT_RUNNING, self.end_ms, around)
-            if (at_ms := self._at_ms(each)) <= self.end_ms
-        ]
+        found = [each for each in reach(state, NOT_RUNNING, self.end_ms, around) if self._at_ms(each) <= self.end_ms]
         if not found and reasons is not None:
             reasons.append(Contradiction(2, "chain", f"{self.other} was handed out when this one was {where(state)}"))
         return found

@@ -121,12 +121,15 @@ def moved_on(state: State, at_ms: float) -> State:
 
 def running(state: State, until_ms: float, around: Surroundings) -> Sequence[State]:
     """The states in which it is in progress, under a claim that nobody heard of too."""
-    if state.phase in (Phase.RUNNING, Phase.UNKNOWN):
+    if state.phase is Phase.UNKNOWN or (state.phase is Phase.RUNNING and not around.hidden):
         return (state,)
-    return [
+    found = [
         each if each.phase is Phase.RUNNING else unseen_claim(each, around)
         for each in reach(state, PENDING | RUNNING, until_ms, around)
     ]
+    if state.phase is Phase.RUNNING:
+        found += [unseen_claim(each, around) for each in reach(state, PENDING, until_ms, around)]
+    return found
 
 
 def where(state: State) -> str:

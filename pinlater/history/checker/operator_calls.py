@@ -44,7 +44,7 @@ class OperatorCalls:
                 "getQueues": Handling(self._queues_shown),
                 "updateQueue": Handling(self._queue_updated, self._queue_maybe_updated),
                 "updateShard": Handling(self._shard_updated, self._shard_maybe_updated),
-                "retryFailedJobs": Handling(self._retried, self._maybe_retried),
+                "retryFailedJobs": Handling(self._retried, self._maybe_retried, self._many_begin),
                 "deleteJobs": Handling(self._deleted, self._maybe_deleted, self._many_begin),
                 "changeJobs": Handling(self._changed, self._maybe_changed, self._many_begin),
                 "changeFoundJobs": Handling(self._found_changed, self._found_maybe_changed, self._many_begin),
@@ -99,7 +99,10 @@ class OperatorCalls:
         request = call.request
         selection = request.get("selection") or {}
         queue = request.get("queueName") or selection.get("queueName") or call.args.get("name", "")
-        self._limits.may_end_many(queue)
+        if call.method == "retryFailedJobs" or request.get("action") == _RETRY:
+            self._judge.queue(queue).was_retried = True
+        else:
+            self._limits.may_end_many(queue)
 
     # -- many jobs ---------------------------------------------------------------------------------------------------
 
