@@ -24,8 +24,7 @@ def _plan(
 def _again(kind: str, every_s: float, lasts_s: float, amount: float = 0.5, until_s: float = 60.0) -> list[Fault]:
     """A fault that comes again and again, on one server and shard after the other."""
     return [
-        Fault(kind, every_s * number, lasts_s, number, number, amount)
-        for number in range(1, round(until_s / every_s))
+        Fault(kind, every_s * number, lasts_s, number, number, amount) for number in range(1, round(until_s / every_s))
     ]
 
 

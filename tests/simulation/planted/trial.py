@@ -14,7 +14,7 @@ from tests.simulation.run import Outcome, run_plan
 from tests.simulation.shrink import rule_of, shrink
 from tests.simulation.sweep import run_apart
 
-AT_MOST_S = 60.0
+AT_MOST_S = 60
 """Of a processor, for one run: some guards end loops."""
 
 LEAST_S = 60.0
@@ -81,5 +81,3 @@ def shrunk(change: Change, trial: Trial) -> Outcome:
 
     shrink(trial.outcome.plan, breaks_it, SHRINK_TRIES)
     return found[-1]
-
-
